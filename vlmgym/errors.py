@@ -1,0 +1,60 @@
+"""What can go wrong, by whose doing. Every message is one sentence a user can act on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+
+
+class VlmgymError(Exception):
+    """Base of all errors of vlmgym; the command line prints the message and exits with `exit_code`."""
+
+    exit_code = 1
+
+
+class UsageError(VlmgymError):
+    """An option, a configuration or a file given by the user is not acceptable (exit code 2)."""
+
+    exit_code = 2
+
+
+class StateError(UsageError):
+    """A text is not the JSON of a position of this game with this configuration."""
+
+
+class PolicyError(VlmgymError):
+    """A policy raised, hung, or returned something else than one string a prompt."""
+
+
+class WorkerError(VlmgymError):
+    """A worker process died or did not answer."""
+
+
+class GenerationError(VlmgymError):
+    """A generator could not meet its constraints; they are never relaxed to get a sample."""
+
+
+class EpisodeEnded(VlmgymError):
+    """A move was asked for in an episode that has ended."""
+
+
+class ParseError(VlmgymError):
+    """A response holds no action: the outcome is `unparsable`, and the message says what was wrong."""
+
+
+class IllegalAction(VlmgymError):
+    """An action is out of range or against the rules: the outcome is `illegal`, and the message says why."""
+
+
+def one_sentence(error: ValidationError) -> str:
+    """The first problem pydantic found, as `field: what was wrong (got value)`."""
+    first: Any = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    message = first["msg"].removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:]
+    if first["type"] == "value_error":
+        return f"{where}: {message}" if where else message
+    got = repr(first["input"])
+    got = got if len(got) <= 60 else got[:57] + "..."
+    return f"{where}: {message} (got {got})" if where else f"{message} (got {got})"

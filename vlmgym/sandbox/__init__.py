@@ -1,0 +1,1 @@
+"""Games, pictures, words and rewards. Knows nothing of policies, evaluation or training."""

@@ -1,0 +1,92 @@
+"""What all games on a grid share: perceptual knobs, picture and description, from one function that names the cells."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Hashable, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmgym.errors import UsageError
+from vlmgym.sandbox.config import GameConfig, Levels, knob
+from vlmgym.sandbox.drawing.board import BoardPainter, Cells
+from vlmgym.sandbox.drawing.canvas import Canvas
+from vlmgym.sandbox.drawing.geometry import BoardGeometry
+from vlmgym.sandbox.drawing.palette import ThemeName
+from vlmgym.sandbox.game import ActionT, Game, StateT
+
+SMALLEST_CELL = 12
+"""Pixels a cell's side must have to show anything."""
+
+BOARD_PERCEPTION: Levels = {
+    1: {"coordinates": True, "similarity": 0.0},
+    2: {"coordinates": True},
+    3: {},
+    4: {"similarity": 0.35, "rotation": 15, "noise": 0.08, "clutter": 2},
+    5: {"similarity": 0.6, "rotation": 30, "noise": 0.16, "clutter": 4},
+}
+"""What the perception dial sets in every game on a grid."""
+
+
+class BoardConfig(GameConfig):
+    """Knobs of every game on a grid; a game narrows `rows` and `columns`."""
+
+    rows: int = knob("reasoning", 4, "Rows of the board.", ge=1)
+    columns: int = knob("reasoning", 4, "Columns of the board.", ge=1)
+    coordinates: bool = knob("perception", False, "Show the numbers of rows and columns on the edges.")
+    origin: int = knob("perception", 0, "Number of the first row and of the first column.", ge=0, le=1)
+    theme: ThemeName = knob("perception", "light", "Colours of board and page.")
+    similarity: float = knob("perception", 0.1, "How alike the tiles' colours are.", ge=0.0, le=0.9)
+    rotation: int = knob("perception", 0, "Tiles are turned by up to this many degrees.", ge=0, le=30)
+    noise: float = knob("perception", 0.0, "Amplitude of the noise on tiles, 1 is full scale.", ge=0.0, le=0.5)
+    clutter: int = knob("perception", 0, "Strokes drawn over each tile.", ge=0, le=12)
+
+
+class BoardGame(Game[StateT, ActionT]):
+    """A game whose picture is a grid of cells; picture and description both follow from `cells`."""
+
+    def __init__(self, config: GameConfig | None = None) -> None:
+        super().__init__(config)
+        c = self.config
+        cell = BoardGeometry.of(c.size, c.rows, c.columns, c.coordinates).cell
+        if cell < SMALLEST_CELL:
+            raise UsageError(
+                f"size={c.size} leaves {cell} pixels for a cell of {c.rows} x {c.columns}; {SMALLEST_CELL} are needed"
+            )
+
+    @abstractmethod
+    def cells(self, state: StateT) -> Cells:
+        """What is in each cell, rows x columns; equal values look equal (but for rotation, noise and clutter)."""
+
+    @abstractmethod
+    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+        """Draw a cell over the empty cell that the canvas holds, turned by an angle in degrees."""
+
+    @abstractmethod
+    def cell_words(self, cell: Hashable) -> str:
+        """A cell in words, without commas and bars."""
+
+    def look(self, state: StateT) -> int:
+        """Seed of rotation, noise and clutter: the same within an episode, so that only played cells change."""
+        return 0
+
+    def draw(self, state: StateT) -> NDArray[np.uint8]:
+        """The board as uint8 RGB of shape (size, size, 3)."""
+        return self.painter.paint(self.cells(state), self.look(state))
+
+    def describe(self, state: StateT) -> str:
+        """One line a row, cells apart by commas."""
+        return "\n".join(", ".join(map(self.cell_words, row)) for row in self.cells(state))
+
+    @cached_property
+    def painter(self) -> BoardPainter:
+        """Sprites and geometry of this configuration."""
+        return BoardPainter(self.config, self.paint_cell)
+
+
+def with_board_perception(reasoning: Levels) -> Mapping[Any, Levels]:
+    """The dials of a game on a grid: the shared perception levels and the game's own reasoning levels."""
+    return {"perception": BOARD_PERCEPTION, "reasoning": reasoning}

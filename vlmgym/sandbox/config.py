@@ -1,0 +1,75 @@
+"""A game's configuration: frozen, validated knobs, each marked perceptual or reasoning, and two dials that set them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from vlmgym.errors import UsageError, one_sentence
+
+Dial = Literal["perception", "reasoning"]
+Levels = Mapping[int, Mapping[str, Any]]
+
+DIALS: tuple[Dial, ...] = ("perception", "reasoning")
+LEVELS = (1, 2, 3, 4, 5)
+
+
+def knob(dial: Dial, default: Any, description: str, **bounds: Any) -> Any:
+    """A field of a `GameConfig` that belongs to one dial.
+
+    Args:
+        dial: `perception` (harder for the eye) or `reasoning` (harder for the mind).
+        default: The value of the published setting of the game.
+        description: One sentence for the command line and the docs.
+        bounds: Limits as in `pydantic.Field`, for instance `ge=3, le=8`.
+    """
+    return Field(default=default, description=description, json_schema_extra={"dial": dial}, **bounds)
+
+
+class GameConfig(BaseModel):
+    """Base of all game configurations: a frozen value whose fields are made by `knob`.
+
+    A subclass sets `dials` to a table of two dials with five levels each, harder from 1 to 5; level 3 is the
+    published setting of the game. A level names only the knobs it changes.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    dials: ClassVar[Mapping[Dial, Levels]] = {}
+
+    size: int = knob("perception", 640, "Side of the square picture in pixels.", ge=64, le=2048)
+
+    @classmethod
+    def at(cls, perception: int = 3, reasoning: int = 3, **knobs: Any) -> GameConfig:
+        """The configuration at a level of each dial, with single knobs overridden.
+
+        Raises:
+            UsageError: A level is not 1 to 5, a knob is unknown, or its value is not accepted.
+        """
+        values = {**cls._level("perception", perception), **cls._level("reasoning", reasoning), **knobs}
+        if unknown := sorted(set(values) - set(cls.model_fields)):
+            raise UsageError(
+                f"there is no option {unknown[0]!r}; the options are {', '.join(sorted(cls.model_fields))}"
+            )
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            raise UsageError(one_sentence(error)) from None
+
+    @classmethod
+    def _level(cls, dial: Dial, level: int) -> Mapping[str, Any]:
+        if isinstance(level, bool) or level not in LEVELS:
+            raise UsageError(f"{dial} is a level from 1 (easy) to 5 (hard), not {level!r}")
+        return cls.dials.get(dial, {}).get(level, {})
+
+    @classmethod
+    def knobs(cls) -> dict[str, Dial]:
+        """Which dial each knob belongs to, by the knob's name."""
+        dials: dict[str, Dial] = {}
+        for name, field in cls.model_fields.items():
+            extra = field.json_schema_extra
+            if not isinstance(extra, dict) or extra.get("dial") not in DIALS:
+                raise TypeError(f"{cls.__name__}.{name} is not marked perceptual or reasoning: declare it with knob()")
+            dials[name] = "perception" if extra["dial"] == "perception" else "reasoning"
+        return dials

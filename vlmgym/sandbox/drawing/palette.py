@@ -1,0 +1,50 @@
+"""Colours with names, themes, and how alike colours are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from vlmgym.sandbox.drawing.canvas import Colour
+
+ThemeName = Literal["light", "dark"]
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """Colours of everything that is not a tile."""
+
+    page: Colour
+    board: Colour
+    empty: Colour
+    tile: Colour
+    label: Colour
+
+
+THEMES: dict[ThemeName, Theme] = {
+    "light": Theme(
+        page=(250, 248, 243), board=(187, 176, 164), empty=(205, 196, 184), tile=(252, 250, 246), label=(110, 100, 90)
+    ),
+    "dark": Theme(page=(22, 25, 33), board=(46, 52, 66), empty=(59, 66, 82), tile=(76, 84, 103), label=(170, 180, 196)),
+}
+
+COLOURS: dict[str, Colour] = {
+    "red": (222, 48, 48),
+    "blue": (38, 99, 228),
+    "green": (46, 160, 67),
+    "yellow": (240, 186, 12),
+    "purple": (142, 52, 186),
+    "cyan": (16, 178, 204),
+    "orange": (244, 122, 16),
+    "pink": (240, 104, 176),
+}
+"""Tile colours by name; a game that needs n kinds takes the first n."""
+
+MIDDLE: Colour = (128, 122, 120)
+"""What all colours become as they are made alike."""
+
+
+def blend(colour: Colour, other: Colour, share: float) -> Colour:
+    """A mix of two colours; `share` of the second, 0 to 1."""
+    r, g, b = (round(a + (c - a) * share) for a, c in zip(colour, other))
+    return r, g, b

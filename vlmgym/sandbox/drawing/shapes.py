@@ -1,0 +1,59 @@
+"""Filled shapes with names, drawn into a circle of a radius and turned by an angle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
+
+Outline = list[Point]
+
+
+def _regular(corners: int, first: float = 90.0) -> Outline:
+    return [_polar(1.0, first + 360 * i / corners) for i in range(corners)]
+
+
+def _polar(radius: float, degrees: float) -> Point:
+    return radius * math.cos(math.radians(degrees)), -radius * math.sin(math.radians(degrees))
+
+
+def _star() -> Outline:
+    return [_polar(1.08 if i % 2 == 0 else 0.46, 90 + 36 * i) for i in range(10)]
+
+
+def _heart() -> Outline:
+    # The usual heart curve, x = 16 sin^3 t, scaled to the unit circle.
+    points = []
+    for i in range(72):
+        t = 2 * math.pi * i / 72
+        y = 13 * math.cos(t) - 5 * math.cos(2 * t) - 2 * math.cos(3 * t) - math.cos(4 * t)
+        points.append((math.sin(t) ** 3, -(y + 2.5) / 16.5))
+    return points
+
+
+def _cross() -> Outline:
+    a, b = 0.34, 0.98
+    return [(-a, -b), (a, -b), (a, -a), (b, -a), (b, a), (a, a), (a, b), (-a, b), (-a, a), (-b, a), (-b, -a), (-a, -a)]
+
+
+OUTLINES: dict[str, Callable[[], Outline]] = {
+    "circle": lambda: _regular(72),
+    "square": lambda: [(-0.84, -0.84), (0.84, -0.84), (0.84, 0.84), (-0.84, 0.84)],
+    "triangle": lambda: [(x, y + 0.16) for x, y in _regular(3)],
+    "star": _star,
+    "diamond": lambda: [(0, -1.08), (0.66, 0), (0, 1.08), (-0.66, 0)],
+    "heart": _heart,
+    "hexagon": lambda: _regular(6, 0.0),
+    "cross": _cross,
+}
+"""Outlines by name, in a circle of about radius 1; a game that needs n kinds takes the first n."""
+
+SHAPES = tuple(OUTLINES)
+
+
+def draw_shape(canvas: Canvas, shape: str, x: float, y: float, radius: float, colour: Colour, angle: float = 0) -> None:
+    """Draw a shape of `SHAPES` around (x, y); `angle` in degrees counter-clockwise."""
+    cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
+    points = [(x + radius * (px * cos + py * sin), y + radius * (py * cos - px * sin)) for px, py in OUTLINES[shape]()]
+    canvas.polygon(points, colour)

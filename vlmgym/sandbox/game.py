@@ -1,0 +1,239 @@
+"""The contract of a game: rules, picture, words.
+
+A game object holds configuration only. A position is a separate, immutable, JSON-serialisable state, and every method
+is a pure function of its arguments; all chance comes from the `numpy.random.Generator` handed in.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
+
+from vlmgym.errors import StateError, UsageError, one_sentence
+from vlmgym.sandbox import response_form
+from vlmgym.sandbox.config import GameConfig
+from vlmgym.sandbox.perception import Perception, compare_grids
+
+StateT = TypeVar("StateT")
+ActionT = TypeVar("ActionT")
+Picture = NDArray[np.uint8]
+"""An RGB image, uint8, shape (height, width, 3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Generic[StateT]):
+    """What one legal action did.
+
+    Attributes:
+        state: The position after the action.
+        reward: The game's own reward, unshaped.
+        terminated: Whether the episode has ended; the same as `game.ended(state) is not None`.
+        info: Facts about the step by name, JSON-serialisable.
+    """
+
+    state: StateT
+    reward: float
+    terminated: bool
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Game(ABC, Generic[StateT, ActionT]):
+    """Base class of all games and tasks.
+
+    A subclass sets the class attributes and implements the abstract methods; its docstring is its page in the docs.
+    `vlmgym.testing.check_game` tests it. Actions are hashable and JSON-serialisable: an int, a string, or a tuple of
+    ints.
+    """
+
+    name: ClassVar[str]
+    """Name of the game without its version, for instance `2048`."""
+    version: ClassVar[int] = 0
+    """Raised whenever the same seed, configuration and actions may lead to another episode, picture or prompt."""
+    Config: ClassVar[type[GameConfig]] = GameConfig
+    """Type of the configuration."""
+    State: ClassVar[type[Any]]
+    """Type of a position: a frozen dataclass of JSON-serialisable fields."""
+    illegal_reward: ClassVar[float] = 0.0
+    """The game's own reward of a turn whose response is illegal or unparsable."""
+    pictures: ClassVar[int] = 1
+    """How many images `draw` returns."""
+
+    def __init__(self, config: GameConfig | None = None) -> None:
+        self.config: Any = self.Config() if config is None else config
+        if not isinstance(self.config, self.Config):
+            raise UsageError(f"{self.name} takes a {self.Config.__name__}, not a {type(config).__name__}")
+
+    @property
+    def id(self) -> str:
+        """Name and version, for instance `2048-v0`; Gymnasium's id is `vlmgym/` and this."""
+        return f"{self.name}-v{self.version}"
+
+    # Rules ----------------------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def action_space(self) -> spaces.Space[Any]:
+        """Native actions as a Gymnasium space; illegal actions are part of it."""
+
+    @abstractmethod
+    def start(self, rng: np.random.Generator) -> StateT:
+        """A first position."""
+
+    @abstractmethod
+    def legal_actions(self, state: StateT) -> Sequence[ActionT]:
+        """All actions that `step` accepts, in a fixed order; empty when the episode has ended."""
+
+    @abstractmethod
+    def step(self, state: StateT, action: ActionT, rng: np.random.Generator) -> Step[StateT]:
+        """The position after an action.
+
+        Raises:
+            IllegalAction: The action is out of range or against the rules; the message says why.
+        """
+
+    @abstractmethod
+    def ended(self, state: StateT) -> str | None:
+        """Why the episode has ended in this position, in a few words, or None while it goes on."""
+
+    def best_action(self, state: StateT) -> ActionT | None:
+        """A very good action (an oracle), or None where none is known."""
+        return None
+
+    def metrics(self, state: StateT) -> Mapping[str, float | str]:
+        """Facts about a final position for the summary: numbers are averaged over episodes, words are counted."""
+        return {}
+
+    # Picture and words ----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def draw(self, state: StateT) -> Picture | Sequence[Picture]:
+        """The picture: uint8 RGB of shape (size, size, 3), or a sequence of `pictures` of them."""
+
+    @abstractmethod
+    def describe(self, state: StateT) -> str:
+        """The picture in words: the ground truth that a response's perception is compared with."""
+
+    @abstractmethod
+    def prompt(self, state: StateT) -> str:
+        """What a model is told beside the picture: rules, actions, coordinates, response form."""
+
+    @abstractmethod
+    def parse_answer(self, text: str) -> ActionT:
+        """The action written inside `<answer>`.
+
+        Raises:
+            ParseError: The text is not an action in one of its documented forms; the message says what was wrong.
+        """
+
+    @abstractmethod
+    def format(self, action: ActionT) -> str:
+        """An action as words; `parse_answer` inverts it."""
+
+    def explain(self, state: StateT, action: ActionT) -> str:
+        """Reasoning that leads to an action, in words true of the state."""
+        return f"I choose {self.format(action)}."
+
+    def perceive(self, state: StateT, text: str) -> Perception:
+        """How well a description of the picture agrees with the state, cell by cell of `describe`'s grid."""
+        return compare_grids(self.describe(state), text)
+
+    # What follows from the above ------------------------------------------------------------------------------------
+
+    def parse(self, response: str) -> ActionT:
+        """The action of a whole response, which holds exactly one `<answer>`.
+
+        Raises:
+            ParseError: See `parse_answer`, or the response has no answer or several.
+        """
+        return self.parse_answer(response_form.answer(response))
+
+    def respond(self, state: StateT, action: ActionT) -> str:
+        """A whole response in the documented form, with true perception, that plays an action."""
+        return response_form.compose(self.describe(state), self.explain(state, action), self.format(action))
+
+    def images(self, state: StateT) -> list[Picture]:
+        """The pictures of a position as a list of `pictures` arrays."""
+        drawn = self.draw(state)
+        return [drawn] if isinstance(drawn, np.ndarray) else list(drawn)
+
+    @property
+    def observation_space(self) -> spaces.Space[Any]:
+        """Gymnasium space of the picture: a uint8 `Box` (size, size, 3), or a `Tuple` of them."""
+        shape = (self.config.size, self.config.size, 3)
+        boxes = [spaces.Box(0, 255, shape, np.uint8) for _ in range(self.pictures)]
+        return boxes[0] if self.pictures == 1 else spaces.Tuple(boxes)
+
+    def to_action(self, value: Any) -> Any:
+        """A value of `action_space`, or an action read from JSON, as this game's action type.
+
+        Raises:
+            UsageError: The value is not of the action space's type.
+        """
+        if isinstance(value, np.ndarray):
+            value = value.tolist()
+        if isinstance(value, list | tuple):
+            return tuple(int(part) for part in value)
+        if isinstance(value, np.integer):
+            return int(value)
+        if isinstance(value, int | str):
+            return value
+        raise UsageError(f"an action of {self.name} is a value of {self.action_space}, not {value!r}")
+
+    def random_action(self, rng: np.random.Generator) -> ActionT:
+        """An action drawn uniformly from the whole action space, legal or not."""
+        space = self.action_space
+        space.seed(int(rng.integers(2**31)))
+        action: ActionT = self.to_action(space.sample())
+        return action
+
+    # Positions as JSON ----------------------------------------------------------------------------------------------
+
+    def to_json(self, state: StateT) -> str:
+        """A position as one line of JSON."""
+        return self._adapter.dump_json(state).decode()
+
+    def from_json(self, text: str) -> StateT:
+        """A position from `to_json`.
+
+        Raises:
+            StateError: The text is not a position of this game with this configuration.
+        """
+        try:
+            state: StateT = self._adapter.validate_json(text, strict=True)
+        except ValidationError as error:
+            raise StateError(f"not a position of {self.name}: {one_sentence(error)}") from None
+        self.check_state(state)
+        return state
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        return TypeAdapter(self.State)
+
+    def check_state(self, state: StateT) -> None:
+        """Refuse a position that does not fit the configuration, for instance a board of another size.
+
+        Raises:
+            StateError: The message says what does not fit.
+        """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Only the configuration travels to other processes; caches are made again there."""
+        return type(self), (self.config,)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal games have the same class and configuration."""
+        return isinstance(other, type(self)) and type(self) is type(other) and self.config == other.config
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.config))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.config!r})"

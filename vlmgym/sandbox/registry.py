@@ -1,0 +1,122 @@
+"""Which games there are: the built-in ones, those of installed packages, and those registered in the program."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from vlmgym.errors import UsageError
+from vlmgym.sandbox.game import Game
+
+BUILT_IN = {
+    "2048-v0": "vlmgym.sandbox.games.game2048:Game2048",
+    "shisensho-v0": "vlmgym.sandbox.games.shisensho:ShisenSho",
+    "swap-v0": "vlmgym.sandbox.games.swap:Swap",
+}
+"""Id of every built-in game and where its class is. A new game adds one line."""
+
+ENTRY_POINT_GROUP = "vlmgym.games"
+"""Packages add games by entry points in this group: `"name-v0" = "module:Class"`."""
+
+NAMESPACE = "vlmgym"
+"""Namespace of the Gymnasium ids, for instance `vlmgym/2048-v0`."""
+
+_ID = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)-v(?P<version>[0-9]+)")
+_registered: dict[str, type[Game[Any, Any]]] = {}
+
+
+def register_game(game_class: type[Game[Any, Any]]) -> type[Game[Any, Any]]:
+    """Make a game known by its id in this program, also to `gymnasium.make`; usable as a class decorator.
+
+    Raises:
+        UsageError: Another class has this id, or the name is not made of letters, digits, `_`, `.` and `-`.
+    """
+    game_id = f"{game_class.name}-v{game_class.version}"
+    if _ID.fullmatch(game_id) is None:
+        raise UsageError(
+            f"{game_id!r} is not a game's id: a name of letters, digits, '_', '.', '-', then -v and a number"
+        )
+    if game_id in _sources() or _registered.get(game_id, game_class) is not game_class:
+        raise UsageError(f"there is another game with the id {game_id!r}: choose another name, or raise its version")
+    _registered[game_id] = game_class
+    _register_env(game_id)
+    return game_class
+
+
+def game_ids() -> list[str]:
+    """Ids of all known games, sorted, without importing them."""
+    return sorted({*_sources(), *_registered})
+
+
+def game_class(game: str) -> type[Game[Any, Any]]:
+    """The class of a game by its id (`2048-v0`) or by its name (`2048`: the newest version).
+
+    Raises:
+        UsageError: There is no such game, or its package does not load.
+    """
+    name = game.removeprefix(NAMESPACE + "/")
+    if _ID.fullmatch(name) is None:
+        versions = [other for other in game_ids() if _split(other)[0] == name]
+        name = max(versions, key=lambda other: _split(other)[1], default=name)
+    if name in _registered:
+        return _registered[name]
+    if name not in _sources():
+        raise UsageError(f"there is no game {game!r}; the games are {', '.join(game_ids())}")
+    module, _, attribute = _sources()[name].partition(":")
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"the game {name!r} does not load from {_sources()[name]}: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, Game)):
+        raise UsageError(f"the game {name!r} at {_sources()[name]} is not a subclass of vlmgym's Game")
+    if name != f"{found.name}-v{found.version}":
+        raise UsageError(f"the entry point {name!r} names a game whose id is {found.name}-v{found.version}")
+    return found
+
+
+def make_game(game: str, perception: int = 3, reasoning: int = 3, **knobs: Any) -> Game[Any, Any]:
+    """A game at a difficulty.
+
+    Args:
+        game: Id or name, for instance `2048-v0` or `2048`.
+        perception: Level 1 to 5 for the eye.
+        reasoning: Level 1 to 5 for the mind.
+        knobs: Single settings that override the levels, for instance `size=320`.
+
+    Raises:
+        UsageError: There is no such game, level or knob, or a value is not accepted.
+    """
+    found = game_class(game)
+    try:
+        return found(found.Config.at(perception, reasoning, **knobs))
+    except UsageError as error:
+        raise UsageError(f"{found.name}: {error}") from None
+
+
+def register_with_gymnasium() -> None:
+    """Entry point that Gymnasium calls on import, so that `gymnasium.make("vlmgym/2048-v0")` needs no other import."""
+    for game_id in game_ids():
+        _register_env(game_id)
+
+
+def _register_env(game_id: str) -> None:
+    import gymnasium
+
+    env_id = f"{NAMESPACE}/{game_id}"
+    if env_id not in gymnasium.registry:
+        gymnasium.register(env_id, entry_point="vlmgym.sandbox.env:GameEnv", kwargs={"game": game_id})
+
+
+@lru_cache(maxsize=1)
+def _sources() -> dict[str, str]:
+    """Where the class of each built-in or installed game is; a built-in id cannot be taken over."""
+    installed = {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
+    return {**{name: value for name, value in installed.items() if _ID.fullmatch(name)}, **BUILT_IN}
+
+
+def _split(game_id: str) -> tuple[str, int]:
+    name, _, version = game_id.rpartition("-v")
+    return name, int(version)

@@ -1,0 +1,168 @@
+"""The one place that turns (state, response) into numbers; every trainer and the evaluator call it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Generic, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from vlmgym.errors import EpisodeEnded, IllegalAction, ParseError
+from vlmgym.sandbox import response_form
+from vlmgym.sandbox.game import ActionT, Game, StateT
+from vlmgym.sandbox.perception import Perception
+
+Shaping = Literal["raw", "sign", "log2"]
+
+
+class Outcome(str, Enum):
+    """What became of a response. An infrastructure error is never an outcome: it is not a response."""
+
+    PLAYED = "played"
+    ILLEGAL = "illegal"
+    UNPARSABLE = "unparsable"
+
+
+class RewardConfig(BaseModel):
+    """How the parts of a reward are shaped and weighed: overall = sum of weight x part.
+
+    The game part is shaped by `shaping`: `raw` leaves it; `sign` is -1, 0 or 1; `log2` is sign(r) log2(1 + |r|).
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    game_weight: float = Field(1.0, description="Weight of the game's own reward, after shaping.")
+    format_weight: float = Field(0.0, description="Weight of the response form: 1 if it is exact, else 0.")
+    perception_weight: float = Field(0.0, description="Weight of the agreement of <perception> with the state.")
+    perception_mode: Literal["partial", "exact"] = Field("partial", description="Share of right cells, or all or none.")
+    shaping: Shaping = Field("raw", description="Shape of the game part.")
+    illegal: float | None = Field(None, description="Game part of an illegal action; None: the game's own.")
+    unparsable: float | None = Field(None, description="Game part of an unparsable response; None: the game's own.")
+
+
+@dataclass(frozen=True, slots=True)
+class Scored(Generic[StateT, ActionT]):
+    """One response, or one native action, in numbers.
+
+    Attributes:
+        overall: What a trainer maximises: the weighed sum of the shaped parts.
+        game: The game's own reward, unshaped; a score is a sum of these.
+        format: 1.0 if the response form is exact, else 0.0 (a native action: 0.0).
+        perception: Agreement of `<perception>` with the state (0, 0 where there is none).
+        outcome: Played, illegal or unparsable.
+        action: The action, None if unparsable.
+        next_state: The position afterwards; the same object as before unless played.
+        terminated: Whether the episode has ended.
+        feedback: Why nothing was played, in words; empty if played.
+        info: The game's facts about the step.
+    """
+
+    overall: float
+    game: float
+    format: float
+    perception: Perception
+    outcome: Outcome
+    action: ActionT | None
+    next_state: StateT
+    terminated: bool
+    feedback: str
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+def score_response(
+    game: Game[StateT, ActionT],
+    state: StateT,
+    response: str,
+    rng: np.random.Generator,
+    config: RewardConfig = RewardConfig(),  # noqa: B008 - frozen
+) -> Scored[StateT, ActionT]:
+    """Score a response to a position, and play it if it is legal.
+
+    Args:
+        game: The game.
+        state: The position that the response answers.
+        response: What the model said, unchanged.
+        rng: Chance of the game; advanced only by a legal action.
+        config: Weights and shaping.
+
+    Raises:
+        EpisodeEnded: The position is an ended one.
+    """
+    form = response_form.format_reward(response)
+    try:
+        seen = game.perceive(state, response_form.section(response, "perception"))
+    except ParseError:
+        seen = Perception(0.0, 0.0)
+    try:
+        action = game.parse(response)
+    except ParseError as error:
+        return _not_played(game, state, Outcome.UNPARSABLE, None, str(error), form, seen, config)
+    return _play(game, state, action, rng, form, seen, config)
+
+
+def score_action(
+    game: Game[StateT, ActionT],
+    state: StateT,
+    action: ActionT,
+    rng: np.random.Generator,
+    config: RewardConfig = RewardConfig(),  # noqa: B008 - frozen
+) -> Scored[StateT, ActionT]:
+    """Score a native action, without format and perception parts; otherwise as `score_response`."""
+    return _play(game, state, action, rng, 0.0, Perception(0.0, 0.0), config)
+
+
+def shape(reward: float, shaping: Shaping) -> float:
+    """A game reward shaped by a preset of `RewardConfig`."""
+    if shaping == "raw":
+        return reward
+    if shaping == "sign":
+        return float((reward > 0) - (reward < 0))
+    return math.copysign(math.log2(1.0 + abs(reward)), reward)
+
+
+def _play(
+    game: Game[StateT, ActionT],
+    state: StateT,
+    action: ActionT,
+    rng: np.random.Generator,
+    form: float,
+    seen: Perception,
+    config: RewardConfig,
+) -> Scored[StateT, ActionT]:
+    try:
+        step = game.step(state, action, rng)
+    except IllegalAction as error:
+        return _not_played(game, state, Outcome.ILLEGAL, action, str(error), form, seen, config)
+    overall = _overall(step.reward, form, seen, config)
+    return Scored(overall, step.reward, form, seen, Outcome.PLAYED, action, step.state, step.terminated, "", step.info)
+
+
+def _not_played(
+    game: Game[StateT, ActionT],
+    state: StateT,
+    outcome: Outcome,
+    action: ActionT | None,
+    feedback: str,
+    form: float,
+    seen: Perception,
+    config: RewardConfig,
+) -> Scored[StateT, ActionT]:
+    if (reason := game.ended(state)) is not None:
+        raise EpisodeEnded(f"this episode of {game.name} has ended ({reason}): start another")
+    penalty = config.illegal if outcome is Outcome.ILLEGAL else config.unparsable
+    reward = game.illegal_reward if penalty is None else penalty
+    overall = _overall(reward, form, seen, config)
+    return Scored(overall, reward, form, seen, outcome, action, state, False, feedback)
+
+
+def _overall(reward: float, form: float, seen: Perception, config: RewardConfig) -> float:
+    perception = seen.exact if config.perception_mode == "exact" else seen.partial
+    return (
+        config.game_weight * shape(reward, config.shaping)
+        + config.format_weight * form
+        + config.perception_weight * perception
+    )
