@@ -1,0 +1,1 @@
+"""Searches behind `best_action`, one file a game."""
