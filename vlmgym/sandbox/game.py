@@ -7,9 +7,9 @@ is a pure function of its arguments; all chance comes from the `numpy.random.Gen
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -225,8 +225,8 @@ class Game(ABC, Generic[StateT, ActionT]):
         """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Only the configuration travels to other processes; caches are made again there."""
-        return type(self), (self.config,)
+        """Only the configuration travels to other processes, where all copies are one object that keeps its sprites."""
+        return _shared, (type(self), self.config)
 
     def __eq__(self, other: object) -> bool:
         """Equal games have the same class and configuration."""
@@ -237,3 +237,8 @@ class Game(ABC, Generic[StateT, ActionT]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.config!r})"
+
+
+@lru_cache(maxsize=64)
+def _shared(game_class: Callable[[GameConfig], Game[Any, Any]], config: GameConfig) -> Game[Any, Any]:
+    return game_class(config)

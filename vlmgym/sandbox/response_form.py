@@ -26,6 +26,11 @@ def compose(perception: str, think: str, answer: str) -> str:
     return f"<perception>{perception}</perception>\n<think>{think}</think>\n<answer>{answer}</answer>"
 
 
+def answer_only(answer: str) -> str:
+    """A response with nothing but an answer: it can be played, but earns nothing for form and perception."""
+    return f"<answer>{answer}</answer>"
+
+
 def section(response: str, name: str) -> str:
     """What stands between the only opening and the only closing tag of a section.
 

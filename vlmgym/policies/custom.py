@@ -1,0 +1,177 @@
+"""The user's own function `custom_policy(images_batch, prompt_batch) -> list[str]`, plain or async."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import importlib.util
+import inspect
+import sys
+import threading
+import traceback
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from vlmgym.errors import PolicyError, UsageError
+from vlmgym.policies.base import ModelPolicy, Prompt, Reply
+from vlmgym.sandbox.game import Picture
+
+CustomFunction = Callable[[list[list[Picture]], list[Prompt]], Sequence[str] | Awaitable[Sequence[str]]]
+"""Takes, for each prompt, its list of uint8 RGB pictures (height, width, 3), and the prompts; returns a string each."""
+
+LINGER = 0.02
+"""Seconds the first waiting prompt waits for others, so that batches are full: about what drawing takes."""
+
+
+class CustomPolicy(ModelPolicy):
+    """Asks the function for all prompts that are ready, one batch at a time, in a thread of its own."""
+
+    def __init__(self, function: CustomFunction, name: str | None = None, timeout: float = 300.0) -> None:
+        """Wrap a function.
+
+        Args:
+            function: The user's function.
+            name: What to call it in records and messages.
+            timeout: Seconds that one call may take.
+        """
+        self.function = function
+        self.name: str = name or getattr(function, "__name__", type(function).__name__)
+        self.timeout = timeout
+        self._running = 1
+        self._waiting: list[tuple[list[Picture], Prompt, asyncio.Future[Reply]]] = []
+        self._full = asyncio.Event()
+        self._batcher: asyncio.Task[None] | None = None
+
+    def expect(self, episodes: int) -> None:
+        """A batch is full when every running episode waits."""
+        self._running = episodes
+        if len(self._waiting) >= episodes:
+            self._full.set()
+
+    async def respond(self, images: list[Picture], prompt: Prompt) -> Reply:
+        """The function's response to this prompt, asked together with whatever else is ready."""
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._waiting.append((images, prompt, future))
+        self.expect(self._running)
+        if self._batcher is None or self._batcher.done():
+            self._batcher = asyncio.create_task(self._ask_while_waiting())
+        return await future
+
+    async def _ask_while_waiting(self) -> None:
+        while self._waiting:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._full.wait(), LINGER)
+            batch, self._waiting = self._waiting, []
+            self._full.clear()
+            try:
+                responses = await self._ask([images for images, _, _ in batch], [prompt for _, prompt, _ in batch])
+            except PolicyError as error:
+                for _, _, future in batch:
+                    if not future.done():
+                        future.set_exception(error)
+                return
+            for (_, _, future), response in zip(batch, responses):
+                if not future.done():
+                    future.set_result(Reply(response))
+
+    async def _ask(self, images: list[list[Picture]], prompts: list[Prompt]) -> list[str]:
+        if inspect.iscoroutinefunction(self.function):
+            call: asyncio.Future[Any] = asyncio.ensure_future(self.function(images, prompts))
+        else:
+            call = _in_daemon_thread(self.function, images, prompts)
+        await asyncio.wait([call], timeout=self.timeout)
+        if not call.done():
+            call.cancel()
+            raise PolicyError(f"{self.name} did not answer {len(prompts)} prompts within {self.timeout:g} s")
+        try:
+            returned = call.result()
+        except Exception as error:
+            # Whatever a user's function raises ends the run with the place in their code, not with our traceback.
+            raise PolicyError(f"{self.name} raised {type(error).__name__}: {error}{_place(error)}") from error
+        return self._checked(returned, len(prompts))
+
+    def _checked(self, returned: Any, expected: int) -> list[str]:
+        if not isinstance(returned, list | tuple):
+            raise PolicyError(f"{self.name} returned a {type(returned).__name__}; a list of strings is needed")
+        if len(returned) != expected:
+            raise PolicyError(f"{self.name} returned {len(returned)} responses for {expected} prompts")
+        for i, response in enumerate(returned):
+            if not isinstance(response, str):
+                raise PolicyError(f"{self.name} returned a {type(response).__name__} as response {i}, not a string")
+        return list(returned)
+
+
+def load_function(spec: str) -> CustomFunction:
+    """A function named as `MODULE:FUNCTION` (importable, also from the current folder) or `path/to/file.py:FUNCTION`.
+
+    Raises:
+        UsageError: It does not load, or is not a function.
+    """
+    place, _, attribute = spec.rpartition(":")
+    try:
+        module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
+    except Exception as error:
+        # Importing runs the user's code, which may raise anything.
+        raise UsageError(f"{place!r} does not load: {type(error).__name__}: {error}{_place(error)}") from error
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        raise UsageError(f"{place!r} has no function {attribute!r}")
+    loaded: CustomFunction = function
+    return loaded
+
+
+def _load_module(name: str) -> Any:
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    return importlib.import_module(name)
+
+
+def _load_file(path: Path) -> Any:
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _in_daemon_thread(function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+    """Run a function in a thread that does not keep the program from exiting if the function hangs."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def finish(result: Any, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = function(*args)
+        except Exception as raised:
+            error = raised
+        except BaseException as raised:
+            # SystemExit and the like cannot travel through a future.
+            error = RuntimeError(f"{type(raised).__name__}: {raised}")
+        try:
+            loop.call_soon_threadsafe(finish, result, error)
+        except RuntimeError:
+            return  # the loop was closed after a time-out: nobody waits for this result any more
+
+    threading.Thread(target=work, daemon=True, name="custom policy").start()
+    return future
+
+
+def _place(error: BaseException) -> str:
+    """Where in the user's code an error was raised, as ` (file, line n)`."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename != __file__ and "importlib" not in frame.filename]
+    return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""

@@ -1,0 +1,29 @@
+"""The game's own oracle, answering in the full response form with true perception."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from vlmgym.errors import PolicyError, UsageError
+from vlmgym.policies.base import StatePolicy
+from vlmgym.sandbox.game import Game
+
+
+class OraclePolicy(StatePolicy):
+    """Plays `game.best_action`."""
+
+    name: ClassVar[str] = "oracle"
+
+    def check(self, game: Game[Any, Any]) -> None:
+        """Refuse a game without an oracle."""
+        if type(game).best_action is Game.best_action:
+            raise UsageError(f"{game.name} has no oracle: choose another --policy")
+
+    def respond(self, game: Game[Any, Any], state: Any, rng: np.random.Generator) -> str:
+        """A whole response with true perception."""
+        action = game.best_action(state)
+        if action is None:
+            raise PolicyError(f"the oracle of {game.name} knows no action in the position {game.to_json(state)}")
+        return game.respond(state, action)

@@ -1,0 +1,37 @@
+"""Random play: the baseline every score is compared with."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from vlmgym.policies.base import Prompt, StatePolicy, policy_rng
+from vlmgym.sandbox.game import Game
+from vlmgym.sandbox.response_form import answer_only
+
+
+class RandomPolicy(StatePolicy):
+    """Draws uniformly from the whole action space, legal or not."""
+
+    name: ClassVar[str] = "random"
+
+    def respond(self, game: Game[Any, Any], state: Any, rng: np.random.Generator) -> str:
+        """An answer without perception and reasoning."""
+        return answer_only(game.format(game.random_action(rng)))
+
+
+class RandomLegalPolicy(StatePolicy):
+    """Draws uniformly from the legal actions."""
+
+    name: ClassVar[str] = "random-legal"
+
+    def respond(self, game: Game[Any, Any], state: Any, rng: np.random.Generator) -> str:
+        """An answer without perception and reasoning."""
+        legal = game.legal_actions(state)
+        return answer_only(game.format(legal[int(rng.integers(len(legal)))]))
+
+
+def random_response(prompt: Prompt) -> str:
+    """What `RandomPolicy` answers to this prompt: depends on the episode's seed and turn only."""
+    return RandomPolicy().respond(prompt.game, None, policy_rng(prompt.seed, prompt.turn))
