@@ -25,18 +25,20 @@ THEMES: dict[ThemeName, Theme] = {
     "light": Theme(
         page=(250, 248, 243), board=(187, 176, 164), empty=(205, 196, 184), tile=(252, 250, 246), label=(110, 100, 90)
     ),
-    "dark": Theme(page=(22, 25, 33), board=(46, 52, 66), empty=(59, 66, 82), tile=(76, 84, 103), label=(170, 180, 196)),
+    "dark": Theme(
+        page=(22, 25, 33), board=(46, 52, 66), empty=(59, 66, 82), tile=(236, 239, 244), label=(170, 180, 196)
+    ),
 }
 
 COLOURS: dict[str, Colour] = {
-    "red": (222, 48, 48),
-    "blue": (38, 99, 228),
-    "green": (46, 160, 67),
-    "yellow": (240, 186, 12),
-    "purple": (142, 52, 186),
-    "cyan": (16, 178, 204),
-    "orange": (244, 122, 16),
-    "pink": (240, 104, 176),
+    "red": (200, 24, 30),
+    "blue": (14, 114, 236),
+    "green": (34, 138, 44),
+    "yellow": (236, 204, 14),
+    "purple": (140, 24, 182),
+    "cyan": (18, 180, 192),
+    "orange": (250, 122, 18),
+    "pink": (242, 130, 188),
 }
 """Tile colours by name; a game that needs n kinds takes the first n."""
 

@@ -10,8 +10,8 @@ from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
 Outline = list[Point]
 
 
-def _regular(corners: int, first: float = 90.0) -> Outline:
-    return [_polar(1.0, first + 360 * i / corners) for i in range(corners)]
+def _regular(corners: int) -> Outline:
+    return [_polar(1.0, 90 + 360 * i / corners) for i in range(corners)]
 
 
 def _polar(radius: float, degrees: float) -> Point:
@@ -32,6 +32,16 @@ def _heart() -> Outline:
     return points
 
 
+def _moon() -> Outline:
+    # A disc less another one shifted to the right; `tip` is where their rims meet, seen from either centre.
+    shift, tip, steps = 0.46, 50.0, 48
+    x, y = _polar(1.0, tip)
+    radius, inner_tip = math.hypot(x - shift, y), math.degrees(math.atan2(-y, x - shift))
+    rim = [_polar(1.0, tip + (360 - 2 * tip) * i / steps) for i in range(steps + 1)]
+    hollow = [_polar(radius, 360 - inner_tip - (360 - 2 * inner_tip) * i / steps) for i in range(1, steps)]
+    return [(x + 0.16, y) for x, y in rim + [(x + shift, y) for x, y in hollow]]
+
+
 def _cross() -> Outline:
     a, b = 0.34, 0.98
     return [(-a, -b), (a, -b), (a, -a), (b, -a), (b, a), (a, a), (a, b), (-a, b), (-a, a), (-b, a), (-b, -a), (-a, -a)]
@@ -42,9 +52,9 @@ OUTLINES: dict[str, Callable[[], Outline]] = {
     "square": lambda: [(-0.84, -0.84), (0.84, -0.84), (0.84, 0.84), (-0.84, 0.84)],
     "triangle": lambda: [(x, y + 0.16) for x, y in _regular(3)],
     "star": _star,
-    "diamond": lambda: [(0, -1.08), (0.66, 0), (0, 1.08), (-0.66, 0)],
+    "diamond": lambda: [(0, -1.1), (0.62, 0), (0, 1.1), (-0.62, 0)],
     "heart": _heart,
-    "hexagon": lambda: _regular(6, 0.0),
+    "moon": _moon,
     "cross": _cross,
 }
 """Outlines by name, in a circle of about radius 1; a game that needs n kinds takes the first n."""
