@@ -39,6 +39,10 @@ class EpisodeEnded(VlmgymError):
     """A move was asked for in an episode that has ended."""
 
 
+class DisplayError(VlmgymError):
+    """There is no screen to open a window on."""
+
+
 class ParseError(VlmgymError):
     """A response holds no action: the outcome is `unparsable`, and the message says what was wrong."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vlmgym.errors import UsageError
@@ -17,6 +18,9 @@ from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.geometry import BoardGeometry
 from vlmgym.sandbox.drawing.palette import ThemeName
 from vlmgym.sandbox.game import ActionT, Game, StateT
+
+Cell = tuple[int, int]
+"""Row and column of a cell, counted from 0."""
 
 SMALLEST_CELL = 12
 """Pixels a cell's side must have to show anything."""
@@ -80,6 +84,17 @@ class BoardGame(Game[StateT, ActionT]):
     def describe(self, state: StateT) -> str:
         """One line a row, cells apart by commas."""
         return "\n".join(", ".join(map(self.cell_words, row)) for row in self.cells(state))
+
+    def click_action(self, clicks: Sequence[Cell]) -> ActionT | None:
+        """The action that clicks on these cells (row, column) play in `vlmgym play`; None: they play none yet.
+
+        By default an action that is a `MultiDiscrete` of row and column, once or several times, is clicked so.
+        """
+        space = self.action_space
+        if isinstance(space, spaces.MultiDiscrete) and space.shape == (2 * len(clicks),):
+            action: ActionT = self.to_action([coordinate for cell in clicks for coordinate in cell])
+            return action
+        return None
 
     @cached_property
     def painter(self) -> BoardPainter:

@@ -141,6 +141,10 @@ class Game(ABC, Generic[StateT, ActionT]):
         """Reasoning that leads to an action, in words true of the state."""
         return f"I choose {self.format(action)}."
 
+    def key_action(self, state: StateT, key: str) -> ActionT | None:
+        """The action that a key plays in `vlmgym play`, by the key's name (`up`, `space`); None: it plays none."""
+        return None
+
     def perceive(self, state: StateT, text: str) -> Perception:
         """How well a description of the picture agrees with the state, cell by cell of `describe`'s grid."""
         return compare_grids(self.describe(state), text)
@@ -174,18 +178,25 @@ class Game(ABC, Generic[StateT, ActionT]):
     def to_action(self, value: Any) -> Any:
         """A value of `action_space`, or an action read from JSON, as this game's action type.
 
+        Only the type is looked at: a number out of range is an illegal action, which is for `step` to say.
+
         Raises:
             UsageError: The value is not of the action space's type.
         """
-        if isinstance(value, np.ndarray):
-            value = value.tolist()
-        if isinstance(value, list | tuple):
-            return tuple(int(part) for part in value)
-        if isinstance(value, np.integer):
-            return int(value)
-        if isinstance(value, int | str):
-            return value
-        raise UsageError(f"an action of {self.name} is a value of {self.action_space}, not {value!r}")
+        plain = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+        space = self.action_space
+        if isinstance(space, spaces.Text):
+            fits = isinstance(plain, str)
+        elif isinstance(space, spaces.Discrete):
+            fits = _is_int(plain)
+        elif isinstance(space, spaces.MultiDiscrete):
+            plain = tuple(plain) if isinstance(plain, list | tuple) else ()
+            fits = len(plain) == space.nvec.size and all(map(_is_int, plain))
+        else:
+            fits = space.contains(value)
+        if not fits:
+            raise UsageError(f"an action of {self.name} is a value of {space}, not {value!r}")
+        return plain
 
     def random_action(self, rng: np.random.Generator) -> ActionT:
         """An action drawn uniformly from the whole action space, legal or not."""
@@ -242,3 +253,7 @@ class Game(ABC, Generic[StateT, ActionT]):
 @lru_cache(maxsize=64)
 def _shared(game_class: Callable[[GameConfig], Game[Any, Any]], config: GameConfig) -> Game[Any, Any]:
     return game_class(config)
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
