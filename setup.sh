@@ -212,7 +212,7 @@ for option in "$@"; do
             usage
             exit 0
             ;;
-        *) fail 2 "there is no option $option; the options are --dev and --help." ;;
+        *) fail 2 "there is no option '$option'; the options are --dev and --help." ;;
     esac
 done
 
