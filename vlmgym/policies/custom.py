@@ -37,7 +37,7 @@ class CustomPolicy(ModelPolicy):
             timeout: Seconds that one call may take.
         """
         self.function = function
-        self.name: str = name or getattr(function, "__name__", type(function).__name__)
+        self.name = name or str(getattr(function, "__name__", type(function).__name__))
         self.timeout = timeout
         self._running = 1
         self._waiting: list[tuple[list[Picture], Prompt, asyncio.Future[Reply]]] = []

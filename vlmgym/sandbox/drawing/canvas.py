@@ -7,6 +7,7 @@ pygame's own smooth scaling differs between processors. The font is the one insi
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -25,7 +26,7 @@ class Canvas:
 
     def __init__(self, width: int, height: int, background: Colour) -> None:
         self.width, self.height = width, height
-        self._surface = pygame.Surface((width * SUPERSAMPLE, height * SUPERSAMPLE), depth=24)
+        self._surface = pygame.Surface((width * SUPERSAMPLE, height * SUPERSAMPLE), depth=24, masks=_RGB_BYTES)
         self._surface.fill(background)
 
     def rectangle(self, x: float, y: float, width: float, height: float, colour: Colour, radius: float = 0) -> None:
@@ -99,13 +100,18 @@ class Canvas:
 
     def pixels(self) -> NDArray[np.uint8]:
         """The picture, uint8 of shape (height, width, 3)."""
-        fine = pygame.surfarray.pixels3d(self._surface).transpose(1, 0, 2)
-        s = SUPERSAMPLE
-        blocks = fine.reshape(self.height, s, self.width, s, 3).astype(np.uint16)
-        mean = (blocks.sum(axis=(1, 3), dtype=np.uint32) + s * s // 2) // (s * s)
-        pixels: NDArray[np.uint8] = mean.astype(np.uint8)
+        surface, n = self._surface, SUPERSAMPLE
+        lines = np.frombuffer(surface.get_buffer().raw, np.uint8).reshape(surface.get_height(), surface.get_pitch())
+        lines = lines[:, : self.width * n * 3]
+        # Sums of whole rows first: contiguous memory makes this many times faster than one sum over both axes.
+        rows = sum((lines[i::n] for i in range(1, n)), lines[::n].astype(np.uint16)).reshape(self.height, -1, n, 3)
+        total = sum((rows[:, :, i] for i in range(1, n)), rows[:, :, 0])
+        pixels: NDArray[np.uint8] = ((total + n * n // 2) // (n * n)).astype(np.uint8)
         return pixels
 
+
+_RGB_BYTES = (0xFF, 0xFF00, 0xFF0000, 0) if sys.byteorder == "little" else (0xFF0000, 0xFF00, 0xFF, 0)
+"""Masks that put red first in memory."""
 
 CAPITALS = 0.729
 """Height of the font's capitals over its size, from the font's metrics."""

@@ -1,0 +1,108 @@
+"""A video of an episode, drawn again from its record: H.264, yuv420p, with a strip that tells what happened."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+
+from vlmgym.evaluation.output import writing
+from vlmgym.evaluation.record import EpisodeRecord, TurnRecord
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour, text_width
+from vlmgym.sandbox.game import Game, Picture
+from vlmgym.sandbox.reward import Outcome
+
+_PAPER: Colour = (32, 34, 40)
+_INK: Colour = (240, 240, 244)
+_FAINT: Colour = (150, 154, 166)
+_OUTCOMES: dict[str, Colour] = {
+    Outcome.PLAYED.value: (96, 200, 120),
+    Outcome.ILLEGAL.value: (250, 160, 60),
+    Outcome.UNPARSABLE.value: (242, 92, 92),
+}
+
+LAST_FRAME_SECONDS = 1.0
+"""How long the final position stays."""
+
+
+def write_video(path: Path, game: Game[Any, Any], episode: EpisodeRecord, fps: int) -> None:
+    """Write an MP4 that browsers play: one frame a turn, after the start.
+
+    Args:
+        path: The file.
+        game: The game of the record, with its configuration.
+        episode: The record.
+        fps: Turns a second.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    part = path.with_name(path.stem + ".part" + path.suffix)
+    with writing(path):
+        # A container closed in the middle of an error leaves only the .part file behind.
+        with av.open(str(part), "w", options={"movflags": "+faststart"}) as container:
+            stream: Any = None
+            for picture in _frames(game, episode, max(1, round(LAST_FRAME_SECONDS * fps))):
+                if stream is None:
+                    stream = container.add_stream("libx264", rate=fps, options={"preset": "veryfast", "crf": "18"})
+                    stream.height, stream.width = picture.shape[:2]
+                    stream.pix_fmt = "yuv420p"
+                    stream.time_base = Fraction(1, fps)
+                    stream.thread_count = 1
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+            container.mux(stream.encode())
+        part.replace(path)
+
+
+def _frames(game: Game[Any, Any], episode: EpisodeRecord, hold: int) -> Iterator[Picture]:
+    states = [turn.state for turn in episode.turns] + [episode.final_state]
+    score = 0.0
+    for i, state in enumerate(states):
+        turn = episode.turns[i - 1] if i else None
+        score += turn.reward.game if turn else 0.0
+        images = game.images(game.from_json(json.dumps(state)))
+        board = np.concatenate(images, axis=1)
+        last = i == len(states) - 1
+        strip = draw_strip(board.shape[1], game, episode, turn, score, episode.end if last else "")
+        frame = _even(np.concatenate([board, strip]))
+        for _ in range(hold if last else 1):
+            yield frame
+
+
+def draw_strip(
+    width: int, game: Game[Any, Any], episode: EpisodeRecord, turn: TurnRecord | None, score: float, end: str
+) -> Picture:
+    """The strip below the picture: turn, action, outcome and score; `end` is shown if not empty."""
+    height = max(36, width // 9)
+    canvas = Canvas(width, height, _PAPER)
+    pad, big, small = width * 0.025, height * 0.24, height * 0.16
+    upper, lower = height * 0.32, height * 0.74
+    number = turn.turn if turn else 0
+    canvas.text(f"turn {number}/{episode.max_turns}", pad, upper, big, _INK, align="left")
+    shown = f"score {score:,.6g}" if abs(score) < 1e6 else f"score {score:,.0f}"
+    canvas.text(shown, width - pad, upper, big, _INK, align="right")
+    if turn is None:
+        canvas.text(
+            f"{episode.game.id}   {episode.policy}   seed {episode.seed}", pad, lower, small, _FAINT, align="left"
+        )
+    else:
+        outcome = turn.outcome.value
+        action = "no action" if turn.action is None else game.format(game.to_action(turn.action))
+        canvas.text(action, pad, lower, small, _INK, align="left", max_width=width * 0.4)
+        x = pad + min(text_width(action, small), width * 0.4) + small * 1.6
+        canvas.circle(x, lower, small * 0.42, _OUTCOMES[outcome])
+        canvas.text(outcome, x + small, lower, small, _OUTCOMES[outcome], align="left")
+    if end:
+        canvas.text(end, width - pad, lower, small, _FAINT, align="right", max_width=width * 0.4)
+    return canvas.pixels()
+
+
+def _even(frame: Picture) -> Picture:
+    """Repeat the last row or column where their number is odd, which yuv420p cannot hold."""
+    height, width = frame.shape[:2]
+    return np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")

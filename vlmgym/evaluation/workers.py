@@ -1,0 +1,88 @@
+"""A pool of worker processes that lives no longer than its parent."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait
+from types import TracebackType
+from typing import ParamSpec, TypeVar
+
+from vlmgym.errors import UsageError, WorkerError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def available_cores() -> int:
+    """Cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class Workers:
+    """Calls functions in worker processes, or in this one if there are none.
+
+    Workers are spawned, not forked, so that threads and accelerators of the parent do not matter. They ignore Ctrl-C,
+    which the parent handles, and end by themselves when the parent is gone.
+    """
+
+    def __init__(self, count: int) -> None:
+        """Start on first use.
+
+        Args:
+            count: Number of processes; 0 calls everything in this one.
+
+        Raises:
+            UsageError: The count is negative.
+        """
+        if count < 0:
+            raise UsageError(f"workers is a number of processes, 0 for none, not {count}")
+        self._pool = None
+        if count:
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(count, mp_context=context, initializer=_live_with_parent)
+
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The function's result.
+
+        Raises:
+            WorkerError: A worker died, for instance of a lack of memory.
+        """
+        if self._pool is None:
+            return function(*args, **kwargs)
+        try:
+            return await asyncio.wrap_future(self._pool.submit(function, *args, **kwargs))
+        except BrokenProcessPool as error:
+            raise WorkerError(
+                "a worker process died; if memory ran out, use fewer --workers; in a script of your own, call evaluate "
+                'under `if __name__ == "__main__":`'
+            ) from error
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _live_with_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_with(parent_sentinel: int) -> None:
+    wait([parent_sentinel])
+    os._exit(1)
