@@ -176,7 +176,7 @@ show_progress() {
     while IFS= read -r line; do
         printf '%s\n' "$line" >>"$log"
         case $line in
-            *'Downloading '* | *'Using cached '* | *'Installing collected'* | *'Building editable'*) ;;
+            *'Downloading '* | *'Using cached '* | *'Installing collected'* | 'WARNING: Retrying'*) ;;
             *) continue ;;
         esac
         line=${line#"${line%%[! ]*}"}

@@ -16,23 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-TOOLS = [
-    "bash",
-    "cat",
-    "chmod",
-    "cksum",
-    "cp",
-    "dirname",
-    "env",
-    "find",
-    "grep",
-    "head",
-    "ln",
-    "mkdir",
-    "mv",
-    "readlink",
-    "rm",
-]
+TOOLS = ["bash", "cat", "cksum", "cp", "dirname", "find", "grep", "head", "ln", "mkdir", "mv", "readlink", "rm"]
 
 STUB = """\
 #!{bash}
