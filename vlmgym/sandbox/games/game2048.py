@@ -191,6 +191,10 @@ class Game2048(BoardGame[State2048, int]):
         """The name of the direction."""
         return DIRECTIONS[action]
 
+    def key_action(self, state: State2048, key: str) -> int | None:
+        """The arrow keys."""
+        return DIRECTIONS.index(key) if key in DIRECTIONS else None
+
     def explain(self, state: State2048, action: int) -> str:
         """What the move merges."""
         _, reward = slide(state.board, action)
