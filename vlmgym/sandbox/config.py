@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -73,3 +74,23 @@ class GameConfig(BaseModel):
                 raise TypeError(f"{cls.__name__}.{name} is not marked perceptual or reasoning: declare it with knob()")
             dials[name] = "perception" if extra["dial"] == "perception" else "reasoning"
         return dials
+
+
+def parse_knobs(settings: Iterable[str]) -> dict[str, Any]:
+    """Knobs from texts `NAME=VALUE`, as on a command line; a value that is not JSON (`5`, `0.5`, `true`) is a word.
+
+    Raises:
+        UsageError: A text is not of this form, or a name comes twice.
+    """
+    knobs: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not (name and equals):
+            raise UsageError(f"a setting is NAME=VALUE, for instance rows=5, not {setting!r}")
+        if name in knobs:
+            raise UsageError(f"{name} is set twice")
+        try:
+            knobs[name] = json.loads(text)
+        except ValueError:
+            knobs[name] = text
+    return knobs
