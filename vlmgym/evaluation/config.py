@@ -18,8 +18,7 @@ class EvalConfig:
     """Play episodes of a game with a policy; leave records, curves and videos."""
 
     policy: str | None = None
-    """random, random-legal, oracle, MODULE:FUNCTION or path/to/file.py:FUNCTION. Default: custom_policy of the script,
-    or random."""
+    """random, random-legal, oracle, MODULE:FUNCTION or FILE.py:FUNCTION. Default: the script's custom_policy, or random."""
     episodes: int = 10
     """Episodes to play; their seeds are seed, seed + 1, ..."""
     turns: int = 100

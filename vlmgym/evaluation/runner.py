@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from typing import Any, TypeVar
 
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import turns as play
 from vlmgym.evaluation.record import EpisodeRecord, TurnRecord
 from vlmgym.evaluation.turns import Position, Rules
-from vlmgym.evaluation.workers import Workers, available_cores
+from vlmgym.evaluation.workers import Workers, workers_for
 from vlmgym.policies import CustomFunction, Policy, make_policy
 from vlmgym.policies.base import ModelPolicy, Prompt, StatePolicy
 from vlmgym.sandbox.game import Game
 from vlmgym.sandbox.registry import make_game
 from vlmgym.sandbox.reward import RewardConfig
+
+T = TypeVar("T")
 
 TURNS_AT_ONCE = 10
 """Turns that a policy beside the game plays before progress is reported."""
@@ -34,7 +37,7 @@ def evaluate(
     turns: int = 100,
     seed: int = 0,
     concurrency: int = 64,
-    workers: int | None = None,
+    workers: int | Workers | None = None,
     history: int = 0,
     reward: RewardConfig = RewardConfig(),  # noqa: B008 - frozen
     timeout: float = 300.0,
@@ -50,7 +53,7 @@ def evaluate(
         turns: Limit of turns of an episode; an illegal or unparsable response uses one up.
         seed: First seed.
         concurrency: How many episodes are played at once, at most.
-        workers: Worker processes; 0 plays in this process; None: one per core, and no more than episodes.
+        workers: Worker processes; 0 plays in this process; None: one per core, and no more than episodes. Or a pool.
         history: How many earlier turns a prompt repeats.
         reward: Weights and shaping.
         timeout: Seconds that one call of a function may take.
@@ -77,33 +80,20 @@ def evaluate(
     made = make_policy(policy, timeout)
     if isinstance(made, StatePolicy):
         made.check(rules.game)
-    with Workers(min(available_cores(), episodes) if workers is None else workers) as pool:
+    with nullcontext(workers) if isinstance(workers, Workers) else Workers(workers_for(episodes, workers)) as pool:
         runner = _Runner(rules, made, pool, concurrency, on_turns, on_episode)
-        records = _run(runner, range(seed, seed + episodes))
+        records = run_async(runner.play(range(seed, seed + episodes)))
     return sorted(records, key=lambda record: record.seed)
 
 
-def _run(runner: _Runner, seeds: range) -> list[EpisodeRecord]:
+def run_async(work: Coroutine[Any, Any, T]) -> T:
     """Run to the end, also where an event loop is running already (a notebook)."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(runner.play(seeds))
-    result: list[EpisodeRecord] = []
-    error: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            result.extend(asyncio.run(runner.play(seeds)))
-        except BaseException as raised:
-            error.append(raised)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    thread.join()
-    if error:
-        raise error[0]
-    return result
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
 
 
 class _Runner:

@@ -14,15 +14,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from vlmgym.cli_errors import parse_options, reporting_errors
 from vlmgym.errors import VlmgymError
 from vlmgym.evaluation.config import EvalConfig
-from vlmgym.evaluation.curves import draw_curves
 from vlmgym.evaluation.output import EpisodeLog, Output, replace_file
 from vlmgym.evaluation.record import EpisodeRecord, RunRecord, TurnRecord
-from vlmgym.evaluation.runner import evaluate
+from vlmgym.evaluation.runner import evaluate, run_async
 from vlmgym.evaluation.summary import summarise
 from vlmgym.evaluation.table import summary_table
-from vlmgym.evaluation.video import write_video
-from vlmgym.evaluation.workers import Workers, available_cores
-from vlmgym.policies import CustomFunction, make_policy
+from vlmgym.evaluation.workers import Workers, workers_for
+from vlmgym.policies import CustomFunction, Policy, make_policy
 from vlmgym.sandbox.game import Game
 
 
@@ -55,15 +53,34 @@ def run_evaluation(
     game = config.game(game_name)
     policy = make_policy(config.policy or custom_policy or "random", config.timeout)
     output.prepare(config.video)
-    console = Console(stderr=True)
+    progress_console = Console(stderr=True)
+    with Workers(workers_for(config.episodes, config.workers)) as workers:
+        episodes, seconds = _play(game, policy, config, output, workers, progress_console)
+        run = RunRecord(summary=summarise(episodes, seconds), episodes=tuple(episodes))
+        replace_file(output.run, run.model_dump_json(indent=1).encode())
+        output.episodes.unlink()
+        _draw(game, episodes, config, output, workers, progress_console)
+    console = Console()
+    console.print(summary_table(f"{game.id}, {policy.name}", run.summary))
+    console.print(f"records {output.run}\ncurves  {output.curves}", soft_wrap=True)
+    if config.video:
+        console.print(f"videos  {output.video(0)} ...", soft_wrap=True)
+    return run
+
+
+def _play(
+    game: Game[Any, Any], policy: Policy, config: EvalConfig, output: Output, workers: Workers, console: Console
+) -> tuple[list[EpisodeRecord], float]:
+    """All episodes, each on the disk as it ends, and the seconds it took to play them."""
     with EpisodeLog(output.episodes) as log, _Progress(console, game, config) as progress:
 
         def keep(episode: EpisodeRecord) -> None:
             log.write(episode)
             progress.episode(episode)
 
-        began = time.perf_counter()
         try:
+            run_async(workers.start())
+            began = time.perf_counter()
             episodes = evaluate(
                 game,
                 policy,
@@ -71,49 +88,50 @@ def run_evaluation(
                 turns=config.turns,
                 seed=config.seed,
                 concurrency=config.concurrency,
-                workers=config.workers,
+                workers=workers,
                 history=config.history,
                 reward=config.reward,
+                timeout=config.timeout,
                 on_turns=progress.turns,
                 on_episode=keep,
             )
         except (VlmgymError, KeyboardInterrupt) as error:
-            if not log.written:
-                output.episodes.unlink(missing_ok=True)
+            if log.written:
+                error.args = (f"{error or 'interrupted'}; {log.written} finished episodes are in {log.path}",)
             else:
-                error.args = (f"{error or 'interrupted'}; {log.written} finished episodes are in {output.episodes}",)
+                log.path.unlink(missing_ok=True)
             raise
-        seconds = time.perf_counter() - began
-    run = RunRecord(summary=summarise(episodes, seconds), episodes=tuple(episodes))
-    replace_file(output.run, run.model_dump_json(indent=1).encode())
-    output.episodes.unlink()
-    replace_file(output.curves, draw_curves(episodes))
-    if config.video:
-        _write_videos(console, game, config, output, episodes)
-    out = Console()
-    out.print(summary_table(f"{game.id}, {policy.name}", run.summary))
-    out.print(f"records {output.run}\ncurves  {output.curves}", soft_wrap=True)
-    if config.video:
-        out.print(f"videos  {output.video(0)} ...", soft_wrap=True)
-    return run
+        return episodes, time.perf_counter() - began
 
 
-def _write_videos(
-    console: Console, game: Game[Any, Any], config: EvalConfig, output: Output, episodes: Sequence[EpisodeRecord]
+def _draw(
+    game: Game[Any, Any],
+    episodes: Sequence[EpisodeRecord],
+    config: EvalConfig,
+    output: Output,
+    workers: Workers,
+    console: Console,
 ) -> None:
-    workers = min(available_cores(), len(episodes)) if config.workers is None else config.workers
+    """Curves and videos, from the records."""
+    # Worker processes import the user's script, and so this module, too: they need no matplotlib.
+    from vlmgym.evaluation.curves import draw_curves
+    from vlmgym.evaluation.video import write_video
 
-    async def write_all(pool: Workers) -> None:
-        calls = (
-            pool.call(write_video, output.video(i), game, episode, config.fps) for i, episode in enumerate(episodes)
-        )
-        for call in asyncio.as_completed(list(calls)):
+    replace_file(output.curves, draw_curves(episodes))
+    if not config.video:
+        return
+
+    async def write_videos(bar: Progress) -> None:
+        calls = [
+            workers.call(write_video, output.video(i), game, episode, config.fps) for i, episode in enumerate(episodes)
+        ]
+        for call in asyncio.as_completed(calls):
             await call
             bar.advance(task)
 
-    with Workers(workers) as pool, Progress(*_COLUMNS, console=console) as bar:
+    with Progress(*_COLUMNS, console=console) as bar:
         task = bar.add_task("videos", total=len(episodes), facts="")
-        asyncio.run(write_all(pool))
+        run_async(write_videos(bar))
 
 
 _COLUMNS = (

@@ -80,7 +80,7 @@ def draw_strip(
     """The strip below the picture: turn, action, outcome and score; `end` is shown if not empty."""
     height = max(36, width // 9)
     canvas = Canvas(width, height, _PAPER)
-    pad, big, small = width * 0.025, height * 0.24, height * 0.16
+    pad, big, small = width * 0.025, height * 0.24, height * 0.19
     upper, lower = height * 0.32, height * 0.74
     number = turn.turn if turn else 0
     canvas.text(f"turn {number}/{episode.max_turns}", pad, upper, big, _INK, align="left")

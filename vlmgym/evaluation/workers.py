@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -27,6 +28,11 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+def workers_for(episodes: int, asked: int | None) -> int:
+    """As many workers as were asked for, by default one per core and no more than episodes."""
+    return min(available_cores(), episodes) if asked is None else asked
+
+
 class Workers:
     """Calls functions in worker processes, or in this one if there are none.
 
@@ -45,10 +51,16 @@ class Workers:
         """
         if count < 0:
             raise UsageError(f"workers is a number of processes, 0 for none, not {count}")
+        self.count = count
         self._pool = None
         if count:
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(count, mp_context=context, initializer=_live_with_parent)
+
+    async def start(self) -> None:
+        """Wait until all processes run, so that what follows is not slowed by their start."""
+        # The executor adds a process whenever a call finds none idle; a nap keeps each busy until all are there.
+        await asyncio.gather(*(self.call(time.sleep, 0.01) for _ in range(self.count)))
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The function's result.

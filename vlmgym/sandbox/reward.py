@@ -30,7 +30,9 @@ class Outcome(str, Enum):
 class RewardConfig(BaseModel):
     """How the parts of a reward are shaped and weighed: overall = sum of weight x part.
 
-    The game part is shaped by `shaping`: `raw` leaves it; `sign` is -1, 0 or 1; `log2` is sign(r) log2(1 + |r|).
+    The game part is shaped by `shaping`: `raw` leaves it; `sign` is -1, 0 or 1; `log2` is sign(r) log2(1 + |r|). The
+    penalties `illegal` and `unparsable` stand for the shaped game part of such a turn; the score of an episode, a sum of
+    the game's own rewards, does not depend on any of this.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
@@ -40,8 +42,8 @@ class RewardConfig(BaseModel):
     perception_weight: float = Field(0.0, description="Weight of the agreement of <perception> with the state.")
     perception_mode: Literal["partial", "exact"] = Field("partial", description="Share of right cells, or all or none.")
     shaping: Shaping = Field("raw", description="Shape of the game part.")
-    illegal: float | None = Field(None, description="Game part of an illegal action; None: the game's own.")
-    unparsable: float | None = Field(None, description="Game part of an unparsable response; None: the game's own.")
+    illegal: float | None = Field(None, description="Shaped game part of an illegal action; None: the game's own.")
+    unparsable: float | None = Field(None, description="As illegal, of an unparsable response.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ def _play(
         step = game.step(state, action, rng)
     except IllegalAction as error:
         return _not_played(game, state, Outcome.ILLEGAL, action, str(error), form, seen, config)
-    overall = _overall(step.reward, form, seen, config)
+    overall = _overall(shape(step.reward, config.shaping), form, seen, config)
     return Scored(overall, step.reward, form, seen, Outcome.PLAYED, action, step.state, step.terminated, "", step.info)
 
 
@@ -154,15 +156,11 @@ def _not_played(
     if (reason := game.ended(state)) is not None:
         raise EpisodeEnded(f"this episode of {game.name} has ended ({reason}): start another")
     penalty = config.illegal if outcome is Outcome.ILLEGAL else config.unparsable
-    reward = game.illegal_reward if penalty is None else penalty
-    overall = _overall(reward, form, seen, config)
+    reward = game.illegal_reward
+    overall = _overall(shape(reward, config.shaping) if penalty is None else penalty, form, seen, config)
     return Scored(overall, reward, form, seen, outcome, action, state, False, feedback)
 
 
-def _overall(reward: float, form: float, seen: Perception, config: RewardConfig) -> float:
+def _overall(game_part: float, form: float, seen: Perception, config: RewardConfig) -> float:
     perception = seen.exact if config.perception_mode == "exact" else seen.partial
-    return (
-        config.game_weight * shape(reward, config.shaping)
-        + config.format_weight * form
-        + config.perception_weight * perception
-    )
+    return config.game_weight * game_part + config.format_weight * form + config.perception_weight * perception

@@ -1,0 +1,20 @@
+"""Evaluate a policy on Shisen-Sho: `python vlmgym/test/eval_shisensho.py --help`."""
+
+from vlmgym.evaluation import evaluate_script
+from vlmgym.policies import random_response
+
+
+def custom_policy(images_batch, prompt_batch):  # type: ignore[no-untyped-def]
+    """Answer a batch of prompts, one string each. Edit this to ask your own model.
+
+    As shipped it plays at random, the same as `--policy random`.
+
+    Args:
+        images_batch: For each prompt its list of pictures, uint8 RGB arrays (height, width, 3).
+        prompt_batch: The prompts (strings).
+    """
+    return [random_response(prompt) for prompt in prompt_batch]
+
+
+if __name__ == "__main__":
+    evaluate_script(__file__, "shisensho", custom_policy)
