@@ -18,6 +18,7 @@ from vlmgym.sandbox.config import knob
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import MIDDLE, blend
 from vlmgym.sandbox.game import Step
+from vlmgym.sandbox.oracles.game2048 import search
 
 Row = tuple[int, ...]
 Board = tuple[Row, ...]
@@ -139,8 +140,9 @@ class Game2048(BoardGame[State2048, int]):
         return None if self.legal_actions(state) else "no move is left"
 
     def best_action(self, state: State2048) -> int | None:
-        """Expectimax over moves and new tiles."""
-        return None
+        """Expectimax over moves and new tiles; None in an ended position."""
+        c = self.config
+        return search(state.board, c.four_probability, c.goal).action
 
     def metrics(self, state: State2048) -> Mapping[str, float | str]:
         """The largest tile, as a word so that it is counted."""
