@@ -1,0 +1,485 @@
+"""Swap: rules against a slow reference that shares no code with the game, words, picture, difficulty and oracle."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vlmgym.errors import GenerationError, IllegalAction, ParseError, StateError, UsageError
+from vlmgym.sandbox.coordinates import Pair
+from vlmgym.sandbox.drawing.geometry import BoardGeometry
+from vlmgym.sandbox.games import swap
+from vlmgym.sandbox.games.swap import Board, Swap, SwapConfig, SwapState
+from vlmgym.sandbox.games.swap_rules import SwapRules
+
+small = st.builds(
+    lambda rows, columns, colours, shapes: Swap(SwapConfig(rows=rows, columns=columns, colours=colours, shapes=shapes)),
+    st.integers(3, 5),
+    st.integers(3, 5),
+    st.integers(2, 4),
+    st.integers(2, 3),
+)
+seeds = st.integers(0, 2**32)
+
+# 5 x 5, tiles are numbers 0 to 63; `0` and `1` are the only ones there are several of.
+FIVE_OR_THREE: Board = (
+    (10, 11, 12, 13, 14),
+    (15, 16, 0, 17, 18),
+    (0, 0, 19, 0, 0),
+    (20, 1, 1, 21, 22),
+    (23, 24, 25, 1, 26),
+)
+
+
+def in_runs(board: Board) -> set[tuple[int, int]]:
+    """Cells of runs, by looking at each cell's neighbours in both directions."""
+    rows, columns = len(board), len(board[0])
+    found = set()
+    for row, column in itertools.product(range(rows), range(columns)):
+        for down, right in ((0, 1), (1, 0)):
+            length = 1
+            for sign in (-1, 1):
+                r, c = row + sign * down, column + sign * right
+                while 0 <= r < rows and 0 <= c < columns and board[r][c] == board[row][column]:
+                    length, r, c = length + 1, r + sign * down, c + sign * right
+            if length >= 3:
+                found.add((row, column))
+    return found
+
+
+def exchanged(board: Board, action: tuple[int, ...]) -> Board:
+    cells = [list(row) for row in board]
+    r1, c1, r2, c2 = action
+    cells[r1][c1], cells[r2][c2] = cells[r2][c2], cells[r1][c1]
+    return tuple(map(tuple, cells))
+
+
+def brute_force_legal(board: Board) -> list[Pair]:
+    rows, columns = len(board), len(board[0])
+    everything = itertools.product(range(rows), range(columns), range(rows), range(columns))
+    return [
+        action
+        for action in everything
+        if abs(action[0] - action[2]) + abs(action[1] - action[3]) == 1
+        and exchanged(board, action) != board
+        and in_runs(exchanged(board, action))
+    ]
+
+
+def play_out(board: Board, kinds: int, rng: np.random.Generator) -> tuple[Board, int, int]:
+    """The board after a cascade, tiles cleared and rounds; new tiles are drawn as the game documents."""
+    cleared = rounds = 0
+    while runs := in_runs(board):
+        new = iter(rng.integers(kinds, size=len(runs)).tolist())
+        columns = []
+        for c in range(len(board[0])):
+            gone = [r for r in range(len(board)) if (r, c) in runs]
+            columns.append([next(new) for _ in gone] + [board[r][c] for r in range(len(board)) if r not in gone])
+        board = tuple(zip(*columns))
+        cleared, rounds = cleared + len(runs), rounds + 1
+    return board, cleared, rounds
+
+
+def a_move(game: Swap, seed: int) -> tuple[SwapState, Any, np.random.Generator]:
+    rng = np.random.default_rng(seed)
+    state = game.start(rng)
+    actions = game.legal_actions(state)
+    return state, actions[seed % len(actions)], rng
+
+
+def flat(board: Board) -> list[int]:
+    return [tile for row in board for tile in row]
+
+
+# Rules --------------------------------------------------------------------------------------------------------------
+
+
+@given(small, seeds)
+def test_legal_actions_are_those_of_a_brute_force_search(game: Swap, seed: int) -> None:
+    state = game.start(np.random.default_rng(seed))
+    assert list(game.legal_actions(state)) == brute_force_legal(state.board)
+
+
+@settings(max_examples=25)
+@given(small, seeds)
+def test_step_accepts_exactly_the_legal_actions_of_the_whole_action_space(game: Swap, seed: int) -> None:
+    state = game.start(np.random.default_rng(seed))
+    legal = set(game.legal_actions(state))
+    rows, columns = map(range, (game.config.rows, game.config.columns))
+    for action in itertools.product(rows, columns, rows, columns):
+        assert game.action_space.contains(np.array(action))
+        rng = np.random.default_rng(seed)
+        if action in legal:
+            assert game.step(state, action, rng).reward == 1.0
+        else:
+            before = rng.bit_generator.state
+            with pytest.raises(IllegalAction):
+                game.step(state, action, rng)
+            assert rng.bit_generator.state == before
+
+
+@given(
+    st.integers(3, 16),
+    st.integers(3, 16),
+    st.integers(1, 8).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, 8))),
+)
+@settings(max_examples=60, deadline=None)
+def test_every_configuration_deals_a_board_without_runs_and_with_a_move(
+    rows: int, columns: int, kinds: tuple[int, int]
+) -> None:
+    if kinds[0] * kinds[1] < swap.FEWEST_KINDS:
+        return
+    game = Swap(SwapConfig(rows=rows, columns=columns, colours=kinds[0], shapes=kinds[1]))
+    board = game.start(np.random.default_rng(0)).board
+    assert (len(board), len(board[0])) == (rows, columns)
+    assert not in_runs(board)
+    assert game.legal_actions(SwapState(board))
+
+
+@given(small, seeds)
+def test_step_does_what_the_reference_does(game: Swap, seed: int) -> None:
+    state, action, rng = a_move(game, seed)
+    reference_rng = np.random.default_rng()
+    reference_rng.bit_generator.state = rng.bit_generator.state
+    step = game.step(state, action, rng)
+    board, cleared, rounds = play_out(exchanged(state.board, action), game.config.kinds, reference_rng)
+
+    assert (step.info["cleared"], step.info["cascade"]) == (cleared, rounds)
+    assert (step.state.cleared, step.state.longest) == (cleared, rounds)
+    assert not step.terminated
+    assert not in_runs(step.state.board)
+    assert brute_force_legal(step.state.board)
+    if brute_force_legal(board):
+        assert step.state.board == board
+        assert step.state.reshuffles == step.info["reshuffled"] + step.info["redealt"] == 0
+    else:
+        assert step.info["reshuffled"] != step.info["redealt"]
+        assert step.state.reshuffles == 1
+        if step.info["reshuffled"]:
+            assert sorted(flat(step.state.board)) == sorted(flat(board))
+
+
+def test_both_ways_out_of_a_board_without_a_move_happen() -> None:
+    game = Swap(SwapConfig(rows=3, columns=3, colours=3, shapes=2))
+    seen = {"reshuffled": 0, "redealt": 0}
+    for seed in range(100):
+        state, action, rng = a_move(game, seed)
+        info = game.step(state, action, rng).info
+        seen["reshuffled"] += info["reshuffled"]
+        seen["redealt"] += info["redealt"]
+    assert min(seen.values()) > 0
+
+
+def test_a_cascade_that_does_not_end_gives_a_fresh_board(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(swap, "LONGEST_CASCADE", 1)
+    game = Swap(SwapConfig(colours=3, shapes=1))
+    infos = []
+    for seed in range(10):
+        state, action, rng = a_move(game, seed)
+        step = game.step(state, action, rng)
+        game.check_state(step.state)
+        infos.append(step.info)
+    assert all(info["cascade"] == 1 for info in infos)
+    assert any(info["redealt"] for info in infos)
+
+
+@given(st.integers(3, 8), st.integers(3, 8), st.data())
+def test_falling_tiles_keep_their_order(rows: int, columns: int, data: st.DataObject) -> None:
+    cells = range(rows * columns)
+    vanished = data.draw(st.sets(st.sampled_from(cells), min_size=1))
+    tiles = list(cells)
+    new = [1000 + i for i in range(len(vanished))]
+    SwapRules(rows, columns).fall(tiles, vanished, new)
+    for column in range(columns):
+        after = tiles[column::columns]
+        survivors = [cell for cell in range(column, rows * columns, columns) if cell not in vanished]
+        assert after[rows - len(survivors) :] == survivors
+        assert all(tile >= 1000 for tile in after[: rows - len(survivors)])
+    assert sorted(tile for tile in tiles if tile >= 1000) == new
+
+
+@given(small, seeds)
+def test_arranging_uses_every_tile_once_and_makes_no_run(game: Swap, seed: int) -> None:
+    c = game.config
+    bag = np.random.default_rng(seed).integers(c.kinds, size=c.rows * c.columns).tolist()
+    arranged = game.rules.arrange(list(bag))
+    if arranged is not None:
+        assert sorted(arranged) == sorted(bag)
+        assert not in_runs(tuple(tuple(arranged[i : i + c.columns]) for i in range(0, len(arranged), c.columns)))
+
+
+def test_a_run_of_tiles_that_cannot_be_arranged_is_no_board() -> None:
+    assert SwapRules(3, 3).arrange([0] * 9) is None
+
+
+def test_dealing_gives_up_after_a_bounded_number_of_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(swap, "DEALS", 1)
+    game = Swap(SwapConfig(rows=3, columns=3, colours=8, shapes=8))
+    with pytest.raises(GenerationError, match="no board of 3 x 3 with 64 kinds"):
+        game.start(np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("action", "reason"),
+    [
+        ((0, 0, 0, 5), r"\(0, 5\) is outside the board of 5 x 5"),
+        ((-1, 0, 0, 0), r"\(-1, 0\) is outside the board of 5 x 5"),
+        ((2, 2, 2, 2), r"\(2, 2\) is named twice"),
+        ((0, 0, 1, 1), r"\(0, 0\) and \(1, 1\) are not next to each other"),
+        ((0, 0, 0, 2), r"\(0, 0\) and \(0, 2\) are not next to each other"),
+        ((2, 0, 2, 1), r"\(2, 0\) and \(2, 1\) changes nothing: both are a red circle"),
+        ((0, 0, 0, 1), r"\(0, 0\) and \(0, 1\) makes no run of three"),
+        ((0, 0, 0), "not 3 numbers"),
+    ],
+)
+def test_illegal_actions_are_refused_with_a_reason(action: Any, reason: str) -> None:
+    with pytest.raises(IllegalAction, match=reason):
+        five_by_five().step(SwapState(FIVE_OR_THREE), action, np.random.default_rng(0))
+
+
+def test_reasons_count_as_the_player_does() -> None:
+    with pytest.raises(IllegalAction, match=r"\(1, 1\) and \(1, 2\) makes no run"):
+        five_by_five(origin=1).step(SwapState(FIVE_OR_THREE), (0, 0, 0, 1), np.random.default_rng(0))
+
+
+def test_the_same_seed_and_actions_give_the_same_episode() -> None:
+    def episode() -> list[str]:
+        game, rng = Swap(), np.random.default_rng(7)
+        state, states = game.start(rng), []
+        for turn in range(30):
+            actions = game.legal_actions(state)
+            state = game.step(state, actions[turn % len(actions)], rng).state
+            states.append(game.to_json(state))
+        return states
+
+    assert episode() == episode()
+
+
+def test_counts_add_up_over_an_episode() -> None:
+    game, rng = Swap(SwapConfig(rows=5, columns=5, colours=2, shapes=2)), np.random.default_rng(3)
+    state, steps = game.start(rng), []
+    for _ in range(60):
+        steps.append(game.step(state, game.legal_actions(state)[0], rng))
+        state = steps[-1].state
+    assert game.ended(state) is None
+    assert game.metrics(state) == {
+        "tiles cleared": sum(step.info["cleared"] for step in steps),
+        "longest cascade": max(step.info["cascade"] for step in steps),
+        "reshuffles": sum(step.info["reshuffled"] + step.info["redealt"] for step in steps),
+    }
+
+
+# Configuration and positions ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ({"colours": 2, "shapes": 1}, "2 colours x 1 shapes make 2 kinds of tiles; at least 3 are needed"),
+        ({"rows": 2}, "rows"),
+        ({"columns": 17}, "columns"),
+        ({"colours": 9}, "colours"),
+        ({"shapes": 0}, "shapes"),
+    ],
+)
+def test_a_configuration_without_a_game_is_refused(knobs: dict[str, int], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        SwapConfig.at(**knobs)
+
+
+@given(small, seeds)
+def test_json_round_trip(game: Swap, seed: int) -> None:
+    state, action, rng = a_move(game, seed)
+    after = game.step(state, action, rng).state
+    assert game.from_json(game.to_json(after)) == after
+
+
+def _with(**changes: Any) -> str:
+    return json.dumps({"board": FIVE_OR_THREE, "look": 0, "cleared": 0, "longest": 0, "reshuffles": 0, **changes})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (_with(board=FIVE_OR_THREE[:4]), "not 5 x 5"),
+        (_with(board=[*FIVE_OR_THREE[:4], FIVE_OR_THREE[4][:4]]), "not 5 x 5"),
+        (_with(board=[*FIVE_OR_THREE[:4], (23, 24, 25, 1, 64)]), "64 is no tile"),
+        (_with(board=[*FIVE_OR_THREE[:4], (23, 24, 25, 1, -1)]), "-1 is no tile"),
+        (_with(board=exchanged(FIVE_OR_THREE, (1, 2, 2, 2))), "has a run"),
+        (_with(board=[list(range(5 * row, 5 * row + 5)) for row in range(5)]), "no legal move"),
+        (_with(cleared=-1), "counts from 0"),
+        (_with(board="circles"), "not a position of swap"),
+        ("{", "not a position of swap"),
+    ],
+)
+def test_a_text_that_is_no_position_is_refused(text: str, message: str) -> None:
+    with pytest.raises(StateError, match=message):
+        five_by_five().from_json(text)
+
+
+def five_by_five(**knobs: Any) -> Swap:
+    return Swap(SwapConfig(rows=5, columns=5, colours=8, shapes=8, **knobs))
+
+
+def test_the_position_the_tests_start_from_is_one() -> None:
+    assert five_by_five().from_json(_with()) == SwapState(FIVE_OR_THREE)
+
+
+def test_a_level_leaves_fewer_swaps_legal_than_the_one_below() -> None:
+    shares = []
+    for level in (1, 2, 3, 4, 5):
+        game = Swap(SwapConfig.at(reasoning=level))
+        rng = np.random.default_rng(0)
+        legal = sum(len(game.legal_actions(game.start(rng))) for _ in range(60))
+        shares.append(legal / 60 / len(game.rules.actions))
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] > 10 * shares[-1]
+
+
+# Words --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("origin", [0, 1])
+def test_answers_are_read_as_they_are_written(origin: int) -> None:
+    game = five_by_five(origin=origin)
+    assert game.format((1, 2, 2, 2)) == f"({1 + origin}, {2 + origin}) ({2 + origin}, {2 + origin})"
+    for action in game.legal_actions(SwapState(FIVE_OR_THREE)):
+        assert game.parse(game.respond(SwapState(FIVE_OR_THREE), action)) == action
+
+
+@pytest.mark.parametrize("text", ["", "up", "(0, 1)", "(0, 1) (0, 2) (0, 3)", "0 1 0 2", "swap (0, 1) (0, 2)"])
+def test_other_answers_are_unparsable(text: str) -> None:
+    with pytest.raises(ParseError):
+        Swap().parse_answer(text)
+
+
+@pytest.mark.parametrize("origin", [0, 1])
+def test_the_prompt_names_board_tiles_actions_and_form(origin: int) -> None:
+    game = Swap(SwapConfig(rows=6, origin=origin))
+    prompt = game.prompt(game.start(np.random.default_rng(0)))
+    assert "6 rows and 8 columns" in prompt
+    assert f"counted from {origin}" in prompt
+    assert "(red, blue, green, yellow)" in prompt
+    assert "(circle, square, triangle)" in prompt
+    assert f"({origin}, {origin}) ({origin}, {origin + 1})" in prompt
+    assert "<answer>" in prompt
+
+
+def test_an_explanation_names_the_run() -> None:
+    game = five_by_five(origin=1)
+    tile = game.cell_words(19)
+    assert game.explain(SwapState(FIVE_OR_THREE), (1, 2, 2, 2)) == (
+        f"Swapping the red circle at (2, 3) with the {tile} at (3, 3) lines up "
+        "5 red circle tiles in row 3, columns 1 to 5."
+    )
+    assert "illegal: swapping (1, 1) and (1, 2) makes no run" in game.explain(SwapState(FIVE_OR_THREE), (0, 0, 0, 1))
+
+
+@given(small, seeds)
+def test_an_explanation_lists_all_runs(game: Swap, seed: int) -> None:
+    state, action, _ = a_move(game, seed)
+    board = exchanged(state.board, action)
+    runs = game.rules.runs(flat(board))
+    assert {divmod(cell, game.config.columns) for run in runs for cell in run} == in_runs(board)
+    assert game.explain(state, action).count(" tiles in ") == len(runs)
+
+
+# Picture ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", [1, 2, 3])
+def test_the_description_can_be_read_off_the_picture(level: int) -> None:
+    game = Swap(SwapConfig.at(perception=level, size=320))
+    c = game.config
+    geometry = BoardGeometry.of(c.size, c.rows, c.columns, c.coordinates)
+    name_of: dict[bytes, str] = {}
+    for seed in range(3):
+        state = game.start(np.random.default_rng(seed))
+        picture = game.draw(state)
+        words = [line.split(", ") for line in game.describe(state).splitlines()]
+        for row, column in itertools.product(range(c.rows), range(c.columns)):
+            x, y, width, height = geometry.cell_box(row, column)
+            pixels = picture[y : y + height, x : x + width].tobytes()
+            assert name_of.setdefault(pixels, words[row][column]) == words[row][column]
+    assert sorted(name_of.values()) == sorted(set(name_of.values()))
+    assert len(name_of) == c.kinds
+
+
+@pytest.mark.parametrize("level", [1, 3, 5])
+def test_only_the_cells_that_changed_look_different(level: int) -> None:
+    game = Swap(SwapConfig.at(perception=level, size=320))
+    state, action, _ = a_move(game, 0)
+    after = SwapState(exchanged(state.board, action), state.look)
+    changed = (game.draw(state) != game.draw(after)).any(axis=2)
+    cells = {game.painter.geometry.cell_at(int(x), int(y)) for y, x in np.argwhere(changed)}
+    assert cells == {action[:2], action[2:]}
+
+
+GOLDEN = {
+    320: "3214fbe71e1f2e43f7000bebfb69193b80586db329b131681d42978a9b0aaefe",
+    640: "b9f41e5ddb05eaf1c023ea2b861cd20988bfcc4a18785bab478c922775f5ff78",
+    1024: "600f394622bd771eff8dd19a7f503a39502296a7efa75814ecaf99385a28a520",
+}
+"""SHA-256 of the first picture of seed 0 by size: the same on every machine."""
+
+
+@pytest.mark.parametrize("size", sorted(GOLDEN))
+def test_golden_pictures(size: int) -> None:
+    game = Swap(SwapConfig(size=size))
+    picture = game.draw(game.start(np.random.default_rng(0)))
+    assert hashlib.sha256(picture.tobytes()).hexdigest() == GOLDEN[size]
+
+
+# Oracle -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_oracle_takes_the_longer_run() -> None:
+    game, state = five_by_five(), SwapState(FIVE_OR_THREE)
+    assert set(game.legal_actions(state)) > {(1, 2, 2, 2), (3, 3, 4, 3)}
+    assert game.best_action(state) == (1, 2, 2, 2)
+
+
+def test_the_oracle_sees_what_the_fall_lines_up() -> None:
+    # The 1s and the 0s make a run of three each; once the 1s are gone, a 2 falls beside the two others.
+    board: Board = (
+        (10, 11, 12, 13, 14),
+        (15, 16, 17, 2, 18),
+        (0, 0, 19, 1, 20),
+        (21, 22, 0, 1, 23),
+        (24, 2, 2, 27, 1),
+    )
+    game = five_by_five()
+    assert set(game.legal_actions(SwapState(board))) >= {(2, 2, 3, 2), (4, 3, 4, 4)}
+    assert game.best_action(SwapState(board)) == (4, 3, 4, 4)
+
+
+@given(small, seeds)
+@settings(max_examples=25, deadline=None)
+def test_the_oracle_is_legal_and_a_function_of_the_board_alone(game: Swap, seed: int) -> None:
+    state = game.start(np.random.default_rng(seed))
+    action = game.best_action(state)
+    assert action in game.legal_actions(state)
+    later = SwapState(state.board, look=state.look + 1, cleared=30, longest=2, reshuffles=1)
+    assert Swap(game.config).best_action(later) == action
+
+
+def test_the_oracle_clears_clearly_more_than_random_legal_moves() -> None:
+    game = Swap(SwapConfig.at(reasoning=1))
+    cleared = {"oracle": 0, "random-legal": 0}
+    for policy, seed in itertools.product(cleared, range(4)):
+        rng, own = np.random.default_rng(seed), np.random.default_rng(100 + seed)
+        state = game.start(rng)
+        for _ in range(40):
+            actions = game.legal_actions(state)
+            action = game.best_action(state) if policy == "oracle" else actions[int(own.integers(len(actions)))]
+            assert action is not None
+            state = game.step(state, action, rng).state
+        cleared[policy] += state.cleared
+    assert cleared["oracle"] > 1.3 * cleared["random-legal"]
