@@ -6,9 +6,8 @@ can be played by typing an answer, or a whole response.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pygame
@@ -16,15 +15,14 @@ import tyro
 from gymnasium import spaces
 
 from vlmgym.errors import UsageError
+from vlmgym.options import GameOptions
 from vlmgym.play_panel import PANEL_WIDTH, draw_panel
 from vlmgym.sandbox.board_game import BoardGame, Cell
-from vlmgym.sandbox.config import parse_knobs
 from vlmgym.sandbox.drawing.canvas import Colour
 from vlmgym.sandbox.env import side_by_side
 from vlmgym.sandbox.episode import Episode
 from vlmgym.sandbox.game import Game, Picture
 from vlmgym.sandbox.prompt import turn_prompt
-from vlmgym.sandbox.registry import make_game
 from vlmgym.sandbox.response_form import LONGEST_ANSWER
 from vlmgym.sandbox.reward import Scored
 from vlmgym.sandbox.window import Window
@@ -39,22 +37,14 @@ SEEDS = 2**31
 CLICKED: Colour = (20, 120, 255)
 
 
-@dataclass(frozen=True)
-class PlayConfig:
+@dataclass(frozen=True, kw_only=True)
+class PlayConfig(GameOptions):
     """Play a game by hand in a window."""
 
     game: tyro.conf.Positional[str]
     """Id or name of the game, for instance 2048."""
-    perception: int = 3
-    """Level 1 to 5 for the eye."""
-    reasoning: int = 3
-    """Level 1 to 5 for the mind."""
-    size: int = 640
-    """Side of the picture in pixels."""
     seed: int | None = None
     """Seed of the first episode; the next ones count up from it. None: chosen by chance."""
-    knobs: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="NAME=VALUE"), tyro.conf.UseAppendAction] = ()
-    """Override a knob of the game, for instance --set rows=5; may be given several times."""
 
 
 class Player:
@@ -162,8 +152,7 @@ def play(config: PlayConfig) -> None:
         UsageError: There is no such game, level or knob, or a value is not accepted.
         DisplayError: There is no screen.
     """
-    knobs = {"size": config.size, **parse_knobs(config.knobs)}
-    game = make_game(config.game, config.perception, config.reasoning, **knobs)
+    game = config.make_game(config.game)
     if config.seed is not None and config.seed < 0:
         raise UsageError(f"seed is a number from 0, not {config.seed}")
     seed = int(np.random.default_rng().integers(SEEDS)) if config.seed is None else config.seed
@@ -214,8 +203,3 @@ def show(picture: Picture) -> Picture:
 def _frame(area: Picture, width: int, colour: Colour) -> None:
     """Draw a frame along the inner edge of a part of a picture."""
     area[:width], area[-width:], area[:, :width], area[:, -width:] = (colour,) * 4
-
-
-def main(args: Sequence[str] | None = None) -> None:
-    """Read the options of `vlmgym play` from a command line and play."""
-    play(tyro.cli(PlayConfig, args=args, prog="vlmgym play"))
