@@ -1,10 +1,9 @@
 """Expectimax for 2048 on boards of any size.
 
-A layer of the tree is one NumPy array: the exponents of all its boards (2 is 1, 4 is 2, ..., an empty cell is 0) as uint8
-of shape (rows, columns, boards), so that sliding and judging thousands of boards takes a few dozen calls. The search is
-as deep as a budget allows, which bounds the cost of a move: deep on a crowded board, where it matters, and shallow on
-an open one. It uses no chance and no clock; values are sums of whole numbers that float64 holds exactly, so that the
-choice is the same on every machine.
+A layer of the tree is one NumPy array: the exponents of all its boards (2 is 1, 4 is 2, ..., an empty cell is 0) as
+uint8 of shape (rows, columns, boards), so that sliding and judging thousands of boards takes a few dozen calls. The
+search is as deep as a budget allows, which bounds the cost of a move: deep on a crowded board, where it matters, and
+shallow on an open one. It uses no chance and no clock.
 
 A position is judged by its lines (rows and columns), after the well-known evaluation of nneonneo's 2048-ai: empty cells
 and equal neighbours are good; a line that goes up and down, and many middling tiles instead of few large ones, are bad.
@@ -120,7 +119,8 @@ class _Tree:
             weights[child] = probability * share
         self._nodes += after.shape[2]
         values = np.maximum(self._own_turn(after, depth + 1).max(axis=0), 0.0)
-        return np.bincount(np.tile(parent, len(self._new_tiles)), values * weights, boards.shape[2])
+        means = np.bincount(np.tile(parent, len(self._new_tiles)), values * weights, boards.shape[2])
+        return means.astype(np.float64, copy=False)
 
 
 def slide_all(boards: Boards) -> Boards:

@@ -1,0 +1,141 @@
+"""How well and how fast the oracles play: `best_action` episodes of any game, over worker processes.
+
+python benchmarks/oracles.py 2048 --episodes 100 --workers 2
+python benchmarks/oracles.py shisensho --reasoning 5
+python benchmarks/oracles.py 2048 --turns 500 --set rows=8 columns=8
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.progress import Progress, TimeElapsedColumn
+from rich.table import Table
+
+from vlmgym.errors import UsageError
+from vlmgym.options import GameOptions, parse_options, reporting_errors
+from vlmgym.sandbox.episode import Episode
+from vlmgym.sandbox.game import Game
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(GameOptions):
+    """Play episodes with a game's oracle and say how it did."""
+
+    game: Annotated[str, tyro.conf.Positional]
+    """Name or id of the game."""
+    episodes: int = 100
+    """How many episodes are played."""
+    seed: int = 0
+    """Seed of the first episode; the others follow."""
+    turns: int | None = None
+    """Turns after which an episode is cut off; not set: it is played to its end."""
+    workers: int = os.cpu_count() or 1
+    """Worker processes."""
+
+    def __post_init__(self) -> None:
+        for name, value in (("episodes", self.episodes), ("turns", self.turns), ("workers", self.workers)):
+            if value is not None and value < 1:
+                raise UsageError(f"{name} is at least 1, not {value}")
+        if self.seed < 0:
+            raise UsageError(f"seed is at least 0, not {self.seed}")
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One episode: why it stopped, its score and metrics, and what its moves cost in processor time."""
+
+    end: str
+    score: float
+    turns: int
+    metrics: Mapping[str, float | str]
+    seconds: float
+    slowest: float
+
+
+def play(game: Game[Any, Any], seed: int, turns: int | None) -> Played:
+    """Play one episode with the game's oracle; only the oracle is timed."""
+    episode = Episode(game, seed)
+    seconds = slowest = 0.0
+    end = episode.ended
+    while end is None:
+        if turns is not None and episode.turn >= turns:
+            end = "cut off"
+            break
+        start = time.process_time()
+        action = game.best_action(episode.state)
+        took = time.process_time() - start
+        seconds, slowest = seconds + took, max(slowest, took)
+        if action is None:
+            end = "the oracle has no move"
+            break
+        episode.act(action)
+        end = episode.ended
+    return Played(end, episode.score, episode.turn, dict(game.metrics(episode.state)), seconds, slowest)
+
+
+def play_all(game: Game[Any, Any], options: Options, console: Console) -> list[Played]:
+    """All episodes, in order of their seeds, over worker processes."""
+    seeds = range(options.seed, options.seed + options.episodes)
+    with (
+        Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=console) as progress,
+        ProcessPoolExecutor(min(options.workers, options.episodes), get_context("spawn")) as pool,
+    ):
+        task = progress.add_task("episodes", total=len(seeds))
+        futures = [pool.submit(play, game, seed, options.turns) for seed in seeds]
+        for _ in as_completed(futures):
+            progress.advance(task)
+        return [future.result() for future in futures]
+
+
+def mean(values: Sequence[float]) -> str:
+    """Mean and standard error."""
+    error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else float("nan")
+    return f"{statistics.fmean(values):.4g} ± {error:.2g}"
+
+
+def shares(words: Sequence[str]) -> str:
+    """How often each word came, numbers in their order, other words by frequency."""
+    counts = Counter(words)
+    numbers = all(word.isdecimal() for word in counts)
+    order = sorted(counts, key=int) if numbers else [word for word, _ in counts.most_common()]
+    return "\n".join(f"{word}: {counts[word]} ({counts[word] / len(words):.1%})" for word in order)
+
+
+def table(game: Game[Any, Any], played: Sequence[Played]) -> Table:
+    """What a person wants to know of the episodes."""
+    table = Table("", "mean ± standard error, or counts", title=f"oracle of {game.id}, {len(played)} episodes")
+    table.add_row("end", shares([episode.end for episode in played]))
+    table.add_row("score", mean([episode.score for episode in played]))
+    for name in played[0].metrics:
+        values = [episode.metrics[name] for episode in played if name in episode.metrics]
+        words = [value for value in values if isinstance(value, str)]
+        table.add_row(name, shares(words) if words else mean([float(value) for value in values]))
+    table.add_row("turns", mean([episode.turns for episode in played]))
+    moves = max(1, sum(episode.turns for episode in played))
+    table.add_row("processor ms a move", f"{1000 * sum(episode.seconds for episode in played) / moves:.2f}")
+    table.add_row("slowest move", f"{1000 * max(episode.slowest for episode in played):.1f} ms")
+    return table
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Play and print."""
+    with reporting_errors():
+        options = parse_options(Options, args, "benchmarks/oracles.py")
+        game = options.make_game(options.game)
+        console = Console()
+        console.print(table(game, play_all(game, options, console)))
+
+
+if __name__ == "__main__":
+    main()
