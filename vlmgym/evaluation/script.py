@@ -11,7 +11,6 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from vlmgym.cli_errors import parse_options, reporting_errors
 from vlmgym.errors import VlmgymError
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.output import EpisodeLog, Output, replace_file
@@ -20,6 +19,7 @@ from vlmgym.evaluation.runner import evaluate, run_async
 from vlmgym.evaluation.summary import summarise
 from vlmgym.evaluation.table import summary_table
 from vlmgym.evaluation.workers import Workers, workers_for
+from vlmgym.options import parse_options, reporting_errors
 from vlmgym.policies import CustomFunction, Policy, make_policy
 from vlmgym.sandbox.game import Game
 
@@ -50,7 +50,7 @@ def run_evaluation(
         UsageError: An option is not accepted; nothing was played.
         VlmgymError: The run failed; the message says where finished episodes are.
     """
-    game = config.game(game_name)
+    game = config.make_game(game_name)
     policy = make_policy(config.policy or custom_policy or "random", config.timeout)
     output.prepare(config.video)
     progress_console = Console(stderr=True)

@@ -31,8 +31,8 @@ class RewardConfig(BaseModel):
     """How the parts of a reward are shaped and weighed: overall = sum of weight x part.
 
     The game part is shaped by `shaping`: `raw` leaves it; `sign` is -1, 0 or 1; `log2` is sign(r) log2(1 + |r|). The
-    penalties `illegal` and `unparsable` stand for the shaped game part of such a turn; the score of an episode, a sum of
-    the game's own rewards, does not depend on any of this.
+    penalties `illegal` and `unparsable` stand for the shaped game part of such a turn. The score of an episode, a sum
+    of the game's own rewards, does not depend on any of this.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")

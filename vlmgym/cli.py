@@ -1,0 +1,47 @@
+"""The `vlmgym` command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from vlmgym.evaluation.config import EvalConfig
+from vlmgym.evaluation.output import Output
+from vlmgym.evaluation.script import run_evaluation
+from vlmgym.options import reporting_errors
+from vlmgym.play import PlayConfig, play
+from vlmgym.sandbox.registry import game_class, game_ids
+
+
+def evaluate_command(game: tyro.conf.Positional[str], config: tyro.conf.OmitArgPrefixes[EvalConfig]) -> None:
+    """Play episodes of a game with a policy; leave records, curves and videos.
+
+    Args:
+        game: Id or name of the game, for instance 2048.
+        config: Options.
+    """
+    run_evaluation(game, config, Output(config.out or Path.cwd(), f"test_{game_class(game).name}"))
+
+
+def play_command(config: tyro.conf.OmitArgPrefixes[PlayConfig]) -> None:
+    """Play a game by hand in a window, and see what a model would be told."""
+    play(config)
+
+
+def games_command() -> None:
+    """List the games that are installed."""
+    for game_id in game_ids():
+        summary = (game_class(game_id).__doc__ or "").strip().splitlines()
+        print(f"{game_id:<16} {summary[0] if summary else ''}")
+
+
+COMMANDS: dict[str, Callable[..., Any]] = {"eval": evaluate_command, "play": play_command, "games": games_command}
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run a subcommand; a user's mistake ends in one sentence and exit code 2, a failure in one and 1."""
+    with reporting_errors():
+        tyro.extras.subcommand_cli_from_dict(COMMANDS, args=args, prog="vlmgym")

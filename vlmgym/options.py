@@ -1,0 +1,61 @@
+"""What every command does alike: options of a game, reading them from a command line, ending errors in one sentence."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+import tyro
+
+from vlmgym.errors import VlmgymError
+from vlmgym.sandbox.config import parse_knobs
+from vlmgym.sandbox.game import Game
+from vlmgym.sandbox.registry import make_game
+
+T = TypeVar("T")
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GameOptions:
+    """Which difficulty a game is played at."""
+
+    size: int = 640
+    """Side of the square picture in pixels."""
+    perception: int = 3
+    """Difficulty for the eye, 1 to 5."""
+    reasoning: int = 3
+    """Difficulty for the mind, 1 to 5."""
+    knobs: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="NAME=VALUE ...")] = ()
+    """Single knobs of the game that override the levels, for instance rows=5 columns=5."""
+
+    def make_game(self, name: str) -> Game[Any, Any]:
+        """The game at this difficulty.
+
+        Raises:
+            UsageError: There is no such game, level or knob, or a value is not accepted.
+        """
+        return make_game(name, self.perception, self.reasoning, **{"size": self.size, **parse_knobs(self.knobs)})
+
+
+def parse_options(config: type[T], args: Sequence[str] | None, prog: str) -> T:
+    """Options from a command line; wrong ones end the program with exit code 2 and a message."""
+    return tyro.cli(config, args=args, prog=prog)
+
+
+@contextmanager
+def reporting_errors() -> Iterator[None]:
+    """End the program with one sentence on standard error, and the error's exit code, where an error is expected."""
+    try:
+        yield
+    except VlmgymError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+    except KeyboardInterrupt as error:
+        print(f"\n{error or 'interrupted'}", file=sys.stderr)
+        raise SystemExit(INTERRUPTED) from None
