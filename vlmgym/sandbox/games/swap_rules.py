@@ -1,8 +1,8 @@
 """Runs, swaps, falls and cascades on a board of tiles, without pictures, words or a game's bookkeeping.
 
 A board is a flat list of tiles, row by row: cell = row * columns + column. A tile is any int; equal ints are equal
-tiles. At this size (64 cells) plain lists with tables of cells are faster than NumPy, whose calls cost more than the
-few comparisons in them.
+tiles. Plain lists with tables of cells: on 8 x 8 they are faster than NumPy, whose calls cost more than the few
+comparisons in them; on 16 x 16 NumPy would halve a tenth of a millisecond.
 """
 
 from __future__ import annotations
