@@ -1,0 +1,104 @@
+"""Make the README's pictures: `.venv/bin/python assets/make_assets.py`.
+
+`games.png` shows every game at five difficulties, `oracle.gif` the oracles at play. The same files on every machine,
+but for the compression of the installed Pillow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from vlmgym import make_game
+from vlmgym.sandbox.drawing.canvas import Canvas
+from vlmgym.sandbox.drawing.palette import THEMES
+from vlmgym.sandbox.episode import Episode
+from vlmgym.sandbox.game import Picture
+
+FOLDER = Path(__file__).parent
+THEME = THEMES["light"]
+GAMES = {"2048": "2048", "shisensho": "Shisen-Sho", "swap": "Swap"}
+LEVELS = (1, 2, 3, 4, 5)
+MOVES_BEFORE = {"2048": (260, 200, 150, 60, 40)}
+"""Oracle moves played before a picture is taken, by level; games that are not named show their first position."""
+
+GIF_TURNS = 48
+GIF_MILLISECONDS = 320
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A picture with a line below it."""
+
+    picture: Picture
+    caption: str
+
+
+def main() -> None:
+    """Write all pictures beside this file."""
+    rows = [(title, [position(name, level) for level in LEVELS]) for name, title in GAMES.items()]
+    Image.fromarray(sheet(rows, side=296)).quantize(256, dither=Image.Dither.NONE).save(
+        FOLDER / "games.png", optimize=True
+    )
+
+    frames = [Image.fromarray(sheet([("", panels)], side=296)) for panels in oracle_play(side=296)]
+    palette = frames[len(frames) // 2].quantize(128, dither=Image.Dither.NONE)
+    first, *others = (frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames)
+    durations = [GIF_MILLISECONDS] * len(others) + [3000]
+    first.save(FOLDER / "oracle.gif", save_all=True, append_images=others, duration=durations, loop=0, optimize=True)
+
+
+def position(name: str, level: int, side: int = 296) -> Panel:
+    """A game at a level of both dials, after some moves of its oracle."""
+    game = make_game(name, perception=level, reasoning=level, size=side)
+    episode = Episode(game, seed=7)
+    moves = MOVES_BEFORE.get(name, (0,) * len(LEVELS))[LEVELS.index(level)]
+    while episode.turn < moves and not episode.ended:
+        episode.act(game.best_action(episode.state))
+    return Panel(game.images(episode.state)[0], f"perception {level}, reasoning {level}")
+
+
+def oracle_play(side: int) -> Iterator[list[Panel]]:
+    """All games side by side, a turn of each oracle a frame; a game that has ended stays as it is."""
+    episodes: list[Episode[Any, Any]] = [Episode(make_game(name, size=side), seed=3) for name in GAMES]
+    for _ in range(GIF_TURNS):
+        yield [
+            Panel(episode.game.images(episode.state)[0], f"{title}, turn {episode.turn}, score {episode.score:g}")
+            for title, episode in zip(GAMES.values(), episodes)
+        ]
+        for episode in episodes:
+            if not episode.ended:
+                episode.act(episode.game.best_action(episode.state))
+
+
+def sheet(rows: Sequence[tuple[str, Sequence[Panel]]], side: int) -> Picture:
+    """Rows of panels under their titles, uint8 RGB of shape (height, width, 3)."""
+    margin, gap, caption, heading = 24, 16, 30, 48
+    columns = max(len(panels) for _, panels in rows)
+    width = 2 * margin + columns * side + (columns - 1) * gap
+    tops: list[int] = []
+    y = margin // 2
+    for title, _ in rows:
+        y += heading if title else 0
+        tops.append(y)
+        y += side + caption
+    page = Canvas(width, y + margin // 2, THEME.page)
+    for (title, panels), top in zip(rows, tops):
+        page.text(title, margin + 6, top - heading * 0.42, 18, THEME.label, align="left")
+        for column, panel in enumerate(panels):
+            x = margin + column * (side + gap) + side / 2
+            page.text(panel.caption, x, top + side + caption * 0.4, 10, THEME.label)
+    pixels = page.pixels()
+    for (_, panels), top in zip(rows, tops):
+        for column, panel in enumerate(panels):
+            x = margin + column * (side + gap)
+            pixels[top : top + side, x : x + side] = panel.picture
+    return pixels
+
+
+if __name__ == "__main__":
+    main()
