@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pygame
 import tyro
-from gymnasium import spaces
 
 from vlmgym.errors import UsageError
 from vlmgym.options import GameOptions
@@ -84,15 +83,16 @@ class Player:
 
     def click(self, x: int, y: int) -> None:
         """Click on a pixel of the picture; a cell clicked twice, or a click beside the board, lets go of all."""
-        if not isinstance(self.game, BoardGame) or self.episode.ended is not None:
+        game = self.game
+        if not isinstance(game, BoardGame) or not game.cells_in_action or self.episode.ended is not None:
             return
-        cell = self.game.painter.geometry.cell_at(x, y)
+        cell = game.painter.geometry.cell_at(x, y)
         if cell is None or cell in self.clicks:
             self.clicks = []
             return
         self.clicks.append(cell)
-        if (action := self.game.click_action(self.clicks)) is not None:
-            self._act(action)
+        if len(self.clicks) == game.cells_in_action:
+            self._act(game.click_action(self.clicks))
 
     def frame(self) -> Picture:
         """The window's content: the picture as a model sees it, and beside it what a model is told."""
@@ -139,7 +139,7 @@ class Player:
         if self.episode.ended is None:
             if any(game.key_action(state, arrow) is not None for arrow in ARROWS):
                 ways.append("Arrow keys: play.")
-            if isinstance(game, BoardGame) and isinstance(game.action_space, spaces.MultiDiscrete):
+            if isinstance(game, BoardGame) and game.cells_in_action:
                 ways.append("Click: choose cells.")
             ways.append("Type an answer or a whole response, Enter: send.")
         return "  ".join([*ways, "F5: next episode.", "Esc: quit."])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from gymnasium import spaces
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.config import GameConfig, Levels, knob
+from vlmgym.sandbox.coordinates import format_cells, parse_cells
 from vlmgym.sandbox.drawing.board import BoardPainter, Cells
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.geometry import BoardGeometry
@@ -69,9 +70,28 @@ class BoardGame(Game[StateT, ActionT]):
     def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
         """Draw a cell over the empty cell that the canvas holds, turned by an angle in degrees."""
 
-    @abstractmethod
     def cell_words(self, cell: Hashable) -> str:
         """A cell in words, without commas and bars."""
+        return str(cell)
+
+    def parse_answer(self, text: str) -> ActionT:
+        """An action that is one cell or several, as a `MultiDiscrete` of row and column for each: `(0, 1) (2, 3)`.
+
+        Raises:
+            ParseError: The text is anything else.
+        """
+        action: ActionT = self.to_action(parse_cells(text, self.cells_in_action, self.config.origin))
+        return action
+
+    def format(self, action: ActionT) -> str:
+        """The cells of an action: `(0, 1) (2, 3)`."""
+        return format_cells(cast(tuple[int, ...], action), self.config.origin)
+
+    @property
+    def cells_in_action(self) -> int:
+        """How many cells an action names: 0 unless the action space is a `MultiDiscrete` of row and column for each."""
+        space = self.action_space
+        return space.nvec.size // 2 if isinstance(space, spaces.MultiDiscrete) and space.nvec.size % 2 == 0 else 0
 
     def look(self, state: StateT) -> int:
         """Seed of rotation, noise and clutter: the same within an episode, so that only played cells change."""
@@ -85,16 +105,10 @@ class BoardGame(Game[StateT, ActionT]):
         """One line a row, cells apart by commas."""
         return "\n".join(", ".join(map(self.cell_words, row)) for row in self.cells(state))
 
-    def click_action(self, clicks: Sequence[Cell]) -> ActionT | None:
-        """The action that clicks on these cells (row, column) play in `vlmgym play`; None: they play none yet.
-
-        By default an action that is a `MultiDiscrete` of row and column, once or several times, is clicked so.
-        """
-        space = self.action_space
-        if isinstance(space, spaces.MultiDiscrete) and space.shape == (2 * len(clicks),):
-            action: ActionT = self.to_action([coordinate for cell in clicks for coordinate in cell])
-            return action
-        return None
+    def click_action(self, clicks: Sequence[Cell]) -> ActionT:
+        """The action that clicks on `cells_in_action` cells (row, column) play in `vlmgym play`."""
+        action: ActionT = self.to_action([coordinate for cell in clicks for coordinate in cell])
+        return action
 
     @cached_property
     def painter(self) -> BoardPainter:
