@@ -1,0 +1,320 @@
+"""The Gymnasium environment and the response wrapper."""
+
+import json
+import subprocess
+import sys
+import warnings
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from vlmgym import UsageError, game_ids, make_game
+from vlmgym.errors import DisplayError, EpisodeEnded
+from vlmgym.sandbox.env import GameEnv, side_by_side
+from vlmgym.sandbox.episode import Episode
+from vlmgym.sandbox.response_form import compose
+from vlmgym.sandbox.reward import RewardConfig
+from vlmgym.sandbox.window import Window
+from vlmgym.sandbox.wrappers import ResponseWrapper
+
+SMALL = {"size": 128}
+
+
+def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a fresh process without a display."""
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.mark.parametrize("game", game_ids())
+def test_gymnasium_checker_passes_without_a_warning(game, monkeypatch):
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        env = gymnasium.make(f"vlmgym/{game}", perception=3, reasoning=3, size=320)
+        check_env(env.unwrapped)
+        env.close()
+
+
+def test_a_fresh_process_makes_an_environment_and_opens_no_display():
+    code = (
+        "import gymnasium\n"
+        'env = gymnasium.make("vlmgym:vlmgym/2048-v0", perception=2, reasoning=4, size=96)\n'
+        "env.reset(seed=0); env.step(0); env.close()\n"
+        "import pygame\n"
+        "assert not pygame.display.get_init()\n"
+        "print(env.observation_space.shape)"
+    )
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "(96, 96, 3)\n"
+
+
+def test_a_seed_gives_the_episode_of_that_seed():
+    env = GameEnv("2048", **SMALL)
+    episode = Episode(env.game, 7)
+    observation, info = env.reset(seed=7)
+    assert info["seed"] == 7
+    for turn in range(40):
+        np.testing.assert_array_equal(observation, env.game.draw(episode.state))
+        assert info["description"] == env.game.describe(episode.state)
+        action = info["legal_actions"][turn % len(info["legal_actions"])]
+        scored = episode.act(action)
+        observation, reward, terminated, truncated, info = env.step(action)
+        assert (reward, terminated, truncated) == (scored.overall, scored.terminated, False)
+        assert (info["score"], info["turn"], info["outcome"]) == (episode.score, turn + 1, "played")
+        if terminated:
+            break
+
+
+def test_resets_without_a_seed_go_on_reproducibly_and_do_not_depend_on_what_was_played():
+    idle, busy = GameEnv("2048", **SMALL), GameEnv("2048", **SMALL)
+    idle.reset(seed=3)
+    busy.reset(seed=3)
+    seeds = []
+    for _ in range(3):
+        for action in (0, 1, 2, 3):
+            busy.step(action)
+        (first, info), (second, other) = idle.reset(), busy.reset()
+        assert info == other
+        np.testing.assert_array_equal(first, second)
+        seeds.append(info["seed"])
+    assert len(set(seeds)) == 3
+    _, again = GameEnv("2048", **SMALL).reset(seed=seeds[1])
+    assert again["seed"] == seeds[1]
+
+
+def test_an_illegal_action_takes_a_turn_and_is_no_exception():
+    env = GameEnv("2048", reward=RewardConfig(illegal=-2.0), **SMALL)
+    before, _ = env.reset(seed=1)  # two tiles in the left column: sliding left changes nothing
+    after, reward, terminated, _, info = env.step(3)
+    np.testing.assert_array_equal(before, after)
+    assert (reward, terminated, info["outcome"], info["turn"]) == (-2.0, False, "illegal", 1)
+    assert "changes nothing" in info["feedback"]
+    assert env.step(99)[4]["outcome"] == "illegal"
+
+
+@pytest.mark.parametrize("action", ["up", 1.0, None, [0, 1], True, np.float32(1), np.array([1])])
+def test_an_action_of_another_type_is_a_clear_error(action):
+    env = GameEnv("2048", **SMALL)
+    env.reset(seed=0)
+    with pytest.raises(UsageError, match=r"an action of 2048 is a value of Discrete\(4\)"):
+        env.step(action)
+    assert env.episode.turn == 0
+
+
+def test_numpy_actions_are_played():
+    env = GameEnv("2048", **SMALL)
+    env.reset(seed=0)
+    for action in (np.int64(0), np.array(1), env.action_space.sample()):
+        env.step(action)
+    assert env.episode.turn == 3
+
+
+def test_nothing_is_reset_behind_the_users_back():
+    env = GameEnv("2048", reasoning=5, **SMALL)
+    for use in (lambda: env.step(0), env.snapshot, env.prompt):
+        with pytest.raises(UsageError, match="reset"):
+            use()
+    _, info = env.reset(seed=0)
+    terminated = False
+    while not terminated:
+        _, _, terminated, _, info = env.step(info["legal_actions"][0])
+    assert info["end"] == "no move is left"
+    assert info["legal_actions"] == ()
+    with pytest.raises(EpisodeEnded, match="start another"):
+        env.step(0)
+    _, info = env.reset()
+    assert (info["turn"], info["end"]) == (0, "")
+
+
+def test_a_snapshot_goes_on_as_the_original_and_a_branch_has_its_own_chance():
+    env = GameEnv("2048", **SMALL)
+    env.reset(seed=5)
+    for action in (0, 1, 2):
+        env.step(action)
+    stored = env.snapshot()
+    expected = [env.step(action)[4] for action in (1, 0, 3, 2)]
+    for form in (stored, stored.model_dump_json(), json.loads(stored.model_dump_json())):
+        other = GameEnv("2048", **SMALL)
+        _, info = other.reset(options={"snapshot": form})
+        assert (info["turn"], info["seed"]) == (3, 5)
+        assert [other.step(action)[4] for action in (1, 0, 3, 2)] == expected
+    ends = set()
+    for seed in range(8):
+        _, info = env.reset(seed=seed, options={"snapshot": stored})
+        ends.add(env.step(info["legal_actions"][0])[4]["description"])
+    assert len(ends) > 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"snapshots": 1}, "no reset option 'snapshots'"),
+        ({"snapshot": 3}, "a Snapshot or its JSON, not a int"),
+        ({"snapshot": "{}"}, "not one of an episode"),
+        ({"snapshot": {"seed": 1}}, "not one of an episode"),
+    ],
+)
+def test_bad_reset_options_are_clear_errors(options, message):
+    with pytest.raises(UsageError, match=message):
+        GameEnv("2048", **SMALL).reset(options=options)
+
+
+def test_a_snapshot_of_another_configuration_is_refused():
+    large = GameEnv("2048", rows=5, **SMALL)
+    large.reset(seed=0)
+    with pytest.raises(UsageError, match="the board is not 4 x 4"):
+        GameEnv("2048", **SMALL).reset(options={"snapshot": large.snapshot()})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"game": "chess"}, "no game 'chess'"),
+        ({"game": "2048", "perception": 6}, "perception is a level from 1"),
+        ({"game": "2048", "colour": 1}, "no option 'colour'"),
+        ({"game": "2048", "render_mode": "ascii"}, "render_mode is None, 'human' or 'rgb_array'"),
+        ({"game": make_game("2048"), "size": 64}, "takes no level and no knob"),
+    ],
+)
+def test_bad_arguments_are_clear_errors(arguments, message):
+    with pytest.raises(UsageError, match=message):
+        GameEnv(**arguments)
+
+
+def test_spaces_are_the_environments_own():
+    one, other = GameEnv("2048", **SMALL), GameEnv("2048", **SMALL)
+    one.action_space.seed(0)
+    expected = [one.action_space.sample() for _ in range(10)]
+    one.action_space.seed(0)
+    other.action_space.seed(1)
+    assert [one.action_space.sample() for _ in range(10)] == expected
+
+
+def test_render_returns_the_picture_which_nobody_else_can_change():
+    env = GameEnv("2048", render_mode="rgb_array", **SMALL)
+    observation, _ = env.reset(seed=0)
+    frame = env.render()
+    np.testing.assert_array_equal(frame, observation)
+    observation[:] = 0
+    frame[:] = 0
+    assert env.render().any()
+
+
+def test_several_pictures_are_shown_side_by_side():
+    left, right = np.zeros((4, 3, 3), np.uint8), np.ones((4, 5, 3), np.uint8)
+    joined = side_by_side([left, right])
+    assert joined.shape == (4, 8, 3)
+    np.testing.assert_array_equal(joined[:, 3:], right)
+
+
+def test_a_human_sees_the_picture_and_the_pixels_do_not_change_by_it(monkeypatch):
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    import pygame
+
+    env = GameEnv("2048", render_mode="human", **SMALL)
+    env.metadata = {**env.metadata, "render_fps": 1000}
+    env.reset(seed=0)
+    observation, *_ = env.step(0)
+    assert env.render() is None
+    shown = pygame.surfarray.array3d(pygame.display.get_surface()).swapaxes(0, 1)
+    np.testing.assert_array_equal(shown, observation)
+    plain = GameEnv("2048", **SMALL)
+    plain.reset(seed=0)
+    np.testing.assert_array_equal(plain.step(0)[0], observation)
+    env.close()
+    env.close()
+    assert not pygame.display.get_init()
+    env.reset(seed=0)  # opens another window
+    assert pygame.display.get_init()
+    env.close()
+
+
+def test_a_window_that_the_user_closed_stays_closed(monkeypatch):
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    import pygame
+
+    window = Window("test")
+    window.show(np.zeros((64, 64, 3), np.uint8), 1000)
+    pygame.event.post(pygame.event.Event(pygame.QUIT))
+    assert all(event.type != pygame.KEYDOWN for event in window.events())
+    assert window.closed_by_user
+    window.show(np.zeros((64, 64, 3), np.uint8), 1000)
+    assert not pygame.display.get_init()
+
+
+def test_without_a_display_a_needed_window_is_a_clear_error(monkeypatch):
+    monkeypatch.setenv("SDL_VIDEODRIVER", "no such driver")
+    with pytest.raises(DisplayError, match="no window can be opened"):
+        Window("test", needs_screen=True).show(np.zeros((64, 64, 3), np.uint8), 1000)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_gymnasiums_vector_environments_work(mode):
+    envs = gymnasium.make_vec("vlmgym/2048-v0", num_envs=2, vectorization_mode=mode, max_episode_steps=4, size=64)
+    observations, info = envs.reset(seed=0)
+    single, alone = GameEnv("2048", size=64), []
+    for seed in (0, 1):
+        alone.append(single.reset(seed=seed)[0])
+    np.testing.assert_array_equal(observations, np.stack(alone))
+    envs.action_space.seed(0)
+    for _ in range(6):  # past the turn limit: Gymnasium resets, not the environment
+        observations, _, _, _, info = envs.step(envs.action_space.sample())
+    assert observations.shape == (2, 64, 64, 3)
+    assert list(info["turn"]) == [1, 1]
+    envs.close()
+
+
+def wrapped(**reward: float) -> ResponseWrapper:
+    env = gymnasium.make("vlmgym/2048-v0", reward=RewardConfig(**reward), max_episode_steps=5, size=128)
+    return ResponseWrapper(env)
+
+
+def test_responses_are_steps_and_the_prompt_holds_the_feedback():
+    env = wrapped(format_weight=10.0, perception_weight=100.0)
+    _, info = env.reset(seed=1)
+    game = env.game_env.game
+    assert info["prompt"] == game.prompt(env.game_env.episode.state)
+    response = game.respond(env.game_env.episode.state, 0)
+    _, reward, _, _, info = env.step(response)
+    assert info["outcome"] == "played"
+    assert reward == pytest.approx(110.0 + info["reward_parts"]["game"])
+    _, reward, _, _, info = env.step("up, I think")
+    assert (reward, info["outcome"]) == (0.0, "unparsable")
+    assert "action" not in info
+    assert info["feedback"] in info["prompt"]
+    assert env.step(compose("", "", "17"))[4]["outcome"] == "illegal"
+    for _ in range(2):
+        truncated = env.step("")[3]
+    assert truncated
+
+
+def test_only_strings_are_responses_and_only_games_are_wrapped():
+    env = wrapped()
+    env.reset(seed=0)
+    with pytest.raises(UsageError, match="a response is a string, not a int"):
+        env.step(0)
+    with pytest.raises(UsageError, match="wraps an environment of vlmgym"):
+        ResponseWrapper(gymnasium.make("CartPole-v1"))
+
+
+def test_sampled_responses_are_in_the_action_space_and_take_turns():
+    env = wrapped()
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    response = env.action_space.sample()
+    assert response in env.action_space
+    assert env.step(response)[4]["outcome"] == "unparsable"
+
+
+def test_wrapped_environments_run_in_gymnasiums_vector_environment():
+    envs = gymnasium.vector.SyncVectorEnv([wrapped, wrapped])
+    envs.reset(seed=0)
+    _, _, _, _, info = envs.step(("<answer>down</answer>", "no answer"))
+    assert list(info["outcome"]) == ["played", "unparsable"]
+    assert list(info["_action"]) == [True, False]
+    envs.close()
