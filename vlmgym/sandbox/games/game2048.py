@@ -204,7 +204,7 @@ class Game2048(BoardGame[State2048, int]):
         return f"Sliding {DIRECTIONS[action]} {made}."
 
     def check_state(self, state: State2048) -> None:
-        """Refuse a board of another size or with a number that is no tile."""
+        """Refuse a board of another size or with a number that is no tile, and a look that no start draws."""
         c = self.config
         if len(state.board) != c.rows or any(len(row) != c.columns for row in state.board):
             raise StateError(f"not a position of 2048: the board is not {c.rows} x {c.columns}")
@@ -212,6 +212,8 @@ class Game2048(BoardGame[State2048, int]):
             for tile in row:
                 if tile < 0 or tile == 1 or tile & (tile - 1) or tile > 2**62:
                     raise StateError(f"not a position of 2048: {tile} is no tile")
+        if not 0 <= state.look < 2**32:
+            raise StateError("not a position of 2048: look is not a number of 32 bits")
 
     def _reached_goal(self, board: Board) -> bool:
         goal = self.config.goal

@@ -47,11 +47,13 @@ class Search:
 
     Attributes:
         action: The best move (0 up, 1 right, 2 down, 3 left), or None if the game has ended.
+        values: What each of the four moves is worth, -1 where it changes nothing.
         depth: Own moves looked ahead.
         nodes: Boards in the tree, after own moves and after new tiles.
     """
 
     action: int | None
+    values: tuple[float, ...]
     depth: int
     nodes: int
 
@@ -82,10 +84,10 @@ class _Tree:
     def search(self, board: Sequence[Sequence[int]]) -> Search:
         root = np.array([[max(0, tile.bit_length() - 1) for tile in row] for row in board], dtype=np.uint8)
         if self._goal is not None and root.max() >= self._goal:
-            return Search(None, 0, 0)
-        values = self._own_turn(root[:, :, None], 1)[:, 0]
-        action = int(values.argmax())
-        return Search(None if values[action] < 0 else action, self._depth, self._nodes)
+            return Search(None, (-1.0,) * 4, 0, 0)
+        values = tuple(self._own_turn(root[:, :, None], 1)[:, 0].tolist())
+        best = max(values)
+        return Search(None if best < 0 else values.index(best), values, self._depth, self._nodes)
 
     def _own_turn(self, boards: Boards, depth: int) -> Values:
         """Values of the four moves, shape (4, boards); -1 where a move changes nothing."""
