@@ -40,5 +40,28 @@ class EvalConfig(GameOptions):
     """Seconds that one call of a custom policy may take."""
 
     def __post_init__(self) -> None:
+        check_limits(self.episodes, self.turns, self.seed, self.concurrency, self.history, self.workers, self.timeout)
         if not 1 <= self.fps <= 60:
-            raise UsageError(f"--fps is 1 to 60, not {self.fps}")
+            raise UsageError(f"fps is 1 to 60, not {self.fps}")
+
+
+def check_limits(
+    episodes: int, turns: int, seed: int, concurrency: int, history: int, workers: int | None, timeout: float
+) -> None:
+    """Refuse numbers that no evaluation can have.
+
+    Raises:
+        UsageError: The message names the first that is too small.
+    """
+    for name, value, least in (
+        ("episodes", episodes, 1),
+        ("turns", turns, 1),
+        ("seed", seed, 0),
+        ("concurrency", concurrency, 1),
+        ("history", history, 0),
+        ("workers", workers or 0, 0),
+    ):
+        if value < least:
+            raise UsageError(f"{name} is at least {least}, not {value}")
+    if timeout <= 0:
+        raise UsageError(f"timeout is a number of seconds above 0, not {timeout:g}")

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any, TypeVar
 
-from vlmgym.errors import UsageError
 from vlmgym.evaluation import turns as play
+from vlmgym.evaluation.config import check_limits
 from vlmgym.evaluation.record import EpisodeRecord, TurnRecord
 from vlmgym.evaluation.turns import Position, Rules
 from vlmgym.evaluation.workers import Workers, workers_for
@@ -65,21 +65,10 @@ def evaluate(
         PolicyError: The policy failed; `on_episode` has had all episodes that ended before.
         WorkerError: A worker process died.
     """
-    for name, value, least in (
-        ("episodes", episodes, 1),
-        ("turns", turns, 1),
-        ("seed", seed, 0),
-        ("concurrency", concurrency, 1),
-        ("history", history, 0),
-    ):
-        if value < least:
-            raise UsageError(f"{name} is at least {least}, not {value}")
-    if timeout <= 0:
-        raise UsageError(f"timeout is a number of seconds above 0, not {timeout:g}")
+    count = workers.count if isinstance(workers, Workers) else workers
+    check_limits(episodes, turns, seed, concurrency, history, count, timeout)
     rules = Rules(make_game(game) if isinstance(game, str) else game, reward, turns, history)
-    made = make_policy(policy, timeout)
-    if isinstance(made, StatePolicy):
-        made.check(rules.game)
+    made = make_policy(policy, rules.game, timeout)
     with nullcontext(workers) if isinstance(workers, Workers) else Workers(workers_for(episodes, workers)) as pool:
         runner = _Runner(rules, made, pool, concurrency, on_turns, on_episode)
         records = run_async(runner.play(range(seed, seed + episodes)))

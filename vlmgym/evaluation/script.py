@@ -51,7 +51,7 @@ def run_evaluation(
         VlmgymError: The run failed; the message says where finished episodes are.
     """
     game = config.make_game(game_name)
-    policy = make_policy(config.policy or custom_policy or "random", config.timeout)
+    policy = make_policy(config.policy or custom_policy or "random", game, config.timeout)
     output.prepare(config.video)
     progress_console = Console(stderr=True)
     with Workers(workers_for(config.episodes, config.workers)) as workers:

@@ -15,7 +15,7 @@ from multiprocessing.connection import wait
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-from vlmgym.errors import UsageError, WorkerError
+from vlmgym.errors import WorkerError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,12 +45,7 @@ class Workers:
 
         Args:
             count: Number of processes; 0 calls everything in this one.
-
-        Raises:
-            UsageError: The count is negative.
         """
-        if count < 0:
-            raise UsageError(f"workers is a number of processes, 0 for none, not {count}")
         self.count = count
         self._pool = None
         if count:

@@ -1,0 +1,278 @@
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+import vlmgym
+from vlmgym.errors import PolicyError, UsageError, WorkerError
+from vlmgym.evaluation import EpisodeRecord, evaluate
+from vlmgym.evaluation.summary import mean_and_error, summarise
+from vlmgym.evaluation.turns import TURN_LIMIT
+from vlmgym.evaluation.workers import Workers
+from vlmgym.policies import StatePolicy, random_response
+from vlmgym.sandbox.episode import Episode
+from vlmgym.sandbox.reward import Outcome, RewardConfig
+
+GAME = vlmgym.make_game("2048", size=64)
+
+
+def answers(word):
+    def policy(images_batch, prompt_batch):
+        return [f"<answer>{word}</answer>" for _ in prompt_batch]
+
+    return policy
+
+
+def at_random(images_batch, prompt_batch):
+    return [random_response(prompt) for prompt in prompt_batch]
+
+
+def without_times(record):
+    """A record as data, without what differs between runs: latency, and the name of the policy."""
+    data = record.model_dump(mode="json")
+    data.pop("policy")
+    for turn in data["turns"]:
+        turn.pop("latency")
+    return data
+
+
+@pytest.fixture(scope="module")
+def random_records():
+    return evaluate(GAME, "random", 3, turns=30, seed=5, workers=0)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_records_do_not_depend_on_the_number_of_workers(random_records, workers):
+    again = evaluate(GAME, "random", 3, turns=30, seed=5, workers=workers)
+    assert [without_times(record) for record in again] == [without_times(record) for record in random_records]
+
+
+def test_a_custom_policy_plays_the_same_as_the_policy_it_copies(random_records):
+    again = evaluate(GAME, at_random, 3, turns=30, seed=5, workers=2, concurrency=2)
+    assert [without_times(record) for record in again] == [without_times(record) for record in random_records]
+
+
+def test_the_record_is_the_episode(random_records):
+    for record in random_records:
+        episode = Episode(GAME, record.seed)
+        for turn in record.turns:
+            assert json.loads(GAME.to_json(episode.state)) == turn.state
+            scored = episode.respond(turn.response)
+            assert (scored.outcome, scored.game, scored.feedback) == (turn.outcome, turn.reward.game, turn.feedback)
+        assert json.loads(GAME.to_json(episode.state)) == record.final_state
+        assert episode.score == record.score
+
+
+def test_a_record_survives_its_json(random_records):
+    for record in random_records:
+        assert EpisodeRecord.model_validate_json(record.model_dump_json()) == record
+
+
+def test_a_record_of_another_version_is_refused(random_records):
+    data = random_records[0].model_dump(mode="json") | {"record": 2}
+    with pytest.raises(ValueError, match="record"):
+        EpisodeRecord.model_validate(data)
+
+
+def test_a_record_says_everything_needed_to_play_it_again(random_records):
+    record = random_records[0]
+    assert record.game.id == "2048-v0"
+    assert vlmgym.make_game(record.game.id, **record.game.config) == GAME
+    assert set(record.versions) == {"python", "vlmgym", "numpy", "gymnasium", "gymnasium-2048", "pygame"}
+
+
+def test_illegal_and_unparsable_turns_are_used_up():
+    record = evaluate(GAME, answers("up"), 1, turns=40, workers=0)[0]
+    outcomes = [turn.outcome for turn in record.turns]
+    assert len(outcomes) == 40
+    assert record.end == TURN_LIMIT
+    assert not record.terminated
+    first = outcomes.index(Outcome.ILLEGAL)
+    assert record.turns[first + 1].state == record.turns[first].state
+    assert "Your last response was not played: sliding up changes nothing." in record.turns[first + 1].prompt
+    assert "not played" not in record.turns[first].prompt
+
+    record = evaluate(GAME, answers("sideways"), 1, turns=5, workers=0)[0]
+    assert [turn.outcome for turn in record.turns] == [Outcome.UNPARSABLE] * 5
+    assert record.turns[0].action is None
+    assert record.score == 0
+
+
+def test_an_ended_episode_stays_ended():
+    record = evaluate(GAME, "random-legal", 1, turns=5000, workers=0)[0]
+    assert record.terminated
+    assert record.end == "no move is left"
+    assert len(record.turns) < 5000
+    assert GAME.ended(GAME.from_json(json.dumps(record.final_state))) == record.end
+
+
+def test_history_repeats_the_last_turns():
+    record = evaluate(GAME, answers("up"), 1, turns=6, workers=0, history=2)[0]
+    assert "earlier turns" not in record.turns[0].prompt
+    prompt = record.turns[5].prompt
+    assert "Turn 5 (" in prompt
+    assert "Turn 4 (" in prompt
+    assert "Turn 3 (" not in prompt
+    assert "<answer>up</answer>" in prompt
+
+
+def test_penalties_shape_the_reward_but_not_the_score():
+    reward = RewardConfig(unparsable=-3.0, format_weight=0.5)
+    record = evaluate(GAME, lambda images, prompts: ["" for _ in prompts], 1, turns=4, workers=0, reward=reward)[0]
+    assert [turn.reward.overall for turn in record.turns] == [-3.0] * 4
+    assert record.score == 0.0
+
+
+def test_pictures_are_those_of_the_position():
+    seen = []
+
+    def policy(images_batch, prompt_batch):
+        seen.extend(images[0] for images in images_batch)
+        return [random_response(prompt) for prompt in prompt_batch]
+
+    record = evaluate(GAME, policy, 1, turns=8, workers=1)[0]
+    drawn = [GAME.draw(GAME.from_json(json.dumps(turn.state))) for turn in record.turns]
+    assert len(seen) == 8
+    assert all(np.array_equal(a, b) for a, b in zip(seen, drawn))
+
+
+def test_no_more_episodes_at_once_than_asked():
+    most = 0
+
+    def policy(images_batch, prompt_batch):
+        nonlocal most
+        most = max(most, len(prompt_batch))
+        return [random_response(prompt) for prompt in prompt_batch]
+
+    assert len(evaluate(GAME, policy, 7, turns=3, workers=0, concurrency=3)) == 7
+    assert most == 3
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"episodes": 0}, "episodes is at least 1, not 0"),
+        ({"turns": 0}, "turns is at least 1"),
+        ({"seed": -1}, "seed is at least 0"),
+        ({"history": -1}, "history is at least 0"),
+        ({"concurrency": 0}, "concurrency is at least 1"),
+        ({"timeout": 0}, "timeout is a number of seconds above 0"),
+        ({"workers": -1}, "workers is at least 0, not -1"),
+    ],
+)
+def test_bad_arguments_are_refused(option, message):
+    with pytest.raises(UsageError, match=message):
+        evaluate(GAME, "random", **option)
+
+
+def test_episodes_that_ended_before_a_failure_were_handed_over():
+    calls = 0
+
+    def policy(images_batch, prompt_batch):
+        nonlocal calls
+        calls += 1
+        return ["<answer>up</answer>" for _ in prompt_batch] if calls <= 3 else [1]
+
+    kept = []
+    with pytest.raises(PolicyError, match="returned a int as response 0"):
+        evaluate(GAME, policy, 5, turns=2, workers=0, concurrency=1, on_episode=kept.append)
+    assert [record.seed for record in kept] == [0]
+
+
+class _Dies(StatePolicy):
+    name = "dies"
+
+    def respond(self, game, state, rng):
+        os.kill(os.getpid(), signal.SIGKILL)
+        return ""
+
+
+def test_a_worker_that_dies_is_an_error_not_a_score():
+    with pytest.raises(WorkerError, match="a worker process died"):
+        evaluate(GAME, _Dies(), 2, workers=1)
+
+
+def test_evaluate_works_inside_a_running_event_loop():
+    async def notebook():
+        return evaluate(GAME, "random", 1, turns=3, workers=0)
+
+    assert len(asyncio.run(notebook())) == 1
+
+
+def test_workers_end_with_a_killed_parent(tmp_path):
+    script = tmp_path / "parent.py"
+    script.write_text(
+        textwrap.dedent("""
+        import asyncio, os, sys, time
+        from vlmgym.evaluation.workers import Workers
+
+        async def main():
+            with Workers(2) as workers:
+                await workers.start()
+                pids = {await workers.call(os.getpid) for _ in range(20)}
+                print(*pids, flush=True)
+                await asyncio.sleep(60)
+
+        if __name__ == "__main__":
+            asyncio.run(main())
+        """)
+    )
+    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert parent.stdout is not None
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+    finally:
+        parent.kill()
+        parent.communicate()
+    assert pids
+    until = time.monotonic() + 20
+    while any(map(_alive, pids)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(map(_alive, pids))
+
+
+def _alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_workers_share_one_game_object():
+    async def ids():
+        with Workers(1) as workers:
+            return {await workers.call(_identity, game) for game in [GAME, vlmgym.make_game("2048", size=64)] * 2}
+
+    assert len(asyncio.run(ids())) == 1
+
+
+def _identity(game):
+    return id(game)
+
+
+def test_summary_of_known_episodes(random_records):
+    summary = summarise(random_records, 2.0)
+    scores = [record.score for record in random_records]
+    turns = [turn for record in random_records for turn in record.turns]
+    assert summary.episodes == 3
+    assert summary.score_mean == pytest.approx(np.mean(scores))
+    assert summary.score_se == pytest.approx(np.std(scores, ddof=1) / 3**0.5)
+    assert summary.score_best == max(scores)
+    assert summary.illegal_rate == sum(turn.outcome == "illegal" for turn in turns) / len(turns)
+    assert summary.unparsable_rate == 0
+    assert sum(summary.metric_counts["largest tile"].values()) == 3
+    assert summary.turns_per_second == len(turns) / 2.0
+    tiles = [int(tile) for tile in summary.metric_counts["largest tile"]]
+    assert tiles == sorted(tiles)
+
+
+def test_the_error_of_one_value_is_unknown():
+    assert mean_and_error([3.0]) == (3.0, None)

@@ -1,0 +1,186 @@
+import asyncio
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import vlmgym
+from vlmgym.errors import PolicyError, UsageError
+from vlmgym.policies import CustomPolicy, ModelPolicy, Prompt, StatePolicy, make_policy, random_response
+from vlmgym.policies.base import policy_rng
+from vlmgym.sandbox.game import Game
+from vlmgym.sandbox.reward import score_response
+
+GAME = vlmgym.make_game("2048", size=64)
+STATE = GAME.start(np.random.default_rng(0))
+
+
+def ask(function, prompts=3, timeout=5.0):
+    """Ask a custom policy for several prompts at once."""
+    policy = CustomPolicy(function, timeout=timeout)
+    policy.expect(prompts)
+
+    async def all_at_once():
+        images = GAME.images(STATE)
+        return await asyncio.gather(*(policy.respond(images, Prompt(f"p{i}", GAME, i, 0)) for i in range(prompts)))
+
+    return [reply.text for reply in asyncio.run(all_at_once())]
+
+
+def test_random_draws_uniformly_from_all_actions():
+    policy = make_policy("random", GAME)
+    answers = Counter(policy.respond(GAME, STATE, policy_rng(seed, 0)) for seed in range(400))
+    assert set(answers) == {f"<answer>{name}</answer>" for name in ("up", "right", "down", "left")}
+    assert min(answers.values()) > 70
+
+
+def test_random_draws_pairs_from_the_whole_board():
+    game = vlmgym.make_game("swap", size=256)
+    policy = make_policy("random", GAME)
+    pairs = [game.parse(policy.respond(game, None, policy_rng(seed, 0))) for seed in range(300)]
+    for place, limit in enumerate(game.action_space.nvec):
+        assert {pair[place] for pair in pairs} == set(range(limit))
+
+
+@pytest.mark.parametrize("name", ["2048", "shisensho", "swap"])
+def test_random_legal_plays_legal_actions_only(name):
+    game = vlmgym.make_game(name, size=256)
+    policy = make_policy("random-legal", GAME)
+    for seed in range(20):
+        state = game.start(np.random.default_rng(seed))
+        assert game.parse(policy.respond(game, state, policy_rng(seed, 0))) in game.legal_actions(state)
+
+
+@pytest.mark.parametrize("name", ["2048", "shisensho", "swap"])
+def test_oracle_answers_in_the_full_form_with_true_perception(name):
+    game = vlmgym.make_game(name, size=256)
+    state = game.start(np.random.default_rng(1))
+    scored = score_response(
+        game, state, make_policy("oracle", game).respond(game, state, policy_rng(1, 0)), np.random.default_rng(0)
+    )
+    assert (scored.outcome, scored.format, scored.perception) == ("played", 1.0, (1.0, 1.0))
+
+
+def test_a_game_without_an_oracle_is_refused():
+    class NoOracle(type(GAME)):
+        best_action = Game.best_action
+
+    with pytest.raises(UsageError, match="has no oracle"):
+        make_policy("oracle", NoOracle())
+
+
+def test_policy_chance_depends_on_seed_and_turn_and_is_not_the_games():
+    draws = {tuple(policy_rng(seed, turn).integers(1000, size=4)) for seed in range(5) for turn in range(5)}
+    games = {tuple(np.random.default_rng(seed).integers(1000, size=4)) for seed in range(5)}
+    assert len(draws) == 25
+    assert not draws & games
+
+
+def test_random_response_is_the_random_policys():
+    prompt = Prompt("text", GAME, 7, 3)
+    assert random_response(prompt) == make_policy("random", GAME).respond(GAME, STATE, policy_rng(7, 3))
+
+
+def test_a_prompt_is_a_string_that_knows_its_episode():
+    prompt = Prompt("text", GAME, 7, 3)
+    assert (prompt, prompt.seed, prompt.turn, prompt.game) == ("text", 7, 3, GAME)
+
+
+def test_prompts_that_are_ready_are_asked_in_one_batch():
+    batches = []
+
+    def function(images_batch, prompt_batch):
+        batches.append(len(prompt_batch))
+        assert all(image.shape == (64, 64, 3) for images in images_batch for image in images)
+        return [prompt.upper() for prompt in prompt_batch]
+
+    assert ask(function, prompts=8) == [f"P{i}" for i in range(8)]
+    assert batches == [8]
+
+
+def test_an_async_function_is_awaited():
+    async def function(images_batch, prompt_batch):
+        await asyncio.sleep(0.001)
+        return list(prompt_batch)
+
+    assert ask(function) == ["p0", "p1", "p2"]
+
+
+async def _raise_async(images, prompts):
+    raise KeyError("lost")
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda images, prompts: ["a"], "returned 1 responses for 3 prompts"),
+        (lambda images, prompts: ["a", "b", None], "returned a NoneType as response 2, not a string"),
+        (lambda images, prompts: None, "returned a NoneType; a list of strings is needed"),
+        (lambda images, prompts: "abc", "returned a str; a list of strings is needed"),
+        (lambda images, prompts: 1 / 0, r"raised ZeroDivisionError: division by zero .*test_policies.py, line \d+"),
+        (lambda images: [], "raised TypeError"),
+        (_raise_async, "raised KeyError: 'lost'"),
+    ],
+)
+def test_a_custom_policy_that_misbehaves_is_named(function, message):
+    with pytest.raises(PolicyError, match=message):
+        ask(function)
+
+
+def test_a_custom_policy_that_exits_or_times_out_by_itself_is_named():
+    def leave(images, prompts):
+        raise SystemExit(3)
+
+    def give_up(images, prompts):
+        raise TimeoutError("server is slow")
+
+    with pytest.raises(PolicyError, match="SystemExit: 3"):
+        ask(leave)
+    with pytest.raises(PolicyError, match="raised TimeoutError: server is slow"):
+        ask(give_up)
+
+
+def test_a_custom_policy_that_hangs_is_given_up():
+    with pytest.raises(PolicyError, match=r"did not answer 3 prompts within 0.2 s"):
+        ask(lambda images, prompts: time.sleep(3), timeout=0.2)
+
+
+def test_a_coroutine_that_hangs_is_given_up():
+    async def function(images, prompts):
+        await asyncio.sleep(60)
+
+    with pytest.raises(PolicyError, match=r"did not answer"):
+        ask(function, timeout=0.1)
+
+
+def test_a_function_is_found_by_module_and_by_file(tmp_path, monkeypatch):
+    (tmp_path / "my_policy.py").write_text("def answer(images, prompts):\n    return ['x' for _ in prompts]\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", ["/nowhere"] + __import__("sys").path)
+    for spec in ("my_policy:answer", "my_policy.py:answer", f"{tmp_path}/my_policy.py:answer"):
+        policy = make_policy(spec, GAME)
+        assert isinstance(policy, ModelPolicy)
+        assert policy.name == spec
+
+
+def test_what_does_not_load_says_why(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.py").write_text("import not_there\n")
+    (tmp_path / "empty.py").write_text("answer = 3\n")
+    for spec, message in [
+        ("nonsense", "there is no policy 'nonsense'; choose random, random-legal, oracle or MODULE:FUNCTION"),
+        ("not_a_module:f", "'not_a_module' does not load: ModuleNotFoundError"),
+        ("broken.py:f", "No module named 'not_there'"),
+        ("missing.py:f", "there is no file missing.py"),
+        ("empty.py:f", "'empty.py' has no function 'f'"),
+        ("empty.py:answer", "'empty.py' has no function 'answer'"),
+    ]:
+        with pytest.raises(UsageError, match=message.replace("(", r"\(")):
+            make_policy(spec, GAME)
+
+
+def test_policy_objects_pass_through():
+    policy = make_policy("random", GAME)
+    assert isinstance(policy, StatePolicy)
+    assert make_policy(policy, GAME) is policy

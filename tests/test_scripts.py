@@ -1,0 +1,191 @@
+"""The commands users run, as processes of their own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from vlmgym.cli import main
+from vlmgym.evaluation import EpisodeRecord, RunRecord
+
+SCRIPTS = Path(__file__).parent.parent / "vlmgym" / "test"
+SMALL = ["--size", "96", "--episodes", "2", "--turns", "4", "--workers", "0"]
+
+
+def run(*args, cwd=None, program=None):
+    command = [sys.executable, *(program or ["-m", "vlmgym"]), *map(str, args)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.mark.parametrize("game", ["2048", "shisensho", "swap"])
+def test_a_script_leaves_records_curves_and_videos(tmp_path, game):
+    script = SCRIPTS / f"eval_{game}.py"
+    size = ["--size", "256"] if game != "2048" else []
+    done = run("--out", tmp_path / "out", *SMALL, *size, "--workers", "2", cwd=tmp_path, program=[str(script)])
+    assert done.returncode == 0, done.stderr
+    files = sorted(str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.*"))
+    name = f"test_{game}"
+    assert files == [f"logs/{name}.json", f"logs/{name}.png", f"videos/{name}_0.mp4", f"videos/{name}_1.mp4"]
+    record = RunRecord.model_validate_json((tmp_path / "out" / "logs" / f"{name}.json").read_text())
+    assert [episode.seed for episode in record.episodes] == [0, 1]
+    assert record.summary.turns == sum(len(episode.turns) for episode in record.episodes)
+    for word in ("mean score", "best score", "illegal", "unparsable", "turns a second"):
+        assert word in done.stdout
+
+
+def test_a_script_writes_beside_itself_from_any_folder(tmp_path):
+    (tmp_path / "eval_2048.py").write_text((SCRIPTS / "eval_2048.py").read_text())
+    done = run(*SMALL, "--no-video", cwd="/", program=[str(tmp_path / "eval_2048.py")])
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "logs" / "test_2048.json").is_file()
+    assert not (tmp_path / "videos").exists()
+
+
+def test_a_script_uses_the_policy_edited_in_place(tmp_path):
+    text = (SCRIPTS / "eval_2048.py").read_text()
+    edited = text.replace(
+        "[random_response(prompt) for prompt in prompt_batch]", '["<answer>left</answer>" for _ in prompt_batch]'
+    )
+    assert edited != text
+    (tmp_path / "eval_2048.py").write_text(edited)
+    done = run(*SMALL, "--no-video", "--workers", "1", program=[str(tmp_path / "eval_2048.py")])
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "logs" / "test_2048.json").read_text())
+    assert {turn["response"] for episode in record["episodes"] for turn in episode["turns"]} == {
+        "<answer>left</answer>"
+    }
+
+
+def test_the_script_as_shipped_plays_like_the_random_policy(tmp_path):
+    responses = []
+    for folder, options in (("a", []), ("b", ["--policy", "random"])):
+        script = SCRIPTS / "eval_2048.py"
+        done = run(*SMALL, *options, "--no-video", "--out", tmp_path / folder, program=[str(script)])
+        assert done.returncode == 0, done.stderr
+        record = json.loads((tmp_path / folder / "logs" / "test_2048.json").read_text())
+        responses.append([turn["response"] for episode in record["episodes"] for turn in episode["turns"]])
+    assert responses[0] == responses[1]
+
+
+def test_the_command_does_the_same_as_the_script(tmp_path):
+    done = run("eval", "2048", *SMALL, "--no-video", "--policy", "oracle", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "logs" / "test_2048.json").read_text())
+    assert {episode["policy"] for episode in record["episodes"]} == {"oracle"}
+    assert record["summary"]["perception_exact_rate"] == 1.0
+
+
+def test_the_command_lists_the_games():
+    done = run("games")
+    assert done.returncode == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["2048-v0", "shisensho-v0", "swap-v0"]
+
+
+USAGE = [
+    (["nonsense"], "there is no game 'nonsense'; the games are 2048-v0, shisensho-v0, swap-v0"),
+    (["2048", "--policy", "best"], "there is no policy 'best'"),
+    (["2048", "--policy", "nowhere:f"], "'nowhere' does not load"),
+    (["2048", "--episodes", "0"], "episodes is at least 1, not 0"),
+    (["2048", "--turns", "-3"], "turns is at least 1, not -3"),
+    (["2048", "--fps", "0"], "fps is 1 to 60, not 0"),
+    (["2048", "--perception", "6"], "perception is a level from 1 (easy) to 5 (hard), not 6"),
+    (["2048", "--size", "20"], "size: input should be greater than or equal to 64 (got 20)"),
+    (["2048", "--set", "rows=2"], "rows: input should be greater than or equal to 3 (got 2)"),
+    (["2048", "--set", "rows"], "a setting is NAME=VALUE"),
+    (["2048", "--set", "speed=3"], "there is no option 'speed'"),
+    (["shisensho", "--set", "rows=5", "columns=5"], "5"),
+    (["shisensho", "--set", "colours=1", "shapes=1"], "1"),
+    (["2048", "--workers", "-1"], "workers is at least 0, not -1"),
+    (["2048", "--timeout", "0"], "timeout is a number of seconds above 0"),
+]
+
+
+@pytest.mark.parametrize(("args", "message"), USAGE)
+def test_a_usage_error_is_one_sentence_and_exit_code_2(tmp_path, monkeypatch, capsys, args, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "logs").mkdir()
+    earlier = tmp_path / "logs" / f"test_{args[0]}.json"
+    earlier.write_text("an earlier run")
+    with pytest.raises(SystemExit) as ended:
+        main(["eval", *args, "--no-video"])
+    assert ended.value.code == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: ")
+    assert message in error
+    assert earlier.read_text() == "an earlier run"
+
+
+@pytest.mark.parametrize("args", [["--episodes", "many"], ["--nonsense"], ["--policy"], []])
+def test_options_that_do_not_parse_exit_with_2(capsys, args):
+    with pytest.raises(SystemExit) as ended:
+        main(["eval", *args])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err
+
+
+BAD_POLICIES = {
+    "wrong_number": ("return ['x']", "returned 1 responses for 2 prompts"),
+    "not_strings": ("return [None for _ in prompts]", "returned a NoneType as response 0, not a string"),
+    "raises": ("raise ValueError('no model')", "raised ValueError: no model"),
+    "hangs": ("import time; time.sleep(100)", "did not answer 2 prompts within 0.5 s"),
+}
+
+
+@pytest.mark.parametrize("name", list(BAD_POLICIES))
+def test_a_failing_policy_is_one_sentence_and_exit_code_1(tmp_path, name):
+    body, message = BAD_POLICIES[name]
+    (tmp_path / "bad.py").write_text(f"def policy(images, prompts):\n    {body}\n")
+    done = run("eval", "2048", *SMALL, "--policy", "bad.py:policy", "--timeout", "0.5", cwd=tmp_path)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_was_finished_before_a_failure_can_be_read(tmp_path):
+    (tmp_path / "bad.py").write_text(
+        "calls = []\n"
+        "def policy(images, prompts):\n"
+        "    calls.append(1)\n"
+        "    return ['<answer>up</answer>' if len(calls) < 7 else 3 for _ in prompts]\n"
+    )
+    done = run("eval", "2048", *SMALL, "--concurrency", "1", "--policy", "bad.py:policy", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "1 finished episodes are in" in done.stderr
+    lines = (tmp_path / "logs" / "test_2048.jsonl").read_text().splitlines()
+    assert [EpisodeRecord.model_validate_json(line).seed for line in lines] == [0]
+
+
+def test_an_unwritable_place_is_one_sentence_and_exit_code_1(tmp_path):
+    (tmp_path / "file").touch()
+    done = run("eval", "2048", *SMALL, "--out", tmp_path / "file")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == f"error: cannot write {tmp_path}/file/logs: Not a directory"
+
+
+def test_an_interrupt_ends_with_what_was_finished(tmp_path):
+    (tmp_path / "slow.py").write_text(
+        "import time\n"
+        "def policy(images, prompts):\n"
+        "    time.sleep(0.05)\n"
+        "    return ['<answer>up</answer>' for _ in prompts]\n"
+    )
+    command = [sys.executable, "-m", "vlmgym", "eval", "2048", "--size", "96", "--policy", "slow.py:policy"]
+    options = ["--episodes", "200", "--turns", "3", "--concurrency", "2", "--workers", "2"]
+    process = subprocess.Popen(
+        [*command, *options], cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    log = tmp_path / "logs" / "test_2048.jsonl"
+    until = time.monotonic() + 60
+    while time.monotonic() < until and not (log.exists() and log.read_text().count("\n") >= 2):
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "finished episodes are in" in stderr
+    assert "Traceback" not in stderr
+    assert len(log.read_text().splitlines()) >= 2
