@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import warnings
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -19,7 +20,7 @@ from vlmgym.sandbox.reward import RewardConfig
 from vlmgym.sandbox.window import Window
 from vlmgym.sandbox.wrappers import ResponseWrapper
 
-SMALL = {"size": 128}
+SMALL: dict[str, Any] = {"size": 128}
 
 
 def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -30,7 +31,7 @@ def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str
 
 
 @pytest.mark.parametrize("game", game_ids())
-def test_gymnasium_checker_passes_without_a_warning(game, monkeypatch):
+def test_gymnasium_checker_passes_without_a_warning(game: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -39,7 +40,7 @@ def test_gymnasium_checker_passes_without_a_warning(game, monkeypatch):
         env.close()
 
 
-def test_a_fresh_process_makes_an_environment_and_opens_no_display():
+def test_a_fresh_process_makes_an_environment_and_opens_no_display() -> None:
     code = (
         "import gymnasium\n"
         'env = gymnasium.make("vlmgym:vlmgym/2048-v0", perception=2, reasoning=4, size=96)\n'
@@ -53,7 +54,7 @@ def test_a_fresh_process_makes_an_environment_and_opens_no_display():
     assert done.stdout == "(96, 96, 3)\n"
 
 
-def test_a_seed_gives_the_episode_of_that_seed():
+def test_a_seed_gives_the_episode_of_that_seed() -> None:
     env = GameEnv("2048", **SMALL)
     episode = Episode(env.game, 7)
     observation, info = env.reset(seed=7)
@@ -70,7 +71,7 @@ def test_a_seed_gives_the_episode_of_that_seed():
             break
 
 
-def test_resets_without_a_seed_go_on_reproducibly_and_do_not_depend_on_what_was_played():
+def test_resets_without_a_seed_go_on_reproducibly_and_do_not_depend_on_what_was_played() -> None:
     idle, busy = GameEnv("2048", **SMALL), GameEnv("2048", **SMALL)
     idle.reset(seed=3)
     busy.reset(seed=3)
@@ -87,7 +88,7 @@ def test_resets_without_a_seed_go_on_reproducibly_and_do_not_depend_on_what_was_
     assert again["seed"] == seeds[1]
 
 
-def test_an_illegal_action_takes_a_turn_and_is_no_exception():
+def test_an_illegal_action_takes_a_turn_and_is_no_exception() -> None:
     env = GameEnv("2048", reward=RewardConfig(illegal=-2.0), **SMALL)
     before, _ = env.reset(seed=1)  # two tiles in the left column: sliding left changes nothing
     after, reward, terminated, _, info = env.step(3)
@@ -98,7 +99,7 @@ def test_an_illegal_action_takes_a_turn_and_is_no_exception():
 
 
 @pytest.mark.parametrize("action", ["up", 1.0, None, [0, 1], True, np.float32(1), np.array([1])])
-def test_an_action_of_another_type_is_a_clear_error(action):
+def test_an_action_of_another_type_is_a_clear_error(action: Any) -> None:
     env = GameEnv("2048", **SMALL)
     env.reset(seed=0)
     with pytest.raises(UsageError, match=r"an action of 2048 is a value of Discrete\(4\)"):
@@ -106,7 +107,7 @@ def test_an_action_of_another_type_is_a_clear_error(action):
     assert env.episode.turn == 0
 
 
-def test_numpy_actions_are_played():
+def test_numpy_actions_are_played() -> None:
     env = GameEnv("2048", **SMALL)
     env.reset(seed=0)
     for action in (np.int64(0), np.array(1), env.action_space.sample()):
@@ -114,7 +115,7 @@ def test_numpy_actions_are_played():
     assert env.episode.turn == 3
 
 
-def test_nothing_is_reset_behind_the_users_back():
+def test_nothing_is_reset_behind_the_users_back() -> None:
     env = GameEnv("2048", reasoning=5, **SMALL)
     for use in (lambda: env.step(0), env.snapshot, env.prompt):
         with pytest.raises(UsageError, match="reset"):
@@ -131,7 +132,7 @@ def test_nothing_is_reset_behind_the_users_back():
     assert (info["turn"], info["end"]) == (0, "")
 
 
-def test_a_snapshot_goes_on_as_the_original_and_a_branch_has_its_own_chance():
+def test_a_snapshot_goes_on_as_the_original_and_a_branch_has_its_own_chance() -> None:
     env = GameEnv("2048", **SMALL)
     env.reset(seed=5)
     for action in (0, 1, 2):
@@ -159,12 +160,12 @@ def test_a_snapshot_goes_on_as_the_original_and_a_branch_has_its_own_chance():
         ({"snapshot": {"seed": 1}}, "not one of an episode"),
     ],
 )
-def test_bad_reset_options_are_clear_errors(options, message):
+def test_bad_reset_options_are_clear_errors(options: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         GameEnv("2048", **SMALL).reset(options=options)
 
 
-def test_a_snapshot_of_another_configuration_is_refused():
+def test_a_snapshot_of_another_configuration_is_refused() -> None:
     large = GameEnv("2048", rows=5, **SMALL)
     large.reset(seed=0)
     with pytest.raises(UsageError, match="the board is not 4 x 4"):
@@ -181,12 +182,12 @@ def test_a_snapshot_of_another_configuration_is_refused():
         ({"game": make_game("2048"), "size": 64}, "takes no level and no knob"),
     ],
 )
-def test_bad_arguments_are_clear_errors(arguments, message):
+def test_bad_arguments_are_clear_errors(arguments: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         GameEnv(**arguments)
 
 
-def test_spaces_are_the_environments_own():
+def test_spaces_are_the_environments_own() -> None:
     one, other = GameEnv("2048", **SMALL), GameEnv("2048", **SMALL)
     one.action_space.seed(0)
     expected = [one.action_space.sample() for _ in range(10)]
@@ -195,24 +196,27 @@ def test_spaces_are_the_environments_own():
     assert [one.action_space.sample() for _ in range(10)] == expected
 
 
-def test_render_returns_the_picture_which_nobody_else_can_change():
+def test_render_returns_the_picture_which_nobody_else_can_change() -> None:
     env = GameEnv("2048", render_mode="rgb_array", **SMALL)
     observation, _ = env.reset(seed=0)
     frame = env.render()
+    assert frame is not None
     np.testing.assert_array_equal(frame, observation)
     observation[:] = 0
     frame[:] = 0
-    assert env.render().any()
+    again = env.render()
+    assert again is not None
+    assert again.any()
 
 
-def test_several_pictures_are_shown_side_by_side():
+def test_several_pictures_are_shown_side_by_side() -> None:
     left, right = np.zeros((4, 3, 3), np.uint8), np.ones((4, 5, 3), np.uint8)
     joined = side_by_side([left, right])
     assert joined.shape == (4, 8, 3)
     np.testing.assert_array_equal(joined[:, 3:], right)
 
 
-def test_a_human_sees_the_picture_and_the_pixels_do_not_change_by_it(monkeypatch):
+def test_a_human_sees_the_picture_and_the_pixels_do_not_change_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     import pygame
 
@@ -234,7 +238,7 @@ def test_a_human_sees_the_picture_and_the_pixels_do_not_change_by_it(monkeypatch
     env.close()
 
 
-def test_a_window_that_the_user_closed_stays_closed(monkeypatch):
+def test_a_window_that_the_user_closed_stays_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     import pygame
 
@@ -247,14 +251,14 @@ def test_a_window_that_the_user_closed_stays_closed(monkeypatch):
     assert not pygame.display.get_init()
 
 
-def test_without_a_display_a_needed_window_is_a_clear_error(monkeypatch):
+def test_without_a_display_a_needed_window_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDL_VIDEODRIVER", "no such driver")
     with pytest.raises(DisplayError, match="no window can be opened"):
         Window("test", needs_screen=True).show(np.zeros((64, 64, 3), np.uint8), 1000)
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_gymnasiums_vector_environments_work(mode):
+def test_gymnasiums_vector_environments_work(mode: str) -> None:
     envs = gymnasium.make_vec("vlmgym/2048-v0", num_envs=2, vectorization_mode=mode, max_episode_steps=4, size=64)
     observations, info = envs.reset(seed=0)
     single, alone = GameEnv("2048", size=64), []
@@ -269,12 +273,12 @@ def test_gymnasiums_vector_environments_work(mode):
     envs.close()
 
 
-def wrapped(**reward: float) -> ResponseWrapper:
+def wrapped(**reward: Any) -> ResponseWrapper:
     env = gymnasium.make("vlmgym/2048-v0", reward=RewardConfig(**reward), max_episode_steps=5, size=128)
     return ResponseWrapper(env)
 
 
-def test_responses_are_steps_and_the_prompt_holds_the_feedback():
+def test_responses_are_steps_and_the_prompt_holds_the_feedback() -> None:
     env = wrapped(format_weight=10.0, perception_weight=100.0)
     _, info = env.reset(seed=1)
     game = env.game_env.game
@@ -293,16 +297,16 @@ def test_responses_are_steps_and_the_prompt_holds_the_feedback():
     assert truncated
 
 
-def test_only_strings_are_responses_and_only_games_are_wrapped():
+def test_only_strings_are_responses_and_only_games_are_wrapped() -> None:
     env = wrapped()
     env.reset(seed=0)
     with pytest.raises(UsageError, match="a response is a string, not a int"):
-        env.step(0)
+        env.step(0)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="wraps an environment of vlmgym"):
         ResponseWrapper(gymnasium.make("CartPole-v1"))
 
 
-def test_sampled_responses_are_in_the_action_space_and_take_turns():
+def test_sampled_responses_are_in_the_action_space_and_take_turns() -> None:
     env = wrapped()
     env.reset(seed=0)
     env.action_space.seed(0)
@@ -311,7 +315,7 @@ def test_sampled_responses_are_in_the_action_space_and_take_turns():
     assert env.step(response)[4]["outcome"] == "unparsable"
 
 
-def test_wrapped_environments_run_in_gymnasiums_vector_environment():
+def test_wrapped_environments_run_in_gymnasiums_vector_environment() -> None:
     envs = gymnasium.vector.SyncVectorEnv([wrapped, wrapped])
     envs.reset(seed=0)
     _, _, _, _, info = envs.step(("<answer>down</answer>", "no answer"))
