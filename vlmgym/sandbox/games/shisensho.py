@@ -1,0 +1,363 @@
+"""Shisen-Sho: take equal tiles off the board in pairs that a path of few turns joins."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain, pairwise
+from typing import ClassVar, Literal
+
+import numpy as np
+from gymnasium import spaces
+
+from vlmgym.errors import GenerationError, IllegalAction, StateError
+from vlmgym.sandbox import response_form
+from vlmgym.sandbox.board_game import BOARD_PERCEPTION, BoardConfig, BoardGame
+from vlmgym.sandbox.config import knob
+from vlmgym.sandbox.coordinates import Pair, format_pair, parse_pair
+from vlmgym.sandbox.drawing.canvas import Canvas
+from vlmgym.sandbox.drawing.colour_shapes import EMPTY, MOST_COLOURS, MOST_SHAPES, kinds, paint_colour_shape
+from vlmgym.sandbox.drawing.palette import COLOURS
+from vlmgym.sandbox.drawing.shapes import SHAPES
+from vlmgym.sandbox.game import Step
+from vlmgym.sandbox.oracles.shisensho import best_move
+from vlmgym.sandbox.paths import Cell, Paths, Place, paths
+
+Board = tuple[tuple[str, ...], ...]
+
+DEALS = 1000
+"""How often a board is dealt until it meets its constraints."""
+
+PROMPT_V1 = """\
+This is the board of the game Shisen-Sho with {rows} rows and {columns} columns, rows counted from {origin} at the top \
+and columns from {origin} at the left. A tile shows a shape ({shapes}) in a colour ({colours}). A move takes two tiles \
+of the same shape and colour off the board if a path joins them: it runs up, down, left and right, {turns}, through \
+empty cells only, and it may leave the board and run along just outside its edges. Tiles next to each other are always \
+joined. Tiles do not move. Any other pair of cells is illegal. Clear the board; the game is over when no pair can be \
+joined.
+Actions: the coordinates (row, column) of the two tiles, in any order.
+{form}"""
+
+_PERCEPTION = "the board, one line a row, the tiles apart by commas, for instance {tile}; {empty} for an empty cell"
+
+
+class ShisenShoConfig(BoardConfig):
+    """Difficulty of Shisen-Sho."""
+
+    rows: int = knob("reasoning", 6, "Rows of the board; rows x columns is even.", ge=2, le=16)
+    columns: int = knob("reasoning", 6, "Columns of the board.", ge=2, le=16)
+    copies: Literal[2, 4] = knob(
+        "reasoning", 4, "Equal tiles of a kind; one kind has 2 if 4 do not divide rows x columns."
+    )
+    turns: int = knob("reasoning", 2, "Turns that a path may have.", ge=0, le=4)
+    solvable: bool = knob("reasoning", True, "Deal only boards that can be cleared; False: tiles at random.")
+    colours: int = knob("perception", 6, "Colours that tiles are taken from.", ge=1, le=MOST_COLOURS)
+    shapes: int = knob("perception", 6, "Shapes that tiles are taken from.", ge=1, le=MOST_SHAPES)
+
+    dials: ClassVar = {
+        "perception": {
+            level: {**BOARD_PERCEPTION[level], "colours": colours, "shapes": shapes}
+            for level, (colours, shapes) in {1: (5, 5), 2: (6, 5), 3: (6, 6), 4: (7, 7), 5: (8, 8)}.items()
+        },
+        "reasoning": {
+            1: {"rows": 4, "columns": 4},
+            2: {"rows": 4, "columns": 6},
+            3: {},
+            4: {"rows": 8, "columns": 8},
+            5: {"rows": 10, "columns": 10},
+        },
+    }
+
+    def model_post_init(self, context: object) -> None:
+        """Refuse an odd number of cells, and more kinds of tile than there are colours and shapes for."""
+        cells = self.rows * self.columns
+        if cells % 2:
+            raise ValueError(f"{self.rows} x {self.columns} cells cannot be paired: rows x columns is even")
+        if self.kinds > self.colours * self.shapes:
+            raise ValueError(
+                f"{self.rows} x {self.columns} cells with {self.copies} tiles of a kind need {self.kinds} kinds, "
+                f"but {self.colours} colours x {self.shapes} shapes make {self.colours * self.shapes}"
+            )
+
+    @property
+    def kinds(self) -> int:
+        """How many kinds of tile a board has."""
+        return -(-self.rows * self.columns // self.copies)
+
+
+@dataclass(frozen=True, slots=True)
+class ShisenShoState:
+    """A position: the names of the tiles, `empty` where there is none, and the seed of the picture's variation."""
+
+    board: Board
+    look: int = 0
+
+
+class ShisenSho(BoardGame[ShisenShoState, Pair]):
+    """Shisen-Sho, also known as Four Rivers.
+
+    Action space: `MultiDiscrete([rows, columns, rows, columns])`: row and column of two tiles, from 0, in any order.
+    Illegal are a cell out of range, an empty cell, twice the same cell, two different tiles, and two tiles that no path
+    joins. A path runs along rows and columns through empty cells and one ring of cells around the board, and has at
+    most `turns` turns; neighbours are always joined.
+    Observation: the board as a picture.
+    Reward: 1 for a pair taken off the board; -1 for an illegal or unparsable turn.
+    Start: a full board. Its kinds of tile are drawn at random from colours x shapes, and each has `copies` tiles; where
+    4 do not divide rows x columns, one kind has 2. With `solvable`, pairs of places are taken off a blank board in a
+    random order by the rules, neighbours only where nothing else can be joined, and a kind is put on every one or two
+    pairs: the board can be cleared in that order. Otherwise tiles are put anywhere at random, and again until a pair
+    can be joined.
+    End: the board is cleared, or no pair can be connected.
+    Metrics: the tiles left; how it ended: cleared, stuck or unfinished.
+
+    Version history: v0, first.
+    """
+
+    name = "shisensho"
+    version = 0
+    Config = ShisenShoConfig
+    State = ShisenShoState
+    illegal_reward = -1.0
+    prompt_template: ClassVar[str] = PROMPT_V1
+
+    @property
+    def action_space(self) -> spaces.MultiDiscrete:
+        """Row and column of the first tile and of the second."""
+        c = self.config
+        return spaces.MultiDiscrete([c.rows, c.columns, c.rows, c.columns])
+
+    def start(self, rng: np.random.Generator) -> ShisenShoState:
+        """A full board.
+
+        Raises:
+            GenerationError: No board that meets the constraints was dealt in `DEALS` tries.
+        """
+        names = kinds(self.config.colours, self.config.shapes)
+        chosen = [names[i] for i in rng.permutation(len(names))[: self.config.kinds]]
+        deal = self._deal_solvable if self.config.solvable else self._deal_anyhow
+        for _ in range(DEALS):
+            if (board := deal(chosen, rng)) is not None:
+                return ShisenShoState(board, int(rng.integers(2**32)))
+        wanted = "that can be cleared" if self.config.solvable else "on which a pair can be joined"
+        raise GenerationError(f"none of {DEALS} boards of {self.config!r} is one {wanted}")
+
+    def legal_actions(self, state: ShisenShoState) -> tuple[Pair, ...]:
+        """Every pair that a path joins, in both orders, sorted."""
+        return _legal_actions(state.board, self.config.turns)
+
+    def step(self, state: ShisenShoState, action: Pair, rng: np.random.Generator) -> Step[ShisenShoState]:
+        """Take two tiles off the board; info: the `tile` and the cells of the `path`, its ends and corners."""
+        path = self._path(state, action)
+        gone = {path[0], path[-1]}
+        board = tuple(
+            tuple(EMPTY if (row, column) in gone else tile for column, tile in enumerate(line))
+            for row, line in enumerate(state.board)
+        )
+        after = ShisenShoState(board, state.look)
+        info = {"tile": state.board[action[0]][action[1]], "path": [list(cell) for cell in path]}
+        return Step(after, 1.0, self.ended(after) is not None, info)
+
+    def ended(self, state: ShisenShoState) -> str | None:
+        """`cleared`, `no pair can be connected`, or None."""
+        return _ended(state.board, self.config.turns)
+
+    def best_action(self, state: ShisenShoState) -> Pair | None:
+        """The first move of a plan to clear the board, or to remove many tiles where none is found."""
+        return best_move(state.board, self.config.turns)
+
+    def metrics(self, state: ShisenShoState) -> Mapping[str, float | str]:
+        """The number of tiles left, and how the episode ended."""
+        ends = {"cleared": "cleared", "no pair can be connected": "stuck", None: "unfinished"}
+        left = sum(tile != EMPTY for line in state.board for tile in line)
+        return {"tiles left": float(left), "end": ends[self.ended(state)]}
+
+    def cells(self, state: ShisenShoState) -> Board:
+        """The names of the tiles."""
+        return state.board
+
+    def look(self, state: ShisenShoState) -> int:
+        """As drawn at the start."""
+        return state.look
+
+    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+        """A tile with a coloured shape."""
+        paint_colour_shape(canvas, str(cell), angle, similarity=self.config.similarity, theme=self.config.theme)
+
+    def cell_words(self, cell: Hashable) -> str:
+        """Colour and shape, for instance `red circle`, or `empty`."""
+        return str(cell)
+
+    def prompt(self, state: ShisenShoState) -> str:
+        """Rules, actions and response form."""
+        c = self.config
+        return self.prompt_template.format(
+            rows=c.rows,
+            columns=c.columns,
+            origin=c.origin,
+            shapes=", ".join(SHAPES[: c.shapes]),
+            colours=", ".join(list(COLOURS)[: c.colours]),
+            turns=f"with at most {_count(c.turns, 'turn')}" if c.turns else "in a straight line",
+            form=response_form.INSTRUCTIONS_V1.format(
+                perception=_PERCEPTION.format(tile=kinds(c.colours, c.shapes)[0], empty=EMPTY),
+                answer="(row, column) (row, column)",
+            ),
+        )
+
+    def parse_answer(self, text: str) -> Pair:
+        """Two coordinates in round or square brackets, counted from `origin`."""
+        return parse_pair(text, self.config.origin)
+
+    def format(self, action: Pair) -> str:
+        """Two coordinates in round brackets, counted from `origin`."""
+        return format_pair(action, self.config.origin)
+
+    def explain(self, state: ShisenShoState, action: Pair) -> str:
+        """Which tiles match, and how a path runs from one to the other."""
+        try:
+            path = self._path(state, action)
+        except IllegalAction:
+            return super().explain(state, action)
+        first, second = (self._words(cell) for cell in (path[0], path[-1]))
+        turns = _count(len(path) - 2, "turn") if len(path) > 2 else "no turn"
+        legs = ", ".join(_leg(start, end) for start, end in pairwise(path))
+        tile = state.board[action[0]][action[1]]
+        return f"There is a {tile} at {first} and at {second}. A path with {turns} joins them: {legs}."
+
+    def check_state(self, state: ShisenShoState) -> None:
+        """Refuse a board of another size or with an unknown tile."""
+        c = self.config
+        if len(state.board) != c.rows or any(len(line) != c.columns for line in state.board):
+            raise StateError(f"not a position of shisensho: the board is not {c.rows} x {c.columns}")
+        known = {EMPTY, *kinds(c.colours, c.shapes)}
+        for line in state.board:
+            for tile in line:
+                if tile not in known:
+                    raise StateError(
+                        f"not a position of shisensho: there is no tile {tile!r} with {c.colours} colours and "
+                        f"{c.shapes} shapes"
+                    )
+
+    def _path(self, state: ShisenShoState, action: Pair) -> list[Cell]:
+        """The path of a legal action: its first cell, its corners and its last cell."""
+        if len(action) != 4:
+            raise IllegalAction(f"{action} is not an action: row and column of two tiles")
+        cells = action[:2], action[2:]
+        tiles = []
+        for row, column in cells:
+            if not (0 <= row < self.config.rows and 0 <= column < self.config.columns):
+                raise IllegalAction(
+                    f"{self._words((row, column))} is outside the board of {self.config.rows} rows and "
+                    f"{self.config.columns} columns"
+                )
+            tiles.append(state.board[row][column])
+        if cells[0] == cells[1]:
+            raise IllegalAction(f"both coordinates are the same cell {self._words(cells[0])}")
+        for cell, tile in zip(cells, tiles):
+            if tile == EMPTY:
+                raise IllegalAction(f"the cell {self._words(cell)} is empty")
+        if tiles[0] != tiles[1]:
+            raise IllegalAction(
+                f"the tiles differ: {tiles[0]} at {self._words(cells[0])}, {tiles[1]} at {self._words(cells[1])}"
+            )
+        finder = _paths(state.board, self.config.turns)
+        path = finder.path(finder.place(cells[0]), finder.place(cells[1]), _tiles(state.board))
+        if path is None:
+            most = f"at most {_count(self.config.turns, 'turn')}" if self.config.turns else "no turn"
+            raise IllegalAction(
+                f"no path with {most} joins the {tiles[0]} at {self._words(cells[0])} and the one at "
+                f"{self._words(cells[1])}"
+            )
+        return path
+
+    def _words(self, cell: Cell) -> str:
+        return f"({cell[0] + self.config.origin}, {cell[1] + self.config.origin})"
+
+    def _deal_solvable(self, chosen: list[str], rng: np.random.Generator) -> Board | None:
+        """A board that can be cleared by construction; None if the removal of blank tiles came to a dead end."""
+        c = self.config
+        finder = paths(c.rows, c.columns, c.turns)
+        pairs = _clear_blank(finder, rng)
+        if pairs is None:
+            return None
+        tile_at = {}
+        for number, index in enumerate(rng.permutation(len(pairs))):
+            tile = chosen[number * 2 // c.copies]
+            tile_at.update(dict.fromkeys(pairs[index], tile))
+        places = ([finder.place((row, column)) for column in range(c.columns)] for row in range(c.rows))
+        return tuple(tuple(tile_at[place] for place in line) for line in places)
+
+    def _deal_anyhow(self, chosen: list[str], rng: np.random.Generator) -> Board | None:
+        """Tiles at random places; None if no pair can be joined."""
+        c = self.config
+        tiles = [tile for tile in chosen for _ in range(c.copies)][: c.rows * c.columns]
+        order = rng.permutation(len(tiles)).reshape(c.rows, c.columns)
+        board = tuple(tuple(tiles[i] for i in line) for line in order)
+        return board if _ended(board, c.turns) is None else None
+
+
+def _clear_blank(finder: Paths, rng: np.random.Generator) -> list[tuple[Place, Place]] | None:
+    """Pairs of places that take all tiles off a board in this order, whatever is on them; None at a dead end.
+
+    Equal tiles side by side are found at a glance, and pairs chosen without care are mostly such: neighbours are
+    paired only where nothing else can be joined.
+    """
+    left = [finder.place((row, column)) for row in range(finder.rows) for column in range(finder.columns)]
+    tiles = sum(1 << place for place in left)
+    pairs = []
+    while left:
+        order = [left[i] for i in rng.permutation(len(left))]
+        candidates = chain(
+            ((place, finder.partners(place, tiles) & ~finder.neighbours[place]) for place in order),
+            ((place, finder.partners(place, tiles)) for place in order),
+        )
+        first, joined = next((entry for entry in candidates if entry[1]), (0, 0))
+        if not joined:
+            return None
+        seconds = [place for place in left if joined >> place & 1]
+        second = seconds[int(rng.integers(len(seconds)))]
+        pairs.append((first, second))
+        tiles ^= 1 << first | 1 << second
+        left = [place for place in left if tiles >> place & 1]
+    return pairs
+
+
+def _paths(board: Board, turns: int) -> Paths:
+    return paths(len(board), len(board[0]), turns)
+
+
+@lru_cache(maxsize=4096)
+def _tiles(board: Board) -> int:
+    """The places that hold a tile."""
+    finder = _paths(board, 0)
+    return sum(1 << place for group in finder.groups(board, EMPTY) for place in group)
+
+
+@lru_cache(maxsize=4096)
+def _legal_actions(board: Board, turns: int) -> tuple[Pair, ...]:
+    finder = _paths(board, turns)
+    pairs = [
+        (finder.cell(first), finder.cell(second))
+        for first, second in finder.pairs(_tiles(board), finder.groups(board, EMPTY))
+    ]
+    return tuple(sorted(pair for first, second in pairs for pair in (first + second, second + first)))
+
+
+@lru_cache(maxsize=4096)
+def _ended(board: Board, turns: int) -> str | None:
+    if not _tiles(board):
+        return "cleared"
+    finder = _paths(board, turns)
+    pair = next(finder.pairs(_tiles(board), finder.groups(board, EMPTY)), None)
+    return "no pair can be connected" if pair is None else None
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _leg(start: Cell, end: Cell) -> str:
+    """A straight part of a path in words, for instance `2 up`."""
+    down, right = end[0] - start[0], end[1] - start[1]
+    way = ("down" if down > 0 else "up") if down else ("right" if right > 0 else "left")
+    return f"{abs(down + right)} {way}"

@@ -1,0 +1,152 @@
+"""Solver of Shisen-Sho: safe moves first, and a depth-first search over the others.
+
+Removing tiles only opens paths, so a removal never hurts if it takes the last tiles of a kind off the board: the last
+two, or the last four in two moves. Such moves are safe and need no search. What is left to decide is which two of four
+equal tiles to join first, and a position is looked at only after all safe moves in it are played. Positions that cannot
+be cleared are remembered. Everything is done in a fixed order that depends on the position alone, so that a search from
+a later position of a found plan visits no more positions and finds the rest of that plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from vlmgym.sandbox.drawing.colour_shapes import EMPTY
+from vlmgym.sandbox.paths import Paths, Place, Places, paths
+
+Board = Sequence[Sequence[str]]
+Pair = tuple[int, int, int, int]
+
+NODE_BUDGET = 2000
+"""Positions that the search for one move looks at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Moves that clear a board, or that remove as many tiles as was found within the budget.
+
+    Attributes:
+        moves: Pairs of cells in the order to be removed: row 1, column 1, row 2, column 2.
+        tiles_left: Tiles that the moves leave, 0 if they clear the board.
+        nodes: Positions that were looked at; 0 if safe moves were enough.
+    """
+
+    moves: tuple[Pair, ...]
+    tiles_left: int
+    nodes: int
+
+
+def plan(board: Board, turns: int, budget: int = NODE_BUDGET) -> Plan:
+    """How to clear a board.
+
+    Args:
+        board: Names of the tiles, rows x columns.
+        turns: Turns that a path may have.
+        budget: Positions to look at in each search; 1 or more. Only where no plan is found is there more than one.
+    """
+    solver = _Solver(board, turns, budget)
+    tiles = solver.tiles
+    moves: list[Pair] = []
+    branches: list[tuple[Place, Place]] = []
+    while True:
+        pair = solver.safe_pair(tiles)
+        if pair is None:
+            branches = branches or solver.branches(tiles)
+            if not branches:
+                return Plan(tuple(moves), tiles.bit_count(), solver.nodes)
+            pair = branches.pop(0)
+        moves.append(solver.move(pair))
+        tiles ^= 1 << pair[0] | 1 << pair[1]
+
+
+def best_move(board: Board, turns: int, budget: int = NODE_BUDGET) -> Pair | None:
+    """The first move of `plan`, or None if no pair can be joined."""
+    solver = _Solver(board, turns, budget)
+    pair = solver.safe_pair(solver.tiles)
+    if pair is None:
+        pair = next(iter(solver.branches(solver.tiles)), None)
+    return None if pair is None else solver.move(pair)
+
+
+class _Solver:
+    """Searches one board; a position is the set of places that still hold their tile."""
+
+    def __init__(self, board: Board, turns: int, budget: int) -> None:
+        self.nodes = 0
+        self._paths: Paths = paths(len(board), len(board[0]), turns)
+        self._groups = self._paths.groups(board, EMPTY)
+        self.tiles: Places = sum(1 << place for group in self._groups for place in group)
+        self._budget = budget
+        self._dead: set[Places] = set()
+        self._line: list[tuple[Place, Place]] = []
+        self._best_line: list[tuple[Place, Place]] = []
+        self._fewest = 0
+
+    def move(self, pair: tuple[Place, Place]) -> Pair:
+        """Two places as row 1, column 1, row 2, column 2."""
+        return self._paths.cell(pair[0]) + self._paths.cell(pair[1])
+
+    def safe_pair(self, tiles: Places) -> tuple[Place, Place] | None:
+        """The first pair whose removal cannot hurt, because no tile of its kind need stay after it."""
+        return next((pairs[0] for group in self._groups if (pairs := self._safe_pairs(tiles, group))), None)
+
+    def branches(self, tiles: Places) -> list[tuple[Place, Place]]:
+        """The pairs to remove, safe pairs in between left out, on the line that leaves the fewest tiles.
+
+        The tiles hold no safe pair. The line is the first one found, and it is empty only if no pair can be joined.
+        """
+        self._line, self._best_line, self._fewest = [], [], tiles.bit_count()
+        self._dead.clear()
+        self._search(tiles, self.nodes + self._budget)
+        return self._best_line
+
+    def _search(self, tiles: Places, limit: int) -> bool:
+        """Whether the search is over: the board is cleared, or the budget is spent."""
+        children: list[tuple[int, Places, tuple[Place, Place]]] = []
+        for pair in self._paths.pairs(tiles, (self._left(tiles, group) for group in self._groups)):
+            self.nodes += 1
+            child = self._play_safe(tiles ^ (1 << pair[0] | 1 << pair[1]))
+            if (left := child.bit_count()) < self._fewest:
+                self._fewest, self._best_line = left, [*self._line, pair]
+            if not child or self.nodes >= limit:
+                return True
+            children.append((left, child, pair))
+        # Stable, so that the board's order decides among children with equally many tiles.
+        children.sort(key=lambda entry: entry[0])
+        for _, child, pair in children:
+            if child in self._dead:
+                continue
+            self._line.append(pair)
+            if self._search(child, limit):
+                return True
+            self._line.pop()
+            self._dead.add(child)
+        return False
+
+    def _play_safe(self, tiles: Places) -> Places:
+        """The position after all safe moves; it is the same in whatever order they are played."""
+        before = -1
+        while before != tiles:
+            before = tiles
+            for group in self._groups:
+                for pair in self._safe_pairs(tiles, group):
+                    tiles ^= 1 << pair[0] | 1 << pair[1]
+        return tiles
+
+    def _safe_pairs(self, tiles: Places, group: Sequence[Place]) -> Sequence[tuple[Place, Place]]:
+        """Pairs that take the last two or four tiles of a kind off the board, in this order, or nothing."""
+        left = self._left(tiles, group)
+        if len(left) == 2:
+            return list(self._paths.pairs(tiles, (left,)))
+        if len(left) == 4:
+            for first in self._paths.pairs(tiles, (left,)):
+                after = tiles ^ (1 << first[0] | 1 << first[1])
+                rest = [place for place in left if after >> place & 1]
+                for second in self._paths.pairs(after, (rest,)):
+                    return [first, second]
+        return ()
+
+    @staticmethod
+    def _left(tiles: Places, group: Iterable[Place]) -> list[Place]:
+        return [place for place in group if tiles >> place & 1]
