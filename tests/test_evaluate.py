@@ -12,7 +12,7 @@ import pytest
 
 import vlmgym
 from vlmgym.errors import PolicyError, UsageError, WorkerError
-from vlmgym.evaluation import EpisodeRecord, evaluate
+from vlmgym.evaluation import EpisodeRecord, RunRecord, evaluate
 from vlmgym.evaluation.summary import mean_and_error, summarise
 from vlmgym.evaluation.turns import TURN_LIMIT
 from vlmgym.evaluation.workers import Workers
@@ -73,6 +73,11 @@ def test_the_record_is_the_episode(random_records):
 def test_a_record_survives_its_json(random_records):
     for record in random_records:
         assert EpisodeRecord.model_validate_json(record.model_dump_json()) == record
+
+
+def test_a_run_survives_its_document(random_records):
+    run = RunRecord(summary=summarise(random_records, 1.5), episodes=tuple(random_records))
+    assert RunRecord.model_validate_json(run.document()) == run
 
 
 def test_a_record_of_another_version_is_refused(random_records):

@@ -7,8 +7,9 @@ import pytest
 
 import vlmgym
 from vlmgym.errors import PolicyError, UsageError
-from vlmgym.policies import CustomPolicy, ModelPolicy, Prompt, StatePolicy, make_policy, random_response
+from vlmgym.policies import ModelPolicy, Prompt, StatePolicy, make_policy, random_response
 from vlmgym.policies.base import policy_rng
+from vlmgym.policies.custom import CustomPolicy
 from vlmgym.sandbox.game import Game
 from vlmgym.sandbox.reward import score_response
 

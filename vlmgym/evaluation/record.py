@@ -162,6 +162,11 @@ class RunRecord(_Record):
     summary: Summary
     episodes: tuple[EpisodeRecord, ...]
 
+    def document(self) -> str:
+        """The run as JSON, one episode a line."""
+        head = f'{{"record": {self.record},\n"summary": {self.summary.model_dump_json(indent=1)},\n"episodes": [\n'
+        return head + ",\n".join(episode.model_dump_json() for episode in self.episodes) + "\n]}\n"
+
 
 @lru_cache(maxsize=1)
 def versions() -> dict[str, str]:

@@ -57,7 +57,7 @@ def run_evaluation(
     with Workers(workers_for(config.episodes, config.workers)) as workers:
         episodes, seconds = _play(game, policy, config, output, workers, progress_console)
         run = RunRecord(summary=summarise(episodes, seconds), episodes=tuple(episodes))
-        replace_file(output.run, run.model_dump_json(indent=1).encode())
+        replace_file(output.run, run.document().encode())
         output.episodes.unlink()
         _draw(game, episodes, config, output, workers, progress_console)
     console = Console()
