@@ -1,0 +1,214 @@
+"""Playing by hand: keys, clicks and words, through real pygame events on SDL's dummy driver."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pygame
+import pytest
+import tyro
+
+from vlmgym import UsageError, make_game
+from vlmgym import play as play_module
+from vlmgym.errors import DisplayError
+from vlmgym.play import PlayConfig, Player, magnification, play, show
+from vlmgym.play_panel import PANEL_WIDTH
+from vlmgym.sandbox.drawing.canvas import text_width
+from vlmgym.sandbox.drawing.text import LINE_PITCH, fit, wrap
+from vlmgym.sandbox.game import Picture
+from vlmgym.sandbox.reward import Outcome
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    pygame.display.init()
+    yield
+    pygame.display.quit()
+
+
+@pytest.fixture
+def players(monkeypatch: pytest.MonkeyPatch) -> list[Player]:
+    """The players that `play` makes, which it keeps for itself."""
+    made: list[Player] = []
+
+    class Seen(Player):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            made.append(self)
+
+    monkeypatch.setattr(play_module, "Player", Seen)
+    return made
+
+
+def press(key: int, text: str = "") -> None:
+    pygame.event.post(pygame.event.Event(pygame.KEYDOWN, key=key, unicode=text, mod=0))
+
+
+def click(x: int, y: int) -> None:
+    pygame.event.post(pygame.event.Event(pygame.MOUSEBUTTONDOWN, button=pygame.BUTTON_LEFT, pos=(x, y)))
+
+
+def write(text: str) -> None:
+    for letter in text:
+        press(pygame.key.key_code(letter), letter)
+    press(pygame.K_RETURN, "\r")
+
+
+def test_arrow_keys_and_words_are_turns(screen: None, players: list[Player]) -> None:
+    press(pygame.K_DOWN)
+    press(pygame.K_RIGHT)
+    write("up")
+    write("jump")
+    press(pygame.K_ESCAPE)
+    play(PlayConfig(game="2048", seed=0))
+    episode = players[0].episode
+    assert (episode.seed, episode.turn) == (0, 4)
+    assert episode.outcomes == {Outcome.PLAYED: 3, Outcome.ILLEGAL: 0, Outcome.UNPARSABLE: 1}
+    assert not pygame.display.get_init()
+
+
+def test_clicks_on_two_cells_are_a_turn_also_in_a_magnified_picture(screen: None, players: list[Player]) -> None:
+    game: Any = make_game("swap", size=200)
+    state = game.start(np.random.default_rng(4))
+    action = game.legal_actions(state)[0]
+    scale = magnification(game.draw(state))
+    assert scale == 2
+    for cell in (action[:2], action[2:]):
+        x, y, width, height = game.painter.geometry.cell_box(*cell)
+        click(int((x + width / 2) * scale), int((y + height / 2) * scale))
+    pygame.event.post(pygame.event.Event(pygame.QUIT))
+    play(PlayConfig(game="swap", seed=4, size=200))
+    assert players[0].last is not None
+    assert players[0].last.action == action
+    assert players[0].episode.outcomes[Outcome.PLAYED] == 1
+
+
+def test_the_window_shows_the_picture_as_a_model_sees_it(screen: None) -> None:
+    player = Player(make_game("2048"), 0)
+    frame = player.frame()
+    assert frame.shape == (640, 640 + PANEL_WIDTH, 3)
+    np.testing.assert_array_equal(frame[:, :640], player.game.draw(player.episode.state))
+
+
+def test_the_panel_shows_feedback_and_what_is_typed() -> None:
+    player = Player(make_game("2048"), 0)
+
+    def panel() -> Picture:
+        return player.frame()[:, 640:]
+
+    seen = [panel()]
+    player.press("x", "x")
+    seen.append(panel())
+    player.press("return", "\r")
+    seen.append(panel())
+    for index, one in enumerate(seen):
+        for other in seen[:index]:
+            assert (one != other).any()
+    assert player.typed == ""
+    assert player.episode.feedback
+
+
+def test_a_clicked_cell_is_marked_and_let_go_again() -> None:
+    player = Player(make_game("swap"), 0)
+    plain = player.frame()
+    x, y, width, _ = player.game.painter.geometry.cell_box(2, 3)  # type: ignore[attr-defined]
+    player.click(x + width // 2, y + width // 2)
+    assert player.clicks == [(2, 3)]
+    assert (player.frame() != plain).any()
+    player.click(0, 0)
+    assert player.clicks == []
+    np.testing.assert_array_equal(player.frame(), plain)
+
+
+def test_clicks_do_nothing_in_a_game_without_cells_in_its_actions() -> None:
+    player = Player(make_game("2048"), 0)
+    player.click(300, 300)
+    assert (player.clicks, player.episode.turn) == ([], 0)
+
+
+def test_typing_a_whole_response_is_scored_as_it_is() -> None:
+    player = Player(make_game("2048"), 0)
+    action = player.game.legal_actions(player.episode.state)[0]
+    for letter in f"<answer>{action}</answer> ":
+        player.press("?", letter)
+    player.press("up")  # what is typed comes first
+    player.press("?", "!")
+    player.press("backspace", "\b")
+    player.press("return", "\r")
+    assert player.last is not None
+    assert (player.last.outcome, player.last.action) == (Outcome.PLAYED, action)
+    player.press("return", "\r")
+    assert player.episode.turn == 1
+
+
+def test_an_ended_episode_stays_until_the_next_is_asked_for() -> None:
+    player = Player(make_game("2048", reasoning=5, size=200), 0)
+    keys = ("up", "right", "down", "left")
+    while player.episode.ended is None:
+        for key in keys:
+            player.press(key)
+    turns = player.episode.turn
+    for key in (*keys, "return"):
+        player.press(key)
+    player.click(5, 5)
+    assert player.episode.turn == turns
+    assert player.frame().any()
+    player.press("f5")
+    assert (player.episode.seed, player.episode.turn) == (1, 0)
+
+
+def test_a_users_game_is_played_by_clicks_without_a_change_here(lamps: Any) -> None:
+    player = Player(lamps.Lamps(), 0)
+    place = player.game.legal_actions(player.episode.state)[0]
+    x, y, width, height = player.game.painter.geometry.cell_box(*place)  # type: ignore[attr-defined]
+    player.click(x + width // 2, y + height // 2)
+    assert player.last is not None
+    assert (player.last.outcome, player.last.action) == (Outcome.PLAYED, place)
+
+
+@pytest.mark.parametrize(("size", "shown"), [(64, 448), (320, 320), (640, 640), (1024, 900)])
+def test_pictures_of_every_size_are_shown_so_that_one_can_see_them(size: int, shown: int) -> None:
+    picture = np.zeros((size, size, 3), np.uint8)
+    assert show(picture).shape == (shown, shown, 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"game": "chess"}, "there is no game 'chess'"),
+        ({"game": "2048", "knobs": ("rows",)}, "NAME=VALUE"),
+        ({"game": "2048", "knobs": ("rows=five",)}, "rows"),
+        ({"game": "2048", "knobs": ("rows=5", "rows=6")}, "rows is set twice"),
+        ({"game": "2048", "seed": -1}, "seed is a number from 0"),
+    ],
+)
+def test_bad_options_are_clear_errors(options: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        play(PlayConfig(**options))
+
+
+def test_options_are_read_from_a_command_line() -> None:
+    config = tyro.cli(PlayConfig, args=["swap", "--seed", "3", "--set", "rows=5", "columns=5", "--size", "320"])
+    assert config == PlayConfig(game="swap", seed=3, knobs=("rows=5", "columns=5"), size=320)
+
+
+def test_without_a_display_there_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SDL_VIDEODRIVER", "x11")
+    with pytest.raises(DisplayError, match="no window can be opened"):
+        play(PlayConfig(game="2048"))
+
+
+def test_text_is_wrapped_within_its_width_and_fitted_into_its_box() -> None:
+    text = "the quick brown fox jumps over the lazy dog\n\n" + "x" * 200
+    lines = wrap(text, 9, 120)
+    assert all(text_width(line, 9) <= 120 for line in lines)
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "").replace("\n", "")
+    assert "" in lines
+    fitted, capitals = fit(text, 300, 100, 12, 5)
+    assert len(fitted) * capitals * LINE_PITCH <= 100
+    cut, smallest = fit(text * 3, 120, 60, 12, 7)
+    assert (cut[-1], smallest) == ("...", 7)
+    assert len(cut) * smallest * LINE_PITCH <= 60
