@@ -219,10 +219,10 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         except IllegalAction:
             return super().explain(state, action)
         first, second = (self._words(cell) for cell in (path[0], path[-1]))
-        turns = _count(len(path) - 2, "turn") if len(path) > 2 else "no turn"
-        legs = ", ".join(_leg(start, end) for start, end in pairwise(path))
+        legs = [_leg(start, end) for start, end in pairwise(path)]
+        turns = _count(len(legs) - 1, "turn") if len(legs) > 1 else "no turn"
         tile = state.board[action[0]][action[1]]
-        return f"There is a {tile} at {first} and at {second}. A path with {turns} joins them: {legs}."
+        return f"There is a {tile} at {first} and at {second}. A path with {turns} joins them: {', '.join(legs)}."
 
     def check_state(self, state: ShisenShoState) -> None:
         """Refuse a board of another size or with an unknown tile."""
