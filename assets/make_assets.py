@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from PIL import Image
 
 from vlmgym import make_game
@@ -26,7 +27,7 @@ LEVELS = (1, 2, 3, 4, 5)
 MOVES_BEFORE = {"2048": (260, 200, 150, 60, 40)}
 """Oracle moves played before a picture is taken, by level; games that are not named show their first position."""
 
-GIF_TURNS = 48
+GIF_TURNS = 40
 GIF_MILLISECONDS = 320
 
 
@@ -41,13 +42,12 @@ class Panel:
 def main() -> None:
     """Write all pictures beside this file."""
     rows = [(title, [position(name, level) for level in LEVELS]) for name, title in GAMES.items()]
-    Image.fromarray(sheet(rows, side=296)).quantize(256, dither=Image.Dither.NONE).save(
-        FOLDER / "games.png", optimize=True
-    )
+    Image.fromarray(sheet(rows, side=296)).save(FOLDER / "games.png", optimize=True)
 
-    frames = [Image.fromarray(sheet([("", panels)], side=296)) for panels in oracle_play(side=296)]
-    palette = frames[len(frames) // 2].quantize(128, dither=Image.Dither.NONE)
-    first, *others = (frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames)
+    frames = [sheet([("", panels)], side=296) for panels in oracle_play(side=296)]
+    # One palette for all frames, from enough of them that every colour is in it.
+    palette = Image.fromarray(np.concatenate(frames[::6])).quantize(256, dither=Image.Dither.NONE)
+    first, *others = (Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames)
     durations = [GIF_MILLISECONDS] * len(others) + [3000]
     first.save(FOLDER / "oracle.gif", save_all=True, append_images=others, duration=durations, loop=0, optimize=True)
 
