@@ -8,6 +8,7 @@ from typing import Any, Generic
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from vlmgym.errors import StateError, UsageError
 from vlmgym.sandbox.game import ActionT, Game, StateT
 from vlmgym.sandbox.reward import Outcome, RewardConfig, Scored, score_action, score_response
 
@@ -54,7 +55,12 @@ class Episode(Generic[StateT, ActionT]):
             seed: Decides the episode's chance, as in `gymnasium.Env.reset(seed=...)`; None: taken from the system.
             reward: Weights and shaping.
             rng: Use this generator instead of making one from the seed.
+
+        Raises:
+            UsageError: The seed is negative.
         """
+        if seed is not None and seed < 0:
+            raise UsageError(f"a seed is at least 0, not {seed}")
         self.game = game
         self.reward = reward
         self.seed = int(np.random.SeedSequence().entropy) % 2**63 if seed is None else seed  # type: ignore[arg-type]
@@ -125,8 +131,7 @@ class Episode(Generic[StateT, ActionT]):
         episode.reward = reward
         episode.seed = snapshot.seed
         if rng is None:
-            rng = np.random.default_rng(0)
-            rng.bit_generator.state = snapshot.rng
+            rng = _generator(snapshot.rng)
         episode.rng = rng
         episode.state = game.from_json(snapshot.state)
         episode.turn = snapshot.turn
@@ -134,6 +139,16 @@ class Episode(Generic[StateT, ActionT]):
         episode.outcomes = {outcome: snapshot.outcomes.get(outcome, 0) for outcome in Outcome}
         episode.feedback = snapshot.feedback
         return episode
+
+
+def _generator(state: dict[str, Any]) -> np.random.Generator:
+    """A generator in a state of `Snapshot.rng`."""
+    rng = np.random.default_rng(0)
+    try:
+        rng.bit_generator.state = state
+    except (LookupError, TypeError, ValueError, OverflowError):
+        raise StateError("the snapshot's rng is not the state of a PCG64 generator") from None
+    return rng
 
 
 def _plain(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def format_reward(response: str) -> float:
         if response.count(opening) != 1 or response.count(closing) != 1:
             return 0.0
         start, end = response.index(opening), response.index(closing)
-        if end < start or response[position:start].strip():
+        if start < position or end < start or response[position:start].strip():
             return 0.0
         position = end + len(closing)
     return float(not response[position:].strip())

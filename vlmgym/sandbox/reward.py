@@ -35,7 +35,7 @@ class RewardConfig(BaseModel):
     of the game's own rewards, does not depend on any of this.
     """
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
     game_weight: float = Field(1.0, description="Weight of the game's own reward, after shaping.")
     format_weight: float = Field(0.0, description="Weight of the response form: 1 if it is exact, else 0.")

@@ -1,0 +1,205 @@
+"""Episodes: snapshots, branches, seeds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.utils import seeding
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vlmgym import game_ids, make_game
+from vlmgym.errors import EpisodeEnded, StateError, UsageError
+from vlmgym.sandbox.episode import Episode, Snapshot
+from vlmgym.sandbox.reward import Outcome, RewardConfig
+
+BIG_SEED = 2**63 - 1
+
+
+def play(episode: Episode[Any, Any], turns: int, chance: np.random.Generator) -> list[object]:
+    """Mostly legal moves, some from the whole action space and some nonsense; what every turn gave."""
+    seen: list[object] = []
+    for _ in range(turns):
+        if episode.ended is not None:
+            break
+        kind = chance.random()
+        if kind < 0.1:
+            scored = episode.respond("no answer")
+        elif kind < 0.3:
+            scored = episode.act(episode.game.random_action(chance))
+        else:
+            legal = episode.game.legal_actions(episode.state)
+            scored = episode.respond(episode.game.respond(episode.state, legal[int(chance.integers(len(legal)))]))
+        seen.append((scored, episode.snapshot()))
+    return seen
+
+
+def through_json(snapshot: Snapshot) -> Snapshot:
+    return Snapshot.model_validate_json(snapshot.model_dump_json())
+
+
+@pytest.mark.parametrize("turns_before", [0, 1, 7, 25])
+def test_a_restored_episode_of_any_game_goes_on_as_the_original(turns_before: int) -> None:
+    for game_id in game_ids():
+        game = make_game(game_id)
+        episode = Episode(game, seed=11)
+        play(episode, turns_before, np.random.default_rng(1))
+        snapshot = episode.snapshot()
+        restored = Episode.restore(make_game(game_id), through_json(snapshot))
+        assert restored.snapshot() == snapshot
+        assert play(restored, 20, np.random.default_rng(2)) == play(episode, 20, np.random.default_rng(2))
+
+
+def test_a_snapshot_is_a_value_that_playing_on_does_not_change() -> None:
+    episode = Episode(make_game("2048"), seed=3)
+    snapshot = episode.snapshot()
+    text = snapshot.model_dump_json()
+    play(episode, 10, np.random.default_rng(0))
+    play(Episode.restore(episode.game, snapshot), 10, np.random.default_rng(0))
+    assert snapshot.model_dump_json() == text
+
+
+@given(st.integers(0, BIG_SEED), st.integers(0, 8))
+def test_a_snapshot_goes_through_json_with_all_128_bits_of_its_generator(seed: int, turns: int) -> None:
+    episode = Episode(make_game("2048", size=64), seed)
+    play(episode, turns, np.random.default_rng(seed))
+    snapshot = episode.snapshot()
+    again = through_json(snapshot)
+    assert again == snapshot
+    assert again.rng == episode.rng.bit_generator.state
+    assert {type(part) for part in again.rng["state"].values()} == {int}
+    assert again.rng["state"]["state"] > 2**64 or snapshot.rng["state"]["state"] <= 2**64
+
+
+def test_a_branch_may_be_given_its_own_chance() -> None:
+    game = make_game("2048")
+    snapshot = Episode(game, seed=5).snapshot()
+    action = game.legal_actions(game.from_json(snapshot.state))[0]
+
+    def after(**branch: Any) -> Any:
+        episode = Episode.restore(game, snapshot, **branch)
+        episode.act(action)
+        return episode.state
+
+    assert after() == after()
+    own = [after(rng=np.random.default_rng(seed)) for seed in range(20)]
+    assert own == [after(rng=np.random.default_rng(seed)) for seed in range(20)]
+    assert len(set(own)) > 10
+
+
+def test_turns_scores_outcomes_and_feedback_are_kept() -> None:
+    game = make_game("2048")
+    episode = Episode(game, seed=0, reward=RewardConfig(illegal=-9.0))
+    legal = game.legal_actions(episode.state)
+    scores = [episode.act(legal[0]).game, episode.act(7).game, episode.respond("?").game]
+    assert episode.turn == 3
+    assert episode.outcomes == {Outcome.PLAYED: 1, Outcome.ILLEGAL: 1, Outcome.UNPARSABLE: 1}
+    assert episode.score == sum(scores)
+    assert episode.feedback == "the response has no <answer>"
+    restored = Episode.restore(game, through_json(episode.snapshot()))
+    assert (restored.turn, restored.score, restored.outcomes, restored.feedback) == (
+        episode.turn,
+        episode.score,
+        episode.outcomes,
+        episode.feedback,
+    )
+    episode.act(game.legal_actions(episode.state)[0])
+    assert episode.feedback == ""
+
+
+def test_an_ended_episode_stays_ended() -> None:
+    game = make_game("2048", reasoning=5)
+    episode = Episode(game, seed=0)
+    chance = np.random.default_rng(0)
+    while episode.ended is None:
+        legal = game.legal_actions(episode.state)
+        last = episode.act(legal[int(chance.integers(len(legal)))])
+    assert last.terminated
+    before = episode.snapshot()
+    for move in (lambda: episode.act(0), lambda: episode.respond("<answer>up</answer>"), lambda: episode.respond("")):
+        with pytest.raises(EpisodeEnded, match="no move is left"):
+            move()
+    assert episode.snapshot() == before
+    restored = Episode.restore(game, before)
+    assert restored.ended == "no move is left"
+    with pytest.raises(EpisodeEnded):
+        restored.act(0)
+
+
+PROGRAM = """
+import sys
+import numpy as np
+from vlmgym import game_ids, make_game
+from vlmgym.sandbox.episode import Episode
+for game_id in game_ids():
+    episode = Episode(make_game(game_id), seed=int(sys.argv[1]))
+    for _ in range(12):
+        legal = episode.game.legal_actions(episode.state)
+        if legal:
+            episode.act(legal[len(legal) // 2])
+    print("STATE", episode.snapshot().model_dump_json())
+"""
+
+
+def snapshots_of_another_process(seed: int) -> list[str]:
+    output = subprocess.run([sys.executable, "-c", PROGRAM, str(seed)], capture_output=True, text=True, check=True)
+    return [line for line in output.stdout.splitlines() if line.startswith("STATE")]
+
+
+def test_a_seed_gives_the_same_episode_in_every_process() -> None:
+    first = snapshots_of_another_process(BIG_SEED)
+    assert len(first) == len(game_ids())
+    assert snapshots_of_another_process(BIG_SEED) == first
+    assert snapshots_of_another_process(0) != first
+
+
+def test_a_seed_is_that_of_gymnasium() -> None:
+    game = make_game("2048")
+    for seed in (0, 7, BIG_SEED):
+        generator, _ = seeding.np_random(seed)
+        assert generator.bit_generator.state == np.random.default_rng(seed).bit_generator.state
+        episode = Episode(game, seed)
+        assert episode.state == game.start(generator)
+        assert episode.rng.bit_generator.state == generator.bit_generator.state
+
+
+def test_without_a_seed_one_is_taken_that_gives_the_same_episode_again() -> None:
+    game = make_game("2048")
+    first, second = Episode(game), Episode(game)
+    assert first.seed != second.seed
+    assert 0 <= first.seed < 2**63
+    assert Episode(game, first.seed).snapshot() == first.snapshot()
+
+
+def test_a_negative_seed_is_refused() -> None:
+    with pytest.raises(UsageError, match="seed"):
+        Episode(make_game("2048"), seed=-1)
+
+
+def test_a_snapshot_of_another_game_or_configuration_is_refused() -> None:
+    snapshot = Episode(make_game("2048"), seed=0).snapshot()
+    for other in (make_game("2048", rows=5), make_game("swap")):
+        with pytest.raises(StateError):
+            Episode.restore(other, snapshot)
+
+
+@pytest.mark.parametrize(
+    "rng",
+    [
+        {},
+        {"bit_generator": "MT19937"},
+        {"bit_generator": "PCG64"},
+        {"bit_generator": "PCG64", "state": {"state": "1", "inc": 1}, "has_uint32": 0, "uinteger": 0},
+        {"bit_generator": "PCG64", "state": {"state": 2**128, "inc": 1}, "has_uint32": 0, "uinteger": 0},
+        {"bit_generator": "PCG64", "state": {"state": -1, "inc": 1}, "has_uint32": 0, "uinteger": 0},
+    ],
+)
+def test_a_snapshot_with_a_broken_generator_is_refused(rng: dict[str, Any]) -> None:
+    game = make_game("2048")
+    snapshot = Episode(game, seed=0).snapshot().model_copy(update={"rng": rng})
+    with pytest.raises(StateError, match="generator"):
+        Episode.restore(game, snapshot)

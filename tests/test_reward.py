@@ -1,0 +1,163 @@
+"""From (state, response) to numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from vlmgym import make_game
+from vlmgym.errors import EpisodeEnded
+from vlmgym.sandbox.games.game2048 import DIRECTIONS, Game2048, State2048
+from vlmgym.sandbox.response_form import compose
+from vlmgym.sandbox.reward import Outcome, RewardConfig, Scored, Shaping, score_action, score_response, shape
+
+PAIR = State2048(((2, 2, 0, 0), (0, 0, 0, 0), (0, 0, 0, 0), (0, 0, 0, 0)))
+STUCK = State2048(((2, 4, 2, 4), (4, 2, 4, 2), (2, 4, 2, 4), (4, 2, 4, 2)))
+PARTS = RewardConfig(game_weight=2.0, format_weight=0.5, perception_weight=0.25)
+
+
+@pytest.fixture
+def game() -> Game2048:
+    game = make_game("2048")
+    assert isinstance(game, Game2048)
+    return game
+
+
+def score(game: Game2048, response: str, **config: Any) -> Scored[State2048, int]:
+    return score_response(game, PAIR, response, np.random.default_rng(0), RewardConfig(**config))
+
+
+def saying(game: Game2048, action: str) -> str:
+    return compose(game.describe(PAIR), "because", action)
+
+
+def test_a_legal_action_is_played(game: Game2048) -> None:
+    rng = np.random.default_rng(0)
+    scored = score_response(game, PAIR, saying(game, "left"), rng, PARTS)
+    step = game.step(PAIR, DIRECTIONS.index("left"), np.random.default_rng(0))
+    assert scored.outcome is Outcome.PLAYED
+    assert (scored.action, scored.game, scored.format, scored.perception) == (3, 4.0, 1.0, (1.0, 1.0))
+    assert scored.overall == 2.0 * 4.0 + 0.5 + 0.25
+    assert (scored.next_state, scored.terminated, scored.feedback) == (step.state, step.terminated, "")
+    assert rng.bit_generator.state != np.random.default_rng(0).bit_generator.state
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "action", "feedback"),
+    [
+        ("up", Outcome.ILLEGAL, 0, "sliding up changes nothing"),
+        ("7", Outcome.ILLEGAL, 7, "7 is not an action"),
+        ("forward", Outcome.UNPARSABLE, None, "'forward' is not one of"),
+        ("", Outcome.UNPARSABLE, None, "the answer is empty"),
+        ("up</answer><answer>left", Outcome.UNPARSABLE, None, "2 <answer> sections"),
+    ],
+)
+def test_what_is_not_legal_is_recorded_as_that_and_nothing_is_played(
+    game: Game2048, answer: str, outcome: Outcome, action: int | None, feedback: str
+) -> None:
+    rng = np.random.default_rng(0)
+    scored = score_response(game, PAIR, saying(game, answer), rng, PARTS)
+    assert (scored.outcome, scored.action) == (outcome, action)
+    assert feedback in scored.feedback
+    assert scored.next_state is PAIR
+    assert not scored.terminated
+    assert scored.game == 0.0
+    assert scored.perception == (1.0, 1.0)
+    assert scored.overall == 0.5 * scored.format + 0.25
+    assert rng.bit_generator.state == np.random.default_rng(0).bit_generator.state
+
+
+def test_a_response_without_perception_is_played_but_sees_nothing(game: Game2048) -> None:
+    scored = score(game, "<answer>left</answer>", format_weight=1.0, perception_weight=1.0)
+    assert (scored.outcome, scored.format, scored.perception, scored.overall) == (Outcome.PLAYED, 0.0, (0.0, 0.0), 4.0)
+
+
+def test_perception_counts_in_part_or_all_or_none(game: Game2048) -> None:
+    almost = compose(game.describe(PAIR).replace("2, 2", "2, 4"), "", "left")
+    assert score(game, almost, game_weight=0.0, perception_weight=1.0).overall == 15 / 16
+    assert score(game, almost, game_weight=0.0, perception_weight=1.0, perception_mode="exact").overall == 0.0
+    exact = saying(game, "left")
+    assert score(game, exact, game_weight=0.0, perception_weight=3.0, perception_mode="exact").overall == 3.0
+
+
+@pytest.mark.parametrize(("shaping", "part"), [("raw", 4.0), ("sign", 1.0), ("log2", math.log2(5.0))])
+def test_shaping_changes_the_overall_reward_and_not_the_score(game: Game2048, shaping: Shaping, part: float) -> None:
+    scored = score(game, saying(game, "left"), shaping=shaping, game_weight=10.0)
+    assert scored.overall == pytest.approx(10.0 * part)
+    assert scored.game == 4.0
+
+
+@given(st.floats(-1e6, 1e6))
+def test_shapes_keep_the_sign_and_the_order(reward: float) -> None:
+    assert shape(reward, "raw") == reward
+    assert shape(reward, "sign") == (reward > 0) - (reward < 0)
+    assert shape(-reward, "log2") == -shape(reward, "log2")
+    assert shape(2 * reward + 1, "log2") >= shape(2 * reward, "log2")
+    assert abs(shape(reward, "log2")) <= 20
+
+
+@pytest.mark.parametrize("shaping", ["raw", "sign", "log2"])
+def test_penalties_stand_for_the_shaped_game_part_and_leave_the_score_alone(game: Game2048, shaping: Shaping) -> None:
+    config: dict[str, Any] = {"illegal": -3.0, "unparsable": -5.0, "shaping": shaping, "game_weight": 2.0}
+    illegal, unparsable = score(game, saying(game, "up"), **config), score(game, "hello", **config)
+    assert (illegal.overall, unparsable.overall) == (-6.0, -10.0)
+    assert (illegal.game, unparsable.game) == (0.0, 0.0)
+    played = score(game, saying(game, "left"), **config)
+    assert played.overall == 2.0 * shape(4.0, shaping)
+
+
+def test_without_penalties_the_games_own_reward_of_an_illegal_turn_counts() -> None:
+    class Strict(Game2048):
+        illegal_reward = -2.0
+
+    for response in ("<answer>up</answer>", "nothing"):
+        scored = score(Strict(), response, shaping="sign")
+        assert (scored.game, scored.overall) == (-2.0, -1.0)
+
+
+@pytest.mark.parametrize("response", ["<answer>up</answer>", "<answer>9</answer>", "hello", ""])
+def test_an_ended_episode_takes_no_response(game: Game2048, response: str) -> None:
+    rng = np.random.default_rng(0)
+    with pytest.raises(EpisodeEnded, match="no move is left"):
+        score_response(game, STUCK, response, rng)
+    with pytest.raises(EpisodeEnded, match="2048 has ended"):
+        score_action(game, STUCK, 0, rng)
+    assert rng.bit_generator.state == np.random.default_rng(0).bit_generator.state
+
+
+def test_a_native_action_has_a_game_part_only(game: Game2048) -> None:
+    scored = score_action(game, PAIR, 3, np.random.default_rng(0), PARTS)
+    assert (scored.overall, scored.game, scored.format, scored.perception) == (8.0, 4.0, 0.0, (0.0, 0.0))
+    illegal = score_action(game, PAIR, 0, np.random.default_rng(0), PARTS)
+    assert (illegal.outcome, illegal.next_state, illegal.overall) == (Outcome.ILLEGAL, PAIR, 0.0)
+
+
+def test_responses_of_a_group_start_from_one_state_and_do_not_touch_it(game: Game2048) -> None:
+    responses = [saying(game, answer) for answer in ("left", "right", "up", "x", "left")]
+    group = [score_response(game, PAIR, response, np.random.default_rng(4)) for response in responses]
+    assert group[0] == group[4]
+    assert group[0].next_state != group[1].next_state
+    assert group[2].next_state is group[3].next_state is PAIR
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"shaping": "tanh"},
+        {"perception_mode": "some"},
+        {"weight": 1.0},
+        {"game_weight": "1"},
+        {"illegal": True},
+        {"format_weight": float("nan")},
+        {"unparsable": float("-inf")},
+    ],
+)
+def test_a_reward_configuration_that_means_nothing_is_refused(config: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        RewardConfig(**config)
