@@ -165,9 +165,16 @@ def check_determinism_over_processes(game: AnyGame, seeds: Seeds) -> None:
 
 
 def check_seeds(game: AnyGame, seeds: Seeds) -> None:
-    """Different seeds give different episodes."""
-    transcripts = [json.dumps(transcript(game, seed, turns=3)) for seed in range(8)]
-    assert len(set(transcripts)) > 1, "8 different seeds give the same episode"
+    """Different seeds give different episodes, where the same moves are chosen."""
+    episodes = set()
+    for seed in range(8):
+        episode: Episode[Any, Any] = Episode(game, seed)
+        states = [game.to_json(episode.state)]
+        while episode.turn < 3 and episode.ended is None:
+            episode.act(game.legal_actions(episode.state)[0])
+            states.append(game.to_json(episode.state))
+        episodes.add(tuple(states))
+    assert len(episodes) > 1, "8 different seeds give the same episode"
 
 
 def check_random_actions(game: AnyGame, seeds: Seeds) -> None:
@@ -302,7 +309,7 @@ def check_end(game: AnyGame, seeds: Seeds) -> None:
         reason, legal = game.ended(state), list(game.legal_actions(state))
         assert reason is None or reason.strip(), f"the reason of the end is empty in {game.to_json(state)}"
         assert (reason is None) == bool(legal), (
-            f"ended says {reason!r}, legal_actions {legal}, in {game.to_json(state)}"
+            f"ended says {reason!r}, and the legal actions are {legal}, in {game.to_json(state)}"
         )
     for seed in seeds:
         end = _ended_position(game, seed)
