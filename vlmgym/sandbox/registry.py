@@ -55,7 +55,7 @@ def game_class(game: str) -> type[Game[Any, Any]]:
     """The class of a game by its id (`2048-v0`) or by its name (`2048`: the newest version).
 
     Raises:
-        UsageError: There is no such game, or its package does not load.
+        UsageError: There is no such game, several packages have it, or its package does not load.
     """
     name = game.removeprefix(NAMESPACE + "/")
     if _ID.fullmatch(name) is None:
@@ -65,6 +65,9 @@ def game_class(game: str) -> type[Game[Any, Any]]:
         return _registered[name]
     if name not in _sources():
         raise UsageError(f"there is no game {game!r}; the games are {', '.join(game_ids())}")
+    rivals = {point.value for point in entry_points(group=ENTRY_POINT_GROUP, name=name)}
+    if len(rivals) > 1 and name not in BUILT_IN:
+        raise UsageError(f"several installed packages have a game {name!r} ({', '.join(sorted(rivals))}): keep one")
     module, _, attribute = _sources()[name].partition(":")
     try:
         found = getattr(import_module(module), attribute)

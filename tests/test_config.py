@@ -1,0 +1,169 @@
+"""Dials and knobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from vlmgym import game_ids, make_game
+from vlmgym.errors import UsageError
+from vlmgym.sandbox.config import DIALS, LEVELS, GameConfig, knob, parse_knobs
+from vlmgym.sandbox.games.game2048 import Config2048
+from vlmgym.sandbox.registry import game_class
+
+
+def configs() -> Iterator[type[GameConfig]]:
+    for game_id in game_ids():
+        yield game_class(game_id).Config
+
+
+def test_every_level_of_every_game_is_valid_and_playable() -> None:
+    for game_id in game_ids():
+        for perception in LEVELS:
+            game = make_game(game_id, perception, 3)
+            state = game.start(np.random.default_rng(0))
+            assert [image.shape for image in game.images(state)] == [(640, 640, 3)] * game.pictures
+        for reasoning in LEVELS:
+            game = make_game(game_id, 3, reasoning)
+            assert game.legal_actions(game.start(np.random.default_rng(0)))
+
+
+def test_every_knob_belongs_to_one_dial_and_is_described() -> None:
+    for config in configs():
+        knobs = config.knobs()
+        assert set(knobs) == set(config.model_fields)
+        assert set(knobs.values()) == set(DIALS)
+        for field in config.model_fields.values():
+            assert field.description
+            assert field.description.endswith(".")
+
+
+def test_levels_set_only_knobs_of_their_own_dial() -> None:
+    for config in configs():
+        knobs = config.knobs()
+        assert set(config.dials) == set(DIALS)
+        for dial, levels in config.dials.items():
+            assert set(levels) == set(LEVELS)
+            for level in levels.values():
+                assert {knobs[name] for name in level} <= {dial}
+
+
+def test_the_levels_of_a_dial_differ_and_3_is_the_published_setting() -> None:
+    for config in configs():
+        assert config.at() == config.at(3, 3) == config()
+        for dial in DIALS:
+            assert len({config.at(**{dial: level}) for level in LEVELS}) == len(LEVELS)
+
+
+def test_the_published_settings_of_the_games() -> None:
+    config = make_game("2048").config
+    assert (config.rows, config.columns, config.four_probability, config.goal) == (4, 4, 0.1, None)
+    config = make_game("shisensho").config
+    assert (config.rows, config.columns, config.colours, config.shapes) == (6, 6, 6, 6)
+    config = make_game("swap").config
+    assert (config.rows, config.columns, config.colours, config.shapes) == (8, 8, 4, 3)
+
+
+def test_a_knob_overrides_its_level() -> None:
+    config = Config2048.at(perception=5, reasoning=5, noise=0.0, rows=8)
+    level = Config2048.at(perception=5, reasoning=5)
+    assert config.model_dump() == {**level.model_dump(), "noise": 0.0, "rows": 8}
+
+
+@pytest.mark.parametrize("dial", DIALS)
+@pytest.mark.parametrize("level", [0, 6, -1, 2.5, "3", True, None])
+def test_a_level_that_is_none_is_refused(dial: str, level: Any) -> None:
+    with pytest.raises(UsageError, match=f"{dial} is a level from 1"):
+        Config2048.at(**{dial: level})
+
+
+def test_an_unknown_knob_is_refused_with_those_there_are() -> None:
+    with pytest.raises(UsageError, match=r"there is no option 'row'; the options are .*columns.*rows"):
+        make_game("2048", row=5)
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {"rows": 2},
+        {"rows": 9},
+        {"columns": 4.0},
+        {"columns": "4"},
+        {"rows": True},
+        {"rows": None},
+        {"size": 63},
+        {"size": 2049},
+        {"size": True},
+        {"four_probability": 1.5},
+        {"four_probability": -0.1},
+        {"four_probability": float("nan")},
+        {"four_probability": True},
+        {"four_probability": "0.1"},
+        {"coordinates": 1},
+        {"coordinates": "yes"},
+        {"origin": 2},
+        {"origin": False},
+        {"theme": "pink"},
+        {"similarity": 1.0},
+        {"similarity": float("nan")},
+        {"rotation": 31},
+        {"noise": float("inf")},
+        {"clutter": -1},
+    ],
+)
+def test_a_value_that_is_not_accepted_is_refused_in_one_sentence_that_names_it(knobs: dict[str, Any]) -> None:
+    with pytest.raises(UsageError) as caught:
+        make_game("2048", **knobs)
+    message = str(caught.value)
+    assert message.startswith(f"2048: {next(iter(knobs))}: ")
+    assert "\n" not in message
+    assert "got" in message
+
+
+def test_cells_too_small_to_show_anything_are_refused() -> None:
+    with pytest.raises(UsageError, match="size=64 leaves"):
+        make_game("2048", size=64, rows=8, columns=8)
+
+
+def test_a_configuration_is_a_frozen_value() -> None:
+    config = Config2048.at(perception=2)
+    assert config == Config2048.at(perception=2)
+    assert hash(config) == hash(Config2048.at(perception=2))
+    assert config != Config2048.at(perception=4)
+    with pytest.raises(ValidationError, match="frozen"):
+        config.size = 100  # type: ignore[misc]
+    assert Config2048.model_validate_json(config.model_dump_json()) == config
+
+
+def test_a_knob_that_is_not_marked_is_a_mistake_of_the_author() -> None:
+    class Unmarked(GameConfig):
+        speed: int = 3
+
+    class Marked(GameConfig):
+        speed: int = knob("reasoning", 3, "How fast.", ge=1)
+
+    with pytest.raises(TypeError, match=r"Unmarked\.speed is not marked"):
+        Unmarked.knobs()
+    assert Marked.knobs() == {"size": "perception", "speed": "reasoning"}
+
+
+def test_a_game_takes_only_its_own_configuration() -> None:
+    with pytest.raises(UsageError, match="takes a Config2048, not a GameConfig"):
+        game_class("2048")(GameConfig())
+
+
+def test_settings_in_words_become_knobs() -> None:
+    assert parse_knobs(["rows=5", "noise=0.5", "coordinates=true", "goal=null", "theme=dark"]) == {
+        "rows": 5,
+        "noise": 0.5,
+        "coordinates": True,
+        "goal": None,
+        "theme": "dark",
+    }
+    for settings, problem in ((["rows"], "NAME=VALUE"), (["=5"], "NAME=VALUE"), (["a=1", "a=2"], "twice")):
+        with pytest.raises(UsageError, match=problem):
+            parse_knobs(settings)

@@ -1,0 +1,232 @@
+"""Canvas, shapes, geometry, and boards painted from cached sprites."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from vlmgym import game_ids, make_game
+from vlmgym.sandbox.board_game import BoardConfig, BoardGame
+from vlmgym.sandbox.drawing import board as board_module
+from vlmgym.sandbox.drawing.board import BoardPainter
+from vlmgym.sandbox.drawing.canvas import Canvas, text_width
+from vlmgym.sandbox.drawing.geometry import BoardGeometry
+from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
+from vlmgym.sandbox.drawing.shapes import SHAPES, draw_shape
+
+WHITE, BLACK, RED = (255, 255, 255), (0, 0, 0), (255, 0, 0)
+
+
+def inked(pixels: NDArray[np.uint8], background: tuple[int, int, int] = WHITE) -> tuple[int, int, int, int]:
+    """Left, top, right and bottom of all that is not background."""
+    rows, columns = np.nonzero((pixels != background).any(axis=2))
+    return int(columns.min()), int(rows.min()), int(columns.max()) + 1, int(rows.max()) + 1
+
+
+# Canvas -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_rectangle_covers_exactly_its_pixels() -> None:
+    canvas = Canvas(20, 10, WHITE)
+    canvas.rectangle(3, 2, 5, 4, RED)
+    expected = np.full((10, 20, 3), 255, dtype=np.uint8)
+    expected[2:6, 3:8] = RED
+    np.testing.assert_array_equal(canvas.pixels(), expected)
+
+
+def test_half_a_pixel_is_half_as_dark() -> None:
+    canvas = Canvas(4, 4, WHITE)
+    canvas.rectangle(1, 1, 1.5, 1, BLACK)
+    assert canvas.pixels()[1].tolist() == [[255] * 3, [0] * 3, [128] * 3, [255] * 3]
+
+
+def test_a_disc_has_the_area_of_a_disc_and_the_same_pixels_mirrored() -> None:
+    canvas = Canvas(64, 64, WHITE)
+    canvas.circle(32, 32, 20, BLACK)
+    pixels = canvas.pixels()
+    assert (255 - pixels[..., 0].astype(float)).sum() / 255 == pytest.approx(np.pi * 20**2, rel=0.02)
+    assert (np.abs(pixels.astype(int) - pixels[::-1]) > 0).mean() < 0.1
+
+
+def test_a_line_has_its_width_and_length() -> None:
+    canvas = Canvas(40, 40, WHITE)
+    canvas.line((5, 20), (35, 20), 6, BLACK)
+    left, top, right, bottom = inked(canvas.pixels())
+    assert abs(left - 5) <= 1
+    assert abs(right - 35) <= 1
+    assert abs(top - 17) <= 1
+    assert abs(bottom - 23) <= 1
+    Canvas(8, 8, WHITE).line((3, 3), (3, 3), 2, BLACK)
+
+
+@pytest.mark.parametrize("height", [8, 16, 40])
+def test_text_is_as_high_as_asked_and_in_the_middle(height: int) -> None:
+    canvas = Canvas(300, 100, WHITE)
+    canvas.text("HEH", 150, 50, height, BLACK)
+    left, top, right, bottom = inked(canvas.pixels())
+    assert abs(bottom - top - height) <= 2
+    assert abs((top + bottom) / 2 - 50) <= 1.5
+    assert abs((left + right) / 2 - 150) <= 2.5
+
+
+def test_text_aligns_and_shrinks_to_fit() -> None:
+    width = text_width("131072", 20)
+    for align, expected in (("left", 100.0), ("right", 100.0 - width)):
+        canvas = Canvas(300, 60, WHITE)
+        canvas.text("131072", 100, 30, 20, BLACK, align=align)
+        assert abs(inked(canvas.pixels())[0] - expected) <= 4
+    canvas = Canvas(300, 60, WHITE)
+    canvas.text("131072", 150, 30, 20, BLACK, max_width=40)
+    left, _, right, _ = inked(canvas.pixels())
+    assert right - left <= 40
+
+
+@pytest.mark.parametrize("angle", [-30, 15, 90])
+def test_turned_text_stays_in_place(angle: int) -> None:
+    canvas = Canvas(200, 200, WHITE)
+    canvas.text("HOH", 100, 100, 30, BLACK, angle=angle)
+    left, top, right, bottom = inked(canvas.pixels())
+    assert abs((left + right) / 2 - 100) <= 4
+    assert abs((top + bottom) / 2 - 100) <= 4
+
+
+# Palette and shapes -----------------------------------------------------------------------------------------------
+
+
+def test_blending_goes_from_one_colour_to_the_other() -> None:
+    assert blend(BLACK, WHITE, 0.0) == BLACK
+    assert blend(BLACK, WHITE, 1.0) == WHITE
+    assert blend(BLACK, WHITE, 0.5) == (128, 128, 128)
+
+
+def test_colours_are_far_apart() -> None:
+    colours = np.array(list(COLOURS.values()))
+    distances = np.linalg.norm(colours[:, None] - colours[None], axis=2)
+    assert distances[~np.eye(len(colours), dtype=bool)].min() > 60
+    assert len(THEMES) == 2
+
+
+def test_shapes_differ_and_stay_within_their_circle() -> None:
+    pictures = []
+    for shape in SHAPES:
+        canvas = Canvas(100, 100, WHITE)
+        draw_shape(canvas, shape, 50, 50, 36, BLACK)
+        left, top, right, bottom = inked(canvas.pixels())
+        assert min(left, top) >= 50 - 36 * 1.25
+        assert max(right, bottom) <= 50 + 36 * 1.25
+        pictures.append(255 - canvas.pixels()[..., 0].astype(float))
+    for i, one in enumerate(pictures):
+        for other in pictures[:i]:
+            assert np.abs(one - other).sum() / max(one.sum(), other.sum()) > 0.05
+
+
+# Geometry ---------------------------------------------------------------------------------------------------------
+
+sizes = st.tuples(st.integers(64, 2048), st.integers(1, 16), st.integers(1, 16), st.booleans()).filter(
+    lambda s: BoardGeometry.of(*s).cell >= 8
+)
+
+
+@given(sizes, st.data())
+def test_cells_are_inside_apart_and_found_by_their_pixels(
+    size: tuple[int, int, int, bool], data: st.DataObject
+) -> None:
+    board = BoardGeometry.of(*size)
+    row, column = data.draw(st.integers(0, board.rows - 1)), data.draw(st.integers(0, board.columns - 1))
+    left, top, width, height = board.cell_box(row, column)
+    assert width == height == board.cell
+    assert board.gap <= left
+    assert board.gap <= top
+    assert left + width + board.gap <= size[0]
+    assert top + height + board.gap <= size[0]
+    for x, y in ((left, top), (left + width - 1, top + height - 1), (left + width // 2, top + height // 2)):
+        assert board.cell_at(x, y) == (row, column)
+    assert board.cell_at(left - board.pitch * (column + 1), top) is None
+    assert board.cell_at(left, size[0] + board.pitch * board.rows) is None
+
+
+# Painting ---------------------------------------------------------------------------------------------------------
+
+
+def test_boards_of_every_game_are_painted_in_place_as_in_full() -> None:
+    for game_id in game_ids():
+        for perception in (1, 4):
+            game = make_game(game_id, perception, size=256)
+            if not isinstance(game, BoardGame):
+                continue
+            rng = np.random.default_rng(0)
+            state = game.start(rng)
+            out = np.zeros((256, 256, 3), dtype=np.uint8)
+            game.painter.paint(game.cells(state), game.look(state), out=out)
+            for _ in range(10):
+                legal = game.legal_actions(state)
+                if not legal:
+                    break
+                after = game.step(state, legal[int(rng.integers(len(legal)))], rng).state
+                game.painter.paint(game.cells(after), game.look(after), out=out, before=game.cells(state))
+                np.testing.assert_array_equal(out, game.draw(after))
+                state = after
+
+
+def paint_square(canvas: Canvas, cell: Hashable, angle: float) -> None:
+    if cell:
+        canvas.rectangle(canvas.width / 4, canvas.height / 4, canvas.width / 2, canvas.height / 2, RED)
+
+
+def painter_of(**knobs: Any) -> BoardPainter:
+    style: Any = BoardConfig(**knobs)
+    return BoardPainter(style, paint_square)
+
+
+def test_only_cells_that_changed_are_painted_again() -> None:
+    painter = painter_of(size=100, rows=2, columns=2)
+    before, after = ((0, 1), (1, 0)), ((0, 1), (1, 1))
+    out = np.full((100, 100, 3), 7, dtype=np.uint8)
+    painter.paint(after, out=out, before=before)
+    left, top, side, _ = painter.geometry.cell_box(1, 1)
+    assert (out[top : top + side, left : left + side] != 7).any()
+    out[top : top + side, left : left + side] = 7
+    assert (out == 7).all()
+
+
+def test_a_picture_does_not_depend_on_what_was_painted_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board_module, "CACHED_SPRITES", 5)
+    knobs = {"size": 120, "rows": 3, "columns": 3, "noise": 0.2, "rotation": 20, "clutter": 3}
+    cells = ((0, 1, 0), (1, 1, 1), (0, 0, 1))
+    used = painter_of(**knobs)
+    for look in range(10):
+        used.paint(cells, look)
+    np.testing.assert_array_equal(used.paint(cells, 3), painter_of(**knobs).paint(cells, 3))
+    assert len(used._sprites) == 5
+
+
+def test_a_painted_picture_is_the_callers_own() -> None:
+    painter = painter_of(size=64, rows=2, columns=2)
+    first = painter.paint(((1, 0), (0, 0)))
+    expected = first.copy()
+    first[:] = 0
+    np.testing.assert_array_equal(painter.paint(((1, 0), (0, 0))), expected)
+
+
+def test_the_look_turns_and_soils_but_only_when_asked() -> None:
+    cells = ((1, 0), (0, 1))
+    clean = painter_of(size=64, rows=2, columns=2)
+    soiled = painter_of(size=64, rows=2, columns=2, noise=0.1)
+    np.testing.assert_array_equal(clean.paint(cells, 1), clean.paint(cells, 2))
+    np.testing.assert_array_equal(soiled.paint(cells, 1), soiled.paint(cells, 1))
+    assert (soiled.paint(cells, 1) != soiled.paint(cells, 2)).any()
+
+
+def test_coordinates_are_drawn_beside_the_board_only() -> None:
+    cells = ((1, 0), (0, 1))
+    from_0, from_1 = (painter_of(size=200, rows=2, columns=2, coordinates=True, origin=origin) for origin in (0, 1))
+    differ = np.argwhere((from_0.paint(cells) != from_1.paint(cells)).any(axis=2))
+    geometry = from_0.geometry
+    assert len(differ)
+    assert ((differ[:, 0] < geometry.top - geometry.gap) | (differ[:, 1] < geometry.left - geometry.gap)).all()

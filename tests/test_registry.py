@@ -1,0 +1,183 @@
+"""Which games there are, also those of other packages."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from vlmgym import game_ids, make_game, register_game
+from vlmgym.errors import UsageError
+from vlmgym.sandbox import registry
+from vlmgym.sandbox.games.game2048 import Game2048
+from vlmgym.sandbox.registry import BUILT_IN, game_class
+
+
+@pytest.fixture
+def registered() -> Iterator[None]:
+    """Forget what a test registers."""
+    import gymnasium
+
+    games, envs = dict(registry._registered), dict(gymnasium.registry)
+    yield
+    for known, before in ((registry._registered, games), (gymnasium.registry, envs)):
+        known.clear()
+        known.update(before)  # type: ignore[arg-type]
+
+
+def test_every_built_in_game_is_found_by_id_name_and_gymnasium_id() -> None:
+    assert set(game_ids()) >= set(BUILT_IN)
+    for game_id in BUILT_IN:
+        found = game_class(game_id)
+        assert f"{found.name}-v{found.version}" == game_id
+        assert found is game_class(found.name) is game_class(f"vlmgym/{game_id}")
+        assert make_game(game_id).id == game_id
+
+
+@pytest.mark.parametrize(
+    "game", ["chess", "", "2048-v99", "2048-v", "2048-V0", "vlmgym/", "2048 ", "../2048", "os:system"]
+)
+def test_an_unknown_game_is_refused_with_those_there_are(game: str) -> None:
+    with pytest.raises(UsageError, match=r"there is no game .*2048-v0, .*shisensho-v0, .*swap-v0"):
+        make_game(game)
+
+
+def test_a_registered_game_is_known_by_name_and_the_newest_version_wins(registered: None) -> None:
+    import gymnasium
+
+    class Mine(Game2048):
+        name = "mine"
+
+    class MineNewer(Game2048):
+        name = "mine"
+        version = 10
+
+    class MineNew(Game2048):
+        name = "mine"
+        version = 9
+
+    for mine in (Mine, MineNewer, MineNew):
+        assert register_game(mine) is mine
+    assert {"mine-v0", "mine-v9", "mine-v10"} < set(game_ids())
+    assert game_class("mine") is MineNewer
+    assert game_class("mine-v0") is Mine
+    assert isinstance(make_game("mine-v9", rows=5), MineNew)
+    assert "vlmgym/mine-v10" in gymnasium.registry
+    assert register_game(Mine) is Mine
+
+
+def test_duplicates_and_bad_names_are_refused(registered: None) -> None:
+    class Another2048(Game2048):
+        pass
+
+    class Mine(Game2048):
+        name = "mine"
+
+    class AnotherMine(Game2048):
+        name = "mine"
+
+    class Spaced(Game2048):
+        name = "my game"
+
+    with pytest.raises(UsageError, match="another game with the id '2048-v0'"):
+        register_game(Another2048)
+    register_game(Mine)
+    with pytest.raises(UsageError, match="another game with the id 'mine-v0'"):
+        register_game(AnotherMine)
+    with pytest.raises(UsageError, match="'my game-v0' is not a game's id"):
+        register_game(Spaced)
+    assert game_class("2048") is Game2048
+    assert game_class("mine") is Mine
+
+
+MODULE = """
+from vlmgym.sandbox.games.game2048 import Game2048
+
+class Tiny(Game2048):
+    name = "tiny"
+    version = 2
+
+class Thief(Game2048):
+    pass
+
+not_a_game = int
+"""
+
+ENTRY_POINTS = """\
+[vlmgym.games]
+tiny-v2 = tiny_games:Tiny
+2048-v0 = tiny_games:Thief
+wrong-v0 = tiny_games:Tiny
+absent-v0 = tiny_games:Absent
+missing-v0 = no_such_module:Game
+number-v0 = tiny_games:not_a_game
+both-v0 = tiny_games:Tiny
+"""
+
+RIVAL_ENTRY_POINTS = """\
+[vlmgym.games]
+both-v0 = rival_games:Both
+tiny-v2 = tiny_games:Tiny
+not-an-id = rival_games:Both
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two installed distributions that have games."""
+    site = tmp_path_factory.mktemp("site")
+    (site / "tiny_games.py").write_text(MODULE)
+    for name, points in (("tiny_games", ENTRY_POINTS), ("rival_games", RIVAL_ENTRY_POINTS)):
+        info = site / f"{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(points)
+    return site
+
+
+def run_with(site: Path, program: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def test_an_installed_package_adds_its_game_without_being_imported(installed: Path) -> None:
+    output = run_with(
+        installed,
+        "import sys, vlmgym\n"
+        "print('tiny-v2' in vlmgym.game_ids(), 'tiny_games' in sys.modules)\n"
+        "print(vlmgym.make_game('tiny', rows=3).id, type(vlmgym.make_game('2048')).__module__)\n"
+        "import gymnasium\n"
+        "print('vlmgym/tiny-v2' in gymnasium.registry)\n",
+    )
+    assert output.split("\n")[:3] == ["True False", "tiny-v2 vlmgym.sandbox.games.game2048", "True"]
+
+
+def test_an_entry_point_that_does_not_hold_its_game_is_a_clear_error(installed: Path) -> None:
+    output = run_with(
+        installed,
+        "import vlmgym\n"
+        "for game in ('wrong', 'absent', 'missing', 'number', 'both', 'not-an-id'):\n"
+        "    try:\n"
+        "        vlmgym.make_game(game)\n"
+        "    except vlmgym.UsageError as error:\n"
+        "        print(error)\n",
+    )
+    wrong, absent, missing, number, both, no_id = output.splitlines()
+    assert wrong == "the entry point 'wrong-v0' names a game whose id is tiny-v2"
+    assert "'absent-v0' does not load" in absent
+    assert "'missing-v0' does not load" in missing
+    assert "no_such_module" in missing
+    assert "is not a subclass" in number
+    assert both.startswith("several installed packages have a game 'both-v0' (rival_games:Both, tiny_games:Tiny)")
+    assert no_id.startswith("there is no game 'not-an-id'")
+
+
+def test_importing_vlmgym_imports_nothing_heavy() -> None:
+    heavy = {"torch", "ray", "vllm", "openai", "transformers", "matplotlib", "av"}
+    output = run_with(Path(), "import sys, vlmgym; vlmgym.make_game('2048'); print(*sys.modules)")
+    assert not heavy & set(output.split())
