@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import os
-import signal
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.connection import wait
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from vlmgym.errors import WorkerError
+from vlmgym.sandbox.processes import available_cores, live_with_parent
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-def available_cores() -> int:
-    """Cores this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def workers_for(episodes: int, asked: int | None) -> int:
@@ -50,7 +40,7 @@ class Workers:
         self._pool = None
         if count:
             context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(count, mp_context=context, initializer=_live_with_parent)
+            self._pool = ProcessPoolExecutor(count, mp_context=context, initializer=live_with_parent)
 
     async def start(self) -> None:
         """Wait until all processes run, so that what follows is not slowed by their start."""
@@ -81,15 +71,3 @@ class Workers:
     ) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _live_with_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
-
-
-def _end_with(parent_sentinel: int) -> None:
-    wait([parent_sentinel])
-    os._exit(1)

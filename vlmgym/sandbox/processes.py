@@ -1,0 +1,29 @@
+"""What worker processes have in common: they leave Ctrl-C to their parent, and live no longer than it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from multiprocessing.connection import wait
+
+
+def available_cores() -> int:
+    """Cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def live_with_parent() -> None:
+    """Call first in a worker process: ignore Ctrl-C, and end when the parent is gone, however it went."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_with(parent_sentinel: int) -> None:
+    wait([parent_sentinel])
+    os._exit(1)
