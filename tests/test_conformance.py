@@ -5,25 +5,36 @@ from types import ModuleType
 import pytest
 
 from vlmgym import game_ids, make_game
-from vlmgym.testing import CHECKS, CLASS_CHECKS, GAME_CHECKS, Check, check_game, check_name, run_check
+from vlmgym.testing import (
+    CHECKS,
+    CLASS_CHECKS,
+    GAME_CHECKS,
+    Check,
+    check_determinism_over_processes,
+    check_game,
+    check_name,
+    run_check,
+)
 
 LEVELS = [(1, 1), (3, 3), (5, 5)]
+# Starting a process takes longer than all other checks: once a game will do.
+QUICK_CHECKS = [check for check in GAME_CHECKS if check is not check_determinism_over_processes]
 
 
 @pytest.mark.parametrize("check", CLASS_CHECKS, ids=check_name)
 @pytest.mark.parametrize("game", game_ids())
 def test_class_keeps_the_contract(game: str, check: Check) -> None:
-    run_check(check, make_game(game))
+    run_check(check, make_game(game, size=320))
 
 
-@pytest.mark.parametrize("check", GAME_CHECKS, ids=check_name)
+@pytest.mark.parametrize("check", QUICK_CHECKS, ids=check_name)
 @pytest.mark.parametrize(("perception", "reasoning"), LEVELS)
 @pytest.mark.parametrize("game", game_ids())
 def test_game_keeps_the_contract(game: str, perception: int, reasoning: int, check: Check) -> None:
     run_check(check, make_game(game, perception, reasoning, size=320))
 
 
-@pytest.mark.parametrize("check", GAME_CHECKS, ids=check_name)
+@pytest.mark.parametrize("check", QUICK_CHECKS, ids=check_name)
 @pytest.mark.parametrize(
     ("game", "knobs"),
     [("2048", {"goal": 8, "rows": 3, "columns": 5}), ("swap", {"rows": 5}), ("shisensho", {"rows": 4})],
@@ -32,8 +43,13 @@ def test_game_keeps_the_contract_with_other_knobs(game: str, knobs: dict[str, in
     run_check(check, make_game(game, size=320, origin=1, coordinates=True, theme="dark", **knobs))
 
 
+@pytest.mark.parametrize("game", game_ids())
+def test_game_is_the_same_in_another_process(game: str) -> None:
+    check_determinism_over_processes(make_game(game, 5, 5, size=320), seeds=(0, 1, 2))
+
+
 def test_the_game_of_the_documentation_keeps_the_contract(lamps: ModuleType) -> None:
-    check_game(lamps.Lamps, seeds=(0,))
+    check_game(lamps.Lamps, levels=[(3, 3), (5, 5)], seeds=(0,))
 
 
 def test_no_check_is_left_out() -> None:

@@ -123,7 +123,7 @@ def check_knobs(game: AnyGame, seeds: Seeds) -> None:
 
 
 def check_levels(game: AnyGame, seeds: Seeds) -> None:
-    """Both dials have five different levels, the third is the default, and all 25 pairs start and draw."""
+    """Both dials have five different levels, the third is the default, and all 25 pairs start and draw at this size."""
     for dial in DIALS:
         levels = game.Config.dials.get(dial, {})
         assert sorted(levels) == list(LEVELS), f"the dial {dial} has levels {sorted(levels)}, not 1 to 5"
@@ -132,7 +132,7 @@ def check_levels(game: AnyGame, seeds: Seeds) -> None:
             assert configs[lower] != configs[higher], f"level {lower} of {dial} is the same as level {higher}"
     assert game.Config.at(3, 3) == game.Config(), "levels 3 and 3 are not the default configuration"
     for perception, reasoning in product(LEVELS, LEVELS):
-        made = at_level(type(game), perception, reasoning)
+        made = at_level(type(game), perception, reasoning, size=game.config.size)
         state = made.start(np.random.default_rng(seeds[0]))
         assert made.observation_space.contains(_observation(made, state)), (
             f"at levels {perception} and {reasoning} the picture is not in the observation space"
