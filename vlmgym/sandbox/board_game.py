@@ -18,7 +18,7 @@ from vlmgym.sandbox.drawing.board import BoardPainter, Cells
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.geometry import BoardGeometry
 from vlmgym.sandbox.drawing.palette import ThemeName
-from vlmgym.sandbox.game import ActionT, Game, StateT
+from vlmgym.sandbox.game import ActionT, Game, Picture, StateT
 
 Cell = tuple[int, int]
 """Row and column of a cell, counted from 0."""
@@ -100,6 +100,12 @@ class BoardGame(Game[StateT, ActionT]):
     def draw(self, state: StateT) -> NDArray[np.uint8]:
         """The board as uint8 RGB of shape (size, size, 3)."""
         return self.painter.paint(self.cells(state), self.look(state))
+
+    def draw_into(self, state: StateT, out: Sequence[Picture], shown: StateT | None = None) -> None:
+        """Draw the cells that differ from those of the position that is shown."""
+        look = self.look(state)
+        before = self.cells(shown) if shown is not None and self.look(shown) == look else None
+        self.painter.paint(self.cells(state), look, out[0], before)
 
     def describe(self, state: StateT) -> str:
         """One line a row, cells apart by commas."""

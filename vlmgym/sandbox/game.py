@@ -168,6 +168,17 @@ class Game(ABC, Generic[StateT, ActionT]):
         drawn = self.draw(state)
         return [drawn] if isinstance(drawn, np.ndarray) else list(drawn)
 
+    def draw_into(self, state: StateT, out: Sequence[Picture], shown: StateT | None = None) -> None:
+        """Draw a position into memory that is there already.
+
+        Args:
+            state: The position.
+            out: `pictures` arrays, uint8 of shape (size, size, 3).
+            shown: The position whose pictures `out` holds, so that only what changed needs to be drawn.
+        """
+        for target, picture in zip(out, self.images(state), strict=True):
+            target[:] = picture
+
     @property
     def observation_space(self) -> spaces.Space[Any]:
         """Gymnasium space of the picture: a uint8 `Box` (size, size, 3), or a `Tuple` of them."""

@@ -102,8 +102,8 @@ def make_game(game: str, perception: int = 3, reasoning: int = 3, **knobs: Any) 
 def register_with_gymnasium() -> None:
     """Make every game known to `gymnasium.make`; importing vlmgym calls this.
 
-    Gymnasium before 1.0 called it by an entry point; now it loads no plugins, so that a program that does not import
-    vlmgym names it in the id: `gymnasium.make("vlmgym:vlmgym/2048-v0")`.
+    Gymnasium loads no plugins since 1.0, so that a program that does not import vlmgym names it in the id:
+    `gymnasium.make("vlmgym:vlmgym/2048-v0")`.
     """
     for game_id in game_ids():
         _register_env(game_id)
