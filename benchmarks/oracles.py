@@ -8,12 +8,13 @@ python benchmarks/oracles.py 2048 --turns 500 --set rows=8 columns=8
 from __future__ import annotations
 
 import os
+import signal
 import statistics
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from typing import Annotated, Any
 
@@ -63,7 +64,7 @@ class Played:
     slowest: float
 
 
-def play(game: Game[Any, Any], seed: int, turns: int | None) -> Played:
+def play(game: Game[Any, Any], turns: int | None, seed: int) -> Played:
     """Play one episode with the game's oracle; only the oracle is timed."""
     episode = Episode(game, seed)
     seconds = slowest = 0.0
@@ -87,15 +88,14 @@ def play(game: Game[Any, Any], seed: int, turns: int | None) -> Played:
 def play_all(game: Game[Any, Any], options: Options, console: Console) -> list[Played]:
     """All episodes, in order of their seeds, over worker processes."""
     seeds = range(options.seed, options.seed + options.episodes)
+    workers = min(options.workers, options.episodes)
+    ignore_ctrl_c = (signal.SIGINT, signal.SIG_IGN)  # it is for the parent, which ends its workers
     with (
         Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=console) as progress,
-        ProcessPoolExecutor(min(options.workers, options.episodes), get_context("spawn")) as pool,
+        get_context("spawn").Pool(workers, signal.signal, ignore_ctrl_c) as pool,
     ):
-        task = progress.add_task("episodes", total=len(seeds))
-        futures = [pool.submit(play, game, seed, options.turns) for seed in seeds]
-        for _ in as_completed(futures):
-            progress.advance(task)
-        return [future.result() for future in futures]
+        episodes = pool.imap(partial(play, game, options.turns), seeds)
+        return list(progress.track(episodes, total=len(seeds), description="episodes"))
 
 
 def mean(values: Sequence[float]) -> str:

