@@ -5,7 +5,7 @@ Boards are sets of places held as the bits of an int, so that whole lines of cel
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 Cell = tuple[int, int]
@@ -55,14 +55,14 @@ class Paths:
         """The cell of a place."""
         return place // self._stride - 1, place % self._stride - 1
 
-    def groups(self, board: Sequence[Sequence[Hashable]], empty: Hashable) -> list[list[Place]]:
-        """The places of equal tiles on a board of this size, in reading order; the first group holds the first tile."""
-        groups: dict[Hashable, list[Place]] = {}
+    def groups(self, board: Sequence[Sequence[str]], empty: str) -> list[list[Place]]:
+        """The places of equal tiles on a board of this size, in reading order, by the names of the tiles."""
+        groups: dict[str, list[Place]] = {}
         for row, line in enumerate(board):
             for column, tile in enumerate(line):
                 if tile != empty:
                     groups.setdefault(tile, []).append(self.place((row, column)))
-        return list(groups.values())
+        return [groups[tile] for tile in sorted(groups)]
 
     def pairs(self, tiles: Places, groups: Iterable[Sequence[Place]]) -> Iterator[tuple[Place, Place]]:
         """Every two tiles of the same group that a path joins, in the order of the groups and within them.
