@@ -12,9 +12,10 @@ warnings.filterwarnings("ignore", message="pkg_resources is deprecated", module=
 
 from vlmgym.errors import UsageError, VlmgymError
 from vlmgym.sandbox.registry import game_ids, make_game, register_game, register_with_gymnasium
+from vlmgym.sandbox.vector import make_vec
 
 __version__ = "0.1.0"
 
-__all__ = ["UsageError", "VlmgymError", "__version__", "game_ids", "make_game", "register_game"]
+__all__ = ["UsageError", "VlmgymError", "__version__", "game_ids", "make_game", "make_vec", "register_game"]
 
 register_with_gymnasium()

@@ -121,7 +121,7 @@ class GameEnv(gymnasium.Env[Any, Any]):
             seed = int(self.np_random.integers(LARGEST_SEED)) if seed is None else seed
             self._episode = Episode(self.game, seed, self.reward)
         self._draw()
-        return self._observation(), facts(self._episode)
+        return self._observation(), self._info(None)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take a turn with a native action, or with a `Response`.
@@ -136,8 +136,7 @@ class GameEnv(gymnasium.Env[Any, Any]):
         else:
             scored = episode.act(self.game.to_action(action))
         self._draw()
-        info = {**facts(episode), **turn_facts(scored)}
-        return self._observation(), scored.overall, scored.terminated, False, info
+        return self._observation(), scored.overall, scored.terminated, False, self._info(scored)
 
     def render(self) -> Picture | None:
         """The picture of the position, uint8 (height, width, 3), in mode `rgb_array`; else None."""
@@ -173,6 +172,9 @@ class GameEnv(gymnasium.Env[Any, Any]):
         # Copies: a user may write into an observation, and `render` still tells the truth.
         copies = [picture.copy() for picture in self._pictures]
         return copies[0] if self.game.pictures == 1 else tuple(copies)
+
+    def _info(self, scored: Scored[Any, Any] | None) -> dict[str, Any]:
+        return facts(self.episode) if scored is None else {**facts(self.episode), **turn_facts(scored)}
 
     def _show(self) -> None:
         if self._window is None:

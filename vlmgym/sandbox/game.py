@@ -21,6 +21,7 @@ from vlmgym.errors import StateError, UsageError, one_sentence
 from vlmgym.sandbox import response_form
 from vlmgym.sandbox.config import GameConfig
 from vlmgym.sandbox.perception import Perception, compare_grids
+from vlmgym.sandbox.spaces import PictureSpace
 
 StateT = TypeVar("StateT")
 ActionT = TypeVar("ActionT")
@@ -183,7 +184,7 @@ class Game(ABC, Generic[StateT, ActionT]):
     def observation_space(self) -> spaces.Space[Any]:
         """Gymnasium space of the picture: a uint8 `Box` (size, size, 3), or a `Tuple` of them."""
         shape = (self.config.size, self.config.size, 3)
-        boxes = [spaces.Box(0, 255, shape, np.uint8) for _ in range(self.pictures)]
+        boxes = [PictureSpace(shape) for _ in range(self.pictures)]
         return boxes[0] if self.pictures == 1 else spaces.Tuple(boxes)
 
     def to_action(self, value: Any) -> Any:

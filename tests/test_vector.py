@@ -1,0 +1,432 @@
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+import vlmgym
+from vlmgym import make_vec
+from vlmgym.errors import EpisodeEnded, UsageError, WorkerError
+from vlmgym.sandbox.env import GameEnv, Response
+from vlmgym.sandbox.shared_memory import SharedArray
+
+GAMES = ["2048", "shisensho", "swap"]
+SMALL = {"size": 128, "reasoning": 1, "perception": 4}
+
+
+@pytest.fixture
+def make():
+    """Make runners that are closed when the test is over."""
+    made = []
+
+    def make_and_keep(*args, **kwargs):
+        made.append(make_vec(*args, **kwargs))
+        return made[-1]
+
+    yield make_and_keep
+    for runner in made:
+        runner.close()
+
+
+def legal_actions(runner, rng):
+    """One legal action an environment, and any for those whose episode is over."""
+    actions = []
+    for game, state in zip(runner.games, runner.get_states()):
+        legal = game.legal_actions(game.from_json(state.state))
+        actions.append(legal[rng.integers(len(legal))] if legal else game.random_action(rng))
+    return actions
+
+
+@pytest.mark.parametrize("game", GAMES)
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_every_environment_plays_what_a_single_one_plays(make, game, workers):
+    """Bit for bit, over the ends of episodes, with the autoreset of Gymnasium's own vector environment."""
+    knobs = SMALL | ({"size": 224} if game == "swap" else {})
+    runner = make(game, 3, workers, **knobs, max_episode_steps=7)
+    peer = gymnasium.vector.SyncVectorEnv(
+        [lambda: gymnasium.wrappers.TimeLimit(GameEnv(game, **knobs), 7) for _ in range(3)]
+    )
+    ours, info = runner.reset(seed=11)
+    theirs, their_info = peer.reset(seed=11)
+    assert np.array_equal(ours, theirs)
+    rng = np.random.default_rng(0)
+    for _ in range(25):
+        actions = legal_actions(runner, rng)
+        ours, *numbers, info = runner.step(actions)
+        theirs, *their_numbers, their_info = peer.step(np.array(actions))
+        assert np.array_equal(ours, theirs)
+        for a, b in zip(numbers, their_numbers):
+            assert a.dtype == b.dtype
+            assert np.array_equal(a, b)
+        for name in ("score", "turn", "seed"):
+            assert np.array_equal(info[name], their_info[name])
+
+
+def test_the_words_are_those_of_the_environment(make):
+    runner = make("2048", 2, 1, size=64, words=True)
+    peer = gymnasium.vector.SyncVectorEnv([lambda: GameEnv("2048", size=64) for _ in range(2)])
+    _, info = runner.reset(seed=3)
+    _, their_info = peer.reset(seed=3)
+    assert info["description"].tolist() == their_info["description"].tolist()
+    *_, info = runner.step([0, 1])
+    *_, their_info = peer.step(np.array([0, 1]))
+    assert set(info) >= {key for key in their_info if not key.startswith("_")}
+    assert info["outcome"].tolist() == their_info["outcome"].tolist()
+    assert info["legal_actions"].tolist() == their_info["legal_actions"].tolist()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_same_step_autoreset_keeps_the_last_picture_and_numbers(make, workers):
+    options = {"max_episode_steps": 3, "size": 64, "autoreset_mode": AutoresetMode.SAME_STEP}
+    runner = make("2048", 3, workers, **options)
+    peer = gymnasium.vector.SyncVectorEnv(
+        [lambda: gymnasium.wrappers.TimeLimit(GameEnv("2048", size=64), 3) for _ in range(3)],
+        autoreset_mode=AutoresetMode.SAME_STEP,
+    )
+    runner.reset(seed=5), peer.reset(seed=5)
+    for turn in range(1, 8):
+        actions = np.array([turn % 4, 1, 2])
+        ours, *numbers, info = runner.step(actions)
+        theirs, *their_numbers, their_info = peer.step(actions)
+        assert np.array_equal(ours, theirs)
+        assert all(np.array_equal(a, b) for a, b in zip(numbers, their_numbers))
+        assert ("final_obs" in info) == ("final_obs" in their_info) == (turn % 3 == 0)
+        if turn % 3 == 0:
+            for a, b in zip(info["final_obs"], their_info["final_obs"]):
+                assert np.array_equal(a, b)
+            for name in ("score", "turn", "seed", "outcome"):
+                assert np.array_equal(info["final_info"][name], their_info["final_info"][name])
+            assert not np.array_equal(info["final_obs"][0], ours[0])
+
+
+def test_without_autoreset_an_ended_episode_stays_ended(make):
+    runner = make("2048", 3, 2, size=64, max_episode_steps=2, autoreset_mode="Disabled")
+    first, _ = runner.reset(seed=1)
+    runner.step([0, 0, 0])
+    *_, truncated, _ = runner.step([1, 1, 1])
+    assert truncated.all()
+    states = runner.get_states()
+    with pytest.raises(EpisodeEnded, match="environment 0 is over: reset it"):
+        runner.step([0, 0, 0])
+    assert runner.get_states() == states
+    mask = np.array([True, False, True])
+    observations, info = runner.reset(seed=1, options={"reset_mask": mask})
+    assert np.array_equal(observations[mask], first[mask])
+    assert info["_turn"].tolist() == mask.tolist()
+    assert runner.get_states()[1] == states[1]
+    with pytest.raises(EpisodeEnded, match="environment 1 is over"):
+        runner.step([0, 0, 0])
+
+
+def test_observations_are_copies_unless_views_are_asked_for(make):
+    for workers in (0, 1):
+        copies, views = (make("2048", 2, workers, size=64, copy=copy) for copy in (True, False))
+        old_copy, _ = copies.reset(seed=0)
+        old_view, _ = views.reset(seed=0)
+        before = old_copy.copy()
+        for _ in range(4):
+            new_copy, *_ = copies.step([0, 1])
+            new_view, *_ = views.step([0, 1])
+            copies.step([2, 3]), views.step([2, 3])
+        assert np.array_equal(old_copy, before)
+        assert not np.array_equal(old_view, before)
+        assert np.shares_memory(old_view, new_view)
+        assert not np.shares_memory(old_copy, new_copy)
+
+
+def test_a_view_outlives_its_runner():
+    runner = make_vec("2048", 2, 1, size=64, copy=False)
+    view, _ = runner.reset(seed=0)
+    before = view.copy()
+    runner.close()
+    del runner
+    gc.collect()
+    assert np.array_equal(view, before)
+
+
+def test_results_come_as_they_become_ready(make):
+    peer = make("2048", 6, 0, size=64)
+    runner = make("2048", 6, 3, size=64)
+    peer.reset(seed=0)
+    runner.reset(seed=0)
+    taken = dict.fromkeys(range(6), 0)
+    rewards = {i: [] for i in range(6)}
+    runner.send(np.arange(6) % 4)
+    while min(taken.values()) < 5:
+        observations, reward, _, _, info, ids = runner.recv()
+        assert len(observations) == len(reward) == len(info["turn"]) == len(ids)
+        for at, i in enumerate(ids):
+            taken[int(i)] += 1
+            rewards[int(i)].append(reward[at])
+        runner.send((ids + taken[int(ids[0])]) % 4, ids)
+    while runner._in_flight.any():
+        runner.recv()
+    for turn in range(5):
+        _, reward, *_ = peer.step((np.arange(6) + turn) % 4)
+        assert [rewards[i][turn] for i in range(6)] == reward.tolist()
+
+
+def test_a_slow_process_does_not_hold_up_a_fast_one(make):
+    runner = make("2048", 2, 2, size=64)
+    runner.reset(seed=0)
+    slow = runner._shards[0]._process.pid
+    os.kill(slow, signal.SIGSTOP)
+    try:
+        runner.send([0, 0])
+        for _ in range(5):
+            *_, ids = runner.recv()
+            assert ids.tolist() == [1]
+            runner.send([1], [1])
+    finally:
+        os.kill(slow, signal.SIGCONT)
+    assert {int(runner.recv()[-1][0]) for _ in range(2)} == {0, 1}
+
+
+def test_pictures_can_be_asked_for_one_by_one(make):
+    drawn = make("2048", 3, 0, size=64)
+    blind = make("2048", 3, 2, size=64, render=False)
+    observations, _ = drawn.reset(seed=0)
+    nothing, _ = blind.reset(seed=0)
+    assert nothing.shape == (3, 0, 0, 3)
+    assert blind.observation_space.contains(nothing)
+    observations, *_ = drawn.step([0, 1, 2])
+    blind.step([0, 1, 2])
+    assert all(np.array_equal(blind.picture(i), observations[i]) for i in range(3))
+    assert all(np.array_equal(a, b) for a, b in zip(blind.render(), observations))
+
+
+def test_states_can_be_taken_and_set(make):
+    runner = make("2048", 3, 2, size=64)
+    runner.reset(seed=0)
+    runner.step([0, 1, 2])
+    states = runner.get_states()
+    there = [runner.step([3, 2, 1])[0] for _ in range(4)][-1]
+    other = make("2048", 3, 0, size=64)
+    other.set_states(states)
+    assert np.array_equal([other.step([3, 2, 1])[0] for _ in range(4)][-1], there)
+    runner.set_states(states[:1], [2])
+    assert runner.get_states()[2] == states[0]
+
+
+def test_a_branch_has_n_copies_of_every_position(make):
+    runner = make("2048", 2, 1, size=64)
+    runner.reset(seed=0)
+    runner.step([0, 1])
+    copies = runner.branch(3, num_workers=0)
+    assert copies.get_states() == [state for state in runner.get_states() for _ in range(3)]
+    copies.step([Response(f"<answer>{word}</answer>") for word in ("up", "right", "nonsense") * 2])
+    assert copies.call("snapshot")[2].turn == 2
+    ours, *_ = runner.step([0, 1])
+    assert np.array_equal(copies.picture(0), ours[0])
+    assert np.array_equal(copies.picture(4), ours[1])
+    chance = runner.branch(8, num_workers=0, seed=1)
+    chance.step([2] * 16)
+    assert len({state.state for state in chance.get_states()[:8]}) > 2
+    copies.close(), chance.close()
+
+
+def test_several_games_and_difficulties_in_one_runner(make):
+    games = [vlmgym.make_game("2048", size=256), vlmgym.make_game("swap", reasoning=2, size=256), "shisensho"]
+    runner = make(games, 7, 2, size=256)
+    observations, _ = runner.reset(seed=0)
+    assert [game.name for game in runner.games] == ["2048", "swap", "shisensho"] * 2 + ["2048"]
+    assert observations.shape == (7, 256, 256, 3)
+    for i, game in enumerate(runner.games):
+        env = GameEnv(game)
+        assert np.array_equal(env.reset(seed=i)[0], observations[i])
+    assert runner.action_space.contains(runner.action_space.sample())
+    runner.step(legal_actions(runner, np.random.default_rng(0)))
+    with pytest.raises(UsageError, match="same size"):
+        make(["2048", vlmgym.make_game("2048", size=64)], 2, 0)
+
+
+@pytest.mark.parametrize("when", ["between", "during"])
+def test_a_killed_process_is_started_again_where_it_was(make, when):
+    runner, peer = make("2048", 4, 2, **SMALL), make("2048", 4, 0, **SMALL)
+    runner.reset(seed=0), peer.reset(seed=0)
+    rng = np.random.default_rng(0)
+    for turn in range(60):
+        actions = rng.integers(0, 4, 4)
+        if turn in (3, 50):
+            process = runner._shards[1]._process
+            if when == "during":
+                os.kill(process.pid, signal.SIGSTOP)
+                runner.send(actions)
+            os.kill(process.pid, signal.SIGKILL)
+            process.join()
+            with pytest.warns(RuntimeWarning, match="environments 2 to 3.*go on in another"):
+                ours = _received(runner) if when == "during" else runner.step(actions)[:4]
+        else:
+            ours = runner.step(actions)[:4]
+        theirs = peer.step(actions)[:4]
+        assert all(np.array_equal(a, b) for a, b in zip(ours, theirs))
+    assert runner.get_states() == peer.get_states()
+
+
+def _received(runner):
+    """All results that are on their way, in the order of environments."""
+    parts = [runner.recv() for _ in range(2)]
+    order = np.concatenate([part[-1] for part in parts]).argsort()
+    return [np.concatenate([part[k] for part in parts])[order] for k in range(4)]
+
+
+def test_a_hung_process_is_named(make):
+    runner = make("2048", 2, 2, size=64, timeout=0.3)
+    runner.timeout = 30
+    runner.reset(seed=0)
+    runner.timeout = 0.3
+    process = runner._shards[1]._process
+    os.kill(process.pid, signal.SIGSTOP)
+    with pytest.raises(WorkerError, match=rf"worker process {process.pid} \(environments 1 to 1\) did not answer"):
+        runner.step([0, 0])
+    assert not process.is_alive()
+    runner.close()
+
+
+def test_wrong_calls_are_told_apart(make):
+    runner = make("2048", 4, 2, size=64)
+    for call, message in [
+        (lambda: runner.step([0] * 4), "reset the environments before the first step"),
+        (lambda: runner.recv(), "send actions before recv"),
+        (lambda: runner.get_states(), "reset the environments first"),
+        (lambda: runner.reset(seed=[1]), "1 seeds were given for 4 environments"),
+        (lambda: runner.reset(options={"mask": 1}), "there is no reset option 'mask'"),
+        (lambda: runner.reset(options={"reset_mask": np.zeros(4, bool)}), "not all False"),
+    ]:
+        with pytest.raises(UsageError, match=message):
+            call()
+    runner.reset(seed=0)
+    for call, message in [
+        (lambda: runner.step([0] * 3), "3 actions were given for 4 environments"),
+        (lambda: runner.step(["up"] * 4), "an action of 2048 is a value of Discrete"),
+        (lambda: runner.send([0, 0], [1, 1]), "different numbers from 0 to 3"),
+        (lambda: runner.send([0], [4]), "different numbers from 0 to 3"),
+        (lambda: runner.call("reset"), "'reset' is not for call"),
+        (lambda: runner.get_attr("nonsense"), "no attribute 'nonsense'"),
+        (lambda: runner.set_states([]), "0 states were given"),
+        (lambda: runner.branch(0), "n is at least 1"),
+    ]:
+        with pytest.raises(UsageError, match=message):
+            call()
+    runner.send([0], [1])
+    for call, message in [
+        (lambda: runner.step([0] * 4), "take all answers of send by recv"),
+        (lambda: runner.send([0, 0], [0, 1]), "environment 1 has an answer that recv did not take"),
+        (lambda: runner.reset(), "environment 1 has an answer"),
+        (lambda: runner.get_states(), "take all answers"),
+    ]:
+        with pytest.raises(UsageError, match=message):
+            call()
+    runner.recv()
+    runner.step([0] * 4)
+    runner.close()
+    runner.close()
+    with pytest.raises(UsageError, match="closed"):
+        runner.step([0] * 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_envs": 0}, "num_envs is at least 1"),
+        ({"num_workers": -1}, "num_workers is a number of processes"),
+        ({"autoreset_mode": "Never"}, "autoreset_mode is one of NextStep, SameStep, Disabled"),
+        ({"perception": 9}, "perception is a level"),
+        ({"rows": 99}, "rows"),
+        ({"game": []}, "at least one game"),
+        ({"game": "chess"}, "there is no game 'chess'"),
+    ],
+)
+def test_bad_arguments_are_refused(options, message):
+    with pytest.raises(UsageError, match=message):
+        make_vec(**{"game": "2048"} | options)
+
+
+def test_spaces_seeds_and_attributes_are_as_gymnasium_has_them(make):
+    runner = make("2048", 3, 2, size=64)
+    assert isinstance(runner, gymnasium.vector.VectorEnv)
+    assert runner.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    assert runner.single_observation_space == gymnasium.spaces.Box(0, 255, (64, 64, 3), np.uint8)
+    observations, _ = runner.reset(seed=[7, 7, 9])
+    assert runner.observation_space.contains(observations)
+    assert np.array_equal(observations[0], observations[1])
+    assert not np.array_equal(observations[0], observations[2])
+    assert runner.get_attr("np_random_seed") == [7, 7, 9]
+    assert [game.id for game in runner.get_attr("game")] == ["2048-v0"] * 3
+    assert runner.call("prompt")[0].startswith("This is the board of the game 2048")
+    a, _ = runner.reset(seed=0)
+    b, _ = runner.reset()
+    again, _ = runner.reset(seed=0)
+    assert np.array_equal(a, again)
+    assert not np.array_equal(a, b)
+
+
+PARENT = """
+import os, sys, time
+from vlmgym import make_vec
+
+if __name__ == "__main__":
+    runner = make_vec("2048", 4, 2, size=64)
+    runner.reset(seed=0)
+    print(*(shard._process.pid for shard in runner._shards), flush=True)
+    {then}
+"""
+
+
+@pytest.mark.parametrize(
+    ("then", "how", "code"),
+    [
+        ("time.sleep(60)", signal.SIGKILL, -signal.SIGKILL),
+        ("time.sleep(60)", signal.SIGTERM, -signal.SIGTERM),
+        ("time.sleep(60)", signal.SIGINT, -signal.SIGINT),
+        ("pass", None, 0),
+        ("raise SystemExit(3)", None, 3),
+    ],
+)
+def test_nothing_is_left_of_a_runner_however_its_program_ends(tmp_path, then, how, code):
+    script = tmp_path / "parent.py"
+    script.write_text(textwrap.dedent(PARENT).format(then=then))
+    parent = subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    pids = [int(pid) for pid in parent.stdout.readline().split()]
+    if how is not None:
+        os.killpg(parent.pid, how) if how is signal.SIGINT else parent.send_signal(how)
+    _, errors = parent.communicate(timeout=30)
+    assert len(pids) == 2
+    assert parent.returncode == code
+    assert "leaked" not in errors
+    until = time.monotonic() + 10
+    while any(map(_alive, pids)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(map(_alive, pids))
+
+
+def _alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_shared_memory_is_given_back():
+    def shared():
+        with open("/proc/meminfo") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("Shmem:"))
+
+    before = shared()
+    array = SharedArray((256, 1024, 1024), np.uint8)
+    array.array()[:] = 1
+    during = shared()
+    del array
+    gc.collect()
+    assert during - before > 200_000
+    assert shared() - before < 100_000

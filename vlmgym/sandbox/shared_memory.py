@@ -1,0 +1,68 @@
+"""Memory that processes share and that nothing is left of when they are gone, killed or not.
+
+It has no name in any file system, so it cannot leak, and it is not bound by the size of /dev/shm (64 MB in a
+container by default). A process that is spawned gets it through its arguments.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from multiprocessing import reduction
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+
+class SharedArray:
+    """Zeros of a shape and type, the same memory in every process that the object is handed to at its start."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: DTypeLike) -> None:
+        """Reserve the memory; the system provides a page of it when it is first touched.
+
+        Args:
+            shape: Shape of the array.
+            dtype: Type of its elements, also a structured one.
+
+        Raises:
+            OSError: There is not enough memory.
+        """
+        self.shape, self.dtype = shape, np.dtype(dtype)
+        self._file = _anonymous_file(max(1, self.nbytes))
+        self._map = mmap.mmap(self._file, max(1, self.nbytes))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    def array(self) -> NDArray[Any]:
+        """A view; the memory lasts as long as any view of it in any process."""
+        return np.frombuffer(self._map, self.dtype, self.nbytes // self.dtype.itemsize).reshape(self.shape)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Works only as an argument of a process that is being spawned."""
+        return _attach, (self.shape, self.dtype, reduction.DupFd(self._file))
+
+    def __del__(self) -> None:
+        os.close(self._file)
+
+
+def _attach(shape: tuple[int, ...], dtype: np.dtype[Any], file: Any) -> SharedArray:
+    shared = SharedArray.__new__(SharedArray)
+    shared.shape, shared.dtype = shape, dtype
+    shared._file = file.detach()
+    shared._map = mmap.mmap(shared._file, max(1, shared.nbytes))
+    return shared
+
+
+def _anonymous_file(size: int) -> int:
+    if hasattr(os, "memfd_create"):
+        file = os.memfd_create("vlmgym")
+    else:
+        with tempfile.TemporaryFile() as named:
+            file = os.dup(named.fileno())
+    os.ftruncate(file, size)
+    return file

@@ -1,0 +1,44 @@
+"""The space of pictures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+
+class PictureSpace(spaces.Box):
+    """`Box(0, 255, shape, uint8)` whose bounds take no memory, so that a space of thousands of pictures is free."""
+
+    def __init__(self, shape: tuple[int, ...], seed: int | np.random.Generator | None = None) -> None:
+        """All uint8 arrays of a shape, for instance (height, width, 3)."""
+        super().__init__(0, 255, (1,), np.uint8, seed)
+        self._shape = tuple(shape)
+        self.low, self.high = np.broadcast_to(self.low, shape), np.broadcast_to(self.high, shape)
+        self.bounded_below = np.broadcast_to(self.bounded_below, shape)
+        self.bounded_above = np.broadcast_to(self.bounded_above, shape)
+
+    def sample(self, mask: None = None, probability: None = None) -> NDArray[Any]:
+        """Uniform noise."""
+        return self.np_random.integers(0, 256, self.shape, np.uint8)
+
+    def contains(self, x: Any) -> bool:
+        """Whether something is a uint8 array of this shape."""
+        return isinstance(x, np.ndarray) and x.shape == self.shape and x.dtype == np.uint8
+
+    def __eq__(self, other: object) -> bool:
+        """Equal to any `Box` with the same bounds."""
+        return self.shape == other.shape if isinstance(other, PictureSpace) else super().__eq__(other)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PictureSpace:
+        """A space with its own chance, in the same state."""
+        copy = PictureSpace(self.shape)
+        if self._np_random is not None:
+            copy._np_random = np.random.default_rng(0)
+            copy._np_random.bit_generator.state = self._np_random.bit_generator.state
+        return copy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PictureSpace, (self.shape, self._np_random)
