@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -137,7 +138,7 @@ class Game2048(BoardGame[State2048, int]):
         """`goal reached`, `no move is left`, or None."""
         if self._reached_goal(state.board):
             return "goal reached"
-        return None if self.legal_actions(state) else "no move is left"
+        return None if _can_move(state.board) else "no move is left"
 
     def best_action(self, state: State2048) -> int | None:
         """Expectimax, which makes 2048 in 99 of 100 games of 4 x 4; None in an ended position."""
@@ -242,6 +243,13 @@ def slide(board: Board, action: int) -> tuple[Board, int]:
         moved.append(after[::-1] if reverse else after)
         score += gained
     return (tuple(zip(*moved)) if vertical else tuple(moved)), score
+
+
+def _can_move(board: Board) -> bool:
+    """Whether any slide changes a board with a tile: one towards an empty cell does, or one that merges two equals."""
+    if any(0 in row for row in board):
+        return True
+    return any(a == b for line in (*board, *zip(*board)) for a, b in pairwise(line))
 
 
 @lru_cache(maxsize=1 << 18)
