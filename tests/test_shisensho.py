@@ -1,0 +1,555 @@
+"""Shisen-Sho: path finding against a plain search, rules, dealing, words, pictures."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter, deque
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vlmgym import make_game
+from vlmgym.errors import GenerationError, IllegalAction, ParseError, StateError, UsageError
+from vlmgym.sandbox.drawing.colour_shapes import EMPTY, kinds, paint_colour_shape
+from vlmgym.sandbox.games import shisensho
+from vlmgym.sandbox.games.shisensho import Board, ShisenSho, ShisenShoState
+from vlmgym.sandbox.paths import Cell, Paths
+
+KNOWN = {
+    "o": EMPTY,
+    "r": "red circle",
+    "b": "blue square",
+    "g": "green star",
+    "y": "yellow heart",
+    "p": "purple circle",
+}
+OPPOSITE = {(0, 1): (0, -1), (0, -1): (0, 1), (1, 0): (-1, 0), (-1, 0): (1, 0)}
+RNG = np.random.default_rng(0)  # no step of this game takes chance
+
+
+def game_of(**knobs: Any) -> ShisenSho:
+    game = make_game("shisensho", **knobs)
+    assert isinstance(game, ShisenSho)
+    return game
+
+
+def state_of(*rows: str) -> ShisenShoState:
+    """A position from one letter a tile, `o` for an empty cell."""
+    return ShisenShoState(tuple(tuple(KNOWN[letter] for letter in row) for row in rows))
+
+
+def game_for(state: ShisenShoState, **knobs: Any) -> ShisenSho:
+    return game_of(rows=len(state.board), columns=len(state.board[0]), **knobs)
+
+
+def start(game: ShisenSho, seed: int = 0) -> ShisenShoState:
+    return game.start(np.random.default_rng(seed))
+
+
+def tiles_on(board: Board) -> Counter[str]:
+    return Counter(tile for row in board for tile in row if tile != EMPTY)
+
+
+@st.composite
+def boards(draw: st.DrawFn, largest: int = 6) -> Board:
+    """Boards of few kinds with many empty cells, even of one row or column, in no way dealt by the rules."""
+    rows, columns = draw(st.integers(1, largest)), draw(st.integers(1, largest))
+    tile = st.sampled_from([EMPTY, EMPTY, "red circle", "blue square"])
+    return tuple(tuple(draw(tile) for _ in range(columns)) for _ in range(rows))
+
+
+def fewest_turns(board: Board, start: Cell, end: Cell) -> int | None:
+    """Turns of the best path between two tiles, by stepping from cell to cell with a direction; None: there is none."""
+    rows, columns = len(board), len(board[0])
+    best: dict[tuple[Cell, Cell], int] = {}
+    queue = deque((start, direction, 0) for direction in OPPOSITE)
+    found = []
+    while queue:
+        (row, column), (down, right), turns = queue.popleft()
+        there = (row + down, column + right)
+        if there == end:
+            found.append(turns)
+            continue
+        in_ring = -1 <= there[0] <= rows and -1 <= there[1] <= columns
+        on_board = 0 <= there[0] < rows and 0 <= there[1] < columns
+        if not in_ring or (on_board and board[there[0]][there[1]] != EMPTY):
+            continue
+        for direction in OPPOSITE:
+            if direction == OPPOSITE[down, right]:
+                continue
+            cost = turns + (direction != (down, right))
+            if cost < best.get((there, direction), 5):
+                best[there, direction] = cost
+                queue.append((there, direction, cost))
+    return min(found, default=None)
+
+
+def cells_with_tiles(board: Board) -> list[Cell]:
+    return [(r, c) for r, row in enumerate(board) for c, tile in enumerate(row) if tile != EMPTY]
+
+
+def path_is_free(board: Board, path: list[Cell]) -> bool:
+    """Whether the cells between the ends of a path of straight parts are empty or in the ring."""
+    passed: list[Cell] = []
+    for (r0, c0), (r1, c1) in pairwise(path):
+        assert (r0 == r1) != (c0 == c1), "a part of a path is straight and not of length 0"
+        steps = abs(r1 - r0) + abs(c1 - c0)
+        passed += [(r0 + (r1 - r0) * i // steps, c0 + (c1 - c0) * i // steps) for i in range(1, steps + 1)]
+    rows, columns = len(board), len(board[0])
+    return all(
+        -1 <= r <= rows and -1 <= c <= columns and (not (0 <= r < rows and 0 <= c < columns) or board[r][c] == EMPTY)
+        for r, c in passed[:-1]
+    )
+
+
+# Paths ------------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=250)
+@given(boards(), st.integers(0, 4))
+def test_paths_are_those_of_a_plain_search(board: Board, turns: int) -> None:
+    finder = Paths(len(board), len(board[0]), turns)
+    cells = cells_with_tiles(board)
+    places = [finder.place(cell) for cell in cells]
+    tiles = sum(1 << place for place in places)
+    expected = set()
+    for i, first in enumerate(cells):
+        for second in cells[i + 1 :]:
+            fewest = fewest_turns(board, first, second)
+            path = finder.path(finder.place(first), finder.place(second), tiles)
+            if fewest is None or fewest > turns:
+                assert path is None
+                continue
+            expected.add((first, second))
+            assert path is not None
+            assert (path[0], path[-1]) == (first, second)
+            assert len(path) - 2 == fewest
+            assert path_is_free(board, path)
+    assert {(finder.cell(a), finder.cell(b)) for a, b in finder.pairs(tiles, [places])} == expected
+    for place, cell in zip(places, cells):
+        partners = {finder.cell(other) for other in places if finder.partners(place, tiles) >> other & 1}
+        assert partners == {b if a == cell else a for a, b in expected if cell in (a, b)}
+        assert finder.partners(place, tiles) & ~tiles == 0
+
+
+@settings(max_examples=100)
+@given(boards(largest=4), st.integers(0, 3))
+def test_legal_actions_are_all_equal_tiles_that_a_path_joins_in_both_orders(board: Board, turns: int) -> None:
+    cells = cells_with_tiles(board)
+    expected = [
+        first + second
+        for first in cells
+        for second in cells
+        if first != second
+        and board[first[0]][first[1]] == board[second[0]][second[1]]
+        and (fewest := fewest_turns(board, first, second)) is not None
+        and fewest <= turns
+    ]
+    # The rules do not ask how large a board may be configured.
+    assert shisensho._legal_actions(board, turns) == tuple(sorted(expected))
+    end = None if expected else "no pair can be connected" if cells else "cleared"
+    assert shisensho._ended(board, turns) == end
+
+
+@pytest.mark.parametrize(
+    ("rows", "turns"),
+    [
+        (("rr", "bb"), 0),  # neighbours
+        (("rbr", "bgb"), 2),  # around the edge, through the ring
+        (("ror", "bgb"), 0),  # in a straight line
+        (("rob", "bor"), 2),  # up, along and up again
+        (("ro", "br"), 1),  # around one corner
+        (("rb", "br"), 3),  # out, along, along and in again
+    ],
+)
+def test_a_pair_needs_so_many_turns(rows: tuple[str, ...], turns: int) -> None:
+    state = state_of(*rows)
+    (r1, c1), (r2, c2) = (
+        cell for cell in cells_with_tiles(state.board) if state.board[cell[0]][cell[1]] == "red circle"
+    )
+    action = (r1, c1, r2, c2)
+    for allowed in range(5):
+        legal = action in game_for(state, turns=allowed).legal_actions(state)
+        assert legal == (allowed >= turns)
+
+
+# Moves ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_move_takes_two_tiles_off_and_nothing_else() -> None:
+    state = state_of("rbgr", "bggb")
+    game = game_for(state)
+    step = game.step(state, (0, 3, 0, 0), RNG)
+    assert step.state == state_of("obgo", "bggb")
+    assert step.reward == 1.0
+    assert not step.terminated
+    assert step.info == {"tile": "red circle", "path": [[0, 3], [-1, 3], [-1, 0], [0, 0]]}
+    assert json.loads(json.dumps(step.info)) == step.info
+    assert game.step(state, (0, 0, 0, 3), RNG).state == step.state
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 2**32), st.sampled_from([{}, {"copies": 2}, {"rows": 4, "columns": 5}, {"turns": 1}]))
+def test_random_play_removes_pairs_until_an_end(seed: int, knobs: dict[str, int]) -> None:
+    game, rng = game_of(**knobs), np.random.default_rng(seed)
+    state = game.start(rng)
+    before, moves = tiles_on(state.board), 0
+    while (legal := game.legal_actions(state)) != ():
+        assert game.ended(state) is None
+        assert [action[2:] + action[:2] in legal for action in legal] == [True] * len(legal)
+        r1, c1, r2, c2 = legal[int(rng.integers(len(legal)))]
+        step = game.step(state, (r1, c1, r2, c2), rng)
+        after = tiles_on(step.state.board)
+        assert before - after == Counter({state.board[r1][c1]: 2})
+        assert step.state.board[r1][c1] == step.state.board[r2][c2] == EMPTY
+        assert step.terminated == (game.ended(step.state) is not None)
+        assert step.state.look == state.look
+        state, before, moves = step.state, after, moves + 1
+    left = before.total()
+    assert left == game.config.rows * game.config.columns - 2 * moves
+    assert game.ended(state) == ("no pair can be connected" if left else "cleared")
+    assert game.metrics(state) == {"tiles left": left, "end": "stuck" if left else "cleared"}
+
+
+@pytest.mark.parametrize(
+    ("action", "reason"),
+    [
+        ((0, 0, 3, 0), "(3, 0) is outside the board of 2 rows and 4 columns"),
+        ((0, -1, 1, 0), "(0, -1) is outside the board of 2 rows and 4 columns"),
+        ((1, 1, 1, 1), "both coordinates are the same cell (1, 1)"),
+        ((0, 2, 0, 0), "the cell (0, 2) is empty"),
+        ((0, 2, 0, 2), "both coordinates are the same cell (0, 2)"),
+        ((0, 0, 0, 1), "the tiles differ: red circle at (0, 0), blue square at (0, 1)"),
+        ((0, 1, 1, 0), "no path with at most 2 turns joins the blue square at (0, 1) and the one at (1, 0)"),
+        ((0, 0), "(0, 0) is not an action: row and column of two tiles"),
+    ],
+)
+def test_an_illegal_action_has_a_reason_in_words(action: Any, reason: str) -> None:
+    state = state_of("rbog", "brrg")
+    game = game_for(state)
+    with pytest.raises(IllegalAction) as error:
+        game.step(state, action, RNG)
+    assert str(error.value) == reason
+    assert game.illegal_reward == -1.0
+
+
+def test_reasons_count_from_the_origin_and_name_the_turns() -> None:
+    state = state_of("rb", "br")
+    for turns, words in ((0, "no turn"), (1, "at most 1 turn"), (2, "at most 2 turns")):
+        with pytest.raises(IllegalAction) as error:
+            game_for(state, turns=turns, origin=1).step(state, (0, 0, 1, 1), RNG)
+        assert str(error.value) == f"no path with {words} joins the red circle at (1, 1) and the one at (2, 2)"
+
+
+def test_both_ends() -> None:
+    game = game_of(rows=2, columns=2)
+    stuck, last = state_of("rb", "br"), state_of("oo", "rr")
+    assert game.ended(stuck) == "no pair can be connected"
+    assert game.legal_actions(stuck) == ()
+    assert game.best_action(stuck) is None
+    assert game.ended(last) is None
+    assert game.metrics(last) == {"tiles left": 2.0, "end": "unfinished"}
+    step = game.step(last, (1, 0, 1, 1), RNG)
+    assert step.terminated
+    assert game.ended(step.state) == "cleared"
+
+
+# Dealing ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solvable", [True, False])
+@pytest.mark.parametrize(
+    ("rows", "columns", "copies", "per_kind"),
+    [(6, 6, 4, [4] * 9), (6, 6, 2, [2] * 18), (6, 5, 4, [2] + [4] * 7), (2, 2, 4, [4]), (2, 3, 4, [2, 4])],
+)
+def test_a_full_board_has_so_many_tiles_of_a_kind(
+    rows: int, columns: int, copies: int, per_kind: list[int], solvable: bool
+) -> None:
+    game = game_of(rows=rows, columns=columns, copies=copies, solvable=solvable)
+    for seed in range(5):
+        state = start(game, seed)
+        assert sorted(tiles_on(state.board).values()) == per_kind
+        assert game.ended(state) is None
+        game.check_state(state)
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 4), st.integers(2, 9), st.integers(0, 4), st.integers(0, 2**32))
+def test_the_removal_that_a_board_is_dealt_by_keeps_the_rules(
+    half_rows: int, columns: int, turns: int, seed: int
+) -> None:
+    """Whatever is on the tiles, equal tiles at the pairs of places can be taken off in this order."""
+    finder = Paths(2 * half_rows, columns, turns)
+    pairs = shisensho._clear_blank(finder, np.random.default_rng(seed))
+    if pairs is None:
+        assert turns == 0, "with a turn there is always a way on"
+        return
+    blank: Board = (("red circle",) * columns,) * (2 * half_rows)
+    for pair in pairs:
+        first, second = map(finder.cell, pair)
+        fewest = fewest_turns(blank, first, second)
+        assert fewest is not None
+        assert fewest <= turns
+        blank = tuple(
+            tuple(EMPTY if (r, c) in (first, second) else tile for c, tile in enumerate(row))
+            for r, row in enumerate(blank)
+        )
+    assert not tiles_on(blank)
+
+
+@pytest.mark.parametrize(
+    "knobs", [{}, {"copies": 2}, {"turns": 0}, {"rows": 2, "columns": 7}, {"rows": 6, "columns": 5}]
+)
+def test_a_solvable_board_is_cleared_in_the_order_it_was_dealt_by(
+    knobs: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    game = game_of(**knobs)
+    dealt: list[tuple[Paths, Any]] = []
+
+    def listen(finder: Paths, rng: np.random.Generator) -> Any:
+        dealt.append((finder, clear_blank(finder, rng)))
+        return dealt[-1][1]
+
+    clear_blank = shisensho._clear_blank
+    monkeypatch.setattr(shisensho, "_clear_blank", listen)
+    for seed in range(10):
+        state = start(game, seed)
+        finder, pairs = dealt[-1]
+        for first, second in pairs:
+            state = game.step(state, finder.cell(first) + finder.cell(second), RNG).state
+        assert game.ended(state) == "cleared"
+
+
+def test_solvable_decides_whether_boards_that_cannot_be_cleared_are_dealt() -> None:
+    """With 2 copies it does not matter in which order pairs are removed, so that playing anything finds out."""
+    ends: dict[bool, set[str | None]] = {True: set(), False: set()}
+    for solvable, seen in ends.items():
+        game = game_of(copies=2, solvable=solvable)
+        for seed in range(20):
+            state = start(game, seed)
+            while game.ended(state) is None:
+                state = game.step(state, game.legal_actions(state)[0], RNG).state
+            seen.add(game.ended(state))
+    assert ends == {True: {"cleared"}, False: {"cleared", "no pair can be connected"}}
+
+
+@pytest.mark.parametrize("solvable", [True, False])
+def test_a_board_that_cannot_be_dealt_is_an_error(solvable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shisensho, "DEALS", 1)
+    game = game_of(rows=8, columns=8, copies=2, turns=0, solvable=solvable, colours=8)
+    wanted = "that can be cleared" if solvable else "on which a pair can be joined"
+    with pytest.raises(GenerationError, match=f"none of 1 boards of .* is one {wanted}"):
+        [start(game, seed) for seed in range(100)]  # about every third, and every thirtieth, is a dead end
+
+
+def test_kinds_differ_from_board_to_board_and_seeds_are_honoured() -> None:
+    game = game_of()
+    assert start(game, 3) == start(game_of(), 3)
+    assert len({frozenset(tiles_on(start(game, seed).board)) for seed in range(10)}) == 10
+    assert len({start(game, seed).look for seed in range(10)}) == 10
+
+
+# Configuration ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("knobs", "sentence"),
+    [
+        ({"rows": 5, "columns": 5}, "shisensho: 5 x 5 cells cannot be paired: rows x columns is even"),
+        (
+            {"colours": 2, "shapes": 4},
+            "shisensho: 6 x 6 cells with 4 tiles of a kind need 9 kinds, but 2 colours x 4 shapes make 8",
+        ),
+        (
+            {"rows": 16, "columns": 16, "copies": 2, "colours": 8, "shapes": 8},
+            "shisensho: 16 x 16 cells with 2 tiles of a kind need 128 kinds, but 8 colours x 8 shapes make 64",
+        ),
+        ({"rows": 1}, "shisensho: rows: input should be greater than or equal to 2 (got 1)"),
+        ({"columns": 17}, "shisensho: columns: input should be less than or equal to 16 (got 17)"),
+        ({"copies": 3}, "shisensho: copies: input should be 2 or 4 (got 3)"),
+        ({"turns": 5}, "shisensho: turns: input should be less than or equal to 4 (got 5)"),
+        ({"shapes": 9}, "shisensho: shapes: input should be less than or equal to 8 (got 9)"),
+    ],
+)
+def test_a_bad_configuration_is_one_clear_sentence(knobs: dict[str, int], sentence: str) -> None:
+    with pytest.raises(UsageError) as error:
+        make_game("shisensho", **knobs)
+    assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize("knobs", [{}, {"rows": 16, "columns": 16, "colours": 8, "shapes": 8}])
+def test_just_enough_kinds_are_enough(knobs: dict[str, int]) -> None:
+    game = game_of(**{"colours": 3, "shapes": 3, **knobs})
+    assert len(tiles_on(start(game).board)) == game.config.colours * game.config.shapes
+
+
+def test_a_higher_level_of_reasoning_has_fewer_legal_actions_among_all_and_more_moves_to_make() -> None:
+    shares, cells = [], []
+    for level in range(1, 6):
+        game = game_of(reasoning=level)
+        legal = [len(game.legal_actions(start(game, seed))) for seed in range(20)]
+        cells.append(game.config.rows * game.config.columns)
+        shares.append(sum(legal) / len(legal) / cells[-1] ** 2)
+    assert shares == sorted(shares, reverse=True)
+    assert cells == sorted(set(cells))
+
+
+# Words ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_description_names_every_cell() -> None:
+    state = state_of("rob", "bgg")
+    assert game_for(state).describe(state) == "red circle, empty, blue square\nblue square, green star, green star"
+
+
+def test_the_prompt_names_what_a_model_must_know() -> None:
+    game = game_of(rows=4, columns=6, origin=1, turns=1, colours=3, shapes=4)
+    prompt = game.prompt(start(game))
+    for words in (
+        "4 rows and 6 columns, rows counted from 1 at the top and columns from 1 at the left",
+        "(circle, square, triangle, star)",
+        "(red, blue, green)",
+        "with at most 1 turn,",
+        "just outside its edges",
+        "<answer>(row, column) (row, column)</answer>",
+    ):
+        assert words in prompt
+    straight = game_of(turns=0)
+    assert "in a straight line" in straight.prompt(start(straight))
+
+
+@pytest.mark.parametrize("origin", [0, 1])
+def test_answers_and_actions_invert_each_other(origin: int) -> None:
+    game = game_of(origin=origin)
+    assert game.format((0, 1, 2, 3)) == ("(0, 1) (2, 3)", "(1, 2) (3, 4)")[origin]
+    for action in game.legal_actions(start(game)):
+        assert game.parse_answer(game.format(action)) == action
+    assert game.parse_answer(f"[{origin}, {origin}], [5, 5]") == (0, 0, 5 - origin, 5 - origin)
+    with pytest.raises(ParseError, match="is not two coordinates"):
+        game.parse_answer("(0, 1)")
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        ((0, 0, 0, 3), "There is a red circle at (1, 1) and at (1, 4). A path with 2 turns joins them: "),
+        ((1, 1, 1, 2), "There is a green star at (2, 2) and at (2, 3). A path with no turn joins them: 1 right."),
+        ((1, 4, 0, 3), "There is a red circle at (2, 5) and at (1, 4). A path with 1 turn joins them: 1 up, 1 left."),
+        ((0, 0, 0, 1), "I choose (1, 1) (1, 2)."),  # illegal: there is nothing to say for it
+    ],
+)
+def test_an_explanation_tells_the_path(action: Any, words: str) -> None:
+    state = state_of("rbgro", "bggbr")
+    assert game_for(state, origin=1).explain(state, action).startswith(words)
+
+
+def test_a_way_around_the_edge_in_words() -> None:
+    state = state_of("rbgr", "bggb")
+    assert game_for(state).explain(state, (0, 0, 0, 3)).endswith("joins them: 1 up, 3 right, 1 down.")
+
+
+# JSON -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_position_survives_json() -> None:
+    game = game_of()
+    state = start(game)
+    after = game.step(state, game.legal_actions(state)[0], RNG).state
+    for position in (state, after):
+        assert game.from_json(game.to_json(position)) == position
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ('{"board": [["empty", "empty"]], "look": 0}', "the board is not 2 x 2"),
+        ('{"board": [["empty", "empty"], ["empty"]], "look": 0}', "the board is not 2 x 2"),
+        ('{"board": [["empty", "empty"], ["empty", "red cross"]], "look": 0}', "there is no tile 'red cross'"),
+        ('{"board": [["empty", "empty"], ["empty", ""]], "look": 0}', "there is no tile ''"),
+        ('{"board": [["empty", "empty"], ["empty", 3]], "look": 0}', "not a position of shisensho: board"),
+        ("[]", "not a position of shisensho"),
+        ("no JSON", "not a position of shisensho"),
+    ],
+)
+def test_what_is_no_position_is_refused(text: str, sentence: str) -> None:
+    with pytest.raises(StateError) as error:
+        game_of(rows=2, columns=2).from_json(text)
+    assert sentence in str(error.value)
+
+
+# Pictures ---------------------------------------------------------------------------------------------------------
+
+GOLDEN = {
+    320: "8aaf3f4ecf29a04bcc44c166f792cbdc77b620e1c6889323c9262597a17738b7",
+    640: "cebaf145db39195373a11800305db0db263130a340cdea26ee60572bfdc4ce1a",
+    1024: "b9d8e6c61fb6ee3f25fdee03970b57908a0c1205b3dfaa6788e4c51d60c6b8d8",
+}
+"""sha256 of the picture of the first position of seed 0, by size."""
+
+GOLDEN_PERCEPTION_5 = "1cb3e9c9df53543c0b511f14dd6268968ccf7591741be723256e63d7e4fa3ce0"
+
+
+def sha256(game: ShisenSho) -> str:
+    return hashlib.sha256(game.images(start(game))[0].tobytes()).hexdigest()
+
+
+@pytest.mark.parametrize("size", [320, 640, 1024])
+def test_pictures_are_the_same_everywhere(size: int) -> None:
+    assert sha256(game_of(size=size)) == GOLDEN[size]
+
+
+def test_the_hardest_pictures_are_the_same_everywhere() -> None:
+    assert sha256(game_of(perception=5, coordinates=True, theme="dark")) == GOLDEN_PERCEPTION_5
+
+
+def test_cells_look_alike_if_and_only_if_they_are_described_alike() -> None:
+    game = game_of(rows=16, columns=16, colours=8, shapes=8, size=1024)
+    state = start(game)
+    for _ in range(10):
+        state = game.step(state, game.legal_actions(state)[0], RNG).state
+    (picture,) = game.images(state)
+    described = [row.split(", ") for row in game.describe(state).splitlines()]
+    looks: dict[str, set[bytes]] = {}
+    for row in range(16):
+        for column in range(16):
+            x, y, width, height = game.painter.geometry.cell_box(row, column)
+            looks.setdefault(described[row][column], set()).add(picture[y : y + height, x : x + width].tobytes())
+    assert len(looks) == 65
+    assert all(len(look) == 1 for look in looks.values())
+    assert len({look for each in looks.values() for look in each}) == 65
+
+
+def test_only_played_cells_change_in_the_picture() -> None:
+    game = game_of(perception=5)
+    state = start(game)
+    r1, c1, r2, c2 = action = game.legal_actions(state)[0]
+    before, after = game.images(state)[0], game.images(game.step(state, action, RNG).state)[0]
+    changed = {game.painter.geometry.cell_at(x, y) for y, x in np.argwhere((before != after).any(axis=2)).tolist()}
+    assert changed == {(r1, c1), (r2, c2)}
+
+
+def test_the_names_of_kinds() -> None:
+    assert kinds(2, 2) == ("red circle", "red square", "blue circle", "blue square")
+    assert len(set(kinds(8, 8))) == 64
+    for colours, shapes in ((0, 1), (9, 1), (1, 0), (1, 9)):
+        with pytest.raises(UsageError, match="there are 1 to 8"):
+            kinds(colours, shapes)
+
+
+def test_similarity_makes_colours_alike() -> None:
+    from vlmgym.sandbox.drawing.canvas import Canvas
+
+    def middle(colour: str, similarity: float) -> Any:
+        canvas = Canvas(40, 40, (0, 0, 0))
+        paint_colour_shape(canvas, f"{colour} circle", similarity=similarity)
+        return canvas.pixels()[20, 20].astype(int)
+
+    apart = [abs(middle("red", share) - middle("blue", share)).sum() for share in (0.0, 0.3, 0.6, 1.0)]
+    assert apart == sorted(apart, reverse=True)
+    assert apart[0] > 300
+    assert apart[-1] == 0
