@@ -15,7 +15,7 @@ from vlmgym.errors import GenerationError, IllegalAction, StateError
 from vlmgym.sandbox import response_form
 from vlmgym.sandbox.board_game import BOARD_PERCEPTION, BoardConfig, BoardGame
 from vlmgym.sandbox.config import knob
-from vlmgym.sandbox.coordinates import Pair, format_pair, parse_pair
+from vlmgym.sandbox.coordinates import Pair
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.colour_shapes import EMPTY, MOST_COLOURS, MOST_SHAPES, kinds, paint_colour_shape
 from vlmgym.sandbox.drawing.palette import COLOURS
@@ -184,10 +184,6 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         """A tile with a coloured shape."""
         paint_colour_shape(canvas, str(cell), angle, similarity=self.config.similarity, theme=self.config.theme)
 
-    def cell_words(self, cell: Hashable) -> str:
-        """Colour and shape, for instance `red circle`, or `empty`."""
-        return str(cell)
-
     def prompt(self, state: ShisenShoState) -> str:
         """Rules, actions and response form."""
         c = self.config
@@ -203,14 +199,6 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
                 answer="(row, column) (row, column)",
             ),
         )
-
-    def parse_answer(self, text: str) -> Pair:
-        """Two coordinates in round or square brackets, counted from `origin`."""
-        return parse_pair(text, self.config.origin)
-
-    def format(self, action: Pair) -> str:
-        """Two coordinates in round brackets, counted from `origin`."""
-        return format_pair(action, self.config.origin)
 
     def explain(self, state: ShisenShoState, action: Pair) -> str:
         """Which tiles match, and how a path runs from one to the other."""
