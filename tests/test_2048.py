@@ -313,7 +313,7 @@ GOLDEN = {
     (1024, "dark", True): "f2e13502dd5ead1ae503c337c314f0b14d71c736c732b026c356fd90cf768e05",
 }
 """sha256 of the picture of MIXED by size, theme and coordinates."""
-GOLDEN_PERCEPTION_5 = "5726b803a2dfd03a4a24197da966b362cc341032fc92fd230b0685175beef7ad"
+GOLDEN_PERCEPTION_5 = "4a9a06fc16b9c33e47b14b934e9c6026439235943f2bc84c05cfd7da1dc40f7b"
 
 
 def sha256(picture: NDArray[np.uint8]) -> str:

@@ -196,7 +196,7 @@ def test_only_cells_that_changed_are_painted_again() -> None:
 
 
 def test_a_picture_does_not_depend_on_what_was_painted_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(board_module, "CACHED_SPRITES", 5)
+    monkeypatch.setattr(board_module, "CACHED_BYTES", 5 * 35 * 35 * 3)
     knobs = {"size": 120, "rows": 3, "columns": 3, "noise": 0.2, "rotation": 20, "clutter": 3}
     cells = ((0, 1, 0), (1, 1, 1), (0, 0, 1))
     used = painter_of(**knobs)

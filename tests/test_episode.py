@@ -32,7 +32,7 @@ def play(episode: Episode[Any, Any], turns: int, chance: np.random.Generator) ->
         elif kind < 0.3:
             scored = episode.act(episode.game.random_action(chance))
         else:
-            legal = episode.game.legal_actions(episode.state)
+            legal = episode.game.legal_actions(episode.state) or ()
             scored = episode.respond(episode.game.respond(episode.state, legal[int(chance.integers(len(legal)))]))
         seen.append((scored, episode.snapshot()))
     return seen
@@ -78,7 +78,7 @@ def test_a_snapshot_goes_through_json_with_all_128_bits_of_its_generator(seed: i
 def test_a_branch_may_be_given_its_own_chance() -> None:
     game = make_game("2048")
     snapshot = Episode(game, seed=5).snapshot()
-    action = game.legal_actions(game.from_json(snapshot.state))[0]
+    action = (game.legal_actions(game.from_json(snapshot.state)) or ())[0]
 
     def after(**branch: Any) -> Any:
         episode = Episode.restore(game, snapshot, **branch)
@@ -94,7 +94,7 @@ def test_a_branch_may_be_given_its_own_chance() -> None:
 def test_turns_scores_outcomes_and_feedback_are_kept() -> None:
     game = make_game("2048")
     episode = Episode(game, seed=0, reward=RewardConfig(illegal=-9.0))
-    legal = game.legal_actions(episode.state)
+    legal = game.legal_actions(episode.state) or ()
     scores = [episode.act(legal[0]).game, episode.act(7).game, episode.respond("?").game]
     assert episode.turn == 3
     assert episode.outcomes == {Outcome.PLAYED: 1, Outcome.ILLEGAL: 1, Outcome.UNPARSABLE: 1}
@@ -107,7 +107,7 @@ def test_turns_scores_outcomes_and_feedback_are_kept() -> None:
         episode.outcomes,
         episode.feedback,
     )
-    episode.act(game.legal_actions(episode.state)[0])
+    episode.act((game.legal_actions(episode.state) or ())[0])
     assert episode.feedback == ""
 
 
@@ -116,7 +116,7 @@ def test_an_ended_episode_stays_ended() -> None:
     episode = Episode(game, seed=0)
     chance = np.random.default_rng(0)
     while episode.ended is None:
-        legal = game.legal_actions(episode.state)
+        legal = game.legal_actions(episode.state) or ()
         last = episode.act(legal[int(chance.integers(len(legal)))])
     assert last.terminated
     before = episode.snapshot()
@@ -138,7 +138,7 @@ from vlmgym.sandbox.episode import Episode
 for game_id in game_ids():
     episode = Episode(make_game(game_id), seed=int(sys.argv[1]))
     for _ in range(12):
-        legal = episode.game.legal_actions(episode.state)
+        legal = episode.game.legal_actions(episode.state) or ()
         if legal:
             episode.act(legal[len(legal) // 2])
     print("STATE", episode.snapshot().model_dump_json())

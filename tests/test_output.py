@@ -89,9 +89,15 @@ def test_a_new_run_removes_what_the_last_one_left_and_nothing_else(tmp_path):
     for name in ("test_2048_0.mp4", "test_2048_11.mp4", "test_2048_mine.mp4", "other_0.mp4"):
         (tmp_path / "videos" / name).touch()
     output.run.touch()
-    output.prepare(videos=True)
+    for text in ("first", "second"):
+        output.episodes.write_text(text)
+        output.prepare(videos=True)
     assert sorted(path.name for path in output.videos.iterdir()) == ["other_0.mp4", "test_2048_mine.mp4"]
-    assert not output.run.exists()
+    kept = sorted(output.logs.iterdir())
+    assert [(path.name, path.read_text()) for path in kept] == [
+        ("test_2048.1.jsonl", "first"),
+        ("test_2048.2.jsonl", "second"),
+    ]
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):

@@ -129,7 +129,7 @@ def test_clicks_do_nothing_in_a_game_without_cells_in_its_actions() -> None:
 
 def test_typing_a_whole_response_is_scored_as_it_is() -> None:
     player = Player(make_game("2048"), 0)
-    action = player.game.legal_actions(player.episode.state)[0]
+    action = (player.game.legal_actions(player.episode.state) or ())[0]
     for letter in f"<answer>{action}</answer> ":
         player.press("?", letter)
     player.press("up")  # what is typed comes first
@@ -160,7 +160,7 @@ def test_an_ended_episode_stays_until_the_next_is_asked_for() -> None:
 
 def test_a_users_game_is_played_by_clicks_without_a_change_here(lamps: Any) -> None:
     player = Player(lamps.Lamps(), 0)
-    place = player.game.legal_actions(player.episode.state)[0]
+    place = (player.game.legal_actions(player.episode.state) or ())[0]
     x, y, width, height = player.game.painter.geometry.cell_box(*place)  # type: ignore[attr-defined]
     player.click(x + width // 2, y + height // 2)
     assert player.last is not None

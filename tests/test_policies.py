@@ -1,4 +1,6 @@
 import asyncio
+import copy
+import pickle
 import time
 from collections import Counter
 
@@ -20,9 +22,9 @@ STATE = GAME.start(np.random.default_rng(0))
 def ask(function, prompts=3, timeout=5.0):
     """Ask a custom policy for several prompts at once."""
     policy = CustomPolicy(function, timeout=timeout)
-    policy.expect(prompts)
 
     async def all_at_once():
+        policy.expect(prompts)
         images = GAME.images(STATE)
         return await asyncio.gather(*(policy.respond(images, Prompt(f"p{i}", GAME, i, 0)) for i in range(prompts)))
 
@@ -145,6 +147,46 @@ def test_a_custom_policy_that_exits_or_times_out_by_itself_is_named():
 def test_a_custom_policy_that_hangs_is_given_up():
     with pytest.raises(PolicyError, match=r"did not answer 3 prompts within 0.2 s"):
         ask(lambda images, prompts: time.sleep(3), timeout=0.2)
+
+
+def test_a_policy_that_is_cancelled_or_blocks_in_a_coroutine_is_given_up():
+    async def cancelled(images, prompts):
+        raise asyncio.CancelledError("by itself")
+
+    async def blocks(images, prompts):
+        time.sleep(3)
+
+    with pytest.raises(PolicyError, match="CancelledError: by itself"):
+        ask(cancelled)
+    with pytest.raises(PolicyError, match="did not answer"):
+        ask(blocks, timeout=0.2)
+
+
+def test_objects_that_are_called_may_be_async_and_one_loop_serves_all_calls():
+    loops = set()
+
+    class Client:
+        async def __call__(self, images, prompts):
+            loops.add(asyncio.get_running_loop())
+            return [prompt + "!" for prompt in prompts]
+
+    policy = CustomPolicy(Client())
+    assert policy.name == "Client"
+    for _ in range(2):  # a policy can be used again, in another run
+
+        async def both():
+            policy.expect(2)
+            asked = (policy.respond([], Prompt(text, GAME, 0, 0)) for text in "ab")
+            return [reply.text for reply in await asyncio.gather(*asked)]
+
+        assert asyncio.run(both()) == ["a!", "b!"]
+    assert len(loops) == 1
+
+
+def test_prompts_can_be_copied_and_pickled():
+    prompt = Prompt("text", GAME, 7, 3)
+    for copied in (copy.deepcopy(prompt), pickle.loads(pickle.dumps(prompt))):
+        assert (copied, copied.game, copied.seed, copied.turn) == ("text", GAME, 7, 3)
 
 
 def test_a_coroutine_that_hangs_is_given_up():

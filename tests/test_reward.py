@@ -133,7 +133,7 @@ def test_an_ended_episode_takes_no_response(game: Game2048, response: str) -> No
 
 def test_a_native_action_has_a_game_part_only(game: Game2048) -> None:
     scored = score_action(game, PAIR, 3, np.random.default_rng(0), PARTS)
-    assert (scored.overall, scored.game, scored.format, scored.perception) == (8.0, 4.0, 0.0, (0.0, 0.0))
+    assert (scored.overall, scored.game, scored.format, scored.perception) == (8.0, 4.0, 0.0, None)
     illegal = score_action(game, PAIR, 0, np.random.default_rng(0), PARTS)
     assert (illegal.outcome, illegal.next_state, illegal.overall) == (Outcome.ILLEGAL, PAIR, 0.0)
 

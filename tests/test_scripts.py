@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -80,6 +81,16 @@ def test_the_command_does_the_same_as_the_script(tmp_path):
     assert record["summary"]["perception_exact_rate"] == 1.0
 
 
+def test_the_command_takes_the_options_of_the_scripts():
+    script, command = (
+        run("--help", program=[str(SCRIPTS / "eval_2048.py")]).stdout,
+        run("eval", "--help").stdout,
+    )
+    options = re.compile(r"--[a-z][a-z.-]*")
+    assert set(options.findall(command)) == set(options.findall(script))
+    assert "--reward.game-weight" in command
+
+
 def test_the_command_lists_the_games():
     done = run("games")
     assert done.returncode == 0
@@ -98,8 +109,10 @@ USAGE = [
     (["2048", "--set", "rows=2"], "rows: input should be greater than or equal to 3 (got 2)"),
     (["2048", "--set", "rows"], "a setting is NAME=VALUE"),
     (["2048", "--set", "speed=3"], "there is no option 'speed'"),
-    (["shisensho", "--set", "rows=5", "columns=5"], "5"),
-    (["shisensho", "--set", "colours=1", "shapes=1"], "1"),
+    (["shisensho", "--set", "rows=5", "columns=5"], "5 x 5 cells cannot be paired: rows x columns is even"),
+    (["shisensho", "--set", "colours=1", "shapes=1"], "need 9 kinds, but 1 colours x 1 shapes make 1"),
+    (["2048", "--size", "320", "--set", "size=640"], "the size is set by --size and, differently, by --set"),
+    (["2048", "--timeout", "nan"], "timeout is a number of seconds above 0"),
     (["2048", "--workers", "-1"], "workers is at least 0, not -1"),
     (["2048", "--timeout", "0"], "timeout is a number of seconds above 0"),
 ]
@@ -186,6 +199,6 @@ def test_an_interrupt_ends_with_what_was_finished(tmp_path):
     os.killpg(process.pid, signal.SIGINT)
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "finished episodes are in" in stderr
+    assert re.search(r"\ninterrupted; \d+ finished episodes are in .*test_2048.jsonl\n$", stderr)
     assert "Traceback" not in stderr
     assert len(log.read_text().splitlines()) >= 2

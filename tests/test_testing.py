@@ -355,7 +355,7 @@ class SharedPicture(Game2048):
 class TwoPictures(Game2048):
     """Announces two pictures and draws one."""
 
-    pictures = 2
+    picture_shapes = ((100, 100, 3), (100, 100, 3))
 
 
 class BlankPicture(Game2048):
@@ -418,7 +418,7 @@ BROKEN: list[tuple[str, type[Game[Any, Any]], str]] = [
     ("prompt", SilentPrompt, "does not name <perception>"),
     ("pictures", FloatPicture, "float32, not uint8"),
     ("pictures", SharedPicture, "changes what is drawn next"),
-    ("pictures", TwoPictures, "1 pictures, not 2"),
+    ("pictures", TwoPictures, "draw returns shapes"),
     ("picture_and_description", BlankPicture, "one picture has two descriptions"),
     ("environment", OtherSpace, "observation"),
 ]

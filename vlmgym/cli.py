@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import tyro
 
@@ -15,18 +16,26 @@ from vlmgym.options import reporting_errors
 from vlmgym.play import PlayConfig, play
 from vlmgym.sandbox.registry import game_class, game_ids
 
-
-def evaluate_command(game: tyro.conf.Positional[str], config: tyro.conf.OmitArgPrefixes[EvalConfig]) -> None:
-    """Play episodes of a game with a policy; leave records, curves and videos.
-
-    Args:
-        game: Id or name of the game, for instance 2048.
-        config: Options.
-    """
-    run_evaluation(game, config, Output(config.out or Path.cwd(), f"test_{game_class(game).name}"))
+T = TypeVar("T")
+Merged = Annotated[T, tyro.conf.arg(name="")]
+"""Options of a dataclass as they are, without the name of the parameter in front."""
 
 
-def play_command(config: tyro.conf.OmitArgPrefixes[PlayConfig]) -> None:
+@dataclass(frozen=True, kw_only=True)
+class EvalCommand(EvalConfig):
+    """Play episodes of a game with a policy; leave records, curves and videos."""
+
+    game: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="GAME")]
+    """Id or name of the game, for instance 2048."""
+
+
+def evaluate_command(config: Merged[EvalCommand]) -> None:
+    """Play episodes of a game with a policy; leave records, curves and videos."""
+    name = game_class(config.game).name
+    run_evaluation(config.game, config, Output(config.out or Path.cwd(), f"test_{name}"))
+
+
+def play_command(config: Merged[PlayConfig]) -> None:
     """Play a game by hand in a window, and see what a model would be told."""
     play(config)
 

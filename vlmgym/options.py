@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 import tyro
 
-from vlmgym.errors import VlmgymError
+from vlmgym.errors import UsageError, VlmgymError
 from vlmgym.sandbox.config import parse_knobs
 from vlmgym.sandbox.game import Game
 from vlmgym.sandbox.registry import make_game
@@ -25,8 +25,8 @@ INTERRUPTED = 130
 class GameOptions:
     """Which difficulty a game is played at."""
 
-    size: int = 640
-    """Side of the square picture in pixels."""
+    size: int | None = None
+    """Side of the picture in pixels. Default: 640."""
     perception: int = 3
     """Difficulty for the eye, 1 to 5."""
     reasoning: int = 3
@@ -40,7 +40,10 @@ class GameOptions:
         Raises:
             UsageError: There is no such game, level or knob, or a value is not accepted.
         """
-        return make_game(name, self.perception, self.reasoning, **{"size": self.size, **parse_knobs(self.knobs)})
+        knobs = parse_knobs(self.knobs)
+        if self.size is not None and knobs.setdefault("size", self.size) != self.size:
+            raise UsageError("the size is set by --size and, differently, by --set")
+        return make_game(name, self.perception, self.reasoning, **knobs)
 
 
 def parse_options(config: type[T], args: Sequence[str] | None, prog: str) -> T:
@@ -57,5 +60,5 @@ def reporting_errors() -> Iterator[None]:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt as error:
-        print(f"\n{error or 'interrupted'}", file=sys.stderr)
+        print(f"\n{str(error) or 'interrupted'}", file=sys.stderr)
         raise SystemExit(INTERRUPTED) from None

@@ -7,7 +7,7 @@ can be played by typing an answer, or a whole response.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pygame
@@ -22,7 +22,6 @@ from vlmgym.sandbox.env import side_by_side
 from vlmgym.sandbox.episode import Episode
 from vlmgym.sandbox.game import Game, Picture
 from vlmgym.sandbox.prompt import turn_prompt
-from vlmgym.sandbox.response_form import LONGEST_ANSWER
 from vlmgym.sandbox.reward import Scored
 from vlmgym.sandbox.window import Window
 
@@ -31,7 +30,7 @@ SMALLEST_SHOWN, LARGEST_SHOWN = 480, 900
 SHORTEST_PANEL = 620
 FPS = 30
 ARROWS = ("up", "right", "down", "left")
-LONGEST_TYPED = 20 * LONGEST_ANSWER
+LONGEST_TYPED = 4000
 SEEDS = 2**31
 CLICKED: Colour = (20, 120, 255)
 
@@ -40,7 +39,7 @@ CLICKED: Colour = (20, 120, 255)
 class PlayConfig(GameOptions):
     """Play a game by hand in a window."""
 
-    game: tyro.conf.Positional[str]
+    game: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="GAME")]
     """Id or name of the game, for instance 2048."""
     seed: int | None = None
     """Seed of the first episode; the next ones count up from it. None: chosen by chance."""

@@ -171,7 +171,7 @@ def check_seeds(game: AnyGame, seeds: Seeds) -> None:
         episode: Episode[Any, Any] = Episode(game, seed)
         states = [game.to_json(episode.state)]
         while episode.turn < 3 and episode.ended is None:
-            episode.act(game.legal_actions(episode.state)[0])
+            episode.act(_legal(game, episode.state)[0])
             states.append(game.to_json(episode.state))
         episodes.add(tuple(states))
     assert len(episodes) > 1, "8 different seeds give the same episode"
@@ -256,8 +256,8 @@ def check_purity(game: AnyGame, seeds: Seeds) -> None:
 def check_legal_actions(game: AnyGame, seeds: Seeds) -> None:
     """`step` accepts exactly the legal actions, over samples of the whole action space and beyond its edges."""
     for state in _positions(game, seeds):
-        legal = list(game.legal_actions(state))
-        assert len(set(legal)) == len(legal), f"legal_actions names an action twice: {legal}"
+        listed, legal = game.legal_actions(state), _legal(game, state)
+        assert listed is None or len(set(legal)) == len(legal), f"legal_actions names an action twice: {legal}"
         for action in legal[:ACTIONS]:
             assert _in_space(game, action), f"the legal action {action!r} is not in {game.action_space}"
             back = game.to_action(json.loads(json.dumps(action)))
@@ -265,9 +265,10 @@ def check_legal_actions(game: AnyGame, seeds: Seeds) -> None:
         named = set(legal)
         for action in [*legal[:ACTIONS], *_actions(game), *_out_of_range(game)]:
             accepted = _accepts(game, state, action)
-            assert accepted == (action in named), (
+            expected = _in_space(game, action) if listed is None else action in named
+            assert accepted == expected, (
                 f"step {'accepts' if accepted else 'refuses'} {action!r}, and legal_actions "
-                f"{'names' if action in named else 'does not name'} it, in {game.to_json(state)}"
+                f"{'names' if expected else 'does not name'} it, in {game.to_json(state)}"
             )
 
 
@@ -290,7 +291,7 @@ def check_illegal_actions(game: AnyGame, seeds: Seeds) -> None:
 def check_steps(game: AnyGame, seeds: Seeds) -> None:
     """Rewards are finite numbers, facts are JSON, and `terminated` says what `ended` says."""
     for state in _positions(game, seeds):
-        for action in list(game.legal_actions(state))[:20]:
+        for action in _legal(game, state)[:20]:
             step = game.step(state, action, np.random.default_rng(0))
             where = f"the step {action!r} from {game.to_json(state)}"
             assert isinstance(step.reward, float), f"{where} has the reward {step.reward!r}, which is no float"
@@ -306,9 +307,9 @@ def check_steps(game: AnyGame, seeds: Seeds) -> None:
 def check_end(game: AnyGame, seeds: Seeds) -> None:
     """A position has legal actions until the episode has ended; then it has none, and refuses every step."""
     for state in _positions(game, seeds):
-        reason, legal = game.ended(state), list(game.legal_actions(state))
+        reason, legal = game.ended(state), game.legal_actions(state)
         assert reason is None or reason.strip(), f"the reason of the end is empty in {game.to_json(state)}"
-        assert (reason is None) == bool(legal), (
+        assert (reason is None) == (legal is None or len(legal) > 0), (
             f"ended says {reason!r}, and the legal actions are {legal}, in {game.to_json(state)}"
         )
     for seed in seeds:
@@ -316,7 +317,7 @@ def check_end(game: AnyGame, seeds: Seeds) -> None:
         if end is None:
             continue
         text = game.to_json(end)
-        assert not list(game.legal_actions(end)), f"there are legal actions in the ended position {text}"
+        assert game.legal_actions(end) in ([], ()), f"there are legal actions in the ended position {text}"
         for action in islice(_actions(game), 50):
             assert not _accepts(game, end, action), f"step accepts {action!r} in the ended position {text}"
         try:
@@ -339,7 +340,7 @@ def check_oracle(game: AnyGame, seeds: Seeds) -> None:
             best = game.best_action(state)
             assert game.to_json(state) == text, f"the oracle changed the position {text}"
             if best is not None:
-                assert best in game.legal_actions(state), f"the oracle plays the illegal action {best!r} in {text}"
+                assert _accepts(game, state, best), f"the oracle plays the illegal action {best!r} in {text}"
                 again = _again(game).best_action(state)
                 assert again == best, f"the oracle plays {best!r} and then {again!r} in {text}"
 
@@ -369,7 +370,7 @@ def check_format_and_parse(game: AnyGame, seeds: Seeds) -> None:
 def check_responses(game: AnyGame, seeds: Seeds) -> None:
     """`respond` gives a response that plays its action with perfect form and perception."""
     for state in _positions(game, seeds):
-        for action in list(game.legal_actions(state))[:5]:
+        for action in _legal(game, state)[:5]:
             response = game.respond(state, action)
             scored = score_response(game, state, response, np.random.default_rng(0))
             played = scored.outcome is Outcome.PLAYED and scored.action == action
@@ -393,7 +394,8 @@ def check_pictures(game: AnyGame, seeds: Seeds) -> None:
     """Pictures are uint8 RGB of the announced shape; writing into one does not change the next."""
     for state in islice(_positions(game, seeds), 4):
         pictures = game.images(state)
-        assert len(pictures) == game.pictures, f"draw returns {len(pictures)} pictures, not {game.pictures}"
+        shapes = [picture.shape for picture in pictures]
+        assert shapes == list(game.picture_shapes), f"draw returns shapes {shapes}, not {game.picture_shapes}"
         for picture in pictures:
             assert picture.dtype == np.uint8, f"the picture is {picture.dtype}, not uint8"
             assert picture.ndim == 3, f"the picture has {picture.ndim} axes, not 3"
@@ -494,7 +496,7 @@ def _turn(episode: Episode[Any, Any], action: Any) -> dict[str, Any]:
 def _facts(game: AnyGame, state: Any) -> dict[str, Any]:
     return {
         "state": game.to_json(state),
-        "legal actions": repr(list(game.legal_actions(state))),
+        "legal actions": repr(_legal(game, state)),
         "end": game.ended(state),
         "description": game.describe(state),
         "prompt": game.prompt(state),
@@ -522,8 +524,14 @@ def _positions(game: AnyGame, seeds: Seeds) -> Iterator[Any]:
 
 def _choose(game: AnyGame, state: Any, chooser: np.random.Generator) -> Any:
     """A legal action by chance, None if there is none."""
-    legal = list(game.legal_actions(state))
+    legal = _legal(game, state)
     return legal[int(chooser.integers(len(legal)))] if legal else None
+
+
+def _legal(game: AnyGame, state: Any) -> list[Any]:
+    """The legal actions, or samples of the space where they cannot be listed."""
+    listed = game.legal_actions(state)
+    return list(islice(_actions(game), 50)) if listed is None else list(listed)
 
 
 def _ended_position(game: AnyGame, seed: int) -> Any:
@@ -574,7 +582,7 @@ def _accepts(game: AnyGame, state: Any, action: Any) -> bool:
 
 def _sampled_steps(game: AnyGame, state: Any) -> list[str]:
     """Where some legal steps lead."""
-    legal = list(game.legal_actions(state))[:5]
+    legal = _legal(game, state)[:5]
     return [game.to_json(game.step(state, action, np.random.default_rng(0)).state) for action in legal]
 
 
@@ -603,7 +611,7 @@ def _again(game: AnyGame) -> AnyGame:
 
 def _observation(game: AnyGame, state: Any) -> Any:
     pictures = game.images(state)
-    return pictures[0] if game.pictures == 1 else tuple(pictures)
+    return pictures[0] if len(pictures) == 1 else tuple(pictures)
 
 
 def _digest(game: AnyGame, state: Any) -> tuple[str, ...]:

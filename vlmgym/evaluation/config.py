@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,5 +64,5 @@ def check_limits(
     ):
         if value < least:
             raise UsageError(f"{name} is at least {least}, not {value}")
-    if timeout <= 0:
+    if not 0 < timeout < math.inf:
         raise UsageError(f"timeout is a number of seconds above 0, not {timeout:g}")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 
@@ -37,18 +39,24 @@ class Output:
         return self.videos / f"{self.name}_{index}.mp4"
 
     def prepare(self, videos: bool) -> None:
-        """Make the folders, and remove what an earlier run of this name left.
+        """Make the folders, and remove what an earlier finished run of this name left.
+
+        The episodes of an earlier run that was interrupted are kept, under the next free name `NAME.1.jsonl`, ...
 
         Raises:
             OutputError: A folder or file cannot be written.
         """
-        with writing(self.logs):
-            self.logs.mkdir(parents=True, exist_ok=True)
-        if videos:
-            with writing(self.videos):
-                self.videos.mkdir(parents=True, exist_ok=True)
+        for folder in (self.logs, self.videos) if videos else (self.logs,):
+            with writing(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryFile(dir=folder):
+                    pass  # only to see now, not when everything is played, whether files can be made here
+        if self.episodes.exists():
+            kept = (self.logs / f"{self.name}.{n}.jsonl" for n in count(1))
+            with writing(self.episodes):
+                self.episodes.rename(next(path for path in kept if not path.exists()))
         old_videos = [path for path in self.videos.glob(f"{self.name}_*.mp4") if _is_number(path, self.name)]
-        for path in (self.run, self.curves, self.episodes, *old_videos):
+        for path in (self.run, self.curves, *old_videos):
             with writing(path):
                 path.unlink(missing_ok=True)
 

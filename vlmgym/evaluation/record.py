@@ -13,18 +13,19 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
+import vlmgym
 from vlmgym.sandbox.game import Game
 from vlmgym.sandbox.reward import Outcome, RewardConfig
 
 RECORD_VERSION: Literal[1] = 1
-"""Raised when a field changes its meaning or goes; a reader refuses other versions."""
+"""Raised when a field changes its meaning or goes; a reader refuses others, and ignores unknown fields."""
 
-PACKAGES = ("vlmgym", "numpy", "gymnasium", "gymnasium-2048", "pygame")
-"""Packages that decide rules, chance and pixels."""
+PACKAGES = ("numpy", "gymnasium", "gymnasium-2048", "pygame")
+"""Packages that decide rules, chance and pixels, beside vlmgym and Python."""
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class RewardRecord(_Record):
@@ -33,8 +34,8 @@ class RewardRecord(_Record):
     overall: float
     game: float
     format: float
-    perception: float
-    perception_exact: float
+    perception: float | None
+    perception_exact: float | None
 
 
 class TurnRecord(_Record):
@@ -129,8 +130,8 @@ class Summary(_Record):
         illegal_rate: Share of turns whose action was illegal.
         unparsable_rate: Share of turns whose response held no action.
         format_mean: Mean format part over turns.
-        perception_mean: Mean share of cells that `<perception>` had right, over turns.
-        perception_exact_rate: Share of turns whose `<perception>` was wholly right.
+        perception_mean: Mean share of cells that `<perception>` had right, over turns; None if the game has no truth.
+        perception_exact_rate: Share of turns whose `<perception>` was wholly right; None likewise.
         ends: How many episodes ended for which reason.
         metric_means: Mean and standard error of each metric that is a number.
         metric_counts: How often each word of each metric that is a word occurred.
@@ -146,8 +147,8 @@ class Summary(_Record):
     illegal_rate: float
     unparsable_rate: float
     format_mean: float
-    perception_mean: float
-    perception_exact_rate: float
+    perception_mean: float | None
+    perception_exact_rate: float | None
     ends: dict[str, int]
     metric_means: dict[str, tuple[float, float | None]]
     metric_counts: dict[str, dict[str, int]]
@@ -171,4 +172,5 @@ class RunRecord(_Record):
 @lru_cache(maxsize=1)
 def versions() -> dict[str, str]:
     """Versions that decide rules, chance and pixels."""
-    return {"python": platform.python_version(), **{package: version(package) for package in PACKAGES}}
+    packages = {package: version(package) for package in PACKAGES}
+    return {"python": platform.python_version(), "vlmgym": vlmgym.__version__, **packages}

@@ -97,7 +97,7 @@ def _play(
             )
         except (VlmgymError, KeyboardInterrupt) as error:
             if log.written:
-                error.args = (f"{error or 'interrupted'}; {log.written} finished episodes are in {log.path}",)
+                error.args = (f"{str(error) or 'interrupted'}; {log.written} finished episodes are in {log.path}",)
             else:
                 log.path.unlink(missing_ok=True)
             raise

@@ -33,6 +33,8 @@ def summarise(episodes: Sequence[EpisodeRecord], seconds: float) -> Summary:
             else:
                 numbers.setdefault(name, []).append(value)
 
+    seen = [turn.reward for turn in turns if turn.reward.perception is not None]
+
     def per_turn(total: float) -> float:
         return total / len(turns) if turns else 0.0
 
@@ -45,8 +47,8 @@ def summarise(episodes: Sequence[EpisodeRecord], seconds: float) -> Summary:
         illegal_rate=per_turn(outcomes[Outcome.ILLEGAL]),
         unparsable_rate=per_turn(outcomes[Outcome.UNPARSABLE]),
         format_mean=per_turn(math.fsum(turn.reward.format for turn in turns)),
-        perception_mean=per_turn(math.fsum(turn.reward.perception for turn in turns)),
-        perception_exact_rate=per_turn(math.fsum(turn.reward.perception_exact for turn in turns)),
+        perception_mean=math.fsum(part.perception or 0 for part in seen) / len(seen) if seen else None,
+        perception_exact_rate=math.fsum(part.perception_exact or 0 for part in seen) / len(seen) if seen else None,
         ends=dict(Counter(episode.end for episode in episodes).most_common()),
         metric_means={name: mean_and_error(values) for name, values in numbers.items()},
         metric_counts={name: dict(sorted(counts.items(), key=_by_number)) for name, counts in words.items()},

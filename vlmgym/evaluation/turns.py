@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -72,21 +71,22 @@ def play_on(rules: Rules, position: Position, policy: StatePolicy, at_most: int)
 
 def finish(rules: Rules, policy: str, position: Position, turns: list[TurnRecord]) -> EpisodeRecord:
     """The record of an episode that is over."""
-    snapshot = position.snapshot
+    snapshot, game = position.snapshot, rules.game
+    state = game.from_json(snapshot.state)
     return EpisodeRecord(
         versions=versions(),
-        game=GameRecord.of(rules.game),
+        game=GameRecord.of(game),
         policy=policy,
         reward=rules.reward,
         history=rules.history,
         max_turns=rules.max_turns,
         seed=snapshot.seed,
         turns=tuple(turns),
-        final_state=json.loads(snapshot.state),
+        final_state=game.to_data(state),
         end=position.end or TURN_LIMIT,
         terminated=position.terminated,
         score=snapshot.score,
-        metrics=dict(rules.game.metrics(rules.game.from_json(snapshot.state))),
+        metrics=dict(game.metrics(state)),
     )
 
 
@@ -105,10 +105,12 @@ def _position(rules: Rules, episode: Episode[Any, Any], past: tuple[PastTurn, ..
 
 
 def _play(episode: Episode[Any, Any], position: Position, reply: Reply, latency: float | None) -> TurnRecord:
+    state = episode.game.to_data(episode.state)
     scored = episode.respond(reply.text)
+    seen = scored.perception
     return TurnRecord(
         turn=episode.turn,
-        state=json.loads(position.snapshot.state),
+        state=state,
         prompt=position.prompt,
         response=reply.text,
         outcome=scored.outcome,
@@ -118,8 +120,8 @@ def _play(episode: Episode[Any, Any], position: Position, reply: Reply, latency:
             overall=scored.overall,
             game=scored.game,
             format=scored.format,
-            perception=scored.perception.partial,
-            perception_exact=scored.perception.exact,
+            perception=None if seen is None else seen.partial,
+            perception_exact=None if seen is None else seen.exact,
         ),
         info=dict(scored.info),
         latency=latency,

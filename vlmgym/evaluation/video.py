@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -65,7 +64,7 @@ def _frames(game: Game[Any, Any], episode: EpisodeRecord, hold: int) -> Iterator
     for i, state in enumerate(states):
         turn = episode.turns[i - 1] if i else None
         score += turn.reward.game if turn else 0.0
-        images = game.images(game.from_json(json.dumps(state)))
+        images = game.images(game.from_data(state))
         board = np.concatenate(images, axis=1)
         last = i == len(states) - 1
         strip = draw_strip(board.shape[1], game, episode, turn, score, episode.end if last else "")

@@ -34,6 +34,10 @@ class Prompt(str):
         prompt.game, prompt.seed, prompt.turn = game, seed, turn
         return prompt
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Prompts can be copied, and sent to other processes."""
+        return Prompt, (str(self), self.game, self.seed, self.turn)
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:

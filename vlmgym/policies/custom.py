@@ -6,16 +6,16 @@ import asyncio
 import contextlib
 import importlib
 import importlib.util
-import inspect
 import sys
-import threading
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from vlmgym.errors import PolicyError, UsageError
+from vlmgym.policies import daemon_thread
 from vlmgym.policies.base import ModelPolicy, Prompt, Reply
+from vlmgym.policies.daemon_thread import DaemonThread
 from vlmgym.sandbox.game import Picture
 
 CustomFunction = Callable[[list[list[Picture]], list[Prompt]], Sequence[str] | Awaitable[Sequence[str]]]
@@ -39,20 +39,25 @@ class CustomPolicy(ModelPolicy):
         self.function = function
         self.name = name or str(getattr(function, "__name__", type(function).__name__))
         self.timeout = timeout
+        self._thread = DaemonThread(self.name)
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._running = 1
-        self._waiting: list[tuple[list[Picture], Prompt, asyncio.Future[Reply]]] = []
-        self._full = asyncio.Event()
-        self._batcher: asyncio.Task[None] | None = None
 
     def expect(self, episodes: int) -> None:
         """A batch is full when every running episode waits."""
         self._running = episodes
-        if len(self._waiting) >= episodes:
+        if self._loop is asyncio.get_running_loop() and len(self._waiting) >= episodes:
             self._full.set()
 
     async def respond(self, images: list[Picture], prompt: Prompt) -> Reply:
         """The function's response to this prompt, asked together with whatever else is ready."""
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            # Another run: what waits in the loop of an earlier one that failed is gone with it.
+            self._loop, self._full = loop, asyncio.Event()
+            self._waiting: list[tuple[list[Picture], Prompt, asyncio.Future[Reply]]] = []
+            self._batcher: asyncio.Task[None] | None = None
+        future: asyncio.Future[Reply] = loop.create_future()
         self._waiting.append((images, prompt, future))
         self.expect(self._running)
         if self._batcher is None or self._batcher.done():
@@ -68,7 +73,7 @@ class CustomPolicy(ModelPolicy):
             try:
                 responses = await self._ask([images for images, _, _ in batch], [prompt for _, prompt, _ in batch])
             except PolicyError as error:
-                for _, _, future in batch:
+                for _, _, future in batch + self._waiting:
                     if not future.done():
                         future.set_exception(error)
                 return
@@ -77,10 +82,7 @@ class CustomPolicy(ModelPolicy):
                     future.set_result(Reply(response))
 
     async def _ask(self, images: list[list[Picture]], prompts: list[Prompt]) -> list[str]:
-        if inspect.iscoroutinefunction(self.function):
-            call: asyncio.Future[Any] = asyncio.ensure_future(self.function(images, prompts))
-        else:
-            call = _in_daemon_thread(self.function, images, prompts)
+        call = self._thread.call(self.function, images, prompts)
         await asyncio.wait([call], timeout=self.timeout)
         if not call.done():
             call.cancel()
@@ -101,6 +103,9 @@ class CustomPolicy(ModelPolicy):
             if not isinstance(response, str):
                 raise PolicyError(f"{self.name} returned a {type(response).__name__} as response {i}, not a string")
         return list(returned)
+
+
+_OURS = (__file__, daemon_thread.__file__)
 
 
 def load_function(spec: str) -> CustomFunction:
@@ -139,39 +144,8 @@ def _load_file(path: Path) -> Any:
     return module
 
 
-def _in_daemon_thread(function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
-    """Run a function in a thread that does not keep the program from exiting if the function hangs."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
-
-    def finish(result: Any, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)
-
-    def work() -> None:
-        result, error = None, None
-        try:
-            result = function(*args)
-        except Exception as raised:
-            error = raised
-        except BaseException as raised:
-            # SystemExit and the like cannot travel through a future.
-            error = RuntimeError(f"{type(raised).__name__}: {raised}")
-        try:
-            loop.call_soon_threadsafe(finish, result, error)
-        except RuntimeError:
-            return  # the loop was closed after a time-out: nobody waits for this result any more
-
-    threading.Thread(target=work, daemon=True, name="custom policy").start()
-    return future
-
-
 def _place(error: BaseException) -> str:
     """Where in the user's code an error was raised, as ` (file, line n)`."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if frame.filename != __file__ and "importlib" not in frame.filename]
+    own = [frame for frame in frames if frame.filename not in _OURS and "importlib" not in frame.filename]
     return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""

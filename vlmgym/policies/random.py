@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from vlmgym.errors import UsageError
 from vlmgym.policies.base import Prompt, StatePolicy, policy_rng
 from vlmgym.sandbox.game import Game
 from vlmgym.sandbox.response_form import answer_only
@@ -26,9 +27,14 @@ class RandomLegalPolicy(StatePolicy):
 
     name: ClassVar[str] = "random-legal"
 
+    def check(self, game: Game[Any, Any]) -> None:
+        """Refuse a game whose legal actions cannot be listed."""
+        if game.legal_actions(game.start(np.random.default_rng(0))) is None:
+            raise UsageError(f"the legal actions of {game.name} cannot be listed: choose another --policy")
+
     def respond(self, game: Game[Any, Any], state: Any, rng: np.random.Generator) -> str:
         """An answer without perception and reasoning."""
-        legal = game.legal_actions(state)
+        legal = game.legal_actions(state) or ()
         return answer_only(game.format(legal[int(rng.integers(len(legal)))]))
 
 

@@ -29,6 +29,11 @@ def knob(dial: Dial, default: Any, description: str, **bounds: Any) -> Any:
     return Field(default=default, description=description, json_schema_extra={"dial": dial}, **bounds)
 
 
+def setting(default: Any, description: str, **bounds: Any) -> Any:
+    """A field of a `GameConfig` that makes nothing harder, such as where data are; otherwise as `knob`."""
+    return Field(default=default, description=description, json_schema_extra={"dial": None}, **bounds)
+
+
 class GameConfig(BaseModel):
     """Base of all game configurations: a frozen value whose fields are made by `knob`.
 
@@ -66,13 +71,14 @@ class GameConfig(BaseModel):
 
     @classmethod
     def knobs(cls) -> dict[str, Dial]:
-        """Which dial each knob belongs to, by the knob's name."""
+        """Which dial each knob belongs to, by the knob's name; settings that belong to none are left out."""
         dials: dict[str, Dial] = {}
         for name, field in cls.model_fields.items():
             extra = field.json_schema_extra
-            if not isinstance(extra, dict) or extra.get("dial") not in DIALS:
-                raise TypeError(f"{cls.__name__}.{name} is not marked perceptual or reasoning: declare it with knob()")
-            dials[name] = "perception" if extra["dial"] == "perception" else "reasoning"
+            if not isinstance(extra, dict) or extra.get("dial", "") not in (*DIALS, None):
+                raise TypeError(f"{cls.__name__}.{name} is not marked: declare it with knob() or setting()")
+            if extra["dial"] is not None:
+                dials[name] = "perception" if extra["dial"] == "perception" else "reasoning"
         return dials
 
 

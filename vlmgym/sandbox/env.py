@@ -171,7 +171,7 @@ class GameEnv(gymnasium.Env[Any, Any]):
     def _observation(self) -> Any:
         # Copies: a user may write into an observation, and `render` still tells the truth.
         copies = [picture.copy() for picture in self._pictures]
-        return copies[0] if self.game.pictures == 1 else tuple(copies)
+        return copies[0] if len(copies) == 1 else tuple(copies)
 
     def _info(self, scored: Scored[Any, Any] | None) -> dict[str, Any]:
         return facts(self.episode) if scored is None else {**facts(self.episode), **turn_facts(scored)}
@@ -187,14 +187,16 @@ class GameEnv(gymnasium.Env[Any, Any]):
 def facts(episode: Episode[Any, Any]) -> dict[str, Any]:
     """What `info` tells about a position.
 
-    Keys: `description` (the picture in words), `legal_actions` (a tuple), `score` (sum of the game's own rewards),
+    Keys: `description` (the picture in words), `legal_actions` (a tuple; missing where they
+    cannot be listed), `score` (sum of the game's own rewards),
     `turn` (turns taken), `seed` (of the episode), `feedback` (why the last turn was not played, or empty), `end` (why
     the episode has ended, or empty).
     """
     game, state = episode.game, episode.state
+    legal = game.legal_actions(state)
     return {
         "description": game.describe(state),
-        "legal_actions": tuple(game.legal_actions(state)),
+        **({} if legal is None else {"legal_actions": tuple(legal)}),
         "score": episode.score,
         "turn": episode.turn,
         "seed": episode.seed,
@@ -207,18 +209,19 @@ def turn_facts(scored: Scored[Any, Any]) -> dict[str, Any]:
     """What `info` tells about a turn.
 
     Keys: `outcome` (`played`, `illegal` or `unparsable`), `action` (the native action; missing if unparsable, as
-    Gymnasium's vector environments need values of one type), `reward_parts` (`game`, `format`, `perception`,
-    `perception_exact`), `step` (the game's own facts).
+    Gymnasium's vector environments need values of one type), `reward_parts` (`game`, `format`, and for a response
+    `perception` and `perception_exact`), `step` (the game's own facts).
     """
     action = {} if scored.action is None else {"action": scored.action}
+    seen = scored.perception
+    perception = {} if seen is None else {"perception": seen.partial, "perception_exact": seen.exact}
     return {
         "outcome": scored.outcome.value,
         **action,
         "reward_parts": {
             "game": scored.game,
             "format": scored.format,
-            "perception": scored.perception.partial,
-            "perception_exact": scored.perception.exact,
+            **perception,
         },
         "step": dict(scored.info),
     }

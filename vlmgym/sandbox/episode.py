@@ -17,6 +17,7 @@ class Snapshot(BaseModel):
     """An episode as a JSON-serialisable value.
 
     Attributes:
+        game: The game's `fingerprint`, so that no other game or configuration goes on from it.
         seed: The seed the episode was started with.
         state: The position, by the game's `to_json`.
         rng: State of the bit generator (PCG64), as NumPy gives it.
@@ -28,6 +29,7 @@ class Snapshot(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    game: str
     seed: int
     state: str
     rng: dict[str, Any]
@@ -103,6 +105,7 @@ class Episode(Generic[StateT, ActionT]):
     def snapshot(self) -> Snapshot:
         """The episode as a value; it goes on from there exactly as this one will."""
         return Snapshot(
+            game=self.game.fingerprint,
             seed=self.seed,
             state=self.game.to_json(self.state),
             rng=_plain(self.rng.bit_generator.state),
@@ -126,6 +129,8 @@ class Episode(Generic[StateT, ActionT]):
         Raises:
             StateError: The snapshot is not one of this game with this configuration.
         """
+        if snapshot.game != game.fingerprint:
+            raise StateError(f"the snapshot is of another game or configuration than {game!r}")
         episode = cls.__new__(cls)
         episode.game = game
         episode.reward = reward

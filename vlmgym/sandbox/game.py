@@ -6,8 +6,11 @@ is a pure function of its arguments; all chance comes from the `numpy.random.Gen
 
 from __future__ import annotations
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Generic, TypeVar
@@ -64,8 +67,8 @@ class Game(ABC, Generic[StateT, ActionT]):
     """Type of a position: a frozen dataclass of JSON-serialisable fields."""
     illegal_reward: ClassVar[float] = 0.0
     """The game's own reward of a turn whose response is illegal or unparsable."""
-    pictures: ClassVar[int] = 1
-    """How many images `draw` returns."""
+    longest_answer: ClassVar[int] = 200
+    """Characters an answer may have."""
 
     def __init__(self, config: GameConfig | None = None) -> None:
         self.config: Any = self.Config() if config is None else config
@@ -89,8 +92,11 @@ class Game(ABC, Generic[StateT, ActionT]):
         """A first position."""
 
     @abstractmethod
-    def legal_actions(self, state: StateT) -> Sequence[ActionT]:
-        """All actions that `step` accepts, in a fixed order; empty when the episode has ended."""
+    def legal_actions(self, state: StateT) -> Sequence[ActionT] | None:
+        """All actions that `step` accepts, in a fixed order; empty when the episode has ended.
+
+        None where they cannot be listed (a caption, a place on earth): every value of the action space is legal.
+        """
 
     @abstractmethod
     def step(self, state: StateT, action: ActionT, rng: np.random.Generator) -> Step[StateT]:
@@ -116,7 +122,7 @@ class Game(ABC, Generic[StateT, ActionT]):
 
     @abstractmethod
     def draw(self, state: StateT) -> Picture | Sequence[Picture]:
-        """The picture: uint8 RGB of shape (size, size, 3), or a sequence of `pictures` of them."""
+        """The picture, or the pictures: uint8 RGB arrays of the shapes in `picture_shapes`."""
 
     @abstractmethod
     def describe(self, state: StateT) -> str:
@@ -146,8 +152,11 @@ class Game(ABC, Generic[StateT, ActionT]):
         """The action that a key plays in `vlmgym play`, by the key's name (`up`, `space`); None: it plays none."""
         return None
 
-    def perceive(self, state: StateT, text: str) -> Perception:
-        """How well a description of the picture agrees with the state, cell by cell of `describe`'s grid."""
+    def perceive(self, state: StateT, text: str) -> Perception | None:
+        """How well a description of the picture agrees with the state, cell by cell of `describe`'s grid.
+
+        None in a game that has no truth to compare with.
+        """
         return compare_grids(self.describe(state), text)
 
     # What follows from the above ------------------------------------------------------------------------------------
@@ -158,14 +167,14 @@ class Game(ABC, Generic[StateT, ActionT]):
         Raises:
             ParseError: See `parse_answer`, or the response has no answer or several.
         """
-        return self.parse_answer(response_form.answer(response))
+        return self.parse_answer(response_form.answer(response, self.longest_answer))
 
     def respond(self, state: StateT, action: ActionT) -> str:
         """A whole response in the documented form, with true perception, that plays an action."""
         return response_form.compose(self.describe(state), self.explain(state, action), self.format(action))
 
     def images(self, state: StateT) -> list[Picture]:
-        """The pictures of a position as a list of `pictures` arrays."""
+        """The pictures of a position as a list."""
         drawn = self.draw(state)
         return [drawn] if isinstance(drawn, np.ndarray) else list(drawn)
 
@@ -174,18 +183,22 @@ class Game(ABC, Generic[StateT, ActionT]):
 
         Args:
             state: The position.
-            out: `pictures` arrays, uint8 of shape (size, size, 3).
+            out: Arrays of the shapes in `picture_shapes`, uint8.
             shown: The position whose pictures `out` holds, so that only what changed needs to be drawn.
         """
         for target, picture in zip(out, self.images(state), strict=True):
             target[:] = picture
 
     @property
+    def picture_shapes(self) -> tuple[tuple[int, int, int], ...]:
+        """Shape (height, width, 3) of each picture; the same for all positions. By default one square of `size`."""
+        return ((self.config.size, self.config.size, 3),)
+
+    @property
     def observation_space(self) -> spaces.Space[Any]:
-        """Gymnasium space of the picture: a uint8 `Box` (size, size, 3), or a `Tuple` of them."""
-        shape = (self.config.size, self.config.size, 3)
-        boxes = [PictureSpace(shape) for _ in range(self.pictures)]
-        return boxes[0] if self.pictures == 1 else spaces.Tuple(boxes)
+        """Gymnasium space of the picture: a uint8 `Box` (height, width, 3), or a `Tuple` of them."""
+        boxes = [PictureSpace(shape) for shape in self.picture_shapes]
+        return boxes[0] if len(boxes) == 1 else spaces.Tuple(boxes)
 
     def to_action(self, value: Any) -> Any:
         """A value of `action_space`, or an action read from JSON, as this game's action type.
@@ -212,9 +225,16 @@ class Game(ABC, Generic[StateT, ActionT]):
 
     def random_action(self, rng: np.random.Generator) -> ActionT:
         """An action drawn uniformly from the whole action space, legal or not."""
-        space = self.action_space
-        space.seed(int(rng.integers(2**31)))
-        action: ActionT = self.to_action(space.sample())
+        space, drawn = self.action_space, None
+        if isinstance(space, spaces.Discrete):
+            drawn = space.start + rng.integers(space.n)
+        elif isinstance(space, spaces.MultiDiscrete):
+            drawn = space.start + rng.integers(space.nvec)
+        else:
+            own = deepcopy(space)  # sampling changes a space
+            own.seed(int(rng.integers(2**31)))
+            drawn = own.sample()
+        action: ActionT = self.to_action(drawn)
         return action
 
     # Positions as JSON ----------------------------------------------------------------------------------------------
@@ -235,6 +255,24 @@ class Game(ABC, Generic[StateT, ActionT]):
             raise StateError(f"not a position of {self.name}: {one_sentence(error)}") from None
         self.check_state(state)
         return state
+
+    def to_data(self, state: StateT) -> Any:
+        """A position as plain data, the same that `to_json` writes."""
+        return self._adapter.dump_python(state, mode="json")
+
+    def from_data(self, data: Any) -> StateT:
+        """A position from `to_data`.
+
+        Raises:
+            StateError: As `from_json`.
+        """
+        return self.from_json(json.dumps(data))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits that differ between games, versions and configurations."""
+        identity = json.dumps([self.id, self.config.model_dump(mode="json")], sort_keys=True)
+        return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
     @cached_property
     def _adapter(self) -> TypeAdapter[Any]:

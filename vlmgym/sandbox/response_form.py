@@ -9,9 +9,6 @@ from vlmgym.errors import ParseError
 
 SECTIONS = ("perception", "think", "answer")
 
-LONGEST_ANSWER = 200
-"""Characters an answer may have; no documented form of an action is longer."""
-
 INSTRUCTIONS_V1 = """\
 Respond in exactly this form:
 <perception>{perception}</perception>
@@ -50,17 +47,21 @@ def section(response: str, name: str) -> str:
     return response[start:end].strip()
 
 
-def answer(response: str) -> str:
+def answer(response: str, longest: int) -> str:
     """The text of the only `<answer>`.
 
+    Args:
+        response: A whole response.
+        longest: Characters an answer may have.
+
     Raises:
-        ParseError: There is no answer or more than one, it is empty, or it is longer than `LONGEST_ANSWER`.
+        ParseError: There is no answer or more than one, it is empty, or it is too long.
     """
     text = section(response, "answer")
     if not text:
         raise ParseError("the answer is empty")
-    if len(text) > LONGEST_ANSWER:
-        raise ParseError(f"the answer has {len(text)} characters; at most {LONGEST_ANSWER} are allowed")
+    if len(text) > longest:
+        raise ParseError(f"the answer has {len(text)} characters; at most {longest} are allowed")
     return text
 
 

@@ -54,7 +54,8 @@ class Scored(Generic[StateT, ActionT]):
         overall: What a trainer maximises: the weighed sum of the shaped parts.
         game: The game's own reward, unshaped; a score is a sum of these.
         format: 1.0 if the response form is exact, else 0.0 (a native action: 0.0).
-        perception: Agreement of `<perception>` with the state (0, 0 where there is none).
+        perception: Agreement of `<perception>` with the state, 0 where the response has none; None for a native action
+            and in a game without a truth to compare with.
         outcome: Played, illegal or unparsable.
         action: The action, None if unparsable.
         next_state: The position afterwards; the same object as before unless played.
@@ -66,7 +67,7 @@ class Scored(Generic[StateT, ActionT]):
     overall: float
     game: float
     format: float
-    perception: Perception
+    perception: Perception | None
     outcome: Outcome
     action: ActionT | None
     next_state: StateT
@@ -96,9 +97,10 @@ def score_response(
     """
     form = response_form.format_reward(response)
     try:
-        seen = game.perceive(state, response_form.section(response, "perception"))
+        description = response_form.section(response, "perception")
     except ParseError:
-        seen = Perception(0.0, 0.0)
+        description = ""
+    seen = game.perceive(state, description)
     try:
         action = game.parse(response)
     except ParseError as error:
@@ -114,7 +116,7 @@ def score_action(
     config: RewardConfig = RewardConfig(),  # noqa: B008 - frozen
 ) -> Scored[StateT, ActionT]:
     """Score a native action, without format and perception parts; otherwise as `score_response`."""
-    return _play(game, state, action, rng, 0.0, Perception(0.0, 0.0), config)
+    return _play(game, state, action, rng, 0.0, None, config)
 
 
 def shape(reward: float, shaping: Shaping) -> float:
@@ -132,7 +134,7 @@ def _play(
     action: ActionT,
     rng: np.random.Generator,
     form: float,
-    seen: Perception,
+    seen: Perception | None,
     config: RewardConfig,
 ) -> Scored[StateT, ActionT]:
     try:
@@ -150,7 +152,7 @@ def _not_played(
     action: ActionT | None,
     feedback: str,
     form: float,
-    seen: Perception,
+    seen: Perception | None,
     config: RewardConfig,
 ) -> Scored[StateT, ActionT]:
     if (reason := game.ended(state)) is not None:
@@ -161,6 +163,6 @@ def _not_played(
     return Scored(overall, reward, form, seen, outcome, action, state, False, feedback)
 
 
-def _overall(game_part: float, form: float, seen: Perception, config: RewardConfig) -> float:
-    perception = seen.exact if config.perception_mode == "exact" else seen.partial
+def _overall(game_part: float, form: float, seen: Perception | None, config: RewardConfig) -> float:
+    perception = 0.0 if seen is None else seen.exact if config.perception_mode == "exact" else seen.partial
     return config.game_weight * game_part + config.format_weight * form + config.perception_weight * perception

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.env import GameEnv, Response
+from vlmgym.sandbox.env import GameEnv, Response, side_by_side
 from vlmgym.sandbox.episode import Snapshot
 from vlmgym.sandbox.game import Game, Picture
 from vlmgym.sandbox.reward import Outcome, RewardConfig, Scored
@@ -85,7 +85,7 @@ class FrameEnv(GameEnv):
         Args:
             game: The game.
             settings: Reward, turn limit, kind of info.
-            frames: The game's `pictures` arrays to draw into; None: do not draw.
+            frames: Arrays of the game's `picture_shapes` to draw into; None: do not draw.
         """
         super().__init__(game, reward=settings.reward, render_mode="rgb_array")
         self.settings, self.frames = settings, frames
@@ -108,7 +108,7 @@ class FrameEnv(GameEnv):
 
     def render(self) -> Picture:
         """The picture of the position, also where steps do not draw."""
-        return np.concatenate(self.game.images(self.episode.state), axis=1)
+        return side_by_side(self.game.images(self.episode.state))
 
     def check_action(self, action: Any) -> None:
         """Refuse what `step` would refuse, without a step.

@@ -300,13 +300,12 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _set_spaces(self) -> None:
         first = self.games[0]
-        if any(game.observation_space != first.observation_space for game in self.games):
+        if any(game.picture_shapes != first.picture_shapes for game in self.games):
             raise UsageError("all games of a runner need pictures of the same size and number")
-        self._size, self._pictures = first.config.size if self.draws else 0, first.pictures
-        shape = (self._size, self._size, 3)
+        self._shapes = [shape if self.draws else (0, 0, 3) for shape in first.picture_shapes]
 
         def space(*front: int) -> spaces.Space[Any]:
-            boxes = [PictureSpace((*front, *shape)) for _ in range(self._pictures)]
+            boxes = [PictureSpace((*front, *shape)) for shape in self._shapes]
             return boxes[0] if len(boxes) == 1 else spaces.Tuple(boxes)
 
         self.single_observation_space, self.observation_space = space(), space(self.num_envs)
@@ -318,8 +317,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _reserve(self) -> Memory:
         def frames() -> tuple[SharedArray, ...]:
-            shape = (self.num_envs, self._size, self._size, 3)
-            return tuple(SharedArray(shape, np.uint8) for _ in range(self._pictures))
+            return tuple(SharedArray((self.num_envs, *shape), np.uint8) for shape in self._shapes)
 
         same_step = self.settings.autoreset is AutoresetMode.SAME_STEP
         return Memory(
@@ -330,7 +328,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _views(self, memory: tuple[SharedArray, ...] | None) -> list[NDArray[np.uint8]]:
         if memory is None:
-            return [np.zeros((self.num_envs, 0, 0, 3), np.uint8) for _ in range(self._pictures)]
+            return [np.zeros((self.num_envs, *shape), np.uint8) for shape in self._shapes]
         return [frames.array() for frames in memory]
 
     def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
@@ -443,7 +441,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         taken = [frames[first : last + 1] if together else frames[ids] for frames in self._frames]
         if self.copy and together:
             taken = [frames.copy() for frames in taken]
-        return taken[0] if self._pictures == 1 else tuple(taken)
+        return taken[0] if len(taken) == 1 else tuple(taken)
 
     def _infos(
         self, ids: NDArray[np.intp], rows: NDArray[Any], replies: list[tuple[NDArray[np.intp], Reply]]
@@ -461,7 +459,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
             for local, info in reply.final_info.items():
                 final = self._add_info(final, info, place[local + start])
                 pictures = [frames[local + start].copy() for frames in self._final]
-                last_pictures[place[local + start]] = pictures[0] if self._pictures == 1 else tuple(pictures)
+                last_pictures[place[local + start]] = pictures[0] if len(pictures) == 1 else tuple(pictures)
         for name in ("score", "turn", "seed"):
             infos[name], infos[f"_{name}"] = rows[name].copy(), answered
         infos["outcome"], infos["_outcome"] = _WORDS[rows["outcome"]], answered

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
@@ -17,9 +18,10 @@ Cells = Sequence[Sequence[Hashable]]
 PaintCell = Callable[[Canvas, Hashable, float], None]
 """Draws one cell onto a canvas of the cell's size that holds the empty cell, at an angle in degrees."""
 
-VARIANTS = 16
+VARIANTS = 32
 """How many differently turned, noisy and cluttered sprites of a cell there are; a cell's place picks one."""
-CACHED_SPRITES = 2048
+CACHED_BYTES = 2**28
+"""Sprites of one painter that are kept, the latest ones."""
 
 
 class BoardStyle(Protocol):
@@ -37,7 +39,7 @@ class BoardStyle(Protocol):
 
 
 class BoardPainter:
-    """Paints boards of one style. Sprites are drawn once and kept, at most `CACHED_SPRITES` of them."""
+    """Paints boards of one style. Sprites are drawn once and kept, at most `CACHED_BYTES` of them."""
 
     def __init__(self, style: BoardStyle, paint_cell: PaintCell) -> None:
         self.style = style
@@ -80,13 +82,14 @@ class BoardPainter:
         if sprite is None:
             sprite = self._draw_sprite(cell, variant)
             self._sprites[key] = sprite
-            if len(self._sprites) > CACHED_SPRITES:
+            if len(self._sprites) * sprite.nbytes > CACHED_BYTES:
                 self._sprites.popitem(last=False)
         return sprite
 
     def _draw_sprite(self, cell: Hashable, variant: int) -> NDArray[np.uint8]:
         style, side = self.style, self.geometry.cell
-        rng = np.random.default_rng(variant)
+        # Each kind of cell has its own angles, strokes and noise, so that none of them tells anything of the others.
+        rng = np.random.default_rng([variant, zlib.crc32(repr(cell).encode())])
         canvas = Canvas(side, side, self.theme.board)
         canvas.rectangle(0, 0, side, side, self.theme.empty, radius=side * 0.09)
         angle = int(rng.integers(-style.rotation, style.rotation + 1))
