@@ -1,0 +1,88 @@
+"""Encoding of pictures."""
+
+import io
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from PIL import Image
+
+from vlmgym.errors import UsageError
+from vlmgym.sandbox.drawing.encode import encode_jpeg, encode_png
+from vlmgym.sandbox.registry import make_game
+
+
+def decoded(file: bytes) -> np.ndarray:
+    with Image.open(io.BytesIO(file)) as image:
+        image.load()
+        assert image.mode == "RGB"
+        return np.asarray(image)
+
+
+sizes = st.tuples(st.integers(1, 40), st.integers(1, 40), st.just(3))
+
+
+@given(arrays(np.uint8, sizes))
+def test_png_of_any_size_keeps_every_pixel(picture):
+    np.testing.assert_array_equal(decoded(encode_png(picture)), picture)
+
+
+@pytest.mark.parametrize("name", ["2048", "shisensho", "swap"])
+@pytest.mark.parametrize("perception", [3, 5])
+def test_png_of_a_board_keeps_every_pixel_and_is_smaller(name, perception):
+    game = make_game(name, perception, size=320)
+    picture = game.draw(game.start(np.random.default_rng(0)))
+    file = encode_png(picture)
+    np.testing.assert_array_equal(decoded(file), picture)
+    assert len(file) < picture.nbytes * (0.1 if perception == 3 else 1.0)
+
+
+def test_png_of_pure_noise_keeps_every_pixel():
+    noise = np.random.default_rng(0).integers(0, 256, (300, 500, 3), np.uint8)
+    file = encode_png(noise)
+    np.testing.assert_array_equal(decoded(file), noise)
+    assert len(file) < noise.nbytes * 1.01
+
+
+def test_a_view_is_encoded_as_what_it_shows():
+    batch = np.random.default_rng(0).integers(0, 256, (4, 20, 30, 3), np.uint8)
+    view = batch[1, 5:15, ::-2]
+    np.testing.assert_array_equal(decoded(encode_png(view)), view)
+    assert decoded(encode_jpeg(view)).shape == view.shape
+
+
+def test_the_same_picture_is_the_same_file():
+    picture = np.random.default_rng(0).integers(0, 256, (50, 50, 3), np.uint8)
+    assert encode_png(picture) == encode_png(picture.copy())
+    assert encode_jpeg(picture) == encode_jpeg(picture.copy())
+
+
+def test_jpeg_is_close_and_closer_at_a_higher_quality():
+    game = make_game("shisensho", size=320)
+    picture = game.draw(game.start(np.random.default_rng(0)))
+    errors = [np.abs(decoded(encode_jpeg(picture, q)).astype(int) - picture).mean() for q in (30, 60, 95)]
+    assert errors[0] > errors[1] > errors[2]
+    assert errors[2] < 2
+
+
+@pytest.mark.parametrize("encode", [encode_png, encode_jpeg])
+@pytest.mark.parametrize(
+    "picture",
+    [
+        np.zeros((4, 4, 3), np.float32),
+        np.zeros((4, 4), np.uint8),
+        np.zeros((4, 4, 4), np.uint8),
+        np.zeros((0, 4, 3), np.uint8),
+    ],
+)
+def test_what_is_no_picture_is_refused(encode, picture):
+    with pytest.raises(UsageError, match=r"a picture is uint8 of shape \(height, width, 3\)"):
+        encode(picture)
+
+
+@pytest.mark.parametrize("quality", [0, 96])
+def test_a_quality_out_of_range_is_refused(quality):
+    with pytest.raises(UsageError, match=f"1 to 95, not {quality}"):
+        encode_jpeg(np.zeros((4, 4, 3), np.uint8), quality)
