@@ -491,7 +491,7 @@ GOLDEN = {
 }
 """sha256 of the picture of the first position of seed 0, by size."""
 
-GOLDEN_PERCEPTION_5 = "1cb3e9c9df53543c0b511f14dd6268968ccf7591741be723256e63d7e4fa3ce0"
+GOLDEN_PERCEPTION_5 = "c403e68aa8e6953216cdfe30f0ed70d28dd9499f61bc5db0b5947ef9e907677f"
 
 
 def sha256(game: ShisenSho) -> str:
