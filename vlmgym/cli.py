@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 import tyro
 
+from vlmgym.bench import BenchConfig, bench
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.output import Output
 from vlmgym.evaluation.script import run_evaluation
@@ -38,6 +39,11 @@ def evaluate_command(config: Merged[EvalCommand]) -> None:
 def play_command(config: Merged[PlayConfig]) -> None:
     """Play a game by hand in a window, and see what a model would be told."""
     play(config)
+
+
+def bench_command(config: tyro.conf.OmitArgPrefixes[BenchConfig]) -> None:
+    """Measure on this machine, about half a minute, and recommend numbers of workers and environments."""
+    bench(config)
 
 
 def games_command() -> None:

@@ -130,13 +130,17 @@ class GameEnv(gymnasium.Env[Any, Any]):
             UsageError: `reset` was never called, or the action is not of the action space's type.
             EpisodeEnded: The episode has ended; call `reset`.
         """
-        episode = self.episode
-        if isinstance(action, Response):
-            scored = episode.respond(action.text)
-        else:
-            scored = episode.act(self.game.to_action(action))
+        scored = self._take_turn(self.to_action(action))
         self._draw()
         return self._observation(), scored.overall, scored.terminated, False, self._info(scored)
+
+    def to_action(self, action: Any) -> Any:
+        """A `Response` as it is, anything else as the game's action type.
+
+        Raises:
+            UsageError: The action is not of the action space's type.
+        """
+        return action if isinstance(action, Response) else self.game.to_action(action)
 
     def render(self) -> Picture | None:
         """The picture of the position, uint8 (height, width, 3), in mode `rgb_array`; else None."""
@@ -162,6 +166,9 @@ class GameEnv(gymnasium.Env[Any, Any]):
     def prompt(self) -> str:
         """What a model is told beside the picture now, with what was wrong with its last response."""
         return turn_prompt(self.game, self.episode.state, self.episode.feedback)
+
+    def _take_turn(self, action: Any) -> Scored[Any, Any]:
+        return self.episode.respond(action.text) if isinstance(action, Response) else self.episode.act(action)
 
     def _draw(self) -> None:
         self._pictures = self.game.images(self.episode.state)

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.env import GameEnv, Response, side_by_side
+from vlmgym.sandbox.env import GameEnv, side_by_side
 from vlmgym.sandbox.episode import Snapshot
 from vlmgym.sandbox.game import Game, Picture
 from vlmgym.sandbox.reward import Outcome, RewardConfig, Scored
@@ -98,26 +98,18 @@ class FrameEnv(GameEnv):
         self.over = False
         return super().reset(seed=seed, options=options)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """As `GameEnv.step`, without an observation, and truncated at the turn limit."""
-        nothing, reward, terminated, truncated, info = super().step(action)
+    def play(self, action: Any) -> tuple[float, bool, bool, dict[str, Any]]:
+        """Take a turn with what `to_action` made of an action: reward, terminated, truncated at the limit, and info."""
+        scored = self._take_turn(action)
+        self._draw()
         limit = self.settings.max_turns
-        truncated = limit is not None and not terminated and self.episode.turn >= limit
-        self.over = terminated or truncated
-        return nothing, reward, terminated, truncated, info
+        truncated = limit is not None and not scored.terminated and self.episode.turn >= limit
+        self.over = scored.terminated or truncated
+        return scored.overall, scored.terminated, truncated, self._info(scored)
 
     def render(self) -> Picture:
         """The picture of the position, also where steps do not draw."""
         return side_by_side(self.game.images(self.episode.state))
-
-    def check_action(self, action: Any) -> None:
-        """Refuse what `step` would refuse, without a step.
-
-        Raises:
-            UsageError: The action is not of the action space's type.
-        """
-        if not isinstance(action, Response):
-            self.game.to_action(action)
 
     def checkpoint(self) -> Checkpoint:
         """The environment as a value."""
@@ -193,10 +185,9 @@ class Shard:
         Raises:
             UsageError: An action is not of its game's type; then nothing was stepped.
         """
-        for i, action in zip(ids, actions, strict=True):
-            self.envs[i].check_action(action)
+        checked = [self.envs[i].to_action(action) for i, action in zip(ids, actions, strict=True)]
         reply = Reply()
-        for i, action in zip(ids, actions, strict=True):
+        for i, action in zip(ids, checked, strict=True):
             self._step(i, action, reply)
             self._steps[i] += 1
             # Environments take turns, so that no step makes the checkpoints of all.
@@ -213,7 +204,7 @@ class Shard:
             self.envs[i].restore(checkpoint)
             self._after(i, reply, 0.0, False, False, {})
             for action in since:
-                self._step(i, action, reply)
+                self._step(i, self.envs[i].to_action(action), reply)
             self._steps[i] = len(since)
             reply.checkpoints[i] = self.envs[i].checkpoint()
         return reply
@@ -239,7 +230,7 @@ class Shard:
             _, info = env.reset()
             self._after(i, reply, 0.0, False, False, info)
             return
-        _, reward, terminated, truncated, info = env.step(action)
+        reward, terminated, truncated, info = env.play(action)
         self._after(i, reply, reward, terminated, truncated, info)
         if env.over and self.settings.autoreset is AutoresetMode.SAME_STEP:
             row = self.table[i]

@@ -17,7 +17,7 @@ from vlmgym.errors import VlmgymError, WorkerError
 from vlmgym.sandbox.game import Game
 from vlmgym.sandbox.processes import live_with_parent
 from vlmgym.sandbox.shard import Checkpoint, Reply, Settings, Shard
-from vlmgym.sandbox.shared_memory import SharedArray
+from vlmgym.sandbox.shared_memory import OwnArray
 
 Call = tuple[str, tuple[Any, ...]]
 """A method of `Shard` and its arguments."""
@@ -36,9 +36,9 @@ class Memory:
         final_frames: Likewise, last frames of episodes that are reset in the step that ends them.
     """
 
-    table: SharedArray
-    frames: tuple[SharedArray, ...] | None
-    final_frames: tuple[SharedArray, ...] | None
+    table: OwnArray
+    frames: tuple[OwnArray, ...] | None
+    final_frames: tuple[OwnArray, ...] | None
 
     def shard(self, games: Sequence[Game[Any, Any]], settings: Settings, part: slice) -> Shard:
         """A shard over a part of the environments."""

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 
-class SharedArray:
-    """Zeros of a shape and type, the same memory in every process that the object is handed to at its start."""
+class OwnArray:
+    """Zeros of a shape and type, of this process alone."""
 
     def __init__(self, shape: tuple[int, ...], dtype: DTypeLike) -> None:
         """Reserve the memory; the system provides a page of it when it is first touched.
@@ -27,11 +27,10 @@ class SharedArray:
             dtype: Type of its elements, also a structured one.
 
         Raises:
-            OSError: There is not enough memory.
+            MemoryError: There is not enough.
         """
         self.shape, self.dtype = shape, np.dtype(dtype)
-        self._file = _anonymous_file(max(1, self.nbytes))
-        self._map = mmap.mmap(self._file, max(1, self.nbytes))
+        self._buffer = self._reserve(max(1, self.nbytes))
 
     @property
     def nbytes(self) -> int:
@@ -40,21 +39,36 @@ class SharedArray:
 
     def array(self) -> NDArray[Any]:
         """A view; the memory lasts as long as any view of it in any process."""
-        return np.frombuffer(self._map, self.dtype, self.nbytes // self.dtype.itemsize).reshape(self.shape)
+        return np.frombuffer(self._buffer, self.dtype, self.nbytes // self.dtype.itemsize).reshape(self.shape)
+
+    def _reserve(self, size: int) -> Any:
+        return np.zeros(size, np.uint8)
+
+
+class SharedArray(OwnArray):
+    """The same memory in every process that the object is handed to at its start.
+
+    First touches cost about ten times what they do in memory of one process (1 ms for a frame of 640 x 640).
+    """
+
+    def _reserve(self, size: int) -> Any:
+        self._file = _anonymous_file(size)
+        return mmap.mmap(self._file, size)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Works only as an argument of a process that is being spawned."""
         return _attach, (self.shape, self.dtype, reduction.DupFd(self._file))
 
     def __del__(self) -> None:
-        os.close(self._file)
+        if hasattr(self, "_file"):
+            os.close(self._file)
 
 
 def _attach(shape: tuple[int, ...], dtype: np.dtype[Any], file: Any) -> SharedArray:
     shared = SharedArray.__new__(SharedArray)
     shared.shape, shared.dtype = shape, dtype
     shared._file = file.detach()
-    shared._map = mmap.mmap(shared._file, max(1, shared.nbytes))
+    shared._buffer = mmap.mmap(shared._file, max(1, shared.nbytes))
     return shared
 
 

@@ -18,11 +18,12 @@ from vlmgym.errors import EpisodeEnded, UsageError, WorkerError
 from vlmgym.sandbox.episode import Snapshot
 from vlmgym.sandbox.game import Game, Picture
 from vlmgym.sandbox.processes import available_cores
+from vlmgym.sandbox.recycling import RecyclingCopier
 from vlmgym.sandbox.registry import make_game
 from vlmgym.sandbox.reward import RewardConfig
 from vlmgym.sandbox.shard import OUTCOMES, ROW, Reply, Settings
 from vlmgym.sandbox.shard_process import LocalShard, Memory, ProcessShard, ShardHandle
-from vlmgym.sandbox.shared_memory import SharedArray
+from vlmgym.sandbox.shared_memory import OwnArray, SharedArray
 from vlmgym.sandbox.spaces import PictureSpace
 
 GameSpec = str | Game[Any, Any]
@@ -124,6 +125,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         self._table = self._memory.table.array()
         self._frames = self._views(self._memory.frames)
         self._final = self._views(self._memory.final_frames)
+        self._copiers = [RecyclingCopier() for _ in self._frames]
         bounds = np.linspace(0, self.num_envs, max(1, num_workers) + 1).astype(int).tolist()
         parts = [slice(start, stop) for start, stop in pairwise(bounds)]
         shard = ProcessShard if num_workers else LocalShard
@@ -316,17 +318,19 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
             self.action_space = spaces.Tuple([game.action_space for game in self.games])
 
     def _reserve(self) -> Memory:
-        def frames() -> tuple[SharedArray, ...]:
-            return tuple(SharedArray((self.num_envs, *shape), np.uint8) for shape in self._shapes)
+        array = SharedArray if self.num_workers else OwnArray
+
+        def frames() -> tuple[OwnArray, ...]:
+            return tuple(array((self.num_envs, *shape), np.uint8) for shape in self._shapes)
 
         same_step = self.settings.autoreset is AutoresetMode.SAME_STEP
         return Memory(
-            SharedArray((self.num_envs,), ROW),
+            array((self.num_envs,), ROW),
             frames() if self.draws else None,
             frames() if self.draws and same_step else None,
         )
 
-    def _views(self, memory: tuple[SharedArray, ...] | None) -> list[NDArray[np.uint8]]:
+    def _views(self, memory: tuple[OwnArray, ...] | None) -> list[NDArray[np.uint8]]:
         if memory is None:
             return [np.zeros((self.num_envs, *shape), np.uint8) for shape in self._shapes]
         return [frames.array() for frames in memory]
@@ -440,7 +444,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         together = last - first + 1 == len(ids) and bool((np.diff(ids) == 1).all())
         taken = [frames[first : last + 1] if together else frames[ids] for frames in self._frames]
         if self.copy and together:
-            taken = [frames.copy() for frames in taken]
+            taken = [copier.copy(frames) for copier, frames in zip(self._copiers, taken)]
         return taken[0] if len(taken) == 1 else tuple(taken)
 
     def _infos(

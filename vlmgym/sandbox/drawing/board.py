@@ -67,9 +67,12 @@ class BoardPainter:
             np.copyto(out, self._background)
         side, pitch, left, top = self.geometry.cell, self.geometry.pitch, self.geometry.left, self.geometry.top
         for row, line in enumerate(cells):
+            shown = None if before is None else before[row]
+            if shown == line:
+                continue
             y = top + row * pitch
             for column, cell in enumerate(line):
-                if before is not None and before[row][column] == cell:
+                if shown is not None and shown[column] == cell:
                     continue
                 x = left + column * pitch
                 out[y : y + side, x : x + side] = self._sprite(cell, look, row, column)
