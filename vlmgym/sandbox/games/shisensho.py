@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain, pairwise
 from typing import ClassVar, Literal
 
@@ -22,7 +22,7 @@ from vlmgym.sandbox.drawing.palette import COLOURS
 from vlmgym.sandbox.drawing.shapes import SHAPES
 from vlmgym.sandbox.game import Step
 from vlmgym.sandbox.oracles.shisensho import best_move
-from vlmgym.sandbox.paths import Cell, Paths, Place, paths
+from vlmgym.sandbox.paths import Cell, Paths, Place, Places, paths
 
 Board = tuple[tuple[str, ...], ...]
 
@@ -121,7 +121,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
     illegal_reward = -1.0
     prompt_template: ClassVar[str] = PROMPT_V1
 
-    @property
+    @cached_property
     def action_space(self) -> spaces.MultiDiscrete:
         """Row and column of the first tile and of the second."""
         c = self.config
@@ -149,12 +149,10 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
     def step(self, state: ShisenShoState, action: Pair, rng: np.random.Generator) -> Step[ShisenShoState]:
         """Take two tiles off the board; info: the `tile` and the cells of the `path`, its ends and corners."""
         path = self._path(state, action)
-        gone = {path[0], path[-1]}
-        board = tuple(
-            tuple(EMPTY if (row, column) in gone else tile for column, tile in enumerate(line))
-            for row, line in enumerate(state.board)
-        )
-        after = ShisenShoState(board, state.look)
+        board = list(state.board)
+        for row, column in (path[0], path[-1]):
+            board[row] = board[row][:column] + (EMPTY,) + board[row][column + 1 :]
+        after = ShisenShoState(tuple(board), state.look)
         info = {"tile": state.board[action[0]][action[1]], "path": [list(cell) for cell in path]}
         return Step(after, 1.0, self.ended(after) is not None, info)
 
@@ -249,7 +247,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
                 f"the tiles differ: {tiles[0]} at {self._words(cells[0])}, {tiles[1]} at {self._words(cells[1])}"
             )
         finder = _paths(state.board, self.config.turns)
-        path = finder.path(finder.place(cells[0]), finder.place(cells[1]), _tiles(state.board))
+        path = finder.path(finder.place(cells[0]), finder.place(cells[1]), _groups(state.board)[0])
         if path is None:
             most = f"at most {_count(self.config.turns, 'turn')}" if self.config.turns else "no turn"
             raise IllegalAction(
@@ -315,28 +313,25 @@ def _paths(board: Board, turns: int) -> Paths:
 
 
 @lru_cache(maxsize=4096)
-def _tiles(board: Board) -> int:
-    """The places that hold a tile."""
-    finder = _paths(board, 0)
-    return sum(1 << place for group in finder.groups(board, EMPTY) for place in group)
+def _groups(board: Board) -> tuple[Places, list[list[Place]]]:
+    """The places that hold a tile, and those of equal tiles."""
+    groups = _paths(board, 0).groups(board, EMPTY)
+    return sum(1 << place for group in groups for place in group), groups
 
 
 @lru_cache(maxsize=4096)
 def _legal_actions(board: Board, turns: int) -> tuple[Pair, ...]:
     finder = _paths(board, turns)
-    pairs = [
-        (finder.cell(first), finder.cell(second))
-        for first, second in finder.pairs(_tiles(board), finder.groups(board, EMPTY))
-    ]
+    pairs = [(finder.cell(first), finder.cell(second)) for first, second in finder.pairs(*_groups(board))]
     return tuple(sorted(pair for first, second in pairs for pair in (first + second, second + first)))
 
 
 @lru_cache(maxsize=4096)
 def _ended(board: Board, turns: int) -> str | None:
-    if not _tiles(board):
+    tiles, groups = _groups(board)
+    if not tiles:
         return "cleared"
-    finder = _paths(board, turns)
-    pair = next(finder.pairs(_tiles(board), finder.groups(board, EMPTY)), None)
+    pair = next(_paths(board, turns).pairs(tiles, groups), None)
     return "no pair can be connected" if pair is None else None
 
 
