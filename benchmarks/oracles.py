@@ -67,6 +67,7 @@ class Played:
 def play(game: Game[Any, Any], turns: int | None, seed: int) -> Played:
     """Play one episode with the game's oracle; only the oracle is timed."""
     episode = Episode(game, seed)
+    infos: list[Mapping[str, Any]] = []
     seconds = slowest = 0.0
     end = episode.ended
     while end is None:
@@ -80,9 +81,10 @@ def play(game: Game[Any, Any], turns: int | None, seed: int) -> Played:
         if action is None:
             end = "the oracle has no move"
             break
-        episode.act(action)
+        infos.append(episode.act(action).info)
         end = episode.ended
-    return Played(end, episode.score, episode.turn, dict(game.metrics(episode.state)), seconds, slowest)
+    metrics = dict(game.metrics(episode.state, infos))
+    return Played(end, episode.score, episode.turn, metrics, seconds, slowest)
 
 
 def play_all(game: Game[Any, Any], options: Options, console: Console) -> list[Played]:

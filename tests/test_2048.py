@@ -168,7 +168,7 @@ def test_an_action_out_of_range_is_illegal(action: int) -> None:
 
 
 def test_the_largest_tile_is_the_metric() -> None:
-    assert game_2048().metrics(State2048(MIXED)) == {"largest tile": "131072"}
+    assert game_2048().metrics(State2048(MIXED), []) == {"largest tile": "131072"}
 
 
 # Words ------------------------------------------------------------------------------------------------------------

@@ -368,8 +368,22 @@ class BlankPicture(Game2048):
 class WordyMetrics(Game2048):
     """A metric that is neither a number nor a word."""
 
-    def metrics(self, state: State2048) -> Mapping[str, Any]:
+    def metrics(self, state: State2048, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         return {"board": state.board}
+
+
+class EndlessMetric(Game2048):
+    """A metric that no mean survives."""
+
+    def metrics(self, state: State2048, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        return {"turns": float("inf") if infos else 0}
+
+
+class FactsKeptApart(Game2048):
+    """A metric from the facts' identity, which no record keeps."""
+
+    def metrics(self, state: State2048, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        return {"kinds of facts": float(len(set(map(id, infos))) if isinstance(infos, tuple) else -1)}
 
 
 class OtherSpace(Game2048):
@@ -409,7 +423,9 @@ BROKEN: list[tuple[str, type[Game[Any, Any]], str]] = [
     ("steps", TupleFacts, "change through JSON"),
     ("end", EndsAtOnce, "ended says 'over'"),
     ("end", PlaysOn, "in the ended position"),
-    ("end", WordyMetrics, "no number and no word"),
+    ("metrics", WordyMetrics, "no number and no word"),
+    ("metrics", EndlessMetric, "the metric turns is inf"),
+    ("metrics", FactsKeptApart, "metrics from a record"),
     ("oracle", IllegalOracle, "plays the illegal action 7"),
     ("format_and_parse", FormatsWrongly, "which is read as"),
     ("format_and_parse", GuessesTheAnswer, "for the action"),

@@ -20,12 +20,12 @@ import math
 import multiprocessing
 import random
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import is_dataclass
 from functools import partial
-from itertools import islice, pairwise, product
+from itertools import count, islice, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -239,7 +239,7 @@ def check_purity(game: AnyGame, seeds: Seeds) -> None:
             game.ended,
             game.describe,
             game.prompt,
-            game.metrics,
+            partial(game.metrics, infos=()),
             partial(_digest, game),
             partial(_sampled_steps, game),
         ]
@@ -326,8 +326,28 @@ def check_end(game: AnyGame, seeds: Seeds) -> None:
             pass
         else:
             raise AssertionError(f"a turn can be taken in the ended position {text}")
-        for name, value in game.metrics(end).items():
-            assert isinstance(value, float | int | str), f"the metric {name} is {value!r}, no number and no word"
+
+
+def check_metrics(game: AnyGame, seeds: Seeds) -> None:
+    """Metrics are finite numbers or words, after any number of turns, and the same from facts read from JSON."""
+    for seed in seeds:
+        chooser = np.random.default_rng([seed, 1])
+        episode: Episode[Any, Any] = Episode(game, seed)
+        infos: list[Mapping[str, Any]] = []
+        for turn in count():
+            metrics = dict(game.metrics(episode.state, tuple(infos)))
+            for name, value in metrics.items():
+                if isinstance(value, str):
+                    continue
+                assert isinstance(value, float | int), f"the metric {name} is {value!r}, no number and no word"
+                assert math.isfinite(value), f"the metric {name} is {value!r}"
+            stored = json.loads(json.dumps([dict(info) for info in infos]))
+            again = dict(game.metrics(episode.state, stored))
+            _same(metrics, again, f"metrics from a record, seed {seed}, turn {turn}")
+            action = game.random_action(chooser) if turn % 3 == 2 else _choose(game, episode.state, chooser)
+            if turn == TURNS or episode.ended is not None or action is None:
+                break
+            infos.append(episode.act(action).info)
 
 
 def check_oracle(game: AnyGame, seeds: Seeds) -> None:
@@ -444,6 +464,7 @@ GAME_CHECKS: tuple[Check, ...] = (
     check_illegal_actions,
     check_steps,
     check_end,
+    check_metrics,
     check_oracle,
     check_format_and_parse,
     check_responses,
@@ -465,11 +486,14 @@ def transcript(game: AnyGame, seed: int, turns: int = TURNS) -> list[dict[str, A
     chooser = np.random.default_rng([seed, 1])
     episode: Episode[Any, Any] = Episode(game, seed)
     shown = [_facts(game, episode.state)]
+    infos: list[Mapping[str, Any]] = []
     for turn in range(turns):
         if episode.ended is not None:
             break
         action = game.random_action(chooser) if turn % 3 == 2 else _choose(game, episode.state, chooser)
         shown.append(_turn(episode, action))
+        infos.append(json.loads(shown[-1]["info"]))
+        shown[-1]["metrics"] = dict(game.metrics(episode.state, infos))
     return shown
 
 
@@ -500,7 +524,6 @@ def _facts(game: AnyGame, state: Any) -> dict[str, Any]:
         "end": game.ended(state),
         "description": game.describe(state),
         "prompt": game.prompt(state),
-        "metrics": dict(game.metrics(state)),
         "pixels": _digest(game, state),
     }
 

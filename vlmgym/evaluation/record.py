@@ -99,7 +99,7 @@ class EpisodeRecord(_Record):
         end: Why the game ended, or `turn limit`.
         terminated: Whether the game itself ended.
         score: Sum of the game's own rewards.
-        metrics: The game's facts about the final position.
+        metrics: The game's facts about the episode.
     """
 
     record: Literal[1] = RECORD_VERSION

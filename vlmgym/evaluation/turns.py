@@ -86,7 +86,7 @@ def finish(rules: Rules, policy: str, position: Position, turns: list[TurnRecord
         end=position.end or TURN_LIMIT,
         terminated=position.terminated,
         score=snapshot.score,
-        metrics=dict(game.metrics(state)),
+        metrics=dict(game.metrics(state, [turn.info for turn in turns])),
     )
 
 

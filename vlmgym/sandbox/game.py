@@ -114,8 +114,13 @@ class Game(ABC, Generic[StateT, ActionT]):
         """A very good action (an oracle), or None where none is known."""
         return None
 
-    def metrics(self, state: StateT) -> Mapping[str, float | str]:
-        """Facts about a final position for the summary: numbers are averaged over episodes, words are counted."""
+    def metrics(self, state: StateT, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+        """Facts about an episode for the summary: numbers are averaged over episodes, words are counted.
+
+        Args:
+            state: The final position, or the latest.
+            infos: `Step.info` of each turn in order; empty for a turn that was not played.
+        """
         return {}
 
     # Picture and words ----------------------------------------------------------------------------------------------

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -145,7 +145,7 @@ class Game2048(BoardGame[State2048, int]):
         c = self.config
         return search(state.board, c.four_probability, c.goal).action
 
-    def metrics(self, state: State2048) -> Mapping[str, float | str]:
+    def metrics(self, state: State2048, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         """The largest tile, as a word so that it is counted."""
         return {"largest tile": str(max(map(max, state.board)))}
 

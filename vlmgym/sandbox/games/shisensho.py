@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain, pairwise
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from gymnasium import spaces
@@ -164,7 +164,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         """The first move of a plan to clear the board, or to remove many tiles where none is found."""
         return best_move(state.board, self.config.turns)
 
-    def metrics(self, state: ShisenShoState) -> Mapping[str, float | str]:
+    def metrics(self, state: ShisenShoState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         """The number of tiles left, and how the episode ended."""
         ends = {"cleared": "cleared", "no pair can be connected": "stuck", None: "unfinished"}
         left = sum(tile != EMPTY for line in state.board for tile in line)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -89,16 +89,10 @@ class SwapState:
     Attributes:
         board: The tiles by row and column, each colour * shapes + shape, 0 to kinds - 1.
         look: Seed of the picture's variation.
-        cleared: Tiles that have vanished so far.
-        longest: Rounds of the longest cascade so far.
-        reshuffles: How often the board was reshuffled or dealt anew.
     """
 
     board: Board
     look: int = 0
-    cleared: int = 0
-    longest: int = 0
-    reshuffles: int = 0
 
 
 class Swap(BoardGame[SwapState, Pair]):
@@ -151,20 +145,13 @@ class Swap(BoardGame[SwapState, Pair]):
             reshuffled = self._reshuffle(tiles, rng) if cascade.settled else None
             redealt = reshuffled is None
             tiles = self._deal(rng) if reshuffled is None else reshuffled
-        after = SwapState(
-            self._board(tiles),
-            state.look,
-            state.cleared + cascade.cleared,
-            max(state.longest, cascade.rounds),
-            state.reshuffles + stuck,
-        )
         info = {
             "cleared": cascade.cleared,
             "cascade": cascade.rounds,
             "reshuffled": stuck and not redealt,
             "redealt": redealt,
         }
-        return Step(after, 1.0, False, info)
+        return Step(SwapState(self._board(tiles), state.look), 1.0, False, info)
 
     def ended(self, state: SwapState) -> str | None:
         """Never: there is always a legal move."""
@@ -175,12 +162,13 @@ class Swap(BoardGame[SwapState, Pair]):
         index = best_swap(self.rules, _tiles(state.board), self.config.kinds)
         return None if index is None else self.rules.actions[index]
 
-    def metrics(self, state: SwapState) -> Mapping[str, float | str]:
-        """Tiles cleared, longest cascade and reshuffles."""
+    def metrics(self, state: SwapState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+        """Tiles cleared, rounds of the longest cascade, and how often the board was reshuffled or dealt anew."""
+        played = [info for info in infos if info]
         return {
-            "tiles cleared": float(state.cleared),
-            "longest cascade": float(state.longest),
-            "reshuffles": float(state.reshuffles),
+            "tiles cleared": float(sum(info["cleared"] for info in played)),
+            "longest cascade": float(max((info["cascade"] for info in played), default=0)),
+            "reshuffles": float(sum(info["reshuffled"] or info["redealt"] for info in played)),
         }
 
     def cells(self, state: SwapState) -> Board:
@@ -246,8 +234,6 @@ class Swap(BoardGame[SwapState, Pair]):
             raise StateError("not a position of swap: the board has a run of three equal tiles")
         if not self.rules.has_swap(tiles):
             raise StateError("not a position of swap: the board has no legal move")
-        if min(state.cleared, state.longest, state.reshuffles) < 0:
-            raise StateError("not a position of swap: cleared, longest and reshuffles are counts from 0")
 
     @cached_property
     def rules(self) -> SwapRules:
