@@ -41,7 +41,7 @@ def play_command(config: Merged[PlayConfig]) -> None:
     play(config)
 
 
-def bench_command(config: tyro.conf.OmitArgPrefixes[BenchConfig]) -> None:
+def bench_command(config: Merged[BenchConfig]) -> None:
     """Measure on this machine, about half a minute, and recommend numbers of workers and environments."""
     bench(config)
 
@@ -53,7 +53,12 @@ def games_command() -> None:
         print(f"{game_id:<16} {summary[0] if summary else ''}")
 
 
-COMMANDS: dict[str, Callable[..., Any]] = {"eval": evaluate_command, "play": play_command, "games": games_command}
+COMMANDS: dict[str, Callable[..., Any]] = {
+    "eval": evaluate_command,
+    "play": play_command,
+    "bench": bench_command,
+    "games": games_command,
+}
 
 
 def main(args: Sequence[str] | None = None) -> None:

@@ -1,0 +1,160 @@
+"""Measuring rates so that contestants can be compared: one after another, in rounds, in one run."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import VectorEnv
+from rich.progress import Progress, TimeElapsedColumn
+
+from vlmgym.sandbox.game import Game
+from vlmgym.sandbox.vector import make_vec
+
+Turn = Callable[[float], float]
+"""Does its work for about so many seconds and returns its rate, in units of work a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """The rates of one contestant, one a round."""
+
+    rounds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """Half of the rounds were faster."""
+        return statistics.median(self.rounds)
+
+    @property
+    def slowest(self) -> float:
+        """Rate of the slowest round."""
+        return min(self.rounds)
+
+    @property
+    def fastest(self) -> float:
+        """Rate of the fastest round."""
+        return max(self.rounds)
+
+    def __str__(self) -> str:
+        """Median, and the slowest and fastest round."""
+        return f"{_short(self.median)} ({_short(self.slowest)} to {_short(self.fastest)})"
+
+
+def measure(contestants: Mapping[str, Turn], rounds: int, seconds: float, what: str) -> dict[str, Rates]:
+    """Give every contestant a turn, and again, so that what else the machine does hits all alike.
+
+    Args:
+        contestants: By name.
+        rounds: Turns of each.
+        seconds: Length of a turn.
+        what: Shown beside the progress bar.
+    """
+    rates: dict[str, list[float]] = {name: [] for name in contestants}
+    with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), transient=True) as progress:
+        task = progress.add_task(what, total=rounds * len(contestants))
+        for _ in range(rounds):
+            for name, turn in contestants.items():
+                rates[name].append(turn(seconds))
+                progress.advance(task)
+    return {name: Rates(tuple(measured)) for name, measured in rates.items()}
+
+
+def repeat(work: Callable[[], int]) -> Turn:
+    """A turn that does a piece of work again and again; the work returns how many units it was."""
+
+    def turn(seconds: float) -> float:
+        work()  # what others left in the caches is not this contestant's fault
+        done, start = 0, time.perf_counter()
+        while (spent := time.perf_counter() - start) < seconds or not done:
+            done += work()
+        return done / spent
+
+    return turn
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Actions for every environment, step by step, from a reset with a seed on."""
+
+    seed: int
+    steps: list[list[Any]]
+
+
+def legal_script(game: Game[Any, Any], num_envs: int, steps: int, seed: int = 0) -> Script:
+    """Random legal actions of the episodes that environments with these seeds play, whichever runner steps them."""
+    rng = np.random.default_rng(seed)
+    script: list[list[Any]] = []
+    with closing(make_vec(game, num_envs, 0, render=False)) as runner:
+        runner.reset(seed=seed)
+        for _ in range(steps):
+            script.append([_legal_action(episode, rng) for episode in runner.call("episode")])
+            runner.step(script[-1])
+    return Script(seed, script)
+
+
+def uniform_script(game: Game[Any, Any], num_envs: int, steps: int, seed: int = 0) -> Script:
+    """Actions drawn uniformly from the action space, legal or not."""
+    rng = np.random.default_rng(seed)
+    return Script(seed, [[game.random_action(rng) for _ in range(num_envs)] for _ in range(steps)])
+
+
+def play(env: VectorEnv[Any, Any, Any], script: Script) -> Turn:
+    """A turn of a vector environment: it plays the script, again from the start when it is over.
+
+    The rate is in steps of single environments a second. Resets at the start of the script are not timed; those of
+    episodes that end on the way are. The last step's observations are held until the next ones are there.
+    """
+    at = len(script.steps)
+    held: tuple[Any, ...] = ()
+
+    def step() -> float:
+        nonlocal at, held
+        if at == len(script.steps):
+            at, held = 0, env.reset(seed=script.seed)
+        start = time.perf_counter()
+        held = env.step(script.steps[at])
+        at += 1
+        return time.perf_counter() - start
+
+    def turn(seconds: float) -> float:
+        step()
+        done, spent = 0, 0.0
+        while spent < seconds:
+            spent += step()
+            done += env.num_envs
+        return done / spent
+
+    return turn
+
+
+@contextmanager
+def opened(environments: Mapping[str, Callable[[], VectorEnv[Any, Any, Any]]]) -> Iterator[dict[str, Any]]:
+    """Make vector environments by name, and close them all in the end."""
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(closing(make())) for name, make in environments.items()}
+
+
+def available_memory() -> int | None:
+    """Bytes that processes could still take, or None where the system does not say."""
+    file = Path("/proc/meminfo")
+    if not file.exists():
+        return None
+    lines = dict(line.split(":", 1) for line in file.read_text().splitlines())
+    return int(lines["MemAvailable"].split()[0]) * 1024
+
+
+def _legal_action(episode: Any, rng: np.random.Generator) -> Any:
+    legal = episode.game.legal_actions(episode.state)
+    # An ended episode is reset by the next step, which does not look at the action.
+    return legal[int(rng.integers(len(legal)))] if legal else episode.game.random_action(rng)
+
+
+def _short(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
