@@ -168,13 +168,13 @@ def test_no_more_episodes_at_once_than_asked():
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"episodes": 0}, "episodes is at least 1, not 0"),
-        ({"turns": 0}, "turns is at least 1"),
-        ({"seed": -1}, "seed is at least 0"),
-        ({"history": -1}, "history is at least 0"),
-        ({"concurrency": 0}, "concurrency is at least 1"),
+        ({"episodes": 0}, "episodes is a whole number of at least 1, not 0"),
+        ({"turns": 0}, "turns is a whole number of at least 1"),
+        ({"seed": -1}, "seed is a whole number of at least 0"),
+        ({"history": -1}, "history is a whole number of at least 0"),
+        ({"concurrency": 0}, "concurrency is a whole number of at least 1"),
         ({"timeout": 0}, "timeout is a number of seconds above 0"),
-        ({"workers": -1}, "workers is at least 0, not -1"),
+        ({"workers": -1}, "workers is a whole number of at least 0, not -1"),
     ],
 )
 def test_bad_arguments_are_refused(option, message):

@@ -13,6 +13,7 @@ import pytest
 
 from vlmgym.cli import main
 from vlmgym.evaluation import EpisodeRecord, RunRecord
+from vlmgym.evaluation.output import Output
 
 SCRIPTS = Path(__file__).parent.parent / "vlmgym" / "test"
 SMALL = ["--size", "96", "--episodes", "2", "--turns", "4", "--workers", "0"]
@@ -101,8 +102,8 @@ USAGE = [
     (["nonsense"], "there is no game 'nonsense'; the games are 2048-v0, shisensho-v0, swap-v0"),
     (["2048", "--policy", "best"], "there is no policy 'best'"),
     (["2048", "--policy", "nowhere:f"], "'nowhere' does not load"),
-    (["2048", "--episodes", "0"], "episodes is at least 1, not 0"),
-    (["2048", "--turns", "-3"], "turns is at least 1, not -3"),
+    (["2048", "--episodes", "0"], "episodes is a whole number of at least 1, not 0"),
+    (["2048", "--turns", "-3"], "turns is a whole number of at least 1, not -3"),
     (["2048", "--fps", "0"], "fps is 1 to 60, not 0"),
     (["2048", "--perception", "6"], "perception is a level from 1 (easy) to 5 (hard), not 6"),
     (["2048", "--size", "20"], "size: input should be greater than or equal to 64 (got 20)"),
@@ -112,8 +113,12 @@ USAGE = [
     (["shisensho", "--set", "rows=5", "columns=5"], "5 x 5 cells cannot be paired: rows x columns is even"),
     (["shisensho", "--set", "colours=1", "shapes=1"], "need 9 kinds, but 1 colours x 1 shapes make 1"),
     (["2048", "--size", "320", "--set", "size=640"], "the size is set by --size and, differently, by --set"),
+    (["2048", "--set", "perception=3"], "perception is set by --perception, not by --set"),
+    (["2048", "--set", "game=3"], "there is no option 'game'"),
+    (["2048", "--policy", ""], "there is no policy ''"),
+    (["2048", "--policy", "leaves.py:f"], "'leaves.py' does not load: SystemExit: 0"),
     (["2048", "--timeout", "nan"], "timeout is a number of seconds above 0"),
-    (["2048", "--workers", "-1"], "workers is at least 0, not -1"),
+    (["2048", "--workers", "-1"], "workers is a whole number of at least 0, not -1"),
     (["2048", "--timeout", "0"], "timeout is a number of seconds above 0"),
 ]
 
@@ -124,6 +129,7 @@ def test_a_usage_error_is_one_sentence_and_exit_code_2(tmp_path, monkeypatch, ca
     (tmp_path / "logs").mkdir()
     earlier = tmp_path / "logs" / f"test_{args[0]}.json"
     earlier.write_text("an earlier run")
+    (tmp_path / "leaves.py").write_text("raise SystemExit(0)")
     with pytest.raises(SystemExit) as ended:
         main(["eval", *args, "--no-video"])
     assert ended.value.code == 2
@@ -145,6 +151,12 @@ BAD_POLICIES = {
     "wrong_number": ("return ['x']", "returned 1 responses for 2 prompts"),
     "not_strings": ("return [None for _ in prompts]", "returned a NoneType as response 0, not a string"),
     "raises": ("raise ValueError('no model')", "raised ValueError: no model"),
+    "cannot_say": (
+        "class Odd(Exception):\n        def __str__(self): raise ValueError\n    raise Odd",
+        "raised Odd: its message cannot be shown",
+    ),
+    "stops": ("raise StopIteration", "raised RuntimeError: StopIteration"),
+    "exits": ("import sys; sys.exit(0)", "raised RuntimeError: SystemExit: 0"),
     "hangs": ("import time; time.sleep(100)", "did not answer 2 prompts within 0.5 s"),
 }
 
@@ -157,6 +169,46 @@ def test_a_failing_policy_is_one_sentence_and_exit_code_1(tmp_path, name):
     assert done.returncode == 1
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_responses_that_no_file_can_hold_are_recorded_all_the_same(tmp_path):
+    (tmp_path / "odd.py").write_text(
+        "def policy(images, prompts):\n    return ['\\ud800 <answer>\\ud800</answer> \\0 </script>' for _ in prompts]\n"
+    )
+    done = run("eval", "2048", *SMALL, "--no-video", "--history", "2", "--policy", "odd.py:policy", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    record = RunRecord.model_validate_json((tmp_path / "logs" / "test_2048.json").read_text())
+    turn = record.episodes[0].turns[0]
+    assert turn.response == "\\ud800 <answer>\\ud800</answer> \0 </script>"
+    assert turn.outcome == "unparsable"
+
+
+def test_two_runs_do_not_write_the_same_files(tmp_path):
+    output = Output(tmp_path, "test_2048")
+    with output.reserved():
+        done = run("eval", "2048", *SMALL, "--out", tmp_path)
+    assert done.returncode == 1
+    assert "another run is writing" in done.stderr
+    assert run("eval", "2048", *SMALL, "--no-video", "--out", tmp_path).returncode == 0
+
+
+def test_a_policy_may_change_the_folder(tmp_path):
+    (tmp_path / "moves.py").write_text(
+        "import os\ndef policy(images, prompts):\n    os.chdir('/')\n    return ['' for _ in prompts]\n"
+    )
+    done = run("eval", "2048", *SMALL, "--no-video", "--out", "here", "--policy", "moves.py:policy", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "here" / "logs" / "test_2048.json").is_file()
+
+
+def test_output_that_cannot_be_written_is_no_traceback(tmp_path):
+    command = f"{sys.executable} -m vlmgym games | head -c 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False, timeout=60)
+    assert "Traceback" not in done.stderr
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    command = [sys.executable, "-m", "vlmgym", "eval", "2048", *SMALL, "--no-video", "--out", str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_was_finished_before_a_failure_can_be_read(tmp_path):

@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 import tyro
 
 from vlmgym.bench import BenchConfig, bench
+from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.output import Output
 from vlmgym.evaluation.script import run_evaluation
@@ -49,8 +50,11 @@ def bench_command(config: Merged[BenchConfig]) -> None:
 def games_command() -> None:
     """List the games that are installed."""
     for game_id in game_ids():
-        summary = (game_class(game_id).__doc__ or "").strip().splitlines()
-        print(f"{game_id:<16} {summary[0] if summary else ''}")
+        try:
+            summary = (game_class(game_id).__doc__ or "").strip().partition("\n")[0]
+        except UsageError as error:
+            summary = f"does not load: {error}"
+        print(f"{game_id:<16} {summary}")
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 import tyro
 
 from vlmgym.errors import UsageError, VlmgymError
-from vlmgym.sandbox.config import parse_knobs
+from vlmgym.sandbox.config import DIALS, parse_knobs
 from vlmgym.sandbox.game import Game
 from vlmgym.sandbox.registry import make_game
 
@@ -41,6 +43,9 @@ class GameOptions:
             UsageError: There is no such game, level or knob, or a value is not accepted.
         """
         knobs = parse_knobs(self.knobs)
+        for dial in DIALS:
+            if dial in knobs:
+                raise UsageError(f"{dial} is set by --{dial}, not by --set")
         if self.size is not None and knobs.setdefault("size", self.size) != self.size:
             raise UsageError("the size is set by --size and, differently, by --set")
         return make_game(name, self.perception, self.reasoning, **knobs)
@@ -54,8 +59,15 @@ def parse_options(config: type[T], args: Sequence[str] | None, prog: str) -> T:
 @contextmanager
 def reporting_errors() -> Iterator[None]:
     """End the program with one sentence on standard error, and the error's exit code, where an error is expected."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a sign is no reason to fail
     try:
         yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # who read the output has left
+        raise SystemExit(1) from None
     except VlmgymError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None

@@ -60,9 +60,9 @@ def check_limits(
         ("seed", seed, 0),
         ("concurrency", concurrency, 1),
         ("history", history, 0),
-        ("workers", workers or 0, 0),
+        ("workers", 0 if workers is None else workers, 0),
     ):
-        if value < least:
-            raise UsageError(f"{name} is at least {least}, not {value}")
-    if not 0 < timeout < math.inf:
-        raise UsageError(f"timeout is a number of seconds above 0, not {timeout:g}")
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise UsageError(f"{name} is a whole number of at least {least}, not {value!r}")
+    if not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
+        raise UsageError(f"timeout is a number of seconds above 0, not {timeout!r}")

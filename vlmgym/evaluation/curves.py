@@ -30,7 +30,7 @@ def draw_curves(episodes: Sequence[EpisodeRecord]) -> bytes:
         gained = [turn.reward.game for turn in episode.turns]
         totals[i, 1 : len(gained) + 1] = np.cumsum(gained)
         totals[i, len(gained) + 1 :] = episode.score
-        label = f"seed {episode.seed}" if len(episodes) <= _LABELLED else None
+        label = f"seed {episode.seed}" if len(episodes) <= _LABELLED else None if i else "single episodes"
         (line,) = axes.plot(range(len(gained) + 1), totals[i, : len(gained) + 1], lw=1.1, alpha=0.55, label=label)
         if episode.terminated:
             axes.plot(len(gained), episode.score, "o", ms=5, color=line.get_color())

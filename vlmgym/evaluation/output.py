@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ class Output:
             folder: The folder that holds `logs` and `videos`.
             name: First part of all file names, for instance `test_2048`.
         """
+        folder = folder.absolute()  # a policy may change the current folder
         self.logs, self.videos, self.name = folder / "logs", folder / "videos", name
         self.episodes = self.logs / f"{name}.jsonl"
         """Episodes as they end; it goes when `run`, which holds the same, is written."""
@@ -37,6 +39,28 @@ class Output:
     def video(self, index: int) -> Path:
         """The video of an episode by its place in the order of seeds."""
         return self.videos / f"{self.name}_{index}.mp4"
+
+    @contextmanager
+    def reserved(self) -> Iterator[None]:
+        """Keep other runs from writing the same files meanwhile.
+
+        Raises:
+            OutputError: Another run is writing them, or the folder cannot be written.
+        """
+        path = self.logs / f".{self.name}.lock"
+        with writing(self.logs):
+            self.logs.mkdir(parents=True, exist_ok=True)
+        with writing(path):
+            lock = path.open("w")
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise OutputError(f"another run is writing {self.run}: choose another --out") from None
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
 
     def prepare(self, videos: bool) -> None:
         """Make the folders, and remove what an earlier finished run of this name left.
@@ -98,12 +122,15 @@ def replace_file(path: Path, data: bytes) -> None:
         OutputError: It cannot be written.
     """
     part = path.with_name(path.name + ".part")
-    with writing(path):
-        with part.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+    try:
+        with writing(path):
+            with part.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -51,15 +51,17 @@ def run_evaluation(
         VlmgymError: The run failed; the message says where finished episodes are.
     """
     game = config.make_game(game_name)
-    policy = make_policy(config.policy or custom_policy or "random", game, config.timeout)
-    output.prepare(config.video)
-    progress_console = Console(stderr=True)
-    with Workers(workers_for(config.episodes, config.workers)) as workers:
-        episodes, seconds = _play(game, policy, config, output, workers, progress_console)
-        run = RunRecord(summary=summarise(episodes, seconds), episodes=tuple(episodes))
-        replace_file(output.run, run.document().encode())
-        output.episodes.unlink()
-        _draw(game, episodes, config, output, workers, progress_console)
+    chosen = config.policy if config.policy is not None else custom_policy or "random"
+    policy = make_policy(chosen, game, config.timeout)
+    with output.reserved():
+        output.prepare(config.video)
+        progress_console = Console(stderr=True)
+        with Workers(workers_for(config.episodes, config.workers)) as workers:
+            episodes, seconds = _play(game, policy, config, output, workers, progress_console)
+            run = RunRecord(summary=summarise(episodes, seconds), episodes=tuple(episodes))
+            replace_file(output.run, run.document().encode())
+            output.episodes.unlink()
+            _draw(game, episodes, config, output, workers, progress_console)
     console = Console()
     console.print(summary_table(f"{game.id}, {policy.name}", run.summary))
     console.print(f"records {output.run}\ncurves  {output.curves}", soft_wrap=True)

@@ -106,13 +106,14 @@ def _position(rules: Rules, episode: Episode[Any, Any], past: tuple[PastTurn, ..
 
 def _play(episode: Episode[Any, Any], position: Position, reply: Reply, latency: float | None) -> TurnRecord:
     state = episode.game.to_data(episode.state)
-    scored = episode.respond(reply.text)
+    response = storable(reply.text)
+    scored = episode.respond(response)
     seen = scored.perception
     return TurnRecord(
         turn=episode.turn,
         state=state,
         prompt=position.prompt,
-        response=reply.text,
+        response=response,
         outcome=scored.outcome,
         action=list(scored.action) if isinstance(scored.action, tuple) else scored.action,
         feedback=scored.feedback,
@@ -128,6 +129,11 @@ def _play(episode: Episode[Any, Any], position: Position, reply: Reply, latency:
         prompt_tokens=reply.prompt_tokens,
         completion_tokens=reply.completion_tokens,
     )
+
+
+def storable(text: str) -> str:
+    """The text itself; only halves of surrogate pairs, which no UTF-8 file can hold, are written as `\\ud800`."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _remember(rules: Rules, past: tuple[PastTurn, ...], turn: TurnRecord) -> tuple[PastTurn, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -12,7 +13,7 @@ from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from vlmgym.errors import WorkerError
-from vlmgym.sandbox.processes import available_cores, live_with_parent
+from vlmgym.sandbox.processes import available_cores, interrupts_left_to_parent, live_with_parent
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -31,7 +32,7 @@ class Workers:
     """
 
     def __init__(self, count: int) -> None:
-        """Start on first use.
+        """Start the processes.
 
         Args:
             count: Number of processes; 0 calls everything in this one.
@@ -41,6 +42,8 @@ class Workers:
         if count:
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(count, mp_context=context, initializer=live_with_parent)
+            with interrupts_left_to_parent():
+                self._pool.submit(os.getpid)  # the first call starts all processes
 
     async def start(self) -> None:
         """Wait until all processes run, so that what follows is not slowed by their start."""

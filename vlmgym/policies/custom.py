@@ -82,17 +82,18 @@ class CustomPolicy(ModelPolicy):
                     future.set_result(Reply(response))
 
     async def _ask(self, images: list[list[Picture]], prompts: list[Prompt]) -> list[str]:
+        expected = len(prompts)
         call = self._thread.call(self.function, images, prompts)
         await asyncio.wait([call], timeout=self.timeout)
         if not call.done():
             call.cancel()
-            raise PolicyError(f"{self.name} did not answer {len(prompts)} prompts within {self.timeout:g} s")
+            raise PolicyError(f"{self.name} did not answer {expected} prompts within {self.timeout:g} s")
         try:
             returned = call.result()
         except Exception as error:
             # Whatever a user's function raises ends the run with the place in their code, not with our traceback.
-            raise PolicyError(f"{self.name} raised {type(error).__name__}: {error}{_place(error)}") from error
-        return self._checked(returned, len(prompts))
+            raise PolicyError(f"{self.name} raised {_told(error)}") from error
+        return self._checked(returned, expected)
 
     def _checked(self, returned: Any, expected: int) -> list[str]:
         if not isinstance(returned, list | tuple):
@@ -117,9 +118,9 @@ def load_function(spec: str) -> CustomFunction:
     place, _, attribute = spec.rpartition(":")
     try:
         module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # Importing runs the user's code, which may raise anything.
-        raise UsageError(f"{place!r} does not load: {type(error).__name__}: {error}{_place(error)}") from error
+        raise UsageError(f"{place!r} does not load: {_told(error)}") from error
     function = getattr(module, attribute, None)
     if not callable(function):
         raise UsageError(f"{place!r} has no function {attribute!r}")
@@ -144,8 +145,13 @@ def _load_file(path: Path) -> Any:
     return module
 
 
-def _place(error: BaseException) -> str:
-    """Where in the user's code an error was raised, as ` (file, line n)`."""
+def _told(error: BaseException) -> str:
+    """An error of the user's code in one line: type, message, and ` (file, line n)` of where it was raised."""
+    try:
+        message = " ".join(str(error).split())
+    except Exception:
+        message = "its message cannot be shown"
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename not in _OURS and "importlib" not in frame.filename]
-    return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+    place = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+    return f"{type(error).__name__}: {message}{place}"

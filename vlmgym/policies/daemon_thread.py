@@ -49,16 +49,18 @@ def _work(jobs: queue.SimpleQueue[_Job | None]) -> None:
     loop = asyncio.new_event_loop()
     while (job := jobs.get()) is not None:
         function, args, finish = job
-        result, error = None, None
+        result, error = None, None  # type: Any, Exception | None
         try:
             result = function(*args)
             if inspect.isawaitable(result):
                 result = loop.run_until_complete(_awaited(result))
-        except Exception as raised:
-            error = raised
         except BaseException as raised:
-            # SystemExit, CancelledError and the like would end the thread, or the program, without a word.
-            error = RuntimeError(f"{type(raised).__name__}: {raised}")
+            # SystemExit, CancelledError and the like would end the thread, or the program, without a word, and a
+            # future refuses StopIteration.
+            if isinstance(raised, Exception) and not isinstance(raised, StopIteration):
+                error = raised
+            else:
+                error = RuntimeError(f"{type(raised).__name__}: {raised}")
         finish(result, error)
         del job, function, args, result, error
     loop.close()

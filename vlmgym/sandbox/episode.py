@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Generic
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeInt
 
 from vlmgym.errors import StateError, UsageError
 from vlmgym.sandbox.game import ActionT, Game, StateT
@@ -30,12 +30,12 @@ class Snapshot(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     game: str
-    seed: int
+    seed: int = Field(ge=0)
     state: str
     rng: dict[str, Any]
-    turn: int
-    score: float
-    outcomes: dict[Outcome, int]
+    turn: int = Field(ge=0)
+    score: FiniteFloat
+    outcomes: dict[Outcome, NonNegativeInt]
     feedback: str
 
 

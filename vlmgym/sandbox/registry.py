@@ -39,7 +39,8 @@ def register_game(game_class: type[Game[Any, Any]]) -> type[Game[Any, Any]]:
         raise UsageError(
             f"{game_id!r} is not a game's id: a name of letters, digits, '_', '.', '-', then -v and a number"
         )
-    if game_id in _sources() or _registered.get(game_id, game_class) is not game_class:
+    own = f"{game_class.__module__}:{game_class.__qualname__}"
+    if _sources().get(game_id, own) != own or _registered.get(game_id, game_class) is not game_class:
         raise UsageError(f"there is another game with the id {game_id!r}: choose another name, or raise its version")
     _registered[game_id] = game_class
     _register_env(game_id)
@@ -80,7 +81,7 @@ def game_class(game: str) -> type[Game[Any, Any]]:
     return found
 
 
-def make_game(game: str, perception: int = 3, reasoning: int = 3, **knobs: Any) -> Game[Any, Any]:
+def make_game(game: str, /, perception: int = 3, reasoning: int = 3, **knobs: Any) -> Game[Any, Any]:
     """A game at a difficulty.
 
     Args:

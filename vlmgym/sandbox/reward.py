@@ -19,6 +19,10 @@ from vlmgym.sandbox.perception import Perception
 Shaping = Literal["raw", "sign", "log2"]
 
 
+LARGEST = 1e6
+"""Largest weight or penalty, so that no reward is infinite."""
+
+
 class Outcome(str, Enum):
     """What became of a response. An infrastructure error is never an outcome: it is not a response."""
 
@@ -37,13 +41,23 @@ class RewardConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
-    game_weight: float = Field(1.0, description="Weight of the game's own reward, after shaping.")
-    format_weight: float = Field(0.0, description="Weight of the response form: 1 if it is exact, else 0.")
-    perception_weight: float = Field(0.0, description="Weight of the agreement of <perception> with the state.")
+    game_weight: float = Field(
+        1.0, ge=-LARGEST, le=LARGEST, description="Weight of the game's own reward, after shaping."
+    )
+    format_weight: float = Field(
+        0.0, ge=-LARGEST, le=LARGEST, description="Weight of the response form: 1 if it is exact, else 0."
+    )
+    perception_weight: float = Field(
+        0.0, ge=-LARGEST, le=LARGEST, description="Weight of the agreement of <perception> with the state."
+    )
     perception_mode: Literal["partial", "exact"] = Field("partial", description="Share of right cells, or all or none.")
     shaping: Shaping = Field("raw", description="Shape of the game part.")
-    illegal: float | None = Field(None, description="Shaped game part of an illegal action; None: the game's own.")
-    unparsable: float | None = Field(None, description="As illegal, of an unparsable response.")
+    illegal: float | None = Field(
+        None, ge=-LARGEST, le=LARGEST, description="Shaped game part of an illegal action; None: the game's own."
+    )
+    unparsable: float | None = Field(
+        None, ge=-LARGEST, le=LARGEST, description="As illegal, of an unparsable response."
+    )
 
 
 @dataclass(frozen=True, slots=True)

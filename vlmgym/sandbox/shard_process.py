@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from vlmgym.errors import VlmgymError, WorkerError
 from vlmgym.sandbox.game import Game
-from vlmgym.sandbox.processes import live_with_parent
+from vlmgym.sandbox.processes import interrupts_left_to_parent, live_with_parent
 from vlmgym.sandbox.shard import Checkpoint, Reply, Settings, Shard
 from vlmgym.sandbox.shared_memory import OwnArray
 
@@ -164,7 +164,8 @@ class ProcessShard:
         self._pipe, theirs = context.Pipe()
         args = (theirs, self._memory, self._games, self._settings, self.part)
         self._process = context.Process(target=_serve, args=args, daemon=True, name=f"vlmgym {self._environments()}")
-        self._process.start()
+        with interrupts_left_to_parent():
+            self._process.start()
         theirs.close()
 
     def _restart(self) -> None:

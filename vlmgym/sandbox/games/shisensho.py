@@ -14,7 +14,7 @@ from gymnasium import spaces
 from vlmgym.errors import GenerationError, IllegalAction, StateError
 from vlmgym.sandbox import response_form
 from vlmgym.sandbox.board_game import BOARD_PERCEPTION, BoardConfig, BoardGame
-from vlmgym.sandbox.config import knob
+from vlmgym.sandbox.config import Dial, Levels, knob
 from vlmgym.sandbox.coordinates import Pair
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.colour_shapes import EMPTY, MOST_COLOURS, MOST_SHAPES, kinds, paint_colour_shape
@@ -55,7 +55,7 @@ class ShisenShoConfig(BoardConfig):
     colours: int = knob("perception", 6, "Colours that tiles are taken from.", ge=1, le=MOST_COLOURS)
     shapes: int = knob("perception", 6, "Shapes that tiles are taken from.", ge=1, le=MOST_SHAPES)
 
-    dials: ClassVar = {
+    dials: ClassVar[Mapping[Dial, Levels]] = {
         "perception": {
             level: {**BOARD_PERCEPTION[level], "colours": colours, "shapes": shapes}
             for level, (colours, shapes) in {1: (5, 5), 2: (6, 5), 3: (6, 6), 4: (7, 7), 5: (8, 8)}.items()
