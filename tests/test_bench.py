@@ -1,0 +1,197 @@
+"""Measuring rates, recommending a layout, and `vlmgym bench`."""
+
+import io
+import time
+
+import numpy as np
+import pytest
+from gymnasium.vector import SyncVectorEnv
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from vlmgym.bench import AS_FAST, BenchConfig, bench, measure_layouts, recommend
+from vlmgym.cli import main
+from vlmgym.errors import UsageError
+from vlmgym.measuring import (
+    Rates,
+    Script,
+    available_memory,
+    legal_script,
+    measure,
+    opened,
+    play,
+    repeat,
+    uniform_script,
+)
+from vlmgym.sandbox.env import GameEnv
+from vlmgym.sandbox.registry import make_game
+from vlmgym.sandbox.vector import make_vec
+
+# Measuring -----------------------------------------------------------------------------------------------------------
+
+
+def test_rates_tell_median_and_spread():
+    rates = Rates((5000.0, 1000.0, 3000.0, 2000.0))
+    assert (rates.median, rates.slowest, rates.fastest) == (2500, 1000, 5000)
+    assert str(rates) == "2,500 (1,000 to 5,000)"
+    assert str(Rates((1.234,))) == "1.23 (1.23 to 1.23)"
+
+
+def test_contestants_take_turns_in_rounds():
+    turns = []
+
+    def contestant(name, rate):
+        def turn(seconds):
+            turns.append((name, seconds))
+            return rate
+
+        return turn
+
+    rates = measure({"a": contestant("a", 1.0), "b": contestant("b", 2.0)}, 3, 0.5, "test")
+    assert turns == [("a", 0.5), ("b", 0.5)] * 3
+    assert rates == {"a": Rates((1.0,) * 3), "b": Rates((2.0,) * 3)}
+
+
+def test_a_rate_is_work_over_the_time_that_it_took():
+    pause = 0.01
+
+    def work():
+        time.sleep(pause)
+        return 7
+
+    assert 0 < repeat(work)(3 * pause) <= 7 / pause
+    assert 0 < repeat(work)(0) <= 7 / pause
+
+
+@pytest.mark.parametrize("name", ["2048", "shisensho", "swap"])
+def test_a_legal_script_is_legal_for_every_runner_of_single_environments(name):
+    game = make_game(name, size=160)
+    script = legal_script(game, 3, 60, seed=5)
+    assert script == legal_script(game, 3, 60, seed=5)
+    with opened(
+        {"ours": lambda: make_vec(game, 3, 0), "sync": lambda: SyncVectorEnv([lambda: GameEnv(game)] * 3)}
+    ) as made:
+        resets = 0
+        for env in made.values():
+            env.reset(seed=script.seed)
+        for actions in script.steps:
+            ours, theirs = (env.step(actions) for env in made.values())
+            np.testing.assert_array_equal(ours[0], theirs[0])
+            resets += (ours[4]["outcome"] == "").sum()
+            assert set(ours[4]["outcome"]) <= {"played", ""}
+    assert (resets > 0) == (name == "shisensho")  # whose episodes are shorter than the script
+
+
+def test_a_uniform_script_has_every_action():
+    script = uniform_script(make_game("2048", size=160), 4, 50)
+    assert {action for actions in script.steps for action in actions} == {0, 1, 2, 3}
+    assert [len(actions) for actions in script.steps] == [4] * 50
+
+
+class Counting(SyncVectorEnv):
+    """Writes down what it is told."""
+
+    def __init__(self, game, num_envs):
+        super().__init__([lambda: GameEnv(game)] * num_envs)
+        self.told = []
+
+    def reset(self, *, seed=None, options=None):
+        self.told.append(("reset", seed))
+        return super().reset(seed=seed, options=options)
+
+    def step(self, actions):
+        self.told.append(("step", list(actions)))
+        return super().step(actions)
+
+
+def test_playing_starts_the_script_again_when_it_is_over():
+    game = make_game("2048", size=160)
+    script = Script(7, [[0, 1], [1, 2], [2, 3]])
+    with opened({"env": lambda: Counting(game, 2)}) as made:
+        env = made["env"]
+        turn = play(env, script)
+        rates = [turn(0.002) for _ in range(3)]
+        assert env.closed is False
+    assert env.closed
+    assert all(rate > 0 for rate in rates)
+    cycle = [("reset", 7), ("step", [0, 1]), ("step", [1, 2]), ("step", [2, 3])]
+    assert env.told == (cycle * len(env.told))[: len(env.told)]
+    assert len(env.told) > len(cycle)
+
+
+def test_available_memory_is_that_of_a_machine():
+    free = available_memory()
+    assert free is None or 2**20 < free < 2**50
+
+
+# Recommending --------------------------------------------------------------------------------------------------------
+
+layouts = st.tuples(st.integers(0, 8), st.integers(1, 512))
+
+
+@given(st.dictionaries(layouts, st.floats(1, 1e6), min_size=1))
+def test_what_is_recommended_is_fast_and_nothing_smaller_is(rates):
+    found = recommend({layout: Rates((rate,)) for layout, rate in rates.items()})
+    chosen = (found.num_workers, found.num_envs)
+    enough = max(rates.values()) * AS_FAST
+    assert rates[chosen] >= enough
+    assert all(rate < enough for layout, rate in rates.items() if layout < chosen)
+    assert ("the fastest here" in found.reason) == (rates[chosen] == max(rates.values()))
+
+
+def test_fewer_processes_are_recommended_when_they_are_as_fast():
+    found = recommend({(0, 16): Rates((50.0,)), (0, 64): Rates((98.0,)), (2, 64): Rates((100.0,))})
+    assert (found.num_workers, found.num_envs) == (0, 64)
+    assert "as fast as the fastest (2 workers, 64 environments) to within 5%" in found.reason
+
+
+# The command ---------------------------------------------------------------------------------------------------------
+
+
+def test_bench_measures_every_layout_and_recommends_one_of_them():
+    config = BenchConfig(game="shisensho", size=120, workers=(1, 0), envs=(4, 2), seconds=0.1)
+    assert config.layouts() == [(0, 2), (0, 4), (1, 2), (1, 4)]
+    shown = io.StringIO()
+    found = bench(config, Console(file=shown, width=160))
+    assert (found.num_workers, found.num_envs) in config.layouts()
+    assert f"make_vec('shisensho', num_envs={found.num_envs}, num_workers={found.num_workers}" in shown.getvalue()
+    assert "100%" in shown.getvalue()
+
+
+def test_the_command_prints_a_recommendation(capsys):
+    main(["bench", "2048", "--size", "120", "--workers", "0", "--envs", "2", "--seconds", "0.05"])
+    assert "Recommended: make_vec('2048', num_envs=2, num_workers=0" in " ".join(capsys.readouterr().out.split())
+
+
+def test_by_default_no_process_to_one_a_core_are_tried():
+    workers = {workers for workers, _ in BenchConfig().layouts()}
+    assert {0, 1} <= workers
+    assert all(count <= envs for count, envs in BenchConfig(envs=(1, 2), workers=(0, 2)).layouts())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["nosuch"], "nosuch"),
+        (["--envs", "0"], "envs are numbers of at least 1"),
+        (["--workers", "-1"], "workers are numbers of processes"),
+        (["--seconds", "0"], "seconds is more than 0"),
+        (["--seconds", "nan"], "seconds is more than 0"),
+        (["--workers", "4", "--envs", "2"], "no number of environments"),
+        (["--size", "100000"], "size"),
+    ],
+)
+def test_a_mistake_ends_in_one_sentence(options, message, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["bench", *options])
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.skipif(available_memory() is None, reason="the system does not say how much memory is free")
+def test_frames_that_do_not_fit_into_memory_are_refused():
+    with pytest.raises(UsageError, match=r"GB of memory but .* GB are free"):
+        measure_layouts(BenchConfig(workers=(0,), envs=(10_000_000,)))
