@@ -95,11 +95,18 @@ def test_duplicates_and_bad_names_are_refused(registered: None) -> None:
 
 
 MODULE = """
+import vlmgym
 from vlmgym.sandbox.games.game2048 import Game2048
 
 class Tiny(Game2048):
     name = "tiny"
     version = 2
+
+@vlmgym.register_game
+class Declared(Game2048):
+    """A game that has an entry point and registers itself."""
+
+    name = "declared"
 
 class Thief(Game2048):
     pass
@@ -116,6 +123,7 @@ absent-v0 = tiny_games:Absent
 missing-v0 = no_such_module:Game
 number-v0 = tiny_games:not_a_game
 both-v0 = tiny_games:Tiny
+declared-v0 = tiny_games:Declared
 """
 
 RIVAL_ENTRY_POINTS = """\
@@ -175,6 +183,19 @@ def test_an_entry_point_that_does_not_hold_its_game_is_a_clear_error(installed: 
     assert "is not a subclass" in number
     assert both.startswith("several installed packages have a game 'both-v0' (rival_games:Both, tiny_games:Tiny)")
     assert no_id.startswith("there is no game 'not-an-id'")
+
+
+def test_a_game_may_register_itself_and_have_an_entry_point(installed: Path) -> None:
+    program = "import vlmgym\nprint(vlmgym.make_game('declared').id)\nfrom tiny_games import Declared\nprint(Declared.name)"
+    assert run_with(installed, program).split() == ["declared-v0", "declared"]
+
+
+def test_the_games_are_listed_also_those_that_do_not_load(installed: Path) -> None:
+    lines = run_with(installed, "from vlmgym.cli import main\nmain(['games'])").splitlines()
+    listed = {line.split()[0]: line for line in lines}
+    assert "A game that has an entry point" in listed["declared-v0"]
+    assert "does not load" in listed["missing-v0"]
+    assert "swap-v0" in listed
 
 
 def test_importing_vlmgym_imports_nothing_heavy() -> None:
