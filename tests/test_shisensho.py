@@ -213,7 +213,7 @@ def test_random_play_removes_pairs_until_an_end(seed: int, knobs: dict[str, int]
     left = before.total()
     assert left == game.config.rows * game.config.columns - 2 * moves
     assert game.ended(state) == ("no pair can be connected" if left else "cleared")
-    assert game.metrics(state, []) == {"tiles left": left, "end": "stuck" if left else "cleared"}
+    assert game.metrics(state, []) == {"tiles left": left}
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_both_ends() -> None:
     assert game.legal_actions(stuck) == ()
     assert game.best_action(stuck) is None
     assert game.ended(last) is None
-    assert game.metrics(last, []) == {"tiles left": 2.0, "end": "unfinished"}
+    assert game.metrics(last, []) == {"tiles left": 2.0}
     step = game.step(last, (1, 0, 1, 1), RNG)
     assert step.terminated
     assert game.ended(step.state) == "cleared"

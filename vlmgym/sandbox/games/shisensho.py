@@ -109,7 +109,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
     pairs: the board can be cleared in that order. Otherwise tiles are put anywhere at random, and again until a pair
     can be joined.
     End: the board is cleared, or no pair can be connected.
-    Metrics: the tiles left; how it ended: cleared, stuck or unfinished.
+    Metric: the tiles left.
 
     Version history: v0, first.
     """
@@ -165,10 +165,8 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         return best_move(state.board, self.config.turns)
 
     def metrics(self, state: ShisenShoState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
-        """The number of tiles left, and how the episode ended."""
-        ends = {"cleared": "cleared", "no pair can be connected": "stuck", None: "unfinished"}
-        left = sum(tile != EMPTY for line in state.board for tile in line)
-        return {"tiles left": float(left), "end": ends[self.ended(state)]}
+        """The number of tiles left."""
+        return {"tiles left": float(sum(tile != EMPTY for line in state.board for tile in line))}
 
     def cells(self, state: ShisenShoState) -> Board:
         """The names of the tiles."""
