@@ -164,6 +164,8 @@ def test_settings_in_words_become_knobs() -> None:
         "goal": None,
         "theme": "dark",
     }
+    python = parse_knobs(["coordinates=True", "solvable=False", "goal=None", "theme=none", "word=TRUE"])
+    assert python == {"coordinates": True, "solvable": False, "goal": None, "theme": "none", "word": "TRUE"}
     for settings, problem in ((["rows"], "NAME=VALUE"), (["=5"], "NAME=VALUE"), (["a=1", "a=2"], "twice")):
         with pytest.raises(UsageError, match=problem):
             parse_knobs(settings)

@@ -15,6 +15,8 @@ Levels = Mapping[int, Mapping[str, Any]]
 
 DIALS: tuple[Dial, ...] = ("perception", "reasoning")
 LEVELS = (1, 2, 3, 4, 5)
+PYTHON_WORDS: Mapping[str, bool | None] = {"True": True, "False": False, "None": None}
+"""Values as Python spells them, which JSON spells otherwise."""
 
 
 def knob(dial: Dial, default: Any, description: str, **bounds: Any) -> Any:
@@ -83,7 +85,9 @@ class GameConfig(BaseModel):
 
 
 def parse_knobs(settings: Iterable[str]) -> dict[str, Any]:
-    """Knobs from texts `NAME=VALUE`, as on a command line; a value that is not JSON (`5`, `0.5`, `true`) is a word.
+    """Knobs from texts `NAME=VALUE`, as on a command line.
+
+    A value is JSON (`5`, `0.5`, `true`, `null`) or `True`, `False` or `None` as in Python; whatever else is a word.
 
     Raises:
         UsageError: A text is not of this form, or a name comes twice.
@@ -96,7 +100,7 @@ def parse_knobs(settings: Iterable[str]) -> dict[str, Any]:
         if name in knobs:
             raise UsageError(f"{name} is set twice")
         try:
-            knobs[name] = json.loads(text)
+            knobs[name] = PYTHON_WORDS[text] if text in PYTHON_WORDS else json.loads(text)
         except ValueError:
             knobs[name] = text
     return knobs
