@@ -246,6 +246,14 @@ def test_reasons_count_from_the_origin_and_name_the_turns() -> None:
         assert str(error.value) == f"no path with {words} joins the red circle at (1, 1) and the one at (2, 2)"
 
 
+def test_colours_and_shapes_change_no_more_than_the_names_of_the_tiles() -> None:
+    for colours, shapes in ((3, 3), (6, 6), (8, 8)):
+        game = game_of(colours=colours, shapes=shapes)
+        tiles = tiles_on(game.start(np.random.default_rng(0)).board)
+        assert sorted(tiles.values()) == [4] * 9
+        assert set(tiles) <= set(kinds(colours, shapes))
+
+
 def test_both_ends() -> None:
     game = game_of(rows=2, columns=2)
     stuck, last = state_of("rb", "br"), state_of("oo", "rr")

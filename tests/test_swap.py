@@ -345,6 +345,14 @@ def test_a_level_leaves_fewer_swaps_legal_than_the_one_below() -> None:
     assert shares[0] > 10 * shares[-1]
 
 
+def test_more_kinds_of_tile_leave_fewer_legal_swaps() -> None:
+    legal = []
+    for colours, shapes in ((2, 2), (4, 2), (4, 4), (8, 8)):
+        game, rng = Swap(SwapConfig(colours=colours, shapes=shapes)), np.random.default_rng(0)
+        legal.append(sum(len(game.legal_actions(game.start(rng))) for _ in range(30)))
+    assert all(more > 1.5 * fewer for more, fewer in itertools.pairwise(legal))
+
+
 # Words --------------------------------------------------------------------------------------------------------------
 
 

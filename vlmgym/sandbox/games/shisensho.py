@@ -43,7 +43,11 @@ _PERCEPTION = "the board, one line a row, the tiles apart by commas, for instanc
 
 
 class ShisenShoConfig(BoardConfig):
-    """Difficulty of Shisen-Sho."""
+    """Difficulty of Shisen-Sho.
+
+    `colours` and `shapes` are perceptual: how many kinds of tile a board has is fixed by its size and `copies`, and
+    with more colours and shapes to take them from they are only harder to tell apart, or to name.
+    """
 
     rows: int = knob("reasoning", 6, "Rows of the board; rows x columns is even.", ge=2, le=16)
     columns: int = knob("reasoning", 6, "Columns of the board.", ge=2, le=16)

@@ -51,7 +51,10 @@ _PERCEPTION = (
 
 
 class SwapConfig(BoardConfig):
-    """Difficulty of Swap. The more kinds of tiles, the fewer legal moves; the larger the board, the more to look at."""
+    """Difficulty of Swap. The larger the board, the more there is to look at.
+
+    `colours` and `shapes` are reasoning knobs: with more kinds of tile fewer swaps are legal, which are harder to find.
+    """
 
     rows: int = knob("reasoning", 8, "Rows of the board.", ge=3, le=16)
     columns: int = knob("reasoning", 8, "Columns of the board.", ge=3, le=16)
