@@ -234,7 +234,7 @@ def proportional_memory(name: str, num_envs: int, workers: int, size: int) -> in
 
 def start_seconds(name: str, num_envs: int, workers: int, size: int) -> tuple[float, float]:
     """Processor seconds a worker (or this process, with none) takes from nothing to the first frames; wall seconds."""
-    make_game(name, size=64)  # finds the installed games, which is not to be counted
+    make_game(name, size=128)  # finds the installed games, which is not to be counted
     whose = resource.RUSAGE_CHILDREN if workers else resource.RUSAGE_SELF
     before, start = processor_seconds(whose), time.perf_counter()
     with closing(make_vec(make_game(name, size=size), num_envs, workers, copy=False)) as env:
