@@ -160,8 +160,8 @@ def test_a_goal_that_is_no_tile_is_refused(goal: object) -> None:
         game_2048(goal=goal)
 
 
-@pytest.mark.parametrize("action", [-1, 4, 9999])
-def test_an_action_out_of_range_is_illegal(action: int) -> None:
+@pytest.mark.parametrize("action", [-1, 4, 9999, True, 1.0, "1", None, (1,)])
+def test_an_action_that_is_not_an_int_from_0_to_3_is_illegal(action: Any) -> None:
     game = game_2048()
     with pytest.raises(IllegalAction, match="is not an action"):
         game.step(game.start(np.random.default_rng(0)), action, np.random.default_rng(0))

@@ -226,7 +226,10 @@ def test_random_play_removes_pairs_until_an_end(seed: int, knobs: dict[str, int]
         ((0, 2, 0, 2), "both coordinates are the same cell (0, 2)"),
         ((0, 0, 0, 1), "the tiles differ: red circle at (0, 0), blue square at (0, 1)"),
         ((0, 1, 1, 0), "no path with at most 2 turns joins the blue square at (0, 1) and the one at (1, 0)"),
-        ((0, 0), "(0, 0) is not an action: row and column of two tiles"),
+        *(
+            (action, f"{action!r} is not an action: row and column of 2 cells, each an int")
+            for action in ((0, 0), (0, 0, 1.0, 3), (0, 0, True, 3), [0, 0, 1, 3], 0, "0", None)
+        ),
     ],
 )
 def test_an_illegal_action_has_a_reason_in_words(action: Any, reason: str) -> None:

@@ -235,7 +235,11 @@ def test_dealing_gives_up_after_a_bounded_number_of_tries(monkeypatch: pytest.Mo
         ((0, 0, 0, 2), r"\(0, 0\) and \(0, 2\) are not next to each other"),
         ((2, 0, 2, 1), r"\(2, 0\) and \(2, 1\) changes nothing: both are a red circle"),
         ((0, 0, 0, 1), r"\(0, 0\) and \(0, 1\) makes no run of three"),
-        ((0, 0, 0), "not 3 numbers"),
+        ((0, 0, 0), r"\(0, 0, 0\) is not an action: row and column of 2 cells"),
+        ((1, 2, 2, 2.0), "is not an action"),
+        ((True, 2, 2, 2), "is not an action"),
+        ([1, 2, 2, 2], "is not an action"),
+        (1, "1 is not an action"),
     ],
 )
 def test_illegal_actions_are_refused_with_a_reason(action: Any, reason: str) -> None:

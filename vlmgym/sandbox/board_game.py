@@ -11,14 +11,14 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from vlmgym.errors import UsageError
+from vlmgym.errors import IllegalAction, UsageError
 from vlmgym.sandbox.config import GameConfig, Levels, knob
 from vlmgym.sandbox.coordinates import format_cells, parse_cells
 from vlmgym.sandbox.drawing.board import BoardPainter, Cells
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.geometry import BoardGeometry
 from vlmgym.sandbox.drawing.palette import ThemeName
-from vlmgym.sandbox.game import ActionT, Game, Picture, StateT
+from vlmgym.sandbox.game import ActionT, Game, Picture, StateT, is_int
 
 Cell = tuple[int, int]
 """Row and column of a cell, counted from 0."""
@@ -92,6 +92,16 @@ class BoardGame(Game[StateT, ActionT]):
         """How many cells an action names: 0 unless the action space is a `MultiDiscrete` of row and column for each."""
         space = self.action_space
         return space.nvec.size // 2 if isinstance(space, spaces.MultiDiscrete) and space.nvec.size % 2 == 0 else 0
+
+    def check_action_type(self, action: object) -> None:
+        """Refuse what is not a tuple of ints, row and column of each of `cells_in_action` cells; for use in `step`.
+
+        Raises:
+            IllegalAction: The action is anything else, also one with `True` or `1.0` for 1.
+        """
+        count = self.cells_in_action
+        if not (isinstance(action, tuple) and len(action) == 2 * count and all(map(is_int, action))):
+            raise IllegalAction(f"{action!r} is not an action: row and column of {count} cells, each an int")
 
     def look(self, state: StateT) -> int:
         """Seed of rotation, noise and clutter: the same within an episode, so that only played cells change."""

@@ -218,10 +218,10 @@ class Game(ABC, Generic[StateT, ActionT]):
         if isinstance(space, spaces.Text):
             fits = isinstance(plain, str)
         elif isinstance(space, spaces.Discrete):
-            fits = _is_int(plain)
+            fits = is_int(plain)
         elif isinstance(space, spaces.MultiDiscrete):
             plain = tuple(plain) if isinstance(plain, list | tuple) else ()
-            fits = len(plain) == space.nvec.size and all(map(_is_int, plain))
+            fits = len(plain) == space.nvec.size and all(map(is_int, plain))
         else:
             fits = space.contains(value)
         if not fits:
@@ -310,5 +310,6 @@ def _shared(game_class: Callable[[GameConfig], Game[Any, Any]], config: GameConf
     return game_class(config)
 
 
-def _is_int(value: object) -> bool:
+def is_int(value: object) -> bool:
+    """Whether a value is an int, which `True` and `1.0` are not, though they are equal to one."""
     return isinstance(value, int) and not isinstance(value, bool)

@@ -18,7 +18,7 @@ from vlmgym.sandbox.board_game import BoardConfig, BoardGame, with_board_percept
 from vlmgym.sandbox.config import knob
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import MIDDLE, blend
-from vlmgym.sandbox.game import Step
+from vlmgym.sandbox.game import Step, is_int
 from vlmgym.sandbox.oracles.game2048 import search
 
 Row = tuple[int, ...]
@@ -124,8 +124,8 @@ class Game2048(BoardGame[State2048, int]):
 
     def step(self, state: State2048, action: int, rng: np.random.Generator) -> Step[State2048]:
         """Slide, merge, and let a new tile appear."""
-        if action not in range(4):
-            raise IllegalAction(f"{action} is not an action; 0 is up, 1 right, 2 down, 3 left")
+        if not (is_int(action) and 0 <= action < 4):
+            raise IllegalAction(f"{action!r} is not an action; 0 is up, 1 right, 2 down, 3 left")
         if self._reached_goal(state.board):
             raise IllegalAction(f"the goal {self.config.goal} is reached")
         board, reward = slide(state.board, action)

@@ -228,8 +228,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
 
     def _path(self, state: ShisenShoState, action: Pair) -> list[Cell]:
         """The path of a legal action: its first cell, its corners and its last cell."""
-        if len(action) != 4:
-            raise IllegalAction(f"{action} is not an action: row and column of two tiles")
+        self.check_action_type(action)
         cells = action[:2], action[2:]
         tiles = []
         for row, column in cells:

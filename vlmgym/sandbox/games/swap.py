@@ -253,8 +253,7 @@ class Swap(BoardGame[SwapState, Pair]):
         Raises:
             IllegalAction: The swap is out of range or makes no run.
         """
-        if len(action) != 4:
-            raise IllegalAction(f"an action is row 1, column 1, row 2 and column 2, not {len(action)} numbers")
+        self.check_action_type(action)
         row1, column1, row2, column2 = action
         rows, columns = self.config.rows, self.config.columns
         for row, column in ((row1, column1), (row2, column2)):
