@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import statistics
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,6 +23,7 @@ from rich.progress import Progress, TimeElapsedColumn
 from rich.table import Table
 
 from vlmgym.errors import UsageError
+from vlmgym.evaluation.summary import mean_and_error
 from vlmgym.options import GameOptions, parse_options, reporting_errors
 from vlmgym.sandbox.episode import Episode
 from vlmgym.sandbox.game import Game
@@ -101,9 +101,9 @@ def play_all(game: Game[Any, Any], options: Options, console: Console) -> list[P
 
 
 def mean(values: Sequence[float]) -> str:
-    """Mean and standard error."""
-    error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else float("nan")
-    return f"{statistics.fmean(values):.4g} ± {error:.2g}"
+    """Mean and standard error in words; a single value has no error."""
+    middle, error = mean_and_error(values)
+    return f"{middle:.4g}" if error is None else f"{middle:.4g} ± {error:.2g}"
 
 
 def shares(words: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vlmgym.errors import ParseError
-from vlmgym.sandbox.coordinates import Pair, format_cells, format_pair, parse_cells, parse_pair
+from vlmgym.sandbox.coordinates import Pair, format_cells, parse_cells
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from vlmgym.sandbox.coordinates import Pair, format_cells, format_pair, parse_ce
     ],
 )
 def test_two_cells_in_round_or_square_brackets(text: str) -> None:
-    assert parse_pair(text) == (0, 1, 2, 3)
+    assert parse_cells(text, 2) == (0, 1, 2, 3)
 
 
 @pytest.mark.parametrize(
@@ -56,23 +56,23 @@ def test_two_cells_in_round_or_square_brackets(text: str) -> None:
 )
 def test_anything_else_is_unparsable(text: str) -> None:
     with pytest.raises(ParseError, match=r"is not two coordinates like \(0, 0\) \(0, 1\)") as caught:
-        parse_pair(text)
+        parse_cells(text, 2)
     assert len(str(caught.value)) < 400
 
 
 def test_the_error_shows_the_form_with_the_origin() -> None:
     with pytest.raises(ParseError, match=r"like \(1, 1\) \(1, 2\)"):
-        parse_pair("?", origin=1)
+        parse_cells("?", 2, origin=1)
 
 
 def test_a_negative_number_is_read_and_left_to_the_game() -> None:
-    assert parse_pair("(-1, 0) (0, 0)") == (-1, 0, 0, 0)
-    assert parse_pair("(0, 1) (1, 1)", origin=1) == (-1, 0, 0, 0)
+    assert parse_cells("(-1, 0) (0, 0)", 2) == (-1, 0, 0, 0)
+    assert parse_cells("(0, 1) (1, 1)", 2, origin=1) == (-1, 0, 0, 0)
 
 
 @given(st.tuples(*[st.integers(0, 999)] * 4), st.integers(0, 1))
 def test_parsing_inverts_formatting(pair: Pair, origin: int) -> None:
-    assert parse_pair(format_pair(pair, origin), origin) == pair
+    assert parse_cells(format_cells(pair, origin), 2, origin) == pair
 
 
 @given(st.lists(st.integers(0, 99), min_size=2, max_size=10).filter(lambda numbers: len(numbers) % 2 == 0))
@@ -86,8 +86,8 @@ def test_any_number_of_cells(numbers: list[int]) -> None:
 @given(st.text("()[],; and0123456789+-", max_size=40))
 def test_any_text_is_two_cells_or_a_parse_error(text: str) -> None:
     try:
-        pair = parse_pair(text)
+        pair = parse_cells(text, 2)
     except ParseError:
         return
     assert len(pair) == 4
-    assert parse_pair(format_pair(pair)) == pair
+    assert parse_cells(format_cells(pair), 2) == pair

@@ -17,8 +17,10 @@ from vlmgym.sandbox.drawing import board as board_module
 from vlmgym.sandbox.drawing.board import BoardPainter
 from vlmgym.sandbox.drawing.canvas import Canvas, text_width
 from vlmgym.sandbox.drawing.geometry import BoardGeometry
-from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
+from vlmgym.sandbox.drawing.palette import COLOURS, OUTCOME_COLOURS, THEMES, blend
+from vlmgym.sandbox.drawing.pictures import side_by_side
 from vlmgym.sandbox.drawing.shapes import SHAPES, draw_shape
+from vlmgym.sandbox.reward import Outcome
 
 WHITE, BLACK, RED = (255, 255, 255), (0, 0, 0), (255, 0, 0)
 
@@ -230,3 +232,25 @@ def test_coordinates_are_drawn_beside_the_board_only() -> None:
     geometry = from_0.geometry
     assert len(differ)
     assert ((differ[:, 0] < geometry.top - geometry.gap) | (differ[:, 1] < geometry.left - geometry.gap)).all()
+
+
+def test_pictures_side_by_side_are_black_below_the_shorter_ones() -> None:
+    left, right = np.full((4, 3, 3), 7, np.uint8), np.full((6, 5, 3), 9, np.uint8)
+    joined = side_by_side([left, right])
+    assert joined.shape == (6, 8, 3)
+    assert joined.dtype == np.uint8
+    np.testing.assert_array_equal(joined[:4, :3], left)
+    np.testing.assert_array_equal(joined[:, 3:], right)
+    assert not joined[4:, :3].any()
+
+
+def test_a_single_picture_is_copied() -> None:
+    picture = np.full((4, 3, 3), 7, np.uint8)
+    alone = side_by_side([picture])
+    np.testing.assert_array_equal(alone, picture)
+    assert not np.shares_memory(alone, picture)
+
+
+def test_every_outcome_has_a_colour_of_its_own() -> None:
+    assert set(OUTCOME_COLOURS) == {outcome.value for outcome in Outcome}
+    assert len(set(OUTCOME_COLOURS.values())) == len(Outcome)

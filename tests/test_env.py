@@ -13,7 +13,7 @@ from gymnasium.utils.env_checker import check_env
 
 from vlmgym import UsageError, game_ids, make_game
 from vlmgym.errors import DisplayError, EpisodeEnded
-from vlmgym.sandbox.env import GameEnv, side_by_side
+from vlmgym.sandbox.env import GameEnv
 from vlmgym.sandbox.episode import Episode
 from vlmgym.sandbox.response_form import compose
 from vlmgym.sandbox.reward import RewardConfig
@@ -207,13 +207,6 @@ def test_render_returns_the_picture_which_nobody_else_can_change() -> None:
     again = env.render()
     assert again is not None
     assert again.any()
-
-
-def test_several_pictures_are_shown_side_by_side() -> None:
-    left, right = np.zeros((4, 3, 3), np.uint8), np.ones((4, 5, 3), np.uint8)
-    joined = side_by_side([left, right])
-    assert joined.shape == (4, 8, 3)
-    np.testing.assert_array_equal(joined[:, 3:], right)
 
 
 def test_a_human_sees_the_picture_and_the_pixels_do_not_change_by_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,11 @@ class IllegalAction(VlmgymError):
     """An action is out of range or against the rules: the outcome is `illegal`, and the message says why."""
 
 
+def shorten(text: str, longest: int) -> str:
+    """The text, or what of it fits into so many characters, with three dots at the end."""
+    return text if len(text) <= longest else text[: longest - 3] + "..."
+
+
 def one_sentence(error: ValidationError) -> str:
     """The first problem pydantic found, as `field: what was wrong (got value)`."""
     first: Any = error.errors(include_url=False)[0]
@@ -59,6 +64,5 @@ def one_sentence(error: ValidationError) -> str:
     message = message[:1].lower() + message[1:]
     if first["type"] == "value_error":
         return f"{where}: {message}" if where else message
-    got = repr(first["input"])
-    got = got if len(got) <= 60 else got[:57] + "..."
+    got = shorten(repr(first["input"]), 60)
     return f"{where}: {message} (got {got})" if where else f"{message} (got {got})"

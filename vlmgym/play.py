@@ -18,7 +18,7 @@ from vlmgym.options import GameOptions
 from vlmgym.play_panel import PANEL_WIDTH, draw_panel
 from vlmgym.sandbox.board_game import BoardGame, Cell
 from vlmgym.sandbox.drawing.canvas import Colour
-from vlmgym.sandbox.env import side_by_side
+from vlmgym.sandbox.drawing.pictures import side_by_side
 from vlmgym.sandbox.episode import Episode
 from vlmgym.sandbox.game import Game, Picture
 from vlmgym.sandbox.prompt import turn_prompt

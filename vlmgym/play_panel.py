@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, text_width
+from vlmgym.sandbox.drawing.palette import OUTCOME_COLOURS
 from vlmgym.sandbox.drawing.text import LINE_PITCH, fit, write_lines
 from vlmgym.sandbox.episode import Episode
 from vlmgym.sandbox.game import Picture
-from vlmgym.sandbox.reward import Outcome, Scored
+from vlmgym.sandbox.reward import Scored
 
 PANEL_WIDTH = 620
 
@@ -17,11 +18,6 @@ _CARD: Colour = (40, 45, 57)
 _INK: Colour = (232, 234, 240)
 _FAINT: Colour = (146, 154, 172)
 _ACCENT: Colour = (96, 165, 250)
-_OUTCOME: dict[Outcome, Colour] = {
-    Outcome.PLAYED: (74, 190, 120),
-    Outcome.ILLEGAL: (240, 160, 60),
-    Outcome.UNPARSABLE: (236, 96, 96),
-}
 
 _MARGIN = 24
 _INNER = PANEL_WIDTH - 2 * _MARGIN
@@ -80,7 +76,7 @@ def _draw_counts(canvas: Canvas, y: float, episode: Episode[Any, Any]) -> None:
     cards: list[tuple[str, str, Colour]] = [
         ("turn", str(episode.turn), _INK),
         ("score", f"{episode.score:g}", _INK),
-        *((outcome.value, str(count), _OUTCOME[outcome]) for outcome, count in episode.outcomes.items()),
+        *((outcome.value, str(count), OUTCOME_COLOURS[outcome.value]) for outcome, count in episode.outcomes.items()),
     ]
     gap = 10
     width = (_INNER - gap * (len(cards) - 1)) / len(cards)
@@ -98,7 +94,7 @@ def _draw_last(canvas: Canvas, y: float, episode: Episode[Any, Any], last: Score
     if last is not None:
         said = "" if last.action is None else f" {episode.game.format(last.action)}"
         why = f": {last.feedback}" if last.feedback else ""
-        text, colour = f"{last.outcome.value}{said}, reward {last.game:g}{why}", _OUTCOME[last.outcome]
+        text, colour = f"{last.outcome.value}{said}, reward {last.game:g}{why}", OUTCOME_COLOURS[last.outcome.value]
     if (end := episode.ended) is not None:
         text = f"The episode has ended: {end}. {text}"
     canvas.rectangle(_MARGIN, y, 6, 64, colour, radius=3)

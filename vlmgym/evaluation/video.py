@@ -13,17 +13,13 @@ import numpy as np
 from vlmgym.evaluation.output import writing
 from vlmgym.evaluation.record import EpisodeRecord, TurnRecord
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, text_width
+from vlmgym.sandbox.drawing.palette import OUTCOME_COLOURS
+from vlmgym.sandbox.drawing.pictures import side_by_side
 from vlmgym.sandbox.game import Game, Picture
-from vlmgym.sandbox.reward import Outcome
 
 _PAPER: Colour = (32, 34, 40)
 _INK: Colour = (240, 240, 244)
 _FAINT: Colour = (150, 154, 166)
-_OUTCOMES: dict[str, Colour] = {
-    Outcome.PLAYED.value: (96, 200, 120),
-    Outcome.ILLEGAL.value: (250, 160, 60),
-    Outcome.UNPARSABLE.value: (242, 92, 92),
-}
 
 LAST_FRAME_SECONDS = 1.0
 """How long the final position stays."""
@@ -64,8 +60,7 @@ def _frames(game: Game[Any, Any], episode: EpisodeRecord, hold: int) -> Iterator
     for i, state in enumerate(states):
         turn = episode.turns[i - 1] if i else None
         score += turn.reward.game if turn else 0.0
-        images = game.images(game.from_data(state))
-        board = np.concatenate(images, axis=1)
+        board = side_by_side(game.images(game.from_data(state)))
         last = i == len(states) - 1
         strip = draw_strip(board.shape[1], game, episode, turn, score, episode.end if last else "")
         frame = _even(np.concatenate([board, strip]))
@@ -94,8 +89,8 @@ def draw_strip(
         action = "no action" if turn.action is None else game.format(game.to_action(turn.action))
         canvas.text(action, pad, lower, small, _INK, align="left", max_width=width * 0.4)
         x = pad + min(text_width(action, small), width * 0.4) + small * 1.6
-        canvas.circle(x, lower, small * 0.42, _OUTCOMES[outcome])
-        canvas.text(outcome, x + small, lower, small, _OUTCOMES[outcome], align="left")
+        canvas.circle(x, lower, small * 0.42, OUTCOME_COLOURS[outcome])
+        canvas.text(outcome, x + small, lower, small, OUTCOME_COLOURS[outcome], align="left")
     if end:
         canvas.text(end, width - pad, lower, small, _FAINT, align="right", max_width=width * 0.4)
     return canvas.pixels()

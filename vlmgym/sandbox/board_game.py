@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from vlmgym.errors import IllegalAction, UsageError
+from vlmgym.errors import IllegalAction, StateError, UsageError
 from vlmgym.sandbox.config import GameConfig, Levels, knob
 from vlmgym.sandbox.coordinates import format_cells, parse_cells
 from vlmgym.sandbox.drawing.board import BoardPainter, Cells
@@ -102,6 +102,16 @@ class BoardGame(Game[StateT, ActionT]):
         count = self.cells_in_action
         if not (isinstance(action, tuple) and len(action) == 2 * count and all(map(is_int, action))):
             raise IllegalAction(f"{action!r} is not an action: row and column of {count} cells, each an int")
+
+    def check_board_size(self, board: Sequence[Sequence[object]]) -> None:
+        """Refuse a board that does not have the rows and columns of the configuration; for use in `check_state`.
+
+        Raises:
+            StateError: It does not.
+        """
+        c = self.config
+        if len(board) != c.rows or any(len(row) != c.columns for row in board):
+            raise StateError(f"not a position of {self.name}: the board is not {c.rows} x {c.columns}")
 
     def look(self, state: StateT) -> int:
         """Seed of rotation, noise and clutter: the same within an episode, so that only played cells change."""

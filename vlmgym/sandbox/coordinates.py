@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from vlmgym.errors import ParseError
+from vlmgym.errors import ParseError, shorten
 
 Pair = tuple[int, int, int, int]
 """row 1, column 1, row 2, column 2, counted from 0."""
@@ -31,10 +31,9 @@ def parse_cells(text: str, count: int, origin: int = 0) -> tuple[int, ...]:
     """
     match = _pattern(count).fullmatch(text.strip())
     if match is None:
-        shown = text if len(text) <= 40 else text[:37] + "..."
         what = {1: "a coordinate", 2: "two coordinates"}.get(count, f"{count} coordinates")
         example = format_cells([number for column in range(count) for number in (0, column)], origin)
-        raise ParseError(f"the answer {shown!r} is not {what} like {example}")
+        raise ParseError(f"the answer {shorten(text, 40)!r} is not {what} like {example}")
     return tuple(int(number) - origin for number in match.groups() if number is not None)
 
 
@@ -42,17 +41,6 @@ def format_cells(numbers: Sequence[int], origin: int = 0) -> str:
     """Rows and columns in the form that prompts show: `(0, 1) (2, 3)`."""
     shown = [number + origin for number in numbers]
     return " ".join(f"({row}, {column})" for row, column in zip(shown[::2], shown[1::2]))
-
-
-def parse_pair(text: str, origin: int = 0) -> Pair:
-    """Read two cells; see `parse_cells`."""
-    a, b, c, d = parse_cells(text, 2, origin)
-    return a, b, c, d
-
-
-def format_pair(pair: Pair, origin: int = 0) -> str:
-    """Two cells in words; see `format_cells`."""
-    return format_cells(pair, origin)
 
 
 @lru_cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from vlmgym.errors import UsageError, one_sentence
+from vlmgym.sandbox.drawing.pictures import side_by_side
 from vlmgym.sandbox.episode import Episode, Snapshot
 from vlmgym.sandbox.game import Game, Picture
 from vlmgym.sandbox.prompt import turn_prompt
@@ -232,11 +233,6 @@ def turn_facts(scored: Scored[Any, Any]) -> dict[str, Any]:
         },
         "step": dict(scored.info),
     }
-
-
-def side_by_side(pictures: Sequence[Picture]) -> Picture:
-    """Pictures of equal height as one, from left to right; a single one is copied."""
-    return np.concatenate(pictures, axis=1)
 
 
 def _read(snapshot: object) -> Snapshot:

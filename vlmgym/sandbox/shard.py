@@ -11,7 +11,8 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.env import GameEnv, side_by_side
+from vlmgym.sandbox.drawing.pictures import side_by_side
+from vlmgym.sandbox.env import GameEnv
 from vlmgym.sandbox.episode import Snapshot
 from vlmgym.sandbox.game import Game, Picture
 from vlmgym.sandbox.reward import Outcome, RewardConfig, Scored

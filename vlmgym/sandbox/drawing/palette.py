@@ -42,6 +42,13 @@ COLOURS: dict[str, Colour] = {
 }
 """Tile colours by name; a game that needs n kinds takes the first n."""
 
+OUTCOME_COLOURS: dict[str, Colour] = {
+    "played": (96, 200, 120),
+    "illegal": (250, 160, 60),
+    "unparsable": (242, 92, 92),
+}
+"""What became of a response, on a dark ground."""
+
 MIDDLE: Colour = (128, 122, 120)
 """What all colours become as they are made alike."""
 

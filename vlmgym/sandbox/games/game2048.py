@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium_2048.envs.twenty_forty_eight import TwentyFortyEightEnv
 
-from vlmgym.errors import IllegalAction, ParseError, StateError
+from vlmgym.errors import IllegalAction, ParseError, StateError, shorten
 from vlmgym.sandbox import response_form
 from vlmgym.sandbox.board_game import BoardConfig, BoardGame, with_board_perception
 from vlmgym.sandbox.config import knob
@@ -187,8 +187,7 @@ class Game2048(BoardGame[State2048, int]):
             return DIRECTIONS.index(word)
         if word.isascii() and word.isdigit() and len(word) <= 4:
             return int(word)
-        shown = text if len(text) <= 40 else text[:37] + "..."
-        raise ParseError(f"the answer {shown!r} is not one of 0, 1, 2, 3, up, right, down, left")
+        raise ParseError(f"the answer {shorten(text, 40)!r} is not one of 0, 1, 2, 3, up, right, down, left")
 
     def format(self, action: int) -> str:
         """The name of the direction."""
@@ -206,9 +205,7 @@ class Game2048(BoardGame[State2048, int]):
 
     def check_state(self, state: State2048) -> None:
         """Refuse a board of another size or with a number that is no tile, and a look that no start draws."""
-        c = self.config
-        if len(state.board) != c.rows or any(len(row) != c.columns for row in state.board):
-            raise StateError(f"not a position of 2048: the board is not {c.rows} x {c.columns}")
+        self.check_board_size(state.board)
         for row in state.board:
             for tile in row:
                 if tile < 0 or tile == 1 or tile & (tile - 1) or tile > 2**62:

@@ -214,9 +214,8 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
 
     def check_state(self, state: ShisenShoState) -> None:
         """Refuse a board of another size or with an unknown tile."""
+        self.check_board_size(state.board)
         c = self.config
-        if len(state.board) != c.rows or any(len(line) != c.columns for line in state.board):
-            raise StateError(f"not a position of shisensho: the board is not {c.rows} x {c.columns}")
         known = {EMPTY, *kinds(c.colours, c.shapes)}
         for line in state.board:
             for tile in line:

@@ -15,7 +15,7 @@ from vlmgym.errors import GenerationError, IllegalAction, StateError
 from vlmgym.sandbox import response_form
 from vlmgym.sandbox.board_game import BoardConfig, BoardGame, with_board_perception
 from vlmgym.sandbox.config import knob
-from vlmgym.sandbox.coordinates import Pair, format_pair, parse_pair
+from vlmgym.sandbox.coordinates import Pair
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.colour_shapes import MOST_COLOURS, MOST_SHAPES, kinds, paint_colour_shape
 from vlmgym.sandbox.drawing.palette import COLOURS
@@ -199,17 +199,9 @@ class Swap(BoardGame[SwapState, Pair]):
             origin=c.origin,
             colours=", ".join(list(COLOURS)[: c.colours]),
             shapes=", ".join(SHAPES[: c.shapes]),
-            example=format_pair((0, 0, 0, 1), c.origin),
+            example=self.format((0, 0, 0, 1)),
             form=response_form.INSTRUCTIONS_V1.format(perception=_PERCEPTION, answer="(row, column) (row, column)"),
         )
-
-    def parse_answer(self, text: str) -> Pair:
-        """Two coordinates in round or square brackets."""
-        return parse_pair(text, self.config.origin)
-
-    def format(self, action: Pair) -> str:
-        """Two coordinates, as `(0, 1) (0, 2)`."""
-        return format_pair(action, self.config.origin)
 
     def explain(self, state: SwapState, action: Pair) -> str:
         """Which runs the swap makes, or why it is illegal."""
@@ -227,12 +219,10 @@ class Swap(BoardGame[SwapState, Pair]):
 
     def check_state(self, state: SwapState) -> None:
         """Refuse a board of another size, with unknown tiles, with runs, or without a legal move."""
-        c = self.config
-        if len(state.board) != c.rows or any(len(row) != c.columns for row in state.board):
-            raise StateError(f"not a position of swap: the board is not {c.rows} x {c.columns}")
-        tiles = _tiles(state.board)
-        if unknown := [tile for tile in tiles if not 0 <= tile < c.kinds]:
-            raise StateError(f"not a position of swap: {unknown[0]} is no tile; tiles are 0 to {c.kinds - 1}")
+        self.check_board_size(state.board)
+        tiles, last = _tiles(state.board), self.config.kinds - 1
+        if unknown := [tile for tile in tiles if not 0 <= tile <= last]:
+            raise StateError(f"not a position of swap: {unknown[0]} is no tile; tiles are 0 to {last}")
         if self.rules.matched(tiles):
             raise StateError("not a position of swap: the board has a run of three equal tiles")
         if not self.rules.has_swap(tiles):
