@@ -19,8 +19,9 @@ from vlmgym.sandbox.drawing.canvas import Canvas, text_width
 from vlmgym.sandbox.drawing.geometry import BoardGeometry
 from vlmgym.sandbox.drawing.palette import COLOURS, OUTCOME_COLOURS, THEMES, blend
 from vlmgym.sandbox.drawing.pictures import side_by_side
-from vlmgym.sandbox.drawing.shapes import SHAPES, draw_shape
+from vlmgym.sandbox.drawing.shapes import OUTLINES, draw_shape
 from vlmgym.sandbox.reward import Outcome
+from vlmgym.sandbox.rules.tiles import COLOUR_NAMES, SHAPE_NAMES
 
 WHITE, BLACK, RED = (255, 255, 255), (0, 0, 0), (255, 0, 0)
 
@@ -116,7 +117,7 @@ def test_colours_are_far_apart() -> None:
 
 def test_shapes_differ_and_stay_within_their_circle() -> None:
     pictures = []
-    for shape in SHAPES:
+    for shape in SHAPE_NAMES:
         canvas = Canvas(100, 100, WHITE)
         draw_shape(canvas, shape, 50, 50, 36, BLACK)
         left, top, right, bottom = inked(canvas.pixels())
@@ -249,6 +250,11 @@ def test_a_single_picture_is_copied() -> None:
     alone = side_by_side([picture])
     np.testing.assert_array_equal(alone, picture)
     assert not np.shares_memory(alone, picture)
+
+
+def test_every_name_of_a_tile_has_a_colour_and_an_outline() -> None:
+    assert tuple(COLOURS) == COLOUR_NAMES
+    assert tuple(OUTLINES) == SHAPE_NAMES
 
 
 def test_every_outcome_has_a_colour_of_its_own() -> None:

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from vlmgym import make_game
 from vlmgym.errors import GenerationError, IllegalAction, ParseError, StateError, UsageError
-from vlmgym.sandbox.drawing.colour_shapes import EMPTY, kinds, paint_colour_shape
+from vlmgym.sandbox.drawing.colour_shapes import paint_colour_shape
 from vlmgym.sandbox.games import shisensho
 from vlmgym.sandbox.games.shisensho import Board, ShisenSho, ShisenShoState
-from vlmgym.sandbox.paths import Cell, Paths
+from vlmgym.sandbox.rules.shisensho_paths import Cell, Paths
+from vlmgym.sandbox.rules.tiles import EMPTY, kinds
 
 KNOWN = {
     "o": EMPTY,

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from vlmgym import make_game
 from vlmgym.sandbox.coordinates import Pair
-from vlmgym.sandbox.drawing.colour_shapes import EMPTY
 from vlmgym.sandbox.games.shisensho import Board, ShisenSho, ShisenShoState
 from vlmgym.sandbox.oracles.shisensho import NODE_BUDGET, best_move, plan
+from vlmgym.sandbox.rules.tiles import EMPTY
 
 RNG = np.random.default_rng(0)  # no step of this game takes chance
 

@@ -17,7 +17,7 @@ from vlmgym.sandbox.coordinates import Pair
 from vlmgym.sandbox.drawing.geometry import BoardGeometry
 from vlmgym.sandbox.games import swap
 from vlmgym.sandbox.games.swap import Board, Swap, SwapConfig, SwapState
-from vlmgym.sandbox.games.swap_rules import SwapRules
+from vlmgym.sandbox.rules.swap import SwapRules
 
 small = st.builds(
     lambda rows, columns, colours, shapes: Swap(SwapConfig(rows=rows, columns=columns, colours=colours, shapes=shapes)),

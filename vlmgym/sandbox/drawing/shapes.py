@@ -57,13 +57,11 @@ OUTLINES: dict[str, Callable[[], Outline]] = {
     "moon": _moon,
     "cross": _cross,
 }
-"""Outlines by name, in a circle of about radius 1; a game that needs n kinds takes the first n."""
-
-SHAPES = tuple(OUTLINES)
+"""Outlines by the names in `rules.tiles`, in a circle of about radius 1."""
 
 
 def draw_shape(canvas: Canvas, shape: str, x: float, y: float, radius: float, colour: Colour, angle: float = 0) -> None:
-    """Draw a shape of `SHAPES` around (x, y); `angle` in degrees counter-clockwise."""
+    """Draw a shape of `OUTLINES` around (x, y); `angle` in degrees counter-clockwise."""
     cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
     points = [(x + radius * (px * cos + py * sin), y + radius * (py * cos - px * sin)) for px, py in OUTLINES[shape]()]
     canvas.polygon(points, colour)

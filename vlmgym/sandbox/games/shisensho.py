@@ -17,12 +17,11 @@ from vlmgym.sandbox.board_game import BOARD_PERCEPTION, BoardConfig, BoardGame
 from vlmgym.sandbox.config import Dial, Levels, knob
 from vlmgym.sandbox.coordinates import Pair
 from vlmgym.sandbox.drawing.canvas import Canvas
-from vlmgym.sandbox.drawing.colour_shapes import EMPTY, MOST_COLOURS, MOST_SHAPES, kinds, paint_colour_shape
-from vlmgym.sandbox.drawing.palette import COLOURS
-from vlmgym.sandbox.drawing.shapes import SHAPES
+from vlmgym.sandbox.drawing.colour_shapes import paint_colour_shape
 from vlmgym.sandbox.game import Step
 from vlmgym.sandbox.oracles.shisensho import best_move
-from vlmgym.sandbox.paths import Cell, Paths, Place, Places, paths
+from vlmgym.sandbox.rules.shisensho_paths import Cell, Paths, Place, Places, paths
+from vlmgym.sandbox.rules.tiles import COLOUR_NAMES, EMPTY, MOST_COLOURS, MOST_SHAPES, SHAPE_NAMES, kinds
 
 Board = tuple[tuple[str, ...], ...]
 
@@ -191,8 +190,8 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
             rows=c.rows,
             columns=c.columns,
             origin=c.origin,
-            shapes=", ".join(SHAPES[: c.shapes]),
-            colours=", ".join(list(COLOURS)[: c.colours]),
+            shapes=", ".join(SHAPE_NAMES[: c.shapes]),
+            colours=", ".join(COLOUR_NAMES[: c.colours]),
             turns=f"with at most {_count(c.turns, 'turn')}" if c.turns else "in a straight line",
             form=response_form.INSTRUCTIONS_V1.format(
                 perception=_PERCEPTION.format(tile=kinds(c.colours, c.shapes)[0], empty=EMPTY),

@@ -17,12 +17,11 @@ from vlmgym.sandbox.board_game import BoardConfig, BoardGame, with_board_percept
 from vlmgym.sandbox.config import knob
 from vlmgym.sandbox.coordinates import Pair
 from vlmgym.sandbox.drawing.canvas import Canvas
-from vlmgym.sandbox.drawing.colour_shapes import MOST_COLOURS, MOST_SHAPES, kinds, paint_colour_shape
-from vlmgym.sandbox.drawing.palette import COLOURS
-from vlmgym.sandbox.drawing.shapes import SHAPES
+from vlmgym.sandbox.drawing.colour_shapes import paint_colour_shape
 from vlmgym.sandbox.game import Step
-from vlmgym.sandbox.games.swap_rules import RUN, SwapRules, Tiles
 from vlmgym.sandbox.oracles.swap import best_swap
+from vlmgym.sandbox.rules.swap import RUN, SwapRules, Tiles
+from vlmgym.sandbox.rules.tiles import COLOUR_NAMES, MOST_COLOURS, MOST_SHAPES, SHAPE_NAMES, kinds
 
 Board = tuple[tuple[int, ...], ...]
 
@@ -197,8 +196,8 @@ class Swap(BoardGame[SwapState, Pair]):
             rows=c.rows,
             columns=c.columns,
             origin=c.origin,
-            colours=", ".join(list(COLOURS)[: c.colours]),
-            shapes=", ".join(SHAPES[: c.shapes]),
+            colours=", ".join(COLOUR_NAMES[: c.colours]),
+            shapes=", ".join(SHAPE_NAMES[: c.shapes]),
             example=self.format((0, 0, 0, 1)),
             form=response_form.INSTRUCTIONS_V1.format(perception=_PERCEPTION, answer="(row, column) (row, column)"),
         )

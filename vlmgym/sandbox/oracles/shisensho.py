@@ -22,8 +22,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from vlmgym.sandbox.coordinates import Pair
-from vlmgym.sandbox.drawing.colour_shapes import EMPTY
-from vlmgym.sandbox.paths import Paths, Place, Places, paths
+from vlmgym.sandbox.rules.shisensho_paths import Paths, Place, Places, paths
+from vlmgym.sandbox.rules.tiles import EMPTY
 
 Board = Sequence[Sequence[str]]
 Branch = tuple[Place, Place]

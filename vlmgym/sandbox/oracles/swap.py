@@ -15,7 +15,7 @@ from itertools import count
 
 import numpy as np
 
-from vlmgym.sandbox.games.swap_rules import SwapRules, Tiles
+from vlmgym.sandbox.rules.swap import SwapRules, Tiles
 
 CANDIDATES = 12
 """Swaps that are played out with new tiles: those that clear most without them."""

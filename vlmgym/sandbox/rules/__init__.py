@@ -1,0 +1,1 @@
+"""Rules that games and oracles share: boards and moves, without pictures and prompts."""
