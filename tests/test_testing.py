@@ -15,8 +15,10 @@ from vlmgym.errors import IllegalAction, ParseError
 from vlmgym.sandbox import response_form
 from vlmgym.sandbox.board_game import with_board_perception
 from vlmgym.sandbox.config import Levels, knob
+from vlmgym.sandbox.coordinates import Pair
 from vlmgym.sandbox.game import Game, Picture, Step
 from vlmgym.sandbox.games.game2048 import Config2048, Game2048, State2048
+from vlmgym.sandbox.games.swap import Swap, SwapConfig, SwapState
 from vlmgym.testing import CHECKS, check_game, check_name, run_check
 
 REASONING: Levels = Config2048.dials["reasoning"]
@@ -161,6 +163,29 @@ class GlobalNumpyRandom(Game2048):
         return super().describe(state)
 
 
+class GlobalRandomOracle(Game2048):
+    """The oracle uses the module random."""
+
+    def best_action(self, state: State2048) -> int | None:
+        random.random()
+        return super().best_action(state)
+
+
+class GlobalRandomReasons(Game2048):
+    """The explanation uses the module random."""
+
+    def explain(self, state: State2048, action: int) -> str:
+        return random.choice(("I like it.", "Why not?"))
+
+
+class GlobalRandomParser(Game2048):
+    """Reading an answer uses the module random."""
+
+    def parse_answer(self, text: str) -> int:
+        random.random()
+        return super().parse_answer(text)
+
+
 class LossyJson(Game2048):
     """JSON that forgets how the picture looks."""
 
@@ -296,6 +321,23 @@ class IllegalOracle(Game2048):
         return 7
 
 
+class OracleLosesItsWay(Game2048):
+    """The oracle's action is legal only in the first moves of a game."""
+
+    def best_action(self, state: State2048) -> int | None:
+        return super().best_action(state) if sum(map(sum, state.board)) < 20 else 7
+
+
+class FickleOracle(Game2048):
+    """The oracle depends on how often the class was asked."""
+
+    asked = count()
+
+    def best_action(self, state: State2048) -> int | None:
+        legal = self.legal_actions(state)
+        return legal[next(self.asked) % len(legal)]
+
+
 class FormatsWrongly(Game2048):
     """Says another direction than it plays."""
 
@@ -409,6 +451,9 @@ BROKEN: list[tuple[str, type[Game[Any, Any]], str]] = [
     ("random_actions", ActionsOutsideTheSpace, "the random action 4 is not in"),
     ("global_random_state", GlobalRandom, "the module random"),
     ("global_random_state", GlobalNumpyRandom, "numpy.random"),
+    ("global_random_state", GlobalRandomOracle, "the module random"),
+    ("global_random_state", GlobalRandomReasons, "the module random"),
+    ("global_random_state", GlobalRandomParser, "the module random"),
     ("json_round_trip", LossyJson, "comes back from JSON as"),
     ("json_round_trip", TakesAnything, "from_json takes ''"),
     ("restored_episode", HiddenScore, "from a restored position, reward"),
@@ -427,6 +472,8 @@ BROKEN: list[tuple[str, type[Game[Any, Any]], str]] = [
     ("metrics", EndlessMetric, "the metric turns is inf"),
     ("metrics", FactsKeptApart, "metrics from a record"),
     ("oracle", IllegalOracle, "plays the illegal action 7"),
+    ("oracle", OracleLosesItsWay, "plays the illegal action 7"),
+    ("oracle", FickleOracle, "and then"),
     ("format_and_parse", FormatsWrongly, "which is read as"),
     ("format_and_parse", GuessesTheAnswer, "for the action"),
     ("format_and_parse", GuessesAnything, "for the action 0"),
@@ -484,9 +531,25 @@ def test_check_game_runs_the_checks(broken: type[Game[Any, Any]]) -> None:
         check_game(Named(Config2048(size=128)), seeds=(0,))
 
 
+class Speechless(Swap):
+    """A game without an end and without an oracle."""
+
+    name = "speechless"
+
+    def best_action(self, state: SwapState) -> Pair | None:
+        return None
+
+
+def test_check_game_notes_what_was_not_reached() -> None:
+    notes = check_game(Speechless(SwapConfig(size=200, rows=4, columns=4, colours=2, shapes=2)), seeds=(0, 3))
+    assert [note.partition(" of ")[0] for note in notes] == ["end", "oracle"]
+    assert "random play of 500 moves reached no end from the seeds 0, 3" in notes[0]
+    assert "best_action knows no action" in notes[1]
+
+
 def test_check_game_takes_an_id_and_levels() -> None:
     levels: Sequence[tuple[int, int]] = [(2, 5)]
-    check_game("2048", levels=levels, seeds=(3,))
+    assert check_game("2048", levels=levels, seeds=(3,)) == []
     with pytest.raises(AssertionError, match="identity fails"):
         check_game(SameId, levels=levels)
     with pytest.raises(AssertionError, match="identity fails"):

@@ -9,7 +9,9 @@ or, with one test for each check under pytest:
     def test_my_game(check):
         run_check(check, MyGame(), seeds=(0, 1))
 
-Everything is checked on positions that seeded random play reaches; a failure names the check and what differed.
+Everything is checked on positions that seeded random play reaches, and the oracle also on those that its own play
+reaches; a failure names the check and what differed. What could not be looked at, because no such position was reached,
+is told by the notes that `check_game` and `run_check` return.
 """
 
 from __future__ import annotations
@@ -43,21 +45,24 @@ from vlmgym.sandbox.reward import Outcome, score_action, score_response
 
 AnyGame = Game[Any, Any]
 Seeds = Sequence[int]
-Check = Callable[[AnyGame, Seeds], None]
+Check = Callable[[AnyGame, Seeds], list[str] | None]
+"""Raises what is wrong, and returns what it could not look at."""
 
 TURNS = 8
 """Legal moves played to reach the positions of one seed."""
 ACTIONS = 300
 """Actions of a larger space that are tried in a position."""
 TURNS_TO_THE_END = 500
-"""Moves within which random play, or the oracle, may reach an ended position."""
+"""Moves within which random play may reach an ended position."""
+TURNS_OF_THE_ORACLE = 10
+"""Moves that the oracle plays from the start of one seed."""
 
 
 def check_game(
     game: str | type[AnyGame] | AnyGame,
     levels: Sequence[tuple[int, int]] = ((3, 3), (1, 1), (5, 5)),
     seeds: Seeds = (0, 1),
-) -> None:
+) -> list[str]:
     """Check that a game keeps the contract of `vlmgym.sandbox.game.Game`.
 
     Args:
@@ -65,24 +70,26 @@ def check_game(
         levels: Levels (perception, reasoning) to check at.
         seeds: Seeds of the episodes that are looked at.
 
+    Returns:
+        Notes on what was not reached and so not checked, one sentence each: an end that random play does not come to,
+        an oracle that knows no action. Empty if everything was looked at.
+
     Raises:
         AssertionError: The game breaks the contract; the message names the check, the game and what is wrong.
     """
     games = [game] if isinstance(game, Game) else [at_level(game, *level) for level in levels]
-    for check in CLASS_CHECKS:
-        run_check(check, games[0], seeds)
-    for each in games:
-        for check in GAME_CHECKS:
-            run_check(check, each, seeds)
+    runs = [(check, games[0]) for check in CLASS_CHECKS] + [(check, each) for each in games for check in GAME_CHECKS]
+    return [note for check, each in runs for note in run_check(check, each, seeds)]
 
 
-def run_check(check: Check, game: AnyGame, seeds: Seeds = (0, 1)) -> None:
-    """Run one check, and put its name and the game into the message of its failure."""
+def run_check(check: Check, game: AnyGame, seeds: Seeds = (0, 1)) -> list[str]:
+    """Run one check, put its name and the game into the message of its failure, and return its notes likewise."""
     try:
-        check(game, seeds)
+        notes = check(game, seeds) or []
     except Exception as error:  # whatever a game raises where it must not is a finding about the game
         what = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
         raise AssertionError(f"{check_name(check)} fails for {game!r}: {what}") from error
+    return [f"{check_name(check)} of {game!r}: {note}" for note in notes]
 
 
 def check_name(check: Check) -> str:
@@ -189,7 +196,13 @@ def check_random_actions(game: AnyGame, seeds: Seeds) -> None:
 def check_global_random_state(game: AnyGame, seeds: Seeds) -> None:
     """No method uses the random state of the module `random` or `numpy.random`."""
     before = random.getstate(), repr(np.random.get_state())  # noqa: NPY002 - it must stay untouched
-    transcript(_again(game), seeds[0])
+    again = _again(game)
+    transcript(again, seeds[0])
+    for state in islice(_walk(again, seeds[0]), 3):
+        again.best_action(state)
+        again.key_action(state, "up")
+        for action in _legal(again, state)[:5]:
+            score_response(again, state, again.respond(state, action), np.random.default_rng(0))
     after = random.getstate(), repr(np.random.get_state())  # noqa: NPY002
     assert before[0] == after[0], "a method uses the global state of the module random"
     assert before[1] == after[1], "a method uses the global state of numpy.random"
@@ -304,8 +317,9 @@ def check_steps(game: AnyGame, seeds: Seeds) -> None:
             assert json.loads(json.dumps(facts)) == facts, f"{where} has facts that change through JSON: {facts!r}"
 
 
-def check_end(game: AnyGame, seeds: Seeds) -> None:
+def check_end(game: AnyGame, seeds: Seeds) -> list[str]:
     """A position has legal actions until the episode has ended; then it has none, and refuses every step."""
+    unreached = []
     for state in _positions(game, seeds):
         reason, legal = game.ended(state), game.legal_actions(state)
         assert reason is None or reason.strip(), f"the reason of the end is empty in {game.to_json(state)}"
@@ -315,6 +329,7 @@ def check_end(game: AnyGame, seeds: Seeds) -> None:
     for seed in seeds:
         end = _ended_position(game, seed)
         if end is None:
+            unreached.append(str(seed))
             continue
         text = game.to_json(end)
         assert game.legal_actions(end) in ([], ()), f"there are legal actions in the ended position {text}"
@@ -326,6 +341,8 @@ def check_end(game: AnyGame, seeds: Seeds) -> None:
             pass
         else:
             raise AssertionError(f"a turn can be taken in the ended position {text}")
+    what = f"random play of {TURNS_TO_THE_END} moves reached no end from the seeds {', '.join(unreached)}"
+    return [what] if unreached else []
 
 
 def check_metrics(game: AnyGame, seeds: Seeds) -> None:
@@ -350,19 +367,31 @@ def check_metrics(game: AnyGame, seeds: Seeds) -> None:
             infos.append(episode.act(action).info)
 
 
-def check_oracle(game: AnyGame, seeds: Seeds) -> None:
-    """The oracle's action is legal wherever it knows one, and it always answers the same."""
+def check_oracle(game: AnyGame, seeds: Seeds) -> list[str]:
+    """The oracle's action is legal wherever it knows one, and it always answers the same, also along its own play."""
+    known = False
     for seed in seeds:
         for state in islice(_walk(game, seed), 3):
-            if game.ended(state) is not None:
-                continue
-            text = game.to_json(state)
-            best = game.best_action(state)
-            assert game.to_json(state) == text, f"the oracle changed the position {text}"
-            if best is not None:
-                assert _accepts(game, state, best), f"the oracle plays the illegal action {best!r} in {text}"
-                again = _again(game).best_action(state)
-                assert again == best, f"the oracle plays {best!r} and then {again!r} in {text}"
+            if game.ended(state) is None:
+                known |= _checked_oracle(game, state) is not None
+        rng = np.random.default_rng(seed)
+        state = game.start(rng)
+        for _ in range(TURNS_OF_THE_ORACLE):
+            if game.ended(state) is not None or (best := _checked_oracle(game, state)) is None:
+                break
+            state = game.step(state, best, rng).state
+    return [] if known else ["best_action knows no action in any position that was reached"]
+
+
+def _checked_oracle(game: AnyGame, state: Any) -> Any:
+    """The oracle's action in a position, None if it knows none."""
+    text = game.to_json(state)
+    best = game.best_action(state)
+    assert game.to_json(state) == text, f"the oracle changed the position {text}"
+    assert best is None or _accepts(game, state, best), f"the oracle plays the illegal action {best!r} in {text}"
+    again = _again(game).best_action(state)
+    assert again == best, f"the oracle plays {best!r} and then {again!r} in {text}"
+    return best
 
 
 # Words ----------------------------------------------------------------------------------------------------------------
