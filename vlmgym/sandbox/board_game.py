@@ -93,6 +93,10 @@ class BoardGame(Game[StateT, ActionT]):
         space = self.action_space
         return space.nvec.size // 2 if isinstance(space, spaces.MultiDiscrete) and space.nvec.size % 2 == 0 else 0
 
+    def where(self, cell: Cell) -> str:
+        """A cell as the player counts it: `(0, 1)`."""
+        return format_cells(cell, self.config.origin)
+
     def check_action_type(self, action: object) -> None:
         """Refuse what is not a tuple of ints, row and column of each of `cells_in_action` cells; for use in `step`.
 

@@ -205,7 +205,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
             path = self._path(state, action)
         except IllegalAction:
             return super().explain(state, action)
-        first, second = (self._words(cell) for cell in (path[0], path[-1]))
+        first, second = (self.where(cell) for cell in (path[0], path[-1]))
         legs = [_leg(start, end) for start, end in pairwise(path)]
         turns = _count(len(legs) - 1, "turn") if len(legs) > 1 else "no turn"
         tile = state.board[action[0]][action[1]]
@@ -232,31 +232,28 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         for row, column in cells:
             if not (0 <= row < self.config.rows and 0 <= column < self.config.columns):
                 raise IllegalAction(
-                    f"{self._words((row, column))} is outside the board of {self.config.rows} rows and "
+                    f"{self.where((row, column))} is outside the board of {self.config.rows} rows and "
                     f"{self.config.columns} columns"
                 )
             tiles.append(state.board[row][column])
         if cells[0] == cells[1]:
-            raise IllegalAction(f"both coordinates are the same cell {self._words(cells[0])}")
+            raise IllegalAction(f"both coordinates are the same cell {self.where(cells[0])}")
         for cell, tile in zip(cells, tiles):
             if tile == EMPTY:
-                raise IllegalAction(f"the cell {self._words(cell)} is empty")
+                raise IllegalAction(f"the cell {self.where(cell)} is empty")
         if tiles[0] != tiles[1]:
             raise IllegalAction(
-                f"the tiles differ: {tiles[0]} at {self._words(cells[0])}, {tiles[1]} at {self._words(cells[1])}"
+                f"the tiles differ: {tiles[0]} at {self.where(cells[0])}, {tiles[1]} at {self.where(cells[1])}"
             )
         finder = _paths(state.board, self.config.turns)
         path = finder.path(finder.place(cells[0]), finder.place(cells[1]), _groups(state.board)[0])
         if path is None:
             most = f"at most {_count(self.config.turns, 'turn')}" if self.config.turns else "no turn"
             raise IllegalAction(
-                f"no path with {most} joins the {tiles[0]} at {self._words(cells[0])} and the one at "
-                f"{self._words(cells[1])}"
+                f"no path with {most} joins the {tiles[0]} at {self.where(cells[0])} and the one at "
+                f"{self.where(cells[1])}"
             )
         return path
-
-    def _words(self, cell: Cell) -> str:
-        return f"({cell[0] + self.config.origin}, {cell[1] + self.config.origin})"
 
     def _deal_solvable(self, chosen: list[str], rng: np.random.Generator) -> Board | None:
         """A board that can be cleared by construction; None if the removal of blank tiles came to a dead end."""

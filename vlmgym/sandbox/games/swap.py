@@ -212,7 +212,7 @@ class Swap(BoardGame[SwapState, Pair]):
         one, other = self.cell_words(state.board[row1][column1]), self.cell_words(state.board[row2][column2])
         runs = " and ".join(self._run_in_words(tiles, run) for run in self.rules.runs(tiles))
         return (
-            f"Swapping the {one} at {self._place(row1, column1)} with the {other} at {self._place(row2, column2)} "
+            f"Swapping the {one} at {self.where((row1, column1))} with the {other} at {self.where((row2, column2))} "
             f"lines up {runs}."
         )
 
@@ -247,11 +247,11 @@ class Swap(BoardGame[SwapState, Pair]):
         rows, columns = self.config.rows, self.config.columns
         for row, column in ((row1, column1), (row2, column2)):
             if not (0 <= row < rows and 0 <= column < columns):
-                raise IllegalAction(f"{self._place(row, column)} is outside the board of {rows} x {columns}")
-        both = f"{self._place(row1, column1)} and {self._place(row2, column2)}"
+                raise IllegalAction(f"{self.where((row, column))} is outside the board of {rows} x {columns}")
+        both = f"{self.where((row1, column1))} and {self.where((row2, column2))}"
         distance = abs(row1 - row2) + abs(column1 - column2)
         if distance == 0:
-            raise IllegalAction(f"{self._place(row1, column1)} is named twice; a swap takes two cells")
+            raise IllegalAction(f"{self.where((row1, column1))} is named twice; a swap takes two cells")
         if distance > 1:
             raise IllegalAction(f"{both} are not next to each other in a row or in a column")
         first, second = board[row1][column1], board[row2][column2]
@@ -293,10 +293,6 @@ class Swap(BoardGame[SwapState, Pair]):
     def _board(self, tiles: Tiles) -> Board:
         columns = self.config.columns
         return tuple([tuple(tiles[start : start + columns]) for start in range(0, len(tiles), columns)])
-
-    def _place(self, row: int, column: int) -> str:
-        """A cell as the player counts it."""
-        return f"({row + self.config.origin}, {column + self.config.origin})"
 
     def _run_in_words(self, tiles: Tiles, run: tuple[int, ...]) -> str:
         """For instance `3 red circle tiles in row 2, columns 1 to 3`."""
