@@ -87,7 +87,7 @@ class BoardGame(Game[StateT, ActionT]):
         """The cells of an action: `(0, 1) (2, 3)`."""
         return format_cells(cast(tuple[int, ...], action), self.config.origin)
 
-    @property
+    @cached_property
     def cells_in_action(self) -> int:
         """How many cells an action names: 0 unless the action space is a `MultiDiscrete` of row and column for each."""
         space = self.action_space

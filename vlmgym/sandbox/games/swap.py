@@ -248,21 +248,23 @@ class Swap(BoardGame[SwapState, Pair]):
         for row, column in ((row1, column1), (row2, column2)):
             if not (0 <= row < rows and 0 <= column < columns):
                 raise IllegalAction(f"{self.where((row, column))} is outside the board of {rows} x {columns}")
-        both = f"{self.where((row1, column1))} and {self.where((row2, column2))}"
         distance = abs(row1 - row2) + abs(column1 - column2)
         if distance == 0:
             raise IllegalAction(f"{self.where((row1, column1))} is named twice; a swap takes two cells")
         if distance > 1:
-            raise IllegalAction(f"{both} are not next to each other in a row or in a column")
+            raise IllegalAction(f"{self._both(action)} are not next to each other in a row or in a column")
         first, second = board[row1][column1], board[row2][column2]
         if first == second:
-            raise IllegalAction(f"swapping {both} changes nothing: both are a {self.cell_words(first)}")
+            raise IllegalAction(f"swapping {self._both(action)} changes nothing: both are a {self.cell_words(first)}")
         tiles = _tiles(board)
         a, b = row1 * columns + column1, row2 * columns + column2
         tiles[a], tiles[b] = second, first
         if not (self.rules.completes_run(tiles, a) or self.rules.completes_run(tiles, b)):
-            raise IllegalAction(f"swapping {both} makes no run of three equal tiles")
+            raise IllegalAction(f"swapping {self._both(action)} makes no run of three equal tiles")
         return tiles
+
+    def _both(self, action: Pair) -> str:
+        return f"{self.where(action[:2])} and {self.where(action[2:])}"
 
     def _random_tiles(self, count: int, rng: np.random.Generator) -> Tiles:
         tiles: Tiles = rng.integers(self.config.kinds, size=count).tolist()
