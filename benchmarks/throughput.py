@@ -6,6 +6,8 @@ python benchmarks/throughput.py --parts steps --rounds 3 --seconds 0.5
 Contestants of a part take turns in rounds; the table shows the median and the slowest and fastest round. All of them
 play the same actions: in Shisen-Sho and Swap random legal ones, in 2048 uniformly random ones (gymnasium-2048's own
 chance differs, so its episodes do). The script of actions starts again, by a reset that is not timed, when it is over.
+In the part `environments`, where a turn is a few steps of thousands of environments, actions are legal in 2048, too, and
+the environments start after different numbers of moves.
 
 gymnasium-2048 is made to give 640 x 640 pictures by Gymnasium's own wrappers, `AddRenderObservation` and
 `ResizeObservation` (OpenCV, which of OpenCV, Pillow, pygame and NumPy was the fastest here by far); `pip install -e
@@ -68,6 +70,8 @@ LIMIT = "limit: np.copyto of a frame a step"
 ASYNC, SYNC = "AsyncVectorEnv, gymnasium-2048", "SyncVectorEnv, gymnasium-2048"
 SCRIPTED = 20_000
 """About how many actions a script has: more than games keep in their caches."""
+SPREAD = {"2048": 100, "shisensho": 20, "swap": 20}
+"""Moves over which environments are spread in the part `environments`: about an episode of random moves."""
 ROOM = 1.25
 """Memory that must be free, over that of the frames."""
 
@@ -180,15 +184,19 @@ def measure_steps(options: Options) -> dict[str, Rates]:
 def measure_environments(options: Options, console: Console) -> dict[str, dict[int, Rates]]:
     """Rates by number of environments, for each game, in this process and with workers."""
     found = {}
+    scripts: dict[tuple[str, int], Script] = {}
     for name, workers in itertools.product(GAMES, (0, WORKERS[-1])):
         numbers = [n for n in sorted(options.many) if n >= workers]
         while numbers and (free := available_memory()) is not None and sum(numbers) * options.frame * ROOM > free:
             console.print(f"left out: {numbers[-1]} environments; {free / 1e9:.1f} GB of memory are free")
             numbers.pop()
         game = make_game(name, size=options.size)
+        for n in numbers:
+            if (name, n) not in scripts:
+                scripts[name, n] = legal_script(game, n, max(8, SCRIPTED // n), spread=SPREAD[name])
         makers: Makers = {str(n): partial(make_vec, game, n, workers, copy=False) for n in numbers}
         with opened(makers) as made:
-            turns = {key: play(env, make_script(game, env.num_envs)) for key, env in made.items()}
+            turns = {key: play(env, scripts[name, env.num_envs]) for key, env in made.items()}
             rates = measure(turns, options.rounds, options.seconds, f"{name}, {workers} workers")
         found[runner_name(name, workers, False)] = {int(key): measured for key, measured in rates.items()}
     return found
@@ -235,6 +243,8 @@ def proportional_memory(name: str, num_envs: int, workers: int, size: int) -> in
 def start_seconds(name: str, num_envs: int, workers: int, size: int) -> tuple[float, float]:
     """Processor seconds a worker (or this process, with none) takes from nothing to the first frames; wall seconds."""
     make_game(name, size=128)  # finds the installed games, which is not to be counted
+    # Nor is it that a virtual machine gets memory from its host when it is touched for the first time since boot.
+    np.zeros((num_envs, size, size, 3), np.uint8).fill(1)
     whose = resource.RUSAGE_CHILDREN if workers else resource.RUSAGE_SELF
     before, start = processor_seconds(whose), time.perf_counter()
     with closing(make_vec(make_game(name, size=size), num_envs, workers, copy=False)) as env:

@@ -83,6 +83,22 @@ def test_a_legal_script_is_legal_for_every_runner_of_single_environments(name):
     assert (resets > 0) == (name == "shisensho")  # whose episodes are shorter than the script
 
 
+@pytest.mark.parametrize("name", ["2048", "shisensho", "swap"])
+def test_environments_of_a_spread_script_start_at_different_moves(name):
+    game = make_game(name, size=160)
+    script = legal_script(game, 25, 4, spread=24)
+    turns = [state.turn for state in script.states]
+    assert turns[:12] == list(range(12))
+    assert turns[24] == 0
+    with opened({"ours": lambda: make_vec(game, 25, 0, render=False)}) as made:
+        runner = made["ours"]
+        runner.reset(seed=script.seed)
+        runner.set_states(script.states)
+        for actions in script.steps:
+            assert set(runner.step(actions)[4]["outcome"]) <= {"played", ""}
+        assert play(runner, script)(0.01) > 0
+
+
 def test_a_uniform_script_has_every_action():
     script = uniform_script(make_game("2048", size=160), 4, 50)
     assert {action for actions in script.steps for action in actions} == {0, 1, 2, 3}

@@ -121,7 +121,7 @@ def recommend(rates: Mapping[Layout, Rates]) -> Recommendation:
     best, fastest = max(rates.items(), key=lambda item: item[1].median)
     enough = fastest.median * AS_FAST
     workers, envs = min(layout for layout, measured in rates.items() if measured.median >= enough)
-    if (workers, envs) == best:
+    if rates[workers, envs].median == fastest.median:
         reason = "the fastest here"
     else:
         reason = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from rich.progress import Progress, TimeElapsedColumn
 
+from vlmgym.sandbox.episode import Snapshot
 from vlmgym.sandbox.game import Game
 from vlmgym.sandbox.vector import make_vec
 
@@ -81,22 +82,57 @@ def repeat(work: Callable[[], int]) -> Turn:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Actions for every environment, step by step, from a reset with a seed on."""
+    """Actions for every environment, step by step, from a reset with a seed on.
+
+    Attributes:
+        seed: As `reset` takes it.
+        steps: An action for each environment, a step.
+        states: Positions to go on from right after the reset; None: the first ones.
+    """
 
     seed: int
     steps: list[list[Any]]
+    states: list[Snapshot] | None = None
 
 
-def legal_script(game: Game[Any, Any], num_envs: int, steps: int, seed: int = 0) -> Script:
-    """Random legal actions of the episodes that environments with these seeds play, whichever runner steps them."""
+def legal_script(game: Game[Any, Any], num_envs: int, steps: int, seed: int = 0, spread: int = 1) -> Script:
+    """Random legal actions of the episodes that environments with these seeds play, whichever runner steps them.
+
+    Args:
+        game: The game.
+        num_envs: How many environments.
+        steps: How many steps.
+        seed: Of the environments and of the actions.
+        spread: Environment i begins after i % spread moves, so that a few steps of many environments are like many
+            steps of a few; 1: all begin at the start. Only the runner of vlmgym can play a script with a spread.
+    """
     rng = np.random.default_rng(seed)
-    script: list[list[Any]] = []
     with closing(make_vec(game, num_envs, 0, render=False)) as runner:
+
+        def act(ids: Iterable[int]) -> list[Any]:
+            episodes = runner.call("episode")
+            return [_legal_action(episodes[i], rng) for i in ids]
+
+        def move(ids: list[int]) -> None:
+            if ids:
+                runner.send(act(ids), ids)
+                runner.recv()
+
         runner.reset(seed=seed)
+        states = None
+        if spread > 1:
+            for turn in range(spread):
+                move([i for i in range(num_envs) if i % spread > turn])
+            # No episode begins at its end: one more step resets those that are over.
+            move([i for i, episode in enumerate(runner.call("episode")) if episode.ended])
+            states = runner.get_states()
+            runner.reset(seed=seed)
+            runner.set_states(states)
+        script = []
         for _ in range(steps):
-            script.append([_legal_action(episode, rng) for episode in runner.call("episode")])
+            script.append(act(range(num_envs)))
             runner.step(script[-1])
-    return Script(seed, script)
+    return Script(seed, script, states)
 
 
 def uniform_script(game: Game[Any, Any], num_envs: int, steps: int, seed: int = 0) -> Script:
@@ -105,8 +141,8 @@ def uniform_script(game: Game[Any, Any], num_envs: int, steps: int, seed: int = 
     return Script(seed, [[game.random_action(rng) for _ in range(num_envs)] for _ in range(steps)])
 
 
-def play(env: VectorEnv[Any, Any, Any], script: Script) -> Turn:
-    """A turn of a vector environment: it plays the script, again from the start when it is over.
+def play(env: Any, script: Script) -> Turn:
+    """A turn of a `VectorEnv`: it plays the script, again from the start when it is over.
 
     The rate is in steps of single environments a second. Resets at the start of the script are not timed; those of
     episodes that end on the way are. The last step's observations are held until the next ones are there.
@@ -118,6 +154,8 @@ def play(env: VectorEnv[Any, Any, Any], script: Script) -> Turn:
         nonlocal at, held
         if at == len(script.steps):
             at, held = 0, env.reset(seed=script.seed)
+            if script.states is not None:
+                held = env.set_states(script.states)
         start = time.perf_counter()
         held = env.step(script.steps[at])
         at += 1
