@@ -6,8 +6,8 @@ python benchmarks/throughput.py --parts steps --rounds 3 --seconds 0.5
 Contestants of a part take turns in rounds; the table shows the median and the slowest and fastest round. All of them
 play the same actions: in Shisen-Sho and Swap random legal ones, in 2048 uniformly random ones (gymnasium-2048's own
 chance differs, so its episodes do). The script of actions starts again, by a reset that is not timed, when it is over.
-In the part `environments`, where a turn is a few steps of thousands of environments, actions are legal in 2048, too, and
-the environments start after different numbers of moves.
+In the part `environments`, where a turn is a few steps of thousands of environments, actions are legal in 2048, too,
+and the environments start after different numbers of moves.
 
 gymnasium-2048 is made to give 640 x 640 pictures by Gymnasium's own wrappers, `AddRenderObservation` and
 `ResizeObservation` (OpenCV, which of OpenCV, Pillow, pygame and NumPy was the fastest here by far); `pip install -e
