@@ -5,6 +5,7 @@ Importing this package is light: it never imports torch, ray, vllm or openai.
 
 import os
 import warnings
+from typing import TYPE_CHECKING, Any
 
 # pygame greets on standard output, and asks setuptools for a module that setuptools warns of.
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
@@ -12,10 +13,21 @@ warnings.filterwarnings("ignore", message="pkg_resources is deprecated", module=
 
 from vlmgym.errors import UsageError, VlmgymError
 from vlmgym.sandbox.registry import game_ids, make_game, register_game, register_with_gymnasium
-from vlmgym.sandbox.vector import make_vec
 
 __version__ = "0.1.0"
 
 __all__ = ["UsageError", "VlmgymError", "__version__", "game_ids", "make_game", "make_vec", "register_game"]
 
 register_with_gymnasium()
+
+if TYPE_CHECKING:
+    from vlmgym.sandbox.vector import make_vec
+
+
+def __getattr__(name: str) -> Any:
+    """`make_vec`, on first use: it brings pygame, which a program that only lists games does not need."""
+    if name == "make_vec":
+        from vlmgym.sandbox.vector import make_vec
+
+        return make_vec
+    raise AttributeError(f"module 'vlmgym' has no attribute {name!r}")
