@@ -43,7 +43,7 @@ def draw_curves(episodes: Sequence[EpisodeRecord]) -> bytes:
     axes.set_title(f"{first.game.id}, {first.policy}: {mean[-1]:,.1f} ± {error[-1]:,.1f}", loc="left", weight="bold")
     axes.set_xlabel("turn")
     axes.set_ylabel("cumulative reward")
-    axes.set_xlim(0, longest)
+    axes.set_xlim(0, longest * 1.02)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)

@@ -20,7 +20,7 @@ def summary_table(title: str, summary: Summary) -> Table:
     table.add_row("illegal", f"{summary.illegal_rate:.1%} of turns")
     table.add_row("unparsable", f"{summary.unparsable_rate:.1%} of turns")
     if summary.perception_mean is not None:
-        whole = f"{summary.perception_exact_rate:.1%} of pictures wholly"
+        whole = f"all right in {summary.perception_exact_rate:.1%} of turns"
         table.add_row("perception", f"{summary.perception_mean:.1%} of cells right, {whole}")
     for name, counts in summary.metric_counts.items():
         table.add_row(name, _counts(counts))
