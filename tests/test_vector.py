@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import gymnasium
@@ -15,6 +16,7 @@ import vlmgym
 from vlmgym import make_vec
 from vlmgym.errors import EpisodeEnded, UsageError, WorkerError
 from vlmgym.sandbox.env import GameEnv, Response
+from vlmgym.sandbox.games.game2048 import Game2048
 from vlmgym.sandbox.shared_memory import SharedArray
 
 GAMES = ["2048", "shisensho", "swap"]
@@ -187,6 +189,132 @@ def test_a_slow_process_does_not_hold_up_a_fast_one(make):
     finally:
         os.kill(slow, signal.SIGCONT)
     assert {int(runner.recv()[-1][0]) for _ in range(2)} == {0, 1}
+
+
+def test_no_process_is_starved(make):
+    runner = make("2048", 3, 3, size=64)
+    runner.reset(seed=0)
+    runner.send([0, 0, 0])
+    taken = [0, 0, 0]
+    for _ in range(30):
+        time.sleep(0.01)
+        *_, ids = runner.recv()
+        taken[ids[0]] += 1
+        runner.send([taken[ids[0]] % 4], ids)
+    assert min(taken) > 5
+
+
+def test_several_turns_may_wait_at_one_process(make):
+    runner, peer = make("2048", 4, 1, size=64), make("2048", 4, 0, size=64)
+    runner.reset(seed=0), peer.reset(seed=0)
+    for i in range(4):
+        runner.send([i], [i])
+    rewards = np.zeros(4)
+    for _ in range(4):
+        _, reward, _, _, _, ids = runner.recv()
+        rewards[ids] = reward
+    assert np.array_equal(rewards, peer.step([0, 1, 2, 3])[1])
+    assert runner.get_states() == peer.get_states()
+
+
+def test_infos_of_recv_have_the_length_of_its_environments(make):
+    runner = make("2048", 4, 2, size=64, words=True)
+    runner.reset(seed=0)
+    runner.send([0, 1, 2, 3])
+    *_, info, ids = runner.recv()
+    assert {len(value) for value in info.values() if not isinstance(value, dict)} == {len(ids)} == {2}
+    assert {len(value) for value in info["reward_parts"].values()} == {2}
+
+
+def test_ended_episodes_stay_ended_in_states_and_branches(make):
+    for mode in ("NextStep", "Disabled"):
+        runner = make("2048", 2, 0, size=64, max_episode_steps=2, autoreset_mode=mode)
+        runner.reset(seed=0)
+        runner.step([0, 1]), runner.step([1, 0])
+        copies = runner.branch(2, num_workers=0)
+        if mode == "Disabled":
+            with pytest.raises(EpisodeEnded, match="environment 0 is over"):
+                copies.step([0] * 4)
+        else:
+            *_, info = copies.step([0] * 4)
+            assert info["turn"].tolist() == [0] * 4
+        copies.close()
+
+
+def test_branches_are_reproducible_also_after_their_episodes_end(make):
+    runner = make("2048", 2, 0, size=64, max_episode_steps=3)
+    runner.reset(seed=0)
+    runner.step([0, 1])
+    seeds = []
+    for _ in range(2):
+        copies = runner.branch(2)
+        for _ in range(6):
+            *_, info = copies.step([0, 1, 2, 3])
+        seeds.append(info["seed"].tolist())
+        copies.close()
+    assert seeds[0] == seeds[1]
+
+
+def test_views_cannot_be_written_and_copies_can(make):
+    views, copies = (make("2048", 2, 0, size=64, copy=copy) for copy in (False, True))
+    view, _ = views.reset(seed=0)
+    copy, _ = copies.reset(seed=0)
+    with pytest.raises(ValueError, match="read-only"):
+        view[:] = 0
+    copy[:] = 0
+    copy.setflags(write=False)
+    del copy
+    for _ in range(5):
+        assert np.array_equal(copies.step([0, 1])[0], views.step([0, 1])[0])
+
+
+def test_bad_states_seeds_and_games_do_not_wedge_a_runner(make):
+    for workers in (0, 2):
+        runner = make("2048", 4, workers, size=64)
+        runner.reset(seed=0)
+        states = runner.get_states()
+        bad = states[2].model_copy(update={"state": "{}"})
+        for call in (
+            lambda runner=runner, states=states, bad=bad: runner.set_states([*states[1::-1], bad, states[3]]),
+            lambda runner=runner: runner.reset(seed=-5),
+            lambda runner=runner: runner.reset(seed=[1.5, 2, 3, 4]),
+            lambda runner=runner: runner.step([0, 0, "x", 0]),
+        ):
+            with pytest.raises(UsageError):
+                call()
+            assert runner.get_states() == states
+        runner.reset(seed=np.arange(4))
+        runner.step([0, 1, 2, 3])
+
+
+class Faulty(Game2048):
+    """Has a fault."""
+
+    name = "faulty"
+
+    def step(self, state, action, rng):
+        raise ZeroDivisionError("a fault")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_fault_in_a_game_closes_the_runner_with_its_reason(make, workers):
+    runner = make(Faulty(), 2, workers)
+    runner.reset(seed=0)
+    with pytest.raises(WorkerError, match="a game raised ZeroDivisionError: a fault"):
+        runner.step([0, 0])
+    with pytest.raises(UsageError, match="closed"):
+        runner.step([0, 0])
+
+
+def test_an_interrupted_step_closes_the_runner(make):
+    runner = make("2048", 2, 2, size=64)
+    runner.reset(seed=0)
+    os.kill(runner._shards[1]._process.pid, signal.SIGSTOP)
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        runner.step([0, 0])
+    with pytest.raises(UsageError, match="closed"):
+        runner.step([0, 0])
 
 
 def test_pictures_can_be_asked_for_one_by_one(make):

@@ -106,19 +106,22 @@ class GameEnv(gymnasium.Env[Any, Any]):
         Args:
             seed: Seed of the episode and of those that follow it.
             options: `{"snapshot": s}` goes on from a `snapshot()`, or from its JSON. With a seed it is a branch with
-                that seed's chance; without, it goes on exactly as the stored episode would have.
+                that seed's chance; without, it goes on exactly as the stored episode would have, and the episodes that
+                follow have the seeds that follow the stored episode's.
 
         Raises:
             UsageError: An option is unknown, or the snapshot is not one of this game with this configuration.
         """
-        super().reset(seed=seed)
         options = options or {}
         if unknown := sorted(set(options) - self._options):
             raise UsageError(f"there is no reset option {unknown[0]!r}; the only one is 'snapshot'")
-        if (snapshot := options.get("snapshot")) is not None:
+        if options.get("snapshot") is not None:
+            snapshot = _read(options["snapshot"])
             rng = None if seed is None else np.random.default_rng(seed)
-            self._episode = Episode.restore(self.game, _read(snapshot), self.reward, rng=rng)
+            self._episode = Episode.restore(self.game, snapshot, self.reward, rng=rng)
+            super().reset(seed=snapshot.seed if seed is None else seed)
         else:
+            super().reset(seed=seed)
             seed = int(self.np_random.integers(LARGEST_SEED)) if seed is None else seed
             self._episode = Episode(self.game, seed, self.reward)
         self._draw()

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 class RecyclingCopier:
     """Copies arrays of one shape into memory of earlier copies that nobody refers to any more.
 
-    A copy that is still in use, also by a view or through another library, is never written again.
+    A copy that is still in use, also by a view or through another library, is never written again. What is handed out
+    is a view, so that nobody can change the flags or the type of the memory behind it.
     """
 
     def __init__(self, spares: int = 3) -> None:
@@ -23,12 +24,10 @@ class RecyclingCopier:
         """An independent copy."""
         for i in range(len(self._spares)):
             if self._spares[i].shape == source.shape and _references(self._spares, i) == _UNUSED:
-                spare = self._spares[i]
-                np.copyto(spare, source)
-                return spare
-        made: NDArray[np.uint8] = source.copy()
-        self._spares = [*self._spares[1 - self._most :], made]
-        return made
+                np.copyto(self._spares[i], source)
+                return self._spares[i][...]
+        self._spares = [*self._spares[1 - self._most :], source.copy()]
+        return self._spares[-1][...]
 
 
 def _references(arrays: list[NDArray[np.uint8]], i: int) -> int:

@@ -25,6 +25,7 @@ ROW = np.dtype(
         ("reward", np.float64),
         ("terminated", np.bool_),
         ("truncated", np.bool_),
+        ("over", np.bool_),
         ("score", np.float64),
         ("turn", np.int64),
         ("seed", np.int64),
@@ -96,17 +97,20 @@ class FrameEnv(GameEnv):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """As `GameEnv.reset`, without an observation."""
-        self.over = False
-        return super().reset(seed=seed, options=options)
+        result = super().reset(seed=seed, options=options)
+        self.over = self.episode.ended is not None or self._at_limit()
+        return result
 
     def play(self, action: Any) -> tuple[float, bool, bool, dict[str, Any]]:
         """Take a turn with what `to_action` made of an action: reward, terminated, truncated at the limit, and info."""
         scored = self._take_turn(action)
         self._draw()
-        limit = self.settings.max_turns
-        truncated = limit is not None and not scored.terminated and self.episode.turn >= limit
+        truncated = not scored.terminated and self._at_limit()
         self.over = scored.terminated or truncated
         return scored.overall, scored.terminated, truncated, self._info(scored)
+
+    def _at_limit(self) -> bool:
+        return self.settings.max_turns is not None and self.episode.turn >= self.settings.max_turns
 
     def render(self) -> Picture:
         """The picture of the position, also where steps do not draw."""
@@ -181,14 +185,9 @@ class Shard:
         return reply
 
     def step(self, ids: Sequence[int], actions: Sequence[Any]) -> Reply:
-        """Take a turn in some environments.
-
-        Raises:
-            UsageError: An action is not of its game's type; then nothing was stepped.
-        """
-        checked = [self.envs[i].to_action(action) for i, action in zip(ids, actions, strict=True)]
+        """Take a turn in some environments, with what `to_action` made of the actions."""
         reply = Reply()
-        for i, action in zip(ids, checked, strict=True):
+        for i, action in zip(ids, actions, strict=True):
             self._step(i, action, reply)
             self._steps[i] += 1
             # Environments take turns, so that no step makes the checkpoints of all.
@@ -205,7 +204,7 @@ class Shard:
             self.envs[i].restore(checkpoint)
             self._after(i, reply, 0.0, False, False, {})
             for action in since:
-                self._step(i, self.envs[i].to_action(action), reply)
+                self._step(i, action, reply)
             self._steps[i] = len(since)
             reply.checkpoints[i] = self.envs[i].checkpoint()
         return reply
@@ -247,6 +246,7 @@ class Shard:
     ) -> None:
         env = self.envs[i]
         episode, outcome = env.episode, OUTCOMES.index(env.last_outcome)
-        self.table[i] = (reward, terminated, truncated, episode.score, episode.turn, episode.seed, outcome)
+        numbers = (episode.score, episode.turn, episode.seed, outcome)
+        self.table[i] = (reward, terminated, truncated, env.over, *numbers)
         if self.settings.words:
             reply.words[i] = info

@@ -80,11 +80,7 @@ class LocalShard:
 
     def submit(self, call: Call) -> None:
         """Do it."""
-        name, args = call
-        try:
-            self._results.append((getattr(self._shard, name)(*args), None))
-        except VlmgymError as error:
-            self._results.append((None, error))
+        self._results.append(_answer(self._shard, call))
 
     def result(self, timeout: float | None) -> Any:
         """Return or raise what the oldest call did."""
@@ -117,9 +113,8 @@ class ProcessShard:
     def submit(self, call: Call) -> None:
         """Send it."""
         self._calls.append(call)
-        # If it has died, `result` starts it again and sends all calls that wait.
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._pipe.send(call)
+        if len(self._calls) == 1:  # one call at a time, so that both sides never write at once
+            self._send_next()
 
     def result(self, timeout: float | None) -> Any:
         """Wait for the oldest call.
@@ -136,11 +131,12 @@ class ProcessShard:
                 raise WorkerError(message)
             try:
                 result, error = self._pipe.recv()
-            except (EOFError, ConnectionResetError):
-                self._restart()
+            except (EOFError, OSError):
+                self._restart(timeout)
                 continue
             break
         call = self._calls.popleft()
+        self._send_next()
         self._deaths = 0
         if error is not None:
             raise error
@@ -168,7 +164,13 @@ class ProcessShard:
             self._process.start()
         theirs.close()
 
-    def _restart(self) -> None:
+    def _send_next(self) -> None:
+        # If it has died, `result` starts it again and sends the call once more.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            if self._calls:
+                self._pipe.send(self._calls[0])
+
+    def _restart(self, timeout: float | None) -> None:
         self._process.join()
         code, self._deaths = self._process.exitcode, self._deaths + 1
         if self._deaths > RESTARTS:
@@ -183,14 +185,15 @@ class ProcessShard:
         self._start()
         try:
             self._pipe.send(("restore", (self._checkpoints, self._since)))
-            for call in self._calls:
-                self._pipe.send(call)
+            if not self._pipe.poll(timeout):
+                raise WorkerError(f"{self._name()} did not answer within {timeout:g} s")
             result, error = self._pipe.recv()
-        except (BrokenPipeError, ConnectionResetError, EOFError):
-            return self._restart()
+        except (EOFError, OSError):
+            return self._restart(timeout)
         if error is not None:
             raise error
-        return self._remember(("restore", ()), result)
+        self._remember(("restore", ()), result)
+        return self._send_next()
 
     def _remember(self, call: Call, result: Any) -> None:
         """Keep what is needed to restore the environments: a checkpoint of each, and its actions since."""
@@ -216,18 +219,24 @@ def _serve(pipe: Connection, memory: Memory, games: Sequence[Game[Any, Any]], se
     shard = memory.shard(games, settings, part)
     while True:
         try:
-            name, args = pipe.recv()
+            call = pipe.recv()
         except (EOFError, ConnectionResetError):
             return
-        try:
-            answer: tuple[Any, VlmgymError | None] = getattr(shard, name)(*args), None
-        except VlmgymError as error:
-            answer = None, error
-        except Exception as error:
-            # A fault in a game's code: it would only happen again in another process.
-            traceback.print_exc()
-            answer = None, WorkerError(f"a game raised {type(error).__name__}: {error}")
+        answer = _answer(shard, call)
         try:
             pipe.send(answer)
         except (BrokenPipeError, ConnectionResetError):
             return
+
+
+def _answer(shard: Shard, call: Call) -> tuple[Any, VlmgymError | None]:
+    """What a call returns, or the error that it ends in."""
+    name, args = call
+    try:
+        return getattr(shard, name)(*args), None
+    except VlmgymError as error:
+        return None, error
+    except Exception as error:
+        # A fault in a game's code: it would only happen again in another process.
+        traceback.print_exc()
+        return None, WorkerError(f"a game raised {type(error).__name__}: {error}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import weakref
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import count, pairwise
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -14,8 +15,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from vlmgym.errors import EpisodeEnded, UsageError, WorkerError
-from vlmgym.sandbox.episode import Snapshot
+from vlmgym.errors import EpisodeEnded, UsageError
+from vlmgym.sandbox.drawing.pictures import side_by_side
+from vlmgym.sandbox.env import Response
+from vlmgym.sandbox.episode import Episode, Snapshot
 from vlmgym.sandbox.game import Game, Picture
 from vlmgym.sandbox.processes import available_cores
 from vlmgym.sandbox.recycling import RecyclingCopier
@@ -29,7 +32,7 @@ from vlmgym.sandbox.spaces import PictureSpace
 GameSpec = str | Game[Any, Any]
 
 _WORDS = np.array(OUTCOMES)
-_CHANGING = frozenset({"reset", "step", "close", "restore"})
+_CHANGING = frozenset({"reset", "step", "play", "close", "restore"})
 
 
 def make_vec(
@@ -61,7 +64,8 @@ def make_vec(
         autoreset_mode: As in Gymnasium: `NextStep`, `SameStep` or `Disabled`.
         max_episode_steps: Truncate episodes after so many turns; None: never.
         render: Draw every step; if not, observations are empty and `picture(i)` draws one.
-        copy: Return observations that stay as they are; if not, views of memory that the next step changes.
+        copy: Return observations that stay as they are (memory of up to three of them is kept for later ones); if not,
+            read-only views of memory that the next step changes.
         words: Tell descriptions, legal actions and the like in the infos, as `GameEnv` does.
         timeout: Seconds without an answer after which a process counts as hung; None: never.
         knobs: Single settings that override the levels, of games that are given by name.
@@ -71,6 +75,10 @@ def make_vec(
     """
     if num_envs < 1:
         raise UsageError(f"num_envs is at least 1, not {num_envs}")
+    if max_episode_steps is not None and max_episode_steps < 1:
+        raise UsageError(f"max_episode_steps is at least 1, or None for no limit, not {max_episode_steps}")
+    if timeout is not None and timeout <= 0:
+        raise UsageError(f"timeout is a number of seconds above 0, or None for never, not {timeout}")
     specs = [game] if isinstance(game, str | Game) else list(game)
     if not specs:
         raise UsageError("name at least one game")
@@ -132,7 +140,8 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         self._shards: list[ShardHandle] = [shard(self._memory, self.games[part], settings, part) for part in parts]
         self._finalizer = weakref.finalize(self, _close_all, self._shards)
         self._shard_of = np.repeat(np.arange(len(parts)), [part.stop - part.start for part in parts])
-        self._sent: list[list[tuple[str, NDArray[np.intp]]]] = [[] for _ in parts]
+        self._sent: list[list[tuple[int, NDArray[np.intp]]]] = [[] for _ in parts]
+        self._count = count()
         self._in_flight = np.zeros(self.num_envs, bool)
         self._started = np.zeros(self.num_envs, bool)
         self._over = np.zeros(self.num_envs, bool)
@@ -166,9 +175,9 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
 
         Raises:
             UsageError: Not one action an environment, one of a wrong type, no reset before, or answers of `send` were
-                not taken. Nothing was stepped where a call in this process fails; elsewhere other processes may have.
+                not taken; nothing was stepped.
             EpisodeEnded: An episode is over and autoreset is disabled; nothing was stepped.
-            WorkerError: A process hangs, or dies again and again.
+            WorkerError: A process hangs, dies again and again, or a game has a fault; the runner is closed.
         """
         self._nothing_in_flight()
         ids = np.arange(self.num_envs)
@@ -197,6 +206,11 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         given = actions.tolist() if isinstance(actions, np.ndarray) else list(actions)
         if len(given) != len(ids):
             raise UsageError(f"{len(given)} actions were given for {len(ids)} environments")
+        # The action of an environment that this step resets is not looked at.
+        given = [
+            None if over else action if isinstance(action, Response) else self.games[i].to_action(action)
+            for i, over, action in zip(ids, self._over[ids], given, strict=True)
+        ]
         for number, shard in enumerate(self._shards):
             mine = np.flatnonzero(self._shard_of[ids] == number)
             if len(mine):
@@ -217,8 +231,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         """
         if not self._in_flight.any():
             raise UsageError("send actions before recv")
-        number = self._first_ready()
-        ids, reply = self._take(number)
+        ids, reply = self._take(*self._first_ready())
         return *self._results(ids, [(ids, reply)]), ids
 
     # Positions ------------------------------------------------------------------------------------------------------
@@ -247,6 +260,8 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         if len(states) != len(ids):
             raise UsageError(f"{len(states)} states were given for {len(ids)} environments")
         seeds = self._seeds(seed)
+        for i, state in zip(ids, states, strict=True):
+            Episode.restore(self.games[i], state)  # refuse all before one is set
         return self._start(ids, [seeds[i] for i in ids], list(states))
 
     def branch(
@@ -271,14 +286,17 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
 
     def picture(self, env_id: int) -> Picture:
         """The picture of one environment, also if steps are not drawn."""
-        picture: Picture = self._on_shard("call", self._checked([env_id]), ("render", (), {}))[0]
+        ids = self._checked([env_id])
+        if self.draws and self._started[ids].all():
+            return side_by_side([frames[env_id] for frames in self._frames])
+        picture: Picture = self._on_shard("call", ids, ("render", (), {}))[0]
         return picture
 
     # As Gymnasium has it --------------------------------------------------------------------------------------------
 
     def render(self) -> tuple[Picture, ...]:
         """The picture of every environment."""
-        return tuple(self.call("render"))
+        return tuple(self.picture(i) for i in range(self.num_envs)) if self.draws else tuple(self.call("render"))
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Call a method of every environment, or get an attribute; see `GameEnv`.
@@ -339,22 +357,32 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         if seed is None:
             return [None] * self.num_envs
         if isinstance(seed, int | np.integer):
-            return [int(seed) + i for i in range(self.num_envs)]
+            seed = [int(seed) + i for i in range(self.num_envs)]
         if len(seed) != self.num_envs:
             raise UsageError(f"{len(seed)} seeds were given for {self.num_envs} environments")
-        return list(seed)
+        try:
+            seeds = [None if each is None else operator.index(each) for each in seed]
+        except TypeError:
+            raise UsageError(f"a seed is a whole number or None, not as in {seed!r}") from None
+        if any(each is not None and not 0 <= each < 2**63 for each in seeds):
+            raise UsageError(f"a seed is a number from 0 to 2^63 - 1, not as in {seed!r}")
+        return seeds
 
     def _checked(self, env_ids: Iterable[int] | NDArray[np.integer[Any]] | None) -> NDArray[np.intp]:
         if self.closed:
             raise UsageError("the runner is closed")
-        ids = np.arange(self.num_envs) if env_ids is None else np.asarray(env_ids, np.intp)
-        if ids.ndim != 1 or not len(ids) or ids.min() < 0 or ids.max() >= self.num_envs or len(set(ids)) != len(ids):
+        given = np.arange(self.num_envs) if env_ids is None else np.asarray(env_ids)
+        ids = given.astype(np.intp)
+        numbers = given.dtype.kind in "iu" and ids.ndim == 1 and len(ids) > 0
+        if not numbers or ids.min() < 0 or ids.max() >= self.num_envs or len(np.unique(ids)) != len(ids):
             raise UsageError(f"env_ids are different numbers from 0 to {self.num_envs - 1}")
         if self._in_flight[ids].any():
             raise UsageError(f"environment {int(ids[self._in_flight[ids]][0])} has an answer that recv did not take")
         return ids
 
     def _nothing_in_flight(self) -> None:
+        if self.closed:
+            raise UsageError("the runner is closed")
         if self._in_flight.any():
             raise UsageError("take all answers of send by recv first")
 
@@ -375,9 +403,9 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         return observations, infos
 
     def _submit(self, number: int, name: str, ids: NDArray[np.intp], args: tuple[Any, ...]) -> None:
-        self._sent[number].append((name, ids))
-        self._in_flight[ids] = True
         self._shards[number].submit((name, args))
+        self._sent[number].append((next(self._count), ids))
+        self._in_flight[ids] = True
 
     def _collect(self) -> list[tuple[NDArray[np.intp], Reply]]:
         """All answers that are on their way; if one is an error, it is raised when all are in."""
@@ -385,32 +413,50 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         for number, sent in enumerate(self._sent):
             while sent:
                 try:
-                    replies.append(self._take(number))
-                except WorkerError:
-                    self.close()
-                    raise
-                except (UsageError, EpisodeEnded) as error:
+                    replies.append(self._take(number, self.timeout))
+                except UsageError as error:
                     errors.append(error)
         if errors:
             raise errors[0]
         return replies
 
-    def _take(self, number: int) -> tuple[NDArray[np.intp], Reply]:
-        _, ids = self._sent[number].pop(0)
+    def _take(self, number: int, timeout: float | None) -> tuple[NDArray[np.intp], Reply]:
+        """The oldest answer of a shard. After a refusal the runner goes on; after anything else it is closed."""
+        _, ids = self._sent[number][0]
+        reply: Reply = self._answer(number, timeout)
+        del self._sent[number][0]
         self._in_flight[ids] = False
-        reply: Reply = self._shards[number].result(self.timeout)
-        self._over[ids] = self._table["terminated"][ids] | self._table["truncated"][ids]
+        self._over[ids] = self._table["over"][ids]
         return ids, reply
 
-    def _first_ready(self) -> int:
+    def _answer(self, number: int, timeout: float | None) -> Any:
+        try:
+            return self._shards[number].result(timeout)
+        except UsageError:
+            if self._sent[number]:
+                _, ids = self._sent[number].pop(0)
+                self._in_flight[ids] = False
+            raise
+        except BaseException:
+            # A process that hangs, a fault in a game, Ctrl-C: what the environments are at is not known any more.
+            self.close()
+            raise
+
+    def _first_ready(self) -> tuple[int, float | None]:
+        """The shard that has been ready longest, by when it was asked; and how long to wait for it."""
         waiting = [number for number, sent in enumerate(self._sent) if sent]
-        objects = {id(thing): number for number in waiting for thing in self._shards[number].wait_on()}
-        at_once = [number for number in waiting if not self._shards[number].wait_on()]
-        if at_once:
-            return at_once[0]
-        things = [thing for number in waiting for thing in self._shards[number].wait_on()]
-        ready = wait(things, self.timeout)
-        return objects[id(ready[0])] if ready else waiting[0]
+        things = {number: self._shards[number].wait_on() for number in waiting}
+        ready = [number for number in waiting if not things[number]]
+        if not ready:
+            try:
+                objects = wait([thing for own in things.values() for thing in own], self.timeout)
+            except BaseException:
+                self.close()
+                raise
+            ready = [number for number in waiting if any(thing in objects for thing in things[number])]
+        if ready:
+            return min(ready, key=lambda number: self._sent[number][0][0]), self.timeout
+        return waiting[0], 0.0
 
     def _on_shard(self, name: str, ids: NDArray[np.intp], args: tuple[Any, ...]) -> list[Any]:
         """Call a method of every shard that has some of these environments, and put the results together."""
@@ -418,12 +464,21 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         ids = self._checked(ids)
         if not self._started[ids].all():
             raise UsageError("reset the environments first")
-        results: list[Any] = []
+        asked = []
         for number, shard in enumerate(self._shards):
             mine = ids[self._shard_of[ids] == number]
             if len(mine):
                 shard.submit((name, ((mine - shard.part.start).tolist(), *args)))
-                results += shard.result(self.timeout)
+                asked.append(number)
+        results: list[Any] = []
+        refused: UsageError | None = None
+        for number in asked:
+            try:
+                results += self._answer(number, self.timeout)
+            except UsageError as error:
+                refused = error
+        if refused is not None:
+            raise refused
         return results
 
     def _results(
@@ -445,6 +500,9 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         taken = [frames[first : last + 1] if together else frames[ids] for frames in self._frames]
         if self.copy and together:
             taken = [copier.copy(frames) for copier, frames in zip(self._copiers, taken)]
+        elif together:
+            for frames in taken:
+                frames.flags.writeable = False  # what a user wrote would stay in the pictures
         return taken[0] if len(taken) == 1 else tuple(taken)
 
     def _infos(
@@ -464,13 +522,24 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
                 final = self._add_info(final, info, place[local + start])
                 pictures = [frames[local + start].copy() for frames in self._final]
                 last_pictures[place[local + start]] = pictures[0] if len(pictures) == 1 else tuple(pictures)
+        infos = _cut(infos, len(ids))
         for name in ("score", "turn", "seed"):
             infos[name], infos[f"_{name}"] = rows[name].copy(), answered
         infos["outcome"], infos["_outcome"] = _WORDS[rows["outcome"]], answered
         if final:
             ended = np.array([picture is not None for picture in last_pictures])
-            infos |= {"final_info": final, "_final_info": ended, "final_obs": last_pictures, "_final_obs": ended}
+            infos |= {
+                "final_info": _cut(final, len(ids)),
+                "_final_info": ended,
+                "final_obs": last_pictures,
+                "_final_obs": ended,
+            }
         return infos
+
+
+def _cut(infos: dict[str, Any], length: int) -> dict[str, Any]:
+    """Infos as Gymnasium makes them for all environments, of the first so many."""
+    return {name: _cut(each, length) if isinstance(each, dict) else each[:length] for name, each in infos.items()}
 
 
 def _close_all(shards: list[ShardHandle]) -> None:
