@@ -126,7 +126,7 @@ class ProcessShard:
         while True:
             left = None if until is None else max(0.0, until - time.monotonic())
             if not wait([self._pipe, self._process.sentinel], left):
-                message = f"{self._name()} did not answer within {timeout:g} s"
+                message = f"{self._name()} did not answer in time"
                 self.close()
                 raise WorkerError(message)
             try:
@@ -186,7 +186,7 @@ class ProcessShard:
         try:
             self._pipe.send(("restore", (self._checkpoints, self._since)))
             if not self._pipe.poll(timeout):
-                raise WorkerError(f"{self._name()} did not answer within {timeout:g} s")
+                raise WorkerError(f"{self._name()} did not answer in time")
             result, error = self._pipe.recv()
         except (EOFError, OSError):
             return self._restart(timeout)
