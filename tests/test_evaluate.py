@@ -5,12 +5,12 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 
 import numpy as np
 import pytest
 
 import vlmgym
+from tests.processes import gone
 from vlmgym.errors import PolicyError, UsageError, WorkerError
 from vlmgym.evaluation import EpisodeRecord, RunRecord, evaluate
 from vlmgym.evaluation.summary import mean_and_error, summarise
@@ -242,18 +242,7 @@ def test_workers_end_with_a_killed_parent(tmp_path):
         parent.kill()
         parent.communicate()
     assert pids
-    until = time.monotonic() + 20
-    while any(map(_alive, pids)) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not any(map(_alive, pids))
-
-
-def _alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    assert gone(pids)
 
 
 def test_workers_share_one_game_object():

@@ -13,6 +13,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import vlmgym
+from tests.processes import gone
 from vlmgym import make_vec
 from vlmgym.errors import EpisodeEnded, UsageError, WorkerError
 from vlmgym.sandbox.env import GameEnv, Response
@@ -531,18 +532,7 @@ def test_nothing_is_left_of_a_runner_however_its_program_ends(tmp_path, then, ho
     assert len(pids) == 2
     assert parent.returncode == code
     assert "leaked" not in errors
-    until = time.monotonic() + 10
-    while any(map(_alive, pids)) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not any(map(_alive, pids))
-
-
-def _alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    assert gone(pids)
 
 
 def test_shared_memory_is_given_back():
