@@ -209,10 +209,6 @@ class Shard:
             reply.checkpoints[i] = self.envs[i].checkpoint()
         return reply
 
-    def checkpoints(self, ids: Sequence[int]) -> list[Checkpoint]:
-        """Environments as values."""
-        return [self.envs[i].checkpoint() for i in ids]
-
     def call(self, ids: Sequence[int], name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
         """An attribute of each environment, called if it can be."""
         results = []
