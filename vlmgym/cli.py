@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import tyro
@@ -12,8 +12,7 @@ import tyro
 from vlmgym.bench import BenchConfig, bench
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import EvalConfig
-from vlmgym.evaluation.output import Output
-from vlmgym.evaluation.script import run_evaluation
+from vlmgym.evaluation.script import policy_options, run_evaluation, with_options
 from vlmgym.options import reporting_errors
 from vlmgym.play import PlayConfig, play
 from vlmgym.sandbox.registry import game_class, game_ids
@@ -25,16 +24,27 @@ Merged = Annotated[T, tyro.conf.arg(name="")]
 
 @dataclass(frozen=True, kw_only=True)
 class EvalCommand(EvalConfig):
-    """Play episodes of a game with a policy; leave records, curves and videos."""
+    """Play episodes of games with a policy; leave records, curves, videos and a page to look at."""
 
-    game: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="GAME")]
-    """Id or name of the game, for instance 2048."""
+    game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
+    """Ids or names of the games, for instance 2048."""
+    games: Annotated[tuple[str, ...], tyro.conf.arg(metavar="GAME ...")] = ()
+    """The same as an option."""
 
 
-def evaluate_command(config: Merged[EvalCommand]) -> None:
-    """Play episodes of a game with a policy; leave records, curves and videos."""
-    name = game_class(config.game).name
-    run_evaluation(config.game, config, Output(config.out or Path.cwd(), f"test_{name}"))
+def evaluate_command(args: Sequence[str]) -> Callable[..., None]:
+    """The command `eval`; its options depend on the policy that the command line names."""
+    both: Any = with_options(EvalCommand, policy_options(args))
+
+    def command(chosen: Any) -> None:
+        games = (*chosen.config.game, *chosen.config.games)
+        if not games:
+            raise UsageError(f"name a game: vlmgym eval {'|'.join(game_class(game).name for game in game_ids())}")
+        run_evaluation(games, chosen.config, chosen.options)
+
+    command.__annotations__ = {"chosen": Annotated[both, tyro.conf.arg(name="")]}
+    command.__doc__ = EvalCommand.__doc__
+    return command
 
 
 def play_command(config: Merged[PlayConfig]) -> None:
@@ -58,7 +68,6 @@ def games_command() -> None:
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {
-    "eval": evaluate_command,
     "play": play_command,
     "bench": bench_command,
     "games": games_command,
@@ -68,4 +77,6 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 def main(args: Sequence[str] | None = None) -> None:
     """Run a subcommand; a user's mistake ends in one sentence and exit code 2, a failure in one and 1."""
     with reporting_errors():
-        tyro.extras.subcommand_cli_from_dict(COMMANDS, args=args, prog="vlmgym")
+        words = sys.argv[1:] if args is None else args
+        commands = {"eval": evaluate_command(words if words[:1] == ["eval"] else []), **COMMANDS}
+        tyro.extras.subcommand_cli_from_dict(commands, args=args, prog="vlmgym")

@@ -24,7 +24,11 @@ class StateError(UsageError):
 
 
 class PolicyError(VlmgymError):
-    """A policy raised, hung, or returned something else than one string a prompt."""
+    """A policy raised, hung, or returned something else than one string a prompt: the run ends."""
+
+
+class InfrastructureError(VlmgymError):
+    """A model could not be asked, and trying again did not help: the episode ends as an error, which is no score."""
 
 
 class WorkerError(VlmgymError):

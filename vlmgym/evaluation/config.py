@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
+
+import tyro
 
 from vlmgym.errors import UsageError
+from vlmgym.evaluation.budget import Budget
 from vlmgym.options import GameOptions
 from vlmgym.sandbox.reward import RewardConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvalConfig(GameOptions):
-    """Play episodes of a game with a policy; leave records, curves and videos."""
+    """Play episodes of games with a policy; leave records, curves, videos and a page to look at."""
 
     policy: str | None = None
-    """random, random-legal, oracle, MODULE:FUNCTION or FILE.py:FUNCTION. Default: the script's own, or random."""
+    """random, random-legal, oracle, openai, vllm, transformers, replay, human, MODULE:FUNCTION or FILE.py:FUNCTION.
+    Default: the script's own, or random. Each has options of its own: --policy openai --help."""
     episodes: int = 10
-    """Episodes to play; their seeds are seed, seed + 1, ..."""
+    """Episodes of each game; their seeds are seed, seed + 1, ..."""
     turns: int = 100
     """Limit of turns of an episode; an illegal or unparsable response uses one up."""
     seed: int = 0
@@ -29,30 +33,40 @@ class EvalConfig(GameOptions):
     """Episodes played at once, at most."""
     history: int = 0
     """Earlier turns that a prompt repeats."""
+    history_images: int = 0
+    """Of how many of these turns the pictures are shown again."""
     reward: RewardConfig = field(default_factory=RewardConfig)
     """Weights and shaping of the reward; the score is always the game's own."""
+    budget: Annotated[Budget, tyro.conf.arg(name="")] = field(default_factory=Budget)
     out: Path | None = None
-    """Folder for logs/ and videos/. Default: beside the script, or the current folder."""
+    """Folder for everything that is written. Default: a script writes to logs/ and videos/ beside itself, the command
+    vlmgym eval to a new folder under logs/ of the current folder."""
+    resume: Path | None = None
+    """Folder of an earlier run: play what is missing there or has no result. All other options as they were."""
     video: bool = True
     """Write a video of every episode."""
+    report: bool = True
+    """Write report.html."""
     fps: int = 4
     """Turns a second in the videos, 1 to 60."""
-    timeout: float = 300.0
-    """Seconds that one call of a custom policy may take."""
 
     def __post_init__(self) -> None:
-        check_limits(self.episodes, self.turns, self.seed, self.concurrency, self.history, self.workers, self.timeout)
+        check_limits(
+            self.episodes, self.turns, self.seed, self.concurrency, self.history, self.history_images, self.workers
+        )
         if not 1 <= self.fps <= 60:
             raise UsageError(f"fps is 1 to 60, not {self.fps}")
+        if self.resume is not None and self.out is not None:
+            raise UsageError("a resumed run goes on in its own folder: leave out --out")
 
 
 def check_limits(
-    episodes: int, turns: int, seed: int, concurrency: int, history: int, workers: int | None, timeout: float
+    episodes: int, turns: int, seed: int, concurrency: int, history: int, history_images: int, workers: int | None
 ) -> None:
     """Refuse numbers that no evaluation can have.
 
     Raises:
-        UsageError: The message names the first that is too small.
+        UsageError: The message names the first that is not accepted.
     """
     for name, value, least in (
         ("episodes", episodes, 1),
@@ -60,9 +74,10 @@ def check_limits(
         ("seed", seed, 0),
         ("concurrency", concurrency, 1),
         ("history", history, 0),
+        ("history_images", history_images, 0),
         ("workers", 0 if workers is None else workers, 0),
     ):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise UsageError(f"{name} is a whole number of at least {least}, not {value!r}")
-    if not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
-        raise UsageError(f"timeout is a number of seconds above 0, not {timeout!r}")
+    if history_images > history:
+        raise UsageError(f"pictures of {history_images} earlier turns need a history of as many, not of {history}")

@@ -17,7 +17,7 @@ _LABELLED = 10
 
 
 def draw_curves(episodes: Sequence[EpisodeRecord]) -> bytes:
-    """A PNG: the cumulative game reward of every episode, and their mean with its standard error.
+    """A PNG: the cumulative game reward of every episode that is a result, and their mean with its standard error.
 
     An episode that ended early keeps its score to the right, so that the mean is one over all episodes everywhere; a
     dot marks where it ended.
@@ -29,18 +29,20 @@ def draw_curves(episodes: Sequence[EpisodeRecord]) -> bytes:
     for i, episode in enumerate(episodes):
         gained = [turn.reward.game for turn in episode.turns]
         totals[i, 1 : len(gained) + 1] = np.cumsum(gained)
-        totals[i, len(gained) + 1 :] = episode.score
+        totals[i, len(gained) + 1 :] = totals[i, len(gained)]
         label = f"seed {episode.seed}" if len(episodes) <= _LABELLED else None if i else "single episodes"
         (line,) = axes.plot(range(len(gained) + 1), totals[i, : len(gained) + 1], lw=1.1, alpha=0.55, label=label)
         if episode.terminated:
-            axes.plot(len(gained), episode.score, "o", ms=5, color=line.get_color())
+            axes.plot(len(gained), totals[i, len(gained)], "o", ms=5, color=line.get_color())
     mean = totals.mean(axis=0)
     error = np.array([mean_and_error(column)[1] or 0.0 for column in totals.T])
     turns = np.arange(longest + 1)
     axes.fill_between(turns, mean - error, mean + error, color="black", alpha=0.16, lw=0, label="standard error")
     axes.plot(turns, mean, color="black", lw=2.4, label=f"mean of {len(episodes)} episodes")
     first = episodes[0]
-    axes.set_title(f"{first.game.id}, {first.policy}: {mean[-1]:,.1f} ± {error[-1]:,.1f}", loc="left", weight="bold")
+    axes.set_title(
+        f"{first.game.id}, {first.policy.name}: {mean[-1]:,.1f} ± {error[-1]:,.1f}", loc="left", weight="bold"
+    )
     axes.set_xlabel("turn")
     axes.set_ylabel("cumulative reward")
     axes.set_xlim(0, longest * 1.02)

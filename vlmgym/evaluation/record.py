@@ -1,12 +1,13 @@
 """The record of an evaluation: a public, versioned contract (docs/record.md).
 
-One JSON line per finished episode is written as the episode ends; a finished run is one JSON document that holds the
-same episodes and a summary. Everything else (videos, curves, other rewards) follows from the record alone.
+One JSON line per episode is written as the episode ends. Everything else (summary, videos, curves, the report page,
+other rewards, training data, what a resumed run has left to play) follows from the record alone.
 """
 
 from __future__ import annotations
 
 import platform
+from datetime import datetime, timezone
 from functools import lru_cache
 from importlib.metadata import version
 from typing import Literal
@@ -17,7 +18,7 @@ import vlmgym
 from vlmgym.sandbox.game import Game
 from vlmgym.sandbox.reward import Outcome, RewardConfig
 
-RECORD_VERSION: Literal[1] = 1
+RECORD_VERSION: Literal[2] = 2
 """Raised when a field changes its meaning or goes; a reader refuses others, and ignores unknown fields."""
 
 PACKAGES = ("numpy", "gymnasium", "gymnasium-2048", "pygame")
@@ -51,9 +52,13 @@ class TurnRecord(_Record):
         feedback: Why nothing was played, or empty.
         reward: Parts of the reward.
         info: The game's facts about the step.
-        latency: Seconds from asking the policy to its response, None for a policy that runs beside the game.
+        latency: Seconds that the policy took for its response, None for a policy that runs beside the game.
         prompt_tokens: Tokens of prompt and pictures, where the policy counts them.
-        completion_tokens: Tokens of the response, where the policy counts them.
+        completion_tokens: Tokens of the response (and of hidden reasoning), where the policy counts them.
+        cost: Price of the tokens, in the currency of the prices; None without prices.
+        finish_reason: Why the model stopped, in its server's words (`stop`, `length`), where it says so.
+        reasoning: What the model thought apart from its response, where its server shows it.
+        requests: How often the model was asked until it answered, where the policy asks a server.
     """
 
     turn: int
@@ -68,6 +73,10 @@ class TurnRecord(_Record):
     latency: float | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    cost: float | None = None
+    finish_reason: str | None = None
+    reasoning: str | None = None
+    requests: int | None = None
 
 
 class GameRecord(_Record):
@@ -82,50 +91,116 @@ class GameRecord(_Record):
         return cls(id=game.id, config=game.config.model_dump(mode="json"))
 
 
+class PolicyRecord(_Record):
+    """Who played: the policy's name, and those of its options that decide what it says."""
+
+    name: str
+    options: dict[str, JsonValue] = {}
+
+
+Status = Literal["ended", "turn limit", "stopped", "error"]
+"""How an episode came to its end: the game ended it; it reached the limit of turns; the run was stopped before; the
+model could not be asked. The last two are not results: they have no score, and a resumed run goes on with them."""
+
+
 class EpisodeRecord(_Record):
-    """One finished episode.
+    """One episode.
 
     Attributes:
         record: Version of this format.
         versions: Versions of Python and of the packages that decide rules, chance and pixels.
         game: The game and its configuration.
-        policy: Name of the policy.
+        policy: Who played.
         reward: Weights and shaping.
         history: How many earlier turns were part of a prompt.
+        history_images: Of how many of these the pictures were shown again.
         max_turns: The limit of turns.
         seed: Seed of the episode.
+        index: Place among the run's episodes of this game, from 0.
+        attempt: 1, and one more for each time that a resumed run went on with it.
+        stage: Stage of the curriculum at which it was played, if there is one.
+        started: When it was begun, UTC, ISO 8601.
         turns: All turns.
         final_state: The position after the last turn.
-        end: Why the game ended, or `turn limit`.
-        terminated: Whether the game itself ended.
-        score: Sum of the game's own rewards.
+        status: How it came to its end.
+        end: The same in words: the game's reason, or what went wrong.
+        score: Sum of the game's own rewards; None if the episode is not a result.
         metrics: The game's facts about the episode.
     """
 
-    record: Literal[1] = RECORD_VERSION
+    record: Literal[2] = RECORD_VERSION
     versions: dict[str, str]
     game: GameRecord
-    policy: str
+    policy: PolicyRecord
     reward: RewardConfig
     history: int
+    history_images: int = 0
     max_turns: int
     seed: int
+    index: int
+    attempt: int = 1
+    stage: str | None = None
+    started: str
     turns: tuple[TurnRecord, ...]
     final_state: JsonValue
+    status: Status
     end: str
-    terminated: bool
-    score: float
+    score: float | None
     metrics: dict[str, float | str]
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What tells it from the other episodes of a run: game and seed."""
+        return self.game.id, self.seed
+
+    @property
+    def terminated(self) -> bool:
+        """Whether the game itself ended."""
+        return self.status == "ended"
+
+
+class RunRecord(_Record):
+    """What was asked for when a run was begun: `run.json`.
+
+    Attributes:
+        record: Version of this format.
+        started: When it was begun, UTC, ISO 8601.
+        versions: As in an episode.
+        games: The games and their configurations.
+        policy: Who plays.
+        reward: Weights and shaping.
+        history: How many earlier turns are part of a prompt.
+        history_images: Of how many of these the pictures are shown again.
+        max_turns: The limit of turns of an episode.
+        seed: Seed of the first episode of each game.
+        episodes: Episodes of each game.
+        options: All options of the run, also those that decide nothing about an episode.
+    """
+
+    record: Literal[2] = RECORD_VERSION
+    started: str
+    versions: dict[str, str]
+    games: tuple[GameRecord, ...]
+    policy: PolicyRecord
+    reward: RewardConfig
+    history: int
+    history_images: int
+    max_turns: int
+    seed: int
+    episodes: int
+    options: dict[str, JsonValue]
 
 
 class Summary(_Record):
-    """What the episodes of a run come to.
+    """What the episodes of one game come to. All means are over results: ended, or at the turn limit.
 
     Attributes:
-        episodes: How many episodes were finished.
-        turns: Turns of all episodes.
-        score_mean: Mean score.
+        episodes: How many results there are.
+        unfinished: How many episodes have no result, by their status.
+        turns: Turns of the results.
+        score_mean: Mean score, None without results.
         score_se: Standard error of the mean (sample standard deviation over root n), None for a single episode.
+        score_ci: 95% confidence interval of the mean by Student's t, None for a single episode.
         score_best: Highest score.
         illegal_rate: Share of turns whose action was illegal.
         unparsable_rate: Share of turns whose response held no action.
@@ -135,15 +210,20 @@ class Summary(_Record):
         ends: How many episodes ended for which reason.
         metric_means: Mean and standard error of each metric that is a number.
         metric_counts: How often each word of each metric that is a word occurred.
-        seconds: Wall time of playing.
-        turns_per_second: Turns over wall time.
+        prompt_tokens: Tokens of all prompts, unfinished episodes included; None if they were not counted.
+        completion_tokens: Tokens of all responses likewise.
+        cost: Price of them; None without prices.
+        latency_median: Median seconds of a response; None where the policy runs beside the game.
+        latency_p95: The seconds that 95% of the responses took at most.
     """
 
     episodes: int
+    unfinished: dict[str, int]
     turns: int
-    score_mean: float
+    score_mean: float | None
     score_se: float | None
-    score_best: float
+    score_ci: tuple[float, float] | None
+    score_best: float | None
     illegal_rate: float
     unparsable_rate: float
     format_mean: float
@@ -152,14 +232,35 @@ class Summary(_Record):
     ends: dict[str, int]
     metric_means: dict[str, tuple[float, float | None]]
     metric_counts: dict[str, dict[str, int]]
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    cost: float | None
+    latency_median: float | None
+    latency_p95: float | None
+
+
+class RunSummary(_Record):
+    """What a run comes to: `summary.json`.
+
+    Attributes:
+        record: Version of this format.
+        games: A summary for each game, by its id.
+        stopped: Why the run stopped before everything was played, or None.
+        seconds: Wall time of playing, this time if the run was resumed.
+        turns_per_second: Turns played in that time, over it.
+    """
+
+    record: Literal[2] = RECORD_VERSION
+    games: dict[str, Summary]
+    stopped: str | None
     seconds: float
     turns_per_second: float
 
 
-class RunRecord(_Record):
-    """A finished run: the episodes in the order of their seeds, and the summary."""
+class GameRunRecord(_Record):
+    """One game of a run in one document, `logs/test_2048.json`: summary and episodes in the order of their seeds."""
 
-    record: Literal[1] = RECORD_VERSION
+    record: Literal[2] = RECORD_VERSION
     summary: Summary
     episodes: tuple[EpisodeRecord, ...]
 
@@ -174,3 +275,8 @@ def versions() -> dict[str, str]:
     """Versions that decide rules, chance and pixels."""
     packages = {package: version(package) for package in PACKAGES}
     return {"python": platform.python_version(), "vlmgym": vlmgym.__version__, **packages}
+
+
+def now() -> str:
+    """The time, UTC, ISO 8601, to the second."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -7,18 +7,20 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from vlmgym.errors import InfrastructureError, UsageError
 from vlmgym.evaluation import turns as play
+from vlmgym.evaluation.budget import Budget, Spent
 from vlmgym.evaluation.config import check_limits
-from vlmgym.evaluation.record import EpisodeRecord, TurnRecord
-from vlmgym.evaluation.turns import Position, Rules
+from vlmgym.evaluation.record import EpisodeRecord, GameRecord, PolicyRecord, Status, TurnRecord, now, versions
+from vlmgym.evaluation.turns import TURN_LIMIT, Position, Rules
 from vlmgym.evaluation.workers import Workers, workers_for
-from vlmgym.policies import CustomFunction, Policy, make_policy
-from vlmgym.policies.base import ModelPolicy, Prompt, StatePolicy
+from vlmgym.policies import ModelPolicy, Policy, PolicyChoice, Prompt, StatePolicy, make_policy
 from vlmgym.sandbox.game import Game
 from vlmgym.sandbox.registry import make_game
 from vlmgym.sandbox.reward import RewardConfig
@@ -28,13 +30,29 @@ T = TypeVar("T")
 TURNS_AT_ONCE = 10
 """Turns that a policy beside the game plays before progress is reported."""
 
-OnTurns = Callable[[list[TurnRecord]], None]
-OnEpisode = Callable[[EpisodeRecord], None]
+ERRORS_IN_A_ROW = 10
+"""The run stops when so many episodes in a row end as errors without a single response in between."""
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What is called while episodes are played; all in the thread that plays.
+
+    Attributes:
+        on_turns: Called after turns were played.
+        on_episode: Called with each record as its episode ends, in the order of ending; also with those that are no
+            result (stopped, error).
+        on_stop: Called with the reason when the run stops before everything is played.
+    """
+
+    on_turns: Callable[[Sequence[TurnRecord]], None] = lambda _: None
+    on_episode: Callable[[EpisodeRecord], None] = lambda _: None
+    on_stop: Callable[[str], None] = lambda _: None
 
 
 def evaluate(
-    game: Game[Any, Any] | str,
-    policy: Policy | CustomFunction | str,
+    games: Game[Any, Any] | str | Sequence[Game[Any, Any] | str],
+    policy: PolicyChoice,
     episodes: int = 10,
     *,
     turns: int = 100,
@@ -42,26 +60,32 @@ def evaluate(
     concurrency: int = 64,
     workers: int | Workers | None = None,
     history: int = 0,
+    history_images: int = 0,
     reward: RewardConfig = RewardConfig(),  # noqa: B008 - frozen
-    timeout: float = 300.0,
-    on_turns: OnTurns | None = None,
-    on_episode: OnEpisode | None = None,
+    budget: Budget = Budget(),  # noqa: B008 - frozen
+    resume: Sequence[EpisodeRecord] = (),
+    hooks: Hooks = Hooks(),
 ) -> list[EpisodeRecord]:
-    """Play episodes and return their records in the order of their seeds.
+    """Play episodes and return their records, game by game in the order of their seeds.
 
     Args:
-        game: A game, or its id.
+        games: A game or its id, or several; each is played with the same seeds.
         policy: A policy, its name, or a function `(images_batch, prompt_batch) -> list[str]`.
-        episodes: How many; their seeds are `seed`, `seed + 1`, ...
+        episodes: How many of each game; their seeds are `seed`, `seed + 1`, ...
         turns: Limit of turns of an episode; an illegal or unparsable response uses one up.
         seed: First seed.
         concurrency: How many episodes are played at once, at most.
         workers: Worker processes; 0 plays in this process; None: one per core, and no more than episodes. Or a pool.
         history: How many earlier turns a prompt repeats.
+        history_images: Of how many of them the pictures are shown again.
         reward: Weights and shaping.
-        timeout: Seconds that one call of a function may take.
-        on_turns: Called after turns were played.
-        on_episode: Called with each record as its episode ends, in the order of ending.
+        budget: Prices, and what the run may spend, with what `resume` has spent.
+        resume: Records of an earlier part of this run: results are not played again, and others are gone on with.
+        hooks: What to call meanwhile.
+
+    Returns:
+        All records, those of `resume` that are results included. When a budget is used up, or the run stops because
+        the model cannot be reached, episodes may be missing, and those that were running have no score.
 
     Raises:
         UsageError: An argument is not accepted.
@@ -69,13 +93,27 @@ def evaluate(
         WorkerError: A worker process died.
     """
     count = workers.count if isinstance(workers, Workers) else workers
-    check_limits(episodes, turns, seed, concurrency, history, count, timeout)
-    rules = Rules(make_game(game) if isinstance(game, str) else game, reward, turns, history)
-    made = make_policy(policy, rules.game, timeout)
-    with nullcontext(workers) if isinstance(workers, Workers) else Workers(workers_for(episodes, workers)) as pool:
-        runner = _Runner(rules, made, pool, concurrency, on_turns, on_episode)
-        records = run_async(runner.play(range(seed, seed + episodes)))
-    return sorted(records, key=lambda record: record.seed)
+    check_limits(episodes, turns, seed, concurrency, history, history_images, count)
+    listed = [games] if isinstance(games, str | Game) else list(games)
+    made = [make_game(game) if isinstance(game, str) else game for game in listed]
+    player = make_policy(policy)
+    for game in made:
+        player.check(game)
+    look = player.look if isinstance(player, ModelPolicy) else None
+    earlier = {record.key: record for record in resume}
+    jobs = [
+        _Job(Rules(game, reward, turns, history, history_images, look), first, index, earlier.get((game.id, first)))
+        for game in made
+        for index, first in enumerate(range(seed, seed + episodes))
+    ]
+    if len({job.key for job in jobs}) < len(jobs):
+        raise UsageError("a game is named twice, or two games have the same id")
+    pool = nullcontext(workers) if isinstance(workers, Workers) else Workers(workers_for(len(jobs), workers))
+    with pool as running:
+        runner = _Runner(player, running, concurrency, Spent(budget, _turns(resume)), hooks)
+        new = {record.key: record for record in run_async(runner.play([job for job in jobs if not job.done]))}
+    records = [new.get(job.key) or job.earlier for job in jobs]
+    return [record for record in records if record is not None]
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
@@ -103,64 +141,156 @@ async def _ended_by_interrupt(work: Coroutine[Any, Any, T]) -> T:
         loop.remove_signal_handler(signal.SIGINT)
 
 
-class _Runner:
-    def __init__(
-        self,
-        rules: Rules,
-        policy: Policy,
-        workers: Workers,
-        concurrency: int,
-        on_turns: OnTurns | None,
-        on_episode: OnEpisode | None,
-    ) -> None:
-        self.rules, self.policy, self.workers, self.concurrency = rules, policy, workers, concurrency
-        self.on_turns = on_turns or (lambda _: None)
-        self.on_episode = on_episode or (lambda _: None)
-        self.running = 0
+def _turns(records: Sequence[EpisodeRecord]) -> list[TurnRecord]:
+    return [turn for record in records for turn in record.turns]
 
-    async def play(self, seeds: range) -> list[EpisodeRecord]:
-        waiting = iter(seeds)
-        records: list[EpisodeRecord] = []
+
+@dataclass(frozen=True)
+class _Job:
+    """An episode to play, and its record from an earlier part of the run, if it has one."""
+
+    rules: Rules
+    seed: int
+    index: int
+    earlier: EpisodeRecord | None
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.rules.game.id, self.seed
+
+    @property
+    def done(self) -> bool:
+        return self.earlier is not None and self.earlier.score is not None
+
+
+@dataclass
+class _Running:
+    """An episode that is being played."""
+
+    job: _Job
+    position: Position
+    turns: list[TurnRecord]
+    started: str = field(default_factory=now)
+
+
+class _Runner:
+    def __init__(self, policy: Policy, workers: Workers, concurrency: int, spent: Spent, hooks: Hooks) -> None:
+        self.policy, self.workers, self.spent, self.hooks = policy, workers, spent, hooks
+        at_once = policy.episodes_at_once if isinstance(policy, ModelPolicy) else None
+        self.concurrency = min(concurrency, at_once or concurrency)
+        self.running: dict[tuple[str, int], _Running] = {}
+        self.records: list[EpisodeRecord] = []
+        self.stopped: str | None = None
+        self.errors_in_a_row = 0
+
+    async def play(self, jobs: Sequence[_Job]) -> list[EpisodeRecord]:
+        waiting = iter(jobs)
 
         async def play_one_after_another() -> None:
-            for seed in waiting:
-                self._running(+1)
-                record = await self._episode(seed)
-                self._running(-1)
-                self.on_episode(record)
-                records.append(record)
+            for job in waiting:
+                if self._over():
+                    return
+                await self._episode(job)
 
-        players = [asyncio.create_task(play_one_after_another()) for _ in range(min(self.concurrency, len(seeds)))]
+        players: list[asyncio.Task[None]] = []
         try:
+            if isinstance(self.policy, ModelPolicy) and jobs:
+                await self.policy.open()
+            players = [asyncio.create_task(play_one_after_another()) for _ in range(min(self.concurrency, len(jobs)))]
             await asyncio.gather(*players)
         finally:
             for player in players:
                 player.cancel()
-        return records
+            await asyncio.gather(*players, return_exceptions=True)
+            if isinstance(self.policy, ModelPolicy):
+                await self.policy.close()
+            for running in list(self.running.values()):  # Ctrl-C, a failed policy: what was played is kept
+                if running.turns:
+                    self._end(running, "stopped", "the run was interrupted")
+        return self.records
 
-    def _running(self, change: int) -> None:
-        self.running += change
-        if isinstance(self.policy, ModelPolicy):
-            self.policy.expect(self.running)
+    async def _episode(self, job: _Job) -> None:
+        earlier = job.earlier.turns if job.earlier is not None else ()
+        turns, position = await self.workers.call(play.go_on, job.rules, job.seed, earlier)
+        running = self.running[job.key] = _Running(job, position, turns)
+        self.hooks.on_turns(turns)
+        self._expect()
+        try:
+            while running.position.end is None:
+                if (reason := self._over()) is not None:
+                    return self._end(running, "stopped", reason)
+                await self._play_on(running)
+        except InfrastructureError as error:
+            self._count_error(str(error))
+            return self._end(running, "error", str(error))
+        return self._end(running, "ended" if running.position.terminated else TURN_LIMIT, running.position.end)
 
-    async def _episode(self, seed: int) -> EpisodeRecord:
-        position = await self.workers.call(play.start, self.rules, seed, isinstance(self.policy, ModelPolicy))
-        record: list[TurnRecord] = []
-        while position.end is None:
-            played, position = await self._turns(position)
-            record += played
-            self.on_turns(played)
-        return play.finish(self.rules, self.policy.name, position, record)
-
-    async def _turns(self, position: Position) -> tuple[list[TurnRecord], Position]:
+    async def _play_on(self, running: _Running) -> None:
+        rules, position = running.job.rules, running.position
         if isinstance(self.policy, StatePolicy):
-            return await self.workers.call(play.play_on, self.rules, position, self.policy, TURNS_AT_ONCE)
-        snapshot = position.snapshot
-        prompt = Prompt(position.prompt, self.rules.game, snapshot.seed, snapshot.turn)
-        asked = time.perf_counter()
-        reply = await self.policy.respond(position.images or [], prompt)
-        latency = time.perf_counter() - asked
-        turn, position = await self.workers.call(
-            play.respond, self.rules, play.without_images(position), reply, latency
+            played, running.position = await self.workers.call(
+                play.play_on, rules, position, self.policy, TURNS_AT_ONCE
+            )
+        elif isinstance(self.policy, ModelPolicy):
+            snapshot = position.snapshot
+            prompt = Prompt(position.prompt, rules.game, snapshot.seed, snapshot.turn)
+            asked = time.perf_counter()
+            reply = await self.policy.respond(position.images, prompt)
+            latency = time.perf_counter() - asked if reply.latency is None else reply.latency
+            self.errors_in_a_row = 0
+            cost = self.spent.price(reply, self.policy.name)
+            turn, running.position = await self.workers.call(
+                play.respond, rules, play.without_images(position), reply, latency, cost
+            )
+            played = [turn]
+            self.spent.add(turn)
+        running.turns += played
+        self.hooks.on_turns(played)
+
+    def _end(self, running: _Running, status: Status, end: str) -> None:
+        """Make the record of an episode that is not played any further."""
+        job, snapshot = running.job, running.position.snapshot
+        game = job.rules.game
+        state = game.from_json(snapshot.state)
+        record = EpisodeRecord(
+            versions=versions(),
+            game=GameRecord.of(game),
+            policy=PolicyRecord(name=self.policy.name, options=self.policy.options.deciding()),
+            reward=job.rules.reward,
+            history=job.rules.history,
+            history_images=job.rules.history_images,
+            max_turns=job.rules.max_turns,
+            seed=job.seed,
+            index=job.index,
+            attempt=1 if job.earlier is None else job.earlier.attempt + 1,
+            started=running.started,
+            turns=tuple(running.turns),
+            final_state=game.to_data(state),
+            status=status,
+            end=end,
+            score=snapshot.score if status in ("ended", TURN_LIMIT) else None,
+            metrics=dict(game.metrics(state, [turn.info for turn in running.turns])),
         )
-        return [turn], position
+        del self.running[job.key]
+        self.records.append(record)
+        self.hooks.on_episode(record)
+        self._expect()
+
+    def _expect(self) -> None:
+        if isinstance(self.policy, ModelPolicy):
+            self.policy.expect(len(self.running))
+
+    def _over(self) -> str | None:
+        """Why nothing more is to be asked, or None."""
+        if self.stopped is None and (reason := self.spent.over) is not None:
+            self._stop(reason)
+        return self.stopped
+
+    def _stop(self, reason: str) -> None:
+        self.stopped = reason
+        self.hooks.on_stop(reason)
+
+    def _count_error(self, message: str) -> None:
+        self.errors_in_a_row += 1
+        if self.errors_in_a_row >= ERRORS_IN_A_ROW and self.stopped is None:
+            self._stop(f"{self.errors_in_a_row} episodes in a row ended as errors, the last with: {message}")

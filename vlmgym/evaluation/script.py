@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
+import argparse
+import dataclasses
 import time
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, cast
 
+import tyro
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from vlmgym.errors import VlmgymError
+from vlmgym.errors import UsageError, VlmgymError
 from vlmgym.evaluation.config import EvalConfig
-from vlmgym.evaluation.output import EpisodeLog, Output, replace_file
-from vlmgym.evaluation.record import EpisodeRecord, RunRecord, TurnRecord
-from vlmgym.evaluation.runner import evaluate, run_async
-from vlmgym.evaluation.summary import summarise
+from vlmgym.evaluation.files import LineLog
+from vlmgym.evaluation.progress import LiveProgress
+from vlmgym.evaluation.record import EpisodeRecord, GameRecord, PolicyRecord, RunRecord, RunSummary, now, versions
+from vlmgym.evaluation.results import draw_results, write_summary
+from vlmgym.evaluation.run_folder import RunFolder, ScriptFolder, differences, drop_torn_line, latest, read_run
+from vlmgym.evaluation.runner import Hooks, evaluate, run_async
 from vlmgym.evaluation.table import summary_table
 from vlmgym.evaluation.workers import Workers, workers_for
 from vlmgym.options import parse_options, reporting_errors
-from vlmgym.policies import CustomFunction, Policy, make_policy
+from vlmgym.policies import CustomFunction, Policy, PolicyChoice, PolicyOptions, make_policy, options_type
 from vlmgym.sandbox.game import Game
+
+UNFINISHED = 1
+"""Exit code when episodes ended as errors, so that their results are missing."""
 
 
 def evaluate_script(
@@ -36,131 +43,228 @@ def evaluate_script(
         args: The command line, by default the process's.
     """
     with reporting_errors():
-        config = parse_options(EvalConfig, args, prog=Path(file).name)
-        name = Path(file).stem.replace("eval_", "test_", 1)
-        run_evaluation(game, config, Output(config.out or Path(file).resolve().parent, name), custom_policy)
+        options = policy_options(args, custom_policy)
+        config = with_options(EvalConfig, options)
+        parsed = parse_options(config, args, prog=Path(file).name)
+        place = ScriptFolder(Path(file).resolve().parent, Path(file).stem.replace("eval_", "test_", 1))
+        run_evaluation([game], parsed.config, parsed.options, place, custom_policy)
+
+
+def policy_options(args: Sequence[str] | None, custom_policy: CustomFunction | None = None) -> type[PolicyOptions]:
+    """The type of the options of the policy that a command line names.
+
+    Raises:
+        UsageError: There is no such policy.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--policy")
+    try:
+        named = parser.parse_known_args(args)[0].policy
+    except argparse.ArgumentError:
+        named = None  # --policy without a word: the parser that follows says so
+    return options_type(named if named is not None else custom_policy or "random")
+
+
+def with_options(config: type[EvalConfig], options: type[PolicyOptions]) -> Any:
+    """A type with the fields `config` and `options`, both options of the command line without a prefix."""
+    flat = tyro.conf.arg(name="")
+    fields = [("config", Annotated[config, flat]), ("options", Annotated[options, flat])]
+    made = dataclasses.make_dataclass(config.__name__, fields, frozen=True)
+    made.__doc__ = config.__doc__
+    return made
 
 
 def run_evaluation(
-    game_name: str, config: EvalConfig, output: Output, custom_policy: CustomFunction | None = None
-) -> RunRecord:
+    game_names: Sequence[str],
+    config: EvalConfig,
+    options: PolicyOptions | None = None,
+    place: RunFolder | None = None,
+    custom_policy: CustomFunction | None = None,
+) -> RunSummary:
     """Play what a configuration says and write all files of the run.
+
+    Args:
+        game_names: Ids or names of the games.
+        config: The options.
+        options: Options of the policy; None: its defaults.
+        place: Where to write, unless `config.out` or `config.resume` says; None: a new folder under `logs`.
+        custom_policy: The policy that is used unless `config.policy` names another.
 
     Raises:
         UsageError: An option is not accepted; nothing was played.
         VlmgymError: The run failed; the message says where finished episodes are.
+        SystemExit: Episodes ended as errors; everything is written.
     """
-    game = config.make_game(game_name)
-    chosen = config.policy if config.policy is not None else custom_policy or "random"
-    policy = make_policy(chosen, game, config.timeout)
-    with output.reserved():
-        output.prepare(config.video)
-        progress_console = Console(stderr=True)
-        with Workers(workers_for(config.episodes, config.workers)) as workers:
-            episodes, seconds = _play(game, policy, config, output, workers, progress_console)
-            run = RunRecord(summary=summarise(episodes, seconds), episodes=tuple(episodes))
-            replace_file(output.run, run.document().encode())
-            output.episodes.unlink()
-            _draw(game, episodes, config, output, workers, progress_console)
-    console = Console()
-    console.print(summary_table(f"{game.id}, {policy.name}", run.summary))
-    console.print(f"records {output.run}\ncurves  {output.curves}", soft_wrap=True)
-    if config.video:
-        console.print(f"videos  {output.video(0)} ...", soft_wrap=True)
-    return run
-
-
-def _play(
-    game: Game[Any, Any], policy: Policy, config: EvalConfig, output: Output, workers: Workers, console: Console
-) -> tuple[list[EpisodeRecord], float]:
-    """All episodes, each on the disk as it ends, and the seconds it took to play them."""
-    with EpisodeLog(output.episodes) as log, _Progress(console, game, config) as progress:
-
-        def keep(episode: EpisodeRecord) -> None:
-            log.write(episode)
-            progress.episode(episode)
-
-        try:
-            run_async(workers.start())
-            began = time.perf_counter()
-            episodes = evaluate(
-                game,
-                policy,
-                config.episodes,
-                turns=config.turns,
-                seed=config.seed,
-                concurrency=config.concurrency,
-                workers=workers,
-                history=config.history,
-                reward=config.reward,
-                timeout=config.timeout,
-                on_turns=progress.turns,
-                on_episode=keep,
+    games = [config.make_game(name) for name in game_names]
+    if len({game.id for game in games}) < len(games):
+        raise UsageError("a game is named twice")
+    choice: PolicyChoice = config.policy if config.policy is not None else custom_policy or "random"
+    policy = make_policy(choice, options)
+    for game in games:
+        policy.check(game)
+    folder = _folder(config, place, games, policy)
+    asked = _asked(config, games, policy)
+    console, progress_console = Console(), Console(stderr=True)
+    with folder.reserved():
+        earlier: list[EpisodeRecord] = []
+        if config.resume is None:
+            folder.make_way()
+            folder.begin(asked)
+        else:
+            earlier = _resume(folder, asked, progress_console)
+        with Workers(workers_for(config.episodes * len(games), config.workers)) as workers:
+            playing = _Playing(folder, games, config, earlier)
+            playing.play(policy, workers, progress_console)
+            summary = write_summary(folder, games, playing.episodes, playing.stopped, playing.seconds, playing.turns)
+            draw_results(
+                folder, games, playing.episodes, config.fps if config.video else None, workers, progress_console
             )
-        except (VlmgymError, KeyboardInterrupt) as error:
-            if log.written:
-                error.args = (f"{str(error) or 'interrupted'}; {log.written} finished episodes are in {log.path}",)
-            else:
-                log.path.unlink(missing_ok=True)
-            raise
-        return episodes, time.perf_counter() - began
+    console.print(summary_table(policy.name, summary))
+    _print_places(console, folder, games, config.video)
+    _tell_unfinished(folder, summary, progress_console)
+    return summary
 
 
-def _draw(
-    game: Game[Any, Any],
-    episodes: Sequence[EpisodeRecord],
-    config: EvalConfig,
-    output: Output,
-    workers: Workers,
-    console: Console,
-) -> None:
-    """Curves and videos, from the records."""
-    # Worker processes import the user's script, and so this module, too: they need no matplotlib.
-    from vlmgym.evaluation.curves import draw_curves
-    from vlmgym.evaluation.video import write_video
+def _folder(config: EvalConfig, place: RunFolder | None, games: Sequence[Game[Any, Any]], policy: Policy) -> RunFolder:
+    if config.resume is not None:
+        same = place is not None and config.resume.absolute() == place.folder
+        return cast(RunFolder, place) if same else RunFolder(config.resume)
+    if config.out is not None:
+        return RunFolder(config.out)
+    if place is not None:
+        return place
+    what = "+".join(game.name for game in games)
+    who = "".join(c if c.isalnum() or c in "-_" else "_" for c in policy.name)
+    return RunFolder(Path("logs") / f"{what}-{who}-{datetime.now():%Y%m%d-%H%M%S}")
 
-    replace_file(output.curves, draw_curves(episodes))
-    if not config.video:
-        return
 
-    async def write_videos(bar: Progress) -> None:
-        calls = [
-            workers.call(write_video, output.video(i), game, episode, config.fps) for i, episode in enumerate(episodes)
+def _asked(config: EvalConfig, games: Sequence[Game[Any, Any]], policy: Policy) -> RunRecord:
+    return RunRecord(
+        started=now(),
+        versions=versions(),
+        games=tuple(map(GameRecord.of, games)),
+        policy=PolicyRecord(name=policy.name, options=policy.options.deciding()),
+        reward=config.reward,
+        history=config.history,
+        history_images=config.history_images,
+        max_turns=config.turns,
+        seed=config.seed,
+        episodes=config.episodes,
+        options={
+            "concurrency": config.concurrency,
+            "workers": config.workers,
+            **dataclasses.asdict(config.budget),
+            "policy": policy.options.shown(),
+        },
+    )
+
+
+def _resume(folder: RunFolder, asked: RunRecord, console: Console) -> list[EpisodeRecord]:
+    """The records of an earlier part of the run."""
+    run = read_run(folder)
+    if different := differences(run.asked, asked):
+        raise UsageError(
+            f"{folder.folder} was a run with other options, so it cannot be resumed: {'; '.join(different)}"
+        )
+    if run.torn:
+        drop_torn_line(folder.episodes)
+        console.print(f"the last line of {folder.episodes} was not whole, and is dropped", soft_wrap=True)
+    if run.asked.versions != asked.versions:
+        changed = [
+            f"{name} {run.asked.versions.get(name)}"
+            for name, v in asked.versions.items()
+            if run.asked.versions.get(name) != v
         ]
-        for call in asyncio.as_completed(calls):
-            await call
-            bar.advance(task)
-
-    with Progress(*_COLUMNS, console=console) as bar:
-        task = bar.add_task("videos", total=len(episodes), facts="")
-        run_async(write_videos(bar))
+        console.print(
+            f"the run was begun with {', '.join(changed)}; each episode's record says what it was played with"
+        )
+    folder.begin(asked.model_copy(update={"started": run.asked.started}))
+    return list(run.episodes)
 
 
-_COLUMNS = (
-    TextColumn("{task.description}"),
-    BarColumn(),
-    MofNCompleteColumn(),
-    TextColumn("{task.fields[facts]}"),
-    TimeElapsedColumn(),
-    TimeRemainingColumn(),
-)
+class _Playing:
+    """Plays what is missing of a run, each episode on the disk as it ends."""
+
+    def __init__(
+        self, folder: RunFolder, games: Sequence[Game[Any, Any]], config: EvalConfig, earlier: list[EpisodeRecord]
+    ) -> None:
+        self.folder, self.games, self.config, self.earlier = folder, games, config, earlier
+        self.episodes: list[EpisodeRecord] = []
+        self.stopped: str | None = None
+        self.seconds = 0.0
+        self.turns = 0
+
+    def play(self, policy: Policy, workers: Workers, console: Console) -> None:
+        """Play.
+
+        Raises:
+            VlmgymError: The run failed; the message says where finished episodes are.
+        """
+        config = self.config
+        missing = config.episodes * len(self.games) - sum(episode.score is not None for episode in self.earlier)
+        progress = LiveProgress(console, [game.id for game in self.games], missing, config.turns)
+        with LineLog(self.folder.episodes) as log, progress:
+
+            def on_turns(turns: Sequence[Any]) -> None:
+                self.turns += len(turns)
+                progress.turns(turns)
+
+            def on_episode(episode: EpisodeRecord) -> None:
+                log.write(episode.model_dump_json())
+                self.episodes.append(episode)
+                progress.episode(episode)
+
+            try:
+                run_async(workers.start())
+                began = time.perf_counter()
+                self.episodes = evaluate(
+                    self.games,
+                    policy,
+                    config.episodes,
+                    turns=config.turns,
+                    seed=config.seed,
+                    concurrency=config.concurrency,
+                    workers=workers,
+                    history=config.history,
+                    history_images=config.history_images,
+                    reward=config.reward,
+                    budget=config.budget,
+                    resume=self.earlier,
+                    hooks=Hooks(on_turns, on_episode, self._stop),
+                )
+                self.seconds = time.perf_counter() - began
+            except (VlmgymError, KeyboardInterrupt) as error:
+                results = latest([*self.earlier, *self.episodes]).values()
+                finished = sum(episode.score is not None for episode in results)
+                where = (
+                    f"{finished} finished episodes are in {self.folder.episodes}; --resume {self.folder.folder} goes on"
+                )
+                error.args = (f"{str(error) or 'interrupted'}; {where}",)
+                raise
+
+    def _stop(self, reason: str) -> None:
+        self.stopped = reason
 
 
-class _Progress(Progress):
-    """Turns played of all there can be, episodes ended and their mean score so far."""
+def _print_places(console: Console, folder: RunFolder, games: Sequence[Game[Any, Any]], videos: bool) -> None:
+    for game in games:
+        for word, path in (("records", folder.record(game.name)), ("curves ", folder.curves(game.name))):
+            if path is not None and path.exists():
+                console.print(f"{word} {path}", soft_wrap=True)
+    if videos:
+        console.print(f"videos  {folder.video(games[0].name, 0)} ...", soft_wrap=True)
+    console.print(f"run     {folder.folder}", soft_wrap=True)
 
-    def __init__(self, console: Console, game: Game[Any, Any], config: EvalConfig) -> None:
-        super().__init__(*_COLUMNS, console=console)
-        self.config = config
-        self.scores: list[float] = []
-        self.bar = self.add_task(game.name, total=config.episodes * config.turns, facts="")
 
-    def turns(self, turns: list[TurnRecord]) -> None:
-        self.advance(self.bar, len(turns))
-
-    def episode(self, episode: EpisodeRecord) -> None:
-        self.scores.append(episode.score)
-        # An ended episode has no more turns to play.
-        self.advance(self.bar, self.config.turns - len(episode.turns))
-        mean = sum(self.scores) / len(self.scores)
-        self.update(self.bar, facts=f"turns, {len(self.scores)}/{self.config.episodes} episodes, mean {mean:,.1f}")
+def _tell_unfinished(folder: RunFolder, summary: RunSummary, console: Console) -> None:
+    """Say what has no result; end with an exit code other than 0 unless a budget was the reason."""
+    errors = sum(game.unfinished.get("error", 0) for game in summary.games.values())
+    if summary.stopped:
+        console.print(f"stopped: {summary.stopped}; --resume {folder.folder} goes on", soft_wrap=True, markup=False)
+    if errors:
+        console.print(
+            f"{errors} episodes ended as errors and have no score; --resume {folder.folder} goes on with them",
+            soft_wrap=True,
+            markup=False,
+        )
+        raise SystemExit(UNFINISHED)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from typing import TypeVar
 
 from vlmgym.evaluation.record import EpisodeRecord, Summary
 from vlmgym.sandbox.reward import Outcome
+
+NumberT = TypeVar("NumberT", int, float)
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
@@ -19,42 +22,72 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
     return mean, math.sqrt(variance / len(values))
 
 
-def summarise(episodes: Sequence[EpisodeRecord], seconds: float) -> Summary:
-    """The summary of at least one episode, played in so many seconds."""
-    turns = [turn for episode in episodes for turn in episode.turns]
+def confidence_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
+    """Confidence interval of the mean by Student's t; None for fewer than two values."""
+    from scipy.stats import t  # half a second to import
+
+    if len(values) < 2:
+        return None
+    mean, error = mean_and_error(values)
+    reach = float(t.ppf(0.5 + level / 2, len(values) - 1)) * (error or 0.0)
+    return mean - reach, mean + reach
+
+
+def summarise(episodes: Sequence[EpisodeRecord]) -> Summary:
+    """The summary of a game's episodes."""
+    results = [episode for episode in episodes if episode.score is not None]
+    scores = [episode.score for episode in episodes if episode.score is not None]
+    turns = [turn for episode in results for turn in episode.turns]
+    asked = [turn for episode in episodes for turn in episode.turns]
     outcomes = Counter(turn.outcome for turn in turns)
-    mean, error = mean_and_error([episode.score for episode in episodes])
+    mean, error = mean_and_error(scores) if scores else (None, None)
     numbers: dict[str, list[float]] = {}
     words: dict[str, Counter[str]] = {}
-    for episode in episodes:
+    for episode in results:
         for name, value in episode.metrics.items():
             if isinstance(value, str):
                 words.setdefault(name, Counter())[value] += 1
             else:
                 numbers.setdefault(name, []).append(value)
-
     seen = [turn.reward for turn in turns if turn.reward.perception is not None]
+    latencies = sorted(turn.latency for turn in asked if turn.latency is not None)
 
     def per_turn(total: float) -> float:
         return total / len(turns) if turns else 0.0
 
     return Summary(
-        episodes=len(episodes),
+        episodes=len(results),
+        unfinished=dict(Counter(episode.status for episode in episodes if episode.score is None)),
         turns=len(turns),
         score_mean=mean,
         score_se=error,
-        score_best=max(episode.score for episode in episodes),
+        score_ci=confidence_interval(scores),
+        score_best=max(scores, default=None),
         illegal_rate=per_turn(outcomes[Outcome.ILLEGAL]),
         unparsable_rate=per_turn(outcomes[Outcome.UNPARSABLE]),
         format_mean=per_turn(math.fsum(turn.reward.format for turn in turns)),
         perception_mean=math.fsum(part.perception or 0 for part in seen) / len(seen) if seen else None,
         perception_exact_rate=math.fsum(part.perception_exact or 0 for part in seen) / len(seen) if seen else None,
-        ends=dict(Counter(episode.end for episode in episodes).most_common()),
+        ends=dict(Counter(episode.end for episode in results).most_common()),
         metric_means={name: mean_and_error(values) for name, values in numbers.items()},
         metric_counts={name: dict(sorted(counts.items(), key=_by_number)) for name, counts in words.items()},
-        seconds=seconds,
-        turns_per_second=len(turns) / seconds if seconds > 0 else 0.0,
+        prompt_tokens=_total([turn.prompt_tokens for turn in asked]),
+        completion_tokens=_total([turn.completion_tokens for turn in asked]),
+        cost=_total([turn.cost for turn in asked]),
+        latency_median=_at(latencies, 0.5),
+        latency_p95=_at(latencies, 0.95),
     )
+
+
+def _total(values: Sequence[NumberT | None]) -> NumberT | None:
+    """Sum of what is known; None if nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known[1:], known[0]) if known else None
+
+
+def _at(ordered: Sequence[float], share: float) -> float | None:
+    """The smallest value that this share of them does not exceed (nearest rank)."""
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else None
 
 
 def _by_number(item: tuple[str, int]) -> tuple[float, str]:

@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
-from vlmgym.evaluation.record import EpisodeRecord, GameRecord, RewardRecord, TurnRecord, versions
+from vlmgym.evaluation.record import RewardRecord, TurnRecord
 from vlmgym.policies.base import Reply, StatePolicy, policy_rng
 from vlmgym.sandbox.episode import Episode, Snapshot
 from vlmgym.sandbox.game import Game, Picture
-from vlmgym.sandbox.prompt import PastTurn, turn_prompt
+from vlmgym.sandbox.prompt import PastTurn, turn_images, turn_prompt
 from vlmgym.sandbox.reward import RewardConfig
 
-TURN_LIMIT = "turn limit"
+TURN_LIMIT: Literal["turn limit"] = "turn limit"
+
+Look = Callable[[Picture], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What all episodes of a run have in common."""
+    """What all episodes of one game of a run have in common.
+
+    Attributes:
+        game: The game.
+        reward: Weights and shaping.
+        max_turns: The limit of turns.
+        history: How many earlier turns a prompt repeats.
+        history_images: Of how many of them the pictures are shown again.
+        look: What becomes of each picture before the policy gets it; None: nothing is drawn.
+    """
 
     game: Game[Any, Any]
     reward: RewardConfig
     max_turns: int
-    history: int
+    history: int = 0
+    history_images: int = 0
+    look: Look | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,28 +48,50 @@ class Position:
         past: Earlier turns that prompts repeat, at most `Rules.history`.
         end: Why the episode is over, or None.
         terminated: Whether the game itself ended it.
-        images: Pictures for a policy that looks at them, else None.
+        images: What `Rules.look` made of the pictures that the policy is shown; empty if it does not look.
         prompt: What the policy is told.
     """
 
     snapshot: Snapshot
-    past: tuple[PastTurn, ...]
+    past: tuple[PastTurn[Any], ...]
     end: str | None
     terminated: bool
-    images: list[Picture] | None
+    images: list[Any]
     prompt: str
 
 
-def start(rules: Rules, seed: int, draw: bool) -> Position:
+def start(rules: Rules, seed: int) -> Position:
     """The first position of an episode."""
-    return _position(rules, Episode(rules.game, seed, rules.reward), (), draw)
+    return _position(rules, Episode(rules.game, seed, rules.reward), ())
 
 
-def respond(rules: Rules, position: Position, reply: Reply, latency: float) -> tuple[TurnRecord, Position]:
+def go_on(rules: Rules, seed: int, turns: Sequence[TurnRecord]) -> tuple[list[TurnRecord], Position]:
+    """Play the responses of an unfinished episode's record again, to go on after them.
+
+    If they lead elsewhere than the record says (another version of the game), the episode starts afresh.
+
+    Returns:
+        The turns that were played, which is all of them or none, and the position after them.
+    """
+    blind = replace(rules, look=None)
+    position = start(blind, seed)
+    played: list[TurnRecord] = []
+    for turn in turns:
+        again, position = respond(blind, position, reply_of(turn), turn.latency, turn.cost)
+        if again.model_dump(mode="json") != turn.model_dump(mode="json"):
+            return [], start(rules, seed)
+        played.append(again)
+    episode = Episode.restore(rules.game, position.snapshot, rules.reward)
+    return played, _position(rules, episode, position.past)
+
+
+def respond(
+    rules: Rules, position: Position, reply: Reply, latency: float | None, cost: float | None
+) -> tuple[TurnRecord, Position]:
     """Play a model's reply, and draw what it sees next."""
     episode = Episode.restore(rules.game, position.snapshot, rules.reward)
-    turn = _play(episode, position, reply, latency)
-    return turn, _position(rules, episode, _remember(rules, position.past, turn), draw=True)
+    turn, past = _play(rules, episode, position, reply, latency, cost)
+    return turn, _position(rules, episode, past)
 
 
 def play_on(rules: Rules, position: Position, policy: StatePolicy, at_most: int) -> tuple[list[TurnRecord], Position]:
@@ -64,54 +100,63 @@ def play_on(rules: Rules, position: Position, policy: StatePolicy, at_most: int)
     turns: list[TurnRecord] = []
     while position.end is None and len(turns) < at_most:
         response = policy.respond(rules.game, episode.state, policy_rng(episode.seed, episode.turn))
-        turns.append(_play(episode, position, Reply(response), None))
-        position = _position(rules, episode, _remember(rules, position.past, turns[-1]), draw=False)
+        turn, past = _play(rules, episode, position, Reply(response), None, None)
+        turns.append(turn)
+        position = _position(rules, episode, past)
     return turns, position
 
 
-def finish(rules: Rules, policy: str, position: Position, turns: list[TurnRecord]) -> EpisodeRecord:
-    """The record of an episode that is over."""
-    snapshot, game = position.snapshot, rules.game
-    state = game.from_json(snapshot.state)
-    return EpisodeRecord(
-        versions=versions(),
-        game=GameRecord.of(game),
-        policy=policy,
-        reward=rules.reward,
-        history=rules.history,
-        max_turns=rules.max_turns,
-        seed=snapshot.seed,
-        turns=tuple(turns),
-        final_state=game.to_data(state),
-        end=position.end or TURN_LIMIT,
-        terminated=position.terminated,
-        score=snapshot.score,
-        metrics=dict(game.metrics(state, [turn.info for turn in turns])),
+def reply_of(turn: TurnRecord) -> Reply:
+    """What the policy said in a recorded turn."""
+    return Reply(
+        turn.response,
+        turn.prompt_tokens,
+        turn.completion_tokens,
+        turn.finish_reason,
+        turn.reasoning,
+        None,
+        turn.requests,
     )
 
 
-def _position(rules: Rules, episode: Episode[Any, Any], past: tuple[PastTurn, ...], draw: bool) -> Position:
+def without_images(position: Position) -> Position:
+    """The position as it travels back to a worker, which does not need the pictures again."""
+    return replace(position, images=[])
+
+
+def storable(text: str) -> str:
+    """The text itself; only halves of surrogate pairs, which no UTF-8 file can hold, are written as `\\ud800`."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _position(rules: Rules, episode: Episode[Any, Any], past: tuple[PastTurn[Any], ...]) -> Position:
     ended = episode.ended
     end = TURN_LIMIT if ended is None and episode.turn >= rules.max_turns else ended
-    goes_on = end is None
-    return Position(
-        snapshot=episode.snapshot(),
-        past=past,
-        end=end,
-        terminated=ended is not None,
-        images=rules.game.images(episode.state) if draw and goes_on else None,
-        prompt=turn_prompt(rules.game, episode.state, episode.feedback, past) if goes_on else "",
-    )
+    images: list[Any] = []
+    prompt = ""
+    if end is None:
+        prompt = turn_prompt(rules.game, episode.state, episode.feedback, past, rules.history_images)
+        if rules.look is not None:
+            images = [*map(rules.look, turn_images(rules.game, episode.state, past, rules.history_images))]
+    return Position(episode.snapshot(), past, end, ended is not None, images, prompt)
 
 
-def _play(episode: Episode[Any, Any], position: Position, reply: Reply, latency: float | None) -> TurnRecord:
-    state = episode.game.to_data(episode.state)
+def _play(
+    rules: Rules,
+    episode: Episode[Any, Any],
+    position: Position,
+    reply: Reply,
+    latency: float | None,
+    cost: float | None,
+) -> tuple[TurnRecord, tuple[PastTurn[Any], ...]]:
+    """Play a reply: the record of the turn, and the turns that the next prompt repeats."""
+    before = episode.state
     response = storable(reply.text)
     scored = episode.respond(response)
     seen = scored.perception
-    return TurnRecord(
+    turn = TurnRecord(
         turn=episode.turn,
-        state=state,
+        state=episode.game.to_data(before),
         prompt=position.prompt,
         response=response,
         outcome=scored.outcome,
@@ -128,19 +173,12 @@ def _play(episode: Episode[Any, Any], position: Position, reply: Reply, latency:
         latency=latency,
         prompt_tokens=reply.prompt_tokens,
         completion_tokens=reply.completion_tokens,
+        cost=cost,
+        finish_reason=reply.finish_reason,
+        reasoning=None if reply.reasoning is None else storable(reply.reasoning),
+        requests=reply.requests,
     )
-
-
-def storable(text: str) -> str:
-    """The text itself; only halves of surrogate pairs, which no UTF-8 file can hold, are written as `\\ud800`."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _remember(rules: Rules, past: tuple[PastTurn, ...], turn: TurnRecord) -> tuple[PastTurn, ...]:
-    latest = PastTurn(turn.turn, turn.response, turn.outcome, turn.reward.game, turn.feedback)
-    return (*past, latest)[-rules.history :] if rules.history else ()
-
-
-def without_images(position: Position) -> Position:
-    """The position as it travels back to a worker, which does not need the pictures again."""
-    return replace(position, images=None)
+    if not rules.history:
+        return turn, ()
+    latest = PastTurn(before, turn.turn, response, scored.outcome, scored.game, scored.feedback)
+    return turn, (*position.past, latest)[-rules.history :]

@@ -10,7 +10,7 @@ from typing import Any
 import av
 import numpy as np
 
-from vlmgym.evaluation.output import writing
+from vlmgym.evaluation.files import writing
 from vlmgym.evaluation.record import EpisodeRecord, TurnRecord
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, text_width
 from vlmgym.sandbox.drawing.palette import OUTCOME_COLOURS
@@ -82,7 +82,7 @@ def draw_strip(
     canvas.text(shown, width - pad, upper, big, _INK, align="right")
     if turn is None:
         canvas.text(
-            f"{episode.game.id}   {episode.policy}   seed {episode.seed}", pad, lower, small, _FAINT, align="left"
+            f"{episode.game.id}   {episode.policy.name}   seed {episode.seed}", pad, lower, small, _FAINT, align="left"
         )
     else:
         outcome = turn.outcome.value

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
 
 from vlmgym.errors import UsageError
-from vlmgym.policies.base import ModelPolicy, Prompt, Reply, StatePolicy
-from vlmgym.policies.custom import CustomFunction, CustomPolicy, load_function
+from vlmgym.policies.base import ModelPolicy, Policy, PolicyOptions, Prompt, Reply, StatePolicy
+from vlmgym.policies.custom import CustomFunction, CustomOptions, CustomPolicy, load_function
 from vlmgym.policies.random import random_response
-from vlmgym.sandbox.game import Game
-
-Policy = StatePolicy | ModelPolicy
 
 POLICIES = {
     "random": "vlmgym.policies.random:RandomPolicy",
@@ -20,46 +16,69 @@ POLICIES = {
 }
 """Name of every built-in policy and where its class is. A new policy adds one line."""
 
+PolicyChoice = str | CustomFunction | Policy
+"""A name in `POLICIES`, `MODULE:FUNCTION`, `path/to/file.py:FUNCTION`, a function, or a policy."""
 
-def make_policy(policy: str | CustomFunction | Policy, game: Game[Any, Any], timeout: float = 300.0) -> Policy:
-    """A policy for a game from its name, from `MODULE:FUNCTION`, or from a function.
+
+def make_policy(choice: PolicyChoice, options: PolicyOptions | None = None) -> Policy:
+    """A policy from its name, from `MODULE:FUNCTION`, or from a function.
 
     Args:
-        policy: A name in `POLICIES`, `MODULE:FUNCTION`, `path/to/file.py:FUNCTION`, a function, or a policy object.
-        game: The game that it is to play.
-        timeout: Seconds that one call of a function may take.
+        choice: Which; a policy that is made already takes no options.
+        options: Options of the type `options_type` tells; None: defaults.
 
     Raises:
-        UsageError: There is no such policy, it does not load, or it cannot play this game.
+        UsageError: There is no such policy, or it does not load.
     """
-    made = _find(policy, timeout)
-    if isinstance(made, StatePolicy):
-        made.check(game)
-    return made
+    if isinstance(choice, Policy):
+        return choice
+    if callable(choice):
+        return CustomPolicy(choice, options=options)
+    if choice in POLICIES:
+        return _class(choice)(options)
+    _refuse_unknown(choice)
+    return CustomPolicy(load_function(choice), choice, options)
 
 
-def _find(policy: str | CustomFunction | Policy, timeout: float) -> Policy:
-    if isinstance(policy, StatePolicy | ModelPolicy):
-        return policy
-    if callable(policy):
-        return CustomPolicy(policy, timeout=timeout)
-    if policy in POLICIES:
-        module, _, attribute = POLICIES[policy].partition(":")
-        made: Policy = getattr(import_module(module), attribute)()
-        return made
-    if ":" in policy:
-        return CustomPolicy(load_function(policy), policy, timeout)
-    raise UsageError(f"there is no policy {policy!r}; choose {', '.join(POLICIES)} or MODULE:FUNCTION")
+def options_type(choice: PolicyChoice) -> type[PolicyOptions]:
+    """The type of a policy's options; a user's function is not loaded for it.
+
+    Raises:
+        UsageError: There is no such policy.
+    """
+    if isinstance(choice, Policy):
+        return choice.Options
+    if isinstance(choice, str):
+        if choice in POLICIES:
+            return _class(choice).Options
+        _refuse_unknown(choice)
+    return CustomOptions
+
+
+def _class(name: str) -> type[Policy]:
+    module, _, attribute = POLICIES[name].partition(":")
+    found: type[Policy] = getattr(import_module(module), attribute)
+    return found
+
+
+def _refuse_unknown(name: str) -> None:
+    if ":" not in name:
+        raise UsageError(f"there is no policy {name!r}; choose {', '.join(POLICIES)} or MODULE:FUNCTION")
 
 
 __all__ = [
     "POLICIES",
     "CustomFunction",
+    "CustomOptions",
+    "CustomPolicy",
     "ModelPolicy",
     "Policy",
+    "PolicyChoice",
+    "PolicyOptions",
     "Prompt",
     "Reply",
     "StatePolicy",
     "make_policy",
+    "options_type",
     "random_response",
 ]

@@ -6,12 +6,15 @@ A `ModelPolicy` answers from pictures and prompt, lives in the main process, and
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from vlmgym.errors import UsageError
 from vlmgym.sandbox.game import Game, Picture
 
 
@@ -46,18 +49,62 @@ class Reply:
     Attributes:
         text: The response, unchanged.
         prompt_tokens: Tokens of prompt and pictures, where the policy counts them.
-        completion_tokens: Tokens of the response, where the policy counts them.
+        completion_tokens: Tokens of the response (and of hidden reasoning), where the policy counts them.
+        finish_reason: Why the model stopped, in its server's words (`stop`, `length`), where it says so.
+        reasoning: What the model thought apart from its response, where its server shows it.
+        latency: Seconds of the request that was answered, where waiting and retries are no part of it.
+        requests: How often the model was asked until it answered, where the policy asks a server.
     """
 
     text: str
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    finish_reason: str | None = None
+    reasoning: str | None = None
+    latency: float | None = None
+    requests: int | None = None
 
 
-class StatePolicy(ABC):
-    """Answers from the position itself. It is sent to worker processes, so it holds settings only."""
+@dataclass(frozen=True, kw_only=True)
+class PolicyOptions:
+    """Options of a policy, which are options of the command line when it is chosen; each field has a docstring.
 
-    name: ClassVar[str]
+    A value that is not accepted raises `UsageError` in `__post_init__`.
+    """
+
+    operational: ClassVar[frozenset[str]] = frozenset()
+    """Fields that decide nothing about a response (an address, a time-out): a resumed run may change them."""
+
+    def deciding(self) -> dict[str, Any]:
+        """The options that decide what the policy says, as JSON-serialisable values."""
+        return {name: value for name, value in self.shown().items() if name not in self.operational}
+
+    def shown(self) -> dict[str, Any]:
+        """All options as JSON-serialisable values that may be written down: no secret is among them."""
+        return asdict(self)
+
+
+def check_timeout(timeout: float) -> None:
+    """Refuse a time-out that is not a positive, finite number of seconds.
+
+    Raises:
+        UsageError: It is not.
+    """
+    if not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
+        raise UsageError(f"timeout is a number of seconds above 0, not {timeout!r}")
+
+
+class Policy(ABC):
+    """What all policies have: a name, options, and games that they can play."""
+
+    name: str
+    """What it is called in records and messages."""
+    Options: ClassVar[type[PolicyOptions]] = PolicyOptions
+    """Type of the options; all of them have defaults."""
+    options: PolicyOptions
+
+    def __init__(self, options: PolicyOptions | None = None) -> None:
+        self.options = self.Options() if options is None else options
 
     def check(self, game: Game[Any, Any]) -> None:  # noqa: B027 - optional to override
         """Refuse a game that this policy cannot play.
@@ -66,25 +113,55 @@ class StatePolicy(ABC):
             UsageError: The message says why.
         """
 
+
+class StatePolicy(Policy):
+    """Answers from the position itself. It is sent to worker processes, so it holds settings only."""
+
     @abstractmethod
     def respond(self, game: Game[Any, Any], state: Any, rng: np.random.Generator) -> str:
         """The whole response to a position; all chance comes from `rng`."""
 
 
-class ModelPolicy(ABC):
+def as_drawn(picture: Picture) -> Picture:
+    """The picture as it is: the `look` of a policy that takes arrays."""
+    return picture
+
+
+class ModelPolicy(Policy):
     """Answers from pictures and prompt."""
 
-    name: str
+    look: Callable[[Picture], Any] | None = staticmethod(as_drawn)
+    """What becomes of each picture in the worker process that draws it, before `respond` gets it: a function that can
+    be pickled, for instance one that encodes. None: the policy does not look, and nothing is drawn."""
+    episodes_at_once: int | None = None
+    """How many episodes can be played at once at most; None: any number."""
 
-    @abstractmethod
-    async def respond(self, images: list[Picture], prompt: Prompt) -> Reply:
-        """The response to one prompt; called for many episodes at once.
+    async def open(self) -> None:
+        """Get ready in the event loop that will ask: connect, load. Called once a run.
 
         Raises:
+            UsageError: An option, a file or a package is missing or wrong.
+            PolicyError: It does not start.
+        """
+
+    async def close(self) -> None:
+        """Let go of what `open` took, also after an error; may be called without it."""
+
+    @abstractmethod
+    async def respond(self, images: list[Any], prompt: Prompt) -> Reply:
+        """The response to one prompt; called for many episodes at once.
+
+        Args:
+            images: What `look` made of each picture: of earlier turns, oldest first, if asked for, then of the
+                position. Empty if the policy does not look.
+            prompt: The text.
+
+        Raises:
+            InfrastructureError: The model could not be asked; the episode ends as an error, others go on.
             PolicyError: The policy failed; the run ends, and what was finished stays.
         """
 
-    def expect(self, episodes: int) -> None:  # noqa: B027 - optional to override
+    def expect(self, episodes: int) -> None:
         """How many episodes are running: no more than this many prompts wait at a time."""
 
 

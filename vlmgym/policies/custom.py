@@ -3,97 +3,83 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib
 import importlib.util
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from vlmgym.errors import PolicyError, UsageError
 from vlmgym.policies import daemon_thread
-from vlmgym.policies.base import ModelPolicy, Prompt, Reply
+from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply, check_timeout
+from vlmgym.policies.batching import Batcher
 from vlmgym.policies.daemon_thread import DaemonThread
 from vlmgym.sandbox.game import Picture
 
 CustomFunction = Callable[[list[list[Picture]], list[Prompt]], Sequence[str] | Awaitable[Sequence[str]]]
 """Takes, for each prompt, its list of uint8 RGB pictures (height, width, 3), and the prompts; returns a string each."""
 
-LINGER = 0.02
-"""Seconds the first waiting prompt waits for others, so that batches are full: about what drawing takes."""
+
+@dataclass(frozen=True, kw_only=True)
+class CustomOptions(PolicyOptions):
+    """Options of a policy that is a function."""
+
+    operational: ClassVar[frozenset[str]] = frozenset({"timeout"})
+
+    timeout: float = 300.0
+    """Seconds that one call of the function may take."""
+
+    def __post_init__(self) -> None:
+        check_timeout(self.timeout)
 
 
 class CustomPolicy(ModelPolicy):
     """Asks the function for all prompts that are ready, one batch at a time, in a thread of its own."""
 
-    def __init__(self, function: CustomFunction, name: str | None = None, timeout: float = 300.0) -> None:
+    Options = CustomOptions
+    options: CustomOptions
+
+    def __init__(self, function: CustomFunction, name: str | None = None, options: PolicyOptions | None = None) -> None:
         """Wrap a function.
 
         Args:
             function: The user's function.
             name: What to call it in records and messages.
-            timeout: Seconds that one call may take.
+            options: `CustomOptions`; None: defaults.
         """
+        super().__init__(options)
         self.function = function
         self.name = name or str(getattr(function, "__name__", type(function).__name__))
-        self.timeout = timeout
         self._thread = DaemonThread(self.name)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._running = 1
+
+    async def open(self) -> None:
+        """Begin a run: what waits in the loop of an earlier one that failed is gone with it."""
+        self._batcher = Batcher(self._ask)
 
     def expect(self, episodes: int) -> None:
         """A batch is full when every running episode waits."""
-        self._running = episodes
-        if self._loop is asyncio.get_running_loop() and len(self._waiting) >= episodes:
-            self._full.set()
+        self._batcher.expect(episodes)
 
     async def respond(self, images: list[Picture], prompt: Prompt) -> Reply:
         """The function's response to this prompt, asked together with whatever else is ready."""
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            # Another run: what waits in the loop of an earlier one that failed is gone with it.
-            self._loop, self._full = loop, asyncio.Event()
-            self._waiting: list[tuple[list[Picture], Prompt, asyncio.Future[Reply]]] = []
-            self._batcher: asyncio.Task[None] | None = None
-        future: asyncio.Future[Reply] = loop.create_future()
-        self._waiting.append((images, prompt, future))
-        self.expect(self._running)
-        if self._batcher is None or self._batcher.done():
-            self._batcher = asyncio.create_task(self._ask_while_waiting())
-        return await future
+        return await self._batcher.respond(images, prompt)
 
-    async def _ask_while_waiting(self) -> None:
-        while self._waiting:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._full.wait(), LINGER)
-            batch, self._waiting = self._waiting, []
-            self._full.clear()
-            try:
-                responses = await self._ask([images for images, _, _ in batch], [prompt for _, prompt, _ in batch])
-            except PolicyError as error:
-                for _, _, future in batch + self._waiting:
-                    if not future.done():
-                        future.set_exception(error)
-                return
-            for (_, _, future), response in zip(batch, responses):
-                if not future.done():
-                    future.set_result(Reply(response))
-
-    async def _ask(self, images: list[list[Picture]], prompts: list[Prompt]) -> list[str]:
+    async def _ask(self, images: list[list[Picture]], prompts: list[Prompt]) -> list[Reply]:
         expected = len(prompts)
         call = self._thread.call(self.function, images, prompts)
-        await asyncio.wait([call], timeout=self.timeout)
+        await asyncio.wait([call], timeout=self.options.timeout)
         if not call.done():
             call.cancel()
-            raise PolicyError(f"{self.name} did not answer {expected} prompts within {self.timeout:g} s")
+            raise PolicyError(f"{self.name} did not answer {expected} prompts within {self.options.timeout:g} s")
         try:
             returned = call.result()
         except Exception as error:
             # Whatever a user's function raises ends the run with the place in their code, not with our traceback.
             raise PolicyError(f"{self.name} raised {_told(error)}") from error
-        return self._checked(returned, expected)
+        return [Reply(text) for text in self._checked(returned, expected)]
 
     def _checked(self, returned: Any, expected: int) -> list[str]:
         if not isinstance(returned, list | tuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from vlmgym.sandbox.game import Game
 class OraclePolicy(StatePolicy):
     """Plays `game.best_action`."""
 
-    name: ClassVar[str] = "oracle"
+    name = "oracle"
 
     def check(self, game: Game[Any, Any]) -> None:
         """Refuse a game without an oracle."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from vlmgym.sandbox.response_form import answer_only
 class RandomPolicy(StatePolicy):
     """Draws uniformly from the whole action space, legal or not."""
 
-    name: ClassVar[str] = "random"
+    name = "random"
 
     def respond(self, game: Game[Any, Any], state: Any, rng: np.random.Generator) -> str:
         """An answer without perception and reasoning."""
@@ -25,7 +25,7 @@ class RandomPolicy(StatePolicy):
 class RandomLegalPolicy(StatePolicy):
     """Draws uniformly from the legal actions."""
 
-    name: ClassVar[str] = "random-legal"
+    name = "random-legal"
 
     def check(self, game: Game[Any, Any]) -> None:
         """Refuse a game whose legal actions cannot be listed."""

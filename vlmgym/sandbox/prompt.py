@@ -1,11 +1,12 @@
-"""What a model is told in a turn: the game's prompt, earlier turns if asked for, why the last was not played."""
+"""What a model is told and shown in a turn: the game's prompt, earlier turns, why the last was not played."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Generic
 
-from vlmgym.sandbox.game import Game, StateT
+from vlmgym.sandbox.game import Game, Picture, StateT
 from vlmgym.sandbox.reward import Outcome
 
 LONGEST_PAST_RESPONSE = 2000
@@ -13,10 +14,11 @@ LONGEST_PAST_RESPONSE = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class PastTurn:
+class PastTurn(Generic[StateT]):
     """An earlier turn of the same episode.
 
     Attributes:
+        state: The position that was answered.
         turn: Number of the turn, from 1.
         response: What the model said.
         outcome: What became of it.
@@ -24,6 +26,7 @@ class PastTurn:
         feedback: Why it was not played, or empty.
     """
 
+    state: StateT
     turn: int
     response: str
     outcome: Outcome
@@ -31,7 +34,13 @@ class PastTurn:
     feedback: str
 
 
-def turn_prompt(game: Game[StateT, object], state: StateT, feedback: str = "", history: Sequence[PastTurn] = ()) -> str:
+def turn_prompt(
+    game: Game[StateT, object],
+    state: StateT,
+    feedback: str = "",
+    history: Sequence[PastTurn[StateT]] = (),
+    history_images: int = 0,
+) -> str:
     """The text of a turn.
 
     Args:
@@ -39,18 +48,39 @@ def turn_prompt(game: Game[StateT, object], state: StateT, feedback: str = "", h
         state: The current position.
         feedback: Why the turn before was not played, or empty.
         history: Earlier turns to repeat, oldest first.
+        history_images: Of how many of them, the latest, `turn_images` shows the pictures again.
     """
     parts = [game.prompt(state)]
     if history:
-        parts.append("Your earlier turns, oldest first:\n" + "\n".join(map(_past, history)))
+        each = len(game.picture_shapes)
+        unseen = max(0, len(history) - history_images)
+        if unseen < len(history):
+            last = "The last picture shows" if each == 1 else f"The last {each} pictures show"
+            parts.append(f"{last} the position now; those before, what you saw in earlier turns, as is said there.")
+        lines = [_past(past, _numbers(i - unseen, each) if i >= unseen else "") for i, past in enumerate(history)]
+        parts.append("Your earlier turns, oldest first:\n" + "\n".join(lines))
     if feedback:
         parts.append(f"Your last response was not played: {feedback}. The picture has not changed.")
     return "\n\n".join(parts)
 
 
-def _past(past: PastTurn) -> str:
+def turn_images(
+    game: Game[StateT, object], state: StateT, history: Sequence[PastTurn[StateT]] = (), history_images: int = 0
+) -> list[Picture]:
+    """The pictures of a turn: those of the latest `history_images` earlier turns, oldest first, then the position's."""
+    seen = [past.state for past in history[-history_images:]] if history_images else []
+    return [picture for shown in [*seen, state] for picture in game.images(shown)]
+
+
+def _numbers(place: int, each: int) -> str:
+    """Which pictures belong to the earlier turn at this place of those that are shown."""
+    first = place * each + 1
+    return f"picture {first}, " if each == 1 else f"pictures {first} to {first + each - 1}, "
+
+
+def _past(past: PastTurn[StateT], pictures: str) -> str:
     said = past.response.strip()
     if len(said) > LONGEST_PAST_RESPONSE:
         said = "..." + said[-LONGEST_PAST_RESPONSE:]
     what = f"{past.outcome.value}: {past.feedback}" if past.feedback else past.outcome.value
-    return f"Turn {past.turn} ({what}, reward {past.reward:g}): {said}"
+    return f"Turn {past.turn} ({pictures}{what}, reward {past.reward:g}): {said}"

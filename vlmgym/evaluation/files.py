@@ -1,0 +1,79 @@
+"""Writing that survives a crash: replace a file as a whole, append a line at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+from vlmgym.errors import VlmgymError
+
+
+class OutputError(VlmgymError):
+    """A file cannot be written."""
+
+
+class LineLog:
+    """Lines of text, each on the disk before the next begins; lines that are there already stay."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.written = 0
+
+    def __enter__(self) -> LineLog:
+        with writing(self.path):
+            self._file: BinaryIO = self.path.open("ab", buffering=0)
+        return self
+
+    def write(self, line: str) -> None:
+        """Append a line, in one piece.
+
+        Raises:
+            OutputError: The disk is full, or the like; the file ends with the lines before.
+        """
+        data = (line + "\n").encode()
+        with writing(self.path):
+            length = self._file.tell()
+            try:
+                if self._file.write(data) != len(data):
+                    raise OSError(None, "the disk is full")
+                os.fsync(self._file.fileno())
+            except OSError:
+                self._file.truncate(length)
+                raise
+        self.written += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file so that its name always stands for a whole one.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    part = path.with_name(path.name + ".part")
+    try:
+        with writing(path):
+            with part.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn the system's errors into one sentence that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error

@@ -1,0 +1,67 @@
+"""Live progress of a run, on the terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from vlmgym.evaluation.record import EpisodeRecord, TurnRecord
+
+COLUMNS = (
+    TextColumn("{task.description}"),
+    BarColumn(),
+    MofNCompleteColumn(),
+    TextColumn("{task.fields[facts]}"),
+    TimeElapsedColumn(),
+    TimeRemainingColumn(),
+)
+
+
+class LiveProgress(Progress):
+    """Turns played of all there can be, and so far: episodes, mean score of each game, turns/s, tokens, errors."""
+
+    def __init__(self, console: Console, games: Sequence[str], episodes: int, turns: int) -> None:
+        """Show a run.
+
+        Args:
+            console: Where.
+            games: Ids of the games.
+            episodes: Episodes that are played this time, of all games together.
+            turns: The limit of turns.
+        """
+        super().__init__(*COLUMNS, console=console)
+        self._scores: dict[str, list[float]] = {game: [] for game in games}
+        self._episodes, self._max_turns = episodes, turns
+        self._turns = self._tokens = self._errors = 0
+        self._began = time.perf_counter()
+        self._bar = self.add_task("turns", total=episodes * turns, facts="")
+
+    def turns(self, turns: Sequence[TurnRecord]) -> None:
+        """Count turns that were played."""
+        self._turns += len(turns)
+        self._tokens += sum((turn.prompt_tokens or 0) + (turn.completion_tokens or 0) for turn in turns)
+        self.update(self._bar, advance=len(turns), facts=self._facts())
+
+    def episode(self, episode: EpisodeRecord) -> None:
+        """Count an episode, which has no more turns to play."""
+        if episode.score is not None:
+            self._scores[episode.game.id].append(episode.score)
+        self._errors += episode.status == "error"
+        self.update(self._bar, advance=self._max_turns - len(episode.turns), facts=self._facts())
+
+    def _facts(self) -> str:
+        done = sum(map(len, self._scores.values()))
+        facts = [f"{done}/{self._episodes} episodes"]
+        for game, scores in self._scores.items():
+            if scores:
+                which = f"{game} " if len(self._scores) > 1 else ""
+                facts.append(f"{which}mean {sum(scores) / len(scores):,.1f}")
+        facts.append(f"{self._turns / max(time.perf_counter() - self._began, 1e-3):,.1f} turns/s")
+        if self._tokens:
+            facts.append(f"{self._tokens:,} tokens")
+        if self._errors:
+            facts.append(f"{self._errors} errors")
+        return ", ".join(facts)

@@ -1,0 +1,255 @@
+"""The folder of a run: what is where, keeping other runs out, reading it again after anything happened."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from vlmgym.errors import UsageError, one_sentence
+from vlmgym.evaluation.files import OutputError, replace_file, writing
+from vlmgym.evaluation.record import EpisodeRecord, RunRecord, RunSummary
+
+RecordT = TypeVar("RecordT", bound=BaseModel)
+
+
+class RunFolder:
+    """`run.json` (what was asked for), `episodes.jsonl` (a line an episode), `summary.json`, curves, videos, a page."""
+
+    def __init__(self, folder: Path) -> None:
+        """Name the files; nothing is touched yet."""
+        self.folder = folder.absolute()  # a policy may change the current folder
+        self.run = self.folder / "run.json"
+        self.episodes = self.folder / "episodes.jsonl"
+        self.summary = self.folder / "summary.json"
+        self.report = self.folder / "report.html"
+
+    def curves(self, game: str) -> Path:
+        """The curves of a game, by its name."""
+        return self.folder / f"curves_{game}.png"
+
+    def video(self, game: str, index: int) -> Path:
+        """The video of an episode by its game and its place in the order of seeds."""
+        return self.folder / "videos" / f"{game}_{index}.mp4"
+
+    def record(self, game: str) -> Path | None:
+        """A document that holds all episodes of a game in the order of their seeds, where one is wanted."""
+        return None
+
+    def make_way(self) -> None:
+        """Let a new run have this folder.
+
+        Raises:
+            UsageError: It holds a run.
+            OutputError: It cannot be written.
+        """
+        if self.run.exists() or self.episodes.exists():
+            raise UsageError(f"{self.folder} holds a run: --resume it, or choose another --out")
+
+    @contextmanager
+    def reserved(self) -> Iterator[None]:
+        """Keep other runs from writing the same files meanwhile.
+
+        Raises:
+            OutputError: Another run is writing them, or the folder cannot be written.
+        """
+        parent = self.folder.parent
+        path = parent / f".{self.folder.name}.lock"
+        with writing(self.folder):
+            parent.mkdir(parents=True, exist_ok=True)
+            lock = path.open("w")
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise OutputError(f"another run is writing {self.folder}: choose another --out") from None
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+
+    def begin(self, run: RunRecord) -> None:
+        """Make the folder of a new run.
+
+        Raises:
+            OutputError: It cannot be written.
+        """
+        with writing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        replace_file(self.run, (run.model_dump_json(indent=1) + "\n").encode())
+
+    def complete(self) -> bool:
+        """Whether every episode of the run has a result."""
+        try:
+            summary = RunSummary.model_validate_json(self.summary.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
+        return summary.stopped is None and not any(game.unfinished for game in summary.games.values())
+
+
+class ScriptFolder(RunFolder):
+    """The files of an evaluation script.
+
+    Those that are documented lie beside it: `logs/NAME.json`, `logs/NAME.png`, `videos/NAME_0.mp4`, ...; the rest in
+    `logs/NAME`.
+    """
+
+    def __init__(self, beside: Path, name: str) -> None:
+        """Name the files.
+
+        Args:
+            beside: The folder that holds `logs` and `videos`.
+            name: First part of all file names, for instance `test_2048`.
+        """
+        super().__init__(beside / "logs" / name)
+        self.name = name
+        self.logs, self.videos = self.folder.parent, self.folder.parent.parent / "videos"
+
+    def curves(self, game: str) -> Path:
+        """As documented."""
+        return self.logs / f"{self.name}.png"
+
+    def video(self, game: str, index: int) -> Path:
+        """As documented."""
+        return self.videos / f"{self.name}_{index}.mp4"
+
+    def record(self, game: str) -> Path | None:
+        """As documented."""
+        return self.logs / f"{self.name}.json"
+
+    def make_way(self) -> None:
+        """Remove what the last complete run left; one with episodes that have no result is kept as `NAME.1`, ...
+
+        Raises:
+            OutputError: A folder or file cannot be written.
+        """
+        if self.folder.exists():
+            with writing(self.folder):
+                if self.complete():
+                    shutil.rmtree(self.folder)
+                else:
+                    kept = (self.folder.with_name(f"{self.name}.{n}") for n in count(1))
+                    self.folder.rename(next(path for path in kept if not path.exists()))
+        videos = [path for path in self.videos.glob(f"{self.name}_*.mp4") if self._is_number(path)]
+        for path in (self.logs / f"{self.name}.json", self.logs / f"{self.name}.png", *videos):
+            with writing(path):
+                path.unlink(missing_ok=True)
+
+    def _is_number(self, video: Path) -> bool:
+        return video.stem[len(self.name) + 1 :].isdecimal()
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as it was read from its folder.
+
+    Attributes:
+        folder: Where.
+        asked: What was asked for.
+        episodes: The latest record of each episode, in the order of the games and seeds.
+        torn: Whether the last line of `episodes.jsonl` was not whole; it is not among the episodes.
+    """
+
+    folder: RunFolder
+    asked: RunRecord
+    episodes: tuple[EpisodeRecord, ...]
+    torn: bool
+
+
+def read_run(folder: Path | RunFolder) -> Run:
+    """Read a run, whatever ended it.
+
+    Raises:
+        UsageError: The folder holds no run, or one that this version does not read.
+    """
+    place = folder if isinstance(folder, RunFolder) else RunFolder(folder)
+    try:
+        text = place.run.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a text"
+        raise UsageError(f"{place.folder} holds no run: cannot read {place.run}: {reason}") from None
+    asked = _validated(RunRecord, text, str(place.run))
+    episodes, torn = read_episodes(place.episodes)
+    order = {game.id: i for i, game in enumerate(asked.games)}
+    found = sorted(
+        latest(episodes).values(), key=lambda episode: (order.get(episode.game.id, len(order)), episode.seed)
+    )
+    return Run(place, asked, tuple(found), torn)
+
+
+def latest(episodes: Iterable[EpisodeRecord]) -> dict[tuple[str, int], EpisodeRecord]:
+    """The last record of each episode: a resumed run appends another one for those that had no result."""
+    return {episode.key: episode for episode in episodes}
+
+
+def read_episodes(path: Path) -> tuple[list[EpisodeRecord], bool]:
+    """All records of a file of lines, and whether its last line was torn (by a kill in the middle of writing it).
+
+    Raises:
+        UsageError: A line before the last is not the record of an episode, or the file cannot be read.
+    """
+    try:
+        data = path.read_bytes() if path.exists() else b""
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    lines, torn = _whole_lines(data)
+    return [_validated(EpisodeRecord, line, f"line {n} of {path}") for n, line in enumerate(lines, 1)], torn
+
+
+def drop_torn_line(path: Path) -> None:
+    """Cut a torn last line off, so that what is appended begins a line of its own.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    with writing(path), path.open("rb+") as file:
+        whole, _ = _whole_lines(file.read())
+        file.truncate(sum(len(line) + 1 for line in whole))
+
+
+def differences(asked: RunRecord, now: RunRecord) -> Sequence[str]:
+    """In what two runs differ that decides about their episodes, as `turns was 100 and is 50`.
+
+    More episodes than before are no difference.
+    """
+    fields = ("games", "policy", "reward", "history", "history_images", "max_turns", "seed")
+    before, after = ({name: record.model_dump(mode="json")[name] for name in fields} for record in (asked, now))
+    for options in (before, after):
+        options["turns"] = options.pop("max_turns")  # as the option is called
+    found = list(_differences("", before, after))
+    if now.episodes < asked.episodes:
+        found.append(f"episodes was {asked.episodes} and is {now.episodes}")
+    return found
+
+
+def _differences(where: str, before: object, after: object) -> Iterator[str]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in sorted({*before, *after}):
+            yield from _differences(f"{where}.{name}" if where else name, before.get(name), after.get(name))
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for i, (a, b) in enumerate(zip(before, after)):
+            yield from _differences(f"{where}.{i}", a, b)
+    elif before != after:
+        yield f"{where} was {before!r} and is {after!r}"
+
+
+def _whole_lines(data: bytes) -> tuple[list[bytes], bool]:
+    """The lines that were written to their end, and whether there is one more that was not."""
+    *lines, rest = data.split(b"\n")
+    if not rest and lines and not (lines[-1].startswith(b"{") and lines[-1].endswith(b"}")):
+        rest = lines.pop()  # the line has its length, but not its text: the machine went down, not only the process
+    return lines, bool(rest)
+
+
+def _validated(model: type[RecordT], text: str | bytes, where: str) -> RecordT:
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as error:
+        raise UsageError(f"{where} cannot be read: {one_sentence(error)}") from None
