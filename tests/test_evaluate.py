@@ -11,12 +11,12 @@ import pytest
 
 import vlmgym
 from tests.processes import gone
-from vlmgym.errors import PolicyError, UsageError, WorkerError
-from vlmgym.evaluation import EpisodeRecord, RunRecord, evaluate
-from vlmgym.evaluation.summary import mean_and_error, summarise
+from vlmgym.errors import InfrastructureError, PolicyError, UsageError, WorkerError
+from vlmgym.evaluation import Budget, EpisodeRecord, GameRunRecord, Hooks, evaluate
+from vlmgym.evaluation.summary import confidence_interval, mean_and_error, summarise
 from vlmgym.evaluation.turns import TURN_LIMIT
 from vlmgym.evaluation.workers import Workers
-from vlmgym.policies import StatePolicy, random_response
+from vlmgym.policies import ModelPolicy, Reply, StatePolicy, random_response
 from vlmgym.sandbox.episode import Episode
 from vlmgym.sandbox.reward import Outcome, RewardConfig
 
@@ -35,9 +35,10 @@ def at_random(images_batch, prompt_batch):
 
 
 def without_times(record):
-    """A record as data, without what differs between runs: latency, and the name of the policy."""
+    """A record as data, without what differs between runs: times, and the name of the policy."""
     data = record.model_dump(mode="json")
     data.pop("policy")
+    data.pop("started")
     for turn in data["turns"]:
         turn.pop("latency")
     return data
@@ -76,8 +77,8 @@ def test_a_record_survives_its_json(random_records):
 
 
 def test_a_run_survives_its_document(random_records):
-    run = RunRecord(summary=summarise(random_records, 1.5), episodes=tuple(random_records))
-    assert RunRecord.model_validate_json(run.document()) == run
+    run = GameRunRecord(summary=summarise(random_records), episodes=tuple(random_records))
+    assert GameRunRecord.model_validate_json(run.document()) == run
 
 
 def test_a_reader_ignores_what_it_does_not_know(random_records):
@@ -86,7 +87,7 @@ def test_a_reader_ignores_what_it_does_not_know(random_records):
 
 
 def test_a_record_of_another_version_is_refused(random_records):
-    data = random_records[0].model_dump(mode="json") | {"record": 2}
+    data = random_records[0].model_dump(mode="json") | {"record": 1}
     with pytest.raises(ValueError, match="record"):
         EpisodeRecord.model_validate(data)
 
@@ -173,7 +174,7 @@ def test_no_more_episodes_at_once_than_asked():
         ({"seed": -1}, "seed is a whole number of at least 0"),
         ({"history": -1}, "history is a whole number of at least 0"),
         ({"concurrency": 0}, "concurrency is a whole number of at least 1"),
-        ({"timeout": 0}, "timeout is a number of seconds above 0"),
+        ({"history_images": 1}, "pictures of 1 earlier turns need a history of as many, not of 0"),
         ({"workers": -1}, "workers is a whole number of at least 0, not -1"),
     ],
 )
@@ -192,8 +193,12 @@ def test_episodes_that_ended_before_a_failure_were_handed_over():
 
     kept = []
     with pytest.raises(PolicyError, match="returned a int as response 0"):
-        evaluate(GAME, policy, 5, turns=2, workers=0, concurrency=1, on_episode=kept.append)
-    assert [record.seed for record in kept] == [0]
+        evaluate(GAME, policy, 5, turns=2, workers=0, concurrency=1, hooks=Hooks(on_episode=kept.append))
+    assert [(record.seed, record.status, len(record.turns)) for record in kept] == [
+        (0, "turn limit", 2),
+        (1, "stopped", 1),
+    ]
+    assert [record.score is None for record in kept] == [False, True]
 
 
 class _Dies(StatePolicy):
@@ -258,7 +263,7 @@ def _identity(game):
 
 
 def test_summary_of_known_episodes(random_records):
-    summary = summarise(random_records, 2.0)
+    summary = summarise(random_records)
     scores = [record.score for record in random_records]
     turns = [turn for record in random_records for turn in record.turns]
     assert summary.episodes == 3
@@ -268,10 +273,185 @@ def test_summary_of_known_episodes(random_records):
     assert summary.illegal_rate == sum(turn.outcome == "illegal" for turn in turns) / len(turns)
     assert summary.unparsable_rate == 0
     assert sum(summary.metric_counts["largest tile"].values()) == 3
-    assert summary.turns_per_second == len(turns) / 2.0
     tiles = [int(tile) for tile in summary.metric_counts["largest tile"]]
     assert tiles == sorted(tiles)
+    assert (summary.prompt_tokens, summary.cost, summary.latency_median) == (None, None, None)
+
+
+def test_episodes_without_a_result_count_for_tokens_only(random_records):
+    turns = [
+        turn.model_copy(update={"prompt_tokens": 10, "completion_tokens": 2, "latency": i})
+        for i, turn in enumerate(random_records[0].turns)
+    ]
+    failed = random_records[0].model_copy(update={"score": None, "status": "error", "turns": tuple(turns)})
+    summary = summarise([failed, *random_records[1:]])
+    without = summarise(random_records[1:])
+    told = {"unfinished", "prompt_tokens", "completion_tokens", "latency_median", "latency_p95"}
+    assert summary.model_dump(exclude=told) == without.model_dump(exclude=told)
+    assert summary.unfinished == {"error": 1}
+    assert (summary.prompt_tokens, summary.completion_tokens) == (300, 60)
+    assert (summary.latency_median, summary.latency_p95) == (14, 28)
+
+
+def test_a_summary_of_no_result_has_no_score(random_records):
+    summary = summarise([random_records[0].model_copy(update={"score": None, "status": "error"})])
+    assert (summary.episodes, summary.score_mean, summary.score_ci, summary.score_best) == (0, None, None, None)
 
 
 def test_the_error_of_one_value_is_unknown():
     assert mean_and_error([3.0]) == (3.0, None)
+    assert confidence_interval([3.0]) is None
+
+
+def test_the_interval_is_students():
+    low, high = confidence_interval([1.0, 2.0, 3.0, 4.0])
+    assert (low, high) == pytest.approx((0.4457, 4.5543), abs=1e-4)  # 2.5 +- 3.1824 x 0.6455, t of 3 degrees
+
+
+class _Model(ModelPolicy):
+    """Plays at random, and fails in the turns that it is told, once each."""
+
+    name = "model"
+    look = None
+
+    def __init__(self, fails=(), tokens=None):
+        super().__init__()
+        self.fails, self.tokens, self.asked = set(fails), tokens, []
+
+    async def respond(self, images, prompt):
+        place = (prompt.game.name, prompt.seed, prompt.turn)
+        self.asked.append(place)
+        if place in self.fails:
+            self.fails.remove(place)
+            raise InfrastructureError("the server is away")
+        await asyncio.sleep(0.001)
+        return Reply(random_response(prompt), self.tokens, self.tokens)
+
+
+def test_an_infrastructure_error_ends_its_episode_without_a_score_and_no_other():
+    ended = []
+    records = evaluate(GAME, _Model({("2048", 1, 4)}), 3, turns=8, workers=0, hooks=Hooks(on_episode=ended.append))
+    assert [(record.status, len(record.turns)) for record in records] == [
+        ("turn limit", 8),
+        ("error", 4),
+        ("turn limit", 8),
+    ]
+    assert (records[1].score, records[1].end) == (None, "the server is away")
+    assert len(ended) == 3
+
+
+def test_a_resumed_run_goes_on_with_what_has_no_result():
+    first = evaluate(GAME, _Model({("2048", 1, 4)}), 3, turns=8, workers=0, history=2)
+    policy = _Model()
+    again = evaluate(GAME, policy, 4, turns=8, workers=0, history=2, resume=first)
+    assert sorted(set(policy.asked)) == [("2048", 1, turn) for turn in range(4, 8)] + [
+        ("2048", 3, turn) for turn in range(8)
+    ]
+    assert [record.attempt for record in again] == [1, 2, 1, 1]
+    whole = evaluate(GAME, _Model(), 4, turns=8, workers=0, history=2)
+    assert [without_times(r) | {"attempt": 1} for r in again] == [without_times(r) for r in whole]
+
+
+def test_an_unfinished_episode_of_another_game_version_starts_afresh():
+    first = evaluate(GAME, _Model({("2048", 0, 4)}), 1, turns=6, workers=0)
+    turns = first[0].turns
+    changed = turns[2].model_copy(update={"prompt": "as an older version had it"})
+    policy = _Model()
+    again = evaluate(
+        GAME,
+        policy,
+        1,
+        turns=6,
+        workers=0,
+        resume=[first[0].model_copy(update={"turns": (*turns[:2], changed, turns[3])})],
+    )
+    assert policy.asked == [("2048", 0, turn) for turn in range(6)]
+    assert again[0].status == "turn limit"
+
+
+def test_a_run_stops_when_nothing_is_answered_any_more():
+    reasons = []
+    fails = {("2048", seed, 0) for seed in range(100)}
+    policy = _Model(fails)
+    records = evaluate(GAME, policy, 50, turns=3, workers=0, concurrency=4, hooks=Hooks(on_stop=reasons.append))
+    assert 10 <= len(policy.asked) <= 13
+    assert {record.status for record in records} == {"error"}
+    assert reasons == ["10 episodes in a row ended as errors, the last with: the server is away"]
+
+
+def test_a_budget_of_tokens_stops_the_run_and_keeps_what_was_played():
+    reasons = []
+    records = evaluate(
+        GAME,
+        _Model(tokens=5),
+        10,
+        turns=4,
+        workers=0,
+        concurrency=2,
+        budget=Budget(budget_tokens=100),
+        hooks=Hooks(on_stop=reasons.append),
+    )
+    used = sum(turn.prompt_tokens + turn.completion_tokens for record in records for turn in record.turns)
+    assert 100 <= used <= 110  # what was being asked when the budget was used up is answered
+    assert {record.status for record in records} == {"turn limit", "stopped"}
+    assert reasons == ["the budget of 100 tokens is used up"]
+    more = evaluate(GAME, _Model(tokens=5), 10, turns=4, workers=0, resume=records, budget=Budget(budget_tokens=1000))
+    assert [record.score for record in more] == [record.score for record in evaluate(GAME, "random", 10, turns=4)]
+
+
+def test_a_budget_of_cost_counts_what_an_earlier_part_of_the_run_spent():
+    budget = Budget(price_in=1e6, price_out=2e6, budget_cost=60)
+    records = evaluate(GAME, _Model(tokens=5), 4, turns=3, workers=0, concurrency=1, budget=budget)
+    assert [turn.cost for turn in records[0].turns] == [15.0] * 3
+    assert sum(len(record.turns) for record in records) == 4
+    policy = _Model(tokens=5)
+    assert evaluate(GAME, policy, 4, turns=3, workers=0, resume=records, budget=budget)[0] == records[0]
+    assert policy.asked == []
+
+
+def test_a_budget_needs_a_policy_that_counts_tokens():
+    with pytest.raises(PolicyError, match="model does not say how many tokens it used"):
+        evaluate(GAME, _Model(), 1, turns=1, workers=0, budget=Budget(budget_tokens=1))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"budget_tokens": -1}, "budget_tokens is a number of at least 0, not -1"),
+        ({"price_in": 1.0}, "price_in and price_out are given together"),
+        ({"budget_cost": 1.0}, "budget_cost needs price_in and price_out"),
+        ({"price_in": float("nan"), "price_out": 1.0}, "price_in is a number of at least 0, not nan"),
+    ],
+)
+def test_a_budget_that_makes_no_sense_is_refused(options, message):
+    with pytest.raises(UsageError, match=message):
+        Budget(**options)
+
+
+def test_several_games_are_played_with_the_same_seeds():
+    games = [GAME, vlmgym.make_game("swap", size=256)]
+    together = evaluate(games, "random", 2, turns=5, seed=3, workers=0)
+    assert [record.key for record in together] == [(game.id, seed) for game in games for seed in (3, 4)]
+    alone = [record for game in games for record in evaluate(game, "random", 2, turns=5, seed=3, workers=0)]
+    assert [without_times(record) for record in together] == [without_times(record) for record in alone]
+    with pytest.raises(UsageError, match="a game is named twice"):
+        evaluate([GAME, GAME], "random", 2)
+
+
+def test_pictures_of_earlier_turns_come_before_that_of_the_position():
+    seen = []
+
+    def policy(images_batch, prompt_batch):
+        seen.append(images_batch[0])
+        return [random_response(prompt) for prompt in prompt_batch]
+
+    record = evaluate(GAME, policy, 1, turns=6, workers=1, history=3, history_images=2)[0]
+    drawn = [GAME.draw(GAME.from_data(turn.state)) for turn in record.turns]
+    assert [len(images) for images in seen] == [1, 2, 3, 3, 3, 3]
+    assert all(np.array_equal(a, b) for a, b in zip(seen[4], drawn[2:5], strict=True))
+    prompt = record.turns[4].prompt
+    assert "The last picture shows the position now" in prompt
+    assert "Turn 2 (played" in prompt or "Turn 2 (illegal" in prompt
+    assert "Turn 3 (picture 1, " in prompt
+    assert "Turn 4 (picture 2, " in prompt
+    assert "picture" not in record.turns[0].prompt.partition("Respond in exactly this form")[2]

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import vlmgym
-from vlmgym.errors import VlmgymError
-from vlmgym.evaluation import EpisodeRecord, evaluate
+from vlmgym.errors import UsageError
+from vlmgym.evaluation import evaluate, read_run
 from vlmgym.evaluation.curves import draw_curves
-from vlmgym.evaluation.output import EpisodeLog, Output, replace_file
+from vlmgym.evaluation.files import LineLog, replace_file
+from vlmgym.evaluation.run_folder import ScriptFolder, drop_torn_line, read_episodes
 from vlmgym.evaluation.video import write_video
 
 GAME = vlmgym.make_game("2048", size=160, reasoning=5)
@@ -67,13 +68,46 @@ def test_curves_are_a_png_of_any_number_of_episodes(episodes):
     assert draw_curves(episodes) == draw_curves(episodes)
 
 
+@pytest.fixture
+def log(tmp_path, episodes):
+    path = tmp_path / "episodes.jsonl"
+    with LineLog(path) as lines:
+        for episode in episodes:
+            lines.write(episode.model_dump_json())
+    return path
+
+
 def test_episodes_are_on_the_disk_as_they_end(tmp_path, episodes):
     path = tmp_path / "log.jsonl"
-    with EpisodeLog(path) as log:
+    with LineLog(path) as log:
         for i, episode in enumerate(episodes):
-            log.write(episode)
-            lines = path.read_text().splitlines()
-            assert [EpisodeRecord.model_validate_json(line) for line in lines] == episodes[: i + 1]
+            log.write(episode.model_dump_json())
+            assert read_episodes(path) == (episodes[: i + 1], False)
+
+
+@pytest.mark.parametrize("cut", [1, 2, 1000, None])
+def test_a_torn_last_line_is_detected_and_dropped(log, episodes, cut):
+    data = log.read_bytes()
+    last = data.splitlines(keepends=True)[-1]
+    log.write_bytes(data[: -len(last)] + (last[:-cut] if cut else b"\0" * (len(last) - 1) + b"\n"))
+    assert read_episodes(log) == (episodes[:-1], True)
+    drop_torn_line(log)
+    assert read_episodes(log) == (episodes[:-1], False)
+    with LineLog(log) as lines:
+        lines.write(episodes[-1].model_dump_json())
+    assert log.read_bytes() == data
+
+
+def test_a_broken_line_in_the_middle_is_named(log):
+    first, _, third = log.read_text().splitlines()
+    log.write_text(f"{first}\n{{}}\n{third}\n")
+    with pytest.raises(UsageError, match=r"line 2 of .*episodes.jsonl cannot be read: versions: field required"):
+        read_episodes(log)
+
+
+def test_a_folder_without_a_run_is_named(tmp_path):
+    with pytest.raises(UsageError, match=r"holds no run: cannot read .*run.json: No such file"):
+        read_run(tmp_path)
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path):
@@ -83,27 +117,17 @@ def test_a_file_is_replaced_as_a_whole(tmp_path):
     assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("file", b"new")]
 
 
-def test_a_new_run_removes_what_the_last_one_left_and_nothing_else(tmp_path):
-    output = Output(tmp_path, "test_2048")
-    output.prepare(videos=True)
-    for name in ("test_2048_0.mp4", "test_2048_11.mp4", "test_2048_mine.mp4", "other_0.mp4"):
-        (tmp_path / "videos" / name).touch()
-    output.run.touch()
+def test_an_unfinished_run_of_a_script_is_kept_under_another_name(tmp_path):
+    place = ScriptFolder(tmp_path, "test_2048")
     for text in ("first", "second"):
-        output.episodes.write_text(text)
-        output.prepare(videos=True)
-    assert sorted(path.name for path in output.videos.iterdir()) == ["other_0.mp4", "test_2048_mine.mp4"]
-    kept = sorted(output.logs.iterdir())
-    assert [(path.name, path.read_text()) for path in kept] == [
-        ("test_2048.1.jsonl", "first"),
-        ("test_2048.2.jsonl", "second"),
+        place.folder.mkdir(parents=True, exist_ok=True)
+        place.episodes.write_text(text)
+        place.make_way()
+    kept = sorted(place.logs.iterdir())
+    assert [(path.name, (path / "episodes.jsonl").read_text()) for path in kept] == [
+        ("test_2048.1", "first"),
+        ("test_2048.2", "second"),
     ]
-
-
-def test_a_folder_that_cannot_be_made_is_named(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(VlmgymError, match=r"cannot write .*file/logs: Not a directory"):
-        Output(tmp_path / "file", "test_2048").prepare(videos=False)
 
 
 def test_a_full_disk_is_one_sentence_and_keeps_what_was_written(tmp_path):
@@ -111,14 +135,13 @@ def test_a_full_disk_is_one_sentence_and_keeps_what_was_written(tmp_path):
 import resource, vlmgym
 from pathlib import Path
 from vlmgym.evaluation import EvalConfig
-from vlmgym.evaluation.output import Output
 from vlmgym.evaluation.script import run_evaluation
 from vlmgym.options import reporting_errors
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, {resource.RLIM_INFINITY}))
 with reporting_errors():
-    config = EvalConfig(policy="random", size=64, turns=10, episodes=20, workers=0, video=False)
-    run_evaluation("2048", config, Output(Path({str(tmp_path)!r}), "test_2048"))
+    out = Path({str(tmp_path / "o")!r})
+    run_evaluation(["2048"], EvalConfig(policy="random", size=64, turns=10, episodes=20, workers=0, out=out))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 1
@@ -126,6 +149,7 @@ with reporting_errors():
     assert last.startswith("error: cannot write")
     assert "File too large" in last
     assert "finished episodes are in" in last
-    whole = (tmp_path / "logs" / "test_2048.jsonl").read_text().split("\n")[:-1]
-    assert whole
-    assert all(EpisodeRecord.model_validate_json(line) for line in whole)
+    episodes, torn = read_episodes(tmp_path / "o" / "episodes.jsonl")
+    assert episodes
+    assert not torn
+    assert (tmp_path / "o" / "episodes.jsonl").stat().st_size < 40_000

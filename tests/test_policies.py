@@ -11,7 +11,7 @@ import vlmgym
 from vlmgym.errors import PolicyError, UsageError
 from vlmgym.policies import ModelPolicy, Prompt, StatePolicy, make_policy, random_response
 from vlmgym.policies.base import policy_rng
-from vlmgym.policies.custom import CustomPolicy
+from vlmgym.policies.custom import CustomOptions, CustomPolicy
 from vlmgym.sandbox.game import Game
 from vlmgym.sandbox.reward import score_response
 
@@ -21,9 +21,10 @@ STATE = GAME.start(np.random.default_rng(0))
 
 def ask(function, prompts=3, timeout=5.0):
     """Ask a custom policy for several prompts at once."""
-    policy = CustomPolicy(function, timeout=timeout)
+    policy = CustomPolicy(function, options=CustomOptions(timeout=timeout))
 
     async def all_at_once():
+        await policy.open()
         policy.expect(prompts)
         images = GAME.images(STATE)
         return await asyncio.gather(*(policy.respond(images, Prompt(f"p{i}", GAME, i, 0)) for i in range(prompts)))
@@ -32,7 +33,7 @@ def ask(function, prompts=3, timeout=5.0):
 
 
 def test_random_draws_uniformly_from_all_actions():
-    policy = make_policy("random", GAME)
+    policy = make_policy("random")
     answers = Counter(policy.respond(GAME, STATE, policy_rng(seed, 0)) for seed in range(400))
     assert set(answers) == {f"<answer>{name}</answer>" for name in ("up", "right", "down", "left")}
     assert min(answers.values()) > 70
@@ -40,7 +41,7 @@ def test_random_draws_uniformly_from_all_actions():
 
 def test_random_draws_pairs_from_the_whole_board():
     game = vlmgym.make_game("swap", size=256)
-    policy = make_policy("random", GAME)
+    policy = make_policy("random")
     pairs = [game.parse(policy.respond(game, None, policy_rng(seed, 0))) for seed in range(300)]
     for place, limit in enumerate(game.action_space.nvec):
         assert {pair[place] for pair in pairs} == set(range(limit))
@@ -49,7 +50,7 @@ def test_random_draws_pairs_from_the_whole_board():
 @pytest.mark.parametrize("name", ["2048", "shisensho", "swap"])
 def test_random_legal_plays_legal_actions_only(name):
     game = vlmgym.make_game(name, size=256)
-    policy = make_policy("random-legal", GAME)
+    policy = make_policy("random-legal")
     for seed in range(20):
         state = game.start(np.random.default_rng(seed))
         assert game.parse(policy.respond(game, state, policy_rng(seed, 0))) in game.legal_actions(state)
@@ -60,7 +61,7 @@ def test_oracle_answers_in_the_full_form_with_true_perception(name):
     game = vlmgym.make_game(name, size=256)
     state = game.start(np.random.default_rng(1))
     scored = score_response(
-        game, state, make_policy("oracle", game).respond(game, state, policy_rng(1, 0)), np.random.default_rng(0)
+        game, state, make_policy("oracle").respond(game, state, policy_rng(1, 0)), np.random.default_rng(0)
     )
     assert (scored.outcome, scored.format, scored.perception) == ("played", 1.0, (1.0, 1.0))
 
@@ -70,7 +71,7 @@ def test_a_game_without_an_oracle_is_refused():
         best_action = Game.best_action
 
     with pytest.raises(UsageError, match="has no oracle"):
-        make_policy("oracle", NoOracle())
+        make_policy("oracle").check(NoOracle())
 
 
 def test_policy_chance_depends_on_seed_and_turn_and_is_not_the_games():
@@ -82,7 +83,7 @@ def test_policy_chance_depends_on_seed_and_turn_and_is_not_the_games():
 
 def test_random_response_is_the_random_policys():
     prompt = Prompt("text", GAME, 7, 3)
-    assert random_response(prompt) == make_policy("random", GAME).respond(GAME, STATE, policy_rng(7, 3))
+    assert random_response(prompt) == make_policy("random").respond(GAME, STATE, policy_rng(7, 3))
 
 
 def test_a_prompt_is_a_string_that_knows_its_episode():
@@ -175,6 +176,7 @@ def test_objects_that_are_called_may_be_async_and_one_loop_serves_all_calls():
     for _ in range(2):  # a policy can be used again, in another run
 
         async def both():
+            await policy.open()
             policy.expect(2)
             asked = (policy.respond([], Prompt(text, GAME, 0, 0)) for text in "ab")
             return [reply.text for reply in await asyncio.gather(*asked)]
@@ -224,6 +226,6 @@ def test_what_does_not_load_says_why(tmp_path, monkeypatch):
 
 
 def test_policy_objects_pass_through():
-    policy = make_policy("random", GAME)
+    policy = make_policy("random")
     assert isinstance(policy, StatePolicy)
     assert make_policy(policy, GAME) is policy

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from vlmgym.cli import main
-from vlmgym.evaluation import EpisodeRecord, RunRecord
-from vlmgym.evaluation.output import Output
+from vlmgym.evaluation import GameRunRecord, RunFolder, RunSummary, read_run
 
 SCRIPTS = Path(__file__).parent.parent / "vlmgym" / "test"
 SMALL = ["--size", "96", "--episodes", "2", "--turns", "4", "--workers", "0"]
@@ -28,24 +27,46 @@ def run(*args, cwd=None, program=None):
 def test_a_script_leaves_records_curves_and_videos(tmp_path, game):
     script = SCRIPTS / f"eval_{game}.py"
     size = ["--size", "256"] if game != "2048" else []
-    done = run("--out", tmp_path / "out", *SMALL, *size, "--workers", "2", cwd=tmp_path, program=[str(script)])
+    (tmp_path / script.name).write_text(script.read_text())
+    done = run(*SMALL, *size, "--workers", "2", cwd="/", program=[str(tmp_path / script.name)])
     assert done.returncode == 0, done.stderr
-    files = sorted(str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.*"))
     name = f"test_{game}"
-    assert files == [f"logs/{name}.json", f"logs/{name}.png", f"videos/{name}_0.mp4", f"videos/{name}_1.mp4"]
-    record = RunRecord.model_validate_json((tmp_path / "out" / "logs" / f"{name}.json").read_text())
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*")} - {script.name}
+    documented = {f"logs/{name}.json", f"logs/{name}.png", f"videos/{name}_0.mp4", f"videos/{name}_1.mp4"}
+    rest = {f"logs/{name}/{file}" for file in ("run.json", "episodes.jsonl", "summary.json", "report.html")}
+    assert files == documented | rest
+    record = GameRunRecord.model_validate_json((tmp_path / "logs" / f"{name}.json").read_text())
     assert [episode.seed for episode in record.episodes] == [0, 1]
+    assert record.episodes == read_run(tmp_path / "logs" / name).episodes
     assert record.summary.turns == sum(len(episode.turns) for episode in record.episodes)
     for word in ("mean score", "best score", "illegal", "unparsable", "turns a second"):
         assert word in done.stdout
 
 
-def test_a_script_writes_beside_itself_from_any_folder(tmp_path):
-    (tmp_path / "eval_2048.py").write_text((SCRIPTS / "eval_2048.py").read_text())
-    done = run(*SMALL, "--no-video", cwd="/", program=[str(tmp_path / "eval_2048.py")])
+def test_a_script_that_is_told_where_writes_everything_there(tmp_path):
+    done = run(*SMALL, "--out", "here", cwd=tmp_path, program=[str(SCRIPTS / "eval_2048.py")])
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "logs" / "test_2048.json").is_file()
-    assert not (tmp_path / "videos").exists()
+    files = sorted(str(path.relative_to(tmp_path / "here")) for path in (tmp_path / "here").rglob("*.*"))
+    assert files == [
+        "curves_2048.png", "episodes.jsonl", "report.html", "run.json", "summary.json",
+        "videos/2048_0.mp4", "videos/2048_1.mp4",
+    ]  # fmt: skip
+
+
+def test_a_script_replaces_what_the_last_run_left_and_nothing_else(tmp_path):
+    script = tmp_path / "eval_2048.py"
+    script.write_text((SCRIPTS / "eval_2048.py").read_text())
+    assert run(*SMALL, "--episodes", "3", program=[str(script)]).returncode == 0
+    for name in ("test_2048_mine.mp4", "other_0.mp4"):
+        (tmp_path / "videos" / name).touch()
+    assert run(*SMALL, program=[str(script)]).returncode == 0
+    videos = sorted(path.name for path in (tmp_path / "videos").iterdir())
+    assert videos == ["other_0.mp4", "test_2048_0.mp4", "test_2048_1.mp4", "test_2048_mine.mp4"]
+    assert [path.name for path in sorted((tmp_path / "logs").iterdir())] == [
+        "test_2048",
+        "test_2048.json",
+        "test_2048.png",
+    ]
 
 
 def test_a_script_uses_the_policy_edited_in_place(tmp_path):
@@ -69,26 +90,45 @@ def test_the_script_as_shipped_plays_like_the_random_policy(tmp_path):
         script = SCRIPTS / "eval_2048.py"
         done = run(*SMALL, *options, "--no-video", "--out", tmp_path / folder, program=[str(script)])
         assert done.returncode == 0, done.stderr
-        record = json.loads((tmp_path / folder / "logs" / "test_2048.json").read_text())
-        responses.append([turn["response"] for episode in record["episodes"] for turn in episode["turns"]])
+        responses.append([turn.response for episode in read_run(tmp_path / folder).episodes for turn in episode.turns])
     assert responses[0] == responses[1]
 
 
 def test_the_command_does_the_same_as_the_script(tmp_path):
     done = run("eval", "2048", *SMALL, "--no-video", "--policy", "oracle", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    record = json.loads((tmp_path / "logs" / "test_2048.json").read_text())
-    assert {episode["policy"] for episode in record["episodes"]} == {"oracle"}
-    assert record["summary"]["perception_exact_rate"] == 1.0
+    (folder,) = (tmp_path / "logs").iterdir()
+    assert re.fullmatch(r"2048-oracle-\d{8}-\d{6}", folder.name)
+    assert {episode.policy.name for episode in read_run(folder).episodes} == {"oracle"}
+    summary = RunSummary.model_validate_json((folder / "summary.json").read_text())
+    assert summary.games["2048-v0"].perception_exact_rate == 1.0
+
+
+def test_several_games_are_one_run(tmp_path):
+    done = run("eval", "--games", "2048", "swap", *SMALL, "--size", "256", "--out", "both", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    both = read_run(tmp_path / "both")
+    assert [episode.key for episode in both.episodes] == [
+        (game, seed) for game in ("2048-v0", "swap-v0") for seed in (0, 1)
+    ]
+    names = {path.name for path in (tmp_path / "both").rglob("*.*")}
+    assert {"curves_2048.png", "curves_swap.png", "2048_1.mp4", "swap_1.mp4"} <= names
+    assert "2048-v0" in done.stdout
+    assert "swap-v0" in done.stdout
+
+
+def test_the_options_are_those_of_the_policy_that_is_named():
+    assert "--timeout" not in run("eval", "--policy", "random", "--help").stdout
+    assert "--timeout" in run("eval", "--policy", "f.py:g", "--help").stdout
 
 
 def test_the_command_takes_the_options_of_the_scripts():
     script, command = (
-        run("--help", program=[str(SCRIPTS / "eval_2048.py")]).stdout,
+        run("--policy", "random", "--help", program=[str(SCRIPTS / "eval_2048.py")]).stdout,
         run("eval", "--help").stdout,
     )
     options = re.compile(r"--[a-z][a-z.-]*")
-    assert set(options.findall(command)) == set(options.findall(script))
+    assert set(options.findall(command)) == set(options.findall(script)) | {"--games"}
     assert "--reward.game-weight" in command
 
 
@@ -117,17 +157,24 @@ USAGE = [
     (["2048", "--set", "game=3"], "there is no option 'game'"),
     (["2048", "--policy", ""], "there is no policy ''"),
     (["2048", "--policy", "leaves.py:f"], "'leaves.py' does not load: SystemExit: 0"),
-    (["2048", "--timeout", "nan"], "timeout is a number of seconds above 0"),
+    (["2048", "--policy", "f.py:g", "--timeout", "nan"], "timeout is a number of seconds above 0"),
     (["2048", "--workers", "-1"], "workers is a whole number of at least 0, not -1"),
-    (["2048", "--timeout", "0"], "timeout is a number of seconds above 0"),
+    (["2048", "--policy", "f.py:g", "--timeout", "0"], "timeout is a number of seconds above 0"),
+    (["2048", "2048-v0"], "a game is named twice"),
+    ([], "name a game: vlmgym eval 2048|shisensho|swap"),
+    (["2048", "--history-images", "2"], "pictures of 2 earlier turns need a history of as many, not of 0"),
+    (["2048", "--budget-cost", "2"], "budget_cost needs price_in and price_out"),
+    (["2048", "--out", "a", "--resume", "a"], "a resumed run goes on in its own folder: leave out --out"),
+    (["2048", "--resume", "nowhere"], "nowhere holds no run: cannot read"),
+    (["2048", "--out", "earlier"], "earlier holds a run: --resume it, or choose another --out"),
 ]
 
 
 @pytest.mark.parametrize(("args", "message"), USAGE)
 def test_a_usage_error_is_one_sentence_and_exit_code_2(tmp_path, monkeypatch, capsys, args, message):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "logs").mkdir()
-    earlier = tmp_path / "logs" / f"test_{args[0]}.json"
+    earlier = tmp_path / "earlier" / "run.json"
+    earlier.parent.mkdir()
     earlier.write_text("an earlier run")
     (tmp_path / "leaves.py").write_text("raise SystemExit(0)")
     with pytest.raises(SystemExit) as ended:
@@ -139,7 +186,7 @@ def test_a_usage_error_is_one_sentence_and_exit_code_2(tmp_path, monkeypatch, ca
     assert earlier.read_text() == "an earlier run"
 
 
-@pytest.mark.parametrize("args", [["--episodes", "many"], ["--nonsense"], ["--policy"], []])
+@pytest.mark.parametrize("args", [["--episodes", "many"], ["--nonsense"], ["--policy"]])
 def test_options_that_do_not_parse_exit_with_2(capsys, args):
     with pytest.raises(SystemExit) as ended:
         main(["eval", *args])
@@ -175,21 +222,21 @@ def test_responses_that_no_file_can_hold_are_recorded_all_the_same(tmp_path):
     (tmp_path / "odd.py").write_text(
         "def policy(images, prompts):\n    return ['\\ud800 <answer>\\ud800</answer> \\0 </script>' for _ in prompts]\n"
     )
-    done = run("eval", "2048", *SMALL, "--no-video", "--history", "2", "--policy", "odd.py:policy", cwd=tmp_path)
+    options = ["--no-video", "--history", "2", "--policy", "odd.py:policy", "--out", "here"]
+    done = run("eval", "2048", *SMALL, *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    record = RunRecord.model_validate_json((tmp_path / "logs" / "test_2048.json").read_text())
-    turn = record.episodes[0].turns[0]
+    turn = read_run(tmp_path / "here").episodes[0].turns[0]
     assert turn.response == "\\ud800 <answer>\\ud800</answer> \0 </script>"
     assert turn.outcome == "unparsable"
 
 
 def test_two_runs_do_not_write_the_same_files(tmp_path):
-    output = Output(tmp_path, "test_2048")
-    with output.reserved():
-        done = run("eval", "2048", *SMALL, "--out", tmp_path)
+    folder = tmp_path / "here"
+    with RunFolder(folder).reserved():
+        done = run("eval", "2048", *SMALL, "--out", folder)
     assert done.returncode == 1
     assert "another run is writing" in done.stderr
-    assert run("eval", "2048", *SMALL, "--no-video", "--out", tmp_path).returncode == 0
+    assert run("eval", "2048", *SMALL, "--no-video", "--out", folder).returncode == 0
 
 
 def test_a_policy_may_change_the_folder(tmp_path):
@@ -198,7 +245,7 @@ def test_a_policy_may_change_the_folder(tmp_path):
     )
     done = run("eval", "2048", *SMALL, "--no-video", "--out", "here", "--policy", "moves.py:policy", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "here" / "logs" / "test_2048.json").is_file()
+    assert (tmp_path / "here" / "summary.json").is_file()
 
 
 def test_output_that_cannot_be_written_is_no_traceback(tmp_path):
@@ -206,7 +253,7 @@ def test_output_that_cannot_be_written_is_no_traceback(tmp_path):
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False, timeout=60)
     assert "Traceback" not in done.stderr
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-    command = [sys.executable, "-m", "vlmgym", "eval", "2048", *SMALL, "--no-video", "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "vlmgym", "eval", "2048", *SMALL, "--no-video", "--out", str(tmp_path / "o")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
 
@@ -218,18 +265,21 @@ def test_what_was_finished_before_a_failure_can_be_read(tmp_path):
         "    calls.append(1)\n"
         "    return ['<answer>up</answer>' if len(calls) < 7 else 3 for _ in prompts]\n"
     )
-    done = run("eval", "2048", *SMALL, "--concurrency", "1", "--policy", "bad.py:policy", cwd=tmp_path)
+    done = run("eval", "2048", *SMALL, "--concurrency", "1", "--policy", "bad.py:policy", "--out", "o", cwd=tmp_path)
     assert done.returncode == 1
     assert "1 finished episodes are in" in done.stderr
-    lines = (tmp_path / "logs" / "test_2048.jsonl").read_text().splitlines()
-    assert [EpisodeRecord.model_validate_json(line).seed for line in lines] == [0]
+    assert f"--resume {tmp_path}/o goes on" in done.stderr
+    assert [(episode.seed, episode.status) for episode in read_run(tmp_path / "o").episodes] == [
+        (0, "turn limit"),
+        (1, "stopped"),
+    ]
 
 
 def test_an_unwritable_place_is_one_sentence_and_exit_code_1(tmp_path):
     (tmp_path / "file").touch()
-    done = run("eval", "2048", *SMALL, "--out", tmp_path / "file")
+    done = run("eval", "2048", *SMALL, "--out", tmp_path / "file" / "run")
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == f"error: cannot write {tmp_path}/file/logs: Not a directory"
+    assert done.stderr.splitlines()[-1] == f"error: cannot write {tmp_path}/file/run: File exists"
 
 
 def test_an_interrupt_ends_with_what_was_finished(tmp_path):
@@ -240,17 +290,77 @@ def test_an_interrupt_ends_with_what_was_finished(tmp_path):
         "    return ['<answer>up</answer>' for _ in prompts]\n"
     )
     command = [sys.executable, "-m", "vlmgym", "eval", "2048", "--size", "96", "--policy", "slow.py:policy"]
-    options = ["--episodes", "200", "--turns", "3", "--concurrency", "2", "--workers", "2"]
+    options = ["--episodes", "200", "--turns", "3", "--concurrency", "2", "--workers", "2", "--out", "o"]
     process = subprocess.Popen(
         [*command, *options], cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    log = tmp_path / "logs" / "test_2048.jsonl"
-    until = time.monotonic() + 60
-    while time.monotonic() < until and not (log.exists() and log.read_text().count("\n") >= 2):
-        time.sleep(0.05)
+    wait_for_lines(tmp_path / "o" / "episodes.jsonl", 2)
     os.killpg(process.pid, signal.SIGINT)
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert re.search(r"\ninterrupted; \d+ finished episodes are in .*test_2048.jsonl\n$", stderr)
+    assert re.search(r"\ninterrupted; \d+ finished episodes are in .*episodes.jsonl; --resume .*/o goes on\n$", stderr)
     assert "Traceback" not in stderr
-    assert len(log.read_text().splitlines()) >= 2
+    assert sum(episode.score is not None for episode in read_run(tmp_path / "o").episodes) >= 2
+
+
+def wait_for_lines(path, lines):
+    until = time.monotonic() + 60
+    while time.monotonic() < until and not (path.exists() and path.read_bytes().count(b"\n") >= lines):
+        time.sleep(0.02)
+
+
+def test_a_killed_run_is_resumed_as_if_it_had_not_been(tmp_path):
+    (tmp_path / "slow.py").write_text(
+        "import time\n"
+        "from vlmgym.policies import random_response\n"
+        "def policy(images, prompts):\n"
+        "    time.sleep(0.02)\n"
+        "    return [random_response(prompt) for prompt in prompts]\n"
+    )
+    options = ["eval", "2048", "--size", "96", "--policy", "slow.py:policy", "--episodes", "12", "--turns", "6"]
+    options += ["--workers", "1", "--concurrency", "2", "--no-video"]
+    command = [sys.executable, "-m", "vlmgym", *options, "--out", "o"]
+    log = tmp_path / "o" / "episodes.jsonl"
+    for lines in (2, 5):
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for_lines(log, lines)
+        process.kill()
+        process.wait()
+        with log.open("a") as file:
+            file.write('{"record": 2, "versions"')  # as if killed in the middle of a line
+        command = [sys.executable, "-m", "vlmgym", *options, "--resume", "o"]
+    done = run(*options, "--resume", "o", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "was not whole, and is dropped" in done.stderr
+    assert run(*options, "--out", "whole", cwd=tmp_path).returncode == 0
+    played = [
+        [
+            (episode.seed, [turn.response for turn in episode.turns], episode.score)
+            for episode in read_run(folder).episodes
+        ]
+        for folder in (tmp_path / "o", tmp_path / "whole")
+    ]
+    assert played[0] == played[1]
+    assert len(played[0]) == 12
+    assert len(log.read_text().splitlines()) == 12
+
+
+def test_a_run_of_other_options_is_not_resumed(tmp_path):
+    options = ["eval", "2048", *SMALL, "--no-video"]
+    assert run(*options, "--out", "o", cwd=tmp_path).returncode == 0
+    before = (tmp_path / "o" / "episodes.jsonl").read_bytes()
+    for other, message in (
+        (["--turns", "5"], "turns was 4 and is 5"),
+        (["--seed", "1"], "seed was 0 and is 1"),
+        (["--size", "128"], "games.0.config.size was 96 and is 128"),
+        (["--policy", "oracle"], "policy.name was 'random' and is 'oracle'"),
+        (["--reward.illegal", "-1"], "reward.illegal was None and is -1.0"),
+        (["--history", "1"], "history was 0 and is 1"),
+        (["--episodes", "1"], "episodes was 2 and is 1"),
+    ):
+        done = run(*options, *other, "--resume", "o", cwd=tmp_path)
+        assert done.returncode == 2
+        assert message in done.stderr
+    assert (tmp_path / "o" / "episodes.jsonl").read_bytes() == before
+    assert run(*options, "--episodes", "3", "--workers", "1", "--resume", "o", cwd=tmp_path).returncode == 0
+    assert [episode.seed for episode in read_run(tmp_path / "o").episodes] == [0, 1, 2]

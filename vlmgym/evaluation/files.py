@@ -34,12 +34,12 @@ class LineLog:
         Raises:
             OutputError: The disk is full, or the like; the file ends with the lines before.
         """
-        data = (line + "\n").encode()
+        left = memoryview((line + "\n").encode())
         with writing(self.path):
             length = self._file.tell()
             try:
-                if self._file.write(data) != len(data):
-                    raise OSError(None, "the disk is full")
+                while left:  # a disk that is nearly full takes a part, and says why with the next
+                    left = left[self._file.write(left) :]
                 os.fsync(self._file.fileno())
             except OSError:
                 self._file.truncate(length)

@@ -192,17 +192,16 @@ class _Runner:
                     return
                 await self._episode(job)
 
-        players: list[asyncio.Task[None]] = []
+        if isinstance(self.policy, ModelPolicy) and jobs:
+            await self.policy.open()
+        players = [asyncio.create_task(play_one_after_another()) for _ in range(min(self.concurrency, len(jobs)))]
         try:
-            if isinstance(self.policy, ModelPolicy) and jobs:
-                await self.policy.open()
-            players = [asyncio.create_task(play_one_after_another()) for _ in range(min(self.concurrency, len(jobs)))]
             await asyncio.gather(*players)
         finally:
             for player in players:
                 player.cancel()
             await asyncio.gather(*players, return_exceptions=True)
-            if isinstance(self.policy, ModelPolicy):
+            if isinstance(self.policy, ModelPolicy) and jobs:
                 await self.policy.close()
             for running in list(self.running.values()):  # Ctrl-C, a failed policy: what was played is kept
                 if running.turns:

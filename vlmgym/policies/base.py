@@ -145,7 +145,7 @@ class ModelPolicy(Policy):
         """
 
     async def close(self) -> None:
-        """Let go of what `open` took, also after an error; may be called without it."""
+        """Let go of what `open` took, also after an error; called if `open` has succeeded."""
 
     @abstractmethod
     async def respond(self, images: list[Any], prompt: Prompt) -> Reply:

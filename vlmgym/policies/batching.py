@@ -49,6 +49,13 @@ class Batcher:
             self._batcher = asyncio.create_task(self._ask_while_waiting())
         return await future
 
+    def close(self) -> None:
+        """Ask no more; whoever still waits is cancelled."""
+        if self._batcher is not None:
+            self._batcher.cancel()
+        for _, _, future in self._waiting:
+            future.cancel()
+
     async def _ask_while_waiting(self) -> None:
         while self._waiting:
             with contextlib.suppress(asyncio.TimeoutError):

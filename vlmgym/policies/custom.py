@@ -56,8 +56,12 @@ class CustomPolicy(ModelPolicy):
         self._thread = DaemonThread(self.name)
 
     async def open(self) -> None:
-        """Begin a run: what waits in the loop of an earlier one that failed is gone with it."""
+        """Begin to gather batches in this event loop."""
         self._batcher = Batcher(self._ask)
+
+    async def close(self) -> None:
+        """Gather no more; a call that runs is left to its thread."""
+        self._batcher.close()
 
     def expect(self, episodes: int) -> None:
         """A batch is full when every running episode waits."""
