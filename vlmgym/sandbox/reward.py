@@ -133,6 +133,22 @@ def score_action(
     return _play(game, state, action, rng, 0.0, None, config)
 
 
+def weigh(config: RewardConfig, outcome: Outcome, game: float, form: float, seen: Perception | None) -> float:
+    """The overall reward of a response from its parts, which are those of `Scored`.
+
+    Args:
+        config: Weights and shaping.
+        outcome: What became of the response.
+        game: The game's own reward, unshaped.
+        form: The format part.
+        seen: The perception part; None counts as 0.
+    """
+    penalty = {Outcome.ILLEGAL: config.illegal, Outcome.UNPARSABLE: config.unparsable}.get(outcome)
+    game_part = shape(game, config.shaping) if penalty is None else penalty
+    perception = 0.0 if seen is None else seen.exact if config.perception_mode == "exact" else seen.partial
+    return config.game_weight * game_part + config.format_weight * form + config.perception_weight * perception
+
+
 def shape(reward: float, shaping: Shaping) -> float:
     """A game reward shaped by a preset of `RewardConfig`."""
     if shaping == "raw":
@@ -155,7 +171,7 @@ def _play(
         step = game.step(state, action, rng)
     except IllegalAction as error:
         return _not_played(game, state, Outcome.ILLEGAL, action, str(error), form, seen, config)
-    overall = _overall(shape(step.reward, config.shaping), form, seen, config)
+    overall = weigh(config, Outcome.PLAYED, step.reward, form, seen)
     return Scored(overall, step.reward, form, seen, Outcome.PLAYED, action, step.state, step.terminated, "", step.info)
 
 
@@ -171,12 +187,6 @@ def _not_played(
 ) -> Scored[StateT, ActionT]:
     if (reason := game.ended(state)) is not None:
         raise EpisodeEnded(f"this episode of {game.name} has ended ({reason}): start another")
-    penalty = config.illegal if outcome is Outcome.ILLEGAL else config.unparsable
     reward = game.illegal_reward
-    overall = _overall(shape(reward, config.shaping) if penalty is None else penalty, form, seen, config)
+    overall = weigh(config, outcome, reward, form, seen)
     return Scored(overall, reward, form, seen, outcome, action, state, False, feedback)
-
-
-def _overall(game_part: float, form: float, seen: Perception | None, config: RewardConfig) -> float:
-    perception = 0.0 if seen is None else seen.exact if config.perception_mode == "exact" else seen.partial
-    return config.game_weight * game_part + config.format_weight * form + config.perception_weight * perception
