@@ -36,7 +36,7 @@ class LineLog:
         """
         left = memoryview((line + "\n").encode())
         with writing(self.path):
-            length = self._file.tell()
+            length = os.fstat(self._file.fileno()).st_size
             try:
                 while left:  # a disk that is nearly full takes a part, and says why with the next
                     left = left[self._file.write(left) :]
