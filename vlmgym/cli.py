@@ -12,6 +12,7 @@ import tyro
 from vlmgym.bench import BenchConfig, bench
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import EvalConfig
+from vlmgym.evaluation.rescore import RescoreConfig, rescore
 from vlmgym.evaluation.script import policy_options, run_evaluation, with_options
 from vlmgym.options import reporting_errors
 from vlmgym.play import PlayConfig, play
@@ -57,6 +58,11 @@ def bench_command(config: Merged[BenchConfig]) -> None:
     bench(config)
 
 
+def rescore_command(config: Merged[RescoreConfig]) -> None:
+    """Apply another reward setting to a saved run, without playing; the scores stay the games' own."""
+    rescore(config)
+
+
 def games_command() -> None:
     """List the games that are installed."""
     for game_id in game_ids():
@@ -70,6 +76,7 @@ def games_command() -> None:
 COMMANDS: dict[str, Callable[..., Any]] = {
     "play": play_command,
     "bench": bench_command,
+    "rescore": rescore_command,
     "games": games_command,
 }
 

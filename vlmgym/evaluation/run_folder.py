@@ -170,18 +170,27 @@ def read_run(folder: Path | RunFolder) -> Run:
         UsageError: The folder holds no run, or one that this version does not read.
     """
     place = folder if isinstance(folder, RunFolder) else RunFolder(folder)
-    try:
-        text = place.run.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not a text"
-        raise UsageError(f"{place.folder} holds no run: cannot read {place.run}: {reason}") from None
-    asked = _validated(RunRecord, text, str(place.run))
+    asked = read_asked(place)
     episodes, torn = read_episodes(place.episodes)
     order = {game.id: i for i, game in enumerate(asked.games)}
     found = sorted(
         latest(episodes).values(), key=lambda episode: (order.get(episode.game.id, len(order)), episode.seed)
     )
     return Run(place, asked, tuple(found), torn)
+
+
+def read_asked(place: RunFolder) -> RunRecord:
+    """Read what was asked for when a run was begun.
+
+    Raises:
+        UsageError: The folder holds no run, or one that this version does not read.
+    """
+    try:
+        text = place.run.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a text"
+        raise UsageError(f"{place.folder} holds no run: cannot read {place.run}: {reason}") from None
+    return validated(RunRecord, text, str(place.run))
 
 
 def latest(episodes: Iterable[EpisodeRecord]) -> dict[tuple[str, int], EpisodeRecord]:
@@ -200,7 +209,7 @@ def read_episodes(path: Path) -> tuple[list[EpisodeRecord], bool]:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     lines, torn = _whole_lines(data)
-    return [_validated(EpisodeRecord, line, f"line {n} of {path}") for n, line in enumerate(lines, 1)], torn
+    return [validated(EpisodeRecord, line, f"line {n} of {path}") for n, line in enumerate(lines, 1)], torn
 
 
 def drop_torn_line(path: Path) -> None:
@@ -240,15 +249,30 @@ def _differences(where: str, before: object, after: object) -> Iterator[str]:
         yield f"{where} was {before!r} and is {after!r}"
 
 
+def is_whole(line: bytes) -> bool:
+    """Whether a last line that has its length has its text, too: not if the machine went down while writing it."""
+    return line.startswith(b"{") and line.endswith(b"}")
+
+
 def _whole_lines(data: bytes) -> tuple[list[bytes], bool]:
     """The lines that were written to their end, and whether there is one more that was not."""
     *lines, rest = data.split(b"\n")
-    if not rest and lines and not (lines[-1].startswith(b"{") and lines[-1].endswith(b"}")):
-        rest = lines.pop()  # the line has its length, but not its text: the machine went down, not only the process
+    if not rest and lines and not is_whole(lines[-1]):
+        rest = lines.pop()
     return lines, bool(rest)
 
 
-def _validated(model: type[RecordT], text: str | bytes, where: str) -> RecordT:
+def validated(model: type[RecordT], text: str | bytes, where: str) -> RecordT:
+    """A record from JSON.
+
+    Args:
+        model: Type of the record.
+        text: The JSON.
+        where: Where it was read, for the message.
+
+    Raises:
+        UsageError: It is not such a record.
+    """
     try:
         return model.model_validate_json(text)
     except ValidationError as error:

@@ -1,0 +1,149 @@
+"""Another reward setting for a saved run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import vlmgym
+from vlmgym.cli import main
+from vlmgym.evaluation import EpisodeRecord, EvalConfig, RunFolder, evaluate, read_run
+from vlmgym.evaluation.rescore import RescoreConfig, rescore, rescored
+from vlmgym.evaluation.script import run_evaluation
+from vlmgym.policies import StatePolicy
+from vlmgym.sandbox.reward import RewardConfig
+
+GAME = vlmgym.make_game("2048", size=64)
+WEIGHTS = st.floats(-1e6, 1e6)
+REWARDS = st.builds(
+    RewardConfig,
+    game_weight=WEIGHTS,
+    format_weight=WEIGHTS,
+    perception_weight=WEIGHTS,
+    perception_mode=st.sampled_from(["partial", "exact"]),
+    shaping=st.sampled_from(["raw", "sign", "log2"]),
+    illegal=st.none() | WEIGHTS,
+    unparsable=st.none() | WEIGHTS,
+)
+
+
+class Mixed(StatePolicy):
+    """Every part of a reward and every outcome, by chance."""
+
+    name = "mixed"
+
+    def respond(self, game: Any, state: Any, rng: np.random.Generator) -> str:
+        whole: str = game.respond(state, game.random_action(rng))
+        return [whole, whole.replace("2", "4", 1), "<answer>sideways</answer>", whole.partition("<think>")[2]][
+            int(rng.integers(4))
+        ]
+
+
+def played(reward: RewardConfig) -> list[EpisodeRecord]:
+    records = evaluate(GAME, Mixed(), 2, turns=25, workers=0, reward=reward)
+    return [record.model_copy(update={"started": ""}) for record in records]
+
+
+@pytest.fixture(scope="module")
+def records() -> list[EpisodeRecord]:
+    records = played(RewardConfig())
+    assert {turn.outcome.value for record in records for turn in record.turns} == {"played", "illegal", "unparsable"}
+    assert {turn.reward.format for record in records for turn in record.turns} == {0.0, 1.0}
+    assert len({turn.reward.perception for record in records for turn in record.turns}) > 2
+    return records
+
+
+@settings(max_examples=25)
+@given(REWARDS)
+def test_scoring_again_is_what_playing_with_the_setting_gives(records: list[EpisodeRecord], reward: RewardConfig):
+    assert [rescored(record, reward) for record in records] == played(reward)
+
+
+@settings(max_examples=25)
+@given(REWARDS)
+def test_scoring_again_with_the_own_setting_changes_nothing(records: list[EpisodeRecord], reward: RewardConfig):
+    for record in records:
+        once = rescored(record, reward)
+        stored = EpisodeRecord.model_validate_json(once.model_dump_json())
+        assert rescored(stored, reward).model_dump_json() == once.model_dump_json()
+        assert once.score == record.score
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    reward = RewardConfig(illegal=-1.0, format_weight=0.25)
+    config = EvalConfig(
+        episodes=3, turns=12, size=128, workers=0, video=False, report=False, reward=reward, out=tmp_path / "run"
+    )
+    run_evaluation(["2048", "swap"], config)
+    return tmp_path / "run"
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_a_run_scored_again_with_its_own_setting_is_the_same_bit_for_bit(run: Path, tmp_path: Path):
+    before = files(run)
+    out = rescore(RescoreConfig(run=run, reward=read_run(run).asked.reward, out=tmp_path / "again"))
+    after = files(out)
+    assert sorted(after.pop("episodes.jsonl").splitlines()) == sorted(before["episodes.jsonl"].splitlines())
+    assert set(after) == {"run.json", "summary.json"}
+    assert after.items() <= before.items()
+    assert files(run) == before
+
+
+def test_a_run_scored_again_says_what_changed(run: Path, capsys: pytest.CaptureFixture[str]):
+    before = files(run)
+    main(["rescore", str(run), "--reward.illegal", "-2.5"])
+    told = capsys.readouterr().out
+    assert "reward: format_weight 0.25 -> 0.0, illegal -1.0 -> -2.5; the scores are as before" in told
+    old, new = read_run(run), read_run(run.with_name("run-rescored"))
+    assert new.asked.reward == RewardConfig(illegal=-2.5)
+    assert [episode.score for episode in new.episodes] == [episode.score for episode in old.episodes]
+    assert list(new.episodes) == [rescored(episode, RewardConfig(illegal=-2.5)) for episode in old.episodes]
+    for game in ("2048-v0", "swap-v0"):
+        assert game in told
+    swap = [episode for episode in new.episodes if episode.game.id == "swap-v0"]
+    mean = sum(turn.reward.overall for episode in swap for turn in episode.turns) / 36
+    assert f"{mean:,.4g}" in told
+    assert files(run) == before
+    assert new.folder.complete()
+
+
+def test_nothing_is_written_over(run: Path, capsys: pytest.CaptureFixture[str]):
+    for out in (run, run / "run.json"):
+        with pytest.raises(SystemExit, match="2"):
+            main(["rescore", str(run), "--out", str(out)])
+        assert capsys.readouterr().err == f"error: {out} is there already: choose another --out\n"
+    assert sorted(path.name for path in run.parent.iterdir()) == ["run"]
+
+
+def test_what_is_no_run_is_refused(run: Path, tmp_path: Path):
+    with pytest.raises(vlmgym.UsageError, match=r"nowhere holds no run: cannot read .*run\.json: No such file"):
+        rescore(RescoreConfig(run=tmp_path / "nowhere"))
+    lines = RunFolder(run).episodes.read_bytes().splitlines(keepends=True)
+    RunFolder(run).episodes.write_bytes(b"".join([lines[0], b"{}\n", *lines[2:]]))
+    with pytest.raises(vlmgym.UsageError, match=r"line 2 of .*episodes\.jsonl cannot be read"):
+        rescore(RescoreConfig(run=run))
+    RunFolder(run).episodes.write_bytes(b"")
+    with pytest.raises(vlmgym.UsageError, match="holds no episode"):
+        rescore(RescoreConfig(run=run))
+    assert sorted(path.name for path in run.parent.iterdir()) == ["run"]
+
+
+def test_a_killed_run_is_scored_again_as_far_as_it_goes(run: Path):
+    place = RunFolder(run)
+    lines = place.episodes.read_bytes().splitlines(keepends=True)
+    older = lines[0].replace(b'"status":"turn limit"', b'"status":"stopped"')
+    place.episodes.write_bytes(b"".join([older, *lines[:3], lines[3][:99]]))
+    place.summary.unlink()
+    new = read_run(rescore(RescoreConfig(run=run)))
+    assert [episode.key for episode in new.episodes] == [episode.key for episode in read_run(run).episodes]
+    assert {episode.status for episode in new.episodes} == {"turn limit"}
+    assert not new.folder.complete()

@@ -1,0 +1,142 @@
+"""`vlmgym rescore RUN`: another reward setting for a saved run, without playing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from vlmgym.errors import UsageError
+from vlmgym.evaluation.files import LineLog, replace_file
+from vlmgym.evaluation.new_folder import new_folder
+from vlmgym.evaluation.record import EpisodeRecord, RunSummary, TurnRecord
+from vlmgym.evaluation.run_folder import RunFolder, validated
+from vlmgym.evaluation.stored import StoredRun, find_run
+from vlmgym.evaluation.summary import summarise
+from vlmgym.sandbox.perception import Perception
+from vlmgym.sandbox.reward import RewardConfig, weigh
+
+
+@dataclass(frozen=True, kw_only=True)
+class RescoreConfig:
+    """Apply another reward setting to a saved run, without playing; the scores stay the games' own."""
+
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """Folder of the run; it stays as it is."""
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    """The new setting. What is not given has its default, whatever it was in the run."""
+    out: Path | None = None
+    """Folder of the new run. Default: RUN-rescored, beside it."""
+
+
+def rescore(config: RescoreConfig) -> Path:
+    """Write a new run that differs from a saved one in its reward, and print what changed.
+
+    Returns:
+        The new folder: `run.json`, `episodes.jsonl` (of each episode its latest record) and `summary.json`.
+
+    Raises:
+        UsageError: There is no run to read, or something is where the new one would be.
+        OutputError: The new one cannot be written.
+    """
+    run = find_run(config.run)
+    old = run.folder.folder
+    out = old.with_name(f"{old.name}-rescored") if config.out is None else config.out.absolute()
+    if not run.episodes:
+        raise UsageError(f"{old} holds no episode")
+    means = {game.id: _Means() for game in run.asked.games}
+    slim: dict[str, list[EpisodeRecord]] = {game.id: [] for game in run.asked.games}
+    with new_folder(out) as part:
+        folder = RunFolder(part)
+        with LineLog(folder.episodes) as log:
+            for stored in run.episodes:
+                before = stored.read()
+                after = rescored(before, config.reward)
+                log.write(after.model_dump_json())
+                means.setdefault(after.game.id, _Means()).add(before, after)
+                slim.setdefault(after.game.id, []).append(_without_words(after))
+        summary = _rates(run).model_copy(update={"games": {game: summarise(found) for game, found in slim.items()}})
+        replace_file(folder.summary, (summary.model_dump_json(indent=1) + "\n").encode())
+        folder.begin(run.asked.model_copy(update={"reward": config.reward}))
+    console = Console()
+    console.print(_changes(run.asked.reward, config.reward), soft_wrap=True, markup=False)
+    console.print(_table(means))
+    console.print(f"run     {out}", soft_wrap=True, markup=False)
+    return out
+
+
+def rescored(episode: EpisodeRecord, reward: RewardConfig) -> EpisodeRecord:
+    """The record that the same responses have under another reward setting."""
+    turns = tuple(_rescored(turn, reward) for turn in episode.turns)
+    return episode.model_copy(update={"reward": reward, "turns": turns})
+
+
+def _rescored(turn: TurnRecord, reward: RewardConfig) -> TurnRecord:
+    parts = turn.reward
+    seen = None
+    if parts.perception is not None and parts.perception_exact is not None:
+        seen = Perception(parts.perception, parts.perception_exact)
+    overall = weigh(reward, turn.outcome, parts.game, parts.format, seen)
+    return turn.model_copy(update={"reward": parts.model_copy(update={"overall": overall})})
+
+
+def _without_words(episode: EpisodeRecord) -> EpisodeRecord:
+    """The record without what is long, and no part of a summary."""
+    shorter: dict[str, object] = {"prompt": "", "response": "", "state": None, "reasoning": None, "info": {}}
+    turns = tuple(turn.model_copy(update=shorter) for turn in episode.turns)
+    return episode.model_copy(update={"turns": turns, "final_state": None})
+
+
+def _rates(run: StoredRun) -> RunSummary:
+    """What the summary of the run says beside its games; it may have been killed before it had one."""
+    path = run.folder.summary
+    if path.exists():
+        return validated(RunSummary, path.read_bytes(), str(path))
+    return RunSummary(games={}, stopped="the run was interrupted", seconds=0.0, turns_per_second=0.0)
+
+
+class _Means:
+    """Overall rewards of the results of a game, before and after."""
+
+    def __init__(self) -> None:
+        self.episodes: list[tuple[float, float]] = []
+        self.turns = 0
+
+    def add(self, before: EpisodeRecord, after: EpisodeRecord) -> None:
+        if before.score is not None:
+            self.turns += len(before.turns)
+            self.episodes.append((_overall(before), _overall(after)))
+
+    def told(self, of: int) -> list[str]:
+        """Both means over so many, and their difference."""
+        if not of:
+            return ["", "", ""]
+        before, after = (math.fsum(values) / of for values in zip(*self.episodes))
+        return [f"{before:,.4g}", f"{after:,.4g}", f"{after - before:+,.4g}"]
+
+
+def _overall(episode: EpisodeRecord) -> float:
+    return math.fsum(turn.reward.overall for turn in episode.turns)
+
+
+def _changes(before: RewardConfig, after: RewardConfig) -> str:
+    old, new = before.model_dump(), after.model_dump()
+    changed = [f"{name} {old[name]} -> {new[name]}" for name in new if new[name] != old[name]]
+    return f"reward: {', '.join(changed) or 'unchanged'}; the scores are as before"
+
+
+def _table(means: dict[str, _Means]) -> Table:
+    table = Table()
+    for column in ("game", "mean reward of results"):
+        table.add_column(column)
+    for column in ("before", "after", "change"):
+        table.add_column(column, justify="right")
+    for game, found in means.items():
+        table.add_row(game, f"a turn, over {found.turns:,}", *found.told(found.turns))
+        table.add_row("", f"an episode, over {len(found.episodes):,}", *found.told(len(found.episodes)))
+    return table
