@@ -67,7 +67,7 @@ class Episode(Generic[StateT, ActionT]):
         self.reward = reward
         self.seed = int(np.random.SeedSequence().entropy) % 2**63 if seed is None else seed  # type: ignore[arg-type]
         self.rng = np.random.default_rng(self.seed) if rng is None else rng
-        self.state: StateT = game.start(self.rng)
+        self.state: StateT = game.start_at(self.seed, self.rng)
         self.turn = 0
         self.score = 0.0
         self.outcomes: dict[Outcome, int] = dict.fromkeys(Outcome, 0)

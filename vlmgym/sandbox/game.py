@@ -91,6 +91,22 @@ class Game(ABC, Generic[StateT, ActionT]):
     def start(self, rng: np.random.Generator) -> StateT:
         """A first position."""
 
+    def start_at(self, seed: int, rng: np.random.Generator) -> StateT:
+        """The first position of the episode with this seed.
+
+        By default `start(rng)`. A task over a data set takes the row that belongs to the seed, so that seeds in a row
+        go through all rows once.
+
+        Args:
+            seed: Seed of the episode, at least 0.
+            rng: The generator of that seed.
+        """
+        return self.start(rng)
+
+    def missed(self, state: StateT) -> StateT:
+        """The position after a response that was not played: the same one, but in a task of one turn an ended one."""
+        return state
+
     @abstractmethod
     def legal_actions(self, state: StateT) -> Sequence[ActionT] | None:
         """All actions that `step` accepts, in a fixed order; empty when the episode has ended.

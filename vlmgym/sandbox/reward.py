@@ -72,7 +72,7 @@ class Scored(Generic[StateT, ActionT]):
             and in a game without a truth to compare with.
         outcome: Played, illegal or unparsable.
         action: The action, None if unparsable.
-        next_state: The position afterwards; the same object as before unless played.
+        next_state: The position afterwards; unless played, `game.missed` of that before, in most games the same.
         terminated: Whether the episode has ended.
         feedback: Why nothing was played, in words; empty if played.
         info: The game's facts about the step.
@@ -189,4 +189,6 @@ def _not_played(
         raise EpisodeEnded(f"this episode of {game.name} has ended ({reason}): start another")
     reward = game.illegal_reward
     overall = weigh(config, outcome, reward, form, seen)
-    return Scored(overall, reward, form, seen, outcome, action, state, False, feedback)
+    after = game.missed(state)
+    ended = game.ended(after) is not None
+    return Scored(overall, reward, form, seen, outcome, action, after, ended, feedback)
