@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 
 from rich.markup import escape
 from rich.table import Table
@@ -13,47 +12,38 @@ from vlmgym.evaluation.record import RunSummary, Summary
 
 def summary_table(policy: str, run: RunSummary) -> Table:
     """What a reader asks first: a column for each game."""
-    games = list(run.games.values())
+    games = {game: dict(summary_words(summary)) for game, summary in run.games.items()}
     table = Table(title=f"{', '.join(run.games)}: {policy}", title_justify="left", show_header=len(games) > 1)
     table.add_column(style="bold")
-    for game in run.games:
+    for game in games:
         table.add_column(game)
-
-    def row(name: str, tell: Callable[[Summary], str]) -> None:
-        cells = [tell(game) for game in games]
-        if any(cells):
-            table.add_row(name, *map(escape, cells))
-
-    row("episodes", lambda game: f"{game.episodes:,}")
-    row("no result", lambda game: _counts(game.unfinished))
-    row("mean score", lambda game: _with_error(game.score_mean, game.score_se))
-    row(
-        "95% interval",
-        lambda game: "" if game.score_ci is None else f"{game.score_ci[0]:,.2f} to {game.score_ci[1]:,.2f}",
-    )
-    row("best score", lambda game: "" if game.score_best is None else f"{game.score_best:,.6g}")
-    row("illegal", lambda game: f"{game.illegal_rate:.1%} of turns")
-    row("unparsable", lambda game: f"{game.unparsable_rate:.1%} of turns")
-    row("perception", _perception)
-    for name in dict.fromkeys(name for game in games for name in game.metric_counts):
-        row(name, partial(_metric_counts, name))
-    for name in dict.fromkeys(name for game in games for name in game.metric_means):
-        row(name, partial(_metric_mean, name))
-    row("ends", lambda game: _counts(game.ends))
-    row("tokens", _tokens)
-    row("cost", lambda game: "" if game.cost is None else f"{game.cost:,.6g}")
-    row("latency", _latency)
-    row("turns", lambda game: f"{game.turns:,}")
+    for name in dict.fromkeys(name for words in games.values() for name in words):
+        table.add_row(name, *(escape(words.get(name, "")) for words in games.values()))
     table.add_row("speed", f"{run.turns_per_second:,.1f} turns a second, {run.seconds:.1f} s", *[""] * (len(games) - 1))
     return table
 
 
-def _metric_counts(name: str, game: Summary) -> str:
-    return _counts(game.metric_counts.get(name, {}))
-
-
-def _metric_mean(name: str, game: Summary) -> str:
-    return _with_error(*game.metric_means.get(name, (None, None)))
+def summary_words(game: Summary) -> list[tuple[str, str]]:
+    """The rows of the table: name and words, without those that have nothing to say."""
+    interval = game.score_ci
+    rows = [
+        ("episodes", f"{game.episodes:,}"),
+        ("no result", _counts(game.unfinished)),
+        ("mean score", _with_error(game.score_mean, game.score_se)),
+        ("95% interval", "" if interval is None else f"{interval[0]:,.2f} to {interval[1]:,.2f}"),
+        ("best score", "" if game.score_best is None else f"{game.score_best:,.6g}"),
+        ("illegal", f"{game.illegal_rate:.1%} of turns"),
+        ("unparsable", f"{game.unparsable_rate:.1%} of turns"),
+        ("perception", _perception(game)),
+        *((name, _counts(counts)) for name, counts in game.metric_counts.items()),
+        *((name, _with_error(*mean)) for name, mean in game.metric_means.items()),
+        ("ends", _counts(game.ends)),
+        ("tokens", _tokens(game)),
+        ("cost", "" if game.cost is None else f"{game.cost:,.6g}"),
+        ("latency", _latency(game)),
+        ("turns", f"{game.turns:,}"),
+    ]
+    return [(name, words) for name, words in rows if words]
 
 
 def _perception(game: Summary) -> str:

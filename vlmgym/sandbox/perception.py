@@ -29,13 +29,14 @@ def compare_grids(truth: str, text: str) -> Perception:
     Case, brackets, quotes and empty lines do not count. `partial` is the number of cells that are equal at the same row
     and column over the number of cells of the larger grid, so that added cells cost as much as missing ones.
     """
-    expected, seen = _grid(truth), _grid(text[:LONGEST_PERCEPTION])
+    expected, seen = read_grid(truth), read_grid(text[:LONGEST_PERCEPTION])
     right = sum(a == b for row, other in zip(expected, seen) for a, b in zip(row, other))
     cells = max(sum(map(len, expected)), sum(map(len, seen)))
     return Perception(right / cells if cells else float(expected == seen), float(expected == seen))
 
 
-def _grid(text: str) -> list[list[str]]:
+def read_grid(text: str) -> list[list[str]]:
+    """The cells of a grid as `compare_grids` compares them: rows of lower-case words without brackets and quotes."""
     grid = []
     for line in text.translate(_BRACKETS).casefold().splitlines():
         cells = re.split(r"[,|]", line.strip().strip(",|")) if re.search(r"[,|]", line) else line.split()

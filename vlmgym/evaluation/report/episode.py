@@ -1,0 +1,181 @@
+"""All of one episode as the page shows it: texts, numbers, pictures. Made in worker processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from vlmgym.errors import ParseError, UsageError
+from vlmgym.evaluation.record import EpisodeRecord, GameRecord, TurnRecord
+from vlmgym.evaluation.report.pictures import episode_pictures
+from vlmgym.evaluation.report.texts import marked, safe_json, shown
+from vlmgym.sandbox import response_form
+from vlmgym.sandbox.game import Game
+from vlmgym.sandbox.perception import LONGEST_PERCEPTION, read_grid
+from vlmgym.sandbox.registry import game_class
+from vlmgym.sandbox.reward import Outcome
+
+LARGEST_GRID = 64
+"""Rows, and cells of a row, of a response's perception that the page shows."""
+
+
+class StoredRecord(Protocol):
+    """A record that is still in its file."""
+
+    @property
+    def game(self) -> str:
+        """Id of the game."""
+
+    @property
+    def seed(self) -> int:
+        """Seed of the episode."""
+
+    def read(self) -> EpisodeRecord:
+        """The whole record."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodePage:
+    """What becomes of an episode in the page.
+
+    Attributes:
+        row: What the list of episodes shows.
+        gains: The game's reward of each turn, for the curves; None if the episode is no result.
+        data: Everything else, as JSON that is safe in HTML.
+    """
+
+    row: Mapping[str, Any]
+    gains: list[float] | None
+    data: str
+
+
+def make_episode(source: EpisodeRecord | StoredRecord, with_pictures: bool) -> EpisodePage:
+    """The page data of an episode.
+
+    Args:
+        source: The record, or where to read it.
+        with_pictures: Whether pictures are drawn.
+
+    Raises:
+        UsageError: The record cannot be read, or a position in it is none of its game's.
+    """
+    episode = source if isinstance(source, EpisodeRecord) else source.read()
+    gains = None if episode.score is None else [turn.reward.game for turn in episode.turns]
+    return EpisodePage(_row(episode), gains, safe_json(episode_data(episode, with_pictures)))
+
+
+def _row(episode: EpisodeRecord) -> dict[str, Any]:
+    outcomes = [turn.outcome for turn in episode.turns]
+    seen = [turn.reward.perception for turn in episode.turns if turn.reward.perception is not None]
+    return {
+        "score": episode.score,
+        "turns": len(episode.turns),
+        "illegal": outcomes.count(Outcome.ILLEGAL),
+        "unparsable": outcomes.count(Outcome.UNPARSABLE),
+        "perception": sum(seen) / len(seen) if seen else None,
+        "status": episode.status,
+        "end": shown(episode.end),
+    }
+
+
+def episode_data(episode: EpisodeRecord, with_pictures: bool) -> dict[str, Any]:
+    """Everything of an episode that its panes show.
+
+    Returns:
+        `turns`: see `_turn`; `texts`: prompts and truths, each once; `final`: number of the last position's truth;
+        `pictures`: see `episode_pictures`, or None; and facts about the episode.
+    """
+    game = installed_game(episode.game)
+    texts = _Texts()
+    states = [turn.state for turn in episode.turns] + [episode.final_state]
+    positions = [] if game is None else [game.from_data(state) for state in states]
+    truths = [None if game is None else game.describe(position) for position in positions]
+    turns = [
+        _turn(turn, game, truth, texts) for turn, truth in zip(episode.turns, truths or [None] * len(episode.turns))
+    ]
+    return {
+        "turns": turns,
+        "final": texts.number(truths[-1]) if truths else None,
+        "texts": texts.all,
+        "pictures": episode_pictures(game, positions) if game is not None and with_pictures else None,
+        "installed": game is not None,
+        "maxTurns": episode.max_turns,
+        "facts": _facts(episode),
+    }
+
+
+def installed_game(record: GameRecord) -> Game[Any, Any] | None:
+    """The game of a record, or None where it is not installed here, at least not in this version.
+
+    Raises:
+        UsageError: Its configuration is none of the game's.
+    """
+    try:
+        found = game_class(record.id)
+    except UsageError:
+        return None
+    return found(found.Config.model_validate_json(json.dumps(record.config)))
+
+
+class _Texts:
+    """Texts that many turns share, each once."""
+
+    def __init__(self) -> None:
+        self.all: list[Any] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, text: str | None) -> int | None:
+        if text is None:
+            return None
+        if text not in self._numbers:
+            self._numbers[text] = len(self.all)
+            self.all.append(shown(text))
+        return self._numbers[text]
+
+
+def _turn(turn: TurnRecord, game: Game[Any, Any] | None, truth: str | None, texts: _Texts) -> dict[str, Any]:
+    action = None
+    if turn.action is not None:
+        action = json.dumps(turn.action) if game is None else game.format(game.to_action(turn.action))
+    return {
+        "prompt": texts.number(turn.prompt),
+        "response": marked(turn.response),
+        "reasoning": None if turn.reasoning is None else shown(turn.reasoning),
+        "outcome": turn.outcome,
+        "action": None if action is None else shown(action),
+        "feedback": shown(turn.feedback),
+        "reward": turn.reward,
+        "truth": texts.number(truth),
+        "grids": None if game is None or truth is None else _grids(game, truth, turn.response),
+        "info": [(name, shown(json.dumps(value, ensure_ascii=False))) for name, value in turn.info.items()],
+        "latency": turn.latency,
+        "promptTokens": turn.prompt_tokens,
+        "completionTokens": turn.completion_tokens,
+        "cost": turn.cost,
+        "finish": None if turn.finish_reason is None else shown(turn.finish_reason),
+        "requests": turn.requests,
+    }
+
+
+def _grids(game: Game[Any, Any], truth: str, response: str) -> dict[str, Any] | None:
+    """The cells that `<perception>` named and the true ones, as they are compared; None where nothing is compared."""
+    if type(game).perceive is not Game.perceive:
+        return None
+    try:
+        seen = read_grid(response_form.section(response, "perception")[:LONGEST_PERCEPTION])
+    except ParseError:
+        return None
+    return {"seen": [row[:LARGEST_GRID] for row in seen[:LARGEST_GRID]], "truth": read_grid(truth)}
+
+
+def _facts(episode: EpisodeRecord) -> list[tuple[str, Any]]:
+    facts = [
+        (name, str(value) if isinstance(value, str) else f"{value:,.6g}") for name, value in episode.metrics.items()
+    ]
+    if episode.stage is not None:
+        facts.append(("stage", episode.stage))
+    if episode.attempt > 1:
+        facts.append(("attempt", str(episode.attempt)))
+    return [(name, shown(value)) for name, value in facts]

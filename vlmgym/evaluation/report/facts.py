@@ -1,0 +1,138 @@
+"""What the page shows at once: what was run, summaries, curves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vlmgym.evaluation.record import EpisodeRecord, RunRecord, Summary
+from vlmgym.evaluation.report.episode import StoredRecord
+from vlmgym.evaluation.table import summary_words
+from vlmgym.sandbox.reward import RewardConfig
+
+POINTS = 200
+"""Points of a curve, at most."""
+SINGLE_CURVES = 40
+"""Episodes that have a curve of their own, the first ones."""
+
+
+@dataclass(frozen=True)
+class LabelledRun:
+    """A run, and what it is called where two stand side by side.
+
+    Attributes:
+        label: Its name.
+        asked: What was asked for.
+        episodes: The latest record of each episode, or where it is read, in the order of the games and seeds.
+        summaries: The summary of each game by its id.
+        stopped: Why the run stopped before everything was played, or None.
+    """
+
+    label: str
+    asked: RunRecord
+    episodes: Sequence[EpisodeRecord | StoredRecord]
+    summaries: Mapping[str, Summary]
+    stopped: str | None = None
+
+
+def run_facts(run: LabelledRun) -> dict[str, Any]:
+    """What was run, as names and words, and what is missing."""
+    asked = run.asked
+    missing: dict[str, int] = {}
+    for summary in run.summaries.values():
+        for status, count in summary.unfinished.items():
+            missing[status] = missing.get(status, 0) + count
+    return {
+        "label": run.label,
+        "policy": asked.policy.name,
+        "facts": [
+            ("policy", asked.policy.name),
+            *((f"policy: {name}", _words(value)) for name, value in asked.policy.options.items() if value is not None),
+            *((game.id, _settings(game.config)) for game in asked.games),
+            ("episodes", f"{asked.episodes:,} of each game, seeds {asked.seed} to {asked.seed + asked.episodes - 1}"),
+            ("turns", f"at most {asked.max_turns:,} an episode"),
+            ("history", _history(asked)),
+            ("reward", _reward(asked.reward)),
+            *((f"option: {name}", _words(value)) for name, value in asked.options.items() if _told(name, value)),
+            ("started", asked.started),
+            ("versions", ", ".join(f"{name} {version}" for name, version in asked.versions.items())),
+        ],
+        "missing": missing,
+        "stopped": run.stopped,
+    }
+
+
+def game_facts(game: str, runs: Sequence[LabelledRun], gains: Sequence[Sequence[Sequence[float]]]) -> dict[str, Any]:
+    """Summaries and curves of a game, one for each run.
+
+    Args:
+        game: Its id.
+        runs: The runs.
+        gains: For each run, for each of its results of this game, the game's reward of each turn.
+    """
+    summaries = [run.summaries.get(game) for run in runs]
+    words = [{} if summary is None else dict(summary_words(summary)) for summary in summaries]
+    names = dict.fromkeys(name for column in words for name in column)
+    return {
+        "id": game,
+        "table": [(name, [column.get(name, "") for column in words]) for name in names],
+        "summaries": summaries,
+        "curves": [curves(run) for run in gains],
+    }
+
+
+def curves(gains: Sequence[Sequence[float]]) -> dict[str, Any] | None:
+    """Cumulative game reward of episodes over turns: `mean`, its 95% interval `low` to `high`, and `single` ones.
+
+    An episode that ended early keeps its score to the right, so that the mean is one over all episodes everywhere.
+    """
+    if not gains:
+        return None
+    from scipy.stats import t  # half a second to import
+
+    longest = max(map(len, gains))
+    turns = np.unique(np.linspace(0, longest, min(longest, POINTS) + 1).round().astype(int))
+    totals = np.empty((len(gains), len(turns)))
+    for line, gained in zip(totals, gains):
+        line[:] = np.concatenate([[0.0], np.cumsum(gained)])[np.minimum(turns, len(gained))]
+    mean, count = totals.mean(axis=0), len(gains)
+    reach = t.ppf(0.975, count - 1) * totals.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.zeros(len(turns))
+    return {
+        "turns": turns.tolist(),
+        "mean": _rounded(mean),
+        "low": _rounded(mean - reach),
+        "high": _rounded(mean + reach),
+        "single": [_rounded(line[turns <= len(gained)]) for line, gained in zip(totals[:SINGLE_CURVES], gains)],
+        "count": count,
+    }
+
+
+def _rounded(values: Any) -> list[float]:
+    return [float(f"{value:.6g}") for value in values]
+
+
+def _words(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _told(name: str, value: object) -> bool:
+    """Options that were set, but the policy's, which are told apart."""
+    return name != "policy" and value is not None
+
+
+def _settings(config: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={_words(value)}" for name, value in config.items())
+
+
+def _history(asked: RunRecord) -> str:
+    if not asked.history:
+        return "no earlier turns in the prompt"
+    return f"{asked.history} earlier turns in the prompt, the pictures of {asked.history_images} of them"
+
+
+def _reward(reward: RewardConfig) -> str:
+    return ", ".join(f"{name}={_words(value)}" for name, value in reward.model_dump().items() if value is not None)

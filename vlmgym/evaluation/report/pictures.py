@@ -1,0 +1,110 @@
+"""Pictures of an episode as tiles, each kept once: boards repeat themselves, so 100 pictures fit into some 20 KB."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from vlmgym.sandbox.board_game import BoardGame
+from vlmgym.sandbox.game import Game, Picture
+
+LOSSLESS_BYTES_PER_PIXEL = 0.5
+"""A tile that needs more than this without loss is noise or a photograph, and is kept with slight loss."""
+QUALITY = 90
+"""WebP's quality of tiles with loss, 0 to 100."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """Where pictures are cut: edges of the columns and of the rows of tiles in pixels, from 0 to width and height."""
+
+    columns: tuple[int, ...]
+    rows: tuple[int, ...]
+
+    def tiles(self, picture: Picture) -> Iterator[Picture]:
+        """The tiles, row by row."""
+        for top, bottom in pairwise(self.rows):
+            for left, right in pairwise(self.columns):
+                yield picture[top:bottom, left:right]
+
+
+def cuts_of(game: Game[Any, Any], picture: Picture) -> Cuts:
+    """Boards are cut in the gaps between their cells; every other picture is one tile."""
+    height, width = picture.shape[:2]
+    if not isinstance(game, BoardGame):
+        return Cuts((0, width), (0, height))
+    board = game.painter.geometry
+
+    def edges(first: int, cells: int, size: int) -> tuple[int, ...]:
+        inner = (first - board.gap // 2 + i * board.pitch for i in range(cells + 1))
+        return tuple(sorted({0, *(min(max(edge, 0), size) for edge in inner), size}))
+
+    return Cuts(edges(board.left, board.columns, width), edges(board.top, board.rows, height))
+
+
+class TileSheet:
+    """The distinct tiles of many pictures."""
+
+    def __init__(self) -> None:
+        self.tiles: list[str] = []
+        """WebP files as data URLs."""
+        self.lossy = False
+        """Whether some are kept with loss."""
+        self._numbers: dict[bytes, int] = {}
+
+    def add(self, picture: Picture, cuts: Cuts) -> list[int]:
+        """Numbers of the picture's tiles, row by row."""
+        return [self._number(np.ascontiguousarray(tile)) for tile in cuts.tiles(picture)]
+
+    def _number(self, tile: Picture) -> int:
+        key = hashlib.blake2b(tile.data, digest_size=16, key=repr(tile.shape).encode()).digest()
+        if key not in self._numbers:
+            self._numbers[key] = len(self.tiles)
+            data, lossless = encode_tile(tile)
+            self.lossy |= not lossless
+            self.tiles.append("data:image/webp;base64," + base64.b64encode(data).decode())
+        return self._numbers[key]
+
+
+def encode_tile(tile: Picture) -> tuple[bytes, bool]:
+    """A WebP file, and whether it is without loss."""
+    image = Image.fromarray(tile)
+    file = io.BytesIO()
+    image.save(file, "WEBP", lossless=True, method=1, quality=20)
+    lossless = file.tell() <= max(1024, LOSSLESS_BYTES_PER_PIXEL * tile.shape[0] * tile.shape[1])
+    if not lossless:
+        file = io.BytesIO()
+        image.save(file, "WEBP", quality=QUALITY)
+    return file.getvalue(), lossless
+
+
+def episode_pictures(game: Game[Any, Any], states: Sequence[Any]) -> dict[str, Any]:
+    """The pictures of positions, drawn again.
+
+    Returns:
+        `tiles`: data URLs; `cuts`: of each picture of a position, its edges of `columns` and `rows`; `frames`: distinct
+        views, of each picture its tiles' numbers; `shown`: of each position the number of its view; `lossy`.
+    """
+    sheet = TileSheet()
+    cuts: list[Cuts] = []
+    frames: list[list[list[int]]] = []
+    numbers: dict[str, int] = {}
+    shown: list[int] = []
+    for state in states:
+        position = game.to_json(state)
+        if position not in numbers:
+            images = game.images(state)
+            cuts = cuts or [cuts_of(game, image) for image in images]
+            numbers[position] = len(frames)
+            frames.append([sheet.add(image, cut) for image, cut in zip(images, cuts, strict=True)])
+        shown.append(numbers[position])
+    places = [{"columns": cut.columns, "rows": cut.rows} for cut in cuts]
+    return {"tiles": sheet.tiles, "cuts": places, "frames": frames, "shown": shown, "lossy": sheet.lossy}
