@@ -78,8 +78,8 @@ def test_a_legal_script_is_legal_for_every_runner_of_single_environments(name):
         for actions in script.steps:
             ours, theirs = (env.step(actions) for env in made.values())
             np.testing.assert_array_equal(ours[0], theirs[0])
-            resets += (ours[4]["outcome"] == "").sum()
-            assert set(ours[4]["outcome"]) <= {"played", ""}
+            resets += (~ours[4]["_outcome"]).sum()
+            assert set(ours[4]["outcome"]) <= {"played", None}
     assert (resets > 0) == (name == "shisensho")  # whose episodes are shorter than the script
 
 
@@ -95,7 +95,7 @@ def test_environments_of_a_spread_script_start_at_different_moves(name):
         runner.reset(seed=script.seed)
         runner.set_states(script.states)
         for actions in script.steps:
-            assert set(runner.step(actions)[4]["outcome"]) <= {"played", ""}
+            assert set(runner.step(actions)[4]["outcome"]) <= {"played", None}
         assert play(runner, script)(0.01) > 0
 
 

@@ -15,9 +15,10 @@ from gymnasium.vector import AutoresetMode
 import vlmgym
 from tests.processes import gone
 from vlmgym import make_vec
-from vlmgym.errors import EpisodeEnded, UsageError, WorkerError
+from vlmgym.errors import EpisodeEnded, GenerationError, UsageError, WorkerError
 from vlmgym.sandbox.env import GameEnv, Response
-from vlmgym.sandbox.games.game2048 import Game2048
+from vlmgym.sandbox.games.game2048 import Config2048, Game2048
+from vlmgym.sandbox.reward import RewardConfig
 from vlmgym.sandbox.shared_memory import SharedArray
 
 GAMES = ["2048", "shisensho", "swap"]
@@ -169,7 +170,7 @@ def test_results_come_as_they_become_ready(make):
             taken[int(i)] += 1
             rewards[int(i)].append(reward[at])
         runner.send((ids + taken[int(ids[0])]) % 4, ids)
-    while runner._in_flight.any():
+    while runner._group.in_flight.any():
         runner.recv()
     for turn in range(5):
         _, reward, *_ = peer.step((np.arange(6) + turn) % 4)
@@ -179,7 +180,7 @@ def test_results_come_as_they_become_ready(make):
 def test_a_slow_process_does_not_hold_up_a_fast_one(make):
     runner = make("2048", 2, 2, size=64)
     runner.reset(seed=0)
-    slow = runner._shards[0]._process.pid
+    slow = runner._group.shards[0]._process.pid
     os.kill(slow, signal.SIGSTOP)
     try:
         runner.send([0, 0])
@@ -288,6 +289,41 @@ def test_bad_states_seeds_and_games_do_not_wedge_a_runner(make):
         runner.step([0, 1, 2, 3])
 
 
+class Undealable(Game2048):
+    """Cannot start an episode with a look that is odd."""
+
+    name = "undealable"
+
+    def start(self, rng):
+        state = super().start(rng)
+        if state.look % 2:
+            raise GenerationError("no board was found")
+        return state
+
+
+def dealable(seed):
+    return Game2048().start(np.random.default_rng(seed)).look % 2 == 0
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_episode_that_cannot_be_dealt_is_named_and_closes_the_runner(make, workers):
+    good = [seed for seed in range(100) if dealable(seed)]
+    bad = next(seed for seed in range(100) if not dealable(seed))
+    runner = make(Undealable(Config2048(size=64)), 3, workers, max_episode_steps=1)
+    runner.reset(seed=good[:3])
+    with pytest.raises(GenerationError, match=f"environment 2 could not start an episode with seed {bad}, and .* clos"):
+        runner.reset(seed=[*good[:2], bad])
+    assert runner.closed
+    with pytest.raises(UsageError, match="the runner is closed"):
+        runner.step([0] * 3)
+    runner = make(Undealable(Config2048(size=64)), 3, workers, max_episode_steps=1)
+    runner.reset(seed=good[:3])
+    message = r"environment \d could not start an episode, and the runner is closed: no board was found"
+    with pytest.raises(GenerationError, match=message):
+        [runner.step([0] * 3) for _ in range(100)]
+    assert runner.closed
+
+
 class Faulty(Game2048):
     """Has a fault."""
 
@@ -310,7 +346,7 @@ def test_a_fault_in_a_game_closes_the_runner_with_its_reason(make, workers):
 def test_an_interrupted_step_closes_the_runner(make):
     runner = make("2048", 2, 2, size=64)
     runner.reset(seed=0)
-    os.kill(runner._shards[1]._process.pid, signal.SIGSTOP)
+    os.kill(runner._group.shards[1]._process.pid, signal.SIGSTOP)
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         runner.step([0, 0])
@@ -384,7 +420,7 @@ def test_a_killed_process_is_started_again_where_it_was(make, when):
     for turn in range(60):
         actions = rng.integers(0, 4, 4)
         if turn in (3, 50):
-            process = runner._shards[1]._process
+            process = runner._group.shards[1]._process
             if when == "during":
                 os.kill(process.pid, signal.SIGSTOP)
                 runner.send(actions)
@@ -411,12 +447,159 @@ def test_a_hung_process_is_named(make):
     runner.timeout = 30
     runner.reset(seed=0)
     runner.timeout = 0.3
-    process = runner._shards[1]._process
+    process = runner._group.shards[1]._process
     os.kill(process.pid, signal.SIGSTOP)
     with pytest.raises(WorkerError, match=rf"worker process {process.pid} \(environments 1 to 1\) did not answer"):
         runner.step([0, 0])
     assert not process.is_alive()
     runner.close()
+
+
+@pytest.mark.parametrize("call", ["send", "call"])
+def test_a_process_that_does_not_read_is_named_however_much_is_sent(make, call):
+    runner = make("2048", 2, 2, size=64, timeout=60)
+    runner.reset(seed=0)
+    runner.timeout = 0.5
+    process = runner._group.shards[1]._process
+    os.kill(process.pid, signal.SIGSTOP)
+    start = time.monotonic()
+    with pytest.raises(WorkerError, match=rf"worker process {process.pid} \(environments 1 to 1\) did not answer"):
+        runner.send([Response("x" * 8_000_000)] * 2) if call == "send" else runner.set_attr("note", "x" * 8_000_000)
+    assert time.monotonic() - start < 10
+    assert not process.is_alive()
+    with pytest.raises(UsageError, match="closed"):
+        runner.step([0, 0])
+
+
+def test_much_can_be_sent_and_told(make):
+    runner = make("2048", 2, 2, size=64)
+    runner.reset(seed=0)
+    *_, info = runner.step([Response("x" * 8_000_000)] * 2)
+    assert info["outcome"].tolist() == ["unparsable"] * 2
+    runner.set_attr("note", ["y" * 8_000_000, "z"])
+    assert [len(note) for note in runner.get_attr("note")] == [8_000_000, 1]
+
+
+class BecomesLock:
+    """What arrives where it is sent cannot be sent back."""
+
+    def __reduce__(self):
+        return threading.Lock, ()
+
+
+def test_what_cannot_be_pickled_is_refused_and_all_goes_on(make):
+    runner = make("2048", 2, 2, size=64)
+    runner.reset(seed=0)
+    with pytest.raises(UsageError, match="a worker process cannot be handed that"):
+        runner.call("prompt", lambda: 0)
+    with pytest.raises(UsageError, match="a worker process cannot be handed that"):
+        runner.set_attr("note", lambda: 0)
+    runner.set_attr("note", BecomesLock())
+    with pytest.raises(UsageError, match="a worker process cannot hand that over"):
+        runner.get_attr("note")
+    runner.step([0, 0])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_attributes_can_be_set_and_stay(make, workers):
+    runner = make("2048", 4, workers, size=64)
+    runner.set_attr("note", list("abcd"))
+    runner.reset(seed=0)
+    runner.set_attr("reward", RewardConfig(illegal=-5.0))
+    assert runner.get_attr("note") == tuple("abcd")
+    assert runner.step([Response("<answer>9</answer>")] * 4)[1].tolist() == [-5.0] * 4
+    if workers:
+        process = runner._group.shards[1]._process
+        process.kill()
+        process.join()
+        with pytest.warns(RuntimeWarning, match="go on in another"):
+            assert runner.step([Response("<answer>9</answer>")] * 4)[1].tolist() == [-5.0] * 4
+        assert runner.get_attr("note") == tuple("abcd")
+    copies = runner.branch(2, num_workers=0)
+    assert copies.get_attr("note") == tuple("aabbccdd")
+    assert copies.step([99] * 8)[1].tolist() == [-5.0] * 8
+    copies.set_attr("note", "e")
+    assert copies.get_attr("note") == ("e",) * 8
+    assert runner.get_attr("note") == tuple("abcd")
+    copies.close()
+    for name, value, message in [
+        ("game", 0, "'game' cannot be set: make another runner"),
+        ("episode", 0, "'episode' cannot be set: use set_states"),
+        ("np_random", 0, "'np_random' cannot be set: use the seed of reset"),
+        ("reward", 1.0, "reward is a RewardConfig"),
+        ("step", 0, "'step' cannot be set: the environments have it for themselves"),
+        ("frames", 0, "the environments have it for themselves"),
+        ("note", [1, 2], "2 values were given for 4 environments"),
+    ]:
+        with pytest.raises(UsageError, match=message):
+            runner.set_attr(name, value)
+
+
+def test_infos_have_the_types_and_masks_of_gymnasium(make):
+    knobs = {"size": 64}
+    for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
+        runner = make("2048", 3, 0, **knobs, max_episode_steps=3, autoreset_mode=mode, words=True)
+        peer = gymnasium.vector.SyncVectorEnv(
+            [lambda: gymnasium.wrappers.TimeLimit(GameEnv("2048", **knobs), 3)] * 3, autoreset_mode=mode
+        )
+        assert runner.metadata == peer.metadata | {"render_modes": ["rgb_array"]}
+        answers = [runner.reset(seed=0), peer.reset(seed=0)]
+        for turn in range(9):
+            actions = [turn % 4, 99, 2]
+            if turn == 4:
+                mask = np.array([True, False, True])
+                answers = [env.reset(seed=9, options={"reset_mask": mask}) for env in (runner, peer)]
+            ours, theirs = (answer[-1] for answer in answers)
+            compare_infos(ours, theirs)
+            answers = [runner.step(actions), peer.step(np.array(actions))]
+
+
+def compare_infos(ours, theirs):
+    """Everything Gymnasium tells we tell, with the same masks, types and values; beside it only the outcome's key."""
+    assert set(ours) - set(theirs) <= {"outcome", "_outcome"}
+    for name, value in theirs.items():
+        if isinstance(value, dict):
+            compare_infos(ours[name], value)
+            continue
+        assert ours[name].dtype == value.dtype, name
+        mask = value if name.startswith("_") else theirs[f"_{name}"]
+        assert np.array_equal(ours[name if name.startswith("_") else f"_{name}"], mask), name
+        assert all(np.array_equal(a, b) for a, b in zip(ours[name][mask], value[mask])), name
+
+
+def test_gymnasiums_wrappers_take_a_runner(make):
+    runner = make("2048", 2, 0, size=64, max_episode_steps=2)
+    env = gymnasium.wrappers.vector.RecordEpisodeStatistics(runner)
+    env = gymnasium.wrappers.vector.DictInfoToList(env)
+    env.reset(seed=0)
+    env.step(np.array([0, 0]))
+    *_, infos = env.step(np.array([1, 1]))
+    assert [info["episode"]["l"] for info in infos] == [2, 2]
+    assert {info["outcome"] for info in infos} <= {"played", "illegal"}
+    *_, infos = env.step(np.array([1, 1]))
+    assert all("outcome" not in info for info in infos)
+    assert env.single_action_space == gymnasium.spaces.Discrete(4)
+    env.close()
+    assert runner.closed
+
+
+def test_spaces_of_different_games(make):
+    sizes = [vlmgym.make_game("shisensho", reasoning=level, size=128) for level in (1, 3)]
+    runner = make(sizes, 3, 0)
+    assert runner.action_space.shape == (3, 4)
+    assert runner.action_space.contains(np.array([[3, 3, 3, 3], [5, 5, 5, 5], [3, 3, 3, 3]]))
+    assert not runner.action_space.contains(np.array([[5, 5, 5, 5], [5, 5, 5, 5], [3, 3, 3, 3]]))
+    runner.reset(seed=0)
+    runner.step(runner.action_space.sample())
+    with pytest.raises(AttributeError, match="different action spaces, so there is no single_action_space"):
+        _ = runner.single_action_space
+    assert not hasattr(runner, "single_action_space")
+    assert runner.single_observation_space.shape == (128, 128, 3)
+    mixed = make([*sizes, vlmgym.make_game("2048", size=128)], 3, 0)
+    assert isinstance(mixed.action_space, gymnasium.spaces.Tuple)
+    mixed.reset(seed=0)
+    mixed.step(mixed.action_space.sample())
+    assert make(["2048", vlmgym.make_game("2048", reasoning=1)], 2, 0).single_action_space.n == 4
 
 
 def test_wrong_calls_are_told_apart(make):
@@ -487,7 +670,9 @@ def test_spaces_seeds_and_attributes_are_as_gymnasium_has_them(make):
     assert runner.observation_space.contains(observations)
     assert np.array_equal(observations[0], observations[1])
     assert not np.array_equal(observations[0], observations[2])
-    assert runner.get_attr("np_random_seed") == [7, 7, 9]
+    assert runner.get_attr("np_random_seed") == runner.np_random_seed == (7, 7, 9)
+    drawn = [int(generator.integers(2**31)) for generator in runner.np_random]
+    assert drawn == [int(gymnasium.utils.seeding.np_random(seed)[0].integers(2**31)) for seed in (7, 7, 9)]
     assert [game.id for game in runner.get_attr("game")] == ["2048-v0"] * 3
     assert runner.call("prompt")[0].startswith("This is the board of the game 2048")
     a, _ = runner.reset(seed=0)
@@ -504,7 +689,7 @@ from vlmgym import make_vec
 if __name__ == "__main__":
     runner = make_vec("2048", 4, 2, size=64)
     runner.reset(seed=0)
-    print(*(shard._process.pid for shard in runner._shards), flush=True)
+    print(*(shard._process.pid for shard in runner._group.shards), flush=True)
     {then}
 """
 

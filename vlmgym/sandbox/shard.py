@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import pickle
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from vlmgym.errors import UsageError
+from vlmgym.errors import GenerationError, UsageError
 from vlmgym.sandbox.drawing.pictures import side_by_side
 from vlmgym.sandbox.env import GameEnv
 from vlmgym.sandbox.episode import Snapshot
@@ -36,6 +37,24 @@ ROW = np.dtype(
 
 CHECKPOINT_EVERY = 32
 """Steps of an environment between two checkpoints, from which it can be restored by playing at most so many again."""
+
+
+Row = tuple[float, bool, bool, bool, float, int, int, int]
+"""One element of `ROW`."""
+
+_OWN = frozenset({"settings", "frames", "over", "last_outcome"})
+"""Attributes of `FrameEnv`."""
+_INSTEAD_OF_SETTING = {
+    "game": "make another runner",
+    "episode": "use set_states",
+    "np_random": "use the seed of reset",
+    "np_random_seed": "use the seed of reset",
+    "render_mode": "use picture or render",
+    "action_space": "it is the game's",
+    "observation_space": "it is the game's",
+    "metadata": "it is the runner's",
+    "spec": "it is the runner's",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +89,12 @@ class Reply:
     Attributes:
         words: Description, legal actions and the like, if asked for.
         final_info: Info of episodes that ended in this step, where the step also reset them.
-        checkpoints: New checkpoints.
+        checkpoints: New ones, pickled `Checkpoint`s: most are replaced without ever being looked at.
     """
 
     words: dict[int, dict[str, Any]] = field(default_factory=dict)
     final_info: dict[int, dict[str, Any]] = field(default_factory=dict)
-    checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
+    checkpoints: dict[int, bytes] = field(default_factory=dict)
 
 
 class FrameEnv(GameEnv):
@@ -116,9 +135,20 @@ class FrameEnv(GameEnv):
         """The picture of the position, also where steps do not draw."""
         return side_by_side(self.game.images(self.episode.state))
 
-    def checkpoint(self) -> Checkpoint:
-        """The environment as a value."""
-        return Checkpoint(self.snapshot(), dict(self.np_random.bit_generator.state), self.over)
+    def set_attribute(self, name: str, value: Any) -> None:
+        """Set an attribute that `check_attribute` lets pass."""
+        setattr(self, name, value)
+        if name == "reward" and self._episode is not None:
+            self._episode.reward = value
+
+    def row(self, reward: float, terminated: bool, truncated: bool) -> Row:
+        """The numbers after a step."""
+        episode, outcome = self.episode, OUTCOMES.index(self.last_outcome)
+        return reward, terminated, truncated, self.over, episode.score, episode.turn, episode.seed, outcome
+
+    def checkpoint(self) -> bytes:
+        """The environment as a pickled `Checkpoint`."""
+        return pickle.dumps(Checkpoint(self.snapshot(), dict(self.np_random.bit_generator.state), self.over))
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint exactly as the environment that it is of would have."""
@@ -145,6 +175,21 @@ class FrameEnv(GameEnv):
         return super()._info(scored) if self.settings.words else {}
 
 
+def check_attribute(name: str, value: Any) -> None:
+    """Refuse to set what the environments live by: all but `reward`, and names that they do not have.
+
+    Raises:
+        UsageError: The message says what to do instead.
+    """
+    if name in _INSTEAD_OF_SETTING:
+        raise UsageError(f"{name!r} cannot be set: {_INSTEAD_OF_SETTING[name]}")
+    if name == "reward":
+        if not isinstance(value, RewardConfig):
+            raise UsageError(f"reward is a RewardConfig, not {value!r}")
+    elif name.startswith("_") or hasattr(FrameEnv, name) or name in _OWN:
+        raise UsageError(f"{name!r} cannot be set: the environments have it for themselves")
+
+
 class Shard:
     """Environments numbered from 0, the numbers of their last step in a table, their pictures in frames."""
 
@@ -152,6 +197,8 @@ class Shard:
         self,
         games: Sequence[Game[Any, Any]],
         settings: Settings,
+        attributes: Sequence[Mapping[str, Any]],
+        first: int,
         table: NDArray[Any],
         frames: Sequence[NDArray[np.uint8]] | None,
         final_frames: Sequence[NDArray[np.uint8]] | None,
@@ -161,50 +208,65 @@ class Shard:
         Args:
             games: The game of each environment.
             settings: What they have in common.
+            attributes: What is set of each environment, see `FrameEnv.set_attribute`.
+            first: Number in the runner of the first one, for errors.
             table: Array of `ROW`, shape (environments,).
             frames: For each picture of the games, uint8 of shape (environments, size, size, 3); None: do not draw.
             final_frames: As frames, for the last pictures of episodes that are reset in the step that ends them.
         """
-        self.settings, self.table = settings, table
+        self.settings, self.first, self.table = settings, first, table
         self.final_frames = final_frames
         self.envs = [
             FrameEnv(game, settings, None if frames is None else [pictures[i] for pictures in frames])
             for i, game in enumerate(games)
         ]
         self._steps = [0] * len(games)
+        for i, given in enumerate(attributes):
+            for name, value in given.items():
+                self.envs[i].set_attribute(name, value)
 
     def reset(self, ids: Sequence[int], seeds: Sequence[int | None], snapshots: Sequence[Snapshot | None]) -> Reply:
-        """Start or restore episodes; see `GameEnv.reset`."""
-        reply = Reply()
+        """Start or restore episodes; see `GameEnv.reset`.
+
+        Raises:
+            GenerationError: A game could not start an episode; other environments may have started theirs.
+        """
+        reply, rows = Reply(), []
         for i, seed, snapshot in zip(ids, seeds, snapshots, strict=True):
-            options = None if snapshot is None else {"snapshot": snapshot}
-            _, info = self.envs[i].reset(seed=seed, options=options)
-            self._after(i, reply, 0.0, False, False, info)
+            self._start(i, reply, seed, snapshot)
+            rows.append(self.envs[i].row(0.0, False, False))
             self._steps[i] = 0
             reply.checkpoints[i] = self.envs[i].checkpoint()
+        self.table[ids] = rows
         return reply
 
     def step(self, ids: Sequence[int], actions: Sequence[Any]) -> Reply:
-        """Take a turn in some environments, with what `to_action` made of the actions."""
-        reply = Reply()
+        """Take a turn in some environments, with what `to_action` made of the actions.
+
+        Raises:
+            GenerationError: A game could not start the next episode; other environments may have taken their turns.
+        """
+        reply, rows = Reply(), []
         for i, action in zip(ids, actions, strict=True):
-            self._step(i, action, reply)
+            rows.append(self._step(i, action, reply))
             self._steps[i] += 1
             # Environments take turns, so that no step makes the checkpoints of all.
             if (self._steps[i] + i) % CHECKPOINT_EVERY == 0:
                 reply.checkpoints[i] = self.envs[i].checkpoint()
+        self.table[ids] = rows  # at once: setting one row of a structured array takes longer than most rules
         return reply
 
-    def restore(self, checkpoints: Sequence[Checkpoint | None], actions: Sequence[Sequence[Any]]) -> Reply:
+    def restore(self, checkpoints: Sequence[bytes | None], actions: Sequence[Sequence[Any]]) -> Reply:
         """Bring all environments to where a lost process had them: from a checkpoint, by the actions since."""
         reply = Reply()
         for i, (checkpoint, since) in enumerate(zip(checkpoints, actions, strict=True)):
             if checkpoint is None:
                 continue
-            self.envs[i].restore(checkpoint)
-            self._after(i, reply, 0.0, False, False, {})
+            self.envs[i].restore(pickle.loads(checkpoint))
+            row = self.envs[i].row(0.0, False, False)
             for action in since:
-                self._step(i, action, reply)
+                row = self._step(i, action, reply)
+            self.table[i] = row
             self._steps[i] = len(since)
             reply.checkpoints[i] = self.envs[i].checkpoint()
         return reply
@@ -219,30 +281,36 @@ class Shard:
             results.append(attribute(*args, **kwargs) if callable(attribute) else attribute)
         return results
 
-    def _step(self, i: int, action: Any, reply: Reply) -> None:
+    def set_attributes(self, ids: Sequence[int], values: Sequence[Any], name: str) -> None:
+        """Set an attribute of each environment; see `FrameEnv.set_attribute`."""
+        for i, value in zip(ids, values, strict=True):
+            self.envs[i].set_attribute(name, value)
+
+    def _step(self, i: int, action: Any, reply: Reply) -> Row:
         env = self.envs[i]
         if env.over:
             # AutoresetMode.NEXT_STEP: the action is not looked at.
-            _, info = env.reset()
-            self._after(i, reply, 0.0, False, False, info)
-            return
+            self._start(i, reply)
+            return env.row(0.0, False, False)
         reward, terminated, truncated, info = env.play(action)
-        self._after(i, reply, reward, terminated, truncated, info)
         if env.over and self.settings.autoreset is AutoresetMode.SAME_STEP:
-            row = self.table[i]
-            numbers = {name: row[name].item() for name in ("score", "turn", "seed")}
+            episode = env.episode
+            numbers = {"score": episode.score, "turn": episode.turn, "seed": episode.seed}
             reply.final_info[i] = {**numbers, "outcome": env.last_outcome, **info}
             if self.final_frames is not None:
                 env.keep_frame([pictures[i] for pictures in self.final_frames])
-            _, info = env.reset()
-            self._after(i, reply, reward, terminated, truncated, info)
+            self._start(i, reply)
+        elif self.settings.words:
+            reply.words[i] = info
+        return env.row(reward, terminated, truncated)
 
-    def _after(
-        self, i: int, reply: Reply, reward: float, terminated: bool, truncated: bool, info: dict[str, Any]
-    ) -> None:
-        env = self.envs[i]
-        episode, outcome = env.episode, OUTCOMES.index(env.last_outcome)
-        numbers = (episode.score, episode.turn, episode.seed, outcome)
-        self.table[i] = (reward, terminated, truncated, env.over, *numbers)
+    def _start(self, i: int, reply: Reply, seed: int | None = None, snapshot: Snapshot | None = None) -> None:
+        try:
+            _, info = self.envs[i].reset(seed=seed, options=None if snapshot is None else {"snapshot": snapshot})
+        except GenerationError as error:
+            how = "" if seed is None else f" with seed {seed}"
+            raise GenerationError(
+                f"environment {self.first + i} could not start an episode{how}, and the runner is closed: {error}"
+            ) from None
         if self.settings.words:
             reply.words[i] = info

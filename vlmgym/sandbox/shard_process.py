@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import pickle
+import socket
 import time
 import traceback
 import warnings
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
-from vlmgym.errors import VlmgymError, WorkerError
+from vlmgym.errors import UsageError, VlmgymError, WorkerError
+from vlmgym.sandbox.channel import Channel, ChannelClosed
 from vlmgym.sandbox.game import Game
 from vlmgym.sandbox.processes import interrupts_left_to_parent, live_with_parent
-from vlmgym.sandbox.shard import Checkpoint, Reply, Settings, Shard
+from vlmgym.sandbox.shard import Reply, Settings, Shard
 from vlmgym.sandbox.shared_memory import OwnArray
 
 Call = tuple[str, tuple[Any, ...]]
@@ -40,14 +42,36 @@ class Memory:
     frames: tuple[OwnArray, ...] | None
     final_frames: tuple[OwnArray, ...] | None
 
-    def shard(self, games: Sequence[Game[Any, Any]], settings: Settings, part: slice) -> Shard:
-        """A shard over a part of the environments."""
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a shard is made from, here or in another process.
+
+    Attributes:
+        games: The game of each of its environments.
+        settings: What all environments of the runner have in common.
+        attributes: What `set_attr` gave each of its environments, which a process that is started again needs, too.
+        part: Numbers of its environments.
+        memory: The runner's.
+    """
+
+    games: Sequence[Game[Any, Any]]
+    settings: Settings
+    attributes: Sequence[dict[str, Any]]
+    part: slice
+    memory: Memory
+
+    def make(self) -> Shard:
+        """The shard."""
+        memory, part = self.memory, self.part
         return Shard(
-            games,
-            settings,
-            self.table.array()[part],
-            None if self.frames is None else [frames.array()[part] for frames in self.frames],
-            None if self.final_frames is None else [frames.array()[part] for frames in self.final_frames],
+            self.games,
+            self.settings,
+            self.attributes,
+            part.start,
+            memory.table.array()[part],
+            None if memory.frames is None else [frames.array()[part] for frames in memory.frames],
+            None if memory.final_frames is None else [frames.array()[part] for frames in memory.final_frames],
         )
 
 
@@ -57,14 +81,17 @@ class ShardHandle(Protocol):
     part: slice
     """Numbers of its environments."""
 
-    def submit(self, call: Call) -> None:
+    def pack(self, call: Call) -> Any:
+        """A call as `submit` takes it; raises `UsageError` if it cannot be sent."""
+
+    def submit(self, packed: Any, timeout: float | None) -> None:
         """Begin a call."""
 
     def result(self, timeout: float | None) -> Any:
         """Wait for the oldest call that was begun, and return or raise what it did."""
 
-    def wait_on(self) -> list[Any]:
-        """Objects for `multiprocessing.connection.wait`; empty if a result is there already."""
+    def wait_on(self) -> Any | None:
+        """An object for `multiprocessing.connection.wait`; None if a result is there already."""
 
     def close(self) -> None:
         """End it."""
@@ -73,14 +100,18 @@ class ShardHandle(Protocol):
 class LocalShard:
     """A shard in this process: a call is over when it is begun."""
 
-    def __init__(self, memory: Memory, games: Sequence[Game[Any, Any]], settings: Settings, part: slice) -> None:
-        self.part = part
-        self._shard = memory.shard(games, settings, part)
+    def __init__(self, plan: Plan) -> None:
+        self.part = plan.part
+        self._shard = plan.make()
         self._results: deque[tuple[Any, VlmgymError | None]] = deque()
 
-    def submit(self, call: Call) -> None:
+    def pack(self, call: Call) -> Call:
+        """As it is."""
+        return call
+
+    def submit(self, packed: Call, timeout: float | None) -> None:
         """Do it."""
-        self._results.append(_answer(self._shard, call))
+        self._results.append(_answer(self._shard, packed))
 
     def result(self, timeout: float | None) -> Any:
         """Return or raise what the oldest call did."""
@@ -89,32 +120,55 @@ class LocalShard:
             raise error
         return result
 
-    def wait_on(self) -> list[Any]:
+    def wait_on(self) -> None:
         """Nothing to wait for."""
-        return []
+        return
 
     def close(self) -> None:
         """Let go of the environments."""
         del self._shard
 
 
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """A call, and as it is sent."""
+
+    call: Call
+    message: bytes
+
+
 class ProcessShard:
     """A shard in a process. If it dies, another goes on from its last checkpoints, with a warning."""
 
-    def __init__(self, memory: Memory, games: Sequence[Game[Any, Any]], settings: Settings, part: slice) -> None:
-        self.part = part
-        self._memory, self._games, self._settings = memory, games, settings
-        self._calls: deque[Call] = deque()
-        self._checkpoints: list[Checkpoint | None] = [None] * len(games)
-        self._since: list[list[Any]] = [[] for _ in games]
+    def __init__(self, plan: Plan) -> None:
+        self.part = plan.part
+        self._plan = plan
+        self._calls: deque[_Packed] = deque()
+        self._checkpoints: list[bytes | None] = [None] * len(plan.games)
+        self._since: list[list[Any]] = [[] for _ in plan.games]
         self._deaths = 0
         self._start()
 
-    def submit(self, call: Call) -> None:
-        """Send it."""
-        self._calls.append(call)
+    def pack(self, call: Call) -> _Packed:
+        """The call as bytes.
+
+        Raises:
+            UsageError: It cannot be pickled.
+        """
+        try:
+            return _Packed(call, Channel.pack(call))
+        except _UNPICKLABLE as error:
+            raise UsageError(f"a worker process cannot be handed that: {error}") from None
+
+    def submit(self, packed: _Packed, timeout: float | None) -> None:
+        """Send it.
+
+        Raises:
+            WorkerError: The process hangs.
+        """
+        self._calls.append(packed)
         if len(self._calls) == 1:  # one call at a time, so that both sides never write at once
-            self._send_next()
+            self._send_next(timeout)
 
     def result(self, timeout: float | None) -> Any:
         """Wait for the oldest call.
@@ -124,51 +178,54 @@ class ProcessShard:
         """
         until = None if timeout is None else time.monotonic() + timeout
         while True:
-            left = None if until is None else max(0.0, until - time.monotonic())
-            if not wait([self._pipe, self._process.sentinel], left):
-                message = f"{self._name()} did not answer in time"
-                self.close()
-                raise WorkerError(message)
             try:
-                result, error = self._pipe.recv()
-            except (EOFError, OSError):
+                result, error = self._channel.receive(None if until is None else max(0.0, until - time.monotonic()))
+                break
+            except ChannelClosed:
                 self._restart(timeout)
-                continue
-            break
-        call = self._calls.popleft()
-        self._send_next()
+            except TimeoutError:
+                raise self._hung() from None
+        call = self._calls.popleft().call
+        self._send_next(timeout)
         self._deaths = 0
         if error is not None:
             raise error
         self._remember(call, result)
         return result
 
-    def wait_on(self) -> list[Any]:
-        """The pipe, and the process's end."""
-        return [self._pipe, self._process.sentinel]
+    def wait_on(self) -> Channel:
+        """Where the answer comes from, or the news that the process is gone."""
+        return self._channel
 
     def close(self) -> None:
         """End the process, by force if it does not listen; doing it twice is fine."""
-        self._pipe.close()
+        self._channel.close()
         self._process.join(0.5)
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
 
     def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        self._channel = Channel(ours)
         context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        args = (theirs, self._memory, self._games, self._settings, self.part)
-        self._process = context.Process(target=_serve, args=args, daemon=True, name=f"vlmgym {self._environments()}")
+        name = f"vlmgym {self._environments()}"
+        self._process = context.Process(target=_serve, args=(theirs, self._plan), daemon=True, name=name)
         with interrupts_left_to_parent():
             self._process.start()
         theirs.close()
 
-    def _send_next(self) -> None:
+    def _send_next(self, timeout: float | None) -> None:
         # If it has died, `result` starts it again and sends the call once more.
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        with contextlib.suppress(ChannelClosed):
             if self._calls:
-                self._pipe.send(self._calls[0])
+                self._send(self._calls[0].message, timeout)
+
+    def _send(self, message: bytes, timeout: float | None) -> None:
+        try:
+            self._channel.send(message, timeout)
+        except TimeoutError:
+            raise self._hung() from None
 
     def _restart(self, timeout: float | None) -> None:
         self._process.join()
@@ -181,19 +238,26 @@ class ProcessShard:
         if any(checkpoint is not None for checkpoint in self._checkpoints):
             text = f"{self._name()} died (exit code {code}); its environments go on in another from their last states"
             warnings.warn(text, RuntimeWarning, stacklevel=2)
-        self._pipe.close()
+        self._channel.close()
         self._start()
+        restore: Call = ("restore", (self._checkpoints, self._since))
         try:
-            self._pipe.send(("restore", (self._checkpoints, self._since)))
-            if not self._pipe.poll(timeout):
-                raise WorkerError(f"{self._name()} did not answer in time")
-            result, error = self._pipe.recv()
-        except (EOFError, OSError):
+            self._send(Channel.pack(restore), timeout)
+            result, error = self._channel.receive(timeout)
+        except ChannelClosed:
             return self._restart(timeout)
+        except TimeoutError:
+            raise self._hung() from None
         if error is not None:
             raise error
-        self._remember(("restore", ()), result)
-        return self._send_next()
+        self._remember(restore, result)
+        return self._send_next(timeout)
+
+    def _hung(self) -> WorkerError:
+        """What to raise of a process that did not read or answer in time, and is ended."""
+        error = WorkerError(f"{self._name()} did not answer in time")
+        self.close()
+        return error
 
     def _remember(self, call: Call, result: Any) -> None:
         """Keep what is needed to restore the environments: a checkpoint of each, and its actions since."""
@@ -213,20 +277,22 @@ class ProcessShard:
         return f"environments {self.part.start} to {self.part.stop - 1}"
 
 
-def _serve(pipe: Connection, memory: Memory, games: Sequence[Game[Any, Any]], settings: Settings, part: slice) -> None:
-    """Answer calls until the pipe is closed."""
+_UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError)
+"""What pickle raises about an object that it cannot take."""
+
+
+def _serve(end: socket.socket, plan: Plan) -> None:
+    """Answer calls until the channel is closed."""
     live_with_parent()
-    shard = memory.shard(games, settings, part)
-    while True:
-        try:
-            call = pipe.recv()
-        except (EOFError, ConnectionResetError):
-            return
-        answer = _answer(shard, call)
-        try:
-            pipe.send(answer)
-        except (BrokenPipeError, ConnectionResetError):
-            return
+    channel, shard = Channel(end), plan.make()
+    with contextlib.suppress(ChannelClosed):
+        while True:
+            answer = _answer(shard, channel.receive())
+            try:
+                message = Channel.pack(answer)
+            except _UNPICKLABLE as error:
+                message = Channel.pack((None, UsageError(f"a worker process cannot hand that over: {error}")))
+            channel.send(message)
 
 
 def _answer(shard: Shard, call: Call) -> tuple[Any, VlmgymError | None]:

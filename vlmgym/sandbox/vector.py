@@ -5,34 +5,35 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Iterable, Sequence
-from itertools import count, pairwise
-from multiprocessing.connection import wait
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
+from gymnasium.vector.utils import batch_differing_spaces, batch_space
 from numpy.typing import NDArray
 
 from vlmgym.errors import EpisodeEnded, UsageError
 from vlmgym.sandbox.drawing.pictures import side_by_side
-from vlmgym.sandbox.env import Response
+from vlmgym.sandbox.env import GameEnv, Response
 from vlmgym.sandbox.episode import Episode, Snapshot
 from vlmgym.sandbox.game import Game, Picture
 from vlmgym.sandbox.processes import available_cores
 from vlmgym.sandbox.recycling import RecyclingCopier
 from vlmgym.sandbox.registry import make_game
 from vlmgym.sandbox.reward import RewardConfig
-from vlmgym.sandbox.shard import OUTCOMES, ROW, Reply, Settings
-from vlmgym.sandbox.shard_process import LocalShard, Memory, ProcessShard, ShardHandle
+from vlmgym.sandbox.shard import OUTCOMES, ROW, Reply, Settings, check_attribute
+from vlmgym.sandbox.shard_group import Ids, ShardGroup
+from vlmgym.sandbox.shard_process import LocalShard, Memory, Plan, ProcessShard
 from vlmgym.sandbox.shared_memory import OwnArray, SharedArray
 from vlmgym.sandbox.spaces import PictureSpace
 
 GameSpec = str | Game[Any, Any]
 
-_WORDS = np.array(OUTCOMES)
-_CHANGING = frozenset({"reset", "step", "play", "close", "restore"})
+_OUTCOMES = np.array([None, *OUTCOMES[1:]], object)
+"""As Gymnasium's infos have words: None where there is none."""
+_CHANGING = frozenset({"reset", "step", "play", "close", "restore", "set_attribute", "keep_frame"})
 
 
 def make_vec(
@@ -104,9 +105,12 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
 
     Observations: uint8 (num_envs, size, size, 3), or a tuple of them if the games have several pictures.
     Actions: a batch of native actions; or a sequence with one native action, or one `Response`, an environment.
-    Infos: arrays `score`, `turn`, `seed` and `outcome` (empty after a reset) with their masks `_score`, ...; with
-    `words` also what `GameEnv` tells. In mode `SameStep`, `final_obs` and `final_info` of episodes that ended.
-    Different games need pictures of the same size and number; their action space is a `Tuple`.
+    Infos: arrays `score`, `turn`, `seed` and `outcome` (a word, or None after a reset) with their masks `_score`, ...;
+    with `words` also what `GameEnv` tells. In mode `SameStep`, `final_obs` and `final_info` of episodes that ended.
+    Different games need pictures of the same size and number. Their `action_space` is that of a batch if their actions
+    have one shape (cells of boards of several sizes), else a `Tuple`. There is no `single_action_space` then.
+    Errors: after a `UsageError` or an `EpisodeEnded` all is as before. Any other error closes the runner, because it is
+    not known any more what each environment is at; `get_states` now and then is what to go on from.
     """
 
     def __init__(
@@ -117,8 +121,9 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         render: bool = True,
         copy: bool = True,
         timeout: float | None = 60.0,
+        attributes: Sequence[dict[str, Any]] | None = None,
     ) -> None:
-        """Make the environments; see `make_vec`.
+        """Make the environments; see `make_vec`. `attributes` are set of each environment, see `set_attr`.
 
         Raises:
             UsageError: The games' pictures differ in size or number.
@@ -126,25 +131,22 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         self.games, self.settings, self.num_workers = list(games), settings, num_workers
         self.draws, self.copy, self.timeout = render, copy, timeout
         self.num_envs = len(self.games)
-        self.metadata = {"autoreset_mode": settings.autoreset, "render_modes": ["rgb_array"]}
+        fps = GameEnv.metadata["render_fps"]
+        self.metadata = {"autoreset_mode": settings.autoreset, "render_modes": ["rgb_array"], "render_fps": fps}
         self.render_mode = "rgb_array"
         self._set_spaces()
-        self._memory = self._reserve()
-        self._table = self._memory.table.array()
-        self._frames = self._views(self._memory.frames)
-        self._final = self._views(self._memory.final_frames)
+        memory = self._reserve()
+        self._table = memory.table.array()
+        self._frames = self._views(memory.frames)
+        self._final = self._views(memory.final_frames)
         self._copiers = [RecyclingCopier() for _ in self._frames]
+        self._attributes = [dict(given) for given in attributes or [{}] * self.num_envs]
         bounds = np.linspace(0, self.num_envs, max(1, num_workers) + 1).astype(int).tolist()
         parts = [slice(start, stop) for start, stop in pairwise(bounds)]
-        shard = ProcessShard if num_workers else LocalShard
-        self._shards: list[ShardHandle] = [shard(self._memory, self.games[part], settings, part) for part in parts]
-        self._finalizer = weakref.finalize(self, _close_all, self._shards)
-        self._shard_of = np.repeat(np.arange(len(parts)), [part.stop - part.start for part in parts])
-        self._sent: list[list[tuple[int, NDArray[np.intp]]]] = [[] for _ in parts]
-        self._count = count()
-        self._in_flight = np.zeros(self.num_envs, bool)
+        plans = [Plan(self.games[part], settings, self._attributes[part], part, memory) for part in parts]
+        self._group = ShardGroup([(ProcessShard if num_workers else LocalShard)(plan) for plan in plans])
+        self._finalizer = weakref.finalize(self, self._group.close)
         self._started = np.zeros(self.num_envs, bool)
-        self._over = np.zeros(self.num_envs, bool)
 
     # In lock-step ---------------------------------------------------------------------------------------------------
 
@@ -159,6 +161,8 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
 
         Raises:
             UsageError: Answers of `send` were not taken, or an argument is not accepted.
+            GenerationError: A game could not start an episode of its configuration; the runner is closed.
+            WorkerError: As in `step`.
         """
         options = options or {}
         if unknown := sorted(set(options) - {"reset_mask"}):
@@ -177,12 +181,12 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
             UsageError: Not one action an environment, one of a wrong type, no reset before, or answers of `send` were
                 not taken; nothing was stepped.
             EpisodeEnded: An episode is over and autoreset is disabled; nothing was stepped.
+            GenerationError: A game could not start the next episode; the runner is closed.
             WorkerError: A process hangs, dies again and again, or a game has a fault; the runner is closed.
         """
         self._nothing_in_flight()
-        ids = np.arange(self.num_envs)
-        self.send(actions, ids)
-        return self._results(ids, self._collect())
+        self.send(actions)
+        return self._results(np.arange(self.num_envs), self._group.collect(self.timeout))
 
     # As they become ready -------------------------------------------------------------------------------------------
 
@@ -200,22 +204,21 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         ids = self._checked(env_ids)
         if not self._started[ids].all():
             raise UsageError("reset the environments before the first step")
-        if self.settings.autoreset is AutoresetMode.DISABLED and self._over[ids].any():
-            over = int(ids[self._over[ids]][0])
-            raise EpisodeEnded(f"the episode of environment {over} is over: reset it by options={{'reset_mask': mask}}")
+        over = self._table["over"][ids]
+        if self.settings.autoreset is AutoresetMode.DISABLED and over.any():
+            first = int(ids[over][0])
+            raise EpisodeEnded(
+                f"the episode of environment {first} is over: reset it by options={{'reset_mask': mask}}"
+            )
         given = actions.tolist() if isinstance(actions, np.ndarray) else list(actions)
         if len(given) != len(ids):
             raise UsageError(f"{len(given)} actions were given for {len(ids)} environments")
         # The action of an environment that this step resets is not looked at.
         given = [
-            None if over else action if isinstance(action, Response) else self.games[i].to_action(action)
-            for i, over, action in zip(ids, self._over[ids], given, strict=True)
+            None if resets else action if isinstance(action, Response) else self.games[i].to_action(action)
+            for i, resets, action in zip(ids.tolist(), over.tolist(), given, strict=True)
         ]
-        for number, shard in enumerate(self._shards):
-            mine = np.flatnonzero(self._shard_of[ids] == number)
-            if len(mine):
-                local = (ids[mine] - shard.part.start).tolist()
-                self._submit(number, "step", ids[mine], (local, [given[i] for i in mine]))
+        self._group.submit("step", ids, given, timeout=self.timeout)
 
     def recv(
         self,
@@ -227,18 +230,21 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
 
         Raises:
             UsageError: Nothing was sent.
-            WorkerError: A process hangs, or dies again and again.
+            GenerationError: As in `step`.
+            WorkerError: As in `step`.
         """
-        if not self._in_flight.any():
+        self._check_open()
+        if not self._group.in_flight.any():
             raise UsageError("send actions before recv")
-        ids, reply = self._take(*self._first_ready())
+        ids, reply = self._group.take(self.timeout)
         return *self._results(ids, [(ids, reply)]), ids
 
     # Positions ------------------------------------------------------------------------------------------------------
 
     def get_states(self) -> list[Snapshot]:
         """The episode of every environment as a value."""
-        return self.call("snapshot")
+        self._check_started(np.arange(self.num_envs))
+        return list(self.call("snapshot"))
 
     def set_states(
         self,
@@ -280,40 +286,96 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         games = [game for game in self.games for _ in range(n)]
         workers = self.num_workers if num_workers is None else min(num_workers, len(games))
         draws = self.draws if render is None else render
-        copies = GameVectorEnv(games, self.settings, workers, draws, self.copy, self.timeout)
+        given = [attributes for attributes in self._attributes for _ in range(n)]
+        copies = GameVectorEnv(games, self.settings, workers, draws, self.copy, self.timeout, given)
         copies.set_states([state for state in self.get_states() for _ in range(n)], seed=seed)
         return copies
 
     def picture(self, env_id: int) -> Picture:
         """The picture of one environment, also if steps are not drawn."""
         ids = self._checked([env_id])
-        if self.draws and self._started[ids].all():
+        self._check_started(ids)
+        if self.draws:
             return side_by_side([frames[env_id] for frames in self._frames])
-        picture: Picture = self._on_shard("call", ids, ("render", (), {}))[0]
+        picture: Picture = self._call(ids, "render", (), {})[0]
         return picture
 
     # As Gymnasium has it --------------------------------------------------------------------------------------------
 
     def render(self) -> tuple[Picture, ...]:
         """The picture of every environment."""
-        return tuple(self.picture(i) for i in range(self.num_envs)) if self.draws else tuple(self.call("render"))
+        return tuple(self.picture(i) for i in range(self.num_envs)) if self.draws else self.call("render")
 
-    def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method of every environment, or get an attribute; see `GameEnv`.
 
         Raises:
-            UsageError: There is no such attribute, or it is one that would change the environments behind the runner.
+            UsageError: There is no such attribute, it is one that would change the environments behind the runner, or
+                it cannot be handed over by a process.
         """
         if name in _CHANGING or name.startswith("_"):
             raise UsageError(f"{name!r} is not for call: use the runner's own methods")
-        return self._on_shard("call", np.arange(self.num_envs), (name, args, kwargs))
+        return self._call(np.arange(self.num_envs), name, args, kwargs)
 
-    def get_attr(self, name: str) -> list[Any]:
+    def get_attr(self, name: str) -> tuple[Any, ...]:
         """An attribute of every environment."""
         return self.call(name)
 
-    def close_extras(self, **kwargs: Any) -> None:
-        """End all processes."""
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set an attribute of every environment.
+
+        It may be `reward`, a `RewardConfig`, which holds from the next turn on; or one that environments do not have,
+        to note something of each. It outlasts episodes and processes, and branches have it, too.
+
+        Args:
+            name: Name of the attribute.
+            values: A list or tuple with one for each environment, or one for all.
+
+        Raises:
+            UsageError: Not one value an environment, or the attribute is one that the environments live by; the
+                message says what to do instead. Nothing was set.
+        """
+        self._nothing_in_flight()
+        given = list(values) if isinstance(values, list | tuple) else [values] * self.num_envs
+        if len(given) != self.num_envs:
+            raise UsageError(f"{len(given)} values were given for {self.num_envs} environments")
+        for value in given:
+            check_attribute(name, value)
+        self._group.call("set_attributes", np.arange(self.num_envs), name, columns=[given], timeout=self.timeout)
+        for attributes, value in zip(self._attributes, given, strict=True):
+            attributes[name] = value
+
+    @property
+    def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]  # as in AsyncVectorEnv
+        """The seed of every environment's generator, which draws the seeds of its episodes."""
+        return self.get_attr("np_random_seed")
+
+    @property  # type: ignore[misc]  # read only
+    def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]  # as in AsyncVectorEnv
+        """Every environment's generator, which draws the seeds of its episodes; with workers, copies of them."""
+        return self.get_attr("np_random")
+
+    @property
+    def single_action_space(self) -> spaces.Space[Any]:  # type: ignore[override]  # not there for different games
+        """The action space of each environment.
+
+        Raises:
+            AttributeError: They differ.
+        """
+        if self._single_action_space is None:
+            raise AttributeError(
+                "the environments have different action spaces, so there is no single_action_space: environment i has "
+                "that of games[i]"
+            )
+        return self._single_action_space
+
+    @property
+    def closed(self) -> bool:  # type: ignore[override]  # an error may close it, too
+        """Whether the runner is closed."""
+        return self._group.closed
+
+    def close(self, **kwargs: Any) -> None:
+        """End all processes; doing it twice is fine."""
         self._finalizer()
 
     # ----------------------------------------------------------------------------------------------------------------
@@ -329,11 +391,15 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
             return boxes[0] if len(boxes) == 1 else spaces.Tuple(boxes)
 
         self.single_observation_space, self.observation_space = space(), space(self.num_envs)
-        if all(game.action_space == first.action_space for game in self.games):
-            self.single_action_space = first.action_space
-            self.action_space = batch_space(first.action_space, self.num_envs)
+        each = [game.action_space for game in self.games]
+        same = all(space == each[0] for space in each)
+        self._single_action_space = each[0] if same else None
+        if same:
+            self.action_space = batch_space(each[0], self.num_envs)
+        elif all(type(space) is type(each[0]) and space.shape == each[0].shape for space in each):
+            self.action_space = batch_differing_spaces(each)
         else:
-            self.action_space = spaces.Tuple([game.action_space for game in self.games])
+            self.action_space = spaces.Tuple(each)
 
     def _reserve(self) -> Memory:
         array = SharedArray if self.num_workers else OwnArray
@@ -368,133 +434,57 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
             raise UsageError(f"a seed is a number from 0 to 2^63 - 1, not as in {seed!r}")
         return seeds
 
-    def _checked(self, env_ids: Iterable[int] | NDArray[np.integer[Any]] | None) -> NDArray[np.intp]:
+    def _check_open(self) -> None:
         if self.closed:
             raise UsageError("the runner is closed")
-        given = np.arange(self.num_envs) if env_ids is None else np.asarray(env_ids)
-        ids = given.astype(np.intp)
-        numbers = given.dtype.kind in "iu" and ids.ndim == 1 and len(ids) > 0
-        if not numbers or ids.min() < 0 or ids.max() >= self.num_envs or len(np.unique(ids)) != len(ids):
-            raise UsageError(f"env_ids are different numbers from 0 to {self.num_envs - 1}")
-        if self._in_flight[ids].any():
-            raise UsageError(f"environment {int(ids[self._in_flight[ids]][0])} has an answer that recv did not take")
+
+    def _checked(self, env_ids: Iterable[int] | NDArray[np.integer[Any]] | None) -> Ids:
+        """The environments, all of them for None: different ones, none of which has an answer that was not taken."""
+        self._check_open()
+        if env_ids is None:
+            ids = np.arange(self.num_envs)
+        else:
+            given = np.asarray(env_ids)
+            ids = given.astype(np.intp)
+            numbers = given.dtype.kind in "iu" and ids.ndim == 1 and len(ids) > 0
+            if not numbers or ids.min() < 0 or ids.max() >= self.num_envs or len(np.unique(ids)) != len(ids):
+                raise UsageError(f"env_ids are different numbers from 0 to {self.num_envs - 1}")
+        busy = self._group.in_flight[ids]
+        if busy.any():
+            raise UsageError(f"environment {int(ids[busy][0])} has an answer that recv did not take")
         return ids
 
-    def _nothing_in_flight(self) -> None:
-        if self.closed:
-            raise UsageError("the runner is closed")
-        if self._in_flight.any():
-            raise UsageError("take all answers of send by recv first")
-
-    def _start(
-        self, ids: NDArray[np.intp], seeds: list[int | None], snapshots: list[Snapshot | None]
-    ) -> tuple[Any, dict[str, Any]]:
-        self._nothing_in_flight()
-        for number, shard in enumerate(self._shards):
-            mine = np.flatnonzero(self._shard_of[ids] == number)
-            if len(mine):
-                local = (ids[mine] - shard.part.start).tolist()
-                args = (local, [seeds[i] for i in mine], [snapshots[i] for i in mine])
-                self._submit(number, "reset", ids[mine], args)
-        replies = self._collect()
-        self._started[ids] = True
-        everything = np.arange(self.num_envs)
-        observations, *_, infos = self._results(everything, replies)
-        return observations, infos
-
-    def _submit(self, number: int, name: str, ids: NDArray[np.intp], args: tuple[Any, ...]) -> None:
-        self._shards[number].submit((name, args))
-        self._sent[number].append((next(self._count), ids))
-        self._in_flight[ids] = True
-
-    def _collect(self) -> list[tuple[NDArray[np.intp], Reply]]:
-        """All answers that are on their way; if one is an error, it is raised when all are in."""
-        replies, errors = [], []
-        for number, sent in enumerate(self._sent):
-            while sent:
-                try:
-                    replies.append(self._take(number, self.timeout))
-                except UsageError as error:
-                    errors.append(error)
-        if errors:
-            raise errors[0]
-        return replies
-
-    def _take(self, number: int, timeout: float | None) -> tuple[NDArray[np.intp], Reply]:
-        """The oldest answer of a shard. After a refusal the runner goes on; after anything else it is closed."""
-        _, ids = self._sent[number][0]
-        reply: Reply = self._answer(number, timeout)
-        del self._sent[number][0]
-        self._in_flight[ids] = False
-        self._over[ids] = self._table["over"][ids]
-        return ids, reply
-
-    def _answer(self, number: int, timeout: float | None) -> Any:
-        try:
-            return self._shards[number].result(timeout)
-        except UsageError:
-            if self._sent[number]:
-                _, ids = self._sent[number].pop(0)
-                self._in_flight[ids] = False
-            raise
-        except BaseException:
-            # A process that hangs, a fault in a game, Ctrl-C: what the environments are at is not known any more.
-            self.close()
-            raise
-
-    def _first_ready(self) -> tuple[int, float | None]:
-        """The shard that has been ready longest, by when it was asked; and how long to wait for it."""
-        waiting = [number for number, sent in enumerate(self._sent) if sent]
-        things = {number: self._shards[number].wait_on() for number in waiting}
-        ready = [number for number in waiting if not things[number]]
-        if not ready:
-            try:
-                objects = wait([thing for own in things.values() for thing in own], self.timeout)
-            except BaseException:
-                self.close()
-                raise
-            ready = [number for number in waiting if any(thing in objects for thing in things[number])]
-        if ready:
-            return min(ready, key=lambda number: self._sent[number][0][0]), self.timeout
-        return waiting[0], 0.0
-
-    def _on_shard(self, name: str, ids: NDArray[np.intp], args: tuple[Any, ...]) -> list[Any]:
-        """Call a method of every shard that has some of these environments, and put the results together."""
-        self._nothing_in_flight()
-        ids = self._checked(ids)
+    def _check_started(self, ids: Ids) -> None:
+        self._check_open()
         if not self._started[ids].all():
             raise UsageError("reset the environments first")
-        asked = []
-        for number, shard in enumerate(self._shards):
-            mine = ids[self._shard_of[ids] == number]
-            if len(mine):
-                shard.submit((name, ((mine - shard.part.start).tolist(), *args)))
-                asked.append(number)
-        results: list[Any] = []
-        refused: UsageError | None = None
-        for number in asked:
-            try:
-                results += self._answer(number, self.timeout)
-            except UsageError as error:
-                refused = error
-        if refused is not None:
-            raise refused
-        return results
+
+    def _nothing_in_flight(self) -> None:
+        self._check_open()
+        if self._group.in_flight.any():
+            raise UsageError("take all answers of send by recv first")
+
+    def _start(self, ids: Ids, seeds: list[int | None], snapshots: list[Snapshot | None]) -> tuple[Any, dict[str, Any]]:
+        self._nothing_in_flight()
+        self._group.submit("reset", ids, seeds, snapshots, timeout=self.timeout)
+        replies = self._group.collect(self.timeout)
+        self._started[ids] = True
+        observations, *_, infos = self._results(np.arange(self.num_envs), replies)
+        return observations, infos
+
+    def _call(self, ids: Ids, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        self._nothing_in_flight()
+        return tuple(self._group.call("call", ids, name, args, kwargs, timeout=self.timeout))
 
     def _results(
-        self, ids: NDArray[np.intp], replies: list[tuple[NDArray[np.intp], Reply]]
+        self, ids: Ids, replies: list[tuple[Ids, Reply]]
     ) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         rows = self._table[ids]
+        observations = self._observations(ids)
         infos = self._infos(ids, rows, replies)
-        return (
-            self._observations(ids),
-            rows["reward"].copy(),
-            rows["terminated"].copy(),
-            rows["truncated"].copy(),
-            infos,
-        )
+        return observations, *(rows[name].copy() for name in ("reward", "terminated", "truncated")), infos
 
-    def _observations(self, ids: NDArray[np.intp]) -> Any:
+    def _observations(self, ids: Ids) -> Any:
         first, last = int(ids[0]), int(ids[-1])
         together = last - first + 1 == len(ids) and bool((np.diff(ids) == 1).all())
         taken = [frames[first : last + 1] if together else frames[ids] for frames in self._frames]
@@ -505,43 +495,34 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
                 frames.flags.writeable = False  # what a user wrote would stay in the pictures
         return taken[0] if len(taken) == 1 else tuple(taken)
 
-    def _infos(
-        self, ids: NDArray[np.intp], rows: NDArray[Any], replies: list[tuple[NDArray[np.intp], Reply]]
-    ) -> dict[str, Any]:
+    def _infos(self, ids: Ids, rows: NDArray[Any], replies: list[tuple[Ids, Reply]]) -> dict[str, Any]:
+        """Infos as Gymnasium has them: of each fact an array of the length of `ids`, and a mask of whom it is of."""
+        answered = np.zeros(self.num_envs, bool)
+        for own, _ in replies:
+            answered[own] = True
+        answered = answered[ids]
+        infos = self._words(ids, replies) if any(reply.words or reply.final_info for _, reply in replies) else {}
+        for name in ("score", "turn", "seed"):
+            infos[name], infos[f"_{name}"] = rows[name].copy(), answered.copy()
+        outcome = np.where(answered, rows["outcome"], 0)
+        infos["outcome"], infos["_outcome"] = _OUTCOMES[outcome], outcome > 0
+        return infos
+
+    def _words(self, ids: Ids, replies: list[tuple[Ids, Reply]]) -> dict[str, Any]:
+        """What the replies hold beside numbers, and the last pictures of episodes that ended."""
         place = {int(i): at for at, i in enumerate(ids)}
-        answered = np.zeros(len(ids), bool)
         infos: dict[str, Any] = {}
-        final: dict[str, Any] = {}
-        last_pictures = np.full(len(ids), None, object)
         for own, reply in replies:
-            start = self._shards[int(self._shard_of[own[0]])].part.start
-            answered[[place[int(i)] for i in own]] = True
+            start = self._group.start_of(own[0])
             for local, words in reply.words.items():
                 infos = self._add_info(infos, words, place[local + start])
             for local, info in reply.final_info.items():
-                final = self._add_info(final, info, place[local + start])
                 pictures = [frames[local + start].copy() for frames in self._final]
-                last_pictures[place[local + start]] = pictures[0] if len(pictures) == 1 else tuple(pictures)
-        infos = _cut(infos, len(ids))
-        for name in ("score", "turn", "seed"):
-            infos[name], infos[f"_{name}"] = rows[name].copy(), answered
-        infos["outcome"], infos["_outcome"] = _WORDS[rows["outcome"]], answered
-        if final:
-            ended = np.array([picture is not None for picture in last_pictures])
-            infos |= {
-                "final_info": _cut(final, len(ids)),
-                "_final_info": ended,
-                "final_obs": last_pictures,
-                "_final_obs": ended,
-            }
-        return infos
+                last = pictures[0] if len(pictures) == 1 else tuple(pictures)
+                infos = self._add_info(infos, {"final_obs": last, "final_info": info}, place[local + start])
+        return _cut(infos, len(ids))
 
 
 def _cut(infos: dict[str, Any], length: int) -> dict[str, Any]:
     """Infos as Gymnasium makes them for all environments, of the first so many."""
     return {name: _cut(each, length) if isinstance(each, dict) else each[:length] for name, each in infos.items()}
-
-
-def _close_all(shards: list[ShardHandle]) -> None:
-    for shard in shards:
-        shard.close()
