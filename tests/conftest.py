@@ -13,6 +13,7 @@ import gymnasium
 import pytest
 from hypothesis import settings
 
+from tests import serving
 from vlmgym.sandbox import registry
 
 settings.register_profile("vlmgym", deadline=None)
@@ -25,3 +26,18 @@ def lamps(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     monkeypatch.syspath_prepend(Path(__file__).parent.parent / "examples")
     yield importlib.import_module("lamps")
     del sys.modules["lamps"], registry._registered["lamps-v0"], gymnasium.registry["vlmgym/lamps-v0"]
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny, randomly initialised Qwen3-VL, whose responses depend on picture and prompt."""
+    out = tmp_path_factory.mktemp("checkpoint") / "tiny"
+    serving.run_python("-m", "training.tiny_vlm", "qwen3_vl", str(out), "--no-tied")
+    return out
+
+
+@pytest.fixture(scope="session")
+def vllm_server(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[serving.Server]:
+    """A real vLLM server, one for all tests of a run; it serves the tiny checkpoint."""
+    with serving.serve(tiny_checkpoint, tmp_path_factory.mktemp("vllm")) as server:
+        yield server

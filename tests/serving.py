@@ -1,0 +1,120 @@
+"""A real vLLM that serves a tiny checkpoint, from the environment that `bash setup.sh --serve` makes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+ENVIRONMENT = ROOT / ".venv-serve"
+START_SECONDS = 300.0
+"""It takes 40 to 70 s on two cores that have nothing else to do."""
+CONTEXT = 4096
+"""Tokens of prompt and response that the server takes."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where a server is and what it serves.
+
+    Attributes:
+        base_url: As the OpenAI client takes it.
+        model: Name of the only model.
+        checkpoint: The model's folder.
+    """
+
+    base_url: str
+    model: str
+    checkpoint: Path
+
+
+def serving_python() -> Path:
+    """The Python that has vLLM; without it the test is skipped, or fails where CI runs."""
+    if not (ENVIRONMENT / ".vlmgym-setup").exists():
+        missing = f"there is no finished {ENVIRONMENT.name}: run bash setup.sh --serve"
+        if os.environ.get("CI") == "true":
+            pytest.fail(missing)
+        pytest.skip(missing)
+    return ENVIRONMENT / "bin" / "python"
+
+
+def run_python(*args: str) -> str:
+    """What a module or script, run by that Python from the project's folder, writes to standard output."""
+    command = [str(serving_python()), *args]
+    done = subprocess.run(command, cwd=ROOT, env=_variables(), capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@contextmanager
+def serve(checkpoint: Path, folder: Path, model: str = "tiny") -> Iterator[Server]:
+    """A server that answers; stopped, with all its processes, at the end.
+
+    Args:
+        checkpoint: Folder of the model.
+        folder: Where the server's log and caches go.
+        model: Name of the model in requests.
+    """
+    port = _free_port()
+    command = [str(serving_python()), "-m", "vllm.entrypoints.openai.api_server"]
+    command += ["--model", str(checkpoint), "--served-model-name", model, "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--dtype", "float32", "--max-model-len", str(CONTEXT), "--max-num-seqs", "32", "--enforce-eager"]
+    command += ["--limit-mm-per-prompt", '{"image": 4, "video": 0}']
+    log = folder / "vllm.log"
+    variables = _variables(VLLM_CACHE_ROOT=str(folder / "cache"), VLLM_CONFIG_ROOT=str(folder / "config"))
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(
+            command, cwd=folder, env=variables, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        ) as process,
+    ):
+        try:
+            _wait_until_ready(process, f"http://127.0.0.1:{port}/health", log)
+            yield Server(f"http://127.0.0.1:{port}/v1", model, checkpoint)
+        finally:
+            _stop(process)
+
+
+def _variables(**more: str) -> dict[str, str]:
+    """The environment variables of a process that stays offline and sends nothing about its use."""
+    quiet = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+    return {**os.environ, **quiet, **more}
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], health: str, log: Path) -> None:
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until and process.poll() is None:
+        try:
+            with direct.open(health, timeout=5):
+                return
+        except (urllib.error.URLError, TimeoutError, ConnectionError):
+            time.sleep(0.2)
+    what = "does not answer" if process.poll() is None else f"ended with exit code {process.returncode}"
+    pytest.fail(f"the server {what}; the end of its log:\n{log.read_text(errors='replace')[-4000:]}")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=30)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # whatever is left of it

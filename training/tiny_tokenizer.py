@@ -1,0 +1,123 @@
+"""A small tokenizer of the form that Qwen-VL checkpoints have, trained on what is said in the games."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
+
+from vlmgym.errors import UsageError
+from vlmgym.sandbox.registry import make_game
+from vlmgym.sandbox.response_form import SECTIONS
+
+GAMES = ("2048", "shisensho", "swap")
+PAD, END = "<|endoftext|>", "<|im_end|>"
+IMAGE, VIDEO, VISION_START, VISION_END = "<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"
+SPECIAL_TOKENS = (PAD, "<|im_start|>", END, VISION_START, VISION_END, "<|vision_pad|>", IMAGE, VIDEO)
+TAGS = tuple(tag for section in SECTIONS for tag in (f"<{section}>", f"</{section}>"))
+"""Tags of the response form: one token each, but kept when special tokens are skipped."""
+
+CHAT_TEMPLATE = """\
+{%- for message in messages -%}
+    {{- '<|im_start|>' + message.role + '\\n' -}}
+    {%- if message.content is string -%}
+        {{- message.content -}}
+    {%- else -%}
+        {%- for part in message.content -%}
+            {%- if part.type in ('image', 'image_url') -%}
+                {{- '<|vision_start|><|image_pad|><|vision_end|>' -}}
+            {%- elif part.type in ('video', 'video_url') -%}
+                {{- '<|vision_start|><|video_pad|><|vision_end|>' -}}
+            {%- elif part.type == 'text' -%}
+                {{- part.text -}}
+            {%- endif -%}
+        {%- endfor -%}
+    {%- endif -%}
+    {{- '<|im_end|>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{- '<|im_start|>assistant\\n' -}}
+{%- endif -%}
+"""
+"""Jinja template of Qwen's chat form: messages in OpenAI form, with text, pictures and videos, to a prompt."""
+
+
+def game_texts(turns: int = 8) -> Iterator[str]:
+    """Prompts and good responses of all games, at each level of reasoning, along random play; always the same."""
+    for name in GAMES:
+        for level in range(1, 6):
+            game, rng = make_game(name, reasoning=level), np.random.default_rng(level)
+            state = game.start(rng)
+            yield game.prompt(state)
+            for _ in range(turns):
+                actions = game.legal_actions(state)
+                if not actions:
+                    break
+                action = actions[int(rng.integers(len(actions)))]
+                yield game.respond(state, action)
+                state = game.step(state, action, rng).state
+
+
+def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
+    """Byte-level BPE with Qwen's way of splitting (each digit is a token), its special tokens, and the tags.
+
+    Args:
+        texts: What it is trained on; any other text can be encoded as well, only in more tokens.
+        size: How many tokens there are at most, the special ones and the tags included.
+
+    Raises:
+        UsageError: The size leaves no room for the bytes, the special tokens and the tags.
+    """
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    added = len(SPECIAL_TOKENS) + len(TAGS)
+    if size < len(alphabet) + added:
+        raise UsageError(f"a vocabulary has at least {len(alphabet) + added} tokens, not {size}")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(PRETOKENIZE_REGEX), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=size - added, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(_without_tags(texts), trainer)
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS])
+    tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in TAGS])
+    return tokenizer
+
+
+def save_tokenizer(tokenizer: Tokenizer, out: Path, context: int) -> None:
+    """Write the files that make a folder a tokenizer of transformers.
+
+    Args:
+        tokenizer: From `train_tokenizer`.
+        out: A folder that is there.
+        context: Tokens the model takes.
+    """
+    config = {
+        "tokenizer_class": "Qwen2Tokenizer",
+        "eos_token": END,
+        "pad_token": PAD,
+        "bos_token": None,
+        "add_prefix_space": False,
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": context,
+        "padding_side": "left",  # so that a batch of prompts can be gone on with
+    }
+    tokenizer.save(str(out / "tokenizer.json"))
+    (out / "tokenizer_config.json").write_text(json.dumps(config, indent=2))
+    (out / "chat_template.jinja").write_text(CHAT_TEMPLATE)
+
+
+def _without_tags(texts: Iterable[str]) -> Iterator[str]:
+    """The texts as BPE sees them later: tags are tokens already and never reach it."""
+    for text in texts:
+        for tag in TAGS:
+            text = text.replace(tag, "\n")
+        yield text

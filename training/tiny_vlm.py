@@ -1,0 +1,229 @@
+"""Makes tiny, randomly initialised Qwen-VL checkpoints, in seconds and offline: to train on a CPU, and for tests.
+
+    python -m training.tiny_vlm qwen3_vl checkpoints/tiny
+
+The folder is what a Hugging Face repository of such a model holds, in the form that transformers 4.57 and 5, vLLM and
+EasyR1 read alike, so that the JSON files are written here and not by the version of transformers that is installed.
+Architecture, tokens and chat form are those of the real models; only the sizes are not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import torch
+import tyro
+from tokenizers import Tokenizer
+from transformers import AutoConfig, AutoModelForImageTextToText
+
+from training.tiny_tokenizer import (
+    END,
+    IMAGE,
+    PAD,
+    VIDEO,
+    VISION_END,
+    VISION_START,
+    game_texts,
+    save_tokenizer,
+    train_tokenizer,
+)
+from vlmgym.errors import UsageError
+from vlmgym.options import reporting_errors
+
+Kind = Literal["qwen2_vl", "qwen2_5_vl", "qwen3_vl"]
+
+HEAD_SIZE = 32
+"""The smallest that vLLM's attention on the CPU takes."""
+MERGE = 2
+"""Patches along each side of the square of pixels that becomes one token."""
+CLASSES: dict[Kind, str] = {"qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL"}
+"""How the names of transformers' classes begin."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TinySize:
+    """How large the model is; by default 0.3 million parameters."""
+
+    hidden: int = 64
+    """Width of the language model, a multiple of 32."""
+    layers: int = 3
+    """Layers of the language model."""
+    vision_hidden: int = 32
+    """Width of the vision encoder, a multiple of 32."""
+    vision_layers: int = 2
+    """Layers of the vision encoder."""
+    vocabulary: int = 1024
+    """Tokens at most; the games' texts need about 700."""
+    tied: bool = True
+    """Whether tokens are the same vectors as input and as output. If so, an untrained model repeats the last token."""
+    context: int = 4096
+    """Tokens of prompt and response together."""
+    picture_tokens: int = 256
+    """Tokens of a picture at most; larger ones are made smaller. A token is 28 x 28 pixels, in Qwen3-VL 32 x 32."""
+
+    def __post_init__(self) -> None:
+        for name in ("hidden", "vision_hidden"):
+            if getattr(self, name) < HEAD_SIZE or getattr(self, name) % HEAD_SIZE:
+                raise UsageError(f"{name} is a multiple of {HEAD_SIZE}, not {getattr(self, name)}")
+        for name in ("layers", "vision_layers", "context"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} is 1 or more, not {getattr(self, name)}")
+        if self.picture_tokens < MIN_PICTURE_TOKENS:
+            raise UsageError(f"picture_tokens is {MIN_PICTURE_TOKENS} or more, not {self.picture_tokens}")
+
+
+MIN_PICTURE_TOKENS = 4
+"""Smaller pictures are made larger."""
+
+
+def make_tiny_vlm(
+    kind: Kind, out: Path, *, seed: int = 0, size: TinySize | None = None, texts: Iterable[str] | None = None
+) -> None:
+    """Write a checkpoint.
+
+    Args:
+        kind: Architecture, by the name that its configuration has in transformers.
+        out: Folder of the checkpoint; made if it is not there, and its files of these names are overwritten.
+        seed: Decides the weights, bit for bit with the same versions of torch and transformers.
+        size: How large the model is; None: `TinySize()`.
+        texts: What the tokenizer is trained on; None: prompts and responses of all games.
+
+    Raises:
+        UsageError: There is no such kind, or a size is not possible.
+    """
+    if kind not in CLASSES:
+        raise UsageError(f"there is no kind {kind!r}; the kinds are {', '.join(get_args(Kind))}")
+    size = size or TinySize()
+    tokenizer = train_tokenizer(game_texts() if texts is None else texts, size.vocabulary)
+    config = _model_config(kind, size, tokenizer)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = AutoModelForImageTextToText.from_config(AutoConfig.for_model(**deepcopy(config)), dtype=torch.float32)
+    out.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(out)
+    save_tokenizer(tokenizer, out, size.context)
+    files = {"config": config, "generation_config": _generation_config(tokenizer), **_processor_configs(kind, size)}
+    for name, content in files.items():
+        (out / f"{name}.json").write_text(json.dumps(content, indent=2))
+
+
+def _model_config(kind: Kind, size: TinySize, tokenizer: Tokenizer) -> dict[str, Any]:
+    qwen3 = kind == "qwen3_vl"
+    heads = size.hidden // HEAD_SIZE
+    # Of the 16 frequencies of a head, how many turn with time, height and width; Qwen3-VL takes them in turns.
+    rope: dict[str, Any] = {"rope_type": "default", "mrope_section": [6, 5, 5] if qwen3 else [4, 6, 6]}
+    if qwen3:
+        rope["mrope_interleaved"] = True
+    text = {
+        "model_type": f"{kind}_text",
+        "vocab_size": -(-tokenizer.get_vocab_size() // 64) * 64,  # as vLLM pads it
+        "hidden_size": size.hidden,
+        "intermediate_size": 3 * size.hidden,
+        "num_hidden_layers": size.layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": max(1, heads // 2),
+        "head_dim": HEAD_SIZE,
+        "max_position_embeddings": size.context,
+        "rope_theta": 10_000.0,
+        "rope_scaling": rope,
+        "tie_word_embeddings": size.tied,
+        "bos_token_id": None,
+        "eos_token_id": tokenizer.token_to_id(END),
+        "pad_token_id": tokenizer.token_to_id(PAD),
+    }
+    return {
+        "model_type": kind,
+        "architectures": [f"{CLASSES[kind]}ForConditionalGeneration"],
+        "dtype": "float32",
+        "torch_dtype": "float32",  # its name in transformers 4
+        "tie_word_embeddings": size.tied,
+        "image_token_id": tokenizer.token_to_id(IMAGE),
+        "video_token_id": tokenizer.token_to_id(VIDEO),
+        "vision_start_token_id": tokenizer.token_to_id(VISION_START),
+        "vision_end_token_id": tokenizer.token_to_id(VISION_END),
+        "text_config": text,
+        "vision_config": _vision_config(kind, size),
+    }
+
+
+def _vision_config(kind: Kind, size: TinySize) -> dict[str, Any]:
+    width, depth = size.vision_hidden, size.vision_layers
+    shared = {
+        "model_type": kind,
+        "depth": depth,
+        "num_heads": width // HEAD_SIZE,
+        "patch_size": _patch(kind),
+        "spatial_merge_size": MERGE,
+        "temporal_patch_size": 2,
+    }
+    if kind == "qwen2_vl":
+        return {**shared, "embed_dim": width, "hidden_size": size.hidden, "mlp_ratio": 3}
+    shared |= {"hidden_size": width, "intermediate_size": 3 * width, "out_hidden_size": size.hidden}
+    if kind == "qwen2_5_vl":
+        return {**shared, "window_size": 8 * _patch(kind), "fullatt_block_indexes": [depth - 1], "tokens_per_second": 2}
+    # Learned positions of 16 x 16 patches, interpolated to the picture's; features of the first layer join the text's.
+    return {**shared, "num_position_embeddings": 256, "deepstack_visual_indexes": [0]}
+
+
+def _generation_config(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Greedy until an end is written. Tokens that stand for pictures are not kept from being written, as in Qwen-VL."""
+    end, pad = tokenizer.token_to_id(END), tokenizer.token_to_id(PAD)
+    return {"do_sample": False, "eos_token_id": [end, pad], "pad_token_id": pad}
+
+
+def _processor_configs(kind: Kind, size: TinySize) -> dict[str, Any]:
+    """Settings of the processors of pictures and of videos."""
+    token = (_patch(kind) * MERGE) ** 2  # pixels
+    mean, std = ([0.5] * 3, [0.5] * 3) if kind == "qwen3_vl" else (CLIP_MEAN, CLIP_STD)
+    shared = {
+        "processor_class": f"{CLASSES[kind]}Processor",
+        "patch_size": _patch(kind),
+        "merge_size": MERGE,
+        "temporal_patch_size": 2,
+        "size": {"shortest_edge": MIN_PICTURE_TOKENS * token, "longest_edge": size.picture_tokens * token},
+        "image_mean": mean,
+        "image_std": std,
+    }
+    video = "Qwen3VLVideoProcessor" if kind == "qwen3_vl" else "Qwen2VLVideoProcessor"
+    return {
+        "preprocessor_config": {**shared, "image_processor_type": "Qwen2VLImageProcessor"},
+        "video_preprocessor_config": {**shared, "video_processor_type": video},
+    }
+
+
+CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
+"""Mean and deviation of colours, red, green and blue, that CLIP was trained with; Qwen2-VL and Qwen2.5-VL use them."""
+
+
+def _patch(kind: Kind) -> int:
+    """Side of a patch in pixels."""
+    return 16 if kind == "qwen3_vl" else 14
+
+
+def main(
+    kind: tyro.conf.Positional[Kind],
+    out: tyro.conf.Positional[Path],
+    /,
+    size: Annotated[TinySize, tyro.conf.arg(name="")] = TinySize(),
+    seed: int = 0,
+) -> None:
+    """Make a tiny, randomly initialised Qwen-VL checkpoint.
+
+    Args:
+        kind: Architecture.
+        out: Folder of the checkpoint.
+        size: How large the model is.
+        seed: Decides the weights.
+    """
+    make_tiny_vlm(kind, out, seed=seed, size=size)
+    print(f"{out} is a {kind}")
+
+
+if __name__ == "__main__":
+    with reporting_errors():
+        tyro.cli(main, prog="python -m training.tiny_vlm")
