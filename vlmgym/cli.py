@@ -12,6 +12,7 @@ import tyro
 from vlmgym.bench import BenchConfig, bench
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import EvalConfig
+from vlmgym.evaluation.export import ExportConfig, export
 from vlmgym.evaluation.rescore import RescoreConfig, rescore
 from vlmgym.evaluation.script import policy_options, run_evaluation, with_options
 from vlmgym.options import reporting_errors
@@ -63,6 +64,11 @@ def rescore_command(config: Merged[RescoreConfig]) -> None:
     rescore(config)
 
 
+def export_command(config: Merged[ExportConfig]) -> None:
+    """Turn the turns of a saved run into supervised data, for LLaMA-Factory or Hugging Face."""
+    export(config)
+
+
 def games_command() -> None:
     """List the games that are installed."""
     for game_id in game_ids():
@@ -77,6 +83,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "play": play_command,
     "bench": bench_command,
     "rescore": rescore_command,
+    "export": export_command,
     "games": games_command,
 }
 

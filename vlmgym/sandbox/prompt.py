@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic
+from typing import Generic, TypeVar
 
 from vlmgym.sandbox.game import Game, Picture, StateT
 from vlmgym.sandbox.reward import Outcome
+
+T = TypeVar("T")
 
 LONGEST_PAST_RESPONSE = 2000
 """Characters of an earlier response that are repeated; the end is kept, where the answer is."""
@@ -68,8 +70,13 @@ def turn_images(
     game: Game[StateT, object], state: StateT, history: Sequence[PastTurn[StateT]] = (), history_images: int = 0
 ) -> list[Picture]:
     """The pictures of a turn: those of the latest `history_images` earlier turns, oldest first, then the position's."""
-    seen = [past.state for past in history[-history_images:]] if history_images else []
-    return [picture for shown in [*seen, state] for picture in game.images(shown)]
+    shown = [*shown_again([past.state for past in history], history_images), state]
+    return [picture for position in shown for picture in game.images(position)]
+
+
+def shown_again(past: Sequence[T], history_images: int) -> Sequence[T]:
+    """Of a prompt's earlier turns, oldest first, those whose pictures are shown again: the latest."""
+    return past[-history_images:] if history_images else ()
 
 
 def _numbers(place: int, each: int) -> str:

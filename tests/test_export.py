@@ -1,0 +1,294 @@
+"""Training sets out of saved runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vlmgym import UsageError
+from vlmgym.cli import main
+from vlmgym.evaluation import EpisodeRecord, EvalConfig, RunFolder, read_run
+from vlmgym.evaluation.export import ExportConfig, export
+from vlmgym.evaluation.script import run_evaluation
+from vlmgym.policies import random_response
+
+
+class Seen:
+    """A policy that keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: dict[tuple[str, int, int], tuple[list[Any], str, str]] = {}
+
+    def __call__(self, images_batch: list[list[Any]], prompt_batch: list[Any]) -> list[str]:
+        responses = []
+        for images, prompt in zip(images_batch, prompt_batch):
+            response = "<answer>sideways</answer>" if prompt.turn == 3 else random_response(prompt)
+            self.asked[prompt.game.id, prompt.seed, prompt.turn + 1] = images, str(prompt), response
+            responses.append(response)
+        return responses
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Seen]:
+    """Two games, six episodes each, with the pictures of two earlier turns in the prompts."""
+    folder, seen = tmp_path_factory.mktemp("runs") / "run", Seen()
+    config = EvalConfig(
+        episodes=6,
+        turns=8,
+        size=128,
+        workers=0,
+        history=3,
+        history_images=2,
+        video=False,
+        report=False,
+        out=folder,
+    )
+    run_evaluation(["2048", "swap"], config, custom_policy=seen)
+    return folder, seen
+
+
+@pytest.fixture
+def exported(played: tuple[Path, Seen], tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
+    def call(format_: str, run: Path = played[0], **filters: Any) -> list[dict[str, Any]]:
+        out = tmp_path / f"export{len(list(tmp_path.iterdir()))}"
+        config: Any = {"run": run, "format": format_, "out": out, "workers": 0, **filters}
+        export(ExportConfig(**config))
+        name = "data.jsonl" if format_ == "sharegpt" else "metadata.jsonl"
+        rows = [json.loads(line) for line in (out / name).read_text(encoding="utf-8").splitlines()]
+        assert json.loads((out / "export.json").read_text())["rows"] == len(rows)
+        return [row | {"folder": out} for row in rows]
+
+    return call
+
+
+Exported = Callable[..., list[dict[str, Any]]]
+
+
+def pictures(row: dict[str, Any], column: str) -> list[Any]:
+    """The pictures of a row, all of them inside the export."""
+    paths = [(row["folder"] / name).resolve() for name in row[column]]
+    assert all(path.is_relative_to(row["folder"] / "images") for path in paths)
+    return [np.asarray(Image.open(path)) for path in paths]
+
+
+def key(row: dict[str, Any]) -> tuple[str, int, int]:
+    return row["game"], row["seed"], row["turn"]
+
+
+EVERYTHING = ("played", "illegal", "unparsable")
+
+
+def test_sharegpt_rows_are_what_was_asked_and_answered(played: tuple[Path, Seen], exported: Exported):
+    rows = exported("sharegpt", outcome=EVERYTHING)
+    assert {key(row) for row in rows} == set(played[1].asked)
+    for row in rows:
+        images, prompt, response = played[1].asked[key(row)]
+        assert row["messages"] == [
+            {"role": "user", "content": "<image>" * len(images) + prompt},
+            {"role": "assistant", "content": response},
+        ]
+        assert len(images) == min(row["turn"], 3)
+        for drawn, seen in zip(pictures(row, "images"), images, strict=True):
+            np.testing.assert_array_equal(drawn, seen)
+
+
+def test_llama_factory_is_told_where_everything_is(exported: Exported):
+    folder = exported("sharegpt")[0]["folder"]
+    info = json.loads((folder / "dataset_info.json").read_text())
+    assert info == {
+        folder.name: {
+            "file_name": "data.jsonl",
+            "formatting": "sharegpt",
+            "columns": {"messages": "messages", "images": "images"},
+            "tags": {
+                "role_tag": "role",
+                "content_tag": "content",
+                "user_tag": "user",
+                "assistant_tag": "assistant",
+                "system_tag": "system",
+            },
+        }
+    }
+
+
+def test_hf_rows_are_what_was_asked_and_answered(played: tuple[Path, Seen], exported: Exported):
+    rows = exported("hf", outcome=EVERYTHING)
+    assert {key(row) for row in rows} == set(played[1].asked)
+    for row in rows:
+        images, prompt, response = played[1].asked[key(row)]
+        user = [*[{"type": "image"}] * len(images), {"type": "text", "text": prompt}]
+        assert row["messages"] == [
+            {"role": "user", "content": user},
+            {"role": "assistant", "content": [{"type": "text", "text": response}]},
+        ]
+        for drawn, seen in zip(pictures(row, "file_names"), images, strict=True):
+            np.testing.assert_array_equal(drawn, seen)
+
+
+def test_each_distinct_picture_is_there_once(played: tuple[Path, Seen], exported: Exported):
+    rows = exported("hf", outcome=EVERYTHING)
+    files = [path for path in (rows[0]["folder"] / "images").rglob("*") if path.is_file()]
+    distinct = {image.tobytes() for images, _, _ in played[1].asked.values() for image in images}
+    assert len(files) == len(distinct) < sum(len(row["file_names"]) for row in rows)
+    assert {name for row in rows for name in row["file_names"]} == {
+        path.relative_to(rows[0]["folder"]).as_posix() for path in files
+    }
+
+
+def test_workers_and_their_number_make_no_difference(exported: Exported):
+    alone, shared = exported("hf"), exported("hf", workers=2)
+    assert [row | {"folder": None} for row in alone] == [row | {"folder": None} for row in shared]
+    for a, b in zip(alone, shared):
+        for name in a["file_names"]:
+            assert (a["folder"] / name).read_bytes() == (b["folder"] / name).read_bytes()
+
+
+def test_rows_say_where_they_are_from(played: tuple[Path, Seen], exported: Exported):
+    episodes = {episode.key: episode for episode in read_run(played[0]).episodes}
+    for row in exported("sharegpt", outcome=("illegal",)):
+        episode = episodes[row["game"], row["seed"]]
+        turn = episode.turns[row["turn"] - 1]
+        assert (row["outcome"], row["reward"], row["score"]) == ("illegal", turn.reward.overall, episode.score)
+        assert turn.outcome.value == "illegal"
+
+
+def best(run: Path, game: str) -> list[int]:
+    episodes = [episode for episode in read_run(run).episodes if episode.game.id == game]
+    return [episode.seed for episode in sorted(episodes, key=lambda episode: (-(episode.score or 0), episode.seed))]
+
+
+@pytest.mark.parametrize(
+    ("filters", "kept"),
+    [({"top": 2}, 2), ({"top": 99}, 6), ({"top_fraction": 0.5}, 3), ({"top_fraction": 0.51}, 4)],
+)
+def test_the_best_episodes_of_each_game(
+    played: tuple[Path, Seen], exported: Exported, filters: dict[str, Any], kept: int
+):
+    rows = exported("sharegpt", outcome=EVERYTHING, **filters)
+    for game in ("2048-v0", "swap-v0"):
+        assert {row["seed"] for row in rows if row["game"] == game} == set(best(played[0], game)[:kept])
+
+
+def test_a_least_score_and_a_least_reward(played: tuple[Path, Seen], exported: Exported):
+    scores = {episode.key: episode.score or 0 for episode in read_run(played[0]).episodes}
+    least = sorted(score for (game, _), score in scores.items() if game == "2048-v0")[3]
+    rows = exported("sharegpt", min_score=least)
+    assert {(row["game"], row["seed"]) for row in rows} == {key for key, score in scores.items() if score >= least}
+    assert {row["outcome"] for row in rows} == {"played"}
+    rows = exported("sharegpt", min_reward=4.0)
+    assert rows
+    assert min(row["reward"] for row in rows) >= 4.0
+    assert len(rows) < len(exported("sharegpt"))
+
+
+def change(run: Path, to: Path, how: Callable[[EpisodeRecord], EpisodeRecord]) -> Path:
+    """A copy of a run in which one episode's record is another."""
+    to.mkdir()
+    (to / "run.json").write_bytes(RunFolder(run).run.read_bytes())
+    first, *others = read_run(run).episodes
+    lines = [episode.model_dump_json() for episode in (how(first), *others)]
+    (to / "episodes.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return to
+
+
+def unfinished(episode: EpisodeRecord) -> EpisodeRecord:
+    return episode.model_copy(update={"status": "error", "score": None})
+
+
+def test_unfinished_episodes_only_when_asked_for(played: tuple[Path, Seen], exported: Exported, tmp_path: Path):
+    run = change(played[0], tmp_path / "changed", unfinished)
+    first = read_run(played[0]).episodes[0].key
+    assert first not in {(row["game"], row["seed"]) for row in exported("hf", run=run)}
+    rows = exported("hf", run=run, unfinished=True)
+    assert {row["score"] for row in rows if (row["game"], row["seed"]) == first} == {None}
+
+
+@pytest.mark.parametrize("word", ["<image>", "<video>", "<audio>"])
+@pytest.mark.parametrize("format_", ["sharegpt", "hf"])
+def test_a_response_that_would_stand_for_a_picture_is_left_out(
+    played: tuple[Path, Seen],
+    exported: Exported,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    word: str,
+    format_: str,
+):
+    def hostile(episode: EpisodeRecord) -> EpisodeRecord:
+        first, *others = episode.turns
+        response = f"{word} </script> \x00\x1b[31m \u2028 ../../etc"
+        return episode.model_copy(update={"turns": (first.model_copy(update={"response": response}), *others)})
+
+    run = change(played[0], tmp_path / "changed", hostile)
+    rows = exported(format_, run=run, outcome=EVERYTHING)
+    assert len(rows) == len(played[1].asked) - 1
+    assert "with <image>, <video> or <audio> in the text: 1" in " ".join(capsys.readouterr().out.split())
+
+
+def test_names_of_pictures_come_from_their_pixels_alone(played: tuple[Path, Seen], exported: Exported, tmp_path: Path):
+    def hostile(episode: EpisodeRecord) -> EpisodeRecord:
+        turns = tuple(turn.model_copy(update={"response": "../../../x\x00\n\u2028"}) for turn in episode.turns)
+        return episode.model_copy(update={"turns": turns, "end": "../.."})
+
+    run = change(played[0], tmp_path / "changed", hostile)
+    for row in exported("hf", run=run, outcome=EVERYTHING):
+        assert pictures(row, "file_names")
+
+
+@pytest.mark.parametrize(
+    ("filters", "message"),
+    [
+        ({"top": 0}, "top is a whole number of at least 1, not 0"),
+        ({"top_fraction": 0.0}, "top_fraction is above 0 and at most 1, not 0"),
+        ({"top_fraction": float("nan")}, "top_fraction is above 0 and at most 1, not nan"),
+        ({"top": 1, "top_fraction": 0.5}, "exclude each other"),
+        ({"min_score": float("nan")}, "min_score is a finite number, not nan"),
+        ({"min_reward": float("inf")}, "min_reward is a finite number, not inf"),
+        ({"unfinished": True, "top": 3}, "an unfinished episode has no score"),
+        ({"outcome": ()}, "outcome is one or more of played, illegal, unparsable"),
+        ({"workers": -1}, "workers is a whole number of at least 0, not -1"),
+        ({"min_score": 1e9}, "no episode of .* passes the filters"),
+        ({"min_reward": 1e9}, "no turn of .* passes the filters: .*below the least reward: "),
+    ],
+)
+def test_filters_that_mean_nothing_or_leave_nothing_are_refused(
+    exported: Exported, tmp_path: Path, filters: dict[str, Any], message: str
+):
+    with pytest.raises(UsageError, match=message):
+        exported("hf", **filters)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_record_leaves_no_half_export(played: tuple[Path, Seen], exported: Exported, tmp_path: Path):
+    def damaged(episode: EpisodeRecord) -> EpisodeRecord:
+        *others, last = episode.turns
+        return episode.model_copy(update={"turns": (*others, last.model_copy(update={"state": [1]}))})
+
+    run = change(played[0], tmp_path / "changed", damaged)
+    with pytest.raises(UsageError, match=r"line 1 of .*episodes\.jsonl, turn 8: not a position of 2048"):
+        exported("hf", run=run, outcome=EVERYTHING)
+
+    def other(episode: EpisodeRecord) -> EpisodeRecord:
+        return episode.model_copy(update={"game": episode.game.model_copy(update={"config": {}})})
+
+    with pytest.raises(UsageError, match=r"line 1 of .*episodes\.jsonl is of another game than run\.json says"):
+        exported("hf", run=change(played[0], tmp_path / "other", other))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["changed", "other"]
+
+
+def test_the_command_line(played: tuple[Path, Seen], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    out = tmp_path / "a, b"
+    args = ["export", str(played[0]), "--format", "sharegpt", "--out", str(out), "--workers", "0"]
+    main([*args, "--top", "1", "--outcome", "played", "illegal"])
+    told = capsys.readouterr().out
+    assert "left out: 10 episodes" in told
+    assert f"load    dataset_dir: {out}, dataset: a__b" in told.replace("\n", "")
+    assert "a__b" in json.loads((out / "dataset_info.json").read_text())
+    with pytest.raises(SystemExit, match="2"):
+        main(args)
+    assert capsys.readouterr().err == f"error: {out} is there already: choose another --out\n"

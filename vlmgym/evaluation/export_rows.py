@@ -1,0 +1,164 @@
+"""Turns of an episode as rows of a training set, with their pictures beside it: what worker processes of an export do.
+
+Formats:
+    sharegpt: LLaMA-Factory's multimodal form (data/README.md there): texts with `<image>` where a picture goes, and the
+        files of the pictures in their order.
+    hf: an ImageFolder of Hugging Face datasets (`metadata.jsonl`, whose `file_names` become the column `images`), with
+        messages in parts as TRL's SFTTrainer and chat templates of vision-language models take them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal
+
+from vlmgym.errors import StateError, UsageError
+from vlmgym.evaluation.files import writing
+from vlmgym.evaluation.record import EpisodeRecord, GameRecord, TurnRecord
+from vlmgym.evaluation.stored import StoredEpisode
+from vlmgym.sandbox.drawing.encode import encode_png
+from vlmgym.sandbox.game import Game
+from vlmgym.sandbox.prompt import shown_again
+from vlmgym.sandbox.reward import Outcome
+
+Format = Literal["sharegpt", "hf"]
+
+IMAGES = "images"
+"""Folder of the pictures in an export."""
+
+PLACEHOLDERS = ("<image>", "<video>", "<audio>")
+"""What trainers replace in a text. A turn whose texts hold one of these by themselves cannot be a row: it would stand
+for a picture that is not there."""
+
+
+@dataclass(frozen=True)
+class TurnFilter:
+    """Which turns become rows.
+
+    Attributes:
+        outcomes: What may have become of the response.
+        min_reward: Least overall reward, or None.
+    """
+
+    outcomes: frozenset[Outcome]
+    min_reward: float | None
+
+    def refusal(self, turn: TurnRecord) -> str | None:
+        """Why a turn is left out, in a few words, or None."""
+        if turn.outcome not in self.outcomes:
+            return turn.outcome.value
+        if self.min_reward is not None and turn.reward.overall < self.min_reward:
+            return "below the least reward"
+        if any(placeholder in text for placeholder in PLACEHOLDERS for text in (turn.prompt, turn.response)):
+            return f"with {', '.join(PLACEHOLDERS[:-1])} or {PLACEHOLDERS[-1]} in the text"
+        return None
+
+
+@dataclass
+class Rows:
+    """What an episode gives.
+
+    Attributes:
+        lines: A JSON object for each turn that is kept.
+        left_out: How many turns were left out for which reason.
+    """
+
+    lines: list[str] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+def export_episode(
+    stored: StoredEpisode, game: Game[Any, Any], turns: TurnFilter, format_: Format, folder: Path
+) -> Rows:
+    """Write the pictures of an episode's turns that are not there yet, and return the rows.
+
+    Args:
+        stored: The episode.
+        game: The game, with its configuration.
+        turns: Which turns.
+        format_: Form of a row.
+        folder: Of the export.
+
+    Raises:
+        UsageError: The record cannot be read, or is of another game.
+        OutputError: A picture cannot be written.
+    """
+    record = stored.read()
+    if record.game != GameRecord.of(game):
+        raise UsageError(f"line {stored.line} of {stored.file} is of another game than run.json says")
+    pictures = _Pictures(game, folder)
+    rows = Rows()
+    for i, turn in enumerate(record.turns):
+        if (refusal := turns.refusal(turn)) is not None:
+            rows.left_out[refusal] += 1
+            continue
+        past = [earlier.state for earlier in record.turns[max(0, i - record.history) : i]]
+        shown = [*shown_again(past, record.history_images), turn.state]
+        try:
+            names = [name for state in shown for name in pictures.of(state)]
+        except StateError as error:
+            raise UsageError(f"line {stored.line} of {stored.file}, turn {turn.turn}: {error}") from None
+        rows.lines.append(json.dumps(FORMATS[format_](names, turn) | _facts(record, turn)))
+    return rows
+
+
+def _sharegpt(names: Sequence[str], turn: TurnRecord) -> dict[str, Any]:
+    user = {"role": "user", "content": PLACEHOLDERS[0] * len(names) + turn.prompt}
+    return {"messages": [user, {"role": "assistant", "content": turn.response}], "images": names}
+
+
+def _hf(names: Sequence[str], turn: TurnRecord) -> dict[str, Any]:
+    user = [*({"type": "image"} for _ in names), {"type": "text", "text": turn.prompt}]
+    assistant = [{"type": "text", "text": turn.response}]
+    messages = [{"role": "user", "content": user}, {"role": "assistant", "content": assistant}]
+    return {"file_names": names, "messages": messages}
+
+
+FORMATS: dict[Format, Callable[[Sequence[str], TurnRecord], dict[str, Any]]] = {"sharegpt": _sharegpt, "hf": _hf}
+
+
+def _facts(record: EpisodeRecord, turn: TurnRecord) -> dict[str, Any]:
+    """Columns that say where a row is from; trainers pass over them."""
+    return {
+        "game": record.game.id,
+        "seed": record.seed,
+        "turn": turn.turn,
+        "outcome": turn.outcome.value,
+        "reward": turn.reward.overall,
+        "score": record.score,
+    }
+
+
+class _Pictures:
+    """Pictures of positions as files whose names are made of their content, so that each is there once."""
+
+    def __init__(self, game: Game[Any, Any], folder: Path) -> None:
+        self._game, self._folder = game, folder
+        self._names: dict[str, list[str]] = {}
+
+    def of(self, state: Any) -> list[str]:
+        """Paths of a position's pictures, relative to the export, drawn if they were not yet in this episode."""
+        text = json.dumps(state)
+        if text not in self._names:
+            self._names[text] = [
+                self._write(encode_png(picture)) for picture in self._game.images(self._game.from_json(text))
+            ]
+        return self._names[text]
+
+    def _write(self, png: bytes) -> str:
+        digest = sha256(png).hexdigest()[:32]
+        name = f"{IMAGES}/{digest[:2]}/{digest}.png"
+        path = self._folder / name
+        if not path.exists():
+            with writing(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                part = path.with_suffix(f".{os.getpid()}")  # another process may write the same picture
+                part.write_bytes(png)
+                part.replace(path)
+        return name
