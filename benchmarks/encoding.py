@@ -3,7 +3,7 @@
 pip install -e .[bench] && python benchmarks/encoding.py --json encoding.json
 
 Pictures: four positions of each game, at perception 3 (flat colours) and 5 (noise). Every file is decoded again and
-compared with its picture. The contestants take turns in rounds.
+compared with its picture. The contestants take turns in rounds. The same is a part of `throughput.py`.
 """
 
 from __future__ import annotations
@@ -195,13 +195,24 @@ def is_kept(file: bytes, picture: Picture) -> bool:
         return np.array_equal(np.asarray(image.convert("RGB")), picture)
 
 
-def measure_encoders(pictures: list[Picture], options: Options, what: str) -> dict[str, Encoded]:
+def measure_encoders(pictures: list[Picture], rounds: int, seconds: float, what: str) -> dict[str, Encoded]:
     files = {name: [encode(picture) for picture in pictures] for name, encode in CONTESTANTS.items()}
     turns = {name: encoding(encode, pictures) for name, encode in CONTESTANTS.items()}
-    rates = measure(turns, options.rounds, options.seconds, what)
+    rates = measure(turns, rounds, seconds, what)
     return {
         name: Encoded(rates[name], sum(map(len, encoded)) / len(encoded), all(map(is_kept, encoded, pictures)))
         for name, encoded in files.items()
+    }
+
+
+def measure_encoding(size: int, rounds: int, seconds: float) -> dict[str, dict[str, Encoded]]:
+    """All contestants, by the kind of picture; also a part of `throughput.py`."""
+    cv2.setNumThreads(1)
+    return {
+        f"boards at perception {perception} ({kind}), {size} x {size}": measure_encoders(
+            positions(perception, size), rounds, seconds, kind
+        )
+        for perception, kind in PERCEPTION.items()
     }
 
 
@@ -214,21 +225,23 @@ def encoders_table(found: dict[str, Encoded], title: str) -> Table:
     return table
 
 
+def numbers_of(found: dict[str, Encoded]) -> dict[str, Any]:
+    """For a JSON file."""
+    return {
+        name: {"pictures/s": encoded.rates.rounds, "bytes": encoded.size, "lossless": encoded.lossless}
+        for name, encoded in found.items()
+    }
+
+
 def main() -> None:
     with reporting_errors():
         options = parse_options(Options, None, "benchmarks/encoding.py")
-        cv2.setNumThreads(1)
         console = Console(width=None if sys.stdout.isatty() else 120)
-        numbers = {}
-        for perception, kind in PERCEPTION.items():
-            title = f"boards at perception {perception} ({kind}), {options.size} x {options.size}"
-            found = measure_encoders(positions(perception, options.size), options, kind)
+        kinds = measure_encoding(options.size, options.rounds, options.seconds)
+        for title, found in kinds.items():
             console.print(encoders_table(found, title))
-            numbers[title] = {
-                name: {"pictures/s": encoded.rates.rounds, "bytes": encoded.size, "lossless": encoded.lossless}
-                for name, encoded in found.items()
-            }
         if options.json is not None:
+            numbers = {title: numbers_of(found) for title, found in kinds.items()}
             options.json.write_text(json.dumps(numbers, indent=1) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""Environment steps per second: vlmgym's runner, Gymnasium's, and the limit that memory sets.
+"""Environment steps a second: vlmgym's runner, Gymnasium's, and the limit that memory sets; and pictures encoded.
 
 python benchmarks/throughput.py --json throughput.json
 python benchmarks/throughput.py --parts steps --rounds 3 --seconds 0.5
@@ -13,6 +13,9 @@ gymnasium-2048 is made to give 640 x 640 pictures by Gymnasium's own wrappers, `
 `ResizeObservation` (OpenCV, which of OpenCV, Pillow, pygame and NumPy was the fastest here by far); `pip install -e
 .[bench]` installs what they need. The limit is `np.copyto` of one frame per environment step into preallocated memory,
 64 sources to 64 destinations, so that no frame is in a processor's cache.
+
+The part `encoding` is `encoding.py`: rates and bytes of PNG and JPEG files. It and OpenCV are imported where they are
+used: worker processes import the script that started them, and its imports are not theirs to be measured.
 """
 
 from __future__ import annotations
@@ -29,10 +32,10 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-import cv2
 import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
@@ -61,7 +64,7 @@ from vlmgym.sandbox.processes import available_cores
 from vlmgym.sandbox.registry import make_game
 from vlmgym.sandbox.vector import make_vec
 
-Part = Literal["steps", "environments", "memory", "start"]
+Part = Literal["steps", "environments", "memory", "start", "encoding"]
 Makers = dict[str, Callable[[], VectorEnv[Any, Any, Any]]]
 
 GAMES = ("2048", "shisensho", "swap")
@@ -70,6 +73,8 @@ LIMIT = "limit: np.copyto of a frame a step"
 ASYNC, SYNC = "AsyncVectorEnv, gymnasium-2048", "SyncVectorEnv, gymnasium-2048"
 SCRIPTED = 20_000
 """About how many actions a script has: more than games keep in their caches."""
+ENCODING = 0.3
+"""Share of a turn's length in the part `encoding`, where at least all pictures are encoded once."""
 SPREAD = {"2048": 100, "shisensho": 20, "swap": 20}
 """Moves over which environments are spread in the part `environments`: about an episode of random moves."""
 ROOM = 1.25
@@ -92,7 +97,7 @@ class Options:
     """Turns of each contestant."""
     seconds: float = 1.0
     """Length of a turn."""
-    parts: tuple[Part, ...] = ("steps", "environments", "memory", "start")
+    parts: tuple[Part, ...] = ("steps", "environments", "memory", "start", "encoding")
     """What is measured."""
     json: Path | None = None
     """Write all numbers to this file."""
@@ -129,6 +134,8 @@ def own_sync_name(game: str) -> str:
 
 def gymnasium_2048(size: int) -> gymnasium.Env[Any, Any]:
     """2048 of the gymnasium-2048 package whose observation is its picture, at our size."""
+    import cv2
+
     cv2.setNumThreads(1)  # so small a picture takes longer in several
     env: gymnasium.Env[Any, Any] = TwentyFortyEightEnv(render_mode="rgb_array")
     return ResizeObservation(AddRenderObservation(env, render_only=True), (size, size))
@@ -345,7 +352,7 @@ def machine() -> dict[str, Any]:
         "python": sys.version.split()[0],
         "numpy": np.__version__,
         "gymnasium": gymnasium.__version__,
-        "opencv": cv2.__version__,
+        "opencv": metadata.version("opencv-python-headless"),
     }
 
 
@@ -376,6 +383,13 @@ def run(options: Options, console: Console) -> None:
         console.print(start_table(start, options))
         goals += start_goals(start, options)
         numbers["start"] = start
+    if "encoding" in options.parts:
+        from encoding import encoders_table, measure_encoding, numbers_of
+
+        kinds = measure_encoding(options.size, options.rounds, options.seconds * ENCODING)
+        for title, encoded in kinds.items():
+            console.print(encoders_table(encoded, title))
+        numbers["encoding"] = {title: numbers_of(encoded) for title, encoded in kinds.items()}
     if goals:
         console.print(goals_table(goals))
     if options.json is not None:
