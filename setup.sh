@@ -71,7 +71,7 @@ choose_python() { # vlmgym or vllm
     if [ -n "${PYTHON:-}" ]; then
         read -r version makes <<<"$(probe "$PYTHON")"
         [ -n "$version" ] || fail 1 "PYTHON=$PYTHON is not a Python that runs."
-        "$1_runs_on" "$version" || fail 1 "$needs, and PYTHON=$PYTHON is Python $version."
+        "${1}_runs_on" "$version" || fail 1 "$needs, and PYTHON=$PYTHON is Python $version."
         [ "$makes" = venv ] || fail 1 "$(cannot_make_venv "$PYTHON" "$version")"
         python=$PYTHON
         return
@@ -80,7 +80,7 @@ choose_python() { # vlmgym or vllm
         read -r version makes <<<"$(probe "$candidate")"
         if [ -z "$version" ]; then
             continue
-        elif ! "$1_runs_on" "$version"; then
+        elif ! "${1}_runs_on" "$version"; then
             unfit=${unfit:-$version}
         elif [ "$makes" = no-venv ]; then
             without_venv=${without_venv:-$candidate $version}

