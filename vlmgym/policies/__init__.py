@@ -13,6 +13,7 @@ POLICIES = {
     "random": "vlmgym.policies.random:RandomPolicy",
     "random-legal": "vlmgym.policies.random:RandomLegalPolicy",
     "oracle": "vlmgym.policies.oracle:OraclePolicy",
+    "openai": "vlmgym.policies.openai:OpenAIPolicy",
 }
 """Name of every built-in policy and where its class is. A new policy adds one line."""
 

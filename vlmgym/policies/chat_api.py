@@ -1,0 +1,135 @@
+"""The OpenAI chat API in data: what a request holds, and what a server's body says."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from vlmgym.errors import shorten
+from vlmgym.policies.base import Reply
+from vlmgym.sandbox.drawing.encode import encode_jpeg, encode_png
+from vlmgym.sandbox.game import Picture
+
+PictureFormat = Literal["png", "jpeg"]
+Detail = Literal["auto", "low", "high"]
+
+LONGEST_TEXT = 1_000_000
+"""Characters of a response that are read: several times what today's models can say."""
+CUT = f"cut after {LONGEST_TEXT:,} characters"
+"""Finish reason of a response that was longer."""
+LONGEST_MESSAGE = 300
+"""Characters of a server's error message that are shown."""
+LONGEST_WORD = 60
+"""Characters of a finish reason."""
+BROKEN_OFF = ("abort", "error")
+"""Finish reasons by which vLLM and OpenRouter say that they failed, not that the model ended."""
+
+
+class Unreadable(Exception):
+    """A body is not the completion of a model; the message says what it is instead."""
+
+
+def picture_url(format: PictureFormat, picture: Picture) -> str:
+    """A picture as a data URL.
+
+    Args:
+        format: `png` is exact; `jpeg` is smaller for noisy pictures only.
+        picture: uint8 RGB of shape (height, width, 3).
+    """
+    file = encode_png(picture) if format == "png" else encode_jpeg(picture)
+    return f"data:image/{format};base64,{base64.b64encode(file).decode()}"
+
+
+def user_message(urls: Sequence[str], text: str, detail: Detail) -> dict[str, Any]:
+    """One message of the user: the pictures, then the text, the order in which most models were trained."""
+    shown: list[dict[str, Any]] = []
+    for url in urls:
+        image = {"url": url} if detail == "auto" else {"url": url, "detail": detail}
+        shown.append({"type": "image_url", "image_url": image})
+    return {"role": "user", "content": [*shown, {"type": "text", "text": text}]}
+
+
+def read_completion(body: bytes, hide: Callable[[str], str]) -> Reply:
+    """What the model said, from the body of a chat completion.
+
+    A refusal is a response, and so is silence with a reason (`length`, `content_filter`). Of a response and of hidden
+    reasoning, `LONGEST_TEXT` characters are read, as if the model had been limited to them; `CUT` says so.
+
+    Args:
+        body: JSON as the server sent it.
+        hide: Takes secrets out of a text.
+
+    Raises:
+        Unreadable: It is no completion.
+    """
+    data = _json(body)
+    if not isinstance(data, dict):
+        raise Unreadable("the body is not a JSON object")
+    if data.get("error"):
+        raise Unreadable(f"an error as an answer: {error_message(body, hide)}")
+    choices = data.get("choices")
+    if not isinstance(choices, list) or not choices:
+        raise Unreadable("there are no choices in the answer")
+    choice = choices[0] if isinstance(choices[0], dict) else {}
+    message = choice.get("message")
+    if not isinstance(message, dict):
+        raise Unreadable("there is no message in the answer")
+    content, refusal = (_text(message, name) for name in ("content", "refusal"))
+    finish_reason = _text(choice, "finish_reason")
+    if finish_reason in BROKEN_OFF:
+        raise Unreadable(f"the server broke off: finish_reason is {finish_reason}")
+    if content is None and refusal is None and finish_reason is None:
+        raise Unreadable("there is no content in the answer")
+    text = hide(content or refusal or "")
+    thought = _text(message, "reasoning_content") or _text(message, "reasoning")
+    usage = data.get("usage")
+    counts = usage if isinstance(usage, dict) else {}
+    if len(text) > LONGEST_TEXT:
+        text, finish_reason = text[:LONGEST_TEXT], CUT
+    return Reply(
+        text,
+        prompt_tokens=_count(counts.get("prompt_tokens")),
+        completion_tokens=_count(counts.get("completion_tokens")),
+        finish_reason=None if finish_reason is None else printable(hide(finish_reason), LONGEST_WORD),
+        reasoning=None if thought is None else shorten(hide(thought), LONGEST_TEXT),
+    )
+
+
+def error_message(body: bytes, hide: Callable[[str], str]) -> str:
+    """What a server's body says went wrong, in one printable line without secrets."""
+    try:
+        said = _json(body)
+    except Unreadable:
+        said = body.decode(errors="replace")
+    for name in ("error", "message", "detail"):
+        if isinstance(said, dict) and said.get(name):
+            said = said[name]
+    text = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)
+    return printable(hide(text), LONGEST_MESSAGE) or "no message"
+
+
+def printable(text: str, longest: int) -> str:
+    """A text for a terminal: one line, no control characters, no lone surrogates, not too long."""
+    begun = text[: 10 * longest]
+    return shorten(" ".join("".join(c if c.isprintable() else " " for c in begun).split()), longest)
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        raise Unreadable("the body is not JSON") from None
+
+
+def _text(fields: dict[str, Any], name: str) -> str | None:
+    value = fields.get(name)
+    if value is not None and not isinstance(value, str):
+        raise Unreadable(f"the {name} of the answer is not a text")
+    return value
+
+
+def _count(value: Any) -> int | None:
+    """A number of tokens, if it is one."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else None

@@ -1,0 +1,197 @@
+"""Models behind an OpenAI-compatible server: OpenAI's own, vLLM, llama.cpp, and most others."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from vlmgym.errors import UsageError, shorten
+from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply, check_timeout
+from vlmgym.policies.chat_api import Detail, PictureFormat, picture_url, user_message
+from vlmgym.policies.sampling import SamplingOptions
+from vlmgym.policies.secret import Secrets
+
+if TYPE_CHECKING:
+    from vlmgym.policies.openai_client import OpenAIClient
+
+OPENAI = "https://api.openai.com/v1"
+DEFAULT_KEY = "OPENAI_API_KEY"
+OURS = frozenset({"messages", "model", "n", "stream", "temperature", "top_p", "top_k", "max_tokens", "seed", "stop"})
+"""Fields of a request that `extra_body` cannot set: other options do, or the reply could not be read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenAIOptions(SamplingOptions):
+    """Options of a policy that asks an OpenAI-compatible server."""
+
+    operational: ClassVar[frozenset[str]] = frozenset({"base_url", "api_key_env", "max_requests", "timeout", "retries"})
+
+    base_url: str = OPENAI
+    """Where the server is, up to /v1, for instance http://localhost:8000/v1."""
+    model: str = ""
+    """Name of the model, as the server knows it. It is needed: a record has to say who played."""
+    api_key_env: str = DEFAULT_KEY
+    """Name of the environment variable that holds the API key. A server of your own may need none."""
+    picture_format: PictureFormat = "png"
+    """How pictures are sent: png is exact, jpeg is smaller for noisy pictures only."""
+    detail: Detail = "auto"
+    """How closely OpenAI's models look at pictures, and how many tokens they cost."""
+    extra_body: str = "{}"
+    """More fields of the request as a JSON object, for instance '{"reasoning_effort": "low"}'."""
+    max_requests: int = 64
+    """Requests at once, at most: fewer while the server answers 429 or 503, then more again."""
+    timeout: float = 600.0
+    """Seconds that one request may take."""
+    retries: int = 5
+    """How often a request is sent again after a time-out, a broken connection or body, HTTP 408, 429 or 5xx: after
+    exponential back-off with jitter, and as late as Retry-After asks. Then the episode ends as an error, unscored."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_timeout(self.timeout)
+        for name, least in (("max_requests", 1), ("retries", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise UsageError(f"{name} is a whole number of at least {least}, not {value!r}")
+        for name, accepted in (("picture_format", get_args(PictureFormat)), ("detail", get_args(Detail))):
+            if getattr(self, name) not in accepted:
+                raise UsageError(f"{name} is one of {', '.join(accepted)}, not {getattr(self, name)!r}")
+        if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", self.api_key_env):
+            raise UsageError("api_key_env is the name of an environment variable, not the key itself")
+        self._check_url()
+        if forbidden := OURS & self.extra_fields.keys():
+            raise UsageError(f"extra_body cannot set {min(forbidden)}")
+
+    def shown(self) -> dict[str, Any]:
+        """All options, the address without user and password."""
+        place = self.url.netloc.rpartition("@")[2]
+        return super().shown() | {
+            "base_url": self.url._replace(netloc=place).geturl(),
+            "extra_body": self.extra_fields,
+        }
+
+    @cached_property
+    def url(self) -> SplitResult:
+        """The parts of `base_url`."""
+        return urlsplit(self.base_url)
+
+    @property
+    def at_openai(self) -> bool:
+        """Whether the server is OpenAI's own."""
+        return self.url.hostname == urlsplit(OPENAI).hostname
+
+    @cached_property
+    def extra_fields(self) -> dict[str, Any]:
+        """The fields of `extra_body`."""
+        try:
+            fields = json.loads(self.extra_body)
+        except (ValueError, RecursionError):
+            fields = None
+        if not isinstance(fields, dict):
+            raise UsageError(f"extra_body is a JSON object, not {shorten(self.extra_body, 60)}")
+        return fields
+
+    def _check_url(self) -> None:
+        try:
+            url = self.url
+            good = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+        except ValueError:
+            good = False
+        if not good or not self.base_url.isprintable() or " " in self.base_url:
+            raise UsageError("base_url is an address such as http://localhost:8000/v1")  # not shown: it may hold a key
+        if url.query or url.fragment:
+            raise UsageError("base_url is an address without ? and #")
+
+
+class OpenAIPolicy(ModelPolicy):
+    """Asks for each prompt by itself: one message of the user with the pictures, then the text.
+
+    All that a server does wrong is told apart from what a model says. A refusal or silence is a response, and scored;
+    so is a response without an end, of which the first 1,000,000 characters are read, as if the model had been limited
+    to them (`finish_reason` says so). What cannot be read as a completion, or has more than 16 MiB, is a failed
+    request: sent again, and in the end an episode without a score. Keys are taken out of everything a server says.
+    """
+
+    name = "openai"
+    Options = OpenAIOptions
+    options: OpenAIOptions
+
+    def __init__(self, options: PolicyOptions | None = None) -> None:
+        """Nothing is asked yet.
+
+        Raises:
+            UsageError: The model or the key is missing, or the packages that this policy needs are.
+        """
+        super().__init__(options)
+        if not self.options.model:
+            raise UsageError("the policy openai needs the name of a --model")
+        self.look = partial(picture_url, self.options.picture_format)
+        self._key = self._read_key()
+        self._client_type = _client_type()
+        self._opened = AsyncExitStack()
+
+    async def open(self) -> None:
+        """Get ready to connect."""
+        options = self.options
+        self._client = self._client_type(
+            options.base_url,
+            self._key,
+            self._secrets().hide,
+            max_requests=options.max_requests,
+            timeout=options.timeout,
+            retries=options.retries,
+        )
+        self._opened.push_async_callback(self._client.close)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._opened.aclose()
+
+    async def respond(self, images: list[str], prompt: Prompt) -> Reply:
+        """The model's response."""
+        return await self._client.complete(self._body(images, prompt))
+
+    def _body(self, images: list[str], prompt: Prompt) -> dict[str, Any]:
+        sampling = self.options.sampling(prompt)
+        if self.options.at_openai and "max_tokens" in sampling:
+            # OpenAI's newer models know only this name; most other servers know only the older one.
+            sampling["max_completion_tokens"] = sampling.pop("max_tokens")
+        message = user_message(images, prompt, self.options.detail)
+        return {"model": self.options.model, "messages": [message], **sampling, **self.options.extra_fields}
+
+    def _read_key(self) -> str | None:
+        name = self.options.api_key_env
+        key = os.environ.get(name, "")
+        if not key:
+            if name != DEFAULT_KEY:  # the name is not shown: it may be the key
+                raise UsageError("the environment variable that --api-key-env names is not set")
+            if self.options.at_openai:
+                raise UsageError(f"set the environment variable {name}, or name another one by --api-key-env")
+            return None
+        if not key.isascii() or not key.isprintable() or " " in key:
+            raise UsageError("the API key has characters that no key can have, such as blanks or line ends")
+        return key
+
+    def _secrets(self) -> Secrets:
+        url = self.options.url
+        secrets = [self._key] if self._key else []
+        if url.password:
+            password = unquote(url.password)
+            login = f"{unquote(url.username or '')}:{password}"
+            secrets += [password, url.password, base64.b64encode(login.encode()).decode()]
+        return Secrets(secrets)
+
+
+def _client_type() -> type[OpenAIClient]:
+    try:
+        from vlmgym.policies.openai_client import OpenAIClient
+    except ImportError as error:
+        raise UsageError(f"the policy openai needs {error.name}: pip install 'vlmgym[openai]'") from None
+    return OpenAIClient

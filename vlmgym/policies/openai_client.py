@@ -1,0 +1,196 @@
+"""Asking an OpenAI-compatible server with patience. Needs the extra `openai`, so it is imported when one is asked."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import anyio
+import openai
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from vlmgym.errors import InfrastructureError, PolicyError
+from vlmgym.policies.base import Reply
+from vlmgym.policies.chat_api import LONGEST_MESSAGE, Unreadable, error_message, printable, read_completion
+from vlmgym.policies.request_limit import RequestLimit
+
+LONGEST_BODY = 16 * 2**20
+"""Bytes of a body that are read at most, so that one without an end does not fill the memory."""
+LONGEST_WAIT = 300.0
+"""Seconds that a server can make us wait by Retry-After; then it is asked again."""
+FIRST_WAIT, LONGEST_BACKOFF = 0.5, 30.0
+"""Seconds of the first wait before a request is sent again, doubled each time, and of the longest; each is drawn
+between 0 and that."""
+NO_KEY = "none"
+"""What a server that needs no key is sent as one: the client insists on something."""
+
+
+class _Failed(Exception):
+    """A request failed in a way that may pass: try again."""
+
+    def __init__(self, message: str, too_many: bool = False, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.too_many, self.retry_after = too_many, retry_after
+
+
+class OpenAIClient:
+    """Sends requests to one server, so many at once, and again if they fail; belongs to one event loop."""
+
+    def __init__(
+        self,
+        base_url: str,
+        key: str | None,
+        hide: Callable[[str], str],
+        *,
+        max_requests: int,
+        timeout: float,
+        retries: int,
+    ) -> None:
+        """Connections are opened as they are needed.
+
+        Args:
+            base_url: Where the server is, up to `/v1`.
+            key: The API key, if it needs one.
+            hide: Takes secrets out of a text.
+            max_requests: Requests at once, at most.
+            timeout: Seconds that a request may take.
+            retries: How often a failed request is sent again.
+        """
+        self.limit = RequestLimit(max_requests)
+        self._hide, self._timeout, self._retries = hide, timeout, retries
+        limits = type(openai.DEFAULT_CONNECTION_LIMITS)(
+            max_connections=max_requests, max_keepalive_connections=max_requests
+        )
+        self._client = openai.AsyncOpenAI(
+            base_url=base_url,
+            api_key=key or NO_KEY,
+            max_retries=0,
+            timeout=timeout,
+            default_headers={"Accept-Encoding": "identity"},  # the length of a compressed body says nothing
+            http_client=_BoundedHttp(limits=limits, follow_redirects=False),
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.close()
+
+    async def complete(self, body: Mapping[str, Any]) -> Reply:
+        """The model's response to a chat completion request.
+
+        Raises:
+            InfrastructureError: The server did not answer, not even to retries, or refused this request.
+            PolicyError: The server refuses all requests: its address, the model or the key is wrong.
+        """
+        attempts = AsyncRetrying(
+            retry=retry_if_exception_type(_Failed),
+            stop=stop_after_attempt(self._retries + 1),
+            wait=_wait,
+            reraise=True,
+        )
+        try:
+            reply: Reply = await attempts(self._request, body)
+        except _Failed as error:
+            sent = self._retries + 1
+            raise InfrastructureError(
+                f"no response after {sent} requests, the last: {error}" if sent > 1 else f"no response: {error}"
+            ) from None
+        return replace(reply, requests=attempts.statistics["attempt_number"])
+
+    async def _request(self, body: Mapping[str, Any]) -> Reply:
+        async with self.limit.place() as round_begun:
+            sent = time.perf_counter()
+            try:
+                reply = read_completion(await self._post(body), self._hide)
+            except Unreadable as error:
+                raise _Failed(str(error)) from None
+            except _Failed as error:
+                if error.too_many:
+                    self.limit.refused(round_begun)
+                if error.retry_after is not None:
+                    self.limit.pause(error.retry_after)
+                raise
+            self.limit.answered()
+        return replace(reply, latency=time.perf_counter() - sent)
+
+    async def _post(self, body: Mapping[str, Any]) -> bytes:
+        try:
+            with anyio.fail_after(self._timeout):
+                return await self._client.post("/chat/completions", cast_to=bytes, body=body)
+        except (TimeoutError, openai.APITimeoutError):
+            raise _Failed(f"no answer within {self._timeout:g} s") from None
+        except openai.APIStatusError as error:
+            raise self._refusal(error) from None
+        except openai.OpenAIError as error:
+            cause = error.__cause__ or error
+            what = printable(self._hide(f"{type(cause).__name__}: {cause}"), LONGEST_MESSAGE)
+            raise _Failed(f"the connection failed ({what.removesuffix(':')})") from None
+
+    def _refusal(self, error: openai.APIStatusError) -> Exception:
+        """What to raise for a status that is not 200."""
+        status, headers = error.status_code, error.response.headers
+        said = f"HTTP {status}: {error_message(error.response.content, self._hide)}"
+        if status in (408, 429) or status >= 500:
+            return _Failed(said, too_many=status in (429, 503), retry_after=retry_after(headers))
+        if status in (401, 403):
+            return PolicyError(f"the server refuses the API key or what it may use ({said}); check --api-key-env")
+        if status == 404:
+            return PolicyError(f"the server has no such model or address ({said}); check --model and --base-url")
+        if 300 <= status < 400 and "location" in headers:
+            where = printable(self._hide(headers["location"]), LONGEST_MESSAGE)
+            return PolicyError(f"the server redirects to {where} (HTTP {status}); give its new address as --base-url")
+        return InfrastructureError(f"the server refused the request ({said})")
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """The seconds that a server asks to wait by its header Retry-After (a number, or a date: RFC 9110, 10.2.3).
+
+    Returns:
+        0 to `LONGEST_WAIT`, or None if it does not ask, or nobody knows for what.
+    """
+    asked = headers.get("retry-after", "").strip()
+    try:
+        seconds = float(asked)
+    except ValueError:
+        try:
+            date = parsedate_to_datetime(asked)
+        except (ValueError, TypeError, OverflowError):
+            return None
+        seconds = (date.replace(tzinfo=date.tzinfo or timezone.utc) - datetime.now(timezone.utc)).total_seconds()
+    return None if math.isnan(seconds) else min(max(0.0, seconds), LONGEST_WAIT)
+
+
+def _wait(state: RetryCallState) -> float:
+    """Seconds to wait before the next request: exponential back-off with full jitter, or longer if the server asks."""
+    backoff = wait_random_exponential(multiplier=FIRST_WAIT, max=LONGEST_BACKOFF)(state)
+    error = state.outcome.exception() if state.outcome is not None else None
+    return max(backoff, error.retry_after or 0.0) if isinstance(error, _Failed) else backoff
+
+
+class _TooLong(openai.OpenAIError):
+    """A body is longer than `LONGEST_BODY`."""
+
+    def __str__(self) -> str:
+        return f"the body is longer than {LONGEST_BODY:,} bytes"
+
+
+class _BoundedHttp(openai.DefaultAsyncHttpxClient):
+    """Reads all bodies itself, those of errors included, and none beyond `LONGEST_BODY`."""
+
+    async def send(self, request: Any, **options: Any) -> Any:
+        response = await super().send(request, **{**options, "stream": True})
+        body = bytearray()
+        try:
+            async for part in response.aiter_raw():
+                body += part
+                if len(body) > LONGEST_BODY:
+                    raise _TooLong
+        finally:
+            await response.aclose()
+        framing = ("content-encoding", "content-length", "transfer-encoding")
+        headers = [(name, value) for name, value in response.headers.multi_items() if name not in framing]
+        return type(response)(response.status_code, headers=headers, content=bytes(body), request=request)
