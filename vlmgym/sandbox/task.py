@@ -5,15 +5,26 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
+from pydantic import field_validator
 
-from vlmgym.errors import IllegalAction
-from vlmgym.sandbox.config import GameConfig
-from vlmgym.sandbox.game import ActionT, Game, Step
+from vlmgym.errors import IllegalAction, StateError, UsageError
+from vlmgym.sandbox.config import GameConfig, setting
+from vlmgym.sandbox.datasets.images import letterbox
+from vlmgym.sandbox.datasets.opening import open_table
+from vlmgym.sandbox.datasets.order import shuffled
+from vlmgym.sandbox.datasets.rows import BadRow, Row, RowRef, SkippedRow
+from vlmgym.sandbox.datasets.source import Source, map_columns
+from vlmgym.sandbox.game import ActionT, Game, Picture, Step
 
 ANSWERED = "answered"
+MOST_SKIPPED = 100
+"""Bad rows in a row after which the data are given up."""
+PICTURES_KEPT = 8
+"""Rows whose pictures a task keeps, so that what was decoded to judge a row is not decoded again to draw it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,26 +33,58 @@ class TaskState:
 
     Attributes:
         answered: Whether the one turn was taken.
+        row: The row of the user's data that the question comes from; None: it was generated.
+        skipped: Bad rows that were passed over on the way to this one.
     """
 
     answered: bool = False
+    row: RowRef | None = None
+    skipped: tuple[SkippedRow, ...] = ()
 
 
 TaskStateT = TypeVar("TaskStateT", bound=TaskState)
 
 
 class TaskConfig(GameConfig):
-    """Settings of every task."""
+    """Settings of every task: which data it asks about."""
+
+    data: str | None = setting(
+        None, "Questions of your own: a .parquet, .csv, .jsonl or .json file, a folder, or a hub id; none: generated."
+    )
+    split: str | None = setting(None, "Which split of the data, for instance test.")
+    columns: tuple[str, ...] = setting((), 'Where the fields are, if under other names: FIELD=COLUMN, apart by ",".')
+    order: Literal["shuffled", "rows"] = setting(
+        "shuffled", "Whether seeds 0, 1, 2 ... take the rows in a fixed shuffled order or as they stand."
+    )
+    bad_rows: Literal["skip", "fail"] = setting(
+        "skip", "Whether a row that no question can be made of is passed over, which the record tells, or an error."
+    )
+    urls: bool = setting(False, "Whether pictures may be loaded from http and https addresses in the data.")
+
+    @field_validator("columns", mode="before")
+    @classmethod
+    def _split_columns(cls, value: Any) -> Any:
+        """A list as JSON has it, or one text as a command line has it, as a tuple."""
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(","))
+        return tuple(value) if isinstance(value, list) else value
 
 
 class Task(Game[TaskStateT, ActionT]):
     """A game of one turn: any response ends it, also one that cannot be parsed.
 
     A subclass implements `generate`, `solution` and `score`, and `draw`, `describe`, `prompt`, `parse_answer` and
-    `format` as every game does.
+    `format` as every game does. One that takes data of the user names its fields in `columns`, those that are pictures
+    in `picture_fields`, and implements `from_row`; its `draw` asks for `row_pictures` where `state.row` is set.
     """
 
     Config = TaskConfig
+    columns: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Fields of a row, and under which column names each is looked for: the first that is there is taken."""
+    optional_fields: ClassVar[frozenset[str]] = frozenset()
+    """Fields that a table need not have; they are None then."""
+    picture_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields of `columns` that are pictures, in the order of `row_pictures`."""
 
     @abstractmethod
     def generate(self, rng: np.random.Generator) -> TaskStateT:
@@ -59,9 +102,133 @@ class Task(Game[TaskStateT, ActionT]):
             IllegalAction: The answer is out of range; the message says why.
         """
 
+    def from_row(self, fields: Row) -> TaskStateT:
+        """The question of a row of the user's data; `row` and `skipped` of the state are filled in afterwards.
+
+        `vlmgym.sandbox.datasets.rows` has `text_of`, `number_of` and `truth_of` to read values with.
+
+        Args:
+            fields: Values of `columns` but for pictures. From CSV all are texts; None where there is no value.
+
+        Raises:
+            BadRow: No question can be made of it, for instance because of a latitude of 95; the message says why.
+        """
+        raise UsageError(f"{self.name} takes no data of the user")
+
+    # Data of the user -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def source(self) -> Source:
+        """The rows of the data as fields of this task; opened when they are first needed.
+
+        Raises:
+            UsageError: There is no such data, it has no rows, or a field has no column.
+        """
+        if self.config.data is None:
+            raise UsageError(f"{self.name} has no data; name some with data=...")
+        if not self.columns:
+            raise UsageError(f"{self.name} takes no data of the user")
+        table = open_table(self.config.data, self.config.split)
+        if not len(table):
+            raise UsageError(f"{self.config.data} has no rows")
+        chosen = map_columns(self.columns, self.optional_fields, self.config.columns, table, self.config.data)
+        return Source(table, chosen, self.picture_fields, self.config.urls)
+
     def start(self, rng: np.random.Generator) -> TaskStateT:
-        """A question."""
-        return self.generate(rng)
+        """A question: of a row taken by chance, or without data a generated one.
+
+        Raises:
+            UsageError: The data cannot be opened, or a row is bad and `bad_rows` is `fail`.
+        """
+        if self.config.data is None:
+            return self.generate(rng)
+        return self._from_position(int(rng.integers(len(self.source))))
+
+    def start_at(self, seed: int, rng: np.random.Generator) -> TaskStateT:
+        """The question of a seed. As many seeds in a row as there are rows ask about every row once.
+
+        A bad row is passed over for the next one in the same order, which is then asked about twice.
+
+        Raises:
+            UsageError: As `start`.
+        """
+        return self.start(rng) if self.config.data is None else self._from_position(seed)
+
+    def _from_position(self, position: int) -> TaskStateT:
+        count, skipped = len(self.source), []
+        for step in range(min(count, MOST_SKIPPED)):
+            index = (position + step) % count
+            if self.config.order == "shuffled":
+                index = shuffled(index, count)
+            try:
+                state, row = self.read_row(index)
+            except BadRow as error:
+                if self.config.bad_rows == "fail":
+                    raise UsageError(f"row {index} of {self.config.data} is bad: {error}") from None
+                skipped.append(SkippedRow(index, str(error)))
+            else:
+                return replace(state, row=row, skipped=tuple(skipped))
+        raise UsageError(
+            f"{len(skipped)} rows in a row of {self.config.data} are bad, the last, row {skipped[-1].index}, because "
+            f"{skipped[-1].reason}; `vlmgym data check` lists all"
+        )
+
+    def read_row(self, index: int) -> tuple[TaskStateT, RowRef]:
+        """The question of a row, and the reference to it; its pictures are kept for a while.
+
+        Raises:
+            BadRow: No question can be made of the row; the message says why.
+        """
+        reading = self.source.read(index)
+        state = self.from_row(reading.fields)
+        row = RowRef(self.config.data, index, reading.digest)
+        kept = self._kept_pictures
+        kept[row] = [letterbox(picture, self.config.size) for picture in reading.pictures]
+        while len(kept) > PICTURES_KEPT:
+            kept.pop(next(iter(kept)), None)
+        return state, row
+
+    @cached_property
+    def _kept_pictures(self) -> dict[RowRef, list[Picture]]:
+        return {}
+
+    def row_pictures(self, state: TaskStateT) -> list[Picture]:
+        """The pictures of the state's row, in the order of `picture_fields`: uint8 (size, size, 3), fresh arrays.
+
+        Each is as large as fits into the square, in its middle, undistorted, with a grey margin.
+
+        Raises:
+            StateError: The state has no row, or the row or a picture of it is not what it was when the state was made.
+        """
+        if state.row is None:
+            raise StateError(f"this position of {self.name} comes from no row of data")
+        pictures = self._kept_pictures.get(state.row)
+        if pictures is None:
+            self.check_state(state)
+            try:
+                found = self.read_row(state.row.index)[1] if state.row.index < len(self.source) else None
+            except BadRow as error:
+                raise StateError(f"row {state.row.index} of {state.row.data} has become bad: {error}") from None
+            if found != state.row:
+                raise StateError(
+                    f"row {state.row.index} of {state.row.data} is not what it was when it was asked about"
+                )
+            pictures = self._kept_pictures[state.row]
+        return [picture.copy() for picture in pictures]
+
+    def check_state(self, state: TaskStateT) -> None:
+        """Refuse a position of other data. A task that overrides this calls it, too.
+
+        Raises:
+            StateError: The position's row is not of this configuration's data.
+        """
+        data = None if state.row is None else state.row.data
+        if data != self.config.data:
+            raise StateError(f"a position of {self.name} with data={self.config.data} cannot be one of data={data}")
+        if state.row is not None and state.row.index < 0:
+            raise StateError(f"a row's number is at least 0, not {state.row.index}")
+
+    # The one turn ---------------------------------------------------------------------------------------------------
 
     def step(self, state: TaskStateT, action: ActionT, rng: np.random.Generator) -> Step[TaskStateT]:
         """Score the answer, which ends the episode.

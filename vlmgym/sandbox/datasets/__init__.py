@@ -1,0 +1,1 @@
+"""The data behind the single-step tasks: tables of rows that are read one at a time, and the pictures they name."""
