@@ -13,6 +13,7 @@ from vlmgym.bench import BenchConfig, bench
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.export import ExportConfig, export
+from vlmgym.evaluation.report.command import ReportConfig, report
 from vlmgym.evaluation.rescore import RescoreConfig, rescore
 from vlmgym.evaluation.script import policy_options, run_evaluation, with_options
 from vlmgym.options import reporting_errors
@@ -59,6 +60,11 @@ def bench_command(config: Merged[BenchConfig]) -> None:
     bench(config)
 
 
+def report_command(config: Merged[ReportConfig]) -> None:
+    """Make the page of a saved run again: report.html, with scores, curves and a viewer of all episodes."""
+    report(config)
+
+
 def rescore_command(config: Merged[RescoreConfig]) -> None:
     """Apply another reward setting to a saved run, without playing; the scores stay the games' own."""
     rescore(config)
@@ -82,6 +88,7 @@ def games_command() -> None:
 COMMANDS: dict[str, Callable[..., Any]] = {
     "play": play_command,
     "bench": bench_command,
+    "report": report_command,
     "rescore": rescore_command,
     "export": export_command,
     "games": games_command,

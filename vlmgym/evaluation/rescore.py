@@ -14,10 +14,10 @@ from rich.table import Table
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.files import LineLog, replace_file
 from vlmgym.evaluation.new_folder import new_folder
-from vlmgym.evaluation.record import EpisodeRecord, RunSummary, TurnRecord
-from vlmgym.evaluation.run_folder import RunFolder, validated
-from vlmgym.evaluation.stored import StoredRun, find_run
-from vlmgym.evaluation.summary import summarise
+from vlmgym.evaluation.record import EpisodeRecord, TurnRecord
+from vlmgym.evaluation.run_folder import RunFolder
+from vlmgym.evaluation.stored import find_run
+from vlmgym.evaluation.summary import summarise, without_words
 from vlmgym.sandbox.perception import Perception
 from vlmgym.sandbox.reward import RewardConfig, weigh
 
@@ -59,8 +59,10 @@ def rescore(config: RescoreConfig) -> Path:
                 after = rescored(before, config.reward)
                 log.write(after.model_dump_json())
                 means.setdefault(after.game.id, _Means()).add(before, after)
-                slim.setdefault(after.game.id, []).append(_without_words(after))
-        summary = _rates(run).model_copy(update={"games": {game: summarise(found) for game, found in slim.items()}})
+                slim.setdefault(after.game.id, []).append(without_words(after))
+        summary = run.last_summary().model_copy(
+            update={"games": {game: summarise(found) for game, found in slim.items()}}
+        )
         replace_file(folder.summary, (summary.model_dump_json(indent=1) + "\n").encode())
         folder.begin(run.asked.model_copy(update={"reward": config.reward}))
     console = Console()
@@ -83,21 +85,6 @@ def _rescored(turn: TurnRecord, reward: RewardConfig) -> TurnRecord:
         seen = Perception(parts.perception, parts.perception_exact)
     overall = weigh(reward, turn.outcome, parts.game, parts.format, seen)
     return turn.model_copy(update={"reward": parts.model_copy(update={"overall": overall})})
-
-
-def _without_words(episode: EpisodeRecord) -> EpisodeRecord:
-    """The record without what is long, and no part of a summary."""
-    shorter: dict[str, object] = {"prompt": "", "response": "", "state": None, "reasoning": None, "info": {}}
-    turns = tuple(turn.model_copy(update=shorter) for turn in episode.turns)
-    return episode.model_copy(update={"turns": turns, "final_state": None})
-
-
-def _rates(run: StoredRun) -> RunSummary:
-    """What the summary of the run says beside its games; it may have been killed before it had one."""
-    path = run.folder.summary
-    if path.exists():
-        return validated(RunSummary, path.read_bytes(), str(path))
-    return RunSummary(games={}, stopped="the run was interrupted", seconds=0.0, turns_per_second=0.0)
 
 
 class _Means:

@@ -18,6 +18,7 @@ from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.files import LineLog
 from vlmgym.evaluation.progress import LiveProgress
 from vlmgym.evaluation.record import EpisodeRecord, GameRecord, PolicyRecord, RunRecord, RunSummary, now, versions
+from vlmgym.evaluation.report import LabelledRun, write_report
 from vlmgym.evaluation.results import draw_results, write_summary
 from vlmgym.evaluation.run_folder import RunFolder, ScriptFolder, differences, drop_torn_line, latest, read_run
 from vlmgym.evaluation.runner import Hooks, evaluate, run_async
@@ -119,6 +120,8 @@ def run_evaluation(
             draw_results(
                 folder, games, playing.episodes, config.fps if config.video else None, workers, progress_console
             )
+            if config.report:
+                write_report(folder, LabelledRun.of(asked, playing.episodes, summary), workers, progress_console)
     console.print(summary_table(policy.name, summary))
     _print_places(console, folder, games, config.video)
     _tell_unfinished(folder, summary, progress_console)
@@ -251,6 +254,8 @@ def _print_places(console: Console, folder: RunFolder, games: Sequence[Game[Any,
         for word, path in (("records", folder.record(game.name)), ("curves ", folder.curves(game.name))):
             if path is not None and path.exists():
                 console.print(f"{word} {path}", soft_wrap=True)
+    if folder.report.exists():
+        console.print(f"page    {folder.report}", soft_wrap=True)
     if videos:
         console.print(f"videos  {folder.video(games[0].name, 0)} ...", soft_wrap=True)
     console.print(f"run     {folder.folder}", soft_wrap=True)

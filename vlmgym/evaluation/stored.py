@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.record import EpisodeRecord, RunRecord
+from vlmgym.evaluation.record import EpisodeRecord, RunRecord, RunSummary
 from vlmgym.evaluation.run_folder import RunFolder, is_whole, read_asked, validated
 
 
@@ -63,6 +63,17 @@ class StoredRun:
     folder: RunFolder
     asked: RunRecord
     episodes: tuple[StoredEpisode, ...]
+
+    def last_summary(self) -> RunSummary:
+        """What `summary.json` says; a run that was killed before it had one was interrupted.
+
+        Raises:
+            UsageError: It cannot be read.
+        """
+        path = self.folder.summary
+        if path.exists():
+            return validated(RunSummary, path.read_bytes(), str(path))
+        return RunSummary(games={}, stopped="the run was interrupted", seconds=0.0, turns_per_second=0.0)
 
 
 def find_run(folder: Path) -> StoredRun:

@@ -79,6 +79,13 @@ def summarise(episodes: Sequence[EpisodeRecord]) -> Summary:
     )
 
 
+def without_words(episode: EpisodeRecord) -> EpisodeRecord:
+    """The record without what is long and no part of a summary, so that many fit into memory."""
+    shorter: dict[str, object] = {"prompt": "", "response": "", "state": None, "reasoning": None, "info": {}}
+    turns = tuple(turn.model_copy(update=shorter) for turn in episode.turns)
+    return episode.model_copy(update={"turns": turns, "final_state": None})
+
+
 def _total(values: Sequence[NumberT | None]) -> NumberT | None:
     """Sum of what is known; None if nothing is."""
     known = [value for value in values if value is not None]

@@ -22,10 +22,12 @@ content security policy allows no script but the page's own.
     episode.py    all of one episode, made in worker processes
     facts.py      what is shown at once: facts, summaries, curves
     page.py       puts the page together and writes it
-    command.py    `vlmgym report`
+    command.py    `vlmgym report`, and the page of a run that was just played
     assets/       the page's HTML, CSS and scripts
 """
 
-from vlmgym.evaluation.report.page import LabelledRun, PageTable, write_page
+from vlmgym.evaluation.report.command import write_report
+from vlmgym.evaluation.report.facts import LabelledRun
+from vlmgym.evaluation.report.page import PageTable, write_page
 
-__all__ = ["LabelledRun", "PageTable", "write_page"]
+__all__ = ["LabelledRun", "PageTable", "write_page", "write_report"]

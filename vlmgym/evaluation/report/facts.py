@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vlmgym.evaluation.record import EpisodeRecord, RunRecord, Summary
+from vlmgym.evaluation.record import EpisodeRecord, RunRecord, RunSummary, Summary
 from vlmgym.evaluation.report.episode import StoredRecord
 from vlmgym.evaluation.table import summary_words
 from vlmgym.sandbox.reward import RewardConfig
@@ -37,6 +37,13 @@ class LabelledRun:
     episodes: Sequence[EpisodeRecord | StoredRecord]
     summaries: Mapping[str, Summary]
     stopped: str | None = None
+
+    @classmethod
+    def of(
+        cls, asked: RunRecord, episodes: Sequence[EpisodeRecord | StoredRecord], summary: RunSummary, label: str = ""
+    ) -> LabelledRun:
+        """A run with its summary; by default it is called by its policy."""
+        return cls(label or asked.policy.name, asked, episodes, summary.games, summary.stopped)
 
 
 def run_facts(run: LabelledRun) -> dict[str, Any]:

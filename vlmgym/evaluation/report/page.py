@@ -30,8 +30,6 @@ from vlmgym.evaluation.report.texts import safe_json
 from vlmgym.evaluation.runner import run_async
 from vlmgym.evaluation.workers import Workers
 
-__all__ = ["PICTURES", "LabelledRun", "PageTable", "write_page"]
-
 PICTURES = 200
 """Episodes of each game whose pictures are drawn, unless more are asked for: 100 turns take a core 0.3 s."""
 INLINE_BYTES = 8_000_000

@@ -1,0 +1,139 @@
+// A pane shows one turn of one episode of one run. It is built once; only its contents change, so folded stays folded.
+
+function episodePane(run) {
+  const label = page.runs.length > 1 ? element("span", { class: `label run-${run}` }, recorded(page.runs[run].label)) : null;
+  const summary = element("span", { class: "faint" });
+  const before = figure("before");
+  const after = figure("after");
+  const outcome = element("p", { class: "outcome" });
+  const feedback = element("p", { class: "feedback" });
+  const reward = element("dl", { class: "numbers" });
+  const response = block("Response", "response");
+  const perception = unfolding("Perception against the truth", true);
+  const reasoning = unfolding("Reasoning apart from the response", false);
+  const truth = unfolding("The picture in words", false);
+  const prompt = unfolding("Prompt", false);
+  const facts = element("dl", { class: "numbers" });
+  const body = element("div", { class: "pane-body" },
+    element("div", { class: "looks" }, before.node, after.node),
+    element("div", { class: "said" }, outcome, feedback, reward, response.node, perception.node, reasoning.node, truth.node, prompt.node, facts));
+  const message = element("p", { class: "faint message", role: "status" });
+  const node = element("section", { class: "pane", "aria-label": page.runs.length > 1 ? page.runs[run].label : "Episode" },
+    element("h3", {}, label, summary), message, body);
+
+  function showTurn(episode, cell, index) {
+    const turn = episode.turns[index];
+    const last = index === episode.turns.length - 1;
+    const words = (number) => number === null || number === undefined ? null : episode.texts[number];
+    const truthNow = turn ? turn.truth : episode.final;
+    const truthNext = last || !turn ? episode.final : episode.turns[index + 1].truth;
+    before.show(episode, index, turn ? `What the model saw in turn ${index + 1}` : "The position", words(truthNow));
+    after.node.hidden = !turn;
+    if (turn) after.show(episode, index + 1, last ? `After the last turn: ${plain(cell.end)}` : "After the turn", words(truthNext));
+    for (const part of [outcome, reward, response.node, facts]) part.hidden = !turn;
+    feedback.hidden = !turn?.feedback;
+    truth.show(words(truthNow), (text) => element("pre", {}, recorded(text)));
+    reasoning.show(turn?.reasoning ?? null, (text) => element("pre", {}, recorded(text)));
+    prompt.show(turn ? words(turn.prompt) : null, (text) => element("pre", {}, recorded(text)));
+    perception.show(turn?.grids ?? null, gridTable);
+    if (!turn) return;
+    outcome.replaceChildren(
+      element("span", { class: `badge ${turn.outcome}` }, OUTCOME_SIGNS[turn.outcome], " ", turn.outcome),
+      turn.action === null ? element("span", { class: "faint" }, "no action") : element("code", {}, recorded(turn.action)));
+    feedback.replaceChildren(...recorded(turn.feedback));
+    const parts = turn.reward;
+    reward.replaceChildren(...pairs([
+      ["game reward", number(parts.game, 4)], ["form", number(parts.format, 4)],
+      ["perception", parts.perception === null ? "" : number(parts.perception, 4)], ["overall", number(parts.overall, 4)]]));
+    response.text.replaceChildren(...turn.response.map(([section, text]) =>
+      element("span", section ? { class: `section ${section}`, "data-section": section } : { class: "outside" }, recorded(text))));
+    response.note.textContent = turn.response.length ? "" : "empty";
+    facts.replaceChildren(...pairs([
+      ["latency", turn.latency === null ? "" : `${number(turn.latency, 3)} s`],
+      ["tokens", turn.promptTokens === null ? "" : `${number(turn.promptTokens)} in, ${number(turn.completionTokens)} out`],
+      ["cost", turn.cost === null ? "" : number(turn.cost, 6)],
+      ["stopped by", turn.finish], ["requests", turn.requests === null ? "" : number(turn.requests)], ...turn.info]));
+  }
+
+  return {
+    node,
+    show(episode, cell, index) {
+      message.textContent = "";
+      body.hidden = false;
+      const status = cell.score === null ? `no score, ${cell.status}` : `score ${number(cell.score)}`;
+      summary.replaceChildren(...recorded(`${status}; ${plain(cell.end)}`), ...episode.facts.flatMap(([name, value]) => recorded(`; ${name} ${plain(value)}`)));
+      showTurn(episode, cell, Math.min(index, Math.max(0, episode.turns.length - 1)));
+      if (index >= episode.turns.length && episode.turns.length) {
+        message.textContent = `This episode ended after ${plural(episode.turns.length, "turn")}.`;
+      }
+    },
+    say(words) {
+      body.hidden = true;
+      summary.textContent = "";
+      message.textContent = words;
+    },
+  };
+}
+
+function figure(name) {
+  const holder = element("div", { class: "pictures" });
+  const caption = element("figcaption");
+  return {
+    node: element("figure", { class: name }, holder, caption),
+    show(episode, position, words, truth) {
+      caption.replaceChildren(...recorded(words));
+      const described = `${words}${truth ? ": " + plain(truth) : ""}`;
+      const failed = (why) => { holder.ticket = null; holder.replaceChildren(element("p", { class: "no-picture" }, why)); };
+      if (episode.pictures) showPictures(holder, episode.pictures, position, described).catch((error) => failed(error.message));
+      else failed(episode.installed
+        ? `This page has pictures of the first ${plural(page.pictures, "episode")} of each game. vlmgym report RUN --pictures all draws the others.`
+        : "The game was not installed, in this version, where this page was made, so there is no picture.");
+    },
+  };
+}
+
+function block(title, name) {
+  const text = element("pre", { class: name, tabindex: 0, "aria-label": title });
+  const note = element("span", { class: "faint" });
+  return { node: element("div", {}, element("h4", {}, title, " ", note), text), text, note };
+}
+
+function unfolding(title, open) {
+  const content = element("div");
+  const node = element("details", { open }, element("summary", {}, title), content);
+  return {
+    node,
+    show(value, make) {
+      node.hidden = value === null;
+      if (value !== null) content.replaceChildren(make(value));
+    },
+  };
+}
+
+function pairs(entries) {
+  return entries.filter(([, value]) => value !== "" && value !== null).map(([name, value]) =>
+    element("div", {}, element("dt", {}, recorded(name)), element("dd", {}, recorded(value))));
+}
+
+// What was written, cell by cell, with the truth below what is wrong.
+function gridTable({ seen, truth }) {
+  let right = 0, all = 0;
+  const height = Math.max(seen.length, truth.length);
+  const rows = Array.from({ length: height }, (_, i) => {
+    const width = Math.max(seen[i]?.length ?? 0, truth[i]?.length ?? 0);
+    return element("tr", {}, Array.from({ length: width }, (_, j) => {
+      const written = seen[i]?.[j], real = truth[i]?.[j];
+      all += 1;
+      if (written === real) {
+        right += 1;
+        return element("td", {}, recorded(written));
+      }
+      return element("td", { class: "wrong" },
+        element("span", { class: "written" }, written === undefined ? "missing" : recorded(written || "empty")),
+        element("span", { class: "real" }, real === undefined ? "no cell" : recorded(real || "empty")));
+    }));
+  });
+  const words = right === all ? `all ${plural(all, "cell")} right` : `${number(right)} of ${plural(all, "cell")} right; the truth stands below what is wrong`;
+  return element("div", {}, element("p", { class: "faint" }, words),
+    scrolled("Perception", element("table", { class: "grid" }, element("tbody", {}, rows))));
+}

@@ -1,0 +1,67 @@
+// Elements and texts. Recorded text becomes text nodes, and nothing else.
+
+function element(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+function drawing(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+}
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (value === true) node.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) node.setAttribute(name, value);
+  }
+  node.append(...children.flat(Infinity).filter((child) => child !== null));
+  return node;
+}
+
+// Signs that have no shape of their own, or that turn the direction of what follows; joiners of emoji are left alone.
+const UNSEEN =
+  /([\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}])/u;
+
+function signName(sign) {
+  const code = sign.codePointAt(0);
+  if (code < 32) return String.fromCodePoint(0x2400 + code);
+  if (code === 127) return "\u2421";
+  return "U+" + code.toString(16).toUpperCase().padStart(4, "0");
+}
+
+// A recorded text as nodes: a string, or {head, left_out, tail} of a very long one.
+function recorded(text) {
+  if (text === null || text === undefined) return [];
+  if (typeof text === "string") {
+    return text.split(UNSEEN).map((part, i) => {
+      if (i % 2 === 0) return document.createTextNode(part);
+      return element("span", { class: "unseen", title: "an invisible sign" }, signName(part));
+    });
+  }
+  const note = `${text.left_out.toLocaleString("en")} characters are left out here; the record has them all`;
+  return [...recorded(text.head), element("span", { class: "left-out" }, note), ...recorded(text.tail)];
+}
+
+function plain(text) {
+  return typeof text === "string" ? text : text.head + " ... " + text.tail;
+}
+
+function number(value, digits = 2) {
+  if (value === null || value === undefined) return "";
+  return value.toLocaleString("en", { maximumFractionDigits: digits });
+}
+
+function signed(value) {
+  return (value > 0 ? "+" : value < 0 ? "\u2212" : "") + number(Math.abs(value));
+}
+
+function percent(share) {
+  return (100 * share).toFixed(1) + "%";
+}
+
+function plural(count, word) {
+  return `${number(count)} ${word}${count === 1 ? "" : "s"}`;
+}
+
+const OUTCOMES = ["played", "illegal", "unparsable"];
+const OUTCOME_SIGNS = { played: "\u2713", illegal: "\u2715", unparsable: "?" };

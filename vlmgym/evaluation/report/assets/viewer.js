@@ -1,0 +1,136 @@
+// The viewer: the list, the turn's slider, and a pane for each run. The address names what it shows: #game/seed/turn.
+
+function showViewer() {
+  const place = document.getElementById("viewer");
+  const panes = page.runs.map((run, i) => episodePane(i));
+  const title = element("h2", { class: "what" });
+  const slider = element("input", { type: "range", min: 1, value: 1, "aria-label": "Turn", oninput: () => go(Number(slider.value) - 1) });
+  const track = drawing("svg", { class: "track", preserveAspectRatio: "none", "aria-hidden": "true" });
+  const position = element("output", { class: "position" });
+  const button = (words, label, action) => element("button", { type: "button", "aria-label": label, title: label, onclick: action }, words);
+  const previous = button("\u2190", "Previous turn (left)", () => step(-1));
+  const next = button("\u2192", "Next turn (right)", () => step(1));
+  const jumps = Object.fromEntries(["illegal", "unparsable"].map((name) => [name,
+    element("button", { type: "button", class: `jump ${name}`, onclick: () => jump(1, [name]) }, `next ${name}`)]));
+  const list = episodeList((row) => open(row, 0));
+  const bar = element("div", { class: "turns panel" }, previous,
+    element("div", { class: "slider" }, track, slider), next, position, Object.values(jumps));
+  place.append(
+    element("div", { class: "viewer-head" }, element("h2", {}, "Episodes"),
+      element("p", { class: "faint hint" }, "\u2190 \u2192 turns; j k episodes; n b refused turns")),
+    element("div", { class: "viewer" }, list.node,
+      element("div", { class: "stage" }, title, bar, element("div", { class: `panes runs-${page.runs.length}` }, panes.map((pane) => pane.node)))));
+
+  let row = null;
+  let index = 0;
+  let episodes = []; // of the row, one for each run, null where there is none
+
+  async function open(chosen, turn) {
+    row = chosen;
+    index = turn;
+    episodes = row.runs.map(() => null);
+    list.select(row);
+    title.replaceChildren(...recorded(`${GAMES[row.game]}, seed ${row.seed}`));
+    showAddress();
+    await Promise.all(row.runs.map(async (cell, run) => {
+      if (cell === null) return panes[run].say("This run has no record of this episode.");
+      const late = setTimeout(() => { if (row === chosen) panes[run].say("Loading ..."); }, 150);
+      try {
+        const episode = await loadEpisode(run, cell);
+        if (row === chosen) episodes[run] = episode;
+      } catch (error) {
+        if (row === chosen) panes[run].say(`This episode cannot be shown: ${error.message}.`);
+      } finally {
+        clearTimeout(late);
+      }
+    }));
+    if (row === chosen) go(index);
+  }
+
+  const length = () => Math.max(1, ...episodes.map((episode) => episode?.turns.length ?? 0));
+
+  function go(turn) {
+    index = Math.min(length() - 1, Math.max(0, turn));
+    slider.max = length();
+    slider.value = index + 1;
+    slider.setAttribute("aria-valuetext", `turn ${index + 1} of ${length()}`);
+    position.textContent = `turn ${index + 1} of ${length()}`;
+    previous.disabled = index === 0;
+    next.disabled = index === length() - 1;
+    episodes.forEach((episode, run) => { if (episode) panes[run].show(episode, row.runs[run], index); });
+    for (const [name, node] of Object.entries(jumps)) node.hidden = !places([name]).length;
+    showTrack();
+    showAddress();
+  }
+
+  const step = (by) => go(index + by);
+
+  function places(outcomes) {
+    const found = new Set();
+    for (const episode of episodes) {
+      episode?.turns.forEach((turn, i) => { if (outcomes.includes(turn.outcome)) found.add(i); });
+    }
+    return [...found].sort((a, b) => a - b);
+  }
+
+  // To the next turn with one of these outcomes, from the last round to the first.
+  function jump(direction, outcomes) {
+    const found = places(outcomes);
+    if (!found.length) return;
+    if (direction > 0) go(found.find((i) => i > index) ?? found[0]);
+    else go(found.findLast((i) => i < index) ?? found.at(-1));
+  }
+
+  function showTrack() {
+    const lanes = episodes.filter((episode) => episode !== null);
+    track.setAttribute("viewBox", `0 0 ${length()} ${Math.max(1, lanes.length)}`);
+    track.replaceChildren(...lanes.flatMap((episode, lane) => runsOf(episode.turns).map(([from, to, outcome]) =>
+      drawing("rect", { class: outcome, x: from, y: lane + 0.08, width: to - from, height: 0.84 }))));
+  }
+
+  function showAddress() {
+    const address = `#${encodeURIComponent(GAMES[row.game])}/${row.seed}/${index + 1}`;
+    if (location.hash !== address) history.replaceState(null, "", address);
+  }
+
+  function openAddress() {
+    const [game, seed, turn] = location.hash.slice(1).split("/");
+    let name = game;
+    try {
+      name = decodeURIComponent(game);
+    } catch {
+      // not an address of this page: nothing has this name
+    }
+    const found = page.episodes.find((one) => GAMES[one.game] === name && String(one.seed) === seed);
+    if (!found) return false;
+    if (found === row) go((Number(turn) || 1) - 1);
+    else open(found, (Number(turn) || 1) - 1);
+    return true;
+  }
+
+  if (!page.episodes.length) {
+    place.replaceChildren(element("h2", {}, "Episodes"), element("p", { class: "faint" }, "No episode was recorded."));
+    return;
+  }
+  const addressed = openAddress();
+  list.refresh();
+  if (addressed) place.scrollIntoView();
+  window.addEventListener("hashchange", openAddress);
+  window.addEventListener("resize", list.resized);
+  listenToKeys(place, {
+    turn: step,
+    episode: (by) => { const other = list.neighbour(by); if (other && other !== row) open(other, 0); },
+    wrong: (direction) => jump(direction, ["illegal", "unparsable"]),
+  });
+}
+
+// Turns with the same outcome one after another: [from, to, outcome].
+function runsOf(turns) {
+  const found = [];
+  turns.forEach((turn, i) => {
+    const latest = found.at(-1);
+    if (latest && latest[2] === turn.outcome) latest[1] = i + 1;
+    else found.push([i, i + 1, turn.outcome]);
+  });
+  return found;
+}

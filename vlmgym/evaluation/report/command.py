@@ -1,0 +1,79 @@
+"""The page of a run that was just played, and of a saved one: `vlmgym report RUN`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from vlmgym.errors import UsageError
+from vlmgym.evaluation.record import EpisodeRecord
+from vlmgym.evaluation.report.facts import LabelledRun
+from vlmgym.evaluation.report.page import PICTURES, write_page
+from vlmgym.evaluation.run_folder import RunFolder
+from vlmgym.evaluation.stored import find_run
+from vlmgym.evaluation.summary import summarise, without_words
+from vlmgym.evaluation.workers import Workers, workers_for
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportConfig:
+    """Make the page of a saved run again: report.html, with scores, curves and a viewer of all episodes."""
+
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """Folder of the run."""
+    pictures: str = str(PICTURES)
+    """Of how many episodes of each game the page has pictures, the first ones: a number, or all."""
+    workers: int | None = None
+    """Worker processes; 0 draws in this process. Default: one per core."""
+
+    def __post_init__(self) -> None:
+        if self.pictures != "all" and not (self.pictures.isascii() and self.pictures.isdecimal()):
+            raise UsageError(f"pictures is a number of episodes or all, not {self.pictures!r}")
+        if self.workers is not None and self.workers < 0:
+            raise UsageError(f"workers is a whole number of at least 0, not {self.workers}")
+
+
+def report(config: ReportConfig) -> None:
+    """Write the page of a saved run into its folder and print where it is.
+
+    Raises:
+        UsageError: There is no run to read.
+        OutputError: The page cannot be written, or the run is being played.
+    """
+    console = Console()
+    run = find_run(config.run)
+    with run.folder.reserved():
+        slim: dict[str, list[EpisodeRecord]] = {game.id: [] for game in run.asked.games}
+        for episode in run.episodes:
+            slim.setdefault(episode.game, []).append(without_words(episode.read()))
+        summary = run.last_summary().model_copy(update={"games": {game: summarise(of) for game, of in slim.items()}})
+        labelled = LabelledRun.of(run.asked, run.episodes, summary)
+        pictures = None if config.pictures == "all" else int(config.pictures)
+        with Workers(workers_for(len(run.episodes), config.workers)) as workers:
+            write_report(run.folder, labelled, workers, Console(stderr=True), pictures)
+    console.print(f"page    {run.folder.report}", soft_wrap=True, markup=False)
+
+
+def write_report(
+    folder: RunFolder, run: LabelledRun, workers: Workers, console: Console, pictures: int | None = PICTURES
+) -> None:
+    """Write the page of a run into its folder.
+
+    Args:
+        folder: Where.
+        run: The run.
+        workers: Processes that draw.
+        console: Where progress is shown.
+        pictures: Of how many episodes of each game pictures are drawn; None: of all.
+
+    Raises:
+        UsageError: A record cannot be read.
+        OutputError: A file cannot be written.
+    """
+    games = ", ".join(game.id for game in run.asked.games)
+    title = f"{games}: {run.asked.policy.name}"
+    write_page(folder.report, [run], title=title, workers=workers, pictures=pictures, console=console)
