@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import zlib
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeVar
@@ -12,13 +13,15 @@ import numpy as np
 from pydantic import field_validator
 
 from vlmgym.errors import IllegalAction, StateError, UsageError
-from vlmgym.sandbox.config import GameConfig, setting
+from vlmgym.sandbox.config import setting
 from vlmgym.sandbox.datasets.images import letterbox
 from vlmgym.sandbox.datasets.opening import open_table
 from vlmgym.sandbox.datasets.order import shuffled
 from vlmgym.sandbox.datasets.rows import BadRow, Row, RowRef, SkippedRow
 from vlmgym.sandbox.datasets.source import Source, map_columns
+from vlmgym.sandbox.drawing.degrade import degrade
 from vlmgym.sandbox.game import ActionT, Game, Picture, Step
+from vlmgym.sandbox.task_perception import TaskPerception
 
 ANSWERED = "answered"
 MOST_SKIPPED = 100
@@ -45,8 +48,8 @@ class TaskState:
 TaskStateT = TypeVar("TaskStateT", bound=TaskState)
 
 
-class TaskConfig(GameConfig):
-    """Settings of every task: which data it asks about."""
+class TaskConfig(TaskPerception):
+    """Settings of every task: how hard its pictures are to see, and which data it asks about."""
 
     data: str | None = setting(
         None, "Questions of your own: a .parquet, .csv, .jsonl or .json file, a folder, or a hub id; none: generated."
@@ -73,9 +76,9 @@ class TaskConfig(GameConfig):
 class Task(Game[TaskStateT, ActionT]):
     """A game of one turn: any response ends it, also one that cannot be parsed.
 
-    A subclass implements `generate`, `solution` and `score`, and `draw`, `describe`, `prompt`, `parse_answer` and
+    A subclass implements `generate`, `paint`, `solution` and `score`, and `describe`, `prompt`, `parse_answer` and
     `format` as every game does. One that takes data of the user names its fields in `columns`, those that are pictures
-    in `picture_fields`, and implements `from_row`; its `draw` asks for `row_pictures` where `state.row` is set.
+    in `picture_fields`, and implements `from_row`.
     """
 
     Config = TaskConfig
@@ -89,6 +92,16 @@ class Task(Game[TaskStateT, ActionT]):
     @abstractmethod
     def generate(self, rng: np.random.Generator) -> TaskStateT:
         """A question of the embedded default, which needs no data and no network."""
+
+    @abstractmethod
+    def paint(self, state: TaskStateT) -> Sequence[Picture]:
+        """The pictures of a generated question, as they are at level 3: uint8 of the shapes in `picture_shapes`."""
+
+    def draw(self, state: TaskStateT) -> list[Picture]:
+        """The pictures as hard to see as the configuration says; the same before and after the answer."""
+        pictures = self.paint(state) if state.row is None else self.row_pictures(state)
+        seed = zlib.crc32(self.to_json(replace(state, answered=False)).encode())
+        return [degrade(picture, self.config, seed, index) for index, picture in enumerate(pictures)]
 
     @abstractmethod
     def solution(self, state: TaskStateT) -> ActionT:
