@@ -20,13 +20,15 @@ function showCurves(figure, game) {
     holder,
     element("p", { class: "keys" }, words, one ? element("span", { class: "key single" }, singleWords(curves[0])) : null),
   );
-  new ResizeObserver(() => {
+  const draw = () => {
     const width = Math.floor(holder.clientWidth);
     if (width > 0 && holder.dataset.width !== String(width)) {
       holder.dataset.width = width;
       holder.replaceChildren(plot(game.id, curves, width, one, readout));
     }
-  }).observe(holder);
+  };
+  draw();
+  new ResizeObserver(draw).observe(holder);
 }
 
 function singleWords({ single, count }) {
@@ -41,7 +43,6 @@ function plot(title, curves, width, withSingle, readout) {
   let high = Math.max(...shown.map((line) => Math.max(...line)));
   if (high <= low) high = low + 1;
   const ticks = niceTicks(low, high, 5);
-  low = Math.min(low, ticks[0]);
   high = Math.max(high, ticks.at(-1));
   const right = width - MARGIN.right, bottom = height - MARGIN.bottom;
   const x = (turn) => MARGIN.left + (turn / turns) * (right - MARGIN.left);
@@ -110,6 +111,6 @@ function niceTicks(low, high, count) {
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough * 0.999);
   const ticks = [];
-  for (let i = Math.floor(low / step); i * step < high + step * 0.999; i++) ticks.push(Number((i * step).toPrecision(10)));
+  for (let i = Math.ceil(low / step); i * step < high + step * 0.999; i++) ticks.push(Number((i * step).toPrecision(10)));
   return ticks;
 }

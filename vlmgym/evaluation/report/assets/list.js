@@ -132,7 +132,7 @@ function rowElement(row, selected, size, place) {
   const sum = (name) => cells(row).reduce((total, cell) => total + cell[name], 0);
   const marks = ["illegal", "unparsable"].filter((name) => sum(name)).map((name) =>
     element("span", { class: `mark ${name}`, title: plural(sum(name), `${name} turn`) }, `${OUTCOME_SIGNS[name]} ${number(sum(name))}`));
-  const turns = cells(row).map((cell) => number(cell.turns)).join(" / ");
+  const turns = [...new Set(cells(row).map((cell) => number(cell.turns)))].join(" / ");
   const gain = page.runs.length > 1 ? difference(row) : null;
   return element("div",
     { class: "row", id: rowId(row), role: "option", "aria-selected": String(selected), "aria-setsize": size, "aria-posinset": place + 1 },

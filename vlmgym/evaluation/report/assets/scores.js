@@ -84,7 +84,9 @@ function showAbout() {
     return found ? found[1] : page.runs.map(() => "");
   })]);
   const place = document.getElementById("about");
-  place.append(folded("All numbers", scrolled("All numbers", rowsOf(["", ...columns], rows))));
+  const numbers = folded("All numbers", scrolled("All numbers", rowsOf(["", ...columns], rows)));
+  if (columns.length > 3) numbers.classList.add("whole");
+  place.append(numbers);
   for (const run of page.runs) {
     const title = page.runs.length > 1 ? `What was run: ${run.label}` : "What was run";
     place.append(folded(title, scrolled(title, rowsOf(null, run.facts))));

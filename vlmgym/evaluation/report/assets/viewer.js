@@ -18,7 +18,7 @@ function showViewer() {
   place.append(
     element("div", { class: "viewer-head" }, element("h2", {}, "Episodes"),
       element("p", { class: "faint hint" }, "\u2190 \u2192 turns; j k episodes; n b refused turns")),
-    element("div", { class: "viewer" }, list.node,
+    element("div", { class: `viewer runs-${page.runs.length}` }, list.node,
       element("div", { class: "stage" }, title, bar, element("div", { class: `panes runs-${page.runs.length}` }, panes.map((pane) => pane.node)))));
 
   let row = null;
