@@ -11,10 +11,12 @@ import tyro
 from vlmgym import UsageError, make_game
 from vlmgym import play as play_module
 from vlmgym.errors import DisplayError
-from vlmgym.play import PlayConfig, Player, magnification, play, show
-from vlmgym.play_panel import PANEL_WIDTH
+from vlmgym.play import PlayConfig, play
+from vlmgym.sandbox.by_hand.panel import PANEL_WIDTH
+from vlmgym.sandbox.by_hand.player import Player, magnification, show
 from vlmgym.sandbox.drawing.canvas import text_width
 from vlmgym.sandbox.drawing.text import LINE_PITCH, fit, wrap
+from vlmgym.sandbox.episode import Episode
 from vlmgym.sandbox.game import Picture
 from vlmgym.sandbox.reward import Outcome
 
@@ -68,6 +70,16 @@ def test_arrow_keys_and_words_are_turns(screen: None, players: list[Player]) -> 
     assert not pygame.display.get_init()
 
 
+def test_f5_is_the_next_episode(screen: None, players: list[Player]) -> None:
+    press(pygame.K_DOWN)
+    press(pygame.K_F5)
+    press(pygame.K_DOWN)
+    press(pygame.K_RIGHT)
+    press(pygame.K_ESCAPE)
+    play(PlayConfig(game="2048", seed=7))
+    assert (players[0].episode.seed, players[0].episode.turn) == (8, 2)
+
+
 def test_clicks_on_two_cells_are_a_turn_also_in_a_magnified_picture(screen: None, players: list[Player]) -> None:
     game: Any = make_game("swap", size=200)
     state = game.start(np.random.default_rng(4))
@@ -85,14 +97,14 @@ def test_clicks_on_two_cells_are_a_turn_also_in_a_magnified_picture(screen: None
 
 
 def test_the_window_shows_the_picture_as_a_model_sees_it(screen: None) -> None:
-    player = Player(make_game("2048"), 0)
+    player = Player(Episode(make_game("2048"), 0))
     frame = player.frame()
     assert frame.shape == (640, 640 + PANEL_WIDTH, 3)
     np.testing.assert_array_equal(frame[:, :640], player.game.draw(player.episode.state))
 
 
 def test_the_panel_shows_feedback_and_what_is_typed() -> None:
-    player = Player(make_game("2048"), 0)
+    player = Player(Episode(make_game("2048"), 0))
 
     def panel() -> Picture:
         return player.frame()[:, 640:]
@@ -110,7 +122,7 @@ def test_the_panel_shows_feedback_and_what_is_typed() -> None:
 
 
 def test_a_clicked_cell_is_marked_and_let_go_again() -> None:
-    player = Player(make_game("swap"), 0)
+    player = Player(Episode(make_game("swap"), 0))
     plain = player.frame()
     x, y, width, _ = player.game.painter.geometry.cell_box(2, 3)  # type: ignore[attr-defined]
     player.click(x + width // 2, y + width // 2)
@@ -122,13 +134,13 @@ def test_a_clicked_cell_is_marked_and_let_go_again() -> None:
 
 
 def test_clicks_do_nothing_in_a_game_without_cells_in_its_actions() -> None:
-    player = Player(make_game("2048"), 0)
+    player = Player(Episode(make_game("2048"), 0))
     player.click(300, 300)
     assert (player.clicks, player.episode.turn) == ([], 0)
 
 
 def test_typing_a_whole_response_is_scored_as_it_is() -> None:
-    player = Player(make_game("2048"), 0)
+    player = Player(Episode(make_game("2048"), 0))
     action = (player.game.legal_actions(player.episode.state) or ())[0]
     for letter in f"<answer>{action}</answer> ":
         player.press("?", letter)
@@ -143,7 +155,7 @@ def test_typing_a_whole_response_is_scored_as_it_is() -> None:
 
 
 def test_an_ended_episode_stays_until_the_next_is_asked_for() -> None:
-    player = Player(make_game("2048", reasoning=5, size=200), 0)
+    player = Player(Episode(make_game("2048", reasoning=5, size=200), 0))
     keys = ("up", "right", "down", "left")
     while player.episode.ended is None:
         for key in keys:
@@ -154,12 +166,12 @@ def test_an_ended_episode_stays_until_the_next_is_asked_for() -> None:
     player.click(5, 5)
     assert player.episode.turn == turns
     assert player.frame().any()
-    player.press("f5")
-    assert (player.episode.seed, player.episode.turn) == (1, 0)
+    player.begin(Episode(player.game, 1))
+    assert (player.episode.seed, player.episode.turn, player.last) == (1, 0, None)
 
 
 def test_a_users_game_is_played_by_clicks_without_a_change_here(lamps: Any) -> None:
-    player = Player(lamps.Lamps(), 0)
+    player = Player(Episode(lamps.Lamps(), 0))
     place = (player.game.legal_actions(player.episode.state) or ())[0]
     x, y, width, height = player.game.painter.geometry.cell_box(*place)  # type: ignore[attr-defined]
     player.click(x + width // 2, y + height // 2)

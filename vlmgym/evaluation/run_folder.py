@@ -232,10 +232,15 @@ def differences(asked: RunRecord, now: RunRecord) -> Sequence[str]:
     before, after = ({name: record.model_dump(mode="json")[name] for name in fields} for record in (asked, now))
     for options in (before, after):
         options["turns"] = options.pop("max_turns")  # as the option is called
-    found = list(_differences("", before, after))
+    found = changes(before, after)
     if now.episodes < asked.episodes:
         found.append(f"episodes was {asked.episodes} and is {now.episodes}")
     return found
+
+
+def changes(before: object, after: object) -> list[str]:
+    """In what two values of JSON differ, as `reward.illegal was None and is -1.0`."""
+    return list(_differences("", before, after))
 
 
 def _differences(where: str, before: object, after: object) -> Iterator[str]:

@@ -232,7 +232,7 @@ class _Runner:
             )
         elif isinstance(self.policy, ModelPolicy):
             snapshot = position.snapshot
-            prompt = Prompt(position.prompt, rules.game, snapshot.seed, snapshot.turn)
+            prompt = Prompt(position.prompt, rules.game, snapshot.seed, snapshot.turn, snapshot)
             asked = time.perf_counter()
             reply = await self.policy.respond(position.images, prompt)
             latency = time.perf_counter() - asked if reply.latency is None else reply.latency

@@ -13,6 +13,8 @@ POLICIES = {
     "random": "vlmgym.policies.random:RandomPolicy",
     "random-legal": "vlmgym.policies.random:RandomLegalPolicy",
     "oracle": "vlmgym.policies.oracle:OraclePolicy",
+    "replay": "vlmgym.policies.replay:ReplayPolicy",
+    "human": "vlmgym.policies.human:HumanPolicy",
     "openai": "vlmgym.policies.openai:OpenAIPolicy",
 }
 """Name of every built-in policy and where its class is. A new policy adds one line."""

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from vlmgym.errors import UsageError
+from vlmgym.sandbox.episode import Snapshot
 from vlmgym.sandbox.game import Game, Picture
 
 
@@ -25,21 +26,23 @@ class Prompt(str):
         game: The game that is played.
         seed: Seed of the episode.
         turn: Turns taken before this one.
+        snapshot: The episode before this turn, for a policy that shows it to a person; None outside of an episode.
     """
 
     game: Game[Any, Any]
     seed: int
     turn: int
+    snapshot: Snapshot | None
 
-    def __new__(cls, text: str, game: Game[Any, Any], seed: int, turn: int) -> Prompt:
+    def __new__(cls, text: str, game: Game[Any, Any], seed: int, turn: int, snapshot: Snapshot | None = None) -> Prompt:
         """Attach an episode's place to a text."""
         prompt = super().__new__(cls, text)
-        prompt.game, prompt.seed, prompt.turn = game, seed, turn
+        prompt.game, prompt.seed, prompt.turn, prompt.snapshot = game, seed, turn, snapshot
         return prompt
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Prompts can be copied, and sent to other processes."""
-        return Prompt, (str(self), self.game, self.seed, self.turn)
+        return Prompt, (str(self), self.game, self.seed, self.turn, self.snapshot)
 
 
 @dataclass(frozen=True, slots=True)

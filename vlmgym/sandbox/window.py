@@ -17,6 +17,8 @@ _log = logging.getLogger("vlmgym")
 UNSEEN_DRIVERS = ("dummy", "offscreen")
 """SDL's video drivers that draw where nobody looks; SDL falls back to the second one without a display."""
 
+NO_DISPLAY = "there is no display for a window: DISPLAY and WAYLAND_DISPLAY are not set"
+
 
 class Window:
     """Shows pictures. Pygame has one window a process, so that a second `Window` takes the place of the first.
@@ -80,15 +82,31 @@ class Window:
             surface = pygame.display.set_mode((width, height))
         except pygame.error as error:
             raise DisplayError(f"no window can be opened: {error}") from None
-        if self._surface is None and pygame.display.get_driver() in UNSEEN_DRIVERS and not _chosen_by_user():
-            message = "there is no display for a window: DISPLAY and WAYLAND_DISPLAY are not set"
+        if self._surface is None and _is_unseen():
             if self.needs_screen:
                 pygame.display.quit()
-                raise DisplayError(message)
-            _log.warning("%s; drawing off screen", message)
+                raise DisplayError(NO_DISPLAY)
+            _log.warning("%s; drawing off screen", NO_DISPLAY)
         pygame.display.set_caption(self.title)
         return surface
 
 
-def _chosen_by_user() -> bool:
-    return bool(os.environ.get("SDL_VIDEODRIVER"))
+def check_screen() -> None:
+    """Refuse to go on where a window that needs a screen would not open.
+
+    Raises:
+        DisplayError: There is no screen.
+    """
+    try:
+        pygame.display.init()
+    except pygame.error as error:
+        raise DisplayError(f"no window can be opened: {error}") from None
+    unseen = _is_unseen()
+    pygame.display.quit()
+    if unseen:
+        raise DisplayError(NO_DISPLAY)
+
+
+def _is_unseen() -> bool:
+    """Whether the display draws where nobody looks, though the user did not choose that."""
+    return pygame.display.get_driver() in UNSEEN_DRIVERS and not os.environ.get("SDL_VIDEODRIVER")

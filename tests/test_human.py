@@ -1,0 +1,161 @@
+"""A person plays an evaluation: real pygame events on SDL's dummy driver, posted while the run goes on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pygame
+import pytest
+
+import vlmgym
+from vlmgym.cli import main
+from vlmgym.errors import DisplayError, PolicyError
+from vlmgym.evaluation import EvalConfig, evaluate, read_run
+from vlmgym.evaluation.script import run_evaluation
+from vlmgym.policies import Prompt, make_policy
+from vlmgym.policies.human import HumanPolicy
+from vlmgym.sandbox.by_hand.player import magnification
+from vlmgym.sandbox.episode import Episode
+
+GAME = vlmgym.make_game("2048", size=128)
+WATCHED = (pygame.KEYDOWN, pygame.MOUSEBUTTONDOWN, pygame.QUIT)
+
+
+def key(code: int, text: str = "") -> pygame.event.Event:
+    return pygame.event.Event(pygame.KEYDOWN, key=code, unicode=text, mod=0)
+
+
+def typed(text: str) -> list[pygame.event.Event]:
+    return [*(key(ord(letter), letter) for letter in text), key(pygame.K_RETURN, "\r")]
+
+
+QUIT = pygame.event.Event(pygame.QUIT)
+DOWN, LEFT, UP = key(pygame.K_DOWN), key(pygame.K_LEFT), key(pygame.K_UP)
+
+
+class Person(threading.Thread):
+    """Does one thing after another, each when the one before was seen."""
+
+    def __init__(self, events: list[pygame.event.Event]) -> None:
+        super().__init__(daemon=True)
+        self.events = events
+
+    def run(self) -> None:
+        end = time.monotonic() + 20
+        for event in self.events:
+            while pygame.display.get_surface() is None or pygame.event.peek(WATCHED, pump=False):
+                if time.monotonic() > end:
+                    return
+                time.sleep(0.005)
+            pygame.event.post(event)
+
+
+@pytest.fixture
+def person(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    persons: list[Person] = []
+
+    def sits_down(events: list[pygame.event.Event]) -> None:
+        persons.append(Person(events))
+        persons[-1].start()
+
+    yield sits_down
+    for one in persons:
+        one.join(timeout=20)
+        assert not one.is_alive()
+    assert not pygame.display.get_init()
+
+
+def test_keys_and_words_are_responses_like_any_others(person: Any):
+    person([DOWN, *typed("left"), *typed("jump"), UP, LEFT, DOWN])
+    records = evaluate(GAME, "human", 2, turns=3, seed=4, workers=0, history=1)
+    assert [[turn.response for turn in record.turns] for record in records] == [
+        ["<answer>down</answer>", "<answer>left</answer>", "<answer>jump</answer>"],
+        ["<answer>up</answer>", "<answer>left</answer>", "<answer>down</answer>"],
+    ]
+    for record in records:
+        assert record.policy.name == "human"
+        assert record.status == "turn limit"
+        episode = Episode(GAME, record.seed)
+        for turn in record.turns:
+            assert GAME.to_data(episode.state) == turn.state
+            assert episode.respond(turn.response).outcome is turn.outcome
+            assert turn.latency is not None
+            assert 0 < turn.latency < 20
+        assert episode.score == record.score
+    assert records[0].turns[2].outcome.value == "unparsable"
+
+
+def test_clicks_are_responses(person: Any):
+    game: Any = vlmgym.make_game("swap", size=200)
+    state = game.start(np.random.default_rng(4))
+    action = game.legal_actions(state)[0]
+    scale = magnification(game.draw(state))
+    clicks = []
+    for cell in (action[:2], action[2:]):
+        x, y, width, height = game.painter.geometry.cell_box(*cell)
+        place = int((x + width / 2) * scale), int((y + height / 2) * scale)
+        clicks.append(pygame.event.Event(pygame.MOUSEBUTTONDOWN, button=pygame.BUTTON_LEFT, pos=place))
+    person(clicks)
+    (record,) = evaluate(game, "human", 1, turns=1, seed=4, workers=0)
+    assert (record.turns[0].outcome.value, record.turns[0].action) == ("played", list(action))
+
+
+@pytest.mark.parametrize("leave", [QUIT, key(pygame.K_ESCAPE)], ids=["close", "escape"])
+def test_closing_the_window_keeps_what_was_played_and_resume_goes_on(
+    person: Any, tmp_path: Path, leave: pygame.event.Event
+):
+    options: Any = {"policy": "human", "episodes": 2, "turns": 3, "size": 128, "workers": 0}
+    options |= {"video": False, "report": False}
+    person([DOWN, LEFT, UP, LEFT, leave])
+    with pytest.raises(PolicyError, match=r"the window was closed; 1 finished episodes are in .*--resume .* goes on"):
+        run_evaluation(["2048"], EvalConfig(**options, out=tmp_path / "run"))
+    before = read_run(tmp_path / "run").episodes
+    assert [(record.status, len(record.turns)) for record in before] == [("turn limit", 3), ("stopped", 1)]
+    person([*typed("down"), UP])
+    run_evaluation(["2048"], EvalConfig(**options, resume=tmp_path / "run"))
+    after = read_run(tmp_path / "run").episodes
+    assert after[0] == before[0]
+    assert after[1].turns[0] == before[1].turns[0]
+    assert [turn.response for turn in after[1].turns[1:]] == ["<answer>down</answer>", "<answer>up</answer>"]
+
+
+def test_an_ended_episode_stays_for_a_moment_or_until_a_key(person: Any, lamps: Any):
+    game = lamps.Lamps(lamps.LampsConfig(rows=1, columns=1))
+    x, y, width, height = game.painter.geometry.cell_box(0, 0)
+    scale = magnification(game.draw(game.start(np.random.default_rng(0))))
+    place = int((x + width / 2) * scale), int((y + height / 2) * scale)
+    click = pygame.event.Event(pygame.MOUSEBUTTONDOWN, button=pygame.BUTTON_LEFT, pos=place)
+    person([click, key(pygame.K_SPACE, " "), click])
+    began = time.monotonic()
+    records = evaluate(game, "human", 2, turns=3, workers=0)
+    assert [record.status for record in records] == ["ended", "ended"]
+    assert 2 < time.monotonic() - began < 4
+
+
+def test_without_a_display_there_is_one_sentence_and_nothing_is_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(SystemExit, match="1"):
+        main(["eval", "2048", "--policy", "human", "--out", str(tmp_path / "run")])
+    assert capsys.readouterr().err == (
+        "error: there is no display for a window: DISPLAY and WAYLAND_DISPLAY are not set\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setenv("SDL_VIDEODRIVER", "x11")
+    with pytest.raises(DisplayError, match="no window can be opened"):
+        evaluate(GAME, "human", 1, workers=0)
+
+
+def test_a_person_is_asked_in_evaluations_only():
+    policy = make_policy("human")
+    assert isinstance(policy, HumanPolicy)
+    with pytest.raises(PolicyError, match="in evaluations only"):
+        policy.respond([], Prompt("text", GAME, 0, 0)).send(None)

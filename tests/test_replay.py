@@ -1,0 +1,103 @@
+"""A recorded run given again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vlmgym
+from vlmgym import UsageError
+from vlmgym.cli import main
+from vlmgym.evaluation import EpisodeRecord, EvalConfig, RunFolder, evaluate, read_run
+from vlmgym.evaluation.script import run_evaluation
+from vlmgym.policies import ModelPolicy, Prompt, Reply, make_policy, random_response
+from vlmgym.policies.replay import ReplayOptions, ReplayPolicy
+
+GAMES = [vlmgym.make_game(name, size=128) for name in ("2048", "swap")]
+
+
+class Model(ModelPolicy):
+    """Says all that a policy can say of a response."""
+
+    name = "model"
+
+    async def respond(self, images: list[Any], prompt: Prompt) -> Reply:
+        text = "nothing" if prompt.turn == 2 else random_response(prompt)
+        return Reply(text, 100 + prompt.turn, prompt.seed, "stop", f"thought {prompt.turn}", 0.25, 1 + prompt.turn % 2)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two games, four episodes each."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    config = EvalConfig(episodes=4, turns=6, size=128, workers=0, video=False, report=False, out=folder)
+    run_evaluation(["2048", "swap"], config)
+    place = RunFolder(folder)
+    records = evaluate(GAMES, Model(), 4, turns=6, workers=0, history=1)
+    place.episodes.write_text("".join(record.model_dump_json() + "\n" for record in records), encoding="utf-8")
+    return folder
+
+
+def replay(run: Path) -> ReplayPolicy:
+    return ReplayPolicy(ReplayOptions(record=run))
+
+
+def without_policy(record: EpisodeRecord) -> EpisodeRecord:
+    return record.model_copy(update={"policy": None, "started": ""})
+
+
+def test_a_run_given_again_has_the_same_records(run: Path):
+    recorded = read_run(run).episodes
+    again = evaluate(GAMES, replay(run), 4, turns=6, workers=1, history=1)
+    assert [without_policy(record) for record in again] == [without_policy(record) for record in recorded]
+    assert {record.policy.name for record in again} == {"replay"}
+    assert {record.policy.options["record"] for record in again} == {str(run)}
+
+
+def test_a_part_of_a_run_given_again(run: Path):
+    recorded = {record.key: record for record in read_run(run).episodes}
+    (again,) = evaluate(GAMES[1], replay(run), 1, turns=3, seed=2, workers=0, history=1)
+    assert again.turns == recorded["swap-v0", 2].turns[:3]
+    assert again.status == "turn limit"
+
+
+def test_a_turn_that_was_not_recorded_is_an_error_and_no_score(run: Path):
+    (longer,) = evaluate(GAMES[0], replay(run), 1, turns=9, seed=1, workers=0)
+    assert (longer.status, longer.score, len(longer.turns)) == ("error", None, 6)
+    assert longer.end == f"{run} has no turn 7 of 2048-v0 with seed 1"
+    known, other = evaluate(GAMES[0], replay(run), 2, turns=6, seed=3, workers=0)
+    assert known.score is not None
+    assert (other.status, other.turns) == ("error", ())
+    assert other.end == f"{run} has no turn 1 of 2048-v0 with seed 4"
+
+
+def test_another_game_or_configuration_is_refused(run: Path, lamps: Any):
+    with pytest.raises(UsageError, match=r"is a record of another configuration of 2048-v0: rows was 4 and is 5"):
+        evaluate(vlmgym.make_game("2048", size=128, rows=5), replay(run), 1, workers=0)
+    with pytest.raises(UsageError, match=r"is a record of 2048-v0, swap-v0, not of lamps-v0"):
+        evaluate(lamps.Lamps(), replay(run), 1, workers=0)
+
+
+def test_a_record_must_be_named_and_be_there(tmp_path: Path):
+    with pytest.raises(UsageError, match="replay needs a run to give again: --record FOLDER"):
+        make_policy("replay")
+    with pytest.raises(UsageError, match="holds no run"):
+        replay(tmp_path)
+
+
+def test_the_command_line_and_resume(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    args = ["eval", "2048", "--policy", "replay", "--record", str(run), "--turns", "6", "--size", "128"]
+    args += ["--episodes", "3", "--workers", "0", "--no-video", "--no-report", "--history", "1"]
+    main([*args, "--out", str(tmp_path / "again")])
+    recorded = [record for record in read_run(run).episodes if record.game.id == "2048-v0"][:3]
+    again = read_run(tmp_path / "again")
+    assert [record.turns for record in again.episodes] == [record.turns for record in recorded]
+    main([*args, "--resume", str(tmp_path / "again")])
+    with pytest.raises(SystemExit, match="2"):
+        main([*args, "--resume", str(tmp_path / "again"), "--record", str(tmp_path / "other")])
+    assert "holds no run" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="1"):
+        main([*args, "--episodes", "6", "--out", str(tmp_path / "more")])
+    assert "2 episodes ended as errors and have no score" in " ".join(capsys.readouterr().err.split())

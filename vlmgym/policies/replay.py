@@ -1,0 +1,80 @@
+"""The responses of a record, given again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from vlmgym.errors import InfrastructureError, UsageError
+from vlmgym.evaluation.record import GameRecord
+from vlmgym.evaluation.run_folder import changes
+from vlmgym.evaluation.stored import StoredEpisode, find_run
+from vlmgym.evaluation.turns import reply_of
+from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply
+from vlmgym.sandbox.game import Game
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions(PolicyOptions):
+    """Options of the policy replay."""
+
+    record: Path | None = None
+    """Folder of the run whose responses are given again, by game, seed and turn."""
+
+    def shown(self) -> dict[str, Any]:
+        """The folder as it was named."""
+        return {"record": None if self.record is None else str(self.record)}
+
+
+class ReplayPolicy(ModelPolicy):
+    """Answers each turn as a recorded run did, with the tokens and the latency it had; it does not look.
+
+    A turn that the record does not have ends the episode as an error, which is no score.
+    """
+
+    name = "replay"
+    Options = ReplayOptions
+    options: ReplayOptions
+    look = None
+
+    def __init__(self, options: PolicyOptions | None = None) -> None:
+        """Find the episodes of the record.
+
+        Raises:
+            UsageError: No record is named, or it cannot be read.
+        """
+        super().__init__(options)
+        if self.options.record is None:
+            raise UsageError("replay needs a run to give again: --record FOLDER")
+        run = find_run(self.options.record)
+        self._games = {game.id: game for game in run.asked.games}
+        self._episodes = {(episode.game, episode.seed): episode for episode in run.episodes}
+        self._replies: dict[tuple[str, int], list[Reply]] = {}
+
+    def check(self, game: Game[Any, Any]) -> None:
+        """Refuse a game that the record is not of."""
+        recorded = self._games.get(game.id)
+        if recorded is None:
+            raise UsageError(f"{self.options.record} is a record of {', '.join(self._games)}, not of {game.id}")
+        if different := changes(recorded.config, GameRecord.of(game).config):
+            raise UsageError(
+                f"{self.options.record} is a record of another configuration of {game.id}: {'; '.join(different)}"
+            )
+
+    async def respond(self, images: list[Any], prompt: Prompt) -> Reply:
+        """The recorded response of the turn."""
+        key = prompt.game.id, prompt.seed
+        stored = self._episodes.get(key)
+        if stored is not None and key not in self._replies:
+            self._replies[key] = _replies(stored)
+        replies = self._replies.get(key, [])
+        if prompt.turn >= len(replies):
+            raise InfrastructureError(
+                f"{self.options.record} has no turn {prompt.turn + 1} of {prompt.game.id} with seed {prompt.seed}"
+            )
+        return replies[prompt.turn]
+
+
+def _replies(stored: StoredEpisode) -> list[Reply]:
+    return [replace(reply_of(turn), latency=turn.latency) for turn in stored.read().turns]

@@ -1,0 +1,1 @@
+"""A person at a window: what they press, click and type becomes responses."""
