@@ -6,10 +6,12 @@ import json
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from pydantic import ValidationError
 
 from vlmgym.errors import UsageError, one_sentence
@@ -82,12 +84,21 @@ class GameEnv(gymnasium.Env[Any, Any]):
             self.game = make_game(game, perception, reasoning, **knobs)
         self.reward = RewardConfig() if reward is None else reward
         self.render_mode = render_mode
-        # Copies: a game may share its spaces, and seeding one environment's spaces must not seed another's.
-        self.action_space = deepcopy(self.game.action_space)
-        self.observation_space = deepcopy(self.game.observation_space)
         self._episode: Episode[Any, Any] | None = None
         self._pictures: list[Picture] = []
         self._window: Window | None = None
+
+    # Copies: a game may share its spaces, and seeding one environment's spaces must not seed another's. They are made
+    # when they are asked for, which the thousands of a vector runner never are.
+    @cached_property
+    def action_space(self) -> spaces.Space[Any]:  # type: ignore[override]  # a cached property can be set
+        """The game's."""
+        return deepcopy(self.game.action_space)
+
+    @cached_property
+    def observation_space(self) -> spaces.Space[Any]:  # type: ignore[override]
+        """The game's."""
+        return deepcopy(self.game.observation_space)
 
     @property
     def episode(self) -> Episode[Any, Any]:

@@ -266,8 +266,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         for number, index in enumerate(rng.permutation(len(pairs))):
             tile = chosen[number * 2 // c.copies]
             tile_at.update(dict.fromkeys(pairs[index], tile))
-        places = ([finder.place((row, column)) for column in range(c.columns)] for row in range(c.rows))
-        return tuple(tuple(tile_at[place] for place in line) for line in places)
+        return tuple(tuple([tile_at[place] for place in line]) for line in finder.places)
 
     def _deal_anyhow(self, chosen: list[str], rng: np.random.Generator) -> Board | None:
         """Tiles at random places; None if no pair can be joined."""
@@ -284,11 +283,11 @@ def _clear_blank(finder: Paths, rng: np.random.Generator) -> list[tuple[Place, P
     Equal tiles side by side are found at a glance, and pairs chosen without care are mostly such: neighbours are
     paired only where nothing else can be joined.
     """
-    left = [finder.place((row, column)) for row in range(finder.rows) for column in range(finder.columns)]
+    left = list(chain.from_iterable(finder.places))
     tiles = sum(1 << place for place in left)
     pairs = []
     while left:
-        order = [left[i] for i in rng.permutation(len(left))]
+        order = [left[i] for i in rng.permutation(len(left)).tolist()]
         candidates = chain(
             ((place, finder.partners(place, tiles) & ~finder.neighbours[place]) for place in order),
             ((place, finder.partners(place, tiles)) for place in order),
@@ -300,7 +299,8 @@ def _clear_blank(finder: Paths, rng: np.random.Generator) -> list[tuple[Place, P
         second = seconds[int(rng.integers(len(seconds)))]
         pairs.append((first, second))
         tiles ^= 1 << first | 1 << second
-        left = [place for place in left if tiles >> place & 1]
+        left.remove(first)
+        left.remove(second)
     return pairs
 
 
@@ -312,7 +312,7 @@ def _paths(board: Board, turns: int) -> Paths:
 def _groups(board: Board) -> tuple[Places, list[list[Place]]]:
     """The places that hold a tile, and those of equal tiles."""
     groups = _paths(board, 0).groups(board, EMPTY)
-    return sum(1 << place for group in groups for place in group), groups
+    return sum([1 << place for group in groups for place in group]), groups
 
 
 @lru_cache(maxsize=4096)

@@ -36,6 +36,8 @@ class Paths:
         self.rows, self.columns, self.turns = rows, columns, turns
         self._stride = columns + 3
         cells = [(row, column) for row in range(-1, rows + 1) for column in range(-1, columns + 1)]
+        self.places = tuple(tuple(self.place((row, column)) for column in range(columns)) for row in range(rows))
+        """The place of each cell, rows x columns."""
         self._floor: Places = sum(1 << self.place(cell) for cell in cells)
         self._rays = {self.place(cell): self._rays_of(cell) for cell in cells}
         self.neighbours = {
@@ -58,10 +60,14 @@ class Paths:
     def groups(self, board: Sequence[Sequence[str]], empty: str) -> list[list[Place]]:
         """The places of equal tiles on a board of this size, in reading order, by the names of the tiles."""
         groups: dict[str, list[Place]] = {}
-        for row, line in enumerate(board):
-            for column, tile in enumerate(line):
-                if tile != empty:
-                    groups.setdefault(tile, []).append(self.place((row, column)))
+        for line, places in zip(board, self.places):
+            for tile, place in zip(line, places):
+                if tile == empty:
+                    continue
+                if tile in groups:
+                    groups[tile].append(place)
+                else:
+                    groups[tile] = [place]
         return [groups[tile] for tile in sorted(groups)]
 
     def pairs(self, tiles: Places, groups: Iterable[Sequence[Place]]) -> Iterator[tuple[Place, Place]]:
@@ -137,10 +143,11 @@ class Paths:
 
     def _spread(self, places: Places, tiles: Places, stride: int) -> Places:
         """Places and all that is empty in line with them, without gaps, along one axis."""
-        empty = self._floor & ~tiles
+        empty = self._floor & ~tiles & ~places
         new = places
         while new:
-            new = (new << stride | new >> stride) & empty & ~places
+            new = (new << stride | new >> stride) & empty
+            empty ^= new
             places |= new
         return places
 
