@@ -44,6 +44,10 @@ class SamplingOptions(PolicyOptions):
         if isinstance(self.stop, str) or not all(isinstance(text, str) and text for text in self.stop):
             raise UsageError(f"stop is a list of texts that are not empty, not {self.stop!r}")
 
+    def shown(self) -> dict[str, Any]:
+        """All options as JSON-serialisable values."""
+        return super().shown() | {"stop": list(self.stop)}
+
     def sampling(self, prompt: Prompt) -> dict[str, Any]:
         """Those options that are given, by the names that the OpenAI API and vLLM have for them."""
         given = {

@@ -1,0 +1,203 @@
+"""A server of the OpenAI chat API that misbehaves as it is told: real sockets, in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from zlib import crc32
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the server was asked.
+
+    Attributes:
+        number: Of the request, from 0, in the order of arrival.
+        path: For instance /v1/chat/completions.
+        headers: By lower-case names.
+        body: The JSON of the request.
+        arrived: When, by `time.monotonic`.
+        at_once: How many requests, this one included, were being answered when it arrived.
+    """
+
+    number: int
+    path: str
+    headers: dict[str, str]
+    body: dict[str, Any]
+    arrived: float
+    at_once: int
+
+    @property
+    def texts(self) -> list[str]:
+        return [part["text"] for message in self.body["messages"] for part in message["content"] if "text" in part]
+
+    @property
+    def images(self) -> list[dict[str, str]]:
+        return [
+            part["image_url"] for message in self.body["messages"] for part in message["content"] if "image_url" in part
+        ]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the server does with a request.
+
+    Attributes:
+        status: Of HTTP.
+        body: Sent as it is.
+        headers: Beside those that frame the body.
+        delay: Seconds before anything is sent.
+        cut: Close the connection after so many bytes of the body.
+        reset: Reset the connection at once.
+        pause: Seconds between two pieces of 1 KiB of the body.
+        endless: Send the body again and again.
+    """
+
+    status: int = 200
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    delay: float = 0.0
+    cut: int | None = None
+    reset: bool = False
+    pause: float | None = None
+    endless: bool = False
+
+
+Behaviour = Callable[[Request], Answer]
+
+
+def completion(content: Any, finish_reason: Any = "stop", delay: float = 0.0, **message: Any) -> Answer:
+    """A proper answer."""
+    said = {"role": "assistant", "content": content, **message}
+    return as_json(
+        {
+            "id": "chatcmpl-1",
+            "object": "chat.completion",
+            "choices": [{"index": 0, "message": said, "finish_reason": finish_reason}],
+            "usage": {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107},
+        },
+        delay=delay,
+    )
+
+
+def as_json(data: Any, status: int = 200, headers: Mapping[str, str] | None = None, **more: Any) -> Answer:
+    return Answer(status, json.dumps(data).encode(), {"Content-Type": "application/json", **(headers or {})}, **more)
+
+
+def refusal(status: int, message: str = "no", **headers: str) -> Answer:
+    """An error as the API words it; `retry_after="1"` is the header Retry-After."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return as_json({"error": {"message": message, "type": "error", "code": None}}, status, named)
+
+
+def well_behaved(request: Request) -> Answer:
+    """A move of 2048 that depends on what was asked, and on nothing else."""
+    asked = json.dumps(request.body, sort_keys=True).encode()
+    return completion(f"<answer>{('up', 'right', 'down', 'left')[crc32(asked) % 4]}</answer>")
+
+
+def first(answers: Sequence[Answer], then: Behaviour = well_behaved) -> Behaviour:
+    """These answers to the first requests, in the order of arrival."""
+    return lambda request: answers[request.number] if request.number < len(answers) else then(request)
+
+
+class ApiServer:
+    """Answers requests as its behaviour says, and remembers them."""
+
+    def __init__(self, behaviour: Behaviour = well_behaved) -> None:
+        self.behaviour = behaviour
+        self.requests: list[Request] = []
+        self.at_once = 0
+        self.url = ""
+
+    @property
+    def most_at_once(self) -> int:
+        return max((request.at_once for request in self.requests), default=0)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while await self._answer(reader, writer):
+                pass
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        except asyncio.CancelledError:
+            writer.transport.abort()
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Answer one request; False if the connection ends with it."""
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:-2])}
+        body = json.loads(await reader.readexactly(int(headers.get("content-length", 0))) or b"{}")
+        self.at_once += 1
+        try:
+            request = Request(len(self.requests), head[0].split()[1], headers, body, time.monotonic(), self.at_once)
+            self.requests.append(request)
+            answer = self.behaviour(request)
+            await asyncio.sleep(answer.delay)
+        finally:
+            self.at_once -= 1
+        return await _send(answer, writer)
+
+    async def _run(self, ready: Callable[[asyncio.AbstractEventLoop], None]) -> None:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=2**20)
+        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        self._done = asyncio.Event()
+        ready(asyncio.get_running_loop())
+        await self._done.wait()
+        server.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[ApiServer]:
+        loops: list[asyncio.AbstractEventLoop] = []
+        is_ready = threading.Event()
+
+        def ready(loop: asyncio.AbstractEventLoop) -> None:
+            loops.append(loop)
+            is_ready.set()
+
+        thread = threading.Thread(target=asyncio.run, args=(self._run(ready),))
+        thread.start()
+        is_ready.wait()
+        try:
+            yield self
+        finally:
+            loops[0].call_soon_threadsafe(self._done.set)
+            thread.join()
+
+
+async def _send(answer: Answer, writer: asyncio.StreamWriter) -> bool:
+    if answer.reset:
+        linger = struct.pack("ii", 1, 0)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        writer.transport.abort()
+        return False
+    framing = {} if answer.endless else {"Content-Length": str(len(answer.body))}
+    lines = [f"HTTP/1.1 {answer.status} -", *(f"{n}: {v}" for n, v in {**answer.headers, **framing}.items())]
+    writer.write("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n")
+    body = answer.body[: answer.cut]
+    if answer.pause is None:
+        writer.write(body)
+    else:
+        for start in range(0, len(body), 1024):
+            writer.write(body[start : start + 1024])
+            await asyncio.sleep(answer.pause)
+    while answer.endless:
+        await writer.drain()
+        writer.write(body)
+    await writer.drain()
+    return answer.cut is None

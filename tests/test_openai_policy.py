@@ -1,0 +1,750 @@
+import base64
+import contextlib
+import gzip
+import io
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+import vlmgym
+from tests.api_server import Answer, ApiServer, as_json, completion, first, refusal, well_behaved
+from vlmgym.cli import main
+from vlmgym.errors import PolicyError, UsageError
+from vlmgym.evaluation import Budget, Hooks, evaluate
+from vlmgym.evaluation.run_folder import read_run
+from vlmgym.policies import openai_client
+from vlmgym.policies.chat_api import CUT, LONGEST_TEXT, Unreadable, picture_url, read_completion
+from vlmgym.policies.openai import OpenAIOptions, OpenAIPolicy
+from vlmgym.policies.openai_client import LONGEST_WAIT, retry_after
+from vlmgym.sandbox.episode import Episode
+from vlmgym.sandbox.reward import Outcome
+
+GAME = vlmgym.make_game("2048", size=64)
+UP = "<answer>up</answer>"
+KEY = "sk-4f9c/0a+TheSecretOfThisTest=="
+
+
+@pytest.fixture(autouse=True)
+def no_key_and_short_waits(monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setattr(openai_client, "FIRST_WAIT", 0.01)
+
+
+def policy(server, **options):
+    return OpenAIPolicy(OpenAIOptions(**{"base_url": server.url, "model": "tiny", "timeout": 5.0} | options))
+
+
+def play(behaviour, episodes=1, turns=1, seed=0, concurrency=8, resume=(), hooks=None, budget=None, **options):
+    """The records, and the server that was asked."""
+    with ApiServer(behaviour).running() as server:
+        records = evaluate(
+            GAME,
+            policy(server, **options),
+            episodes,
+            turns=turns,
+            seed=seed,
+            concurrency=concurrency,
+            workers=0,
+            resume=resume,
+            hooks=hooks or Hooks(),
+            budget=budget or Budget(),
+        )
+    return records, server
+
+
+def asks_for(request, url):
+    return request.images[-1]["url"] == url
+
+
+def played(record):
+    """A record as data, without times and how often the server was asked."""
+    data = record.model_dump(mode="json")
+    del data["started"], data["attempt"]
+    for turn in data["turns"]:
+        del turn["latency"], turn["requests"]
+    return data
+
+
+# What is asked and what comes back ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("format", "exact"), [("png", True), ("jpeg", False)])
+def test_a_request_holds_the_pictures_and_then_the_text(format, exact):
+    (record,), server = play(well_behaved, turns=3, picture_format=format, detail="low")
+    assert [request.path for request in server.requests] == ["/v1/chat/completions"] * 3
+    for request, turn in zip(server.requests, record.turns, strict=True):
+        (message,) = request.body["messages"]
+        assert message["role"] == "user"
+        assert [part["type"] for part in message["content"]] == ["image_url", "text"]
+        assert request.texts == [turn.prompt]
+        (image,) = request.images
+        assert image["detail"] == "low"
+        head, _, data = image["url"].partition(",")
+        assert head == f"data:image/{format};base64"
+        drawn = GAME.draw(GAME.from_data(turn.state))
+        with Image.open(io.BytesIO(base64.b64decode(data))) as decoded:
+            off = np.abs(np.asarray(decoded).astype(int) - drawn)
+        assert off.max() == 0 if exact else off.mean() < 8
+        assert set(request.body) == {"model", "messages"}
+
+
+def test_pictures_of_earlier_turns_come_first():
+    with ApiServer().running() as server:
+        evaluate(GAME, policy(server), 1, turns=3, workers=0, history=2, history_images=2)
+    urls = [[image["url"] for image in request.images] for request in server.requests]
+    assert [len(shown) for shown in urls] == [1, 2, 3]
+    assert urls[2] == [urls[0][0], urls[1][-1], urls[2][-1]]
+
+
+def test_sampling_options_and_more_fields_are_sent():
+    _, server = play(
+        well_behaved,
+        temperature=0.5,
+        top_p=0.9,
+        top_k=20,
+        max_tokens=50,
+        stop=("###", "END"),
+        extra_body='{"min_p": 0.1, "chat_template_kwargs": {"enable_thinking": false}}',
+    )
+    sent = {name: value for name, value in server.requests[0].body.items() if name != "messages"}
+    assert sent == {
+        "model": "tiny",
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "top_k": 20,
+        "max_tokens": 50,
+        "stop": ["###", "END"],
+        "min_p": 0.1,
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
+
+
+def test_every_request_has_a_seed_of_its_own_that_no_order_and_no_retry_changes():
+    def seeds(behaviour, **options):
+        _, server = play(behaviour, episodes=3, turns=3, **options)
+        return [(request.body["messages"][0]["content"][0]["image_url"]["url"], request.body["seed"])
+                for request in server.requests]  # fmt: skip
+
+    same = seeds(lambda _: completion(UP), sample_seed=5)
+    assert len({seed for _, seed in same}) == 9
+    assert all(0 <= seed < 2**31 for _, seed in same)
+    again = seeds(first([refusal(500)] * 4, lambda _: completion(UP)), sample_seed=5, concurrency=1)
+    assert len(again) == 13
+    assert set(again) == set(same)
+    assert not {seed for _, seed in same} & {seed for _, seed in seeds(lambda _: completion(UP), sample_seed=6)}
+
+
+def test_openai_is_told_the_limit_of_tokens_by_the_name_it_knows(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    asked = OpenAIPolicy(OpenAIOptions(model="gpt", max_tokens=9))
+    prompt = vlmgym.policies.Prompt("text", GAME, 0, 0)
+    body = asked._body([], prompt)
+    assert body["max_completion_tokens"] == 9
+    assert "max_tokens" not in body
+
+
+def test_a_reply_is_recorded_with_what_the_server_says_of_it():
+    (record,), _ = play(lambda _: completion(UP, reasoning_content="hm", delay=0.1), turns=1)
+    (turn,) = record.turns
+    assert (turn.response, turn.finish_reason, turn.reasoning) == (UP, "stop", "hm")
+    assert (turn.prompt_tokens, turn.completion_tokens, turn.requests) == (100, 7, 1)
+    assert 0.1 <= turn.latency < 0.5
+    (record,), _ = play(lambda _: as_json({"choices": [{"message": {"content": UP, "reasoning": "hm"}}]}), turns=1)
+    (turn,) = record.turns
+    assert (turn.response, turn.finish_reason, turn.reasoning) == (UP, None, "hm")
+    assert (turn.prompt_tokens, turn.completion_tokens) == (None, None)
+
+
+def test_latency_is_that_of_the_request_that_was_answered():
+    late = as_json({}, 503, {"Retry-After": "0.3"})
+    (record,), _ = play(first([late], lambda _: completion(UP, delay=0.1)))
+    assert record.turns[0].requests == 2
+    assert 0.1 <= record.turns[0].latency < 0.3
+
+
+@pytest.mark.parametrize(
+    ("answer", "response", "reason"),
+    [
+        (completion(None, "length"), "", "length"),
+        (completion(None, "content_filter"), "", "content_filter"),
+        (completion("", None), "", None),
+        (completion(None, None, refusal="I cannot help with that."), "I cannot help with that.", None),
+        (completion("", "stop", refusal="I cannot."), "I cannot.", "stop"),
+        (completion("<answer>sideways</answer>"), "<answer>sideways</answer>", "stop"),
+        (completion("<answer>up</answer><answer>down</answer>"), "<answer>up</answer><answer>down</answer>", "stop"),
+    ],
+)
+def test_whatever_a_model_says_is_a_score(answer, response, reason):
+    (record,), server = play(lambda _: answer, turns=2)
+    assert (record.status, record.score) == ("turn limit", 0.0)
+    assert [(turn.response, turn.finish_reason, turn.outcome) for turn in record.turns] == [
+        (response, reason, Outcome.UNPARSABLE)
+    ] * 2
+    assert len(server.requests) == 2
+
+
+# Servers that fail ---------------------------------------------------------------------------------------------------
+
+GOOD = completion(UP)
+FAULTS = {
+    "429": refusal(429),
+    "408": refusal(408),
+    "500": refusal(500),
+    "502 as a page": Answer(502, b"<html>Bad Gateway</html>", {"Content-Type": "text/html"}),
+    "503": refusal(503),
+    "529": refusal(529),
+    "hangs": Answer(delay=30),
+    "resets the connection": Answer(reset=True),
+    "cut in the body": Answer(200, GOOD.body, GOOD.headers, cut=20),
+    "nothing of the body": Answer(200, GOOD.body, GOOD.headers, cut=0),
+    "slower than the time-out": Answer(200, b" " * 10**5 + GOOD.body, GOOD.headers, pause=0.1),
+    "without an end": Answer(200, b" " * 2**16, endless=True),
+    "an error without an end": Answer(500, b" " * 2**16, endless=True),
+    "an error as an answer": as_json({"error": {"message": "overloaded", "code": 502}}),
+    "no choices": as_json({"choices": []}),
+    "choices of nothing": as_json({"choices": None}),
+    "no message": as_json({"choices": [{"finish_reason": "stop"}]}),
+    "no content": as_json({"choices": [{"message": {"role": "assistant"}, "finish_reason": None}]}),
+    "content that is no text": completion([{"type": "text", "text": UP}]),
+    "broken off": completion(UP, "error"),
+    "aborted": completion("", "abort"),
+    "a page": Answer(200, b"<html>Welcome</html>", {"Content-Type": "text/html"}),
+    "an empty body": Answer(200, b"", {"Content-Type": "application/json"}),
+    "no object": as_json([1]),
+    "half of JSON": Answer(200, GOOD.body[:-5], GOOD.headers),
+    "JSON too deep": Answer(200, b"[" * 10**6, {"Content-Type": "application/json"}),
+    "bytes that are no text": Answer(200, GOOD.body.replace(b"up", b"\xff\xfe"), GOOD.headers),
+    "compressed, which was not asked for": Answer(200, gzip.compress(GOOD.body), {"Content-Encoding": "gzip"}),
+    "204": Answer(204),
+}
+SLOW = ("hangs", "slower than the time-out")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_that_passes_costs_a_request_and_nothing_else(fault):
+    (record,), server = play(first([FAULTS[fault]], lambda _: GOOD), timeout=0.4 if fault in SLOW else 5.0)
+    assert [turn.response for turn in record.turns] == [UP]
+    assert record.turns[0].requests == 2
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("retries", [0, 1, 3])
+def test_a_fault_that_stays_ends_its_episode_without_a_score_after_as_many_requests_as_promised(retries):
+    lost = picture_url("png", GAME.draw(Episode(GAME, 1).state))
+
+    def behaviour(request):
+        return refusal(500, "out of memory") if asks_for(request, lost) else well_behaved(request)
+
+    records, server = play(behaviour, episodes=3, turns=2, retries=retries)
+    whole, _ = play(well_behaved, episodes=3, turns=2)
+    assert [record.status for record in records] == ["turn limit", "error", "turn limit"]
+    assert records[1].score is None
+    assert records[1].turns == ()
+    count = f"no response after {retries + 1} requests, the last" if retries else "no response"
+    assert records[1].end == f"{count}: HTTP 500: out of memory"
+    assert len([request for request in server.requests if asks_for(request, lost)]) == retries + 1
+    assert [played(record) for record in records[::2]] == [played(record) for record in whole[::2]]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_no_fault_is_ever_a_score(fault):
+    (record,), server = play(lambda _: FAULTS[fault], retries=1, timeout=0.2 if fault in SLOW else 5.0)
+    assert (record.status, record.score, record.turns) == ("error", None, ())
+    assert len(record.end) < 400
+    assert record.end.isprintable()
+    assert len(server.requests) == 2
+
+
+def test_a_server_that_is_not_there_is_an_error():
+    with ApiServer().running() as server:
+        pass
+    records = evaluate(GAME, policy(server, retries=1), 2, turns=1, workers=0)
+    assert [record.status for record in records] == ["error"] * 2
+    assert records[0].end.startswith("no response after 2 requests, the last: the connection failed")
+
+
+@pytest.mark.parametrize("status", [400, 409, 413, 422])
+def test_a_request_that_is_refused_is_not_sent_again(status):
+    def behaviour(request):
+        return refusal(status, "the picture is too large") if request.number == 3 else well_behaved(request)
+
+    records, server = play(behaviour, episodes=3, turns=2, concurrency=1)
+    assert [(record.status, len(record.turns)) for record in records] == [
+        ("turn limit", 2),
+        ("error", 1),
+        ("turn limit", 2),
+    ]
+    assert records[1].end == f"the server refused the request (HTTP {status}: the picture is too large)"
+    assert len(server.requests) == 6
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (refusal(401, "bad key"), r"refuses the API key .*\(HTTP 401: bad key\); check --api-key-env"),
+        (refusal(403, "not yours"), r"refuses the API key .*\(HTTP 403: not yours\)"),
+        (refusal(404, "no model tiny"), r"no such model or address \(HTTP 404: no model tiny\); check --model and"),
+        (as_json({"detail": "Not Found"}, 404), r"HTTP 404: Not Found"),
+        (Answer(308, b"", {"Location": "https://example.org/v1"}), "redirects to https://example.org/v1"),
+    ],
+)
+def test_what_is_wrong_for_all_requests_ends_the_run_and_keeps_what_was_finished(answer, message):
+    kept = []
+    with pytest.raises(PolicyError, match=message):
+        play(
+            lambda request: answer if request.number == 5 else well_behaved(request),
+            episodes=5,
+            turns=2,
+            concurrency=1,
+            hooks=Hooks(on_episode=kept.append),
+        )
+    assert [(record.seed, record.status) for record in kept] == [(0, "turn limit"), (1, "turn limit"), (2, "stopped")]
+
+
+# Waiting and asking less ---------------------------------------------------------------------------------------------
+
+
+def test_retry_after_makes_all_requests_wait():
+    with ApiServer(first([refusal(429, Retry_After="0.6")])).running() as server:
+        began = time.monotonic()
+        evaluate(GAME, policy(server, max_requests=2), 8, turns=1, workers=0)
+    late = [request.arrived - began for request in server.requests]
+    assert len(late) == 9
+    assert sum(seconds < 0.4 for seconds in late) <= 3  # the first, and what was on its way or began before its answer
+    assert all(seconds < 0.4 or seconds >= 0.6 for seconds in late)
+
+
+def test_a_fault_without_retry_after_backs_off_exponentially(monkeypatch):
+    monkeypatch.setattr(openai_client, "FIRST_WAIT", 0.2)
+    monkeypatch.setattr(openai_client.wait_random_exponential, "__call__", _upper_end)
+    _, server = play(lambda _: refusal(500), retries=3)
+    waits = np.diff([request.arrived for request in server.requests])
+    assert waits == pytest.approx([0.2, 0.4, 0.8], abs=0.15)
+
+
+def _upper_end(self, state):
+    """The longest that a wait with jitter can be."""
+    return super(type(self), self).__call__(state)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("0", 0),
+        ("7", 7),
+        (" 1.5 ", 1.5),
+        ("-3", 0),
+        ("1e99", LONGEST_WAIT),
+        ("inf", LONGEST_WAIT),
+        ("nan", None),
+        ("", None),
+        ("soon", None),
+        ("Wed, 99 Foo 2026 99:99:99 GMT", None),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0),
+        ("Wed, 21 Oct 2915 07:28:00 GMT", LONGEST_WAIT),
+    ],
+)
+def test_retry_after_is_read_and_bounded(value, seconds):
+    assert retry_after({"retry-after": value}) == seconds
+
+
+def test_retry_after_may_be_a_date():
+    for zone in (timezone.utc, None):
+        date = format_datetime(
+            datetime.now(timezone.utc).replace(tzinfo=zone) + timedelta(seconds=20), usegmt=bool(zone)
+        )
+        assert 18 < retry_after({"retry-after": date}) <= 20
+    assert retry_after({}) is None
+
+
+@given(st.text(max_size=30))
+def test_no_retry_after_breaks_anything(value):
+    assert retry_after({"retry-after": value}) is None or 0 <= retry_after({"retry-after": value}) <= LONGEST_WAIT
+
+
+def test_no_more_requests_at_once_than_asked():
+    _, server = play(lambda _: completion(UP, delay=0.02), episodes=12, turns=2, concurrency=12, max_requests=3)
+    assert server.most_at_once == 3
+
+
+def test_429_makes_requests_fewer_and_answers_make_them_more_again():
+    busy = 4  # requests that the server takes at once, for a while
+
+    def behaviour(request):
+        crowded = request.at_once > busy and request.number < 200
+        return refusal(429) if crowded else completion(UP, delay=0.01)
+
+    with ApiServer(behaviour).running() as server:
+        asked = policy(server, max_requests=32, retries=20)
+        records = evaluate(GAME, asked, 32, turns=25, workers=0)
+    assert {record.status for record in records} == {"turn limit"}
+    at_once = [request.at_once for request in server.requests]
+    assert max(at_once[:40]) >= 16
+    assert max(at_once[100:200]) <= 3 * busy  # one more than what is taken, and what the server still counts
+    assert len(server.requests) < 1.3 * 32 * 25
+    assert asked._client.limit.width >= 24
+
+
+# Keys ----------------------------------------------------------------------------------------------------------------
+
+
+def echoing(status):
+    """A server that says in every place what it was sent."""
+
+    def behaviour(request):
+        sent = request.headers["authorization"]
+        if status == 200:
+            said = completion(f"{sent} {UP}", f"stop {sent}", reasoning=sent)
+        else:
+            said = refusal(status, f"{sent} is {'x' * 250} {sent} {sent[:300]}")
+        return Answer(said.status, said.body, {**said.headers, "X-Sent": sent, "Location": f"http://h/{sent}"})
+
+    return behaviour
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command left: its exit code, what it said, and the text of every file."""
+
+    code: int
+    stdout: str
+    stderr: str
+    files: dict[str, str]
+
+    @property
+    def everything(self):
+        return "".join([self.stdout, self.stderr, *self.files, *self.files.values()])
+
+
+@pytest.fixture
+def run_eval(tmp_path, capfd, monkeypatch):
+    """`vlmgym eval` with the run in `tmp_path / "run"`; in this process, which is faster, or in one of its own."""
+
+    def run(url, *args, key="", process=False):
+        out = tmp_path / "run"
+        where = ["--resume" if out.exists() else "--out", str(out), "--base-url", url, "--model", "tiny"]
+        plain = ["--size", "64", "--no-video", "--no-report", "--workers", "0"]
+        command = ["eval", "2048", "--policy", "openai", *where, *plain, *map(str, args)]
+        monkeypatch.setenv("OPENAI_API_KEY", key)
+        code = 0
+        if process:
+            done = subprocess.run([sys.executable, "-m", "vlmgym", *command], capture_output=True, text=True)
+            code, stdout, stderr = done.returncode, done.stdout, done.stderr
+        else:
+            try:
+                main(command)
+            except SystemExit as error:
+                code = error.code
+            stdout, stderr = capfd.readouterr()
+        files = {str(path): path.read_text("utf-8", "replace") for path in out.rglob("*") if path.is_file()}
+        return Done(code, stdout, " ".join(stderr.split()), files)
+
+    return run
+
+
+@pytest.mark.parametrize(("status", "code"), [(200, 0), (400, 1), (401, 1), (500, 1), (307, 1)])
+def test_a_key_is_never_written_or_shown_whatever_the_server_says(run_eval, status, code):
+    with ApiServer(echoing(status)).running() as server:
+        done = run_eval(
+            server.url, "--episodes", 2, "--turns", 2, "--retries", 1, key=KEY, process=status in (200, 401)
+        )
+    assert done.code == code, done.stderr
+    assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
+    assert "Traceback" not in done.stderr
+    assert len(done.files) >= 2
+    assert not [piece for piece in (KEY, KEY[:12], KEY[-12:]) if piece in done.everything]
+    assert "[secret]" in done.everything
+
+
+def test_a_password_in_the_address_is_never_written_or_shown(run_eval):
+    with ApiServer(echoing(200)).running() as server:
+        done = run_eval(server.url.replace("//", "//someone:swordfish%2F9@"), "--episodes", 1, "--turns", 1)
+    assert done.code == 0, done.stderr
+    login = base64.b64encode(b"someone:swordfish/9").decode()
+    assert server.requests[0].headers["authorization"] == f"Basic {login}"
+    assert not [secret for secret in ("swordfish", login) if secret in done.everything]
+    assert server.url in done.everything
+
+
+def test_a_key_that_is_missing_or_misplaced_is_told_without_showing_anything(monkeypatch):
+    with pytest.raises(UsageError, match=r"^set the environment variable OPENAI_API_KEY, or name another"):
+        OpenAIPolicy(OpenAIOptions(model="gpt"))
+    for mistake in (KEY, "gsk_4f9c0aTheSecretOfThisTest"):
+        with pytest.raises(UsageError) as told:
+            OpenAIPolicy(OpenAIOptions(model="tiny", base_url="http://localhost:1/v1", api_key_env=mistake))
+        assert mistake not in str(told.value)
+    monkeypatch.setenv("MINE", KEY + "\n")
+    with pytest.raises(UsageError) as told:
+        OpenAIPolicy(OpenAIOptions(model="tiny", api_key_env="MINE"))
+    assert "characters that no key can have" in str(told.value)
+    assert KEY not in str(told.value)
+
+
+def test_the_key_comes_from_the_variable_that_is_named(monkeypatch):
+    monkeypatch.setenv("MINE", KEY)
+    monkeypatch.setenv("OPENAI_API_KEY", "another")
+    _, server = play(well_behaved, api_key_env="MINE")
+    assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
+    assert KEY not in repr(vars(OpenAIOptions(model="tiny", api_key_env="MINE")))
+
+
+def test_a_short_word_as_a_key_changes_no_response(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "up")
+    (record,), _ = play(lambda _: completion(UP))
+    assert record.turns[0].response == UP
+
+
+# Hostile responses ---------------------------------------------------------------------------------------------------
+
+CONTROL = "".join(map(chr, range(32))) + "\x7f\x1b[2J\u202e"
+SURROGATES = "\ud800 \udc00\ud83d"
+HTML = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
+
+
+@pytest.mark.parametrize(
+    ("said", "recorded"),
+    [
+        (CONTROL + UP, CONTROL + UP),
+        (HTML + UP, HTML + UP),
+        (SURROGATES + UP, r"\ud800 \udc00\ud83d" + UP),
+    ],
+)
+def test_strange_responses_are_recorded_as_they_are(said, recorded, run_eval, tmp_path):
+    with ApiServer(lambda _: completion(said, reasoning=said)).running() as server:
+        done = run_eval(server.url, "--episodes", 1, "--turns", 2)
+    assert done.code == 0, done.stderr
+    (record,) = read_run(tmp_path / "run").episodes
+    assert [(turn.response, turn.reasoning) for turn in record.turns] == [(recorded, recorded)] * 2
+    assert "\x1b[2J" not in done.stdout + done.stderr
+
+
+def test_strange_finish_reasons_and_errors_are_one_printable_line():
+    (record,), _ = play(lambda _: completion(UP, CONTROL + SURROGATES + "x" * 1000))
+    assert len(record.turns[0].finish_reason) == 60
+    assert record.turns[0].finish_reason.isprintable()
+    (record,), _ = play(lambda _: refusal(400, CONTROL + SURROGATES + HTML + "x" * 10**6))
+    assert record.end.isprintable()
+    assert len(record.end) < 400
+
+
+def test_thousands_of_answers_are_unparsable():
+    (record,), _ = play(lambda _: completion(UP * 5000))
+    assert record.turns[0].outcome == Outcome.UNPARSABLE
+    assert record.turns[0].response == UP * 5000
+
+
+@pytest.mark.parametrize("text", [UP + "x" * 10_000_000, "x" * 10_000_000 + UP, "\x00" * 2_000_000, "🂡" * 1_200_000])
+def test_a_response_of_megabytes_is_read_as_far_as_is_said(text):
+    (record,), _ = play(lambda _: completion(text))
+    (turn,) = record.turns
+    assert turn.response == text[:LONGEST_TEXT]
+    assert turn.finish_reason == CUT
+    assert turn.outcome != Outcome.UNPARSABLE or not text.startswith(UP)
+    assert record.score is not None
+
+
+def test_reasoning_of_megabytes_is_cut():
+    (record,), _ = play(lambda _: completion(UP, reasoning="x" * 10_000_000))
+    assert (record.turns[0].response, record.turns[0].finish_reason) == (UP, "stop")
+    assert len(record.turns[0].reasoning) == LONGEST_TEXT
+
+
+@given(st.recursive(st.none() | st.booleans() | st.floats() | st.integers() | st.text(), lambda inner: st.lists(inner)
+       | st.dictionaries(st.sampled_from(["choices", "message", "content", "error", "usage", "refusal",
+                                          "finish_reason", "prompt_tokens", "reasoning"]), inner)))  # fmt: skip
+@settings(max_examples=100)
+def test_any_json_is_read_or_refused(data):
+    with contextlib.suppress(Unreadable):
+        reply = read_completion(json.dumps(data).encode(), str)
+        assert data["choices"][0]["message"].get("content") in (reply.text, None) or "refusal" in json.dumps(data)
+
+
+def test_impossible_counts_of_tokens_are_not_counted():
+    for wrong in (-1, 1.5, True, "7", 10**400, None, [1]):
+        said = {**json.loads(GOOD.body), "usage": {"prompt_tokens": wrong, "completion_tokens": 3}}
+        reply = read_completion(json.dumps(said).encode(), str)
+        assert (reply.prompt_tokens, reply.completion_tokens) == (None, 3)
+    said["usage"] = "lots"
+    assert read_completion(json.dumps(said).encode(), str).completion_tokens is None
+
+
+# Whole runs ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_run_with_faults_plays_what_a_run_without_them_plays(seed):
+    rng = random.Random(seed)
+    faults = [fault for name, fault in FAULTS.items() if name not in SLOW]
+
+    def behaviour(request):
+        return rng.choice(faults) if rng.random() < 0.4 else well_behaved(request)
+
+    whole, server = play(well_behaved, episodes=12, turns=8, seed=3, sample_seed=1)
+    assert len(server.requests) == 12 * 8
+    records, rounds, asked = [], 0, 0
+    while not records or any(record.score is None for record in records):
+        records, server = play(
+            behaviour, episodes=12, turns=8, seed=3, concurrency=5, resume=records, retries=2, sample_seed=1
+        )
+        rounds += 1
+        asked += len(server.requests)
+        assert rounds < 30
+    assert [played(record) for record in records] == [played(record) for record in whole]
+    assert rounds > 1
+    assert asked > 12 * 8
+    assert sum(turn.requests for record in records for turn in record.turns) <= asked
+
+
+def test_a_resumed_run_asks_only_for_what_has_no_result(run_eval, tmp_path):
+    lost = picture_url("png", GAME.draw(Episode(GAME, 1).state))
+    args = ("--episodes", 3, "--turns", 2, "--retries", 0)
+    with ApiServer(lambda r: refusal(500) if asks_for(r, lost) else well_behaved(r)).running() as server:
+        done = run_eval(server.url, *args)
+        assert done.code == 1
+        assert "1 episodes ended as errors and have no score" in done.stderr
+        assert len(server.requests) == 5
+        server.behaviour = well_behaved
+        assert run_eval(server.url, *args, "--max-requests", 3).code == 0
+        assert len(server.requests) == 7
+        other = run_eval(server.url, *args, "--temperature", 1)
+    assert other.code == 2
+    assert "policy.options.temperature was None and is 1.0" in other.stderr
+    episodes = read_run(tmp_path / "run").episodes
+    assert [(record.status, record.attempt) for record in episodes] == [("turn limit", n) for n in (1, 2, 1)]
+    whole, _ = play(well_behaved, episodes=3, turns=2)
+    assert [record.score for record in episodes] == [record.score for record in whole]
+
+
+def test_a_budget_stops_a_run_and_keeps_what_was_played(run_eval, tmp_path):
+    with ApiServer().running() as server:
+        limits = ("--episodes", 20, "--turns", 3, "--concurrency", 2, "--budget-tokens", 1000)
+        done = run_eval(server.url, *limits, process=True)
+    assert done.code == 0, done.stderr
+    assert "stopped: the budget of 1,000 tokens is used up" in done.stderr
+    episodes = read_run(tmp_path / "run").episodes
+    turns = [turn for record in episodes for turn in record.turns]
+    assert 10 <= len(turns) <= 11  # of 107 tokens each; what was asked when the budget was used up is answered
+    assert len(server.requests) == len(turns)
+    assert [record.score is None for record in episodes] == [record.status == "stopped" for record in episodes]
+    assert {record.status for record in episodes} >= {"turn limit"}
+
+
+def test_a_price_needs_a_server_that_counts_tokens():
+    silent = as_json({"choices": [{"message": {"content": UP}, "finish_reason": "stop"}]})
+    with pytest.raises(PolicyError, match="openai does not say how many tokens it used"):
+        play(lambda _: silent, budget=Budget(price_in=1.0, price_out=1.0))
+
+
+def test_a_wrong_key_ends_a_run_in_one_sentence(run_eval, tmp_path):
+    with ApiServer(first([completion(UP)] * 2, lambda _: refusal(401, "who are you?"))).running() as server:
+        done = run_eval(server.url, "--episodes", 2, "--turns", 2, "--concurrency", 1)
+    assert done.code == 1
+    assert "error: the server refuses the API key or what it may use (HTTP 401: who are you?); check" in done.stderr
+    assert "1 finished episodes are in" in done.stderr
+    assert [record.score is None for record in read_run(tmp_path / "run").episodes] == [False]
+
+
+def test_ctrl_c_ends_a_run_that_waits_for_its_server(tmp_path):
+    def behaviour(request):
+        return well_behaved(request) if request.number < 2 else Answer(delay=60)
+
+    with ApiServer(behaviour).running() as server:
+        command = [sys.executable, "-m", "vlmgym", "eval", "2048", "--policy", "openai", "--model", "tiny"]
+        where = ["--base-url", server.url, "--out", str(tmp_path / "run"), "--workers", "1", "--episodes", "1"]
+        process = subprocess.Popen([*command, *where], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + 30
+        while len(server.requests) < 3 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=10)
+    assert process.returncode == 130, stderr
+    assert "Traceback" not in stderr
+    (record,) = read_run(tmp_path / "run").episodes
+    assert (record.status, len(record.turns)) == ("stopped", 2)
+
+
+# Options -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"temperature": -1.0}, "temperature is a number of at least 0, not -1.0"),
+        ({"temperature": float("nan")}, "temperature is a number of at least 0, not nan"),
+        ({"top_p": 0.0}, "top_p is a number above 0 and at most 1"),
+        ({"top_k": 0}, "top_k is a whole number of at least 1"),
+        ({"max_tokens": 0}, "max_tokens is a whole number of at least 1"),
+        ({"sample_seed": -1}, "sample_seed is a whole number of at least 0"),
+        ({"stop": ("",)}, "stop is a list of texts"),
+        ({"stop": "END"}, "stop is a list of texts"),
+        ({"timeout": 0.0}, "timeout is a number of seconds above 0"),
+        ({"retries": -1}, "retries is a whole number of at least 0"),
+        ({"max_requests": 0}, "max_requests is a whole number of at least 1"),
+        ({"picture_format": "gif"}, "picture_format is one of png, jpeg, not 'gif'"),
+        ({"detail": "most"}, "detail is one of auto, low, high"),
+        ({"base_url": "localhost:8000/v1"}, "base_url is an address such as"),
+        ({"base_url": "http://localhost:99999/v1"}, "base_url is an address such as"),
+        ({"base_url": "http:///v1"}, "base_url is an address such as"),
+        ({"base_url": "http://localhost/v1?key=1"}, r"base_url is an address without \? and #"),
+        ({"extra_body": "[1]"}, r"extra_body is a JSON object, not \[1\]"),
+        ({"extra_body": "{"}, "extra_body is a JSON object"),
+        ({"extra_body": '{"stream": true}'}, "extra_body cannot set stream"),
+    ],
+)
+def test_bad_options_are_refused_in_a_sentence(options, message):
+    with pytest.raises(UsageError, match=message):
+        OpenAIOptions(**options)
+
+
+def test_the_model_is_never_chosen_for_the_user(tmp_path):
+    with pytest.raises(UsageError, match="needs the name of a --model"):
+        OpenAIPolicy(OpenAIOptions(base_url="http://localhost:8000/v1"))
+
+
+def test_what_decides_nothing_is_operational():
+    options = OpenAIOptions(base_url="http://me:pass@h:1/v1", model="m", extra_body='{"b": 1, "a": 2}', sample_seed=3)
+    assert options.shown()["base_url"] == "http://h:1/v1"
+    assert options.shown().keys() == asdict(options).keys()
+    assert options.deciding() == {
+        "model": "m",
+        "temperature": None,
+        "top_p": None,
+        "top_k": None,
+        "max_tokens": None,
+        "sample_seed": 3,
+        "stop": [],
+        "picture_format": "png",
+        "detail": "auto",
+        "extra_body": {"a": 2, "b": 1},
+    }
+
+
+def test_a_missing_extra_is_one_sentence(tmp_path):
+    code = "import sys; sys.modules['openai'] = None; from vlmgym.cli import main; main()"
+    args = ["eval", "2048", "--policy", "openai", "--model", "m", "--base-url", "http://localhost:1/v1"]
+    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: the policy openai needs openai: pip install 'vlmgym[openai]'\n",
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_heavy_is_imported_before_a_server_is_asked():
+    code = (
+        "import sys, vlmgym, vlmgym.cli; from vlmgym.policies import options_type; options_type('openai');"
+        "print([name for name in ('openai', 'tenacity', 'anyio', 'httpx', 'httpx2', 'torch') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
