@@ -140,7 +140,9 @@ class Swap(BoardGame[SwapState, Pair]):
     def step(self, state: SwapState, action: Pair, rng: np.random.Generator) -> Step[SwapState]:
         """Swap, let runs vanish until there are none, and reshuffle if no legal move is left."""
         tiles = self._swapped(state.board, action)
-        cascade = self.rules.cascade(tiles, lambda count: self._random_tiles(count, rng), LONGEST_CASCADE)
+        columns = self.config.columns
+        swapped = [row * columns + column for row, column in (action[:2], action[2:])]
+        cascade = self.rules.cascade(tiles, swapped, lambda count: self._random_tiles(count, rng), LONGEST_CASCADE)
         stuck = not (cascade.settled and self.rules.has_swap(tiles))
         redealt = False
         if stuck:

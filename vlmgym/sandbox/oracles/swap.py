@@ -11,6 +11,7 @@ at worst, on 16 x 16 with 3 kinds.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from itertools import count
 
 import numpy as np
@@ -37,23 +38,28 @@ def best_swap(rules: SwapRules, tiles: Tiles, kinds: int) -> int | None:
     swaps = [index for index in rules.legal_swaps(tiles) if rules.actions[index][:2] < rules.actions[index][2:]]
     if len(swaps) < 2:
         return swaps[0] if swaps else None
-    boards = {index: rules.swap(tiles, index) for index in swaps}
-    alone = {index: _cleared_without_new_tiles(rules, board) for index, board in boards.items()}
+    alone = {index: _cleared_without_new_tiles(rules, tiles, index) for index in swaps}
     candidates = sorted(swaps, key=lambda index: -alone[index])[:CANDIDATES]
     rng = np.random.default_rng(zlib.crc32(bytes(tiles)))
-    expected = {index: _cleared_in_samples(rules, boards[index], kinds, rng) for index in candidates}
+    expected = {index: _cleared_in_samples(rules, tiles, index, kinds, rng) for index in candidates}
     return max(candidates, key=expected.__getitem__)
 
 
-def _cleared_without_new_tiles(rules: SwapRules, board: Tiles) -> int:
+def _cleared_without_new_tiles(rules: SwapRules, tiles: Tiles, index: int) -> int:
     """Tiles that are cleared if all new tiles are blanks, which equal nothing."""
     blanks = count(-1, -1)
-    return rules.cascade(board.copy(), lambda number: [next(blanks) for _ in range(number)], ROUNDS).cleared
+    return _cleared(rules, tiles, index, lambda number: [next(blanks) for _ in range(number)])
 
 
-def _cleared_in_samples(rules: SwapRules, board: Tiles, kinds: int, rng: np.random.Generator) -> int:
+def _cleared_in_samples(rules: SwapRules, tiles: Tiles, index: int, kinds: int, rng: np.random.Generator) -> int:
     """Sum over the samples of the tiles cleared: `SAMPLES` times their expected number, estimated."""
-    total = 0
-    for _ in range(SAMPLES):
-        total += rules.cascade(board.copy(), lambda number: rng.integers(kinds, size=number).tolist(), ROUNDS).cleared
-    return total
+
+    def new(number: int) -> Tiles:
+        tiles: Tiles = rng.integers(kinds, size=number).tolist()
+        return tiles
+
+    return sum(_cleared(rules, tiles, index, new) for _ in range(SAMPLES))
+
+
+def _cleared(rules: SwapRules, tiles: Tiles, index: int, new: Callable[[int], Tiles]) -> int:
+    return rules.cascade(rules.swap(tiles, index), rules.cells(index), new, ROUNDS).cleared

@@ -8,7 +8,7 @@ comparisons in them; on 16 x 16 NumPy would halve a tenth of a millisecond.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import NamedTuple
 
@@ -18,6 +18,8 @@ RUN = 3
 """How many equal tiles in a line make a run."""
 
 Tiles = list[int]
+Window = tuple[int, int, int]
+"""Three cells in a line, which are a run if their tiles are equal."""
 
 
 class Cascade(NamedTuple):
@@ -45,7 +47,10 @@ class SwapRules:
             [tuple(range(row * columns, (row + 1) * columns)) for row in range(rows)]
             + [tuple(range(column, rows * columns, columns)) for column in range(columns)]
         )
-        self._windows = tuple(line[start : start + RUN] for line in self._lines for start in range(len(line) - RUN + 1))
+        self._windows: tuple[Window, ...] = tuple(
+            window for line in self._lines for window in zip(line, line[1:], line[2:])
+        )
+        self._windows_at, self._windows_down_to = self._windows_by_cell()
         self._others = self._others_by_cell()
         self._completions = self._completions_by_pair()
 
@@ -56,11 +61,7 @@ class SwapRules:
 
     def matched(self, tiles: Tiles) -> set[int]:
         """The cells of all runs."""
-        cells: set[int] = set()
-        for a, b, c in self._windows:
-            if tiles[a] == tiles[b] == tiles[c]:
-                cells.update((a, b, c))
-        return cells
+        return _matched(tiles, self._windows)
 
     def runs(self, tiles: Tiles) -> list[tuple[int, ...]]:
         """Every run at its full length, as cells from left to right or from top to bottom; rows first."""
@@ -86,14 +87,20 @@ class SwapRules:
         """Whether a board without runs has a legal swap."""
         for a, b, completions in self._completions:
             tile = tiles[a]
-            if tile == tiles[b] and any(tiles[source] == tile for source, _ in completions):
-                return True
+            if tile == tiles[b]:
+                for source, _ in completions:
+                    if tiles[source] == tile:
+                        return True
         return False
+
+    def cells(self, index: int) -> tuple[int, int]:
+        """The two cells of `actions[index]`."""
+        row1, column1, row2, column2 = self.actions[index]
+        return row1 * self.columns + column1, row2 * self.columns + column2
 
     def swap(self, tiles: Tiles, index: int) -> Tiles:
         """A copy of the board with the two cells of `actions[index]` exchanged."""
-        row1, column1, row2, column2 = self.actions[index]
-        a, b = row1 * self.columns + column1, row2 * self.columns + column2
+        a, b = self.cells(index)
         swapped = tiles.copy()
         swapped[a], swapped[b] = tiles[b], tiles[a]
         return swapped
@@ -114,19 +121,23 @@ class SwapRules:
             tiles[column :: self.columns] = new[start:end] + kept
             start = end
 
-    def cascade(self, tiles: Tiles, new: Callable[[int], Tiles], most_rounds: int) -> Cascade:
+    def cascade(self, tiles: Tiles, changed: Iterable[int], new: Callable[[int], Tiles], most_rounds: int) -> Cascade:
         """Let runs vanish and tiles fall, in place, until there are no runs or `most_rounds` are over.
 
         Args:
             tiles: The board.
+            changed: Cells in which it differs from a board without runs; every run holds one of them.
             new: Gives this many new tiles; called once a round.
             most_rounds: Stop after so many rounds.
         """
         cleared = rounds = 0
-        while vanished := self.matched(tiles):
+        windows = [window for cell in changed for window in self._windows_at[cell]]
+        while vanished := _matched(tiles, windows):
             if rounds == most_rounds:
                 return Cascade(cleared, rounds, False)
             self.fall(tiles, vanished, new(len(vanished)))
+            lowest = {cell % self.columns: cell for cell in sorted(vanished)}
+            windows = [window for cell in lowest.values() for window in self._windows_down_to[cell]]
             cleared += len(vanished)
             rounds += 1
         return Cascade(cleared, rounds, True)
@@ -154,14 +165,20 @@ class SwapRules:
                         yield row, column, other_row, other_column
                         yield other_row, other_column, row, column
 
+    def _windows_by_cell(self) -> tuple[tuple[tuple[Window, ...], ...], tuple[tuple[Window, ...], ...]]:
+        """For each cell, the windows of three that hold it, and those that hold it or a cell above it."""
+        cells = range(self.rows * self.columns)
+        at = tuple(tuple(window for window in self._windows if cell in window) for cell in cells)
+        column = [range(cell, -1, -self.columns) for cell in cells]
+        down_to = tuple(tuple({window: None for above in column[cell] for window in at[above]}) for cell in cells)
+        return at, down_to
+
     def _others_by_cell(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """For each cell, the two other cells of every window of three that it is in."""
-        others: list[list[tuple[int, int]]] = [[] for _ in range(self.rows * self.columns)]
-        for a, b, c in self._windows:
-            others[a].append((b, c))
-            others[b].append((a, c))
-            others[c].append((a, b))
-        return tuple(map(tuple, others))
+        return tuple(
+            tuple((a if a != cell else b, c if c != cell else b) for a, b, c in windows)
+            for cell, windows in enumerate(self._windows_at)
+        )
 
     def _completions_by_pair(self) -> tuple[tuple[int, int, tuple[tuple[int, tuple[int, int]], ...]], ...]:
         """Pairs of cells that lack one cell to a run, with the cells a third tile can come from, and that swap.
@@ -178,3 +195,12 @@ class SwapRules:
             for pair in pairs:
                 completions[pair].extend(entry for entry in neighbours[cell] if entry[0] not in pair)
         return tuple((a, b, tuple(entries)) for (a, b), entries in completions.items())
+
+
+def _matched(tiles: Tiles, windows: Iterable[Window]) -> set[int]:
+    """The cells of those windows that are runs."""
+    cells: set[int] = set()
+    for a, b, c in windows:
+        if tiles[a] == tiles[b] == tiles[c]:
+            cells.update((a, b, c))
+    return cells
