@@ -47,7 +47,8 @@ function episodePane(run) {
       ["perception", parts.perception === null ? "" : number(parts.perception, 4)], ["overall", number(parts.overall, 4)]]));
     response.text.replaceChildren(...turn.response.map(([section, text]) =>
       element("span", section ? { class: `section ${section}`, "data-section": section } : { class: "outside" }, recorded(text))));
-    response.note.textContent = turn.response.length ? "" : "empty";
+    const shortened = turn.response.some(([, text]) => typeof text !== "string");
+    response.note.textContent = !turn.response.length ? "is empty" : shortened ? "is shortened here" : "";
     facts.replaceChildren(...pairs([
       ["latency", turn.latency === null ? "" : `${number(turn.latency, 3)} s`],
       ["tokens", turn.promptTokens === null ? "" : `${number(turn.promptTokens)} in, ${number(turn.completionTokens)} out`],

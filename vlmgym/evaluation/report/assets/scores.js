@@ -87,10 +87,12 @@ function showAbout() {
   const numbers = folded("All numbers", scrolled("All numbers", rowsOf(["", ...columns], rows)));
   if (columns.length > 3) numbers.classList.add("whole");
   place.append(numbers);
-  for (const run of page.runs) {
-    const title = page.runs.length > 1 ? `What was run: ${run.label}` : "What was run";
-    place.append(folded(title, scrolled(title, rowsOf(null, run.facts))));
-  }
+  const asked = page.runs.map((run) => new Map(run.facts));
+  const facts = [...new Set(page.runs.flatMap((run) => run.facts.map(([name]) => name)))];
+  const heads = page.runs.length > 1 ? ["", ...page.runs.map((run) => run.label)] : null;
+  const run = folded("What was run", scrolled("What was run", rowsOf(heads, facts.map((name) => [name, ...asked.map((of) => of.get(name) ?? "")]))));
+  run.classList.toggle("whole", page.runs.length > 1 || columns.length > 3);
+  place.append(run);
 }
 
 function folded(title, ...content) {
