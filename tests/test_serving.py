@@ -68,9 +68,9 @@ def test_server_refuses_an_overlong_prompt(vllm_server: Server) -> None:
 
 
 @pytest.fixture(scope="module")
-def tiny_checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """What there is to know about a checkpoint of each kind."""
-    found: dict[str, dict[str, Any]] = json.loads(
+def tiny_checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What there is to know about a checkpoint of each kind, and about those that cannot be made."""
+    found: dict[str, Any] = json.loads(
         run_python("-m", "tests.tiny_checkpoints", str(tmp_path_factory.mktemp("kinds")))
     )
     return found
@@ -80,10 +80,8 @@ def tiny_checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict
     ("kind", "architecture", "picture_tokens"),
     [("qwen2_vl", "Qwen2VL", 25), ("qwen2_5_vl", "Qwen2_5_VL", 25), ("qwen3_vl", "Qwen3VL", 16)],
 )
-def test_tiny_checkpoint(
-    tiny_checkpoints: dict[str, dict[str, Any]], kind: str, architecture: str, picture_tokens: int
-) -> None:
-    facts = tiny_checkpoints[kind]
+def test_tiny_checkpoint(tiny_checkpoints: dict[str, Any], kind: str, architecture: str, picture_tokens: int) -> None:
+    facts = tiny_checkpoints["kinds"][kind]
     assert facts["class"] == f"{architecture}ForConditionalGeneration"
     assert facts["parameters"] < 500_000
     assert facts["picture tokens"] == picture_tokens  # of a picture of 128 x 128
@@ -95,3 +93,11 @@ def test_tiny_checkpoint(
     assert {name for name in files["first"] if files["first"][name] != files["other seed"][name]} == {
         "model.safetensors"
     }
+
+
+def test_checkpoint_that_cannot_be_made(tiny_checkpoints: dict[str, Any]) -> None:
+    hidden, vocabulary, folder = tiny_checkpoints["refusals"]
+    assert hidden == "hidden is a multiple of 32, not 50"
+    assert vocabulary == "a vocabulary has at least 270 tokens, not 100"
+    assert "file cannot be made" in folder
+    assert "never" not in tiny_checkpoints["folders"]

@@ -1,10 +1,11 @@
-"""Makes and uses tiny checkpoints in the environment that serves, and prints what tests assert, as JSON by kind."""
+"""Makes and uses tiny checkpoints in the environment that serves, and prints what tests assert, as JSON."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from training.tiny_vlm import CLASSES, Kind, TinySize, make_tiny_vlm
+from vlmgym.errors import UsageError
 from vlmgym.sandbox.registry import make_game
 
 NEW_TOKENS = 8
@@ -52,5 +54,17 @@ def facts(kind: Kind, out: Path) -> dict[str, Any]:
     }
 
 
+def refusals(out: Path) -> Iterator[str]:
+    """What is said to sizes and folders that are not possible."""
+    (out / "file").write_text("")
+    for name, hidden, vocabulary in [("never", 50, 1024), ("never", 64, 100), ("file", 64, 1024)]:
+        try:
+            make_tiny_vlm("qwen3_vl", out / name, size=TinySize(hidden=hidden, vocabulary=vocabulary))
+        except UsageError as error:
+            yield str(error)
+
+
 if __name__ == "__main__":
-    print(json.dumps({kind: facts(kind, Path(sys.argv[1]) / kind) for kind in CLASSES}))
+    root = Path(sys.argv[1])
+    kinds = {kind: facts(kind, root / kind) for kind in CLASSES}
+    print(json.dumps({"kinds": kinds, "refusals": list(refusals(root)), "folders": [p.name for p in root.iterdir()]}))

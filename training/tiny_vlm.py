@@ -41,6 +41,10 @@ HEAD_SIZE = 32
 """The smallest that vLLM's attention on the CPU takes."""
 MERGE = 2
 """Patches along each side of the square of pixels that becomes one token."""
+MIN_PICTURE_TOKENS = 4
+"""Smaller pictures are made larger."""
+CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
+"""Mean and deviation of colours, red, green and blue, that CLIP was trained with; Qwen2-VL and Qwen2.5-VL use them."""
 CLASSES: dict[Kind, str] = {"qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL"}
 """How the names of transformers' classes begin."""
 
@@ -77,10 +81,6 @@ class TinySize:
             raise UsageError(f"picture_tokens is {MIN_PICTURE_TOKENS} or more, not {self.picture_tokens}")
 
 
-MIN_PICTURE_TOKENS = 4
-"""Smaller pictures are made larger."""
-
-
 def make_tiny_vlm(
     kind: Kind, out: Path, *, seed: int = 0, size: TinySize | None = None, texts: Iterable[str] | None = None
 ) -> None:
@@ -94,7 +94,7 @@ def make_tiny_vlm(
         texts: What the tokenizer is trained on; None: prompts and responses of all games.
 
     Raises:
-        UsageError: There is no such kind, or a size is not possible.
+        UsageError: There is no such kind, a size is not possible, or the folder cannot be made.
     """
     if kind not in CLASSES:
         raise UsageError(f"there is no kind {kind!r}; the kinds are {', '.join(get_args(Kind))}")
@@ -104,7 +104,10 @@ def make_tiny_vlm(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForImageTextToText.from_config(AutoConfig.for_model(**deepcopy(config)), dtype=torch.float32)
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"the folder {out} cannot be made: {error.strerror}") from None
     model.save_pretrained(out)
     save_tokenizer(tokenizer, out, size.context)
     files = {"config": config, "generation_config": _generation_config(tokenizer), **_processor_configs(kind, size)}
@@ -126,7 +129,7 @@ def _model_config(kind: Kind, size: TinySize, tokenizer: Tokenizer) -> dict[str,
         "intermediate_size": 3 * size.hidden,
         "num_hidden_layers": size.layers,
         "num_attention_heads": heads,
-        "num_key_value_heads": max(1, heads // 2),
+        "num_key_value_heads": heads // 2 if heads % 2 == 0 else heads,
         "head_dim": HEAD_SIZE,
         "max_position_embeddings": size.context,
         "rope_theta": 10_000.0,
@@ -194,10 +197,6 @@ def _processor_configs(kind: Kind, size: TinySize) -> dict[str, Any]:
         "preprocessor_config": {**shared, "image_processor_type": "Qwen2VLImageProcessor"},
         "video_preprocessor_config": {**shared, "video_processor_type": video},
     }
-
-
-CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
-"""Mean and deviation of colours, red, green and blue, that CLIP was trained with; Qwen2-VL and Qwen2.5-VL use them."""
 
 
 def _patch(kind: Kind) -> int:
