@@ -391,8 +391,8 @@ def test_429_makes_requests_fewer_and_answers_make_them_more_again():
         records = evaluate(GAME, asked, 32, turns=25, workers=0)
     assert {record.status for record in records} == {"turn limit"}
     at_once = [request.at_once for request in server.requests]
-    assert max(at_once[:40]) >= 16
-    assert max(at_once[100:200]) <= 3 * busy  # one more than what is taken, and what the server still counts
+    assert max(at_once[:40]) > 2 * busy
+    assert np.median(at_once[100:200]) <= 2 * busy
     assert len(server.requests) < 1.3 * 32 * 25
     assert asked._client.limit.width >= 24
 
