@@ -174,32 +174,36 @@ class Task(Game[TaskStateT, ActionT]):
             if self.config.order == "shuffled":
                 index = shuffled(index, count)
             try:
-                state, row = self.read_row(index)
+                state = self.read_row(index)
             except BadRow as error:
                 if self.config.bad_rows == "fail":
                     raise UsageError(f"row {index} of {self.config.data} is bad: {error}") from None
                 skipped.append(SkippedRow(index, str(error)))
             else:
-                return replace(state, row=row, skipped=tuple(skipped))
+                return replace(state, skipped=tuple(skipped))
         raise UsageError(
             f"{len(skipped)} rows in a row of {self.config.data} are bad, the last, row {skipped[-1].index}, because "
             f"{skipped[-1].reason}; `vlmgym data check` lists all"
         )
 
-    def read_row(self, index: int) -> tuple[TaskStateT, RowRef]:
-        """The question of a row, and the reference to it; its pictures are kept for a while.
+    def read_row(self, index: int) -> TaskStateT:
+        """The question of one row; its pictures are kept for a while.
 
         Raises:
             BadRow: No question can be made of the row; the message says why.
         """
+        return self._load(index)[0]
+
+    def _load(self, index: int) -> tuple[TaskStateT, list[Picture]]:
         reading = self.source.read(index)
-        state = self.from_row(reading.fields)
         row = RowRef(self.config.data, index, reading.digest)
+        state = replace(self.from_row(reading.fields), row=row)
+        pictures = [letterbox(picture, self.config.size) for picture in reading.pictures]
         kept = self._kept_pictures
-        kept[row] = [letterbox(picture, self.config.size) for picture in reading.pictures]
+        kept[row] = pictures
         while len(kept) > PICTURES_KEPT:
-            kept.pop(next(iter(kept)), None)
-        return state, row
+            kept.pop(next(iter(kept), row), None)
+        return state, pictures
 
     @cached_property
     def _kept_pictures(self) -> dict[RowRef, list[Picture]]:
@@ -218,15 +222,15 @@ class Task(Game[TaskStateT, ActionT]):
         pictures = self._kept_pictures.get(state.row)
         if pictures is None:
             self.check_state(state)
+            which = f"row {state.row.index} of {state.row.data}"
+            if state.row.index >= len(self.source):
+                raise StateError(f"there is no {which} any more")
             try:
-                found = self.read_row(state.row.index)[1] if state.row.index < len(self.source) else None
+                found, pictures = self._load(state.row.index)
             except BadRow as error:
-                raise StateError(f"row {state.row.index} of {state.row.data} has become bad: {error}") from None
-            if found != state.row:
-                raise StateError(
-                    f"row {state.row.index} of {state.row.data} is not what it was when it was asked about"
-                )
-            pictures = self._kept_pictures[state.row]
+                raise StateError(f"{which} has become bad: {error}") from None
+            if found.row != state.row:
+                raise StateError(f"{which} is not what it was when it was asked about")
         return [picture.copy() for picture in pictures]
 
     def check_state(self, state: TaskStateT) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
-from vlmgym.sandbox.datasets.rows import Row
+from vlmgym.sandbox.datasets.rows import BadRow, Row
 
 
 class Table(ABC):
-    """Rows by their number, without holding them all in memory.
+    """Rows by their number, without holding them all in memory. Threads and forked processes may share it.
 
     Attributes:
         columns: Names of the columns; of rows that need not be alike (JSON), the names found in the first of them.
@@ -30,3 +32,34 @@ class Table(ABC):
         Raises:
             BadRow: What stands there is not a row.
         """
+
+    def values(self, column: str) -> Iterator[Any]:
+        """The values of one column from the first row to the last; None in a row that is bad or lacks it."""
+        for index in range(len(self)):
+            try:
+                yield self[index].get(column)
+            except BadRow:
+                yield None
+
+
+class DerivedTable(Table):
+    """A table with columns added that follow from the others, such as a path that follows from an identifier."""
+
+    def __init__(self, table: Table, added: tuple[str, ...], derive: Callable[[Row], Row], folder: Path | None) -> None:
+        """Args:
+        table: The table.
+        added: Names of the added columns.
+        derive: Their values, from a row; it may raise `BadRow`.
+        folder: As `Table.folder`.
+        """
+        self.columns = (*table.columns, *added)
+        self.folder = folder
+        self._table = table
+        self._derive = derive
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __getitem__(self, index: int) -> Row:
+        row = self._table[index]
+        return {**row, **self._derive(row)}

@@ -1,0 +1,20 @@
+"""Libraries of the extra `data`, imported when they are first needed."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from vlmgym.errors import UsageError
+
+
+def library(name: str, purpose: str) -> Any:
+    """A library of the extra.
+
+    Raises:
+        UsageError: It is not installed.
+    """
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise UsageError(f'{purpose} needs {name} ({error}): install it with pip install "vlmgym[data]"') from None
