@@ -10,7 +10,9 @@ from typing import Annotated, Any, TypeVar
 import tyro
 
 from vlmgym.bench import BenchConfig, bench
+from vlmgym.data import DataCheckConfig, DataFetchConfig, check_data, fetch_data
 from vlmgym.errors import UsageError
+from vlmgym.evaluation.compare import CompareConfig, compare
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.export import ExportConfig, export
 from vlmgym.evaluation.report.command import ReportConfig, report
@@ -70,9 +72,28 @@ def rescore_command(config: Merged[RescoreConfig]) -> None:
     rescore(config)
 
 
+def compare_command(config: Merged[CompareConfig]) -> None:
+    """Compare two runs over the same seeds: differences with intervals, and a page with both side by side."""
+    compare(config)
+
+
 def export_command(config: Merged[ExportConfig]) -> None:
     """Turn the turns of a saved run into supervised data, for LLaMA-Factory or Hugging Face."""
     export(config)
+
+
+def data_command(
+    config: Annotated[
+        Annotated[DataCheckConfig, tyro.conf.subcommand("check")]
+        | Annotated[DataFetchConfig, tyro.conf.subcommand("fetch")],
+        tyro.conf.arg(name=""),
+    ],
+) -> None:
+    """Look through the data of a task for bad rows, or download a large data set."""
+    if isinstance(config, DataCheckConfig):
+        check_data(config)
+    else:
+        fetch_data(config)
 
 
 def games_command() -> None:
@@ -90,7 +111,9 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "bench": bench_command,
     "report": report_command,
     "rescore": rescore_command,
+    "compare": compare_command,
     "export": export_command,
+    "data": data_command,
     "games": games_command,
 }
 

@@ -15,7 +15,7 @@ from vlmgym.errors import UsageError
 from vlmgym.evaluation.files import LineLog, replace_file
 from vlmgym.evaluation.new_folder import new_folder
 from vlmgym.evaluation.record import EpisodeRecord, TurnRecord
-from vlmgym.evaluation.run_folder import RunFolder
+from vlmgym.evaluation.run_folder import RunFolder, changes
 from vlmgym.evaluation.stored import find_run
 from vlmgym.evaluation.summary import summarise, without_words
 from vlmgym.sandbox.perception import Perception
@@ -112,8 +112,7 @@ def _overall(episode: EpisodeRecord) -> float:
 
 
 def _changes(before: RewardConfig, after: RewardConfig) -> str:
-    old, new = before.model_dump(), after.model_dump()
-    changed = [f"{name} {old[name]} -> {new[name]}" for name in new if new[name] != old[name]]
+    changed = [f"{where} {old} -> {new}" for where, old, new in changes(before.model_dump(), after.model_dump())]
     return f"reward: {', '.join(changed) or 'unchanged'}; the scores are as before"
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -232,26 +232,39 @@ def differences(asked: RunRecord, now: RunRecord) -> Sequence[str]:
     before, after = ({name: record.model_dump(mode="json")[name] for name in fields} for record in (asked, now))
     for options in (before, after):
         options["turns"] = options.pop("max_turns")  # as the option is called
-    found = changes(before, after)
+    found = [*map(str, changes(before, after))]
     if now.episodes < asked.episodes:
         found.append(f"episodes was {asked.episodes} and is {now.episodes}")
     return found
 
 
-def changes(before: object, after: object) -> list[str]:
-    """In what two values of JSON differ, as `reward.illegal was None and is -1.0`."""
-    return list(_differences("", before, after))
+class Change(NamedTuple):
+    """A value that differs between two values of JSON; in words, `reward.illegal was None and is -1.0`.
+
+    Attributes:
+        where: Names on the way to it, apart by dots.
+        before: What it was.
+        after: What it is.
+    """
+
+    where: str
+    before: object
+    after: object
+
+    def __str__(self) -> str:
+        return f"{self.where} was {self.before!r} and is {self.after!r}"
 
 
-def _differences(where: str, before: object, after: object) -> Iterator[str]:
+def changes(before: object, after: object, where: str = "") -> Iterator[Change]:
+    """In what two values of JSON differ."""
     if isinstance(before, dict) and isinstance(after, dict):
         for name in sorted({*before, *after}):
-            yield from _differences(f"{where}.{name}" if where else name, before.get(name), after.get(name))
+            yield from changes(before.get(name), after.get(name), f"{where}.{name}" if where else name)
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         for i, (a, b) in enumerate(zip(before, after)):
-            yield from _differences(f"{where}.{i}", a, b)
+            yield from changes(a, b, f"{where}.{i}")
     elif before != after:
-        yield f"{where} was {before!r} and is {after!r}"
+        yield Change(where, before, after)
 
 
 def is_whole(line: bytes) -> bool:

@@ -57,10 +57,8 @@ class ReplayPolicy(ModelPolicy):
         recorded = self._games.get(game.id)
         if recorded is None:
             raise UsageError(f"{self.options.record} is a record of {', '.join(self._games)}, not of {game.id}")
-        if different := changes(recorded.config, GameRecord.of(game).config):
-            raise UsageError(
-                f"{self.options.record} is a record of another configuration of {game.id}: {'; '.join(different)}"
-            )
+        if different := "; ".join(map(str, changes(recorded.config, GameRecord.of(game).config))):
+            raise UsageError(f"{self.options.record} is a record of another configuration of {game.id}: {different}")
 
     async def respond(self, images: list[Any], prompt: Prompt) -> Reply:
         """The recorded response of the turn."""

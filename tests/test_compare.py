@@ -1,0 +1,195 @@
+"""Two runs over the same seeds."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vlmgym import UsageError
+from vlmgym.cli import main
+from vlmgym.evaluation import EvalConfig, RunFolder, read_run
+from vlmgym.evaluation.compare import CompareConfig, Comparison, compare
+from vlmgym.evaluation.paired import paired_difference, share
+from vlmgym.evaluation.script import run_evaluation
+from vlmgym.sandbox.reward import RewardConfig
+
+
+def play(out: Path, policy: str, games: tuple[str, ...] = ("2048",), **options: Any) -> Path:
+    shown = {"episodes": 6, "turns": 15, "size": 128, "workers": 0, "video": False, "report": False} | options
+    run_evaluation(games, EvalConfig(policy=policy, out=out, **shown))
+    return out
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    return (
+        play(folder / "trained", "oracle", ("2048", "swap"), seed=2),
+        play(folder / "baseline", "random", ("2048", "swap"), episodes=7),
+    )
+
+
+def compared(first: Path, second: Path, out: Path, **options: Any) -> Comparison:
+    return compare(CompareConfig(runs=(first, second), out=out, workers=0, **({"page": False} | options)))
+
+
+def test_the_interval_covers_the_true_difference_about_as_often_as_it_says():
+    rng, covered, experiments = np.random.default_rng(0), 0, 150
+    for _ in range(experiments):
+        common = rng.normal(100, 50, 25)
+        found = paired_difference(common + rng.exponential(3, 25), common)
+        assert found.interval is not None
+        assert found.method == "BCa"
+        covered += found.interval[0] <= 3 <= found.interval[1]
+    assert 0.88 <= covered / experiments <= 0.99
+
+
+def test_pairing_takes_what_both_have_in_common_out_of_the_interval():
+    rng = np.random.default_rng(1)
+    common = rng.normal(0, 1000, 30)
+    found = paired_difference(common + rng.normal(5, 1, 30), common)
+    assert found.difference == pytest.approx(5, abs=1)
+    assert found.interval is not None
+    assert 4 < found.interval[0] < found.difference < found.interval[1] < 6
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(st.floats(-1e4, 1e4), st.floats(-1e4, 1e4)), min_size=1, max_size=12))
+def test_any_pairs_have_a_difference_and_an_interval_within_their_range(pairs: list[tuple[float, float]]):
+    first, second = [a for a, _ in pairs], [b for _, b in pairs]
+    found = paired_difference(first, second)
+    assert found == paired_difference(first, second)
+    differences = [a - b for a, b in pairs]
+    assert found.difference == pytest.approx(np.mean(differences), abs=1e-9)
+    if len(pairs) == 1:
+        assert (found.interval, found.method) == (None, None)
+    else:
+        assert found.interval is not None
+        low, high = found.interval
+        assert min(differences) - 1e-6 <= low <= high <= max(differences) + 1e-6
+
+
+def test_equal_differences_have_no_bca_interval():
+    found = paired_difference([3.0, 4.0, 5.0], [1.0, 2.0, 3.0])
+    assert (found.difference, found.interval, found.method) == (2.0, (2.0, 2.0), "percentile")
+
+
+@pytest.mark.parametrize(("count", "pairs"), [(0, 10), (5, 10), (10, 10), (1, 1), (123, 1000)])
+def test_the_interval_of_a_share_is_wilsons(count: int, pairs: int):
+    z, p = 1.959963984540054, count / pairs
+    middle = (p + z**2 / (2 * pairs)) / (1 + z**2 / pairs)
+    reach = z / (1 + z**2 / pairs) * math.sqrt(p * (1 - p) / pairs + z**2 / (4 * pairs**2))
+    found = share(count, pairs)
+    assert found.share == p
+    assert found.interval == pytest.approx((middle - reach, middle + reach), abs=1e-9)
+
+
+def test_the_same_seeds_are_paired_and_the_rest_is_named(runs: tuple[Path, Path], tmp_path: Path):
+    found = compared(*runs, tmp_path / "out", labels=("trained", "baseline"))
+    mine, theirs = ({episode.key: episode for episode in read_run(run).episodes} for run in runs)
+    for game in ("2048-v0", "swap-v0"):
+        pairs = [(mine[game, seed], theirs[game, seed]) for seed in range(2, 7)]
+        one = found.games[game]
+        assert one.pairs == 5
+        assert one.left_out == {"only in trained": 1, "only in baseline": 2}
+        scores = np.array([(a.score, b.score) for a, b in pairs], float)
+        metric = one.metrics["score"]
+        assert (metric.first, metric.second) == pytest.approx(tuple(scores.mean(axis=0)))
+        assert metric.difference == pytest.approx((scores[:, 0] - scores[:, 1]).mean())
+        counts = [(scores[:, 0] > scores[:, 1]).sum(), (scores[:, 0] == scores[:, 1]).sum()]
+        assert [one.wins.count, one.ties.count, one.losses.count] == [*counts, 5 - sum(counts)]
+        illegal = [np.mean([[turn.outcome == "illegal" for turn in one.turns] for one in pair], 1) for pair in pairs]
+        assert one.metrics["illegal rate"].difference == pytest.approx(np.mean([a - b for a, b in illegal]))
+        assert (one.metrics["perception"].first, one.metrics["perception"].second) == (1.0, 0.0)
+        assert one.metrics["format"].difference == 1.0
+    assert "tiles cleared" in found.games["swap-v0"].metrics
+    assert "tiles cleared" not in found.games["2048-v0"].metrics
+    assert found.notes == ()
+    assert Comparison.model_validate_json((tmp_path / "out" / "compare.json").read_bytes()) == found
+
+
+def test_the_other_way_round_every_sign_turns(runs: tuple[Path, Path], tmp_path: Path):
+    one, other = compared(*runs, tmp_path / "a"), compared(*runs[::-1], tmp_path / "b")
+    for game, found in one.games.items():
+        turned = other.games[game]
+        assert (found.wins, found.ties, found.losses) == (turned.losses, turned.ties, turned.wins)
+        for name, metric in found.metrics.items():
+            assert metric.difference == pytest.approx(-turned.metrics[name].difference)
+
+
+def test_an_episode_without_a_result_is_no_pair(runs: tuple[Path, Path], tmp_path: Path):
+    run = tmp_path / "changed"
+    run.mkdir()
+    (run / "run.json").write_bytes(RunFolder(runs[1]).run.read_bytes())
+    lines = [json.loads(line) for line in RunFolder(runs[1]).episodes.read_text(encoding="utf-8").splitlines()]
+    for line in lines:
+        if line["seed"] == 3 or line["game"]["id"] == "swap-v0":
+            line |= {"status": "error", "score": None}
+    (run / "episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    found = compared(runs[0], run, tmp_path / "out", labels=("a", "b"))
+    assert found.games["2048-v0"].pairs == 4
+    assert found.games["2048-v0"].left_out["without a result in b"] == 1
+    assert found.notes == ("swap-v0: no seed has a result in both, left out",)
+
+
+def test_what_cannot_be_compared_is_refused(runs: tuple[Path, Path], tmp_path: Path):
+    other = play(tmp_path / "other", "random-legal", turns=14)
+    with pytest.raises(UsageError, match="an episode has at most 15 turns in oracle, and 14 in random-legal"):
+        compared(runs[0], other, tmp_path / "out")
+    other = play(tmp_path / "rows", "random-legal", knobs=("rows=5",))
+    with pytest.raises(UsageError, match=r"2048-v0 has different configurations \(rows: 4 in oracle, 5 in random-leg"):
+        compared(runs[0], other, tmp_path / "out")
+    other = play(tmp_path / "seeds", "random-legal", seed=100, episodes=1)
+    with pytest.raises(UsageError, match="have no result in common"):
+        compared(runs[0], other, tmp_path / "out")
+    other = play(tmp_path / "game", "random-legal", ("shisensho",), episodes=1, size=400)
+    with pytest.raises(UsageError, match="no game in common: 2048-v0, swap-v0 and shisensho-v0"):
+        compared(runs[0], other, tmp_path / "out")
+    with pytest.raises(UsageError, match="is compared with itself"):
+        compared(runs[0], runs[0], tmp_path / "out")
+    with pytest.raises(UsageError, match="holds no run"):
+        compared(runs[0], tmp_path, tmp_path / "out")
+    for labels in (("a", "a"), ("", "b")):
+        with pytest.raises(UsageError, match="labels are two different names"):
+            compared(*runs, tmp_path / "out", labels=labels)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_differs_beside_the_policy_is_said(
+    runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    other = play(tmp_path / "other", "random", reward=RewardConfig(illegal=-1.0), history=1)
+    found = compared(other, runs[1], tmp_path / "out")
+    assert found.labels == ("other", "baseline")
+    assert found.notes == (
+        "swap-v0: only in baseline, left out",
+        "the reward was weighed differently (illegal: -1.0 in other, None in baseline): scores do not depend on it, "
+        "and rewards are not compared; vlmgym rescore makes them alike",
+        "history is 1 in other and 0 in baseline",
+    )
+    assert "reward" not in found.games["2048-v0"].metrics
+    told = " ".join(capsys.readouterr().out.split())
+    for note in found.notes:
+        assert note in told
+
+
+def test_the_command_line_and_the_page(runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    args = ["compare", str(runs[0]), str(runs[1]), "--workers", "0", "--out", str(tmp_path / "out")]
+    main([*args, "--labels", "<script>alert(1)</script>", "[red]base"])
+    told = capsys.readouterr().out
+    assert "5 pairs; left out: 1 only in <script>" in told
+    assert "[red]base" in told
+    page = (tmp_path / "out" / "compare.html").read_text(encoding="utf-8")
+    assert "<script>alert(1)" not in page
+    assert "<title>&lt;script&gt;alert(1)&lt;/script&gt; against [red]base</title>" in page
+    assert "Wilson" in page
+    before = (tmp_path / "out" / "compare.html").read_bytes()
+    main([*args, "--labels", "<script>alert(1)</script>", "[red]base"])
+    assert (tmp_path / "out" / "compare.html").read_bytes() == before

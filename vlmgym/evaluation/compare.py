@@ -1,0 +1,343 @@
+"""`vlmgym compare RUN_A RUN_B`: two runs over the same seeds, seed by seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from pydantic import BaseModel, ConfigDict
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from vlmgym.errors import UsageError
+from vlmgym.evaluation.files import replace_file, writing
+from vlmgym.evaluation.paired import LEVEL, RESAMPLES, PairedDifference, Share, paired_difference, share
+from vlmgym.evaluation.record import EpisodeRecord, RunRecord, Summary
+from vlmgym.evaluation.report import LabelledRun, PageTable, write_page
+from vlmgym.evaluation.run_folder import changes
+from vlmgym.evaluation.stored import StoredRun, find_run
+from vlmgym.evaluation.summary import summarise, without_words
+from vlmgym.evaluation.workers import Workers, workers_for
+from vlmgym.sandbox.reward import Outcome
+
+NOTE = (
+    f"Means are over pairs of episodes with the same seed. Each interval is one of {LEVEL:.0%} by itself: of "
+    f"differences by bootstrap over the pairs ({RESAMPLES:,} resamples), of shares by Wilson's formula."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareConfig:
+    """Compare two runs over the same seeds: differences with intervals, and a page with both side by side."""
+
+    runs: Annotated[tyro.conf.Positional[tuple[Path, Path]], tyro.conf.arg(metavar="RUN_A RUN_B")]
+    """Folders of the runs; differences are the first minus the second."""
+    labels: tuple[str, str] | None = None
+    """What the runs are called, for instance: trained baseline. Default: the names of their policies, or of their
+    folders if these are the same."""
+    out: Path | None = None
+    """Folder for compare.json and compare.html, which are replaced. Default: compare-RUN_A-RUN_B beside the first."""
+    page: bool = True
+    """Write compare.html."""
+    workers: int | None = None
+    """Worker processes that draw; 0 draws in this process. Default: one per core."""
+
+    def __post_init__(self) -> None:
+        if self.labels is not None and (not all(map(str.strip, self.labels)) or self.labels[0] == self.labels[1]):
+            raise UsageError(f"labels are two different names, not {self.labels[0]!r} and {self.labels[1]!r}")
+        if self.workers is not None and self.workers < 0:
+            raise UsageError(f"workers is a whole number of at least 0, not {self.workers}")
+
+
+class GameComparison(BaseModel):
+    """One game of two runs.
+
+    Attributes:
+        pairs: Seeds with a result in both.
+        left_out: How many episodes have no partner, by the reason.
+        wins: Pairs in which the score of the first run was higher.
+        ties: Pairs with equal scores.
+        losses: Pairs in which it was lower.
+        metrics: Difference of each metric by its name; over the pairs in which both have it.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    pairs: int
+    left_out: dict[str, int]
+    wins: Share
+    ties: Share
+    losses: Share
+    metrics: dict[str, PairedDifference]
+
+
+class Comparison(BaseModel):
+    """Two runs: `compare.json`.
+
+    Attributes:
+        compare: Version of this format.
+        labels: What the runs are called.
+        runs: What was asked for in each.
+        notes: In what they differ beside the policy, in words.
+        level: Of all intervals.
+        games: A comparison for each game that both have, by its id.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    compare: Literal[1] = 1
+    labels: tuple[str, str]
+    runs: tuple[RunRecord, RunRecord]
+    notes: tuple[str, ...]
+    level: float = LEVEL
+    games: dict[str, GameComparison]
+
+
+def compare(config: CompareConfig) -> Comparison:
+    """Compare two runs, print a table, and write `compare.json` and `compare.html`.
+
+    Raises:
+        UsageError: A run cannot be read, or the two cannot be compared; the message says why.
+        OutputError: A file cannot be written.
+    """
+    first, second = (find_run(folder) for folder in config.runs)
+    if first.folder.folder.resolve() == second.folder.folder.resolve():
+        raise UsageError(f"{first.folder.folder} is compared with itself: name two runs")
+    labels = config.labels or _labels(first, second)
+    notes = check_comparable(first.asked, second.asked, labels)
+    mine, theirs = ([without_words(stored.read()) for stored in run.episodes] for run in (first, second))
+    games = compare_games(mine, theirs, labels)
+    if not games:
+        raise UsageError(f"{labels[0]} and {labels[1]} have no result in common: no game with the same seed")
+    common = {game.id for game in first.asked.games} & {game.id for game in second.asked.games}
+    notes += [f"{game}: no seed has a result in both, left out" for game in sorted(common - set(games))]
+    comparison = Comparison(labels=labels, runs=(first.asked, second.asked), notes=tuple(notes), games=games)
+    folder = _folder(first, second) if config.out is None else config.out.absolute()
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    replace_file(folder / "compare.json", (comparison.model_dump_json(indent=1) + "\n").encode())
+    console, progress_console = Console(), Console(stderr=True)
+    for note in notes:
+        console.print(f"note: {note}", markup=False, highlight=False)
+    for game, found in comparison.games.items():
+        console.print(_table(game, found, labels))
+    console.print(NOTE, highlight=False)
+    if config.page:
+        tables = [_page_table(game, found, comparison) for game, found in comparison.games.items()]
+        runs = [
+            LabelledRun(label, run.asked, run.episodes, _summaries(episodes), run.last_summary().stopped)
+            for label, run, episodes in zip(labels, (first, second), (mine, theirs))
+        ]
+        with Workers(workers_for(len(mine) + len(theirs), config.workers)) as workers:
+            write_page(
+                folder / "compare.html",
+                runs,
+                title=f"{labels[0]} against {labels[1]}",
+                workers=workers,
+                tables=tables,
+                console=progress_console,
+            )
+        console.print(f"page    {folder / 'compare.html'}", soft_wrap=True, markup=False)
+    console.print(f"numbers {folder / 'compare.json'}", soft_wrap=True, markup=False)
+    return comparison
+
+
+def check_comparable(first: RunRecord, second: RunRecord, labels: tuple[str, str]) -> list[str]:
+    """In what two runs differ beside the policy though they can be compared, in words.
+
+    Raises:
+        UsageError: They have no game in common, or a game has another configuration or limit of turns.
+    """
+    games, others = ({game.id: game for game in run.games} for run in (first, second))
+    common = [game for game in games if game in others]
+    if not common:
+        raise UsageError(f"the runs have no game in common: {', '.join(games)} and {', '.join(others)}")
+    for game in common:
+        if different := _differences(games[game].config, others[game].config, labels):
+            raise UsageError(f"the runs cannot be compared: {game} has different configurations ({different})")
+    if first.max_turns != second.max_turns:
+        raise UsageError(
+            f"the runs cannot be compared: an episode has at most {first.max_turns} turns in {labels[0]}, and "
+            f"{second.max_turns} in {labels[1]}"
+        )
+    notes = []
+    for label, mine, theirs in ((labels[0], games, others), (labels[1], others, games)):
+        if alone := [game for game in mine if game not in theirs]:
+            notes.append(f"{', '.join(alone)}: only in {label}, left out")
+    if different := _differences(first.reward.model_dump(), second.reward.model_dump(), labels):
+        notes.append(
+            f"the reward was weighed differently ({different}): scores do not depend on it, and rewards are not "
+            "compared; vlmgym rescore makes them alike"
+        )
+    for name in ("history", "history_images"):
+        mine, theirs = getattr(first, name), getattr(second, name)
+        if mine != theirs:
+            notes.append(f"{name} is {mine} in {labels[0]} and {theirs} in {labels[1]}")
+    if different := _differences(first.versions, second.versions, labels):
+        notes.append(f"the versions differ ({different})")
+    return notes
+
+
+def compare_games(
+    first: Sequence[EpisodeRecord], second: Sequence[EpisodeRecord], labels: tuple[str, str]
+) -> dict[str, GameComparison]:
+    """Every game that has a pair of results with the same seed."""
+    mine, theirs = ({episode.key: episode for episode in episodes} for episodes in (first, second))
+    same_reward = len({episode.reward for episode in (*first, *second)}) == 1
+    compared = {}
+    for game in dict.fromkeys(game for game, _ in mine):
+        keys = [key for key in mine if key[0] == game and key in theirs]
+        pairs = [(mine[key], theirs[key]) for key in sorted(keys)]
+        results = [(a, b) for a, b in pairs if a.score is not None and b.score is not None]
+        if results:
+            left_out = {
+                f"only in {labels[0]}": sum(key[0] == game and key not in theirs for key in mine),
+                f"only in {labels[1]}": sum(key[0] == game and key not in mine for key in theirs),
+                f"without a result in {labels[0]}": sum(a.score is None for a, _ in pairs),
+                f"without a result in {labels[1]}": sum(b.score is None for _, b in pairs),
+            }
+            compared[game] = _compare(results, {why: count for why, count in left_out.items() if count}, same_reward)
+    return compared
+
+
+def _compare(
+    pairs: Sequence[tuple[EpisodeRecord, EpisodeRecord]], left_out: dict[str, int], same_reward: bool
+) -> GameComparison:
+    facts = [(_facts(a, same_reward), _facts(b, same_reward)) for a, b in pairs]
+    metrics = {}
+    for name in dict.fromkeys(name for both in facts for one in both for name in one):
+        values = [(a[name], b[name]) for a, b in facts if name in a and name in b]
+        if values:
+            metrics[name] = paired_difference(*map(list, zip(*values)))
+    differences = [a["score"] - b["score"] for a, b in facts]
+    return GameComparison(
+        pairs=len(pairs),
+        left_out=left_out,
+        wins=share(sum(difference > 0 for difference in differences), len(pairs)),
+        ties=share(sum(difference == 0 for difference in differences), len(pairs)),
+        losses=share(sum(difference < 0 for difference in differences), len(pairs)),
+        metrics=metrics,
+    )
+
+
+def _facts(episode: EpisodeRecord, with_reward: bool) -> Mapping[str, float]:
+    """Numbers that say how an episode with a result went; rates are shares of its turns."""
+    turns = episode.turns
+    facts = {name: float(value) for name, value in episode.metrics.items() if not isinstance(value, str)}
+    facts["score"] = episode.score or 0.0
+    facts["turns"] = float(len(turns))
+    if with_reward:
+        facts["reward"] = math.fsum(turn.reward.overall for turn in turns)
+    if turns:
+        for outcome in (Outcome.ILLEGAL, Outcome.UNPARSABLE):
+            facts[f"{outcome.value} rate"] = sum(turn.outcome is outcome for turn in turns) / len(turns)
+        facts["format"] = math.fsum(turn.reward.format for turn in turns) / len(turns)
+    for name, part in (("perception", "perception"), ("perception exact", "perception_exact")):
+        seen = [value for turn in turns if (value := getattr(turn.reward, part)) is not None]
+        if seen:
+            facts[name] = math.fsum(seen) / len(seen)
+    return facts
+
+
+ORDER = ("score", "reward", "turns", "illegal rate", "unparsable rate", "format", "perception", "perception exact")
+"""Metrics that all games have come first, in this order."""
+RATES = ORDER[3:]
+
+
+def _rows(found: GameComparison) -> list[tuple[str, str, str, str]]:
+    """Name, both means, and the difference with its interval, of each metric."""
+    names = [name for name in ORDER if name in found.metrics] + [name for name in found.metrics if name not in ORDER]
+    rows = []
+    for name in names:
+        metric = found.metrics[name]
+        tell = _percent if name in RATES else _number
+        less = "" if metric.pairs == found.pairs else f" ({metric.pairs:,} pairs)"
+        rows.append((name + less, tell(metric.first), tell(metric.second), _difference(metric, name in RATES)))
+    return rows
+
+
+def _difference(metric: PairedDifference, rate: bool) -> str:
+    scale, unit = (100, " points") if rate else (1, "")
+    told = f"{metric.difference * scale:+,.4g}{unit}"
+    if metric.interval is None:
+        return told
+    if metric.interval[0] == metric.interval[1]:
+        return f"{told} in every pair"
+    low, high = (f"{end * scale:+,.4g}" for end in metric.interval)
+    return f"{told} ({low} to {high})"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+
+
+def _percent(value: float) -> str:
+    return f"{value:.1%}"
+
+
+def _shares(found: GameComparison, labels: tuple[str, str]) -> list[tuple[str, str, str, str]]:
+    """How often the score of which run was higher, in the columns of `_rows`."""
+    named = ((f"{labels[0]} higher", found.wins), ("equal", found.ties), (f"{labels[1]} higher", found.losses))
+    return [
+        (
+            f"score: {name}",
+            f"{of.count:,} of {found.pairs:,}",
+            "",
+            f"{of.share:.1%} ({of.interval[0]:.1%} to {of.interval[1]:.1%})",
+        )
+        for name, of in named
+    ]
+
+
+def _pairs(found: GameComparison) -> str:
+    left_out = ", ".join(f"{count:,} {why}" for why, count in found.left_out.items())
+    return f"{found.pairs:,} pair{'' if found.pairs == 1 else 's'}" + (f"; left out: {left_out}" if left_out else "")
+
+
+def _table(game: str, found: GameComparison, labels: tuple[str, str]) -> Table:
+    table = Table(title=escape(f"{game}: {_pairs(found)}"), title_justify="left")
+    table.add_column("mean of", style="bold")
+    for head in (*labels, "difference (95%)"):
+        table.add_column(escape(head), justify="right")
+    for row in _rows(found):
+        table.add_row(*map(escape, row))
+    table.add_section()
+    for row in _shares(found, labels):
+        table.add_row(*map(escape, row))
+    return table
+
+
+def _page_table(game: str, found: GameComparison, comparison: Comparison) -> PageTable:
+    labels = comparison.labels
+    rows = [*_rows(found), *_shares(found, labels)]
+    note = " ".join([NOTE, *(f"Note: {note}." for note in comparison.notes)])
+    return PageTable(f"{game}: {_pairs(found)}", ("mean of", *labels, "difference (95%)"), rows, note)
+
+
+def _differences(first: object, second: object, labels: tuple[str, str]) -> str:
+    return "; ".join(f"{name}: {a!r} in {labels[0]}, {b!r} in {labels[1]}" for name, a, b in changes(first, second))
+
+
+def _summaries(episodes: Sequence[EpisodeRecord]) -> dict[str, Summary]:
+    games = dict.fromkeys(episode.game.id for episode in episodes)
+    return {game: summarise([episode for episode in episodes if episode.game.id == game]) for game in games}
+
+
+def _labels(first: StoredRun, second: StoredRun) -> tuple[str, str]:
+    for labels in (
+        (first.asked.policy.name, second.asked.policy.name),
+        (first.folder.folder.name, second.folder.folder.name),
+    ):
+        if labels[0] != labels[1]:
+            return labels
+    return "first", "second"
+
+
+def _folder(first: StoredRun, second: StoredRun) -> Path:
+    a, b = first.folder.folder, second.folder.folder
+    return a.with_name(f"compare-{a.name}-{b.name}")
