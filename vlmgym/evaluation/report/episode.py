@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 from vlmgym.errors import ParseError, UsageError
@@ -112,11 +113,17 @@ def installed_game(record: GameRecord) -> Game[Any, Any] | None:
     Raises:
         UsageError: Its configuration is none of the game's.
     """
+    return _installed_game(record.id, json.dumps(record.config))
+
+
+@lru_cache(maxsize=64)
+def _installed_game(game_id: str, config: str) -> Game[Any, Any] | None:
+    """One object for all episodes, which keeps its sprites."""
     try:
-        found = game_class(record.id)
+        found = game_class(game_id)
     except UsageError:
         return None
-    return found(found.Config.model_validate_json(json.dumps(record.config)))
+    return found(found.Config.model_validate_json(config))
 
 
 class _Texts:

@@ -44,7 +44,7 @@ function episodeList(onChoose) {
   const statuses = [...new Set(page.episodes.flatMap(cells).map((cell) => cell.status))];
   const choice = (name, label, options) => {
     if (options.length < 3 && name !== "order" && name !== "content") return null;
-    const select = element("select", { name, onchange: () => { chosen[name] = select.value; refresh(); } },
+    const select = element("select", { name, "aria-label": label, onchange: () => { chosen[name] = select.value; refresh(); } },
       options.map(([value, words]) => element("option", { value }, recorded(words))));
     return element("label", {}, element("span", {}, label), select);
   };

@@ -94,7 +94,7 @@ function figure(name) {
 }
 
 function block(title, name) {
-  const text = element("pre", { class: name, tabindex: 0, "aria-label": title });
+  const text = element("pre", { class: name, tabindex: 0, role: "region", "aria-label": title });
   const note = element("span", { class: "faint" });
   return { node: element("div", {}, element("h4", {}, title, " ", note), text), text, note };
 }
