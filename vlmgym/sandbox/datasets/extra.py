@@ -18,3 +18,13 @@ def library(name: str, purpose: str) -> Any:
         return import_module(name)
     except ImportError as error:
         raise UsageError(f'{purpose} needs {name} ({error}): install it with pip install "vlmgym[data]"') from None
+
+
+def download_failures() -> tuple[type[Exception], ...]:
+    """What `huggingface_hub` raises when the hub does not answer or refuses; it has changed its HTTP library."""
+    return (OSError, library("huggingface_hub.errors", "the hub").HTTPError)
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, or else its name."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

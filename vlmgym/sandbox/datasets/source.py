@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from PIL import Image
 
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.datasets.images import decode, picture_bytes
-from vlmgym.sandbox.datasets.rows import Row, digest_of
+from vlmgym.sandbox.datasets.rows import BadRow, Row, digest_of, is_empty, shown
 from vlmgym.sandbox.datasets.table import Table
+
+ID = "id"
+"""A task's field of this name tells rows apart: only the first row with an id is good."""
+MOST_COMPARED = 200_000
+"""Rows whose ids are compared when data are opened; those of larger data by `vlmgym data check` alone."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +59,31 @@ class Source:
         """A row with its pictures, decoded because a damaged one is a bad row.
 
         Raises:
-            BadRow: The row is not one, or a picture is missing or damaged.
+            BadRow: The row is not one, has the id of an earlier one, or a picture is missing or damaged.
         """
         row = self.table[index]
+        if index in self._repeated:
+            raise BadRow(
+                f"its id {shown(_at(row, str(self._columns[ID])))} is that of row {self._repeated[index]}, too"
+            )
         values = {field: None if column is None else _at(row, column) for field, column in self._columns.items()}
         blobs = [picture_bytes(values.pop(field), self.table.folder, self._urls) for field in self._picture_fields]
         return Reading(values, tuple(map(decode, blobs)), digest_of(values, blobs))
+
+    @property
+    def compares_ids(self) -> bool:
+        """Whether a row that has the id of an earlier one is found to be bad here."""
+        return self._columns.get(ID) is not None and len(self) <= MOST_COMPARED
+
+    @cached_property
+    def _repeated(self) -> Mapping[int, int]:
+        """Rows whose id an earlier row has, and which."""
+        if not self.compares_ids:
+            return {}
+        first: dict[str, int] = {}
+        ids = enumerate(self.table.values(str(self._columns[ID])))
+        rows = ((index, first.setdefault(str(value), index)) for index, value in ids if not is_empty(value))
+        return {index: earlier for index, earlier in rows if earlier != index}
 
 
 def map_columns(

@@ -63,3 +63,7 @@ class DerivedTable(Table):
     def __getitem__(self, index: int) -> Row:
         row = self._table[index]
         return {**row, **self._derive(row)}
+
+    def values(self, column: str) -> Iterator[Any]:
+        """As `Table.values`."""
+        return self._table.values(column) if column in self._table.columns else super().values(column)
