@@ -17,6 +17,7 @@ from vlmgym.sandbox.env import GameEnv
 from vlmgym.sandbox.episode import Snapshot
 from vlmgym.sandbox.game import Game, Picture
 from vlmgym.sandbox.reward import Outcome, RewardConfig, Scored
+from vlmgym.sandbox.shared_memory import OwnArray, SharedArray
 
 OUTCOMES = ("", *(outcome.value for outcome in Outcome))
 """Words of `Row.outcome`; the first stands for a reset."""
@@ -97,22 +98,48 @@ class Reply:
     checkpoints: dict[int, bytes] = field(default_factory=dict)
 
 
+class Frames:
+    """The frames of one environment: drawn once, and then only what changed."""
+
+    def __init__(self, arrays: Sequence[OwnArray], index: int, scratch: Sequence[Picture]) -> None:
+        """Take the memory.
+
+        Args:
+            arrays: For each picture, those of all environments.
+            index: Number of the environment in there.
+            scratch: Pictures that may be overwritten at any time, to write shared memory from for the first time.
+        """
+        self.pictures: list[Picture] = [array.array()[index] for array in arrays]
+        self._shared = [array for array in arrays if isinstance(array, SharedArray)]
+        self._index, self._scratch = index, scratch
+        self._shown: Any = None
+
+    def draw(self, game: Game[Any, Any], state: Any) -> None:
+        """Show a position."""
+        if self._shown is None and self._shared:
+            game.draw_into(state, self._scratch)
+            for array, picture in zip(self._shared, self._scratch, strict=True):
+                array.write_first(self._index, picture)
+        else:
+            game.draw_into(state, self.pictures, self._shown)
+        self._shown = state
+
+
 class FrameEnv(GameEnv):
     """A `GameEnv` that draws what changed into memory it is given, instead of making observations."""
 
-    def __init__(self, game: Game[Any, Any], settings: Settings, frames: Sequence[Picture] | None) -> None:
+    def __init__(self, game: Game[Any, Any], settings: Settings, frames: Frames | None) -> None:
         """Make an environment.
 
         Args:
             game: The game.
             settings: Reward, turn limit, kind of info.
-            frames: Arrays of the game's `picture_shapes` to draw into; None: do not draw.
+            frames: Where to draw; None: do not draw.
         """
         super().__init__(game, reward=settings.reward, render_mode="rgb_array")
         self.settings, self.frames = settings, frames
         self.over = False
         self.last_outcome = ""
-        self._shown: Any = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """As `GameEnv.reset`, without an observation."""
@@ -158,14 +185,12 @@ class FrameEnv(GameEnv):
 
     def keep_frame(self, out: Sequence[Picture]) -> None:
         """Copy what is shown, for an episode that ended, before its next one is drawn."""
-        for target, frame in zip(out, self.frames or (), strict=True):
+        for target, frame in zip(out, self.frames.pictures if self.frames else (), strict=True):
             target[:] = frame
 
     def _draw(self) -> None:
         if self.frames is not None:
-            state = self.episode.state
-            self.game.draw_into(state, self.frames, self._shown)
-            self._shown = state
+            self.frames.draw(self.game, self.episode.state)
 
     def _observation(self) -> None:
         return None
@@ -200,7 +225,7 @@ class Shard:
         attributes: Sequence[Mapping[str, Any]],
         first: int,
         table: NDArray[Any],
-        frames: Sequence[NDArray[np.uint8]] | None,
+        frames: Sequence[OwnArray] | None,
         final_frames: Sequence[NDArray[np.uint8]] | None,
     ) -> None:
         """Make the environments.
@@ -209,15 +234,18 @@ class Shard:
             games: The game of each environment.
             settings: What they have in common.
             attributes: What is set of each environment, see `FrameEnv.set_attribute`.
-            first: Number in the runner of the first one, for errors.
+            first: Number in the runner of the first one.
             table: Array of `ROW`, shape (environments,).
-            frames: For each picture of the games, uint8 of shape (environments, size, size, 3); None: do not draw.
-            final_frames: As frames, for the last pictures of episodes that are reset in the step that ends them.
+            frames: For each picture of the games, the frames of all environments of the runner, uint8 of shape
+                (environments of the runner, size, size, 3); None: do not draw.
+            final_frames: For each picture, uint8 of shape (environments, size, size, 3): the last pictures of episodes
+                that are reset in the step that ends them.
         """
         self.settings, self.first, self.table = settings, first, table
         self.final_frames = final_frames
+        scratch = [np.empty(array.shape[1:], np.uint8) for array in frames or ()]
         self.envs = [
-            FrameEnv(game, settings, None if frames is None else [pictures[i] for pictures in frames])
+            FrameEnv(game, settings, None if frames is None else Frames(frames, first + i, scratch))
             for i, game in enumerate(games)
         ]
         self._steps = [0] * len(games)

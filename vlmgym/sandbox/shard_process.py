@@ -70,7 +70,7 @@ class Plan:
             self.attributes,
             part.start,
             memory.table.array()[part],
-            None if memory.frames is None else [frames.array()[part] for frames in memory.frames],
+            memory.frames,
             None if memory.final_frames is None else [frames.array()[part] for frames in memory.final_frames],
         )
 

@@ -48,8 +48,21 @@ class OwnArray:
 class SharedArray(OwnArray):
     """The same memory in every process that the object is handed to at its start.
 
-    First touches cost about ten times what they do in memory of one process (1 ms for a frame of 640 x 640).
+    First touches through the array cost about ten times what they do in memory of one process (1 ms for a frame of
+    640 x 640), because the system provides, and clears, every page by itself; `write_first` takes two thirds of that.
     """
+
+    def write_first(self, index: int, value: NDArray[Any]) -> None:
+        """Set what is at an index of the first axis through the file, for the first time.
+
+        Pages then need not be cleared, and are mapped several at a time.
+
+        Args:
+            index: The index.
+            value: Contiguous, of the shape and type of an element.
+        """
+        os.pwrite(self._file, value.data, index * value.nbytes)
+        self.array()[index].view(np.uint8).reshape(-1)[:: mmap.PAGESIZE].max()
 
     def _reserve(self, size: int) -> Any:
         self._file = _anonymous_file(size)
