@@ -13,8 +13,10 @@ from vlmgym.sandbox.game import Game
 
 BUILT_IN = {
     "2048-v0": "vlmgym.sandbox.games.game2048:Game2048",
+    "nlvr2-v0": "vlmgym.sandbox.games.nlvr2:Nlvr2",
     "shisensho-v0": "vlmgym.sandbox.games.shisensho:ShisenSho",
     "swap-v0": "vlmgym.sandbox.games.swap:Swap",
+    "vqa-v0": "vlmgym.sandbox.games.vqa:Vqa",
 }
 """Id of every built-in game and where its class is. A new game adds one line."""
 

@@ -1,4 +1,4 @@
-"""The space of pictures."""
+"""Spaces that Gymnasium does not have: pictures, and lines of text."""
 
 from __future__ import annotations
 
@@ -42,3 +42,18 @@ class PictureSpace(spaces.Box):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PictureSpace, (self.shape, self._np_random)
+
+
+class LineSpace(spaces.Text):
+    """One line of text, in any characters, without blanks around it; samples are words of letters and digits."""
+
+    def __init__(self, longest: int, seed: int | np.random.Generator | None = None) -> None:
+        """All lines of at most so many characters."""
+        super().__init__(longest, min_length=1, seed=seed)
+
+    def contains(self, x: Any) -> bool:
+        """Whether something is such a line."""
+        return isinstance(x, str) and 0 < len(x) <= self.max_length and x == x.strip() and x.isprintable()
+
+    def __repr__(self) -> str:
+        return f"LineSpace({self.max_length})"

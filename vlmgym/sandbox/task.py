@@ -273,3 +273,14 @@ class Task(Game[TaskStateT, ActionT]):
     def best_action(self, state: TaskStateT) -> ActionT | None:
         """The right answer."""
         return None if state.answered else self.solution(state)
+
+
+def accuracy(state: TaskState, infos: Sequence[Mapping[str, Any]], kind: str) -> dict[str, float]:
+    """The metric `accuracy`, and `accuracy KIND` where the question has a kind, from `correct` of the step's info.
+
+    A response that was not played is not correct; an episode without a response has no accuracy.
+    """
+    if not state.answered:
+        return {}
+    correct = float(infos[-1].get("correct", 0.0)) if infos else 0.0
+    return {"accuracy": correct} | ({f"accuracy {kind}": correct} if kind else {})

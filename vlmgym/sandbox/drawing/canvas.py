@@ -100,14 +100,22 @@ class Canvas:
 
     def pixels(self) -> NDArray[np.uint8]:
         """The picture, uint8 of shape (height, width, 3)."""
-        surface, n = self._surface, SUPERSAMPLE
-        lines = np.frombuffer(surface.get_buffer().raw, np.uint8).reshape(surface.get_height(), surface.get_pitch())
-        lines = lines[:, : self.width * n * 3]
+        lines, n = self._lines(), SUPERSAMPLE
         # Sums of whole rows first: contiguous memory makes this many times faster than one sum over both axes.
         rows = sum((lines[i::n] for i in range(1, n)), lines[::n].astype(np.uint16)).reshape(self.height, -1, n, 3)
         total = sum((rows[:, :, i] for i in range(1, n)), rows[:, :, 0])
         pixels: NDArray[np.uint8] = ((total + n * n // 2) // (n * n)).astype(np.uint8)
         return pixels
+
+    def samples(self) -> NDArray[np.uint8]:
+        """What was drawn before it is averaged: uint8 of shape (SUPERSAMPLE height, SUPERSAMPLE width, 3)."""
+        return self._lines().reshape(self.height * SUPERSAMPLE, self.width * SUPERSAMPLE, 3)
+
+    def _lines(self) -> NDArray[np.uint8]:
+        """The bytes of the surface, one row of points a line."""
+        surface = self._surface
+        lines = np.frombuffer(surface.get_buffer().raw, np.uint8).reshape(surface.get_height(), surface.get_pitch())
+        return lines[:, : self.width * SUPERSAMPLE * 3]
 
 
 _RGB_BYTES = (0xFF, 0xFF00, 0xFF0000, 0) if sys.byteorder == "little" else (0xFF0000, 0xFF00, 0xFF, 0)

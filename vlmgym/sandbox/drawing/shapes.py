@@ -62,6 +62,10 @@ OUTLINES: dict[str, Callable[[], Outline]] = {
 
 def draw_shape(canvas: Canvas, shape: str, x: float, y: float, radius: float, colour: Colour, angle: float = 0) -> None:
     """Draw a shape of `OUTLINES` around (x, y); `angle` in degrees counter-clockwise."""
+    canvas.polygon(shape_points(shape, x, y, radius, angle), colour)
+
+
+def shape_points(shape: str, x: float, y: float, radius: float, angle: float = 0) -> Outline:
+    """The corners of a shape as `draw_shape` draws it."""
     cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
-    points = [(x + radius * (px * cos + py * sin), y + radius * (py * cos - px * sin)) for px, py in OUTLINES[shape]()]
-    canvas.polygon(points, colour)
+    return [(x + radius * (px * cos + py * sin), y + radius * (py * cos - px * sin)) for px, py in OUTLINES[shape]()]

@@ -1,0 +1,1 @@
+"""Scenes of coloured shapes: what they are, how they are made, drawn and told."""
