@@ -22,13 +22,14 @@ _LETTERS = {
 _WITHIN_WORDS = "'`.\u00b4\u02b9\u02ba\u02bb\u02bc\u02be\u02bf\u2018\u2019"
 """Apostrophes and the like, which are left out; all others stand between words."""
 _ABBREVIATED = {"saint": "st", "sainte": "st", "ste": "st", "sankt": "st", "mount": "mt", "fort": "ft", "and": ""}
-_KINDS_OF_REGION = frozenset(
+_KINDS_OF_REGION = (
     "administrative area autonomous canton capital comarca commune community council county department departement "
     "departamento dependency district division emirate federal federation free governorate krai kray lan metropolitan "
     "municipality muhafazah oblast of okrug parish prefecture province provincia provinz region republic respublika "
-    "rural sheng state territory union unitary voivodeship wilaya de la el du des the y".split()  # noqa: SIM905 - one word a line is no clearer
+    "rural sheng state territory union unitary voivodeship wilaya de la el du des the y"
 )
 """Words that say what a region is, not which."""
+_KINDS = frozenset(_KINDS_OF_REGION.split())
 
 
 class _Signs(dict[int, str]):
@@ -59,4 +60,4 @@ def normalise(name: str) -> str:
 
 def without_kind(key: str) -> str:
     """A normalised name of a region without what it is: `state of bavaria` is `bavaria`; if nothing is left, all."""
-    return " ".join(word for word in key.split() if word not in _KINDS_OF_REGION) or key
+    return " ".join(word for word in key.split() if word not in _KINDS) or key

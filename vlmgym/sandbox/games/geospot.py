@@ -1,0 +1,351 @@
+"""Geospot: where on earth a picture was taken."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import field_validator
+
+from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError
+from vlmgym.sandbox import response_form
+from vlmgym.sandbox.config import Dial, Levels, knob, setting
+from vlmgym.sandbox.datasets.rows import BadRow, Row, is_empty, number_of, shown, text_of
+from vlmgym.sandbox.game import Picture
+from vlmgym.sandbox.geo.distance import distance_km
+from vlmgym.sandbox.geo.gazetteer import gazetteer
+from vlmgym.sandbox.geo.kernels import CURRICULA, Fields, Preset, Truth, nearness, reward
+from vlmgym.sandbox.geo.locator import MapStyle, Window, paint_map, window_around
+from vlmgym.sandbox.geo.place import Place, read_place, write_place
+from vlmgym.sandbox.geo.space import PlaceSpace, place_of
+from vlmgym.sandbox.perception import Perception
+from vlmgym.sandbox.task import Task, TaskConfig, TaskState
+from vlmgym.sandbox.task_perception import with_task_perception
+
+NAMES = ("city", "region", "country")
+KM_PER_DEGREE = 111.2
+"""Of latitude."""
+OFF_THE_MIDDLE = 0.3
+"""How far the mark may be from the middle of the map, over the map's side."""
+GEOSCORE_KM = 1492.7
+"""Distance at which GeoScore, 5000 at best, has fallen to 1/e (Haas et al., PIGEON, 2024; from GeoGuessr)."""
+NEAR_KM = (25, 200, 750)
+"""Distances within which an answer is at the city, the region and the country (Hays and Efros, IM2GPS, 2008)."""
+
+PROMPT_V1 = """\
+{picture}
+The answer has five lines: city, region (state, province or the like), country, latitude and longitude. Names may be in \
+any language, a country or region may be an ISO code. Latitude and longitude are decimal degrees, north and east \
+positive. For what you do not know write unknown, but the nearer an answer is in each line, the better.
+{form}"""
+
+PHOTOGRAPH = "Where on earth was this picture taken?"
+MAP_V1 = "This is a map without borders: its dots are cities, larger ones are brighter. {degrees}Which city is marked?"
+DEGREES = "Parallels and meridians have their degrees at the left and lower edge. "
+
+_ANSWER = "\n" + "\n".join(f"{key}: ..." for key in ("city", "region", "country", "latitude", "longitude")) + "\n"
+_ON_THE_MAP = "the mark as latitude ..., longitude ... in decimal degrees"
+_IN_PHOTOGRAPHS = "what you see that tells where it is"
+
+_SEEN = re.compile(
+    r"(?:latitude)?[:\s]*([+-]?[0-9]{1,2}(?:\.[0-9]{1,9})?)\s*,\s*(?:longitude)?[:\s]*([+-]?[0-9]{1,3}(?:\.[0-9]{1,9})?)",
+    re.IGNORECASE,
+)
+_LONGEST_SEEN = 200
+
+
+class GeospotConfig(TaskConfig):
+    """Difficulty of geospot, and how answers are scored.
+
+    `span`, `lights`, `degrees`, `mark`, `cities` and `names` concern the map that is drawn where no data are named.
+    """
+
+    span: int = knob("perception", 60, "Degrees from the lower to the upper edge of the map.", ge=5, le=160)
+    lights: int = knob("perception", 4000, "Cities drawn on the map, the largest ones.", ge=1, le=40_000)
+    degrees: bool = knob("perception", True, "Label the parallels and meridians of the map.")
+    mark: float = knob("perception", 2.0, "Radius of the mark in percent of the map's side.", ge=0.5, le=10.0)
+    cities: int = knob("reasoning", 2000, "The marked city is one of so many most populous ones.", ge=1, le=34_000)
+    names: int = knob("reasoning", 2, "Names written on the map, of its largest cities but for the marked one.", ge=0)
+    tolerance: float = knob("reasoning", 1.0, "Factor on the scales: less demands more precision.", ge=0.01, le=100.0)
+    preset: Preset = setting("hierarchical", "Weights and scales of the reward; docs/tasks/geospot.md has the tables.")
+    stage: int = setting(5, "Stage of the preset's curriculum; 5 is the whole task.", ge=1, le=5)
+    weights: tuple[float, float, float, float] | None = setting(
+        None, "Weights of country, region, city and coordinates instead of the preset's."
+    )
+    scales: tuple[float, float, float, float] | None = setting(
+        None, "Their scales in km instead of the preset's; 0: a match or nothing."
+    )
+
+    dials: ClassVar[Mapping[Dial, Levels]] = with_task_perception(
+        reasoning={
+            1: {"cities": 100, "names": 6, "tolerance": 4.0},
+            2: {"cities": 500, "names": 4, "tolerance": 2.0},
+            3: {},
+            4: {"cities": 8000, "names": 0, "tolerance": 0.5},
+            5: {"cities": 34_000, "names": 0, "tolerance": 0.25},
+        },
+        perception={
+            1: {"span": 20, "mark": 2.6},
+            2: {"span": 36, "mark": 2.3},
+            3: {},
+            4: {"span": 90, "lights": 3000, "mark": 1.8},
+            5: {"span": 140, "lights": 2000, "degrees": False, "mark": 1.6},
+        },
+    )
+
+    @field_validator("weights", "scales", mode="before")
+    @classmethod
+    def _as_tuple(cls, value: Any) -> Any:
+        """A list, as JSON has it, as a tuple."""
+        return tuple(value) if isinstance(value, list) else value
+
+    def model_post_init(self, context: object) -> None:
+        """Refuse weights and scales that make no reward."""
+        for name, values in (("weights", self.weights), ("scales", self.scales)):
+            if values is not None and not all(0 <= value <= 1e5 for value in values):
+                raise ValueError(f"{name} are four numbers from 0 to 100000, not {list(values)}")
+        if self.weights is not None and not any(self.weights):
+            raise ValueError("one of the weights is more than 0")
+
+    @property
+    def scoring(self) -> tuple[Fields, Fields]:
+        """Weights, and scales in km."""
+        stage = CURRICULA[self.preset][self.stage - 1]
+        weights = stage.weights if self.weights is None else Fields(*self.weights)
+        scales = stage.scales if self.scales is None else Fields(*self.scales)
+        return weights, Fields(*(scale * self.tolerance for scale in scales))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeospotState(TaskState):
+    """Where the picture was taken.
+
+    Attributes:
+        city: Name, empty if the data have none.
+        region: Likewise.
+        country: Likewise; a name or an ISO code.
+        latitude: Degrees.
+        longitude: Degrees.
+        middle: Latitude and longitude of the middle of the map; None for a row of data.
+    """
+
+    city: str
+    region: str
+    country: str
+    latitude: float
+    longitude: float
+    middle: tuple[float, float] | None = None
+
+
+class Geospot(Task[GeospotState, str]):
+    """Where a picture was taken: city, region, country, latitude and longitude.
+
+    Action space: `PlaceSpace`, texts of five lines such as `city: Paris`, in any order, or of one line,
+    `Paris, Ile-de-France, France, 48.86, 2.35`. Any value may be `unknown`. Illegal are a latitude beyond 90 and a
+    longitude beyond 180 degrees.
+    Observation: a photograph of the user's data; without data a map on which the lights of cities draw the world and a
+    mark shows one of them.
+    Reward: 0 to 1, a weighed mean of exp(-distance / scale) or of matches, for country, region, city and coordinates;
+    `preset`, `stage`, `weights`, `scales` and `tolerance` say which. Names are looked up in a gazetteer without a
+    network; one that it does not know earns nothing, and the info says so. 0 for an illegal or unparsable answer.
+    Data: `image`, `latitude` and `longitude` are needed, `country`, `region` and `city` are scored where a row has them.
+    Metrics: distance in km, GeoScore, and shares of matches and of answers within 25, 200 and 750 km.
+
+    Version history: v0, first.
+    """
+
+    name = "geospot"
+    version = 0
+    Config = GeospotConfig
+    State = GeospotState
+    longest_answer = 500
+    columns: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "image": ("image", "picture", "photo", "file_name", "path", "url"),
+        "latitude": ("latitude", "lat"),
+        "longitude": ("longitude", "lon", "lng"),
+        "country": ("country", "country_code"),
+        "region": ("region", "state", "province", "admin1"),
+        "city": ("city", "town"),
+    }
+    optional_fields: ClassVar[frozenset[str]] = frozenset({"country", "region", "city"})
+    picture_fields: ClassVar[tuple[str, ...]] = ("image",)
+
+    @cached_property
+    def action_space(self) -> PlaceSpace:
+        """Texts that name a place."""
+        return PlaceSpace()
+
+    # Questions ------------------------------------------------------------------------------------------------------
+
+    def generate(self, rng: np.random.Generator) -> GeospotState:
+        """A city, each of the `cities` most populous as likely as any other, and a map around it."""
+        city = gazetteer().city_at(int(rng.integers(min(self.config.cities, len(gazetteer())))))
+        right, up = (int(value) / 1000 * OFF_THE_MIDDLE for value in rng.integers(-1000, 1001, 2))
+        window = window_around(city.latitude, city.longitude, self.config.span, right, up)
+        place = place_of(city)
+        return GeospotState(
+            city=city.name,
+            region=place.region or "",
+            country=place.country or "",
+            latitude=city.latitude,
+            longitude=city.longitude,
+            middle=(window.latitude, window.longitude),
+        )
+
+    def from_row(self, fields: Row) -> GeospotState:
+        """The place of a row.
+
+        Raises:
+            BadRow: A coordinate is missing or out of range, the gazetteer does not know the country, or nothing that
+                the reward weighs is there.
+        """
+        latitude = number_of(fields, "latitude", -90, 90)
+        longitude = number_of(fields, "longitude", -180, 180)
+        names = {
+            name: "" if is_empty(fields[name]) else text_of(fields, name) for name in ("city", "region", "country")
+        }
+        if country and gazetteer().country(country) is None:
+            raise BadRow(f"country is {shown(country)}, which is neither a country's name nor an ISO code")
+        weights = self.config.scoring[0]
+        if not (
+            weights.country and country or weights.region and region or weights.city and city or weights.coordinates
+        ):
+            needed = " and ".join(field for field, weight in weights._asdict().items() if weight)
+            raise BadRow(f"there is no {needed}, which is all that the reward looks at")
+        state = GeospotState(city=city, region=region, country=country, latitude=latitude, longitude=longitude)
+        try:
+            read_place(self.solution(state))
+        except ParseError as error:
+            raise BadRow(f"the place cannot be written as an answer: {error}") from None
+        return state
+
+    def check_state(self, state: GeospotState) -> None:
+        """Refuse a place that is not on earth, and a map for a row of data."""
+        super().check_state(state)
+        if not (abs(state.latitude) <= 90 and abs(state.longitude) <= 180):
+            raise StateError(f"not a position of geospot: {state.latitude}, {state.longitude} is no place on earth")
+        if (state.middle is None) == (state.row is None):
+            raise StateError("not a position of geospot: it has either the middle of a map or a row of data")
+        if state.middle is not None and not (abs(state.middle[0]) <= 90 and abs(state.middle[1]) <= 180):
+            raise StateError(f"not a position of geospot: {state.middle} is no middle of a map")
+
+    # Picture and words ----------------------------------------------------------------------------------------------
+
+    def paint(self, state: GeospotState) -> Sequence[Picture]:
+        """The map with its mark."""
+        c = self.config
+        style = MapStyle(c.size, c.lights, c.names, True, c.degrees, c.mark)
+        return [paint_map(_window(state, c.span), (state.latitude, state.longitude), style, gazetteer())]
+
+    def describe(self, state: GeospotState) -> str:
+        """Latitude and longitude of the mark, to hundredths of a degree; of a photograph only that it is one."""
+        return "a photograph" if state.row else f"latitude {state.latitude:.2f}, longitude {state.longitude:.2f}"
+
+    def perceive(self, state: GeospotState, text: str) -> Perception | None:
+        """Distance of two coordinates from the mark; None for a photograph.
+
+        Exact is what is no farther than a hundredth of the map's height; the partial score is exp(-distance / a tenth).
+        """
+        if state.row is not None:
+            return None
+        found = _SEEN.fullmatch(text.strip()) if len(text) <= _LONGEST_SEEN else None
+        if found is None:
+            return Perception(0.0, 0.0)
+        latitude, longitude = map(float, found.groups())
+        distance = distance_km(latitude, longitude, round(state.latitude, 2), round(state.longitude, 2))
+        height = self.config.span * KM_PER_DEGREE
+        return Perception(math.exp(-10 * distance / height), float(distance <= height / 100))
+
+    def prompt(self, state: GeospotState) -> str:
+        """The question and the form of the answer."""
+        if state.row is not None:
+            picture, perception = PHOTOGRAPH, _IN_PHOTOGRAPHS
+        else:
+            picture, perception = MAP_V1.format(degrees=DEGREES if self.config.degrees else ""), _ON_THE_MAP
+        form = response_form.INSTRUCTIONS_V1.format(perception=perception, answer=_ANSWER)
+        return PROMPT_V1.format(picture=picture, form=form)
+
+    # Answers --------------------------------------------------------------------------------------------------------
+
+    def parse_answer(self, text: str) -> str:
+        """An answer as the five lines in order."""
+        return write_place(read_place(text))
+
+    def format(self, action: str) -> str:
+        """The five lines."""
+        return action
+
+    def to_action(self, value: Any) -> str:
+        """A text that names a place, as the five lines in order.
+
+        Raises:
+            UsageError: The value is no such text.
+        """
+        try:
+            return self.parse_answer(value if isinstance(value, str) else "")
+        except ParseError as error:
+            raise UsageError(f"an action of geospot is a text of five lines, not {shown(value)}: {error}") from None
+
+    def explain(self, state: GeospotState, action: str) -> str:
+        """Which place the answer names."""
+        place = read_place(action)
+        names = [name for name in (place.city, place.region, place.country) if name is not None]
+        return f"I take this place to be {', '.join(names) or 'where the coordinates say'}."
+
+    def solution(self, state: GeospotState) -> str:
+        """The place itself."""
+        coordinates = (state.latitude, state.longitude)
+        return write_place(Place(state.city or None, state.region or None, state.country or None, coordinates))
+
+    def score(self, state: GeospotState, action: str) -> tuple[float, Mapping[str, Any]]:
+        """The reward of an answer.
+
+        Info: `km`, the distance of each field from the truth, None if there is none; `score`, its kernel, 0 to 1;
+        `not found`, the fields whose name the gazetteer does not know; the `truth`.
+
+        Raises:
+            IllegalAction: A coordinate is out of range, or the action is no such text.
+        """
+        try:
+            place = read_place(action)
+        except ParseError as error:
+            raise IllegalAction(str(error)) from None
+        if place.coordinates is not None:
+            for axis, value, limit in zip(("latitude", "longitude"), place.coordinates, (90, 180)):
+                if abs(value) > limit:
+                    raise IllegalAction(f"the {axis} {value:g} is not between -{limit} and {limit} degrees")
+        truth = Truth(state.city, state.region, state.country, state.latitude, state.longitude)
+        near = nearness(truth, place, gazetteer())
+        total, kernels = reward(near.distances, *self.config.scoring)
+        return total, {
+            "km": {name: None if km is None else round(km, 3) for name, km in near.distances.items()},
+            "score": kernels,
+            "not found": list(near.not_found),
+            "truth": self.solution(state),
+        }
+
+    def metrics(self, state: GeospotState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+        """Distance, GeoScore, matches; an answer that was not played has no distance and matches nothing."""
+        if not state.answered:
+            return {}
+        km: Mapping[str, float | None] = infos[-1].get("km", {}) if infos else {}
+        distance = km.get("coordinates")
+        metrics: dict[str, float | str] = {} if distance is None else {"distance km": distance}
+        metrics["geoscore"] = 0.0 if distance is None else 5000 * math.exp(-distance / GEOSCORE_KM)
+        for field in NAMES:
+            if getattr(state, field):
+                metrics[f"{field} right"] = float(km.get(field) == 0)
+        for limit in NEAR_KM:
+            metrics[f"within {limit} km"] = float(distance is not None and distance <= limit)
+        return metrics
+
+
+def _window(state: GeospotState, span: int) -> Window:
+    if state.middle is None:
+        raise StateError("this position of geospot has no map")
+    return Window(*state.middle, span)
