@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Dialog, Page, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 OPTIONS = (
@@ -47,8 +47,12 @@ class Watched:
         self.requests: list[str] = []
         page.on("console", lambda message: self.troubles.append(message.text))
         page.on("pageerror", lambda error: self.troubles.append(str(error)))
-        page.on("dialog", lambda dialog: (self.troubles.append(dialog.message), dialog.dismiss()))
+        page.on("dialog", self._dismiss)
         page.on("request", lambda request: self.requests.append(request.url))
+
+    def _dismiss(self, dialog: Dialog) -> None:
+        self.troubles.append(dialog.message)
+        dialog.dismiss()
 
     def check(self) -> None:
         """Nothing was complained of, and nothing was asked from elsewhere than the disk."""

@@ -177,7 +177,8 @@ def test_episodes_are_filtered_and_sorted(folder: RunFolder, watched: Watched) -
 @pytest.mark.parametrize("game", ["2048-v0", "swap-v0"])
 def test_the_pictures_are_those_that_the_model_saw(folder: RunFolder, watched: Watched, game: str, number: int) -> None:
     episode = next(one for one in read_run(folder).episodes if one.key == (game, 1))
-    played = make_game(game, **episode.game.config)
+    config: dict[str, Any] = episode.game.config
+    played = make_game(game, **config)
     opened = visit(watched, folder.report, f"#{game}/1/{number}")
     for which, state in ((".before", episode.turns[number - 1].state), (".after", episode.turns[number].state)):
         assert np.array_equal(picture(opened, which), played.draw(played.from_data(state)))

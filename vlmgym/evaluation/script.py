@@ -123,7 +123,7 @@ def run_evaluation(
             if config.report:
                 write_report(folder, LabelledRun.of(asked, playing.episodes, summary), workers, progress_console)
     console.print(summary_table(policy.name, summary))
-    _print_places(console, folder, games, config.video)
+    _print_places(console, folder, games, config)
     _tell_unfinished(folder, summary, progress_console)
     return summary
 
@@ -249,14 +249,14 @@ class _Playing:
         self.stopped = reason
 
 
-def _print_places(console: Console, folder: RunFolder, games: Sequence[Game[Any, Any]], videos: bool) -> None:
+def _print_places(console: Console, folder: RunFolder, games: Sequence[Game[Any, Any]], config: EvalConfig) -> None:
     for game in games:
         for word, path in (("records", folder.record(game.name)), ("curves ", folder.curves(game.name))):
             if path is not None and path.exists():
                 console.print(f"{word} {path}", soft_wrap=True)
-    if folder.report.exists():
+    if config.report:
         console.print(f"page    {folder.report}", soft_wrap=True)
-    if videos:
+    if config.video:
         console.print(f"videos  {folder.video(games[0].name, 0)} ...", soft_wrap=True)
     console.print(f"run     {folder.folder}", soft_wrap=True)
 

@@ -7,14 +7,16 @@ function listenToKeys(viewer, actions) {
     const typing = on instanceof HTMLSelectElement || (on instanceof HTMLInputElement && on.type !== "range");
     if (typing) return;
     const inside = viewer.contains(on);
-    const horizontal = on.scrollWidth > on.clientWidth + 1 && on !== document.body && on.tabIndex >= 0;
+    const region = on.getAttribute("role") === "region"; // scrolls by itself
+    const horizontal = region && on.scrollWidth > on.clientWidth;
+    const vertical = region && on.scrollHeight > on.clientHeight;
     const action = {
       ArrowLeft: horizontal ? null : () => actions.turn(-1),
       ArrowRight: horizontal ? null : () => actions.turn(1),
-      ArrowUp: inside ? () => actions.episode(-1) : null,
-      ArrowDown: inside ? () => actions.episode(1) : null,
-      Home: inside ? () => actions.turn(-Infinity) : null,
-      End: inside ? () => actions.turn(Infinity) : null,
+      ArrowUp: inside && !vertical ? () => actions.episode(-1) : null,
+      ArrowDown: inside && !vertical ? () => actions.episode(1) : null,
+      Home: inside && !vertical ? () => actions.turn(-Infinity) : null,
+      End: inside && !vertical ? () => actions.turn(Infinity) : null,
       k: () => actions.episode(-1),
       j: () => actions.episode(1),
       n: () => actions.wrong(1),
