@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import pickle
 import socket
@@ -284,6 +285,7 @@ _UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError)
 def _serve(end: socket.socket, plan: Plan) -> None:
     """Answer calls until the channel is closed."""
     live_with_parent()
+    gc.freeze()  # what was imported stays, and need not be looked through for garbage again and again
     channel, shard = Channel(end), plan.make()
     with contextlib.suppress(ChannelClosed):
         while True:
