@@ -40,8 +40,8 @@ NEAR_KM = (25, 200, 750)
 PROMPT_V1 = """\
 {picture}
 The answer has five lines: city, region (state, province or the like), country, latitude and longitude. Names may be in \
-any language, a country or region may be an ISO code. Latitude and longitude are decimal degrees, north and east \
-positive. For what you do not know write unknown, but the nearer an answer is in each line, the better.
+any language, a country or region may be its ISO code. Latitude and longitude are decimal degrees, north and east \
+positive. Write unknown for what you do not know; in each line, the nearer to the truth the better.
 {form}"""
 
 PHOTOGRAPH = "Where on earth was this picture taken?"
@@ -153,7 +153,7 @@ class Geospot(Task[GeospotState, str]):
     Reward: 0 to 1, a weighed mean of exp(-distance / scale) or of matches, for country, region, city and coordinates;
     `preset`, `stage`, `weights`, `scales` and `tolerance` say which. Names are looked up in a gazetteer without a
     network; one that it does not know earns nothing, and the info says so. 0 for an illegal or unparsable answer.
-    Data: `image`, `latitude` and `longitude` are needed, `country`, `region` and `city` are scored where a row has them.
+    Data: `image`, `latitude` and `longitude` are needed; `country`, `region` and `city` count where a row has them.
     Metrics: distance in km, GeoScore, and shares of matches and of answers within 25, 200 and 750 km.
 
     Version history: v0, first.
@@ -206,17 +206,13 @@ class Geospot(Task[GeospotState, str]):
         """
         latitude = number_of(fields, "latitude", -90, 90)
         longitude = number_of(fields, "longitude", -180, 180)
-        names = {
-            name: "" if is_empty(fields[name]) else text_of(fields, name) for name in ("city", "region", "country")
-        }
+        city, region, country = ("" if is_empty(fields[name]) else text_of(fields, name) for name in NAMES)
         if country and gazetteer().country(country) is None:
             raise BadRow(f"country is {shown(country)}, which is neither a country's name nor an ISO code")
-        weights = self.config.scoring[0]
-        if not (
-            weights.country and country or weights.region and region or weights.city and city or weights.coordinates
-        ):
-            needed = " and ".join(field for field, weight in weights._asdict().items() if weight)
-            raise BadRow(f"there is no {needed}, which is all that the reward looks at")
+        weighed = {name for name, weight in self.config.scoring[0]._asdict().items() if weight}
+        there = {name for name, value in zip(NAMES, (city, region, country)) if value} | {"coordinates"}
+        if not weighed & there:
+            raise BadRow(f"{' and '.join(sorted(weighed))} is all that the reward looks at, and the row has none")
         state = GeospotState(city=city, region=region, country=country, latitude=latitude, longitude=longitude)
         try:
             read_place(self.solution(state))
