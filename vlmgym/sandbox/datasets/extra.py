@@ -5,7 +5,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from vlmgym.errors import UsageError
+from vlmgym.errors import UsageError, shorten
+
+LONGEST_MESSAGE = 200
 
 
 def library(name: str, purpose: str) -> Any:
@@ -25,6 +27,6 @@ def download_failures() -> tuple[type[Exception], ...]:
     return (OSError, library("huggingface_hub.errors", "the hub").HTTPError)
 
 
-def first_line(error: Exception) -> str:
-    """The first line of an error's message, or else its name."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+def one_line(error: Exception) -> str:
+    """An error's message on one line, not longer than a sentence; its name if there is none."""
+    return shorten(" ".join(str(error).split()), LONGEST_MESSAGE) or type(error).__name__

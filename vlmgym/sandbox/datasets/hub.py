@@ -9,7 +9,7 @@ from typing import Any
 
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.datasets.arrow import first_row
-from vlmgym.sandbox.datasets.extra import download_failures, first_line, library
+from vlmgym.sandbox.datasets.extra import download_failures, library, one_line
 from vlmgym.sandbox.datasets.rows import Row
 from vlmgym.sandbox.datasets.table import Table
 
@@ -69,7 +69,7 @@ def open_hub(name: str, split: str | None) -> Table:
                 raise
             loaded = datasets.load_dataset(repo, config, split=split, revision=CONVERTED)
     except (*download_failures(), ValueError, RuntimeError, LookupError, datasets.exceptions.DatasetsError) as error:
-        raise UsageError(f"the hub's data {name!r} cannot be opened: {first_line(error)}") from None
+        raise UsageError(f"the hub's data {name!r} cannot be opened: {one_line(error)}") from None
     return HubTable(_one_split(loaded, split, name), Path(constants.HF_HOME))
 
 
@@ -83,7 +83,7 @@ def open_saved(folder: Path, split: str | None) -> Table:
     try:
         loaded = datasets.load_from_disk(str(folder))
     except (OSError, ValueError, LookupError) as error:
-        raise UsageError(f"the saved data {folder} cannot be opened: {first_line(error)}") from None
+        raise UsageError(f"the saved data {folder} cannot be opened: {one_line(error)}") from None
     return HubTable(_one_split(loaded, split, str(folder)), folder)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from vlmgym.errors import InfrastructureError, UsageError
-from vlmgym.sandbox.datasets.extra import download_failures, first_line, library
+from vlmgym.sandbox.datasets.extra import download_failures, library, one_line
 from vlmgym.sandbox.datasets.osv5m import PICTURES
 from vlmgym.sandbox.datasets.unzip import unzip_pictures
 
@@ -64,7 +64,7 @@ def fetch_osv5m(out: Path, split: str, shards: int | None, say: Callable[[str], 
             archive.unlink()
         return _write_rows(table, pictures, out, say)
     except download_failures() as error:
-        raise InfrastructureError(f"downloading OSV-5M failed: {first_line(error)}; run it again to go on") from None
+        raise InfrastructureError(f"downloading OSV-5M failed: {one_line(error)}; run it again to go on") from None
 
 
 def _shard_of(split: str) -> re.Pattern[str]:

@@ -15,7 +15,7 @@ from typing import Any
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.datasets.arrow import first_row, labels_of
 from vlmgym.sandbox.datasets.cache import cache_folder
-from vlmgym.sandbox.datasets.extra import first_line, library
+from vlmgym.sandbox.datasets.extra import library, one_line
 from vlmgym.sandbox.datasets.rows import Row
 from vlmgym.sandbox.datasets.table import Table
 
@@ -110,7 +110,7 @@ def _parts(path: Path) -> list[Any]:
                 ]
             return [ArrowCopy(path, _copy(path, file))]
     except (pa.ArrowException, OSError) as error:
-        raise UsageError(f"{path} cannot be read as Parquet: {first_line(error)}") from None
+        raise UsageError(f"{path} cannot be read as Parquet: {one_line(error)}") from None
 
 
 def _copy(path: Path, file: Any) -> Path:

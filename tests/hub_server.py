@@ -1,0 +1,154 @@
+"""A server that answers as the Hugging Face hub does, with the files of a folder as its data sets."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from urllib.parse import unquote, urlsplit
+
+
+class Hub:
+    """What a test asks of its hub: where it is, what was asked of it, and which downloads break off half-way."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.url = ""
+        self.asked: list[str] = []
+        self.breaks_off: set[str] = set()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        home = str(self.root.parent / "hf_home")
+        return {"HF_ENDPOINT": self.url, "HF_HOME": home, "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+
+
+@contextmanager
+def serving_hub(root: Path) -> Iterator[Hub]:
+    """Serve `root/OWNER/NAME/...` as data sets, and other revisions as `NAME@REVISION`, with _ for /."""
+    hub = Hub(root)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *args):
+            pass
+
+        def do_HEAD(self):
+            self.answer()
+
+        def do_GET(self):
+            self.answer()
+
+        def do_POST(self):
+            self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.answer()
+
+        def answer(self):
+            path = unquote(urlsplit(self.path).path)
+            hub.asked.append(f"{self.command} {path}")
+            if found := re.fullmatch(r"/datasets/([^/]+/[^/]+)/resolve/(refs/convert/parquet|[^/]+)/(.*)", path):
+                self.send_file(repo(found[1], found[2]), found[3])
+            elif found := re.fullmatch(r"/api/datasets/([^/]+/[^/]+)(?:/revision/(.*))?", path):
+                self.send_repo(found[1], found[2] or "main")
+            elif found := re.fullmatch(
+                r"/api/datasets/([^/]+/[^/]+)/tree/(refs/convert/parquet|[^/]+)(?:/(.*))?", path
+            ):
+                folder = repo(found[1], found[2])
+                self.send_json([entry for entry in listing(folder) if entry["path"].startswith(found[3] or "")])
+            elif found := re.fullmatch(r"/api/datasets/([^/]+/[^/]+)/paths-info/(.*)", path):
+                wanted = json.loads(self.body)["paths"]
+                folder = repo(found[1], found[2])
+                self.send_json([entry for entry in listing(folder) if entry["path"] in wanted])
+            else:
+                self.send_json({"error": "not found"}, 404)
+
+        def send_repo(self, name, revision):
+            folder = repo(name, revision)
+            if not folder.is_dir():
+                self.send_response(404)
+                self.send_header("X-Error-Code", "RepoNotFound")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            files = [{"rfilename": entry["path"]} for entry in listing(folder) if entry["type"] == "file"]
+            self.send_json({"id": name, "sha": commit(folder), "siblings": files, "private": False, "tags": []})
+
+        def send_json(self, value, status=200):
+            content = json.dumps(value).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(content)
+
+        def send_file(self, folder, name):
+            path = folder / name
+            if not path.is_file():
+                self.send_response(404)
+                self.send_header("X-Error-Code", "EntryNotFound")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            content = path.read_bytes()
+            start = 0
+            if ranged := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", "")):
+                start = int(ranged[1])
+                hub.asked[-1] += f" from {start}"
+            self.send_response(206 if start else 200)
+            self.send_header("ETag", f'"{hashlib.sha1(content).hexdigest()}"')
+            self.send_header("X-Repo-Commit", commit(folder))
+            self.send_header("Accept-Ranges", "bytes")
+            self.send_header("Content-Length", str(len(content) - start))
+            if start:
+                self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+            self.end_headers()
+            if self.command != "HEAD":
+                if path.name in hub.breaks_off:
+                    self.wfile.write(content[start : (start + len(content)) // 2])
+                    self.wfile.flush()
+                    self.close_connection = True
+                else:
+                    self.wfile.write(content[start:])
+
+    def repo(name, revision):
+        found = [folder for folder in root.glob(f"{name}@*") if revision in (commit(folder), named(folder))]
+        return found[0] if found else root / name
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    hub.url = f"http://127.0.0.1:{server.server_port}"
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def named(folder: Path) -> str:
+    return folder.name.partition("@")[2].replace("_", "/")
+
+
+def commit(folder: Path) -> str:
+    return hashlib.sha1(folder.name.encode()).hexdigest()
+
+
+def listing(folder: Path) -> list[dict]:
+    entries = []
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_file():
+            oid = hashlib.sha1(path.read_bytes()).hexdigest()
+            entries.append({"type": "file", "path": name, "size": path.stat().st_size, "oid": oid})
+        else:
+            entries.append({"type": "directory", "path": name, "oid": hashlib.sha1(name.encode()).hexdigest()})
+    return entries
