@@ -59,6 +59,7 @@ class Answer:
         reset: Reset the connection at once.
         pause: Seconds between two pieces of 1 KiB of the body.
         endless: Send the body again and again.
+        raw: Send this instead of HTTP, and close the connection.
     """
 
     status: int = 200
@@ -69,6 +70,7 @@ class Answer:
     reset: bool = False
     pause: float | None = None
     endless: bool = False
+    raw: bytes | None = None
 
 
 Behaviour = Callable[[Request], Answer]
@@ -185,6 +187,9 @@ async def _send(answer: Answer, writer: asyncio.StreamWriter) -> bool:
         linger = struct.pack("ii", 1, 0)
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         writer.transport.abort()
+        return False
+    if answer.raw is not None:
+        writer.write(answer.raw)
         return False
     framing = {} if answer.endless else {"Content-Length": str(len(answer.body))}
     lines = [f"HTTP/1.1 {answer.status} -", *(f"{n}: {v}" for n, v in {**answer.headers, **framing}.items())]

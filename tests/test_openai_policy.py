@@ -228,6 +228,9 @@ FAULTS = {
     "bytes that are no text": Answer(200, GOOD.body.replace(b"up", b"\xff\xfe"), GOOD.headers),
     "compressed, which was not asked for": Answer(200, gzip.compress(GOOD.body), {"Content-Encoding": "gzip"}),
     "204": Answer(204),
+    "no HTTP": Answer(raw=b"SSH-2.0-OpenSSH_9.2\r\n\r\n"),
+    "a header without an end": Answer(raw=b"HTTP/1.1 200 OK\r\nX: " + b"x" * 10**6),
+    "nothing at all": Answer(raw=b""),
 }
 SLOW = ("hangs", "slower than the time-out")
 

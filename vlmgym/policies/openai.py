@@ -71,16 +71,26 @@ class OpenAIOptions(SamplingOptions):
 
     def shown(self) -> dict[str, Any]:
         """All options, the address without user and password."""
-        place = self.url.netloc.rpartition("@")[2]
-        return super().shown() | {
-            "base_url": self.url._replace(netloc=place).geturl(),
-            "extra_body": self.extra_fields,
-        }
+        return super().shown() | {"base_url": self.address, "extra_body": self.extra_fields}
 
     @cached_property
     def url(self) -> SplitResult:
         """The parts of `base_url`."""
         return urlsplit(self.base_url)
+
+    @property
+    def address(self) -> str:
+        """`base_url` without user and password."""
+        return self.url._replace(netloc=self.url.netloc.rpartition("@")[2]).geturl()
+
+    @property
+    def login(self) -> str | None:
+        """User and password of `base_url` in base64, as HTTP has them, or None."""
+        if not self.url.username and not self.url.password:
+            return None
+        return base64.b64encode(
+            f"{unquote(self.url.username or '')}:{unquote(self.url.password or '')}".encode()
+        ).decode()
 
     @property
     def at_openai(self) -> bool:
@@ -141,8 +151,9 @@ class OpenAIPolicy(ModelPolicy):
         """Get ready to connect."""
         options = self.options
         self._client = self._client_type(
-            options.base_url,
+            options.address,
             self._key,
+            options.login,
             self._secrets().hide,
             max_requests=options.max_requests,
             timeout=options.timeout,
@@ -180,13 +191,9 @@ class OpenAIPolicy(ModelPolicy):
         return key
 
     def _secrets(self) -> Secrets:
-        url = self.options.url
-        secrets = [self._key] if self._key else []
-        if url.password:
-            password = unquote(url.password)
-            login = f"{unquote(url.username or '')}:{password}"
-            secrets += [password, url.password, base64.b64encode(login.encode()).decode()]
-        return Secrets(secrets)
+        password = self.options.url.password or ""
+        secrets = (self._key, self.options.login, password, unquote(password))
+        return Secrets(secret for secret in secrets if secret)
 
 
 def _client_type() -> type[OpenAIClient]:
