@@ -111,7 +111,7 @@ def test_a_small_run_is_one_page_that_opens_from_disk_and_asks_for_nothing(folde
             assert f"{round(value or 0, 2):,g}" in text
         assert f"illegal {game.illegal_rate:.1%}" in text
     about = opened.inner_text("#about")
-    for words in ("policy", "seeds 0 to 4", "at most 12 an episode", "game_weight=1.0", "gymnasium-2048", "form"):
+    for words in ("policy", "seeds 0 to 4", "at most 12 turns an episode", "game_weight=1.0", "gymnasium-2048", "form"):
         assert words in about
     assert opened.locator(".plot svg path.mean").count() == 2
     assert len(watched.requests) == 1

@@ -156,7 +156,10 @@ def _turn(turn: TurnRecord, game: Game[Any, Any] | None, truth: str | None, text
         "reward": turn.reward,
         "truth": texts.number(truth),
         "grids": None if game is None or truth is None else _grids(game, truth, turn.response),
-        "info": [(name, shown(json.dumps(value, ensure_ascii=False))) for name, value in turn.info.items()],
+        "info": [
+            (name, shown(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)))
+            for name, value in turn.info.items()
+        ],
         "latency": turn.latency,
         "promptTokens": turn.prompt_tokens,
         "completionTokens": turn.completion_tokens,

@@ -60,8 +60,11 @@ def run_facts(run: LabelledRun) -> dict[str, Any]:
             ("policy", asked.policy.name),
             *((f"policy: {name}", _words(value)) for name, value in asked.policy.options.items() if value is not None),
             *((game.id, _settings(game.config)) for game in asked.games),
-            ("episodes", f"{asked.episodes:,} of each game, seeds {asked.seed} to {asked.seed + asked.episodes - 1}"),
-            ("turns", f"at most {asked.max_turns:,} an episode"),
+            (
+                "episodes",
+                f"{asked.episodes:,} episodes of each game, seeds {asked.seed} to {asked.seed + asked.episodes - 1}",
+            ),
+            ("turns", f"at most {asked.max_turns:,} turns an episode"),
             ("history", _history(asked)),
             ("reward", _reward(asked.reward)),
             *((f"option: {name}", _words(value)) for name, value in asked.options.items() if _told(name, value)),

@@ -43,7 +43,6 @@ function episodeList(onChoose) {
   const chosen = { game: "all", status: "all", content: "all", order: "seed" };
   const statuses = [...new Set(page.episodes.flatMap(cells).map((cell) => cell.status))];
   const choice = (name, label, options) => {
-    if (options.length < 3 && name !== "order" && name !== "content") return null;
     const select = element("select", { name, "aria-label": label, onchange: () => { chosen[name] = select.value; refresh(); } },
       options.map(([value, words]) => element("option", { value }, recorded(words))));
     return element("label", {}, element("span", {}, label), select);
@@ -54,8 +53,8 @@ function episodeList(onChoose) {
   const box = element("div", { class: "list", role: "listbox", "aria-label": "Episodes", tabindex: 0, onscroll: () => render() }, rows);
   const node = element("div", { class: "chooser panel" },
     element("div", { class: "filters" },
-      choice("game", "Game", [["all", "all games"], ...GAMES.map((game, i) => [String(i), game])]),
-      choice("status", "Ended", [["all", "in any way"], ["result", "with a result"], ...statuses.map((status) => [`= ${status}`, status])]),
+      GAMES.length < 2 ? null : choice("game", "Game", [["all", "all games"], ...GAMES.map((game, i) => [String(i), game])]),
+      statuses.length < 2 ? null : choice("status", "Ended", [["all", "in any way"], ["result", "with a result"], ...statuses.map((status) => [`= ${status}`, status])]),
       choice("content", "Turns", worded(CONTENTS)),
       choice("order", "Order", worded(ORDERS))),
     count, box);

@@ -2,12 +2,14 @@
 
 function showHead() {
   const head = document.getElementById("head");
-  const first = page.runs[0];
-  const who = page.runs.length > 1 ? page.runs.map((run) => `${run.label} (${run.policy})`).join(" against ") : first.policy;
+  const facts = new Map(page.runs[0].facts);
+  const lead = page.runs.length > 1
+    ? `${GAMES.join(", ")}, played by ${page.runs.map((run) => `${run.label} (${run.policy})`).join(" and ")}`
+    : `${facts.get("episodes")}; ${facts.get("turns")}; begun ${facts.get("started").slice(0, 16).replace("T", " ")} UTC`;
   head.append(
     element("p", { class: "maker" }, "vlmgym"),
     element("h1", {}, recorded(page.title)),
-    element("p", { class: "lead" }, recorded(`${GAMES.join(", ")}, played by ${who}`)),
+    element("p", { class: "lead" }, recorded(lead)),
   );
   for (const run of page.runs) {
     const missing = Object.entries(run.missing).map(([status, count]) => `${number(count)} ${status}`);
