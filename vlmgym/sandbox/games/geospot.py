@@ -39,8 +39,8 @@ NEAR_KM = (25, 200, 750)
 
 PROMPT_V1 = """\
 {picture}
-The answer has five lines: city, region (state, province or the like), country, latitude and longitude. Names may be in \
-any language, a country or region may be its ISO code. Latitude and longitude are decimal degrees, north and east \
+The answer has five lines: city, region (state, province or the like), country, latitude and longitude. Names may be \
+in any language, a country or region may be its ISO code. Latitude and longitude are decimal degrees, north and east \
 positive. Write unknown for what you do not know; in each line, the nearer to the truth the better.
 {form}"""
 
@@ -180,6 +180,10 @@ class Geospot(Task[GeospotState, str]):
         """Texts that name a place."""
         return PlaceSpace()
 
+    @cached_property
+    def _scoring(self) -> tuple[Fields, Fields]:
+        return self.config.scoring
+
     # Questions ------------------------------------------------------------------------------------------------------
 
     def generate(self, rng: np.random.Generator) -> GeospotState:
@@ -209,7 +213,7 @@ class Geospot(Task[GeospotState, str]):
         city, region, country = ("" if is_empty(fields[name]) else text_of(fields, name) for name in NAMES)
         if country and gazetteer().country(country) is None:
             raise BadRow(f"country is {shown(country)}, which is neither a country's name nor an ISO code")
-        weighed = {name for name, weight in self.config.scoring[0]._asdict().items() if weight}
+        weighed = {name for name, weight in self._scoring[0]._asdict().items() if weight}
         there = {name for name, value in zip(NAMES, (city, region, country)) if value} | {"coordinates"}
         if not weighed & there:
             raise BadRow(f"{' and '.join(sorted(weighed))} is all that the reward looks at, and the row has none")
@@ -302,7 +306,7 @@ class Geospot(Task[GeospotState, str]):
         """The reward of an answer.
 
         Info: `km`, the distance of each field from the truth, None if there is none; `score`, its kernel, 0 to 1;
-        `not found`, the fields whose name the gazetteer does not know; the `truth`.
+        `not found`, the fields whose name the gazetteer does not know.
 
         Raises:
             IllegalAction: A coordinate is out of range, or the action is no such text.
@@ -317,12 +321,11 @@ class Geospot(Task[GeospotState, str]):
                     raise IllegalAction(f"the {axis} {value:g} is not between -{limit} and {limit} degrees")
         truth = Truth(state.city, state.region, state.country, state.latitude, state.longitude)
         near = nearness(truth, place, gazetteer())
-        total, kernels = reward(near.distances, *self.config.scoring)
+        total, kernels = reward(near.distances, *self._scoring)
         return total, {
-            "km": {name: None if km is None else round(km, 3) for name, km in near.distances.items()},
+            "km": dict(near.distances),
             "score": kernels,
             "not found": list(near.not_found),
-            "truth": self.solution(state),
         }
 
     def metrics(self, state: GeospotState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:

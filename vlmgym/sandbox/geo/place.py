@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from vlmgym.errors import ParseError, shorten
 
@@ -39,6 +40,7 @@ def write_place(place: Place) -> str:
     return "\n".join(f"{key}: {value}" for key, value in zip(KEYS, (*names, latitude, longitude)))
 
 
+@lru_cache(maxsize=1024)  # an answer is read to see whether it is one, and again to be scored
 def read_place(text: str) -> Place:
     """A place from five lines as `write_place` writes them, in any order, or from one line of five values.
 
