@@ -14,13 +14,13 @@ from urllib.parse import unquote, urlsplit
 
 
 class Hub:
-    """What a test asks of its hub: where it is, what was asked of it, and which downloads break off half-way."""
+    """What a test asks of its hub: where it is, what was asked of it, and which files it has lost."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.url = ""
         self.asked: list[str] = []
-        self.breaks_off: set[str] = set()
+        self.lost: set[str] = set()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -52,7 +52,10 @@ def serving_hub(root: Path) -> Iterator[Hub]:
         def answer(self):
             path = unquote(urlsplit(self.path).path)
             hub.asked.append(f"{self.command} {path}")
-            if found := re.fullmatch(r"/datasets/([^/]+/[^/]+)/resolve/(refs/convert/parquet|[^/]+)/(.*)", path):
+            named = re.match(r"(?:/api)?/datasets/([^/]+/[^/]+)", path)
+            if not (named and list(root.glob(f"{named[1]}*"))):
+                self.refuse("RepoNotFound")
+            elif found := re.fullmatch(r"/datasets/([^/]+/[^/]+)/resolve/(refs/convert/parquet|[^/]+)/(.*)", path):
                 self.send_file(repo(found[1], found[2]), found[3])
             elif found := re.fullmatch(r"/api/datasets/([^/]+/[^/]+)(?:/revision/(.*))?", path):
                 self.send_repo(found[1], found[2] or "main")
@@ -70,14 +73,14 @@ def serving_hub(root: Path) -> Iterator[Hub]:
 
         def send_repo(self, name, revision):
             folder = repo(name, revision)
-            if not folder.is_dir():
-                self.send_response(404)
-                self.send_header("X-Error-Code", "RepoNotFound")
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-                return
             files = [{"rfilename": entry["path"]} for entry in listing(folder) if entry["type"] == "file"]
             self.send_json({"id": name, "sha": commit(folder), "siblings": files, "private": False, "tags": []})
+
+        def refuse(self, why):
+            self.send_response(404)
+            self.send_header("X-Error-Code", why)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
 
         def send_json(self, value, status=200):
             content = json.dumps(value).encode()
@@ -90,35 +93,20 @@ def serving_hub(root: Path) -> Iterator[Hub]:
 
         def send_file(self, folder, name):
             path = folder / name
-            if not path.is_file():
-                self.send_response(404)
-                self.send_header("X-Error-Code", "EntryNotFound")
-                self.send_header("Content-Length", "0")
-                self.end_headers()
+            if not path.is_file() or path.name in hub.lost:
+                self.refuse("EntryNotFound")
                 return
             content = path.read_bytes()
-            start = 0
-            if ranged := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", "")):
-                start = int(ranged[1])
-                hub.asked[-1] += f" from {start}"
-            self.send_response(206 if start else 200)
+            self.send_response(200)
             self.send_header("ETag", f'"{hashlib.sha1(content).hexdigest()}"')
             self.send_header("X-Repo-Commit", commit(folder))
-            self.send_header("Accept-Ranges", "bytes")
-            self.send_header("Content-Length", str(len(content) - start))
-            if start:
-                self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+            self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             if self.command != "HEAD":
-                if path.name in hub.breaks_off:
-                    self.wfile.write(content[start : (start + len(content)) // 2])
-                    self.wfile.flush()
-                    self.close_connection = True
-                else:
-                    self.wfile.write(content[start:])
+                self.wfile.write(content)
 
     def repo(name, revision):
-        found = [folder for folder in root.glob(f"{name}@*") if revision in (commit(folder), named(folder))]
+        found = [folder for folder in root.glob(f"{name}@*") if revision in (commit(folder), revision_of(folder))]
         return found[0] if found else root / name
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -134,7 +122,7 @@ def serving_hub(root: Path) -> Iterator[Hub]:
         thread.join()
 
 
-def named(folder: Path) -> str:
+def revision_of(folder: Path) -> str:
     return folder.name.partition("@")[2].replace("_", "/")
 
 
@@ -142,7 +130,7 @@ def commit(folder: Path) -> str:
     return hashlib.sha1(folder.name.encode()).hexdigest()
 
 
-def listing(folder: Path) -> list[dict]:
+def listing(folder: Path) -> list[dict[str, object]]:
     entries = []
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))

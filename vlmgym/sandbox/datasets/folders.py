@@ -63,11 +63,11 @@ def open_folder(folder: Path, split: str | None) -> Table:
     if any((folder / name).is_file() for name in SAVED):
         return open_saved(folder, split)
     if split is not None:
-        if (folder / split).is_dir():
-            return open_folder(folder / split, None)
         files = _table_files(folder, split) or _table_files(folder / "data", split)
+        if not files and (folder / split).is_dir():
+            return open_folder(folder / split, None)
         if not files:
-            raise UsageError(f"{folder} has no split {split!r}: neither a folder nor a table file of that name")
+            raise UsageError(f"{folder} has no split {split!r}: neither a table file nor a folder of that name")
         return _open_files(files, folder)
     files = _table_files(folder, METADATA) or _table_files(folder) or _table_files(folder / "data")
     return _open_files(files, folder) if files else PictureFolder(folder)

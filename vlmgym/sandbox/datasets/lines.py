@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -29,10 +30,11 @@ class Lines:
             UsageError: The file cannot be read, or a quote is never closed.
         """
         try:
-            self._file = path.open("rb", buffering=0)
             self._starts = _starts(path, quotes)
+            self._file = os.open(path, os.O_RDONLY)
         except OSError as error:
             raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+        weakref.finalize(self, os.close, self._file)
 
     def __len__(self) -> int:
         return self._starts.size - 1
@@ -40,7 +42,7 @@ class Lines:
     def __getitem__(self, index: int) -> bytes:
         """A line without its line break."""
         start, end = int(self._starts[index]), int(self._starts[index + 1])
-        return os.pread(self._file.fileno(), end - start, start).rstrip(b"\r\n")
+        return os.pread(self._file, end - start, start).rstrip(b"\r\n")
 
 
 def _starts(path: Path, quotes: bool) -> NDArray[np.int64]:

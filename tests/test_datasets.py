@@ -1,0 +1,811 @@
+"""Tables and pictures of the user's data, as they come and as they should not."""
+
+import base64
+import csv
+import io
+import json
+import os
+import struct
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+import zlib
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from PIL import Image
+
+from tests.hub_server import serving_hub
+from vlmgym.errors import UsageError
+from vlmgym.sandbox.datasets import images, keep, parquet, unzip
+from vlmgym.sandbox.datasets.csv_table import CsvTable
+from vlmgym.sandbox.datasets.images import decode, letterbox, picture_bytes
+from vlmgym.sandbox.datasets.json_tables import JsonLinesTable, open_json
+from vlmgym.sandbox.datasets.lines import Lines
+from vlmgym.sandbox.datasets.opening import open_table
+from vlmgym.sandbox.datasets.order import shuffled
+from vlmgym.sandbox.datasets.rows import BadRow, digest_of, number_of, text_of, truth_of
+from vlmgym.sandbox.datasets.unzip import unzip_pictures
+from vlmgym.sandbox.datasets.urls import download
+
+RED, GREEN = (200, 0, 0), (0, 200, 0)
+
+
+def encoded(colour=RED, size=(30, 20), form="PNG", mode="RGB", **options):
+    buffer = io.BytesIO()
+    Image.new(mode, size, colour).save(buffer, form, **options)
+    return buffer.getvalue()
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("VLMGYM_CACHE", str(tmp_path / "cache"))
+    open_table.cache_clear()
+
+
+# Order ----------------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 700))
+@example(1)
+@example(4096)
+def test_the_shuffled_order_takes_every_row_once(count):
+    assert sorted(shuffled(position, count) for position in range(count)) == list(range(count))
+
+
+def test_the_shuffled_order_looks_random_and_needs_no_memory_for_many_rows():
+    count = 5_000_000
+    rows = np.array([shuffled(position, count) for position in range(2000)])
+    assert abs(rows.mean() / count - 0.5) < 0.03
+    assert abs(np.corrcoef(rows[1:], rows[:-1])[0, 1]) < 0.08
+    assert np.histogram(rows, 10, (0, count))[0].min() > 150
+
+
+# Lines, CSV and JSON --------------------------------------------------------------------------------------------------
+
+CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\r\x00"), max_size=8)
+
+
+@given(st.lists(st.tuples(CELLS, CELLS), max_size=8), st.sampled_from(["\n", "\r\n"]), st.integers(1, 40))
+def test_csv_is_read_as_it_was_written_whatever_stands_in_quotes(tmp_path_factory, rows, line_end, chunk):
+    path = tmp_path_factory.mktemp("csv") / "table.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator=line_end, quoting=csv.QUOTE_ALL).writerows([("a", "b"), *rows])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vlmgym.sandbox.datasets.lines.CHUNK", chunk)
+        table = CsvTable(path)
+    assert [tuple(table[index].values()) for index in range(len(table))] == rows
+
+
+def test_lines_without_the_empty_ones_and_without_a_byte_order_mark(tmp_path):
+    path = tmp_path / "lines"
+    path.write_bytes(b"\xef\xbb\xbfone\r\n\r\n\ntwo\n\nx\n3\r\nlast")
+    lines = Lines(path)
+    assert [lines[index] for index in range(len(lines))] == [b"one", b"two", b"x", b"3", b"last"]
+    path.write_bytes(b"\n\na")
+    assert [Lines(path)[index] for index in range(len(Lines(path)))] == [b"a"]
+    path.write_bytes(b"")
+    assert len(Lines(path)) == 0
+
+
+def test_bad_lines_of_csv_are_bad_rows_and_the_others_are_read(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_bytes(b"a,b\n1,2\n1\n1,2,3\n\xff,2\n5,6\n")
+    table = CsvTable(path)
+    assert len(table) == 5
+    assert [table[0], table[4]] == [{"a": "1", "b": "2"}, {"a": "5", "b": "6"}]
+    for index, why in ((1, "1 values for 2 columns"), (2, "3 values"), (3, "not CSV: 'utf-8' codec")):
+        with pytest.raises(BadRow, match=why):
+            table[index]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [('a,b\n"1,2\n', "odd number of double quotes"), ("", "does not name columns"), ("a,a\n", "each once")],
+)
+def test_a_file_that_is_no_csv_is_an_error(tmp_path, content, why):
+    path = tmp_path / "table.csv"
+    path.write_text(content)
+    with pytest.raises(UsageError, match=why):
+        CsvTable(path)
+
+
+def test_a_whole_picture_fits_into_a_cell_of_csv(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("a\n" + "x" * 1_000_000 + "\n")
+    assert len(CsvTable(path)[0]["a"]) == 1_000_000
+
+
+def test_json_as_lines_and_as_an_array_are_the_same_table(tmp_path):
+    rows = [{"a": 1, "b": "ü"}, {"a": 2, "c": [1, {"d": None}]}]
+    (tmp_path / "lines.json").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "array.json").write_text(json.dumps(rows, indent=2))
+    for name in ("lines.json", "array.json"):
+        table = open_json(tmp_path / name)
+        assert [table[0], table[1]] == rows
+        assert table.columns == ("a", "b", "c")
+
+
+def test_bad_lines_of_json_are_bad_rows(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"a": 1}\n{"a": \n[1]\n' + "[" * 100_000 + '\n{"a": 2}\n')
+    table = JsonLinesTable(path)
+    assert (len(table), table[0], table[4]) == (5, {"a": 1}, {"a": 2})
+    for index, why in ((1, "not JSON"), (2, "no JSON object but"), (3, "not JSON")):
+        with pytest.raises(BadRow, match=why):
+            table[index]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "[1, 2]", "{'a': 1}", "[{", "null"])
+def test_a_file_without_any_json_object_is_an_error(tmp_path, content):
+    path = tmp_path / "rows.json"
+    path.write_text(content)
+    with pytest.raises(UsageError, match="JSON"):
+        open_json(path)
+
+
+# Parquet and Arrow ----------------------------------------------------------------------------------------------------
+
+LABELS = {
+    b"huggingface": json.dumps({"info": {"features": {"label": {"names": ["True", "False"], "_type": "ClassLabel"}}}})
+}
+
+
+def numbered(count, start=0):
+    labels = pa.array([index % 2 for index in range(count - 1)] + [-1])
+    return pa.table({"n": range(start, start + count), "label": labels}).replace_schema_metadata(LABELS)
+
+
+@pytest.mark.parametrize("largest_group", [1, 1 << 24], ids=["copied", "by row group"])
+def test_rows_of_parquet_files_and_their_labels_by_name(tmp_path, monkeypatch, largest_group):
+    monkeypatch.setattr(parquet, "LARGEST_GROUP", largest_group)
+    pq.write_table(numbered(10), tmp_path / "train-00000-of-00002.parquet", row_group_size=3)
+    pq.write_table(numbered(5, 10), tmp_path / "train-00001-of-00002.parquet", row_group_size=2)
+    table = open_table(str(tmp_path), "train")
+    assert [table[index]["n"] for index in range(len(table))] == list(range(15))
+    assert list(table.values("n")) == list(range(15))
+    assert [table[index]["label"] for index in (0, 1, 9)] == ["True", "False", None]
+    assert len(list((tmp_path / "cache").rglob("*.arrow"))) == (2 if largest_group == 1 else 0)
+
+
+def test_a_changed_parquet_file_is_copied_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr(parquet, "LARGEST_GROUP", 1)
+    path = tmp_path / "table.parquet"
+    for count in (3, 4):
+        pq.write_table(numbered(count), path)
+        open_table.cache_clear()
+        assert len(open_table(str(path))) == count
+
+
+def test_parquet_that_is_none_or_of_other_columns_is_an_error(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 not really")
+    with pytest.raises(UsageError, match="cannot be read as Parquet"):
+        open_table(str(tmp_path / "a.parquet"))
+    pq.write_table(numbered(2), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"other": [1]}), tmp_path / "b.parquet")
+    with pytest.raises(UsageError, match=r"b\.parquet has other columns than .*a\.parquet"):
+        open_table(str(tmp_path))
+
+
+def test_parquet_of_no_rows_has_none(tmp_path):
+    pq.write_table(numbered(1).slice(0, 0), tmp_path / "empty.parquet")
+    assert len(open_table(str(tmp_path / "empty.parquet"))) == 0
+
+
+def test_a_missing_extra_is_one_sentence(tmp_path):
+    pq.write_table(numbered(2), tmp_path / "table.parquet")
+    code = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "from vlmgym.sandbox.datasets.opening import open_table\n"
+        f"open_table({str(tmp_path / 'table.parquet')!r})"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "reading Parquet needs pyarrow" in ran.stderr
+    assert 'pip install "vlmgym[data]"' in ran.stderr
+
+
+# Folders --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_of_class_folders(tmp_path):
+    for name in ("cat/2.png", "cat/1.JPG", "dog/1.png", "dog/notes.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(encoded())
+    table = open_table(str(tmp_path))
+    rows = [table[index] for index in range(len(table))]
+    assert [row["image"] for row in rows] == ["cat/1.JPG", "cat/2.png", "dog/1.png"]
+    assert [row["label"] for row in rows] == ["cat", "cat", "dog"]
+
+
+def test_a_folder_with_metadata_as_hugging_face_has_it_and_a_split(tmp_path):
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test" / "metadata.csv").write_text("file_name,text\n1.png,one\n")
+    assert open_table(str(tmp_path), "test")[0] == {"file_name": "1.png", "text": "one", "image": "1.png"}
+
+
+@pytest.mark.parametrize("place", ["", "data/"])
+def test_the_file_of_a_split(tmp_path, place):
+    (tmp_path / "data").mkdir()
+    for split in ("train", "test"):
+        (tmp_path / f"{place}{split}.jsonl").write_text(json.dumps({"split": split}))
+    assert open_table(str(tmp_path), "test")[0] == {"split": "test"}
+    with pytest.raises(UsageError, match="no split 'validation'"):
+        open_table(str(tmp_path), "validation")
+    with pytest.raises(UsageError, match=r"several tables \(test.jsonl, train.jsonl\)"):
+        open_table(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        ("nothing.csv", "no file or folder"),
+        ("a/b/c", "not a hub id"),
+        ("empty", "no table file"),
+        ("file.txt", "known kind"),
+    ],
+)
+def test_data_that_are_not_there_are_an_error(tmp_path, data, why):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file.txt").touch()
+    with pytest.raises(UsageError, match=why):
+        open_table(str(tmp_path / data))
+
+
+def test_data_saved_by_datasets(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features({"label": datasets.ClassLabel(names=["no", "yes"]), "image": datasets.Image()})
+    rows = {"label": [1, 0], "image": [Image.new("RGB", (4, 4), RED), Image.new("RGB", (4, 4), GREEN)]}
+    saved = datasets.Dataset.from_dict(rows, features)
+    saved.save_to_disk(str(tmp_path / "one"))
+    datasets.DatasetDict(train=saved, test=saved.select([1])).save_to_disk(str(tmp_path / "two"))
+    one, two = open_table(str(tmp_path / "one")), open_table(str(tmp_path / "two"), "test")
+    assert (len(one), len(two)) == (2, 1)
+    assert (one[0]["label"], list(two.values("label"))) == ("yes", [0])
+    assert decode(picture_bytes(one[0]["image"], None)).getpixel((0, 0)) == RED
+    with pytest.raises(UsageError, match="has the splits test, train"):
+        open_table(str(tmp_path / "two"))
+
+
+def test_the_official_layout_of_nlvr2(tmp_path):
+    row = {"identifier": "{}-850-0-1", "sentence": "Two dogs.", "label": "True"}
+    for split, place in (("dev", "dev"), ("train", "images/train/7")):
+        (tmp_path / place).mkdir(parents=True)
+        for side in (0, 1):
+            (tmp_path / place / f"{split}-850-0-img{side}.png").write_bytes(encoded())
+        found = {**row, "identifier": row["identifier"].format(split), "directory": 7 if split == "train" else None}
+        (tmp_path / f"{split}.json").write_text(json.dumps(found) + "\n" + json.dumps({**found, "identifier": "../x"}))
+        table = open_table(str(tmp_path), split)
+        assert table[0]["left_image"] == f"{place}/{split}-850-0-img0.png"
+        assert table[0]["right_image"] == f"{place}/{split}-850-0-img1.png"
+        with pytest.raises(BadRow, match="identifier"):
+            table[1]
+
+
+def test_the_layout_of_osv5m_as_its_authors_unzip_it(tmp_path):
+    (tmp_path / "images" / "test" / "01").mkdir(parents=True)
+    (tmp_path / "images" / "test" / "01" / "42.jpg").write_bytes(encoded(form="JPEG"))
+    (tmp_path / "test.csv").write_text("id,latitude,longitude\n42,1,2\n43,1,2\n../1,1,2\n")
+    table = open_table(str(tmp_path), "test")
+    assert table[0]["image"] == "images/test/01/42.jpg"
+    assert not (tmp_path / table[1]["image"]).exists()
+    with pytest.raises(BadRow, match="names no picture"):
+        table[2]
+
+
+# The hub --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hub(tmp_path):
+    with serving_hub(tmp_path / "hub") as found:
+        yield found
+
+
+def run(arguments, hub):
+    return subprocess.run(arguments, env={**os.environ, **hub.environment}, capture_output=True, text=True)
+
+
+SHOW_ROWS = """
+import sys
+from vlmgym.errors import UsageError
+from vlmgym.sandbox.datasets.images import decode, picture_bytes
+from vlmgym.sandbox.datasets.opening import open_table
+for data in sys.argv[1:]:
+    try:
+        table = open_table(*data.split())
+        for index in range(len(table)):
+            row = table[index]
+            print(data, decode(picture_bytes(row["image"], table.folder)).getpixel((0, 0)), row["label"])
+    except UsageError as error:
+        print(error)
+"""
+
+
+@pytest.mark.slow
+def test_data_of_the_hub_as_parquet_as_pictures_and_with_a_loading_script(hub):
+    table = pa.table({"image": [{"bytes": encoded(c), "path": "x.png"} for c in (RED, GREEN)], "label": [0, 1]})
+    table = table.replace_schema_metadata(LABELS)
+    for name in (
+        "toy/parquet/data/test-00000-of-00001.parquet",
+        "toy/script@refs_convert_parquet/default/test/0000.parquet",
+    ):
+        (hub.root / name).parent.mkdir(parents=True)
+        pq.write_table(table, hub.root / name)
+    (hub.root / "toy" / "script").mkdir()
+    (hub.root / "toy" / "script" / "script.py").write_text("import datasets")
+    for label, colour in (("cat", RED), ("dog", GREEN)):
+        (hub.root / "toy" / "pictures" / "test" / label).mkdir(parents=True)
+        (hub.root / "toy" / "pictures" / "test" / label / "1.png").write_bytes(encoded(colour))
+
+    names = ("toy/parquet test", "toy/script test", "toy/pictures test", "toy/parquet validation", "toy/nothing test")
+    shown = run([sys.executable, "-c", SHOW_ROWS, *names], hub).stdout.splitlines()
+    assert shown[:6] == [
+        *(f"toy/{kind} test {end}" for kind in ("parquet", "script") for end in (f"{RED} True", f"{GREEN} False")),
+        *(f"toy/pictures test {end}" for end in (f"{RED} cat", f"{GREEN} dog")),
+    ]
+    assert "'toy/parquet' cannot be opened: Unknown split \"validation\"" in shown[6]
+    assert "'toy/nothing' cannot be opened: Dataset 'toy/nothing' doesn't exist" in shown[7]
+
+
+def osv5m(hub, shards):
+    pictures = hub.root / "osv5m" / "osv5m" / "images" / "test"
+    pictures.mkdir(parents=True)
+    rows = ["id,latitude,longitude,cell", *(f'{100 + n},1,2,"(0, 8)"' for n in range(2 * shards))]
+    (pictures.parent.parent / "test.csv").write_text("\n".join(rows))
+    for shard in range(shards):
+        with zipfile.ZipFile(pictures / f"{shard:02}.zip", "w") as archive:
+            for n in range(2):
+                archive.writestr(f"{shard:02}/{100 + 2 * shard + n}.jpg", encoded(form="JPEG"))
+
+
+def fetch(hub, out, *options):
+    vlmgym = Path(sys.executable).parent / "vlmgym"
+    return run([vlmgym, "data", "fetch", "osv5m", "--out", out, *options], hub)
+
+
+@pytest.mark.slow
+def test_osv5m_is_fetched_shard_by_shard_and_goes_on_after_a_break(hub, tmp_path):
+    osv5m(hub, 3)
+    out = tmp_path / "out"
+    hub.lost.add("01.zip")
+    broken = fetch(hub, out, "--shards", "2")
+    assert broken.returncode == 1
+    assert "run it again to go on" in broken.stderr
+    assert not (out / "osv5m-test.csv").exists()
+
+    hub.lost.clear()
+    hub.asked.clear()
+    done = fetch(hub, out, "--shards", "2")
+    assert done.returncode == 0, done.stderr
+    assert "4 of 6 rows have their picture" in done.stdout
+    assert not [asked for asked in hub.asked if "00.zip" in asked or "02.zip" in asked]
+    table = open_table(str(out / "osv5m-test.csv"))
+    assert [table[index]["image"] for index in (0, 3)] == ["images/test/00/100.jpg", "images/test/01/103.jpg"]
+    assert table[0]["cell"] == "(0, 8)"
+    assert decode(picture_bytes(table[3]["image"], table.folder)).size == (30, 20)
+    assert not list(out.rglob("*.zip"))
+
+
+@pytest.mark.slow
+def test_a_hub_that_does_not_answer_is_an_infrastructure_error(hub, tmp_path):
+    ran = fetch(hub, tmp_path / "out")
+    assert ran.returncode == 1
+    assert "error: downloading OSV-5M failed" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+# Archives -------------------------------------------------------------------------------------------------------------
+
+
+def zipped(path, members, compression=zipfile.ZIP_DEFLATED):
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in members:
+            archive.writestr(name, content)
+    return path
+
+
+def test_pictures_are_unzipped_flat_and_nothing_else(tmp_path):
+    members = [("00/1.jpg", b"one"), ("00/2.JPG", b"two"), ("00/run.sh", b"no"), ("00/", b"")]
+    assert unzip_pictures(zipped(tmp_path / "a.zip", members), tmp_path / "out") == 2
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == {"1.jpg": b"one", "2.JPG": b"two"}
+
+
+LINK = zipfile.ZipInfo("link.jpg")
+LINK.external_attr = 0o120777 << 16
+
+
+@pytest.mark.parametrize(
+    ("members", "why"),
+    [
+        ([("../evil.jpg", b"x")], "leads out"),
+        ([("00/../../evil.jpg", b"x")], "leads out"),
+        ([("/tmp/evil.jpg", b"x")], "leads out"),
+        ([("..\\evil.jpg", b"x")], "leads out"),
+        ([("C:/evil.jpg", b"x")], "leads out"),
+        ([(LINK, b"/etc/passwd")], "is a link"),
+        ([("a/1.jpg", b"x"), ("b/1.jpg", b"y")], "two pictures '1.jpg'"),
+        ([("bomb.jpg", bytes((1 << 26) + 1))], "bytes from"),
+    ],
+)
+def test_an_archive_that_means_harm_is_refused_whole(tmp_path, members, why):
+    archive = zipped(tmp_path / "a.zip", [("good.jpg", b"good"), *members])
+    with pytest.raises(UsageError, match=why):
+        unzip_pictures(archive, tmp_path / "deep" / "out")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.zip"]
+
+
+def test_an_archive_that_lies_about_sizes_or_is_cut_off_leaves_nothing(tmp_path, monkeypatch):
+    archive = zipped(tmp_path / "a.zip", [("1.jpg", b"x" * 1000)])
+    content = archive.read_bytes()
+    lying = content.replace(struct.pack("<I", 1000), struct.pack("<I", 10))
+    for damaged in (lying, content[:-30], content.replace(b"1.jpg", b"1.jpg", 1)[:40] + b"zzzz" + content[44:]):
+        archive.write_bytes(damaged)
+        with pytest.raises(UsageError, match=r"refused|damaged"):
+            unzip_pictures(archive, tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+    archive.write_bytes(content)
+    monkeypatch.setattr(unzip, "LARGEST_ARCHIVE", 999)
+    with pytest.raises(UsageError, match="1000 bytes together"):
+        unzip_pictures(archive, tmp_path / "out")
+
+
+# Pictures -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_picture_is_a_path_bytes_a_dict_or_a_data_url(tmp_path):
+    blob = encoded()
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "1.png").write_bytes(blob)
+    (tmp_path / "link.png").symlink_to("sub/1.png")
+    url = "data:image/png;base64," + base64.b64encode(blob).decode()
+    for value in (
+        "sub/1.png",
+        str(tmp_path / "sub" / "1.png"),
+        "sub/../sub/1.png",
+        "link.png",
+        blob,
+        bytearray(blob),
+        {"bytes": blob, "path": "elsewhere.png"},
+        {"bytes": None, "path": "sub/1.png"},
+        url,
+    ):
+        assert picture_bytes(value, tmp_path) == blob
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (None, "there is no picture"),
+        ("", "there is no picture"),
+        (float("nan"), "there is no picture"),
+        ({"bytes": None, "path": None}, "there is no picture"),
+        (7, "no picture but 7"),
+        (["a.png"], "no picture but"),
+        ("missing.png", "no picture 'missing.png'"),
+        (".", "no picture '.'"),
+        ("nul\0.png", "cannot be read"),
+        ("../secret.png", "outside of the folder"),
+        ("/etc/hostname", "outside of the folder"),
+        ("way_out.png", "outside of the folder"),
+        ("loop", "loop|no picture"),
+        ("data:image/png,abc", "not a data URL in base64"),
+        ("data:image/png;base64,@@@", "not base64"),
+        ("http://example.com/a.png", "only with urls=true"),
+        ("HTTPS://example.com/a.png", "only with urls=true"),
+        ("file:///etc/hostname", "no picture"),
+    ],
+)
+def test_a_value_that_is_no_picture_is_a_bad_row(tmp_path, value, why):
+    (tmp_path / "secret.png").write_bytes(encoded())
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "way_out.png").symlink_to("../secret.png")
+    (folder / "loop").symlink_to("loop")
+    with pytest.raises(BadRow, match=why):
+        picture_bytes(value, folder)
+
+
+def test_a_path_in_data_of_no_folder_and_a_huge_file_are_bad_rows(tmp_path, monkeypatch):
+    with pytest.raises(BadRow, match="lie in no folder"):
+        picture_bytes("a.png", None)
+    (tmp_path / "a.png").write_bytes(encoded())
+    monkeypatch.setattr(images, "LARGEST_FILE", 10)
+    with pytest.raises(BadRow, match="larger than"):
+        picture_bytes("a.png", tmp_path)
+
+
+def bomb(width, height):
+    """A small PNG that says it is huge."""
+
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    head = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
+    )
+
+
+@pytest.mark.parametrize(
+    ("blob", "why"),
+    [
+        (b"", "is empty"),
+        (b"no picture at all", "no known format"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "no known format"),
+        (encoded()[:60], "damaged|no known format"),
+        (encoded(form="JPEG", size=(200, 200))[:-200], "damaged"),
+        (encoded(form="GIF", mode="P", colour=1)[:30], "damaged|no known format"),
+        (encoded(form="TIFF")[:-100], "damaged"),
+        (encoded(form="WEBP")[:-20], "damaged|no known format"),
+        (bomb(9000, 8000), "9000 x 8000 pixels"),
+        (bomb(12000, 12000), "more than 64000000 pixels"),
+        (bomb(60000, 60000), "more than 64000000 pixels"),
+    ],
+)
+def test_a_damaged_picture_and_a_bomb_are_bad_rows(blob, why):
+    with pytest.raises(BadRow, match=why):
+        decode(blob)
+
+
+@pytest.mark.filterwarnings("ignore")  # Pillow's, of tags it skips
+@given(st.integers(0, 2**32 - 1), st.sampled_from(["PNG", "JPEG", "WEBP", "TIFF", "GIF", "BMP"]))
+def test_a_picture_with_damaged_bytes_is_decoded_or_a_bad_row_and_nothing_else(seed, form):
+    rng = np.random.default_rng(seed)
+    buffer = io.BytesIO()
+    Image.fromarray(rng.integers(0, 256, (24, 24, 3), np.uint8)).save(buffer, form)
+    blob = np.frombuffer(buffer.getvalue(), np.uint8).copy()
+    blob[rng.integers(0, blob.size, 4)] = rng.integers(0, 256, 4)
+    with suppress(BadRow):
+        assert decode(blob.tobytes()).mode == "RGB"
+
+
+def test_transparent_parts_are_white():
+    for mode, colour in (("RGBA", (*RED, 0)), ("LA", (10, 0))):
+        assert decode(encoded(colour, mode=mode)).getpixel((5, 5)) == (255, 255, 255)
+    assert decode(encoded((0, 0, 0, 128), mode="RGBA")).getpixel((5, 5)) == (127, 127, 127)
+    palette = Image.new("P", (4, 4), 0)
+    palette.putpalette([*RED, *GREEN])
+    buffer = io.BytesIO()
+    palette.save(buffer, "PNG", transparency=1)
+    assert decode(buffer.getvalue()).getpixel((0, 0)) == RED
+
+
+def test_sixteen_bits_keep_their_brightness():
+    grey = Image.fromarray(np.full((4, 4), 32768, np.uint16))
+    buffer = io.BytesIO()
+    grey.save(buffer, "PNG")
+    assert decode(buffer.getvalue()).getpixel((0, 0)) == (127, 127, 127)
+    buffer = io.BytesIO()
+    Image.fromarray(np.ones((4, 4), np.float32)).save(buffer, "TIFF")
+    with pytest.raises(BadRow, match="8 or 16 bits"):
+        decode(buffer.getvalue())
+
+
+def test_exif_turns_the_picture():
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    assert decode(encoded(form="JPEG", exif=exif)).size == (20, 30)
+
+
+@pytest.mark.parametrize(
+    ("size", "inside", "outside"), [((400, 200), (32, 20), (32, 5)), ((10, 30), (32, 32), (3, 32))]
+)
+def test_a_picture_keeps_its_shape_in_the_square(size, inside, outside):
+    picture = letterbox(Image.new("RGB", size, RED), 64)
+    assert (picture.shape, picture.dtype, picture.flags.writeable) == ((64, 64, 3), np.uint8, True)
+    assert tuple(picture[inside[1], inside[0]]) == RED
+    assert tuple(picture[outside[1], outside[0]]) == images.MARGIN
+    coloured = (picture == RED).all(axis=2)
+    wide, high = coloured.any(axis=0).sum(), coloured.any(axis=1).sum()
+    assert wide / high == pytest.approx(size[0] / size[1], rel=0.05)
+
+
+# Addresses ------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def web(answers):
+    """A server whose answers by path are functions of the request handler."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *args):
+            pass
+
+        def do_GET(self):
+            answers[self.path](self)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def body(content):
+    def answer(handler):
+        handler.send_response(200)
+        handler.end_headers()
+        handler.wfile.write(content)
+
+    return answer
+
+
+def redirect(to):
+    def answer(handler):
+        handler.send_response(302)
+        handler.send_header("Location", to)
+        handler.end_headers()
+
+    return answer
+
+
+def drip(handler):
+    """A byte now and then, so that no single read ever waits long."""
+    handler.send_response(200)
+    handler.end_headers()
+    try:
+        for _ in range(200):
+            handler.wfile.write(b"x")
+            handler.wfile.flush()
+            time.sleep(0.05)
+    except OSError:
+        pass  # the client has left
+
+
+def drip_headers(handler):
+    try:
+        for _ in range(200):
+            handler.connection.sendall(b"H")
+            time.sleep(0.05)
+    except OSError:
+        pass
+
+
+def missing(handler):
+    handler.send_error(404)
+
+
+def test_a_picture_from_an_address_also_after_a_redirect_on_the_same_host(tmp_path):
+    blob = encoded()
+    with web({"/a.png": body(blob), "/moved": redirect("/a.png")}) as url:
+        assert picture_bytes(f"{url}/a.png", None, urls=True) == blob
+        assert picture_bytes(f"{url}/moved", None, urls=True) == blob
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (missing, "answers 404"),
+        (body(bytes(2001)), "larger than"),
+        (drip, "longer than 0.5 seconds"),
+        (drip_headers, "longer than 0.5 seconds"),
+        (redirect("file:///etc/passwd"), "not allowed"),
+        (redirect("ftp://127.0.0.1/a.png"), "neither http nor https"),
+        (redirect("http://127.0.0.2:1/a.png"), "not on the public network"),
+        (redirect("http://169.254.169.254/latest"), "not on the public network"),
+        (redirect("http://[::1]/"), "not on the public network"),
+        (redirect("/here"), "redirect"),
+    ],
+)
+def test_an_address_that_leads_nowhere_good_is_a_bad_row(answer, why):
+    with web({"/here": answer}) as url:
+        started = time.monotonic()
+        with pytest.raises(BadRow, match=why):
+            download(f"{url}/here", seconds=0.5, largest=2000)
+        assert time.monotonic() - started < 3
+
+
+def test_a_server_that_is_not_there_is_a_bad_row():
+    with pytest.raises(BadRow, match="cannot be loaded"):
+        download("http://127.0.0.1:1/a.png")
+    with pytest.raises(BadRow, match="cannot be loaded"):
+        download("http://[broken/a.png")
+
+
+# Values ---------------------------------------------------------------------------------------------------------------
+
+
+def test_values_of_fields():
+    row = {"a": " 48.5 ", "b": 7, "c": "", "d": None, "e": float("nan"), "f": "x", "g": True, "h": "-1", "i": "inf"}
+    assert (number_of(row, "a"), number_of(row, "b"), text_of(row, "a"), text_of(row, "b")) == (48.5, 7.0, "48.5", "7")
+    for name in "cde":
+        with pytest.raises(BadRow, match=f"{name} is empty"):
+            number_of(row, name)
+    for name in "fgi":
+        with pytest.raises(BadRow, match="no number"):
+            number_of(row, name)
+    with pytest.raises(BadRow, match="latitude is 95, which is not between -90 and 90"):
+        number_of({"latitude": "95"}, "latitude", -90, 90)
+    for value, truth in ((True, True), ("False", False), ("TRUE", True), (0, False), (1.0, True)):
+        assert truth_of({"x": value}, "x") is truth
+    with pytest.raises(BadRow, match="unlabelled"):
+        truth_of(row, "h")
+    with pytest.raises(BadRow, match="neither true nor false"):
+        truth_of(row, "f")
+
+
+def test_the_digest_tells_contents_apart():
+    contents = [
+        ({"a": 1}, []),
+        ({"a": "1"}, []),
+        ({"a": b"1"}, []),
+        ({"a": 1}, [b""]),
+        ({"a": 1}, [b"x"]),
+        ({"b": 1}, []),
+    ]
+    assert len({digest_of(*content) for content in contents}) == len(contents)
+    assert digest_of({"a": 1, "b": 2}, [b"x"]) == digest_of({"b": 2, "a": 1}, [b"x"])
+
+
+# Tables handed over ---------------------------------------------------------------------------------------------------
+
+
+def kept_rows(data):
+    table = open_table(data)
+    return [table[index] for index in range(len(table))], table.folder
+
+
+def test_a_list_of_dicts_is_kept_with_its_pictures(tmp_path):
+    (tmp_path / "here.png").write_bytes(encoded(GREEN))
+    rows = [
+        {"image": Image.new("RGB", (4, 4), RED), "n": np.int64(3), "x": float("nan"), "deep": {"a": (1, None)}},
+        {"image": encoded(RED), "n": 4, "path": str(tmp_path / "here.png")},
+        {"image": {"bytes": encoded(GREEN), "path": "x"}, "path": "missing.png"},
+        {"image": Image.new("CMYK", (4, 4))},
+    ]
+    data = keep(rows, tmp_path / "new" / "kept", paths=["path"])
+    found, folder = kept_rows(data)
+    assert (found[0]["n"], found[0]["x"], found[0]["deep"]) == (3, None, {"a": [1, None]})
+    colours = [decode(picture_bytes(row["image"], folder)).getpixel((0, 0)) for row in found[:3]]
+    assert colours == [RED, RED, GREEN]
+    assert decode(picture_bytes(found[1]["path"], folder)).getpixel((0, 0)) == GREEN
+    assert found[2]["path"] == "missing.png"
+    with pytest.raises(UsageError, match="is there already"):
+        keep(rows, tmp_path / "new" / "kept")
+
+
+def test_a_table_kept_in_the_cache_is_the_same_for_the_same_content():
+    assert keep([{"a": 1}]) == keep([{"a": 1}]) != keep([{"a": 2}])
+
+
+def test_a_data_frame_and_a_dataset_are_kept(tmp_path):
+    pandas, datasets = pytest.importorskip("pandas"), pytest.importorskip("datasets")
+    frame = pandas.DataFrame({"n": [1, 2], "when": pandas.to_datetime(["2020-01-01", None]), "s": ["a", None]})
+    assert kept_rows(keep(frame))[0] == [
+        {"n": 1, "when": "2020-01-01T00:00:00", "s": "a"},
+        {"n": 2, "when": None, "s": None},
+    ]
+    features = datasets.Features({"label": datasets.ClassLabel(names=["no", "yes"]), "image": datasets.Image()})
+    jpeg = encoded(form="JPEG")
+    dataset = datasets.Dataset.from_dict({"label": [1, -1], "image": [{"bytes": jpeg, "path": None}] * 2}, features)
+    rows, folder = kept_rows(keep(dataset))
+    assert [row["label"] for row in rows] == ["yes", None]
+    assert picture_bytes(rows[0]["image"], folder) == jpeg  # as it was encoded
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        ([], "no rows"),
+        ("text", "not str"),
+        (7, "not int"),
+        ([1], "row 0 is no dict"),
+        ([{"a": object()}], "row 0, column 'a'"),
+    ],
+)
+def test_what_is_no_table_is_an_error_and_leaves_nothing(tmp_path, table, why):
+    with pytest.raises(UsageError, match=why):
+        keep(table, tmp_path / "kept")
+    assert not [path for path in tmp_path.rglob("*") if "cache" not in str(path)]
