@@ -19,7 +19,7 @@ from vlmgym.evaluation import EvalConfig, evaluate, read_run
 from vlmgym.evaluation.script import run_evaluation
 from vlmgym.policies import Prompt, make_policy
 from vlmgym.policies.human import HumanPolicy
-from vlmgym.sandbox.by_hand.player import magnification
+from vlmgym.sandbox.by_hand.player import magnification, show
 from vlmgym.sandbox.episode import Episode
 
 GAME = vlmgym.make_game("2048", size=128)
@@ -39,11 +39,12 @@ DOWN, LEFT, UP = key(pygame.K_DOWN), key(pygame.K_LEFT), key(pygame.K_UP)
 
 
 class Person(threading.Thread):
-    """Does one thing after another, each when the one before was seen."""
+    """Does one thing after another, each when the one before was seen, and keeps what it saw before each."""
 
-    def __init__(self, events: list[pygame.event.Event]) -> None:
+    def __init__(self, events: list[pygame.event.Event], pause: float = 0.0) -> None:
         super().__init__(daemon=True)
-        self.events = events
+        self.events, self.pause = events, pause
+        self.seen: list[Any] = []
 
     def run(self) -> None:
         end = time.monotonic() + 20
@@ -52,6 +53,9 @@ class Person(threading.Thread):
                 if time.monotonic() > end:
                     return
                 time.sleep(0.005)
+            if self.pause:
+                time.sleep(self.pause)
+                self.seen.append(pygame.surfarray.array3d(pygame.display.get_surface()).swapaxes(0, 1))
             pygame.event.post(event)
 
 
@@ -60,9 +64,10 @@ def person(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     persons: list[Person] = []
 
-    def sits_down(events: list[pygame.event.Event]) -> None:
-        persons.append(Person(events))
+    def sits_down(events: list[pygame.event.Event], pause: float = 0.0) -> Person:
+        persons.append(Person(events, pause))
         persons[-1].start()
+        return persons[-1]
 
     yield sits_down
     for one in persons:
@@ -89,6 +94,16 @@ def test_keys_and_words_are_responses_like_any_others(person: Any):
             assert 0 < turn.latency < 20
         assert episode.score == record.score
     assert records[0].turns[2].outcome.value == "unparsable"
+
+
+def test_the_person_sees_what_a_model_would_see(person: Any):
+    sitting = person([DOWN, LEFT, UP, DOWN], pause=0.4)
+    records = evaluate(GAME, "human", 2, turns=2, workers=0)
+    states = [turn.state for record in records for turn in record.turns]
+    assert len(sitting.seen) == len(states) == 4
+    for frame, state in zip(sitting.seen, states):
+        picture = show(GAME.images(GAME.from_data(state))[0])
+        np.testing.assert_array_equal(frame[: picture.shape[0], : picture.shape[1]], picture)
 
 
 def test_clicks_are_responses(person: Any):

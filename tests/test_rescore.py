@@ -15,6 +15,7 @@ from vlmgym.cli import main
 from vlmgym.evaluation import EpisodeRecord, EvalConfig, RunFolder, evaluate, read_run
 from vlmgym.evaluation.rescore import RescoreConfig, rescore, rescored
 from vlmgym.evaluation.script import run_evaluation
+from vlmgym.evaluation.stored import find_run
 from vlmgym.policies import StatePolicy
 from vlmgym.sandbox.reward import RewardConfig
 
@@ -135,6 +136,18 @@ def test_what_is_no_run_is_refused(run: Path, tmp_path: Path):
     with pytest.raises(vlmgym.UsageError, match="holds no episode"):
         rescore(RescoreConfig(run=run))
     assert sorted(path.name for path in run.parent.iterdir()) == ["run"]
+
+
+@pytest.mark.parametrize("tail", [b'{"record": 2, "versi', b"\0" * 40 + b"\n", b"", None])
+def test_the_same_episodes_are_found_one_at_a_time_as_all_at_once(run: Path, tail: bytes | None):
+    path = RunFolder(run).episodes
+    path.write_bytes(path.read_bytes()[:-1] if tail is None else path.read_bytes() + tail)
+    found, read = find_run(run), read_run(run)
+    assert [stored.read() for stored in found.episodes] == list(read.episodes)
+    assert len(found.episodes) == (5 if tail is None else 6)
+    assert [(one.game, one.seed, one.score) for one in found.episodes] == [
+        (episode.game.id, episode.seed, episode.score) for episode in read.episodes
+    ]
 
 
 def test_a_killed_run_is_scored_again_as_far_as_it_goes(run: Path):

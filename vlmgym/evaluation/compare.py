@@ -191,8 +191,7 @@ def compare_games(
     same_reward = len({episode.reward for episode in (*first, *second)}) == 1
     compared = {}
     for game in dict.fromkeys(game for game, _ in mine):
-        keys = [key for key in mine if key[0] == game and key in theirs]
-        pairs = [(mine[key], theirs[key]) for key in sorted(keys)]
+        pairs = [(mine[key], theirs[key]) for key in mine if key[0] == game and key in theirs]
         results = [(a, b) for a, b in pairs if a.score is not None and b.score is not None]
         if results:
             left_out = {

@@ -98,7 +98,7 @@ def export_episode(
         if (refusal := turns.refusal(turn)) is not None:
             rows.left_out[refusal] += 1
             continue
-        past = [earlier.state for earlier in record.turns[max(0, i - record.history) : i]]
+        past = [earlier.state for earlier in record.turns[:i]]
         shown = [*shown_again(past, record.history_images), turn.state]
         try:
             names = [name for state in shown for name in pictures.of(state)]

@@ -1,4 +1,4 @@
-"""The panel beside the picture in `vlmgym play`: score, outcome, and what a model would be told."""
+"""The panel beside the picture where a person plays: score, outcome, and what a model would be told."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _draw_counts(canvas: Canvas, y: float, episode: Episode[Any, Any]) -> None:
 def _draw_last(canvas: Canvas, y: float, episode: Episode[Any, Any], last: Scored[Any, Any] | None) -> None:
     """One card: the outcome, reward and feedback of the last turn, and whether the episode has ended."""
     canvas.rectangle(_MARGIN, y, _INNER, 64, _CARD, radius=8)
-    text, colour = "No turn was taken yet.", _FAINT
+    text, colour = "The episode goes on." if episode.turn else "No turn was taken yet.", _FAINT
     if last is not None:
         said = "" if last.action is None else f" {episode.game.format(last.action)}"
         why = f": {last.feedback}" if last.feedback else ""
