@@ -51,7 +51,7 @@ class Options:
     """Sides of the pictures."""
     episodes: int = 64
     """Episodes, and requests, at once."""
-    turns: int = 25
+    turns: int = 50
     """Turns of each episode."""
     latency: float = 0.2
     """Seconds that the server takes for a request."""
@@ -156,14 +156,17 @@ def seconds_of(work: Callable[[Any], Any], items: list[Any]) -> float:
 
 
 def run(game: Game[Any, Any], url: str, workers: Workers, options: Options) -> Run:
-    policy = OpenAIPolicy(OpenAIOptions(base_url=url, model="none", max_requests=options.episodes))
+    def play(turns: int) -> list[EpisodeRecord]:
+        policy = OpenAIPolicy(OpenAIOptions(base_url=url, model="none", max_requests=options.episodes))
+        at_once = options.episodes
+        return evaluate(game, policy, at_once, turns=turns, concurrency=at_once, workers=workers)
+
+    play(1)  # workers import the game and load its sprites
     me = [psutil.Process()]
     others = [psutil.Process(pid) for pid in {*run_async(process_ids(workers))} - {me[0].pid}]
     before = cpu(me), cpu(others)
     start = time.perf_counter()
-    records = evaluate(
-        game, policy, options.episodes, turns=options.turns, concurrency=options.episodes, workers=workers
-    )
+    records = play(options.turns)
     seconds = time.perf_counter() - start
     spent = cpu(me) - before[0], cpu(others) - before[1]
     turns = check(records, options)
