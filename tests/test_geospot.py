@@ -1,0 +1,575 @@
+"""geospot: the gazetteer, distances, rewards, answers, photographs of the user, and the map."""
+
+import hashlib
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from vlmgym import make_game
+from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError
+from vlmgym.sandbox.games.geospot import Geospot, GeospotConfig, GeospotState
+from vlmgym.sandbox.geo.distance import EARTH_RADIUS_KM, distance_km
+from vlmgym.sandbox.geo.gazetteer import gazetteer
+from vlmgym.sandbox.geo.kernels import CURRICULA, Fields, Truth, nearness, reward
+from vlmgym.sandbox.geo.locator import MARK, Window, window_around
+from vlmgym.sandbox.geo.names import normalise
+from vlmgym.sandbox.geo.place import KEYS, Place, read_place, write_place
+from vlmgym.sandbox.geo.space import PlaceSpace, place_of
+from vlmgym.sandbox.reward import Outcome, score_response
+from vlmgym.testing import CHECKS, check_name, run_check
+
+PARIS = Truth("Paris", "Île-de-France", "France", 48.8534, 2.3488)
+DOCS = Path(__file__).parent.parent / "docs" / "tasks" / "geospot.md"
+
+latitudes = st.floats(-90, 90)
+longitudes = st.floats(-180, 180)
+names = st.one_of(st.none(), st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=40)).filter(
+    lambda name: name is None or (name.casefold() != "unknown" and name.isprintable())
+)
+coordinates = st.tuples(latitudes, longitudes).map(lambda pair: (round(pair[0], 6) + 0.0, round(pair[1], 6) + 0.0))
+
+
+def answer(city="unknown", region="unknown", country="unknown", latitude="unknown", longitude="unknown"):
+    return f"city: {city}\nregion: {region}\ncountry: {country}\nlatitude: {latitude}\nlongitude: {longitude}"
+
+
+def state_of(truth):
+    return GeospotState(
+        city=truth.city,
+        region=truth.region,
+        country=truth.country,
+        latitude=truth.latitude,
+        longitude=truth.longitude,
+        middle=(truth.latitude, truth.longitude),
+    )
+
+
+# Distances ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "geodesic"),
+    [
+        (
+            (-41.32, 174.81),
+            (40.96, -5.50),
+            19959.679,
+        ),  # Wellington to Salamanca, from the documentation of GeographicLib
+        ((0.0, 0.0), (90.0, 0.0), 10001.966),  # the quarter meridian of WGS 84
+        ((0.0, 0.0), (0.0, 90.0), 10018.754),  # a quarter of its equator
+        ((0.0, 179.5), (0.0, -179.5), 111.3195),
+    ],
+)
+def test_distances_are_those_of_the_ellipsoid_within_what_the_docs_say(one, other, geodesic):
+    assert distance_km(*one, *other) == pytest.approx(geodesic, rel=0.006)
+
+
+@given(latitudes, longitudes, latitudes, longitudes, latitudes, longitudes)
+def test_distances_are_a_metric(a, b, c, d, e, f):
+    there = distance_km(a, b, c, d)
+    assert distance_km(a, b, a, b) == 0
+    assert 0 <= there <= math.pi * EARTH_RADIUS_KM + 1e-6
+    assert there == pytest.approx(distance_km(c, d, a, b))
+    assert there <= distance_km(a, b, e, f) + distance_km(e, f, c, d) + 1e-3
+
+
+# Gazetteer ------------------------------------------------------------------------------------------------------------
+
+
+def test_every_country_is_found_by_its_codes_and_its_name():
+    found = 0
+    path = Path(sys.modules["vlmgym.sandbox.geo"].__path__[0]) / "data" / "countries.tsv"
+    for line in path.read_text("utf-8").splitlines():
+        code, code3, name = line.split("\t")[:3]
+        for form in (code, code3, name, name.upper()):
+            country = gazetteer().country(form)
+            assert country is not None, form
+            assert country.code == code, form
+        found += 1
+    assert found > 240
+
+
+def test_every_city_is_found_by_its_name_in_its_region():
+    places = gazetteer()
+    assert len(places) > 30_000
+    for number in range(len(places)):
+        city = places.city_at(number)
+        found = places.city(city.name, places.country_of(city), places.region_of(city))
+        assert found is not None, city
+        assert (found.country, found.region) == (city.country, city.region), city
+        assert found.population >= city.population, city
+        assert places.city_near(city.name, city.latitude, city.longitude) is not None
+
+
+def test_every_region_is_found_by_its_name_in_its_country():
+    places, seen = gazetteer(), set()
+    for number in range(len(places)):
+        city = places.city_at(number)
+        region = places.region_of(city)
+        if region is not None and region not in seen:
+            seen.add(region)
+            found = places.region(region.name, places.country_of(region))
+            assert found is not None, region
+            assert found.country == region.country
+            assert normalise(found.name) == normalise(region.name)
+    assert len(seen) > 2500
+
+
+@pytest.mark.parametrize(
+    ("city", "region", "country", "latitude", "longitude"),
+    [
+        ("Paris", None, None, 48.85, 2.35),
+        ("PARIS", "Texas", "USA", 33.66, -95.56),
+        ("Paris", None, "U.S.", 33.66, -95.56),
+        ("paris", "TX", None, 33.66, -95.56),
+        ("Paris", None, "Germany", 48.85, 2.35),  # there is none
+        ("München", "Bayern", "Deutschland", 48.14, 11.58),
+        ("Sankt Peterburg", None, "Россия", 59.94, 30.31),
+        ("St. Petersburg", "Florida", "United States of America", 27.77, -82.68),
+        ("東京", None, "日本", 35.69, 139.69),
+        ("Sao Paulo", "SP", "Brasil", -23.55, -46.64),
+        ("kiev", None, "UA", 50.45, 30.52),
+        ("Saint-Étienne", None, None, 45.43, 4.39),
+    ],
+)
+def test_a_city_is_the_one_in_the_named_region_or_country_else_the_largest(city, region, country, latitude, longitude):
+    places = gazetteer()
+    known_country = places.country(country) if country else None
+    known_region = places.region(region, known_country) if region else None
+    assert (known_country is None) == (country is None)
+    assert (known_region is None) == (region is None)
+    found = places.city(city, known_country, known_region)
+    assert found is not None
+    assert (found.latitude, found.longitude) == pytest.approx((latitude, longitude), abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("region", "country", "same"),
+    [
+        ("Bavaria", "DE", "Bayern"),
+        ("Bavaria", "DE", "DE-BY"),
+        ("California", "US", "state of california"),
+        ("Tokyo", "JP", "Tokyo Prefecture"),
+        ("Normandy", "FR", "Normandie"),
+        ("Catalonia", "ES", "Cataluña"),
+        ("Moscow Oblast", "RU", "moscow oblast"),
+    ],
+)
+def test_a_region_has_several_names(region, country, same):
+    places = gazetteer()
+    within = places.country(country)
+    found = places.region(same, within)
+    assert found is not None
+    assert found == places.region(region, within)
+
+
+def test_names_that_differ_stay_apart_and_others_are_not_known():
+    places = gazetteer()
+    assert places.region("Moscow", places.country("RU")) != places.region("Moscow Oblast", places.country("RU"))
+    assert places.region("State of Mexico", places.country("MX")) != places.region("Mexico City", places.country("MX"))
+    for name in ("Xyzzyville", "", " ", "-", "\x00", "a" * 500):
+        assert places.city(name) is None
+        assert places.region(name) is None
+        assert places.country(name) is None
+
+
+@given(st.text("abcdefxyzéüñ' ", max_size=40))
+def test_case_accents_and_punctuation_of_names_do_not_count(name):
+    plain = name.replace("é", "e").replace("ü", "u").replace("ñ", "n")
+    for other in (name.upper(), plain, name.replace(" ", " - "), name.replace("'", ""), f" {name}, ", f"The {name}"):
+        if name.split() and name.split()[0].strip("'"):
+            assert normalise(other) == normalise(name)
+
+
+def test_the_gazetteer_is_not_read_before_it_is_needed():
+    code = (
+        "from vlmgym import make_game, make_vec\n"
+        "from vlmgym.sandbox.geo.gazetteer import gazetteer\n"
+        "make_game('geospot').observation_space\n"
+        "assert gazetteer.cache_info().currsize == 0\n"
+        "make_game('geospot').action_space.sample()\n"
+        "assert gazetteer.cache_info().currsize == 1\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+# Rewards --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("preset", sorted(CURRICULA))
+@pytest.mark.parametrize("stage", range(1, 6))
+def test_the_truth_earns_one_and_nothing_known_earns_nothing(preset, stage):
+    game = make_game("geospot", preset=preset, stage=stage)
+    state = state_of(PARIS)
+    assert game.score(state, game.solution(state))[0] == pytest.approx(1.0)
+    assert game.score(state, answer())[0] == 0.0
+
+
+@given(st.integers(0, 33_000), st.integers(0, 33_000), st.sampled_from(sorted(CURRICULA)), st.integers(1, 5))
+@settings(max_examples=60)
+def test_rewards_are_from_zero_to_one_and_every_field_counts_for_itself(true, said, preset, stage):
+    places = gazetteer()
+    city = places.city_at(true)
+    place = place_of(city)
+    truth = Truth(city.name, place.region or "", place.country or "", city.latitude, city.longitude)
+    guess = place_of(places.city_at(said))
+    weights, scales = CURRICULA[preset][stage - 1][1:]
+    distances = nearness(truth, guess, places).distances
+    total, parts = reward(distances, weights, scales)
+    assert 0 <= total <= 1
+    assert all(0 <= part <= 1 for part in parts.values())
+    assert total == pytest.approx(
+        sum(weight * parts[field] for field, weight in weights._asdict().items() if field in parts)
+        / sum(weight for field, weight in weights._asdict().items() if field in parts)
+    )
+    fewer = nearness(truth, Place(None, guess.region, guess.country, guess.coordinates), places).distances
+    assert fewer["city"] is None
+    assert reward(fewer, weights, scales)[0] <= total + 1e-12  # leaving a field out does not pay
+
+
+@given(st.floats(0, 20_000), st.floats(0.1, 5000))
+def test_the_kernel_falls_to_one_over_e_at_its_scale(distance, scale):
+    only = Fields(0, 0, 0, 1)
+    near, _ = reward({"coordinates": distance}, only, Fields(0, 0, 0, scale))
+    assert near == pytest.approx(math.exp(-distance / scale))
+    assert reward({"coordinates": distance + 1}, only, Fields(0, 0, 0, scale))[0] <= near
+
+
+def test_the_hierarchical_preset_by_hand():
+    game = make_game("geospot", stage=4)
+    lyon = "Lyon, Auvergne-Rhône-Alpes, France, 45.7491, 4.8479"
+    total, info = game.score(state_of(PARIS), lyon)
+    km = distance_km(PARIS.latitude, PARIS.longitude, 45.7491, 4.8479)
+    assert km == pytest.approx(393, abs=3)
+    assert info["km"]["country"] == 0
+    assert info["km"]["city"] == pytest.approx(km)
+    region = math.exp(-info["km"]["region"] / 500)
+    by_hand = 0.2 * 1 + 0.3 * region + 0.3 * math.exp(-km / 100) + 0.3 * math.exp(-km / 25)
+    assert total == pytest.approx(by_hand / 1.1)
+
+
+def test_the_weighted_preset_by_hand():
+    state = state_of(PARIS)
+    for stage, tolerance in zip(range(1, 6), (500, 200, 100, 50, 25)):
+        game = make_game("geospot", preset="weighted", stage=stage)
+        assert game.score(state, answer("París", "Ile de France", "FR"))[0] == pytest.approx(0.7)
+        assert game.score(state, answer("Lyon", "Ile de France", "FRA"))[0] == pytest.approx(0.5)
+        north = PARIS.latitude + math.degrees(tolerance / EARTH_RADIUS_KM)
+        there = answer(latitude=f"{north:.6f}", longitude=PARIS.longitude)
+        assert game.score(state, there)[0] == pytest.approx(0.3 / math.e, rel=1e-4)
+
+
+def test_a_name_that_is_not_known_earns_nothing_and_is_named():
+    game = make_game("geospot", preset="weighted")
+    total, info = game.score(state_of(PARIS), answer("Xyzzyville", "Ile-de-France", "Freedonia", 48.8534, 2.3488))
+    assert info["not found"] == ["country", "city"]
+    assert info["km"]["country"] is None
+    assert info["km"]["city"] is None
+    assert total == pytest.approx(0.2 + 0.3)
+
+
+def test_what_the_truth_lacks_does_not_count_and_a_village_lies_where_the_picture_was_taken():
+    places = gazetteer()
+    village = Truth("Kleinkleckersdorf", "", "DE", 51.0, 10.0)
+    right = Place("kleinkleckersdorf", None, "Germany", (51.0, 10.0))
+    distances = nearness(village, right, places).distances
+    assert distances == {"country": 0, "city": 0, "coordinates": 0}
+    assert reward(distances, *CURRICULA["hierarchical"][4][1:])[0] == 1
+    erfurt = nearness(village, Place("Erfurt", None, "DE", None), places).distances
+    assert erfurt["city"] == pytest.approx(distance_km(51.0, 10.0, 50.98, 11.03), rel=0.05)
+    elsewhere = nearness(village, Place("Kleinkleckersdorf", None, "France", None), places).distances
+    assert elsewhere["city"] is None
+
+
+def test_the_tables_of_the_docs_are_those_of_the_code():
+    rows = [
+        line.strip("| ").split(" | ") for line in DOCS.read_text("utf-8").splitlines() if re.match(r"\| \d \|", line)
+    ]
+    hierarchical, weighted = rows[:5], rows[5:]
+    stages = enumerate(CURRICULA["hierarchical"], 1)
+    assert hierarchical == [[str(n), str(stage.episode), *map(str, stage.weights)] for n, stage in stages]
+    stages = enumerate(CURRICULA["weighted"], 1)
+    assert weighted == [[str(n), str(stage.episode), f"{stage.scales.coordinates:g}"] for n, stage in stages]
+    assert all(stage.scales == (2000, 500, 100, 25) for stage in CURRICULA["hierarchical"])
+    assert all(stage.weights == (0.3, 0.2, 0.2, 0.3) for stage in CURRICULA["weighted"])
+
+
+def test_weights_scales_and_tolerance_are_settings():
+    state, north = state_of(PARIS), answer(latitude=PARIS.latitude + 1, longitude=PARIS.longitude)
+    km = distance_km(48.0, 0, 49.0, 0)
+    game = make_game("geospot", weights=[0, 0, 0, 2], scales=[1, 1, 1, 50], tolerance=2.0)
+    assert game.score(state, north)[0] == pytest.approx(math.exp(-km / 100))
+    assert Geospot(GeospotConfig.model_validate_json(game.config.model_dump_json())) == game
+    wrong = [
+        {"weights": [0, 0, 0, 0]},
+        {"weights": [1, 1, 1]},
+        {"scales": [-1, 1, 1, 1]},
+        {"stage": 6},
+        {"preset": "x"},
+    ]
+    for knobs in wrong:
+        with pytest.raises(UsageError):
+            make_game("geospot", **knobs)
+
+
+# Answers --------------------------------------------------------------------------------------------------------------
+
+
+@given(names, names, names, st.one_of(st.none(), coordinates))
+def test_a_place_is_read_as_it_was_written(city, region, country, place):
+    written = Place(city, region, country, place)
+    assert read_place(write_place(written)) == written
+    assert PlaceSpace().contains(write_place(written))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "city: Paris\nregion: Ile-de-France\ncountry: France\nlatitude: 48.86\nlongitude: 2.35",
+        "  Longitude: +2.350\n\nLATITUDE : 48.86\nCountry:France\nRegion:  Ile-de-France \ncity: Paris\n",
+        "Paris, Ile-de-France, France, 48.86, 2.35",
+    ],
+)
+def test_the_documented_forms_are_the_same_place(text):
+    assert read_place(text) == Place("Paris", "Ile-de-France", "France", (48.86, 2.35))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("Paris", "five values"),
+        ("Paris, France, 48.86, 2.35", "five values city, region, country, latitude, longitude, not 4"),
+        ("Washington, D.C., DC, US, 38.9, -77.0", "five values"),
+        ("city: Paris\nregion: IDF\ncountry: France\nlatitude: 48.86", "no line for the longitude"),
+        ("city: Paris\ncity: Lyon\nregion: x\ncountry: y\nlatitude: 1\nlongitude: 2", "two lines for the city"),
+        ("city: Paris\ncontinent: Europe\nregion: x\ncountry: y\nlatitude: 1\nlongitude: 2", "a line is one of"),
+        ("I think it is Paris\n" + answer("Paris"), "a line is one of"),
+        (answer("Paris", latitude="48.86° N", longitude="2"), "the latitude is decimal degrees"),
+        (answer("Paris", latitude="48,86", longitude="2"), "the latitude is decimal degrees"),
+        (answer("Paris", latitude="nan", longitude="2"), "the latitude is decimal degrees"),
+        (answer("Paris", latitude="1e1", longitude="2"), "the latitude is decimal degrees"),
+        (answer("Paris", latitude="٤٨", longitude="2"), "the latitude is decimal degrees"),
+        (answer("Paris", latitude="48"), "both numbers or both unknown"),
+        (answer(""), "the city is a name"),
+        (answer("x" * 101), "the city is a name"),
+        (answer("a\x07b"), "the city is a name"),
+        ("", "no line for the city"),
+    ],
+)
+def test_anything_else_is_refused_with_a_reason(text, why):
+    with pytest.raises(ParseError, match=re.escape(why)):
+        read_place(text)
+
+
+@pytest.mark.parametrize(
+    ("latitude", "longitude", "why"),
+    [
+        ("95", "2", "the latitude 95 is not between -90 and 90 degrees"),
+        ("0", "-180.5", "the longitude -180.5 is not between -180 and 180 degrees"),
+    ],
+)
+def test_coordinates_out_of_range_are_illegal_and_end_the_episode(latitude, longitude, why):
+    game = make_game("geospot")
+    state = state_of(PARIS)
+    response = f"<answer>{answer('Paris', latitude=latitude, longitude=longitude)}</answer>"
+    scored = score_response(game, state, response, np.random.default_rng(0))
+    assert (scored.outcome, scored.feedback, scored.game, scored.terminated) == (Outcome.ILLEGAL, why, 0.0, True)
+    with pytest.raises(IllegalAction):
+        game.step(state, "no place", np.random.default_rng(0))
+
+
+def test_native_actions_are_texts_that_name_a_place():
+    game = make_game("geospot")
+    assert game.to_action("Paris, IDF, FR, +48.860, 2.35") == answer("Paris", "IDF", "FR", "48.86", "2.35")
+    for wrong in ("Paris", 3, None, ("Paris",)):
+        with pytest.raises(UsageError, match="an action of geospot is a text"):
+            game.to_action(wrong)
+
+
+def test_metrics_tell_how_far_and_what_was_right():
+    game = make_game("geospot")
+    state = state_of(PARIS)
+    step = game.step(state, answer("Lyon", "unknown", "France", 45.7491, 4.8479), np.random.default_rng(0))
+    metrics = game.metrics(step.state, [step.info])
+    km = distance_km(PARIS.latitude, PARIS.longitude, 45.7491, 4.8479)
+    assert metrics == {
+        "distance km": pytest.approx(km),
+        "geoscore": pytest.approx(5000 * math.exp(-km / 1492.7)),
+        "city right": 0.0,
+        "region right": 0.0,
+        "country right": 1.0,
+        "within 25 km": 0.0,
+        "within 200 km": 0.0,
+        "within 750 km": 1.0,
+    }
+    missed = game.metrics(game.missed(state), [{}])
+    assert "distance km" not in missed
+    assert set(missed.values()) == {0.0}
+
+
+# Photographs of the user ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def photographs(tmp_path):
+    rows = [
+        "image,lat,lon,country,region,city",
+        "a.png,48.85,2.35,FR,Île-de-France,Paris",
+        "b.png,95,2,FR,,",
+        "c.png,1,2,Freedonia,,",
+        "d.png,,2,FR,,",
+        "e.png,-33.87,151.21,,,",
+        "f.png,1,181,FR,,",
+    ]
+    for index, name in enumerate("abcdef"):
+        Image.new("RGB", (40, 20), (40 * index, 90, 160)).save(tmp_path / f"{name}.png")
+    path = tmp_path / "photos.csv"
+    path.write_text("\n".join(rows), "utf-8")
+    return str(path)
+
+
+def test_rows_of_the_user_are_asked_about_and_bad_ones_are_passed_over_with_a_reason(photographs):
+    game = make_game("geospot", data=photographs, order="rows", size=64)
+    paris = game.start_at(0, np.random.default_rng(0))
+    assert (paris.city, paris.region, paris.country, paris.latitude) == ("Paris", "Île-de-France", "FR", 48.85)
+    assert game.describe(paris) == "a photograph"
+    assert game.perceive(paris, "a photograph") is None
+    assert "<answer>" in game.prompt(paris)
+    assert "mark" not in game.prompt(paris)
+    assert tuple(game.images(paris)[0][32, 32]) == (0, 90, 160)
+    assert game.score(paris, "Paris, IDF, France, 48.85, 2.35")[0] == 1.0
+    sydney = game.start_at(1, np.random.default_rng(0))
+    assert (sydney.city, sydney.latitude) == ("", -33.87)
+    assert [skipped.reason for skipped in sydney.skipped] == [
+        "latitude is 95, which is not between -90 and 90",
+        "country is 'Freedonia', which is neither a country's name nor an ISO code",
+        "latitude is empty",
+    ]
+    assert game.score(sydney, game.solution(sydney))[0] == 1.0  # only coordinates count
+    assert game.from_json(game.to_json(sydney)) == sydney
+    with pytest.raises(UsageError, match=r"row 1 of .* is bad: latitude is 95"):
+        make_game("geospot", data=photographs, order="rows", bad_rows="fail").start_at(1, np.random.default_rng(0))
+
+
+def test_a_row_without_what_the_reward_looks_at_is_bad(photographs):
+    game = make_game("geospot", data=photographs, order="rows", stage=1)
+    state = game.start_at(4, np.random.default_rng(0))
+    assert "country is all that the reward looks at" in state.skipped[0].reason
+
+
+def test_positions_that_are_none_are_refused():
+    game = make_game("geospot")
+    plain = game.to_data(state_of(PARIS))
+    for change in (
+        {"latitude": 95},
+        {"middle": None},
+        {"middle": [0, 200]},
+        {"longitude": "2"},
+        {"row": {"data": "x"}},
+    ):
+        with pytest.raises(StateError):
+            game.from_data({**plain, **change})
+
+
+# The map --------------------------------------------------------------------------------------------------------------
+
+
+def marked(game, state):
+    """Latitude and longitude of the middle of what has the mark's colour."""
+    (picture,) = game.paint(state)
+    near = np.abs(picture.astype(int) - MARK).sum(axis=2) < 60
+    down, right = np.nonzero(near)
+    window, size = Window(*state.middle, game.config.span), game.config.size
+    y, x = (down.min() + down.max() + 1) / 2, (right.min() + right.max() + 1) / 2
+    latitude = window.latitude + window.span / 2 - y * window.span / size
+    return latitude, window.longitude - window.width / 2 + x * window.width / size
+
+
+@pytest.mark.parametrize("perception", [1, 3, 5])
+def test_the_mark_is_where_the_city_is(perception):
+    game = make_game("geospot", perception, 5, size=640)
+    for seed in range(8):
+        state = game.start(np.random.default_rng(seed))
+        km = distance_km(*marked(game, state), state.latitude, state.longitude)
+        assert km < 1.5 * game.config.span * 111.2 / game.config.size  # one pixel and a half
+
+
+@given(latitudes, longitudes, st.integers(5, 160), st.floats(-0.3, 0.3), st.floats(-0.3, 0.3))
+def test_a_place_lies_on_the_map_drawn_around_it(latitude, longitude, span, right, up):
+    window = window_around(latitude, longitude, span, right, up)
+    assert abs(window.latitude) + span / 2 <= 90 + 1e-6
+    assert abs(window.longitude) <= 180
+    assert abs(latitude - window.latitude) <= span / 2 + 1e-3
+    east = (longitude - window.longitude + 180) % 360 - 180
+    assert abs(east) <= window.width / 2 + 1e-3
+
+
+def test_names_on_the_map_do_not_tell_the_marked_city_and_are_none_at_the_hard_levels():
+    game = make_game("geospot", reasoning=1)
+    state = game.start(np.random.default_rng(0))
+    plain = make_game("geospot", reasoning=1, names=0)
+    assert not np.array_equal(game.paint(state)[0], plain.paint(state)[0])
+    assert make_game("geospot", reasoning=4).config.names == 0
+    alone = make_game("geospot", names=1, lights=1, cities=1)  # Shanghai, the only light, is marked
+    state = alone.start(np.random.default_rng(0))
+    assert np.array_equal(alone.paint(state)[0], make_game("geospot", names=0, lights=1, cities=1).paint(state)[0])
+
+
+def test_reasoning_takes_less_known_cities_and_demands_more():
+    populations = []
+    for level in range(1, 6):
+        game = make_game("geospot", reasoning=level)
+        states = [game.generate(np.random.default_rng(seed)) for seed in range(60)]
+        cities = [gazetteer().city_near(state.city, state.latitude, state.longitude) for state in states]
+        populations.append(np.median([city.population for city in cities]))
+    assert populations == sorted(populations, reverse=True)
+    off = answer("Paris", "Île-de-France", "France", 49.3, 2.35)
+    rewards = [make_game("geospot", reasoning=level).score(state_of(PARIS), off)[0] for level in range(1, 6)]
+    assert rewards == sorted(rewards, reverse=True)
+
+
+def test_perception_is_the_distance_from_the_mark():
+    game = make_game("geospot")
+    state = state_of(PARIS)
+    assert game.describe(state) == "latitude 48.85, longitude 2.35"
+    assert game.perceive(state, " 48.85 , 2.35 ") == (1.0, 1.0)
+    near, far = game.perceive(state, "48.7, 2.35"), game.perceive(state, "Latitude: 40, Longitude: 2.35")
+    assert near.exact == 1.0
+    assert near.partial > far.partial > 0
+    assert far.exact == 0.0
+    for wrong in ("", "Paris", "48.85", "48.85, 2.35, 7", "latitude 48.85 longitude 2.35", "1, " * 9999):
+        assert game.perceive(state, wrong) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=check_name)
+def test_geospot_on_photographs_keeps_the_contract(photographs, check):
+    if check.__name__ not in ("check_responses", "check_determinism_over_processes"):  # their perception is not scored
+        run_check(check, make_game("geospot", data=photographs, size=64))
+
+
+GOLDEN = {
+    1: "1016e601ddcb2b9801c7537d359e9a448e8f6f6766a7dae62fad7eb4b3d86e79",
+    3: "308c166d8cf2addb64c590ed24b7136383ea4ab2cf04e308aefa64180896ba52",
+    5: "b8c1e120f57a944f25b9062d7f1e1c18aaa539d5ff4eff08e8b574ea978b573d",
+}
+"""SHA-256 of the first picture of seed 0 by perception level: the same on every machine."""
+
+
+@pytest.mark.parametrize("level", sorted(GOLDEN))
+def test_golden_pictures(level):
+    game = make_game("geospot", perception=level, size=320)
+    (picture,) = game.draw(game.start(np.random.default_rng(0)))
+    assert hashlib.sha256(picture.tobytes()).hexdigest() == GOLDEN[level]
+
+
+def test_the_keys_of_an_answer_are_in_the_prompt():
+    prompt = make_game("geospot").prompt(state_of(PARIS))
+    assert all(f"{key}: ..." in prompt for key in KEYS)
