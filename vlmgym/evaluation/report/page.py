@@ -176,11 +176,12 @@ def _document(title: str, data: dict[str, Any], inline: dict[str, str]) -> str:
     script = "(() => {\n'use strict';\n" + "\n".join(parts) + "})();\n"
     blocks = {"page": safe_json(data), **{f"episode-{name}": text for name, text in sorted(inline.items())}}
     page = Template((assets / "page.html").read_text(encoding="utf-8"))
+    others = "" if inline else " 'strict-dynamic'"  # the script loads the episodes beside the page
     policy = [
         "default-src 'none'",
         "img-src data:",
         f"style-src {_hash(css)}",
-        f"script-src {_hash(script)} 'strict-dynamic'",  # this script may load others: the episodes beside the page
+        f"script-src {_hash(script)}{others}",
         "base-uri 'none'",
         "form-action 'none'",
     ]
