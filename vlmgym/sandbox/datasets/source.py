@@ -81,7 +81,9 @@ class Source:
         if not self.compares_ids:
             return {}
         first: dict[str, int] = {}
-        ids = enumerate(self.table.values(str(self._columns[ID])))
+        column = str(self._columns[ID])
+        name = column if column in self.table.columns else column.partition(".")[0]
+        ids = enumerate(_at({name: value}, column) for value in self.table.values(name))
         rows = ((index, first.setdefault(str(value), index)) for index, value in ids if not is_empty(value))
         return {index: earlier for index, earlier in rows if earlier != index}
 

@@ -1,0 +1,422 @@
+"""Questions from rows of the user's data: a small task, good rows and every kind of bad ones."""
+
+import io
+import json
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from gymnasium import spaces
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+import vlmgym
+from vlmgym.cli import main
+from vlmgym.errors import ParseError, StateError, UsageError
+from vlmgym.sandbox import registry, response_form, task
+from vlmgym.sandbox.config import knob, parse_knobs
+from vlmgym.sandbox.datasets import source
+from vlmgym.sandbox.datasets.opening import open_table
+from vlmgym.sandbox.datasets.rows import BadRow, number_of, text_of
+from vlmgym.sandbox.episode import Episode
+from vlmgym.sandbox.task import Task, TaskConfig, TaskState
+from vlmgym.sandbox.task_perception import with_task_perception
+from vlmgym.testing import check_game
+
+COLOURS = {"red": (200, 0, 0), "green": (0, 200, 0), "blue": (0, 0, 200)}
+
+
+class ColourConfig(TaskConfig):
+    dials = with_task_perception({level: {"names": level} for level in range(1, 6)})
+
+    names: int = knob("reasoning", 3, "Colours that may be asked for.", ge=1, le=5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColourState(TaskState):
+    colour: str
+    latitude: float = 0.0
+
+
+class Colour(Task[ColourState, str]):
+    """Which colour is it?"""
+
+    name = "colour"
+    Config = ColourConfig
+    State = ColourState
+    columns: ClassVar = {"id": ("id",), "image": ("image", "img"), "colour": ("colour", "label"), "latitude": ("lat",)}
+    optional_fields = frozenset({"id", "latitude"})
+    picture_fields = ("image",)
+    action_space = spaces.Text(10, charset="abcdefghijklmnopqrstuvwxyz")
+
+    def generate(self, rng):
+        return ColourState(colour=str(rng.choice(list(COLOURS)[: self.config.names])))
+
+    def from_row(self, fields):
+        colour = text_of(fields, "colour")
+        if colour not in COLOURS:
+            raise BadRow(f"the colour {colour!r} is not known")
+        latitude = 0.0 if fields["latitude"] is None else number_of(fields, "latitude", -90, 90)
+        return ColourState(colour=colour, latitude=latitude)
+
+    def paint(self, state):
+        return [np.full((self.config.size, self.config.size, 3), COLOURS[state.colour], np.uint8)]
+
+    def solution(self, state):
+        return state.colour
+
+    def score(self, state, action):
+        return float(action == state.colour), {}
+
+    def describe(self, state):
+        return state.colour
+
+    def prompt(self, state):
+        form = response_form.INSTRUCTIONS_V1.format(perception="the colour", answer="colour")
+        return f"Which colour is it, for instance red? {form}"
+
+    def parse_answer(self, text):
+        if not text.strip().isalpha():
+            raise ParseError("an answer is one word")
+        return text.strip().lower()
+
+    def format(self, action):
+        return action
+
+
+@pytest.fixture(autouse=True)
+def fresh_tables(tmp_path, monkeypatch):
+    monkeypatch.setenv("VLMGYM_CACHE", str(tmp_path / "cache"))
+    open_table.cache_clear()
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    monkeypatch.setitem(registry._registered, "colour-v0", Colour)
+
+
+def encoded(colour):
+    buffer = io.BytesIO()
+    Image.new("RGB", (30, 20), COLOURS.get(colour, (9, 9, 9))).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def noise():
+    buffer = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def rows_in(folder, count=12, **changed):
+    """A table of good rows, of which some are changed; returns what to name as data."""
+    rows = [{"img": f"{colour}.png", "label": colour} for colour in (list(COLOURS) * count)[:count]]
+    for colour in COLOURS:
+        (folder / f"{colour}.png").write_bytes(encoded(colour))
+    for number, change in changed.items():
+        rows[int(number.removeprefix("row"))].update(change)
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def colour(data, **settings):
+    return Colour(ColourConfig.at(data=data, size=64, **settings))
+
+
+def start(game, seed):
+    return game.start_at(seed, np.random.default_rng(seed))
+
+
+# Which row belongs to which seed --------------------------------------------------------------------------------------
+
+
+@given(first=st.integers(0, 10**6), count=st.integers(1, 20), order=st.sampled_from(["shuffled", "rows"]))
+def test_as_many_seeds_in_a_row_as_there_are_rows_ask_about_every_row_once(tmp_path_factory, first, count, order):
+    game = colour(rows_in(tmp_path_factory.mktemp("data"), count), order=order)
+    indices = [start(game, seed).row.index for seed in range(first, first + count)]
+    assert sorted(indices) == list(range(count))
+    if order == "rows":
+        assert indices == [seed % count for seed in range(first, first + count)]
+
+
+def test_the_row_follows_from_the_seed_and_chance_takes_any(tmp_path):
+    game = colour(rows_in(tmp_path))
+    states = [Episode(game, seed).state for seed in range(12)]
+    assert states == [start(colour(game.config.data), seed) for seed in range(12)]
+    assert [state.row.index for state in states] != list(range(12))
+    found = {game.start(np.random.default_rng(seed)).row.index for seed in range(200)}
+    assert found == set(range(12))
+
+
+def test_the_state_holds_the_row_and_the_truth_but_not_the_picture(tmp_path):
+    data = rows_in(tmp_path)
+    game = colour(data, order="rows")
+    state = start(game, 4)
+    assert (state.row.data, state.row.index, state.colour, state.skipped) == (data, 4, "green", ())
+    assert len(game.to_json(state)) < 300
+    assert game.from_json(game.to_json(state)) == state
+    (picture,) = game.images(state)
+    assert tuple(picture[32, 32]) == COLOURS["green"]
+    assert Episode(game, 4).respond("<answer>green</answer>").game == 1.0
+
+
+def test_without_data_questions_are_generated():
+    state = start(Colour(), 0)
+    assert state.row is None
+    assert Colour().images(state)[0].shape == (640, 640, 3)
+
+
+# What is checked when a state is used ---------------------------------------------------------------------------------
+
+
+def test_a_row_or_a_picture_that_has_changed_is_not_drawn(tmp_path):
+    data = rows_in(tmp_path)
+    state = start(colour(data, order="rows"), 3)
+
+    def drawn_anew():
+        open_table.cache_clear()
+        return colour(data).images(state)
+
+    (tmp_path / "red.png").write_bytes(encoded("blue"))
+    with pytest.raises(StateError, match=r"row 3 of .* is not what it was"):
+        drawn_anew()
+    (tmp_path / "red.png").unlink()
+    with pytest.raises(StateError, match=r"row 3 of .* has become bad: there is no picture 'red\.png'"):
+        drawn_anew()
+    (tmp_path / "red.png").write_bytes(encoded("red"))
+    assert tuple(drawn_anew()[0][32, 32]) == COLOURS["red"]
+    rows_in(tmp_path, row3={"label": "blue"})
+    with pytest.raises(StateError, match="is not what it was"):
+        drawn_anew()
+    rows_in(tmp_path, 3)
+    with pytest.raises(StateError, match="no row 3"):
+        drawn_anew()
+
+
+def test_a_state_of_other_data_or_of_none_is_refused(tmp_path):
+    game = colour(rows_in(tmp_path))
+    state = start(game, 0)
+    for other in (Colour(), colour(str(tmp_path / "other.jsonl"))):
+        with pytest.raises(StateError, match="cannot be one of"):
+            other.from_json(other.to_json(state))
+    with pytest.raises(StateError, match="at least 0"):
+        game.from_json(game.to_json(replace(state, row=replace(state.row, index=-1))))
+    with pytest.raises(StateError, match="no row of data"):
+        Colour().row_pictures(start(Colour(), 0))
+
+
+def test_pictures_are_kept_for_a_few_rows_only_and_can_be_written_into(tmp_path):
+    game = colour(rows_in(tmp_path, 30), order="rows")
+    states = [start(game, seed) for seed in range(30)]
+    assert len(game._kept_pictures) <= task.PICTURES_KEPT
+    first = game.row_pictures(states[29])[0]
+    first[:] = 0
+    assert tuple(game.row_pictures(states[29])[0][32, 32]) == COLOURS["blue"]
+    assert tuple(game.row_pictures(states[0])[0][32, 32]) == COLOURS["red"]
+
+
+# Bad rows -------------------------------------------------------------------------------------------------------------
+
+BAD = {
+    "label that is empty": ({"label": None}, "colour is empty"),
+    "label that is unknown": ({"label": "mauve"}, "'mauve' is not known"),
+    "latitude of 95": ({"lat": 95}, "latitude is 95, which is not between -90 and 90"),
+    "picture that is missing": ({"img": "missing.png"}, "no picture 'missing.png'"),
+    "picture that is cut off": ({"img": "cut.png"}, "damaged"),
+    "picture that is a bomb": ({"img": "bomb.png"}, "more than 64000000"),
+    "picture that is no picture": ({"img": "rows.jsonl"}, "no known format"),
+    "path that leaves the folder": ({"img": "../outside.png"}, "outside of the folder"),
+    "address": ({"img": "http://example.com/1.png"}, "only with urls=true"),
+    "id of another row": ({"id": "one"}, "its id 'one' is that of row 0, too"),
+}
+
+
+def with_a_bad_row(tmp_path, change):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (tmp_path / "outside.png").write_bytes(encoded("red"))
+    (folder / "cut.png").write_bytes(noise()[:5000])
+    Image.new("1", (9000, 9000)).save(folder / "bomb.png")
+    return rows_in(folder, 6, row0={"id": "one"}, row3=change)
+
+
+@pytest.mark.parametrize(("change", "why"), BAD.values(), ids=BAD)
+def test_a_bad_row_is_skipped_and_told_or_fails(tmp_path, change, why):
+    data = with_a_bad_row(tmp_path, change)
+    skipping, failing = colour(data, order="rows"), colour(data, order="rows", bad_rows="fail")
+    state = start(skipping, 3)
+    assert state.row.index == 4
+    assert [skipped.index for skipped in state.skipped] == [3]
+    assert why in state.skipped[0].reason
+    assert start(skipping, 2).skipped == start(failing, 2).skipped == ()
+    assert json.loads(skipping.to_json(state))["skipped"][0]["index"] == 3  # so that records tell it
+    with pytest.raises(UsageError, match=r"row 3 of .*rows\.jsonl is bad: ") as error:
+        start(failing, 3)
+    assert why in str(error.value)
+
+
+@pytest.mark.parametrize(("change", "why"), BAD.values(), ids=BAD)
+def test_the_command_names_every_bad_row(tmp_path, registered, capsys, change, why):
+    with pytest.raises(SystemExit) as ended:
+        main(["data", "check", "colour", "--set", f"data={with_a_bad_row(tmp_path, change)}"])
+    assert ended.value.code == 1
+    first, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("row 3: ")
+    assert why in first
+    assert last == "6 of 6 rows looked at: 5 good, 1 bad"
+
+
+def test_the_command_is_content_with_good_rows_and_looks_at_as_many_as_asked(tmp_path, registered, capsys):
+    data = rows_in(tmp_path, 12, row9={"label": "mauve"})
+    main(["data", "check", "colour", "--rows", "9", "--set", f"data={data}"])
+    assert capsys.readouterr().out == "9 of 12 rows looked at: 9 good, 0 bad\n"
+
+
+def test_the_command_finds_duplicates_in_data_that_are_too_large_to_be_compared_by_the_task(
+    tmp_path, registered, capsys, monkeypatch
+):
+    monkeypatch.setattr(source, "MOST_COMPARED", 3)
+    rows = {f"row{number}": {"id": number} for number in range(12)}
+    data = rows_in(tmp_path, 12, **{**rows, "row5": {"id": 2}, "row8": {"id": 2}, "row9": {}, "row10": {}})
+    assert start(colour(data, order="rows"), 5).skipped == ()
+    with pytest.raises(SystemExit):
+        main(["data", "check", "colour", "--set", f"data={data}"])
+    assert capsys.readouterr().out.splitlines() == [
+        "row 5: its id 2 is that of row 2, too",
+        "row 8: its id 2 is that of row 5, too",
+        "12 of 12 rows looked at: 10 good, 2 bad",
+    ]
+    with pytest.raises(SystemExit) as ended:
+        main(["data", "check", "colour", "--id-column", "nothing", "--set", f"data={data}"])
+    assert ended.value.code == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["2048"], ["colour"], ["colour", "--rows", "0"], ["colour", "--set", "data=nothing"]],
+    ids=" ".join,
+)
+def test_the_command_with_a_mistake_ends_in_one_sentence(tmp_path, registered, capsys, words):
+    if "--rows" in words:
+        words = [*words, "--set", f"data={rows_in(tmp_path)}"]
+    with pytest.raises(SystemExit) as ended:
+        main(["data", "check", *words])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_data_of_nothing_but_bad_rows_end_in_an_error(tmp_path):
+    data = rows_in(tmp_path, 4, **{f"row{number}": {"label": "mauve"} for number in range(4)})
+    with pytest.raises(UsageError, match=r"4 rows in a row .* are bad, the last, row 2, because the colour 'mauve'"):
+        start(colour(data, order="rows"), 3)
+
+
+# Columns --------------------------------------------------------------------------------------------------------------
+
+
+def test_columns_are_found_by_their_names_or_mapped(tmp_path):
+    (tmp_path / "red.png").write_bytes(encoded("red"))
+    path = tmp_path / "rows.jsonl"
+    path.write_text(
+        json.dumps({"file": "x", "label": "green", "deep": {"pictures": ["no.png", "red.png"]}, "answer": "red"})
+    )
+    with pytest.raises(UsageError, match=r"no column for image \(image or img\): the columns of .* are file, label"):
+        start(colour(str(path)), 0)
+    for columns in (["image=deep.pictures.1", "colour=answer"], "image=deep.pictures.1,colour=answer"):
+        assert start(colour(str(path), columns=columns), 0).colour == "red"
+    for columns, why in (
+        (("image=nothing",), "no column 'nothing' for image"),
+        (("picture=file",), "FIELD=COLUMN with a field of id, image"),
+        (("image",), "FIELD=COLUMN"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            start(colour(str(path), columns=columns), 0)
+    with pytest.raises(UsageError, match="no picture"):
+        start(colour(str(path), columns=("image=deep.nothing",), bad_rows="fail"), 0)
+
+
+def test_columns_as_on_a_command_line_and_back_from_json(tmp_path):
+    words = ["columns=image=img,colour=label", f"data={rows_in(tmp_path)}"]
+    config = ColourConfig.at(**parse_knobs(words))
+    assert config.columns == ("image=img", "colour=label")
+    assert ColourConfig.model_validate_json(config.model_dump_json()) == config
+    assert not set(ColourConfig.knobs()) & {"data", "split", "columns", "order", "bad_rows", "urls"}
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "jsonl", "parquet", "folder"])
+def test_the_same_questions_from_every_kind_of_file(tmp_path, kind):
+    rows = [{"image": f"{name}/1.png", "label": name} for name in sorted(COLOURS)]
+    for name in COLOURS:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.png").write_bytes(encoded(name))
+    path = tmp_path / f"rows.{kind}"
+    if kind == "csv":
+        path.write_text("image,label\n" + "".join(f"{row['image']},{row['label']}\n" for row in rows))
+    elif kind == "parquet":
+        rows = [{**row, "image": {"bytes": encoded(row["label"]), "path": None}} for row in rows]
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif kind != "folder":
+        path.write_text(json.dumps(rows) if kind == "json" else "\n".join(map(json.dumps, rows)))
+    game = colour(str(tmp_path if kind == "folder" else path))
+    states = [start(game, seed) for seed in range(3)]
+    assert Counter(state.colour for state in states) == Counter(list(COLOURS))
+    for state in states:
+        assert tuple(game.images(state)[0][32, 32]) == COLOURS[state.colour]
+
+
+def test_a_task_that_takes_no_data_says_so(tmp_path):
+    class Blind(Colour):
+        """A task without columns."""
+
+        columns: ClassVar = {}
+
+    with pytest.raises(UsageError, match="takes no data of the user"):
+        start(Blind(ColourConfig.at(data=rows_in(tmp_path))), 0)
+    (tmp_path / "empty.csv").write_text("image,label\n")
+    with pytest.raises(UsageError, match="has no rows"):
+        start(colour(str(tmp_path / "empty.csv")), 0)
+
+
+# As every game --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_task_with_data_keeps_the_contract_of_a_game(tmp_path):
+    check_game(colour(rows_in(tmp_path)), seeds=(0,))
+
+
+def test_worker_processes_open_the_data_themselves(tmp_path):
+    game = colour(rows_in(tmp_path), order="rows")
+    envs = vlmgym.make_vec(game, num_envs=4, num_workers=2)
+    try:
+        pictures, _ = envs.reset(seed=2)
+        assert [tuple(picture[32, 32]) for picture in pictures] == [
+            COLOURS[name] for name in ("blue", "red", "green", "blue")
+        ]
+    finally:
+        envs.close()
+
+
+def test_opening_imports_no_heavy_library(tmp_path):
+    import subprocess
+    import sys
+
+    code = (
+        "import sys\nfrom vlmgym.sandbox.datasets.opening import open_table\n"
+        f"assert open_table({rows_in(tmp_path)!r})[0]['label'] == 'red'\n"
+        "print({'pyarrow', 'datasets', 'pandas', 'huggingface_hub', 'matplotlib', 'torch'} & set(sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
+
+
+def test_the_data_of_a_path_with_a_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    rows_in(tmp_path)
+    assert start(colour("~/rows.jsonl"), 0).row.data == "~/rows.jsonl"
+    assert Path("~/rows.jsonl").expanduser().is_file()
