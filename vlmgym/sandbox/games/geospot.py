@@ -182,7 +182,8 @@ class Geospot(Task[GeospotState, str]):
 
     @cached_property
     def _scoring(self) -> tuple[Fields, Fields]:
-        return self.config.scoring
+        weights, scales = self.config.scoring
+        return weights, scales
 
     # Questions ------------------------------------------------------------------------------------------------------
 

@@ -159,6 +159,11 @@ class Gazetteer:
         """Latitude and longitude of all cities in degrees, by number: shape (cities, 2)."""
         return np.array([line.split("\t")[3:5] for line in self._cities], np.float64)
 
+    @cached_property
+    def populations(self) -> NDArray[np.int64]:
+        """Inhabitants of all cities, by number."""
+        return np.array([line.split("\t")[5] for line in self._cities], np.int64)
+
     def _key_at(self, line: int) -> bytes:
         start = self._name_ends[line - 1] + 1 if line else 0
         return self._names[start : self._names.index(b"\t", start)]

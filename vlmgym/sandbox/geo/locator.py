@@ -7,21 +7,23 @@ pixels are the same on every machine.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, text_width
 from vlmgym.sandbox.drawing.palette import blend
-from vlmgym.sandbox.geo.gazetteer import City, Gazetteer
+from vlmgym.sandbox.geo.gazetteer import Gazetteer
 
 NIGHT: Colour = (13, 19, 38)
 GRID: Colour = (44, 58, 92)
 LABEL: Colour = (150, 168, 204)
 LIGHT: Colour = (255, 196, 96)
 BRIGHT: Colour = (255, 240, 208)
+HALO: Colour = blend(NIGHT, LIGHT, 0.28)
 MARK: Colour = (64, 232, 255)
 
 GRID_STEPS = (1, 2, 5, 10, 15, 20, 30)
@@ -105,9 +107,12 @@ def paint_map(window: Window, place: tuple[float, float], style: MapStyle, gazet
         _paint_grid(canvas, window)
     x, y = _project(window, gazetteer.places, style.size)
     shown = np.flatnonzero((x >= 0) & (x < style.size) & (y >= 0) & (y < style.size))[: style.lights]
+    spots = list(zip(shown.tolist(), x[shown].tolist(), y[shown].tolist(), gazetteer.populations[shown].tolist()))
     unit = style.size * round((COMMON_SPAN / window.span) ** 0.35, 2)
-    for number in shown[::-1].tolist():
-        _paint_light(canvas, float(x[number]), float(y[number]), gazetteer.city_at(number).population, unit)
+    for _, right, down, population in reversed(spots):
+        radius, colour = _light(population)
+        canvas.circle(right, down, radius * unit * 1.9, HALO)
+        canvas.circle(right, down, radius * unit, colour)
     if style.grid and style.degrees:
         _paint_degrees(canvas, window)
     mark = _project(window, np.array([place]), style.size)
@@ -115,8 +120,8 @@ def paint_map(window: Window, place: tuple[float, float], style: MapStyle, gazet
     radius = max(3.0, style.size * style.mark / 100)
     _paint_mark(canvas, *at, radius)
     if style.names:
-        spots = [(gazetteer.city_at(number), float(x[number]), float(y[number])) for number in shown.tolist()]
-        _paint_names(canvas, spots, style.names, (*at, radius), bool(style.grid and style.degrees))
+        named = ((gazetteer.city_at(number).name, right, down) for number, right, down, _ in spots)
+        _paint_names(canvas, named, style.names, (*at, radius), bool(style.grid and style.degrees))
     return canvas.pixels()
 
 
@@ -128,12 +133,12 @@ def _project(window: Window, places: NDArray[np.float64], size: int) -> tuple[ND
     return x, y
 
 
-def _paint_light(canvas: Canvas, x: float, y: float, population: int, unit: float) -> None:
-    """A city: the more inhabitants, the larger and the whiter, in steps of powers of ten."""
-    size = min(1.0, max(0.0, (len(str(population)) - 5 + int(str(population)[0]) / 10) / 3))
-    radius = unit * (0.0016 + 0.005 * size * size)
-    canvas.circle(x, y, radius * 1.9, blend(NIGHT, LIGHT, 0.28))
-    canvas.circle(x, y, radius, blend(LIGHT, BRIGHT, size))
+@lru_cache(maxsize=2**16)
+def _light(population: int) -> tuple[float, Colour]:
+    """Radius over the map's side, and colour: the more inhabitants, the larger and the whiter, by powers of ten."""
+    first, digits = int(str(population)[0]), len(str(population))
+    size = min(1.0, max(0.0, (digits - 5 + first / 10) / 3))
+    return 0.0016 + 0.005 * size * size, blend(LIGHT, BRIGHT, size)
 
 
 def _grid(window: Window) -> tuple[list[int], list[int]]:
@@ -214,7 +219,7 @@ def _paint_mark(canvas: Canvas, x: float, y: float, radius: float) -> None:
 
 def _paint_names(
     canvas: Canvas,
-    spots: Sequence[tuple[City, float, float]],
+    spots: Iterable[tuple[str, float, float]],
     count: int,
     mark: tuple[float, float, float],
     degrees: bool,
@@ -225,15 +230,15 @@ def _paint_names(
     reach = radius * 2.2
     margin_left, margin_below = (capitals * 4.5, capitals * 3) if degrees else (capitals, capitals)
     taken = [(x - reach, y - reach, x + reach, y + reach)]
-    for city, city_x, city_y in spots:
+    for name, city_x, city_y in spots:
         if len(taken) > count:
             return
-        width = text_width(city.name, capitals)
+        width = text_width(name, capitals)
         left, top = city_x + capitals * 0.9, city_y - capitals
         box = (left - capitals * 1.5, top, left + width + capitals * 0.5, top + 2 * capitals)
         inside = box[0] > margin_left and box[2] < canvas.width and box[1] > 0 and box[3] < canvas.height - margin_below
-        if inside and city.name.isascii() and not any(map(_overlap, taken, [box] * len(taken))):
-            _paint_label(canvas, city.name, left, city_y, capitals, BRIGHT)
+        if inside and name.isascii() and not any(map(_overlap, taken, [box] * len(taken))):
+            _paint_label(canvas, name, left, city_y, capitals, BRIGHT)
             taken.append(box)
 
 
