@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from vlmgym import make_game
-from vlmgym.errors import EpisodeEnded
+from vlmgym.errors import EpisodeEnded, UsageError
 from vlmgym.sandbox.games.game2048 import DIRECTIONS, Game2048, State2048
 from vlmgym.sandbox.response_form import compose
 from vlmgym.sandbox.reward import Outcome, RewardConfig, Scored, Shaping, score_action, score_response, shape
@@ -159,5 +158,5 @@ def test_responses_of_a_group_start_from_one_state_and_do_not_touch_it(game: Gam
     ],
 )
 def test_a_reward_configuration_that_means_nothing_is_refused(config: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(UsageError, match="reward: "):
         RewardConfig(**config)

@@ -158,6 +158,7 @@ USAGE = [
     (["2048", "--policy", ""], "there is no policy ''"),
     (["2048", "--policy", "leaves.py:f"], "'leaves.py' does not load: SystemExit: 0"),
     (["2048", "--policy", "f.py:g", "--timeout", "nan"], "timeout is a number of seconds above 0"),
+    (["2048", "--reward.game-weight", "1e9"], "reward: game_weight: input should be less than or equal to 1000000"),
     (["2048", "--workers", "-1"], "workers is a whole number of at least 0, not -1"),
     (["2048", "--policy", "f.py:g", "--timeout", "0"], "timeout is a number of seconds above 0"),
     (["2048", "2048-v0"], "a game is named twice"),

@@ -9,9 +9,9 @@ from enum import Enum
 from typing import Any, Generic, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
 
-from vlmgym.errors import EpisodeEnded, IllegalAction, ParseError
+from vlmgym.errors import EpisodeEnded, IllegalAction, ParseError, UsageError, one_sentence
 from vlmgym.sandbox import response_form
 from vlmgym.sandbox.game import ActionT, Game, StateT
 from vlmgym.sandbox.perception import Perception
@@ -58,6 +58,14 @@ class RewardConfig(BaseModel):
     unparsable: float | None = Field(
         None, ge=-LARGEST, le=LARGEST, description="As illegal, of an unparsable response."
     )
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _in_one_sentence(cls, data: Any, handler: ModelWrapValidatorHandler[RewardConfig]) -> RewardConfig:
+        try:
+            return handler(data)
+        except ValidationError as error:
+            raise UsageError(f"reward: {one_sentence(error)}") from None
 
 
 @dataclass(frozen=True, slots=True)
