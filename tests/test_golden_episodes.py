@@ -21,8 +21,10 @@ ILLEGAL_EVERY = 7
 
 GOLDEN = {
     "2048-v0": {"states": "5b19b11a0ab9d10c", "prompts": "3c8664df2ed1d3c3", "turns": "cbc81419b70b8e71"},
+    "nlvr2-v0": {"states": "f238fb7818567248", "prompts": "d034252d58620313", "turns": "a5db31afd42b0ffb"},
     "shisensho-v0": {"states": "a11d608aaf833039", "prompts": "0339ffdff7eb15e6", "turns": "492024d8134b2acd"},
     "swap-v0": {"states": "c3c863dfe4dad2d7", "prompts": "67c766928f804159", "turns": "eaaf07a3e2dd581c"},
+    "vqa-v0": {"states": "7a123a0f7ee0d4db", "prompts": "976794ec600366b1", "turns": "ab0ee71d5c786cde"},
 }
 """Hashes by the game's id: its positions, its prompts, and its actions, rewards, outcomes, feedback and facts."""
 
@@ -39,8 +41,7 @@ def play(game_id: str) -> dict[str, str]:
     for turn in range(TURNS):
         if episode.ended is not None:
             break
-        legal = game.legal_actions(episode.state)
-        assert legal
+        legal = game.legal_actions(episode.state) or [game.best_action(episode.state)]
         drawn = turn % ILLEGAL_EVERY == ILLEGAL_EVERY - 1
         action = game.random_action(np.random.default_rng(turn)) if drawn else legal[turn * turn % len(legal)]
         scored = episode.act(action)

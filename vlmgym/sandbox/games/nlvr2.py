@@ -26,9 +26,9 @@ from vlmgym.sandbox.scenes.words import (
     PLACES,
     compare_scenes,
     describe_scene,
+    scene_facts,
     split_sides,
     told,
-    vocabulary_words,
 )
 from vlmgym.sandbox.task import Task, TaskState, accuracy
 from vlmgym.sandbox.task_perception import with_task_perception
@@ -41,10 +41,9 @@ ANSWER_OF_WORD: Mapping[str, int] = {"false": 0, "true": 1, "no": 0, "yes": 1}
 PROMPT_V1 = """\
 You see two pictures, first the left one, then the right one.{scene} Decide whether this statement about them is true:
 {statement}
-Actions: true or false (yes and no are read as well). Any other answer is not counted as either.
+Actions: true or false (yes and no are read as well). Any other answer counts as neither.
 {form}"""
 
-_SCENE = " {words} A picture may show objects partly covered by others; all of them count."
 _PERCEPTION_OF_SCENES = f"left: and below it what the left picture shows, {FORM} ({PLACES}); then right: likewise"
 _PERCEPTION_OF_PHOTOGRAPHS = "what the two pictures show"
 
@@ -169,7 +168,7 @@ class Nlvr2(Task[Nlvr2State, int]):
 
     def prompt(self, state: Nlvr2State) -> str:
         """The statement, the answers, and the response form."""
-        scene = _SCENE.format(words=vocabulary_words(self.config.vocabulary)) if state.scenes else ""
+        scene = f" {scene_facts(self.config.vocabulary)}" if state.scenes else ""
         seen = _PERCEPTION_OF_SCENES if state.scenes else _PERCEPTION_OF_PHOTOGRAPHS
         form = response_form.INSTRUCTIONS_V1.format(perception=seen, answer="true or false")
         return self.prompt_template.format(scene=scene, statement=state.statement, form=form)

@@ -26,8 +26,8 @@ from vlmgym.sandbox.scenes.words import (
     PLACES,
     compare_scenes,
     describe_scene,
+    scene_facts,
     told,
-    vocabulary_words,
 )
 from vlmgym.sandbox.spaces import LineSpace
 from vlmgym.sandbox.task import Task, TaskState, accuracy
@@ -38,12 +38,11 @@ LONGEST_ANSWER = 100
 PROMPT_V1 = """\
 Answer the question about the picture.{scene}
 Question: {question}
-Actions: a word, a number, or a few words on one line, nothing more; {answers}.
+Actions: the answer alone, on one line: {answers}
 {form}"""
 
-_SCENE = " {words} Objects may be partly covered by others; all of them count."
-_ANSWERS_OF_SCENES = "a number, yes or no, or one of the words above"
-_ANSWERS_OF_PHOTOGRAPHS = "it is right if it is the accepted answer but for case, articles and punctuation"
+_ANSWERS_OF_SCENES = "a number, yes or no, or one of the words above."
+_ANSWERS_OF_PHOTOGRAPHS = "a word, a number or a few words. Case, articles and punctuation do not count."
 _PERCEPTION_OF_SCENES = f"what the picture shows, {FORM} ({PLACES})"
 _PERCEPTION_OF_PHOTOGRAPHS = "what the picture shows"
 
@@ -164,7 +163,7 @@ class Vqa(Task[VqaState, str]):
         if state.scene is None:
             scene, answers, seen = "", _ANSWERS_OF_PHOTOGRAPHS, _PERCEPTION_OF_PHOTOGRAPHS
         else:
-            scene = _SCENE.format(words=vocabulary_words(self.config.vocabulary))
+            scene = f" {scene_facts(self.config.vocabulary)}"
             answers, seen = _ANSWERS_OF_SCENES, _PERCEPTION_OF_SCENES
         form = response_form.INSTRUCTIONS_V1.format(perception=seen, answer="your answer")
         return self.prompt_template.format(scene=scene, question=state.question, answers=answers, form=form)

@@ -88,8 +88,8 @@ def comparison(rng: np.random.Generator, config: SceneConfig) -> Statement:
     else:
         one, other = ("left", "right") if form == "more left" else ("right", "left")
         text = f"There are more {meant.many} in the {one} picture than in the {other} picture."
-        # Each difference is as likely when true as the opposite one when false; equal numbers do not occur.
-        low, high = sorted(int(v) for v in rng.permutation(most + 1)[:2])
+        low = int(rng.integers(most))  # numbers differ by one, so that a single one tells little
+        high = low + 1
         left, right = (high, low) if truth == (form == "more left") else (low, high)
     scenes = [_scene_with(rng, config, meant, number) for number in (left, right)]
     return Statement("comparison", text, truth, (scenes[0], scenes[1]))

@@ -17,7 +17,7 @@ MOST_TOLD = 200
 """Objects of a description that are compared; more are counted as wrong."""
 FORM = "one object a line as size, colour, shape and centre, for instance: large red circle at (42, 31)"
 """How a prompt says what a description looks like."""
-PLACES = "x and y in percent of the picture's width and height, from the left and from the top"
+PLACES = "x and y in percent of the picture inside its frame, from the left and from the top"
 
 NOT_DESCRIBED = "not described"
 """What stands for the description of a photograph."""
@@ -89,11 +89,12 @@ def split_sides(text: str) -> tuple[str, str, str]:
     return left, right, neither
 
 
-def vocabulary_words(vocabulary: Vocabulary) -> str:
-    """What a prompt says of the objects there are."""
+def scene_facts(vocabulary: Vocabulary) -> str:
+    """What a prompt tells of scenes."""
     return (
         f"Objects are {' or '.join(SIZES)}, their colour is one of {', '.join(vocabulary.colours)}, and their shape "
-        f"one of {', '.join(vocabulary.shapes)}."
+        f"one of {', '.join(vocabulary.shapes)}. Objects may be partly covered by others; all of them count. Which is "
+        "left, right, above or below is told by their centres."
     )
 
 

@@ -1,0 +1,182 @@
+"""Pictures made harder to see: the same pixels everywhere, the same shape, and harder in the way that was asked for."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from vlmgym.sandbox.drawing.degrade import FRAME, crop_margin, degrade, resize
+from vlmgym.sandbox.games.vqa import Vqa, VqaConfig
+from vlmgym.sandbox.task_perception import TASK_PERCEPTION
+
+
+@dataclass(frozen=True)
+class How:
+    blur: float = 0.0
+    noise: float = 0.0
+    contrast: float = 1.0
+    clutter: int = 0
+    scale: float = 1.0
+    crop: float = 0.0
+
+
+ALL = How(blur=1.0, noise=0.1, contrast=0.7, clutter=5, scale=0.7, crop=0.1)
+
+
+def noise_picture(height: int = 60, width: int = 80, seed: int = 0) -> NDArray[np.uint8]:
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def flat(value: int, height: int = 60, width: int = 80) -> NDArray[np.uint8]:
+    return np.full((height, width, 3), value, np.uint8)
+
+
+hows = st.builds(
+    How,
+    blur=st.floats(0, 5),
+    noise=st.floats(0, 0.5),
+    contrast=st.floats(0.1, 2),
+    clutter=st.integers(0, 20),
+    scale=st.floats(0.1, 1),
+    crop=st.floats(0, 0.5),
+)
+
+
+@given(hows, st.integers(1, 70), st.integers(1, 70), st.integers(0, 2**32 - 1))
+@settings(max_examples=60)
+def test_any_picture_keeps_its_shape_and_is_not_changed_itself(how: How, height: int, width: int, seed: int) -> None:
+    picture = noise_picture(height, width)
+    before = picture.copy()
+    shown = degrade(picture, how, seed)
+    assert shown.shape == picture.shape
+    assert shown.dtype == np.uint8
+    assert np.array_equal(picture, before)
+    assert np.array_equal(shown, degrade(picture, how, seed))
+
+
+def test_nothing_is_done_where_nothing_is_asked() -> None:
+    picture = noise_picture()
+    assert degrade(picture, How(), 5) is picture
+
+
+def test_each_seed_and_each_picture_of_a_question_has_its_own_noise_and_strokes() -> None:
+    for how in (How(noise=0.1), How(clutter=3)):
+        shown = {degrade(flat(128), how, seed, index).tobytes() for seed in range(3) for index in range(2)}
+        assert len(shown) == 6
+
+
+def test_blur_is_the_mean_around_each_pixel() -> None:
+    picture = flat(0)
+    picture[30, 40] = 255
+    shown = degrade(picture, How(blur=5.0), 0).astype(int)[..., 0]  # 3 pixels
+    rows, columns = np.nonzero(shown)
+    assert (rows.min(), rows.max(), columns.min(), columns.max()) == (27, 33, 37, 43)
+    tent = np.array([1, 2, 3, 4, 3, 2, 1])
+    assert np.abs(shown[27:34, 37:44] - 255 * np.outer(tent, tent) / 256).max() <= 1
+    assert np.array_equal(degrade(flat(77), How(blur=5.0), 0), flat(77))
+
+
+def test_contrast_is_around_the_middle_grey() -> None:
+    values = [int(degrade(flat(value), How(contrast=0.5), 0)[0, 0, 0]) for value in (0, 64, 128, 192, 255)]
+    assert values == [64, 96, 128, 160, 192]
+    assert degrade(flat(20), How(contrast=2.0), 0).max() == 0
+    assert degrade(flat(230), How(contrast=2.0), 0).min() == 255
+
+
+def test_scale_shrinks_the_picture_inside_its_frame() -> None:
+    shown = degrade(flat(9), How(scale=0.5), 0)
+    assert (shown[15:45, 20:60] == 9).all()
+    outside = np.ones(shown.shape[:2], bool)
+    outside[15:45, 20:60] = False
+    assert (shown[outside] == FRAME).all()
+
+
+def test_crop_cuts_the_same_at_all_edges() -> None:
+    picture = flat(50)
+    picture[6:54, 8:72] = 200  # what 20 percent leave
+    assert (degrade(picture, How(crop=0.2), 0) == 200).all()
+    assert (degrade(picture, How(crop=0.1), 0) == 200).mean() < 1
+    assert crop_margin(100, 0.2) == 10
+    assert crop_margin(1, 0.5) == 0
+
+
+def test_noise_stays_within_its_amplitude() -> None:
+    shown = degrade(flat(128), How(noise=0.1), 0).astype(int) - 128
+    assert (shown.min(), shown.max()) == (-26, 26)
+    assert abs(shown.mean()) < 1
+
+
+def test_strokes_cover_little() -> None:
+    for strokes in (1, 8, 50):
+        changed = (degrade(flat(250, 320, 320), How(clutter=strokes), 0) != 250).any(axis=2).mean()
+        assert 0 < changed < 0.01 * strokes + 0.02
+
+
+@given(st.integers(1, 50), st.integers(1, 50), st.integers(1, 50), st.integers(1, 50), st.integers(0, 255))
+def test_resizing_keeps_the_mean(rows: int, columns: int, height: int, width: int, seed: int) -> None:
+    picture = noise_picture(rows, columns, seed)
+    resized = resize(picture, height, width)
+    assert resized.shape == (height, width, 3)
+    assert np.abs(resized.mean(axis=(0, 1)) - picture.mean(axis=(0, 1))).max() <= 1.01
+    value = seed
+    assert (resize(flat(value, rows, columns), height, width) == value).all()
+
+
+def test_resizing_is_the_mean_of_the_area() -> None:
+    picture = noise_picture(60, 60)
+    blocks = picture.reshape(20, 3, 20, 3, 3).astype(float).mean(axis=(1, 3))
+    assert np.abs(resize(picture, 20, 20) - blocks).max() <= 1
+    enlarged = resize(picture, 120, 120)
+    assert np.array_equal(enlarged[::2, ::2], picture)
+    assert np.array_equal(resize(picture, 60, 60), picture)
+
+
+GOLDEN = {
+    "blur": "491b070e3d66538a",
+    "noise": "0c6da7d5e38f475a",
+    "contrast": "55d3d4182b0bd620",
+    "clutter": "3ed67025811e670e",
+    "scale": "50d79bcbfe883ca5",
+    "crop": "dd76cf91e840ae81",
+    "all": "3c2277dd91142ada",
+}
+"""Start of the SHA-256 of a degraded picture by what was done to it."""
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_same_pixels_on_every_machine(name: str) -> None:
+    how = ALL if name == "all" else replace(How(), **{name: getattr(ALL, name)})
+    assert hashlib.sha256(degrade(noise_picture(), how, 7, 1).tobytes()).hexdigest()[:16] == GOLDEN[name]
+
+
+# Tasks ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_task_shows_a_position_always_the_same_also_when_it_is_answered() -> None:
+    game = Vqa(VqaConfig.at(perception=5, size=200))
+    state = game.start(np.random.default_rng(0))
+    (picture,) = game.draw(state)
+    assert np.array_equal(picture, Vqa(game.config).draw(game.from_json(game.to_json(state)))[0])
+    assert np.array_equal(picture, game.draw(game.missed(state))[0])
+    other = game.start(np.random.default_rng(1))
+    assert not np.array_equal(picture, game.draw(other)[0])
+
+
+def test_level_3_shows_pictures_as_they_are() -> None:
+    game = Vqa(VqaConfig(size=200))
+    state = game.start(np.random.default_rng(0))
+    assert np.array_equal(game.draw(state)[0], game.paint(state)[0])
+    assert TASK_PERCEPTION[3] == {}
+
+
+@pytest.mark.parametrize("shared", ["contrast", "blur", "noise", "clutter", "scale", "crop"])
+def test_every_knob_gets_harder_with_the_level(shared: str) -> None:
+    easiest_first = [getattr(VqaConfig.at(perception=level), shared) for level in range(1, 6)]
+    assert easiest_first == sorted(easiest_first, reverse=shared in ("contrast", "scale"))
+    assert easiest_first[0] != easiest_first[-1]

@@ -1,0 +1,221 @@
+"""Scenes: everything can be seen, words and pictures tell the same, and descriptions are scored fairly."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vlmgym.errors import GenerationError
+from vlmgym.sandbox.drawing.palette import COLOURS, MIDDLE, blend
+from vlmgym.sandbox.drawing.shapes import OUTLINES
+from vlmgym.sandbox.rules.tiles import COLOUR_NAMES, SHAPE_NAMES
+from vlmgym.sandbox.scenes.drawing import paint_scene, visible_shares
+from vlmgym.sandbox.scenes.placing import place
+from vlmgym.sandbox.scenes.scene import SIZES, Kind, Scene, Thing, Vocabulary
+from vlmgym.sandbox.scenes.selector import Selector, exclusive_pair, misses
+from vlmgym.sandbox.scenes.words import compare_scenes, describe_scene, read_line, split_sides, told
+
+VOCABULARY = Vocabulary.of(8, 8)
+kinds = st.builds(Kind, st.sampled_from(SIZES), st.sampled_from(COLOUR_NAMES), st.sampled_from(SHAPE_NAMES))
+seeds = st.integers(0, 2**32)
+
+
+def a_scene(seed: int, count: int = 7, visible: float = 0.7, crop: float = 0.0) -> Scene:
+    rng = np.random.default_rng(seed)
+    chosen = [VOCABULARY.random_kind(rng) for _ in range(count)]
+    return place(chosen, rng, visible=visible, crop=crop, rotation=20)
+
+
+# Placing and drawing --------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(kinds, max_size=10), st.sampled_from([0.5, 0.7, 0.9]), st.sampled_from([0.0, 0.06]), seeds)
+@settings(max_examples=30)
+def test_enough_of_every_object_can_be_seen(chosen: list[Kind], visible: float, crop: float, seed: int) -> None:
+    scene = place(chosen, np.random.default_rng(seed), visible=visible, crop=crop, rotation=30)
+    assert sorted(thing.kind for thing in scene) == sorted(chosen)
+    assert min(visible_shares(scene, crop), default=1.0) >= visible
+    assert all(abs(thing.angle) <= 30 for thing in scene)
+    for one, other in combinations(scene, 2):
+        assert (one.x, one.y) != (other.x, other.y)
+
+
+def test_objects_do_overlap() -> None:
+    shares = [share for seed in range(30) for share in visible_shares(a_scene(seed))]
+    assert 0.1 < np.mean([share < 0.999 for share in shares]) < 0.9
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_visible_shares_are_those_of_the_picture(seed: int) -> None:
+    # Eight objects in eight colours: in a picture of another size, count the pixels that have an object's own colour.
+    rng = np.random.default_rng(seed)
+    chosen = [Kind("large", colour, shape) for colour, shape in zip(COLOUR_NAMES, SHAPE_NAMES)]
+    scene = place(chosen, rng, visible=0.5, crop=0, rotation=30)
+    picture = paint_scene(scene, 900).astype(int)
+    for thing, share in zip(scene, visible_shares(scene)):
+        alone = paint_scene((thing,), 900).astype(int)
+        seen, area = ((np.abs(p - COLOURS[thing.colour]).max(axis=2) < 2).sum() for p in (picture, alone))
+        assert seen / area == pytest.approx(share, abs=0.02)
+
+
+def test_what_is_cut_away_is_not_visible() -> None:
+    scene = (Thing("large", "red", "square", 110, 500),)
+    assert visible_shares(scene) == [1.0]
+    cut = visible_shares(scene, crop=0.22)  # at 110 thousandths: half of the square
+    assert cut[0] == pytest.approx(0.5, abs=0.03)
+    assert visible_shares((*scene, Thing("large", "blue", "circle", 110, 500)))[0] < 0.1
+
+
+def test_what_cannot_be_placed_is_an_error_and_not_relaxed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vlmgym.sandbox.scenes.placing.TRIES", 100)
+    crowd = [Kind("large", "red", "square")] * 60
+    with pytest.raises(GenerationError, match="60 objects"):
+        place(crowd, np.random.default_rng(0), visible=1.0, crop=0.0, rotation=0)
+    with pytest.raises(GenerationError):
+        place(crowd[:2], np.random.default_rng(0), visible=1.0, crop=0.0, rotation=0, accept=lambda things: False)
+
+
+def test_the_picture_shows_the_colour_at_the_centre() -> None:
+    for shape in sorted(OUTLINES.keys() - {"moon"}):
+        for similarity in (0.0, 0.5):
+            picture = paint_scene((Thing("large", "red", shape, 250, 700),), 400, similarity)
+            assert picture[280, 100].tolist() == list(blend(COLOURS["red"], MIDDLE, similarity))
+
+
+def test_equal_objects_that_overlap_are_apart_by_a_rim() -> None:
+    scene = (Thing("large", "red", "circle", 450, 500), Thing("large", "red", "circle", 550, 500))
+    row = paint_scene(scene, 640)[320].astype(int)
+    red = np.abs(row - COLOURS["red"]).max(axis=1) < 30
+    assert np.count_nonzero(np.diff(red.astype(int)) == 1) == 2
+
+
+# Selectors ------------------------------------------------------------------------------------------------------------
+
+
+@given(seeds, st.integers(1, 3))
+def test_kinds_fit_or_miss_as_asked(seed: int, attributes: int) -> None:
+    rng = np.random.default_rng(seed)
+    vocabulary = Vocabulary.of(3, 3)
+    selector = Selector.random(rng, vocabulary, attributes)
+    assert len(selector.said) == attributes
+    assert all(selector.fits(kind) for kind in selector.kinds(rng, vocabulary, 5))
+    assert not any(selector.fits(kind) for kind in misses(rng, vocabulary, [selector], 5))
+    near = selector.near_miss(rng, vocabulary)
+    assert sum(getattr(near, name) != value for name, value in selector.said.items()) == 1
+
+
+@given(seeds, st.integers(1, 3))
+def test_exclusive_pairs_leave_other_objects(seed: int, attributes: int) -> None:
+    rng = np.random.default_rng(seed)
+    vocabulary = Vocabulary.of(3, 3)
+    one, other = exclusive_pair(rng, vocabulary, attributes)
+    for kind in one.kinds(rng, vocabulary, 10):
+        assert not other.fits(kind)
+    assert len(misses(rng, vocabulary, [one, other], 3)) == 3
+
+
+def test_selectors_in_words() -> None:
+    assert Selector("large", "red", "circle").one == "large red circle"
+    assert Selector(colour="orange").a_one == "an orange object"
+    assert Selector(shape="cross").many == "crosses"
+    assert [Selector(shape="star").counted(count) for count in (0, 1, 2)] == ["no stars", "one star", "two stars"]
+
+
+# Words ----------------------------------------------------------------------------------------------------------------
+
+SCENE = (
+    Thing("large", "red", "circle", 420, 310),
+    Thing("small", "blue", "star", 100, 900),
+    Thing("small", "blue", "star", 700, 100),
+)
+TEXT = "small blue star at (10, 90)\nlarge red circle at (42, 31)\nsmall blue star at (70, 10)"
+
+
+def compare(text: str, scene: Scene = SCENE) -> tuple[float, float]:
+    return compare_scenes([told(scene)], [text])
+
+
+def test_a_description_goes_from_the_left_to_the_right() -> None:
+    assert describe_scene(SCENE) == TEXT
+    assert compare(TEXT) == (1.0, 1.0)
+
+
+def test_places_are_told_of_what_a_crop_leaves() -> None:
+    assert describe_scene((Thing("large", "red", "circle", 100, 500),), crop=0.2) == "large red circle at (0, 50)"
+    assert describe_scene((Thing("large", "red", "circle", 900, 300),), crop=0.2) == "large red circle at (100, 25)"
+
+
+@given(st.permutations(TEXT.splitlines()))
+def test_the_order_of_lines_does_not_matter(lines: list[str]) -> None:
+    assert compare("\n\n".join(lines).upper()) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "partial"),
+    [
+        ("", 0.0),
+        ("nothing to see", 0.0),
+        ("large red circle at (42, 31)", 1 / 3),
+        (TEXT + "\nsmall blue star at (71, 11)", 3 / 4),  # an added object costs
+        (TEXT + "\nI am not sure", 3 / 4),
+        ("\n".join([TEXT] * 2), 1 / 2),
+        (TEXT.replace("red", "green"), (3 - 1 / 3) / 3),
+        (TEXT.replace("large red circle", "small green cross"), 2 / 3),
+        (TEXT.replace("(42, 31)", "(53, 31)"), 2 / 3),  # too far away
+        ("small blue star at (10, 90)\n" * 3, 1 / 3),  # each true object is credited once
+    ],
+)
+def test_partial_credit(text: str, partial: float) -> None:
+    got, exact = compare(text)
+    assert got == pytest.approx(partial)
+    assert exact == 0.0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "large red circle at (42, 31)",
+        "- large red circle at 42,31.",
+        "* Large  Red circle at ( 42%, 31% );",
+        "large red circle at (50, 40)",
+    ],
+)
+def test_lines_that_are_read(line: str) -> None:
+    assert compare(line, SCENE[:1]) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["red circle at (42, 31)", "large red circle", "large red circle at (0.4, 0.3)", "large red circle (1, 2)"],
+)
+def test_lines_that_are_not_read(line: str) -> None:
+    assert read_line(line) is None
+    assert compare(line, SCENE[:1]) == (0.0, 0.0)
+
+
+@given(st.text(max_size=300))
+def test_any_text_can_be_compared(text: str) -> None:
+    partial, exact = compare(text)
+    assert 0 <= partial <= 1
+    assert exact == 0.0
+
+
+@given(seeds, st.integers(0, 6))
+@settings(max_examples=25)
+def test_what_is_left_out_costs_its_share(seed: int, missing: int) -> None:
+    scene = a_scene(seed)
+    lines = describe_scene(scene).splitlines()
+    assert compare("\n".join(lines[missing:]), scene)[0] == pytest.approx((7 - missing) / 7)
+
+
+def test_a_description_of_a_thousand_lines_is_compared_in_little_time_and_costs() -> None:
+    assert compare("\n".join([TEXT, *["small blue star at (10, 90)"] * 5000]))[0] < 0.001
+
+
+def test_sides_are_told_apart_by_their_headings() -> None:
+    assert split_sides("Left:\na\nRIGHT:\nb\nc") == ("a", "b\nc", "")
+    assert split_sides("a\nright:\nb") == ("", "b", "a")

@@ -1,0 +1,282 @@
+"""vqa: answers cannot be guessed from questions, are right of the scene, and are compared after normalisation."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from scipy.stats import chi2
+
+from tests import scene_reading
+from vlmgym.errors import StateError, UsageError
+from vlmgym.evaluation import evaluate
+from vlmgym.sandbox.games.vqa import Vqa, VqaConfig, VqaState
+from vlmgym.sandbox.reward import Outcome, score_response
+from vlmgym.sandbox.rules.answers import agreement, normalise
+from vlmgym.sandbox.scenes.scene import SIZES
+
+QUESTIONS = 2000
+RARE = 0.001
+"""A share so small that what is seen is not chance; the seeds are fixed."""
+
+
+def start(game: Vqa, seed: int) -> VqaState:
+    return game.start(np.random.default_rng(seed))
+
+
+def possible_answers(question: str, config: VqaConfig) -> tuple[str, ...]:
+    """What the question may be answered with, from its words."""
+    if question.startswith("How many objects are"):
+        return tuple(map(str, range(config.fewest)))
+    if question.startswith("How many"):
+        return tuple(map(str, range(config.fewest + 1)))
+    if question.startswith("Is there"):
+        return "yes", "no"
+    asked = question.split()[1]
+    return {"colour": config.vocabulary.colours, "shape": config.vocabulary.shapes, "size": SIZES}[asked]
+
+
+@pytest.fixture(scope="module")
+def config() -> VqaConfig:
+    """Small scenes, so that the same question comes often."""
+    chosen = VqaConfig.at(1, 1, relations=True)
+    assert isinstance(chosen, VqaConfig)
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def states(config: VqaConfig) -> list[VqaState]:
+    game = Vqa(config)
+    return [start(game, seed) for seed in range(QUESTIONS)]
+
+
+# Truth ----------------------------------------------------------------------------------------------------------------
+
+
+def test_answers_are_right_of_the_scene(states: list[VqaState]) -> None:
+    for state in states:
+        assert state.scene is not None
+        assert (scene_reading.answer(state.question, state.scene),) == state.answers, state
+    assert Counter(state.type for state in states).keys() == {"counting", "attribute", "existence"}
+
+
+@pytest.mark.parametrize("level", [2, 3, 4, 5])
+def test_answers_are_right_of_the_scene_at_every_level(level: int) -> None:
+    game = Vqa(VqaConfig.at(reasoning=level))
+    for seed in range(30):
+        state = start(game, seed)
+        assert state.scene is not None
+        assert (scene_reading.answer(state.question, state.scene),) == state.answers, state
+        assert game.config.fewest <= len(state.scene) <= game.config.objects
+
+
+# No shortcuts ---------------------------------------------------------------------------------------------------------
+
+
+def test_for_every_question_all_answers_are_as_likely(states: list[VqaState], config: VqaConfig) -> None:
+    counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for state in states:
+        counts[state.type, state.question][state.answers[0]] += 1
+    total = {"counting": [0.0, 0], "attribute": [0.0, 0], "existence": [0.0, 0]}
+    tests = 0
+    for (kind, question), seen in counts.items():
+        answers = possible_answers(question, config)
+        assert seen.keys() <= set(answers)
+        expected = seen.total() / len(answers)
+        if expected < 5:
+            continue
+        statistic = sum((seen[answer] - expected) ** 2 / expected for answer in answers)
+        assert chi2.sf(statistic, len(answers) - 1) > RARE / 100, (question, seen)
+        total[kind][0] += statistic
+        total[kind][1] += len(answers) - 1
+        tests += 1
+    assert tests > 30
+    for kind, (statistic, freedom) in total.items():
+        assert chi2.sf(statistic, freedom) > RARE, kind
+
+
+def test_who_knows_only_the_question_guesses_no_better_than_at_random(
+    states: list[VqaState], config: VqaConfig
+) -> None:
+    half = len(states) // 2
+    seen: dict[str, Counter[str]] = defaultdict(Counter)
+    for state in states[:half]:
+        seen[state.question][state.answers[0]] += 1
+    right, chance, variance = 0, 0.0, 0.0
+    for state in states[half:]:
+        answers = possible_answers(state.question, config)
+        guess = max(answers, key=lambda answer: seen[state.question][answer])
+        right += guess == state.answers[0]
+        chance += 1 / len(answers)
+        variance += (1 - 1 / len(answers)) / len(answers)
+    assert abs(right - chance) < 3.5 * variance**0.5
+
+
+def test_the_number_of_objects_tells_nothing(states: list[VqaState], config: VqaConfig) -> None:
+    table = defaultdict(list)
+    for state in states:
+        if state.type == "existence" and state.scene is not None:
+            table[len(state.scene)].append(state.answers[0] == "yes")
+    for values in table.values():
+        assert abs(np.mean(values) - 0.5) < 3.5 * 0.5 / len(values) ** 0.5
+
+
+# Answers --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("3", "three"),
+        ("The red one.", "red 1"),
+        ("A CIRCLE", "circle"),
+        ("twenty-one", "21"),
+        ("ninety", "90"),
+        ("None", "0"),
+        ("1,000", "1000"),
+        ("3.5", "3.5"),
+        ("\uff13", "3"),
+        ("yes!", "Yes"),
+        ("t-shirt", "T-Shirt"),
+        ("traffic   light", "the traffic light"),
+    ],
+)
+def test_equal_answers(one: str, other: str) -> None:
+    assert normalise(one) == normalise(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("3", "4"), ("3.5", "35"), ("no", "0"), ("-3", "3"), ("A", "the"), ("red or blue", "red"), ("star", "stars")],
+)
+def test_different_answers(one: str, other: str) -> None:
+    assert normalise(one) != normalise(other)
+
+
+@given(st.text(max_size=30))
+def test_normalising_twice_changes_nothing(text: str) -> None:
+    assert normalise(normalise(text)) == normalise(text)
+
+
+def test_a_response_is_read_as_it_stands() -> None:
+    game = Vqa()
+    state = start(game, 0)
+    right = state.answers[0]
+    for text, reward, outcome in (
+        (f" The {right.upper()}. ", 1.0, Outcome.PLAYED),
+        ("something else", 0.0, Outcome.PLAYED),
+        ("yes or no", 0.0, Outcome.PLAYED),
+        ("two\nlines", 0.0, Outcome.UNPARSABLE),
+        ("x" * 101, 0.0, Outcome.UNPARSABLE),
+        ("", 0.0, Outcome.UNPARSABLE),
+    ):
+        scored = score_response(game, state, f"<answer>{text}</answer>", np.random.default_rng(0))
+        assert (scored.game, scored.outcome, scored.terminated) == (reward, outcome, True), text
+
+
+def test_accuracy_by_type_is_in_the_summary() -> None:
+    episodes = evaluate("vqa", "oracle", episodes=8, workers=0)
+    assert all(episode.metrics["accuracy"] == 1.0 for episode in episodes)
+    names = {name for episode in episodes for name in episode.metrics}
+    assert {"accuracy"} < names <= {"accuracy", "accuracy counting", "accuracy attribute", "accuracy existence"}
+    game = Vqa()
+    state = start(game, 0)
+    assert game.metrics(game.missed(state), [{}]) == {"accuracy": 0.0, f"accuracy {state.type}": 0.0}
+    assert game.metrics(state, []) == {}
+
+
+# Data -----------------------------------------------------------------------------------------------------------------
+
+
+def data(folder: Path, *rows: dict[str, Any]) -> str:
+    Image.new("RGB", (60, 40), (90, 30, 30)).save(folder / "a.png")
+    file = folder / "rows.jsonl"
+    file.write_text("".join(json.dumps({"image": "a.png", **row}) + "\n" for row in rows))
+    return str(file)
+
+
+def photographs(file: str, **knobs: Any) -> Vqa:
+    return Vqa(VqaConfig.at(data=file, **knobs))
+
+
+def test_questions_about_photographs_of_the_user(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"question": "What is it?", "answer": "a cat", "type": "object"},
+        {"question": "How many?", "answer": 2, "type": None},
+        {"question": "Which colour?", "answer": ["red", "crimson"]},
+    ]
+    game = photographs(data(tmp_path, *rows), order="rows", size=100)
+    first, second, third = (game.start_at(seed, np.random.default_rng(0)) for seed in range(3))
+    assert (first.type, first.question, first.answers) == ("object", "What is it?", ("a cat",))
+    assert (second.type, second.answers, third.answers) == ("", ("2",), ("red", "crimson"))
+    for state, text in ((first, "Cat."), (second, "two"), (third, "crimson")):
+        assert game.score(state, text)[0] == 1.0
+        assert game.from_json(game.to_json(state)) == state
+        assert game.perceive(state, "anything") is None
+        assert "Objects are" not in game.prompt(state)
+    assert game.score(third, "blue")[0] == 0.0
+    assert game.images(first)[0][50, 50].tolist() == [90, 30, 30]
+
+
+def test_answers_of_several_annotators_count_as_in_vqa(tmp_path: Path) -> None:
+    answers = [{"answer": word, "answer_id": i} for i, word in enumerate(["red"] * 2 + ["pink"] * 8)]
+    file = data(tmp_path, {"question": "Which colour?", "answers": answers})
+    game = photographs(file, agreement=3)
+    state = game.start_at(0, np.random.default_rng(0))
+    assert game.score(state, "red")[0] == pytest.approx(2 / 3)
+    assert game.score(state, "The Pink!")[0] == 1.0
+    assert game.best_action(state) == "pink"
+    assert agreement("red", state.answers) == 2
+    assert photographs(file).score(state, "red")[0] == 1.0
+
+
+@pytest.mark.parametrize("answer", [None, "", [], [None], True])
+def test_a_row_without_an_answer_is_told(tmp_path: Path, answer: object) -> None:
+    file = data(tmp_path, {"question": "What?", "answer": answer})
+    with pytest.raises(UsageError, match=r"row 0 .* answer is"):
+        photographs(file, bad_rows="fail").start_at(0, np.random.default_rng(0))
+
+
+# Difficulty and pictures ----------------------------------------------------------------------------------------------
+
+
+def test_positions_without_scene_or_answers_are_refused() -> None:
+    game = Vqa()
+    plain = game.to_data(start(game, 0))
+    moved = [{**plain["scene"][0], "x": 2000}]
+    changes: list[dict[str, Any]] = [{"scene": None}, {"answers": []}, {"scene": []}, {"scene": moved}]
+    for change in changes:
+        with pytest.raises(StateError):
+            game.from_data({**plain, **change})
+
+
+@given(st.integers(1, 5), st.integers(1, 5), st.integers(0, 2**32))
+@settings(max_examples=20)
+def test_every_level_makes_positions_that_are_accepted_back(perception: int, reasoning: int, seed: int) -> None:
+    game = Vqa(VqaConfig.at(perception, reasoning))
+    state = start(game, seed)
+    assert game.from_json(game.to_json(state)) == state
+    assert game.perceive(state, game.describe(state)) == (1.0, 1.0)
+
+
+GOLDEN = {
+    1: "321301ce1ca62d027e8b69a613dcfb20983d27acb3a4af4f67b663c90897a8a1",
+    3: "d48f9b28d7f235447e9bc79da4a16c22b3e0b7facc01eb53ee1744b07c2c2497",
+    5: "bb14c49428337e82e397ec3fc88e3045cad14510792e6a28efb79cb253d83412",
+}
+"""SHA-256 of the first picture of seed 0 by perception level: the same on every machine."""
+
+
+@pytest.mark.parametrize("level", sorted(GOLDEN))
+def test_golden_pictures(level: int) -> None:
+    game = Vqa(VqaConfig.at(perception=level, size=320))
+    (picture,) = game.draw(start(game, 0))
+    assert hashlib.sha256(picture.tobytes()).hexdigest() == GOLDEN[level]
