@@ -270,6 +270,12 @@ def test_no_fault_is_ever_a_score(fault):
     assert len(server.requests) == 2
 
 
+@pytest.mark.parametrize("fault", ["without an end", "an error without an end"])
+def test_a_body_without_an_end_is_not_read_on(fault):
+    (record,), _ = play(lambda _: FAULTS[fault], retries=0, timeout=30.0)
+    assert "the body is longer than 16,777,216 bytes" in record.end
+
+
 def test_a_server_that_is_not_there_is_an_error():
     with ApiServer().running() as server:
         pass

@@ -183,7 +183,7 @@ def _cause(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
-class _TooLong(openai.OpenAIError):
+class TooLong(openai.OpenAIError):
     """A body is longer than `LONGEST_BODY`."""
 
     def __str__(self) -> str:
@@ -204,7 +204,7 @@ class _BoundedHttp(openai.DefaultAioHttpClient):
             async for part in response.aiter_raw():
                 body += part
                 if len(body) > LONGEST_BODY:
-                    raise _TooLong
+                    raise TooLong
         finally:
             await response.aclose()
         framing = ("content-encoding", "content-length", "transfer-encoding")
