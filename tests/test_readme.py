@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from vlmgym.evaluation.budget import Budget
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.sandbox.registry import game_ids
 
@@ -33,7 +34,8 @@ def test_files_that_are_named_exist() -> None:
 
 
 def test_options_are_those_of_the_scripts_with_their_defaults() -> None:
-    defaults = {field.name: field.default for field in dataclasses.fields(EvalConfig)}
+    fields = [*dataclasses.fields(EvalConfig), *dataclasses.fields(Budget)]
+    defaults = {field.name.replace("_", "-"): field.default for field in fields if field.name != "budget"}
     table = re.findall(r"^\| (`--.*?) \| (.*?) \|", README, re.MULTILINE)
     told: set[str] = set()
     for names, default in table:
