@@ -260,6 +260,11 @@ def test_data_that_are_not_there_are_an_error(tmp_path, data, why):
         open_table(str(tmp_path / data))
 
 
+def test_osv5m_is_not_downloaded_whole_by_its_hub_id():
+    with pytest.raises(UsageError, match="vlmgym data fetch osv5m"):
+        open_table("osv5m/osv5m", "train")
+
+
 def test_data_saved_by_datasets(tmp_path):
     datasets = pytest.importorskip("datasets")
     features = datasets.Features({"label": datasets.ClassLabel(names=["no", "yes"]), "image": datasets.Image()})

@@ -50,8 +50,8 @@ class Colour(Task[ColourState, str]):
     name = "colour"
     Config = ColourConfig
     State = ColourState
-    columns: ClassVar = {"id": ("id",), "image": ("image", "img"), "colour": ("colour", "label"), "latitude": ("lat",)}
-    optional_fields = frozenset({"id", "latitude"})
+    columns: ClassVar = {"image": ("image", "img"), "colour": ("colour", "label"), "latitude": ("lat",)}
+    optional_fields = frozenset({"latitude"})
     picture_fields = ("image",)
     action_space = spaces.Text(10, charset="abcdefghijklmnopqrstuvwxyz")
 
@@ -293,8 +293,9 @@ def test_the_command_finds_duplicates_in_data_that_are_too_large_to_be_compared_
         "12 of 12 rows looked at: 10 good, 2 bad",
     ]
     with pytest.raises(SystemExit) as ended:
-        main(["data", "check", "colour", "--id-column", "nothing", "--set", f"data={data}"])
+        main(["data", "check", "colour", "--set", f"data={data}", "columns=id=nothing"])
     assert ended.value.code == 2
+    main(["data", "check", "colour", "--set", f"data={data}", "columns=id="])
 
 
 @pytest.mark.parametrize(

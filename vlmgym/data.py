@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -17,12 +16,9 @@ from rich.progress import track
 from vlmgym.errors import UsageError
 from vlmgym.options import GameOptions
 from vlmgym.sandbox.datasets.osv5m_fetch import fetch_osv5m
-from vlmgym.sandbox.datasets.rows import BadRow, is_empty, shown
-from vlmgym.sandbox.datasets.table import Table
+from vlmgym.sandbox.datasets.rows import BadRow, is_empty
+from vlmgym.sandbox.datasets.source import Source, repeated_id
 from vlmgym.sandbox.task import Task
-
-ID_COLUMNS = ("id", "identifier", "uuid", "question_id")
-"""Columns that are looked through for duplicates unless another is named."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +29,6 @@ class DataCheckConfig(GameOptions):
     """Id or name of the task; the data are named by --set data=..."""
     rows: int | None = None
     """Only so many rows, from the first. Default: all."""
-    id_column: str | None = None
-    """The column whose values tell rows apart. Default: id, identifier, uuid or question_id, if there is one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +58,7 @@ def check_data(config: DataCheckConfig) -> None:
         raise UsageError(f"rows is at least 1, not {config.rows}")
     source = game.source
     count = len(source) if config.rows is None else min(config.rows, len(source))
-    repeated = {} if source.compares_ids else _repeated(source.table, _id_column(source.table, config.id_column), count)
+    repeated = {} if source.id_column is None or source.compares_ids else _repeated(source, count)
     bad = 0
     for index in track(range(count), "rows", console=Console(stderr=True), transient=True):
         try:
@@ -92,31 +86,18 @@ def fetch_data(config: DataFetchConfig) -> None:
     print(f"Play it: vlmgym eval geospot --set data={table}")
 
 
-def _id_column(table: Table, chosen: str | None) -> str | None:
-    if chosen is not None and chosen not in table.columns:
-        raise UsageError(f"there is no column {chosen!r}; the columns are {', '.join(table.columns)}")
-    return chosen or next((name for name in ID_COLUMNS if name in table.columns), None)
-
-
-def _repeated(table: Table, column: str | None, count: int) -> dict[int, str]:
-    """What is wrong with rows whose id an earlier row has, by their number; 16 bytes a row are enough to find them."""
-    if column is None:
-        return {}
-    hashes = array("Q", (_hash(value, index) for index, value in zip(range(count), table.values(column))))
+def _repeated(source: Source, count: int) -> dict[int, str]:
+    """What is wrong with rows whose id an earlier row has, by their number; found with 16 bytes a row."""
+    hashes = array("Q", (_hash(value, index) for index, value in zip(range(count), source.ids())))
     keys = np.frombuffer(hashes, np.uint64)
     order = np.argsort(keys, kind="stable")
     same = np.flatnonzero(keys[order[1:]] == keys[order[:-1]])
-    return dict(_repeats(table, column, order, same))
+    earlier = dict(zip(order[same + 1].tolist(), order[same].tolist()))
+    ids = ((index, value) for index, value in zip(range(count), source.ids()) if index in earlier)
+    return {index: repeated_id(value, earlier[index]) for index, value in ids} if earlier else {}
 
 
 def _hash(value: Any, index: int) -> int:
     """64 bits of an id; rows without one differ from all others."""
     text = f"row {index}" if is_empty(value) else f"id {value}"
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
-
-
-def _repeats(table: Table, column: str, order: Any, same: Any) -> Iterator[tuple[int, str]]:
-    for place in same:
-        earlier, later = int(order[place]), int(order[place + 1])
-        value = table[later].get(column)
-        yield later, f"its {column} {shown(value)} is that of row {earlier}, too"

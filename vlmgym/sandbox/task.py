@@ -83,7 +83,10 @@ class Task(Game[TaskStateT, ActionT]):
 
     Config = TaskConfig
     columns: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Fields of a row, and under which column names each is looked for: the first that is there is taken."""
+    """Fields of a row, and under which column names each is looked for: the first that is there is taken.
+
+    The field `id` is added; only the first row with an id is good.
+    """
     optional_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields that a table need not have; they are None then."""
     picture_fields: ClassVar[tuple[str, ...]] = ()

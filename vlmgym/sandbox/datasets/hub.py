@@ -10,6 +10,7 @@ from typing import Any
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.datasets.arrow import first_row
 from vlmgym.sandbox.datasets.extra import download_failures, library, one_line
+from vlmgym.sandbox.datasets.osv5m import REPO as OSV5M
 from vlmgym.sandbox.datasets.rows import Row
 from vlmgym.sandbox.datasets.table import Table
 
@@ -58,6 +59,8 @@ def open_hub(name: str, split: str | None) -> Table:
     found = HUB_ID.fullmatch(name)
     if found is None:
         raise UsageError(f"{name!r} is not a hub id: owner/name, and if wanted @revision and :config")
+    if found["repo"] == OSV5M:
+        raise UsageError(f"{name} is hundreds of GB of zip files: `vlmgym data fetch osv5m` gets as many as you want")
     datasets = library("datasets", f"the hub's data {name}")
     constants = library("huggingface_hub.constants", f"the hub's data {name}")
     repo, config, revision = found["repo"], found["config"], found["revision"]

@@ -46,6 +46,7 @@ def keep(table: Any, folder: str | Path | None = None, paths: Collection[str] = 
     Raises:
         UsageError: The table is of another kind or has no rows, a value has no form in JSON, or the folder is used.
     """
+    paths = (paths,) if isinstance(paths, str) else paths
     target = None if folder is None else Path(folder).expanduser()
     if target is not None and target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target} is there already: name a new or an empty folder")

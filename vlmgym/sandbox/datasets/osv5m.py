@@ -11,6 +11,7 @@ from pathlib import Path
 from vlmgym.sandbox.datasets.rows import BadRow, Row, shown
 from vlmgym.sandbox.datasets.table import DerivedTable, Table
 
+REPO = "osv5m/osv5m"
 PICTURES = "images"
 
 

@@ -13,10 +13,9 @@ import numpy as np
 
 from vlmgym.errors import InfrastructureError, UsageError
 from vlmgym.sandbox.datasets.extra import download_failures, library, one_line
-from vlmgym.sandbox.datasets.osv5m import PICTURES
+from vlmgym.sandbox.datasets.osv5m import PICTURES, REPO
 from vlmgym.sandbox.datasets.unzip import unzip_pictures
 
-REPO = "osv5m/osv5m"
 SPLITS = ("test", "train")
 
 

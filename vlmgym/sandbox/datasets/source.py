@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,7 +15,9 @@ from vlmgym.sandbox.datasets.rows import BadRow, Row, digest_of, is_empty, shown
 from vlmgym.sandbox.datasets.table import Table
 
 ID = "id"
-"""A task's field of this name tells rows apart: only the first row with an id is good."""
+"""The field that tells rows apart: only the first row with an id is good. Every task has it."""
+ID_COLUMNS = ("identifier", "question_id", "uuid", "id")
+"""Where it is looked for, and it is optional."""
 MOST_COMPARED = 200_000
 """Rows whose ids are compared when data are opened; those of larger data by `vlmgym data check` alone."""
 
@@ -63,9 +65,7 @@ class Source:
         """
         row = self.table[index]
         if index in self._repeated:
-            raise BadRow(
-                f"its id {shown(_at(row, str(self._columns[ID])))} is that of row {self._repeated[index]}, too"
-            )
+            raise BadRow(repeated_id(_at(row, str(self.id_column)), self._repeated[index]))
         values = {field: None if column is None else _at(row, column) for field, column in self._columns.items()}
         blobs = [picture_bytes(values.pop(field), self.table.folder, self._urls) for field in self._picture_fields]
         return Reading(values, tuple(map(decode, blobs)), digest_of(values, blobs))
@@ -73,7 +73,18 @@ class Source:
     @property
     def compares_ids(self) -> bool:
         """Whether a row that has the id of an earlier one is found to be bad here."""
-        return self._columns.get(ID) is not None and len(self) <= MOST_COMPARED
+        return self.id_column is not None and len(self) <= MOST_COMPARED
+
+    @property
+    def id_column(self) -> str | None:
+        """The column of ids; None if there is none."""
+        return self._columns[ID]
+
+    def ids(self) -> Iterator[Any]:
+        """The ids of all rows; None in a row that is bad or has none."""
+        column = str(self.id_column)
+        name = column if column in self.table.columns else column.partition(".")[0]
+        return (_at({name: value}, column) for value in self.table.values(name))
 
     @cached_property
     def _repeated(self) -> Mapping[int, int]:
@@ -81,11 +92,13 @@ class Source:
         if not self.compares_ids:
             return {}
         first: dict[str, int] = {}
-        column = str(self._columns[ID])
-        name = column if column in self.table.columns else column.partition(".")[0]
-        ids = enumerate(_at({name: value}, column) for value in self.table.values(name))
-        rows = ((index, first.setdefault(str(value), index)) for index, value in ids if not is_empty(value))
-        return {index: earlier for index, earlier in rows if earlier != index}
+        rows = ((row, first.setdefault(str(value), row)) for row, value in enumerate(self.ids()) if not is_empty(value))
+        return {row: earlier for row, earlier in rows if earlier != row}
+
+
+def repeated_id(value: Any, earlier: int) -> str:
+    """What is wrong with a row whose id an earlier row has."""
+    return f"its id {shown(value)} is that of row {earlier}, too"
 
 
 def map_columns(
@@ -94,22 +107,27 @@ def map_columns(
     """The column of each field.
 
     Args:
-        names: Names under which each field is looked for; the first that the table has is taken.
+        names: Names under which each field is looked for; the first that the table has is taken. The field `id` is
+            added.
         optional: Fields that a table may lack.
         chosen: The user's mapping, as texts `field=column`; `field=column.key` and `field=column.0` look into a column
-            of objects or lists.
+            of objects or lists, and `field=` leaves out a field that may be lacking.
         table: The table.
         data: What the user named, for messages.
 
     Raises:
         UsageError: A field has no column, or the mapping names a field or a column that is not there.
     """
+    names, optional = {ID: ID_COLUMNS, **names}, optional | {ID}
     there = f"the columns of {data} are {', '.join(table.columns)}"
     columns: dict[str, str | None] = {}
     for text in chosen:
         field, equals, column = text.partition("=")
         if not equals or field not in names:
             raise UsageError(f"columns are FIELD=COLUMN with a field of {', '.join(names)}, not {text!r}")
+        if not column and field in optional:
+            columns[field] = None
+            continue
         if column not in table.columns and column.partition(".")[0] not in table.columns:
             raise UsageError(f"there is no column {column!r} for {field}: {there}")
         columns[field] = column

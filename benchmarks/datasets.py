@@ -1,0 +1,171 @@
+"""Opening large tables: seconds, memory, and how long a row at a random place takes.
+
+pip install -e .[data] && python benchmarks/datasets.py --rows 5000000 --folder /tmp/vlmgym-tables
+
+Each kind of file is opened and read in a process of its own, so that its memory is its own. The rows are like those of
+OSV-5M. The files are made first and removed at the end; the page cache of the system is warm, as after a download.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.table import Table as Shown
+
+from vlmgym.options import parse_options, reporting_errors
+from vlmgym.sandbox.datasets.opening import open_table
+from vlmgym.sandbox.datasets.order import shuffled
+
+CHUNK = 250_000
+"""Rows that are made at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Measure how large tables open."""
+
+    rows: int = 5_000_000
+    """Rows of each table."""
+    reads: int = 2000
+    """Rows that are read in shuffled order."""
+    folder: Path = Path("/tmp/vlmgym-tables")
+    """Where the files are made; removed at the end."""
+    measure: str | None = None
+    """Measure this file only, in this process, and print JSON; for the script's own use."""
+
+
+def main() -> None:
+    config = parse_options(Config, None, prog="datasets.py")
+    if config.measure is not None:
+        print(json.dumps(measured(config.measure, config.reads)))
+        return
+    config.folder.mkdir(parents=True)
+    os.environ["VLMGYM_CACHE"] = str(config.folder / "cache")
+    shown = Shown(
+        "file", "MB", "opened in s", "opened again in s", "resident MB more", "of them mapped", "ms a row", "p99"
+    )
+    try:
+        for name, write in FILES.items():
+            path = config.folder / name
+            write(path, config.rows)
+            first, again = (in_a_process(path, config.reads) for _ in range(2))
+            numbers = (path.stat().st_size / 1e6, first["opened"], again["opened"], again["resident"], again["mapped"])
+            shown.add_row(name, *(f"{number:.2f}" for number in (*numbers, again["mean"], again["p99"])))
+            path.unlink()
+    finally:
+        shutil.rmtree(config.folder)
+    Console(width=120).print(f"{config.rows} rows, {config.reads} read in shuffled order", shown)
+
+
+def measured(path: str, reads: int) -> dict[str, float]:
+    """Open a table and read rows; memory is what the process has more than before, in MB."""
+    before, mapped_before = memory()
+    started = time.perf_counter()
+    table = open_table(path)
+    opened = time.perf_counter() - started
+    times = []
+    for position in range(reads):
+        started = time.perf_counter()
+        row = table[shuffled(position, len(table))]
+        times.append(time.perf_counter() - started)
+        assert len(row) == len(table.columns)
+    after, mapped = memory()
+    return {
+        "opened": opened,
+        "resident": after - before,
+        "mapped": mapped - mapped_before,
+        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
+        "mean": 1e3 * float(np.mean(times)),
+        "p99": 1e3 * float(np.quantile(times, 0.99)),
+    }
+
+
+def memory() -> tuple[float, float]:
+    """Resident memory of this process in MB, and how much of it is of mapped files, which the system can take back."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return tuple(int(status[name].split()[0]) / 1e3 for name in ("VmRSS", "RssFile"))  # type: ignore[return-value]
+
+
+def in_a_process(path: Path, reads: int) -> dict[str, float]:
+    command = [sys.executable, __file__, "--measure", str(path), "--reads", str(reads)]
+    found: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return found
+
+
+# Files ----------------------------------------------------------------------------------------------------------------
+
+
+def made(rows: int) -> Iterator[pa.Table]:
+    """Rows like those of OSV-5M, a chunk at a time."""
+    rng = np.random.default_rng(0)
+    countries, cities = np.array(["FR", "DE", "US", "BR"]), np.array(["Saint-Étienne", "Ulm", 'The "Hague"', "Rio, RJ"])
+    for start in range(0, rows, CHUNK):
+        count = min(CHUNK, rows - start)
+        ids = np.arange(start, start + count)
+        yield pa.table(
+            {
+                "id": ids + 10**15,
+                "latitude": rng.uniform(-90, 90, count),
+                "longitude": rng.uniform(-180, 180, count),
+                "country": countries[rng.integers(4, size=count)],
+                "city": cities[rng.integers(4, size=count)],
+                "cell": [f"({place}, 8)" for place in rng.integers(0, 100, count)],
+                "image": [f"images/train/{place % 98:02}/{place}.jpg" for place in ids],
+            }
+        )
+
+
+def write_csv(path: Path, rows: int) -> None:
+    chunks = made(rows)
+    first = next(chunks)
+    with pyarrow.csv.CSVWriter(path, first.schema) as writer:
+        for chunk in (first, *chunks):
+            writer.write(chunk)
+
+
+def write_jsonl(path: Path, rows: int) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        for chunk in made(rows):
+            file.writelines(json.dumps(row) + "\n" for row in chunk.to_pylist())
+
+
+def parquet_writer(group: int) -> Callable[[Path, int], None]:
+    def write(path: Path, rows: int) -> None:
+        chunks = made(rows)
+        first = next(chunks)
+        with pq.ParquetWriter(path, first.schema) as writer:
+            pending = first
+            for chunk in chunks:
+                pending = pa.concat_tables([pending, chunk])
+                if len(pending) >= group:
+                    writer.write_table(pending, group)
+                    pending = pending.slice(len(pending))
+            writer.write_table(pending, group)
+
+    return write
+
+
+FILES: dict[str, Callable[[Path, int], None]] = {
+    "rows.csv": write_csv,
+    "rows.jsonl": write_jsonl,
+    "groups_of_100k.parquet": parquet_writer(100_000),
+    "groups_of_1M.parquet": parquet_writer(1_000_000),
+}
+
+if __name__ == "__main__":
+    with reporting_errors():
+        main()
