@@ -182,6 +182,20 @@ def test_a_response_is_read_as_it_stands() -> None:
         assert (scored.game, scored.outcome, scored.terminated) == (reward, outcome, True), text
 
 
+def test_any_printable_line_is_an_action() -> None:
+    space = Vqa().action_space
+    for line in ("yes", "caf\u00e9 au lait", "3.5", "x" * 100):
+        assert line in space
+        assert Vqa().to_action(line) == line
+    for other in ("", " yes", "a\nb", "x" * 101, "\x00", 3, None):
+        assert other not in space
+    space.seed(0)
+    samples = [space.sample() for _ in range(50)]
+    assert all(sample in space for sample in samples)
+    space.seed(0)
+    assert samples == [space.sample() for _ in range(50)]
+
+
 def test_accuracy_by_type_is_in_the_summary() -> None:
     episodes = evaluate("vqa", "oracle", episodes=8, workers=0)
     assert all(episode.metrics["accuracy"] == 1.0 for episode in episodes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from typing import Any
 
 import numpy as np
@@ -44,12 +45,20 @@ class PictureSpace(spaces.Box):
         return PictureSpace, (self.shape, self._np_random)
 
 
+_LETTERS = string.ascii_letters + string.digits
+
+
 class LineSpace(spaces.Text):
     """One line of text, in any characters, without blanks around it; samples are words of letters and digits."""
 
     def __init__(self, longest: int, seed: int | np.random.Generator | None = None) -> None:
         """All lines of at most so many characters."""
         super().__init__(longest, min_length=1, seed=seed)
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        """A word of letters and digits; Gymnasium's own differs between processes, as its letters are a set."""
+        letters = self.np_random.integers(len(_LETTERS), size=int(self.np_random.integers(1, self.max_length + 1)))
+        return "".join(_LETTERS[int(letter)] for letter in letters)
 
     def contains(self, x: Any) -> bool:
         """Whether something is such a line."""
