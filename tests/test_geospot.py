@@ -502,6 +502,13 @@ def test_the_mark_is_where_the_city_is(perception):
         assert km < 1.5 * game.config.span * 111.2 / game.config.size  # one pixel and a half
 
 
+@pytest.mark.parametrize(("longitude", "middle"), [(178.44, -178.0), (-171.77, 178.0)])
+def test_the_map_goes_on_beyond_the_date_line(longitude, middle):
+    game = make_game("geospot", names=0)
+    state = GeospotState(city="x", region="", country="", latitude=-15.0, longitude=longitude, middle=(-12.0, middle))
+    assert distance_km(*marked(game, state), -15.0, longitude) < 1.5 * game.config.span * 111.2 / game.config.size
+
+
 @given(latitudes, longitudes, st.integers(5, 160), st.floats(-0.3, 0.3), st.floats(-0.3, 0.3))
 def test_a_place_lies_on_the_map_drawn_around_it(latitude, longitude, span, right, up):
     window = window_around(latitude, longitude, span, right, up)
