@@ -162,7 +162,7 @@ def parquet_writer(group: int) -> Callable[[Path, int], None]:
 FILES: dict[str, Callable[[Path, int], None]] = {
     "rows.csv": write_csv,
     "rows.jsonl": write_jsonl,
-    "groups_of_100k.parquet": parquet_writer(100_000),
+    "groups_of_1k.parquet": parquet_writer(1000),
     "groups_of_1M.parquet": parquet_writer(1_000_000),
 }
 

@@ -254,6 +254,7 @@ def test_a_bad_row_is_skipped_and_told_or_fails(tmp_path, change, why):
     assert state.row.index == 4
     assert [skipped.index for skipped in state.skipped] == [3]
     assert why in state.skipped[0].reason
+    assert skipping.metrics(state, [{}]) == {"bad rows skipped": 1.0}
     assert start(skipping, 2).skipped == start(failing, 2).skipped == ()
     assert json.loads(skipping.to_json(state))["skipped"][0]["index"] == 3  # so that records tell it
     with pytest.raises(UsageError, match=r"row 3 of .*rows\.jsonl is bad: ") as error:

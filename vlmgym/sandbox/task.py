@@ -273,6 +273,10 @@ class Task(Game[TaskStateT, ActionT]):
         """None: answers cannot be listed. A task with a few answers overrides this, too, with none when it is over."""
         return () if state.answered else None
 
+    def metrics(self, state: TaskStateT, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+        """With data, how many bad rows were passed over for this one. A task that overrides this adds to it."""
+        return {} if state.row is None else {"bad rows skipped": float(len(state.skipped))}
+
     def best_action(self, state: TaskStateT) -> ActionT | None:
         """The right answer."""
         return None if state.answered else self.solution(state)

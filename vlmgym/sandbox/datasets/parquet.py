@@ -21,6 +21,8 @@ from vlmgym.sandbox.datasets.table import Table
 
 LARGEST_GROUP = 1 << 24
 """Bytes of a row group that is decoded whole to get at one of its rows."""
+MOST_ROWS = 10_000
+"""Rows of such a row group, in a file of more groups than are kept."""
 GROUPS_KEPT = 4
 BATCH_BYTES = 1 << 23
 """About as many bytes are written at once when a file is copied."""
@@ -31,7 +33,7 @@ MOST_IN_BATCH = 1 << 16
 class ParquetTable(Table):
     """Parquet files of the same columns, one after the other.
 
-    Only whole row groups can be decoded. A few decoded ones are kept; a file whose row groups are too large for that is
+    Only whole row groups can be decoded. A few decoded ones are kept; a file of too large row groups is
     copied once into the cache as an Arrow file, any row of which can be read from the disk.
     """
 
@@ -72,15 +74,15 @@ class ParquetTable(Table):
 class RowGroup:
     """A row group of a Parquet file."""
 
-    def __init__(self, path: Path, file: Any, number: int) -> None:
-        self.path, self._number = path, number
-        self.schema = file.schema_arrow
-        self.rows: int = file.metadata.row_group(number).num_rows
+    def __init__(self, path: Path, schema: Any, metadata: Any, number: int) -> None:
+        self.path, self.schema = path, schema
+        self._metadata, self._number = metadata, number
+        self.rows: int = metadata.row_group(number).num_rows
 
     def read(self, columns: list[str] | None = None) -> Any:
         """The rows as a `pyarrow.Table`; the file is opened anew, so that processes and threads share nothing."""
         parquet = library("pyarrow.parquet", "reading Parquet")
-        with parquet.ParquetFile(self.path) as file:
+        with parquet.ParquetFile(self.path, metadata=self._metadata) as file:
             return file.read_row_group(self._number, columns)
 
 
@@ -104,10 +106,11 @@ def _parts(path: Path) -> list[Any]:
     try:
         with parquet.ParquetFile(path) as file:
             groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
-            if all(group.total_byte_size <= LARGEST_GROUP for group in groups):
-                return [RowGroup(path, file, number) for number in range(len(groups))] or [
-                    ArrowCopy(path, _copy(path, file))
-                ]
+            few = len(groups) <= GROUPS_KEPT
+            small = groups and all(group.total_byte_size <= LARGEST_GROUP for group in groups)
+            if small and (few or all(group.num_rows <= MOST_ROWS for group in groups)):
+                schema, metadata = file.schema_arrow, file.metadata
+                return [RowGroup(path, schema, metadata, number) for number in range(len(groups))]
             return [ArrowCopy(path, _copy(path, file))]
     except (pa.ArrowException, OSError) as error:
         raise UsageError(f"{path} cannot be read as Parquet: {one_line(error)}") from None

@@ -335,7 +335,9 @@ class Geospot(Task[GeospotState, str]):
             return {}
         km: Mapping[str, float | None] = infos[-1].get("km", {}) if infos else {}
         distance = km.get("coordinates")
-        metrics: dict[str, float | str] = {} if distance is None else {"distance km": distance}
+        metrics = dict(super().metrics(state, infos))
+        if distance is not None:
+            metrics["distance km"] = distance
         metrics["geoscore"] = 0.0 if distance is None else 5000 * math.exp(-distance / GEOSCORE_KM)
         for field in NAMES:
             if getattr(state, field):

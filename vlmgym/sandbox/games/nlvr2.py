@@ -145,7 +145,7 @@ class Nlvr2(Task[Nlvr2State, int]):
 
     def metrics(self, state: Nlvr2State, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         """Whether the answer was right, also by kind of statement."""
-        return accuracy(state, infos, state.kind)
+        return {**super().metrics(state, infos), **accuracy(state, infos, state.kind)}
 
     def paint(self, state: Nlvr2State) -> list[Picture]:
         """The left and the right scene."""

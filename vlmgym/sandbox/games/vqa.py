@@ -143,7 +143,7 @@ class Vqa(Task[VqaState, str]):
 
     def metrics(self, state: VqaState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         """The reward, also by type of question."""
-        return accuracy(state, infos, state.type)
+        return {**super().metrics(state, infos), **accuracy(state, infos, state.type)}
 
     def paint(self, state: VqaState) -> list[Picture]:
         """The scene."""
