@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from scipy.stats import chi2
 
 from tests import scene_reading
 from vlmgym import make_game
@@ -21,6 +22,7 @@ from vlmgym.errors import ParseError, StateError, UsageError
 from vlmgym.evaluation import evaluate
 from vlmgym.sandbox.games.nlvr2 import Nlvr2, Nlvr2Config, Nlvr2State
 from vlmgym.sandbox.reward import Outcome, score_response
+from vlmgym.sandbox.scenes.statements import Statement, comparison, count
 
 STATEMENTS = 1500
 SIGMAS = 3.5
@@ -90,8 +92,8 @@ def test_who_knows_only_the_statement_guesses_no_better_than_a_coin(states: list
         [scene_reading.parts(state.statement)[0] for state in states],
         [len(state.statement.split()) for state in states],
     ):
-        accuracy, count = table_accuracy(keys, truths)
-        assert abs(accuracy - 0.5) < interval(count)
+        accuracy, cases = table_accuracy(keys, truths)
+        assert abs(accuracy - 0.5) < interval(cases)
 
 
 def logistic_accuracy(features: np.ndarray, truths: np.ndarray) -> tuple[float, int]:
@@ -110,8 +112,8 @@ def test_a_bag_of_words_learns_nothing_of_the_truth(states: list[Nlvr2State]) ->
     words = sorted(set().union(*bags))
     features = np.array([[bag[word] for word in words] for bag in bags], float)
     truths = np.array([state.truth for state in states])
-    accuracy, count = logistic_accuracy(features, truths)
-    assert abs(accuracy - 0.5) < interval(count)
+    accuracy, cases = logistic_accuracy(features, truths)
+    assert abs(accuracy - 0.5) < interval(cases)
     # The same learner finds a shortcut where there is one.
     planted = np.hstack([features, (truths ^ (np.arange(len(truths)) % 4 == 0))[:, None]])
     assert logistic_accuracy(planted, truths)[0] > 0.65
@@ -134,8 +136,24 @@ def one_picture(state: Nlvr2State, side: int) -> Hashable:
 def test_one_picture_tells_nothing_where_both_are_needed(states: list[Nlvr2State], side: int) -> None:
     chosen = [s for s in states if scene_reading.parts(s.statement)[0] in ("one", "total", "equal")]
     assert len(chosen) > STATEMENTS / 5
-    accuracy, count = table_accuracy([one_picture(s, side) for s in chosen], [s.truth for s in chosen])
-    assert abs(accuracy - 0.5) < interval(count)
+    accuracy, cases = table_accuracy([one_picture(s, side) for s in chosen], [s.truth for s in chosen])
+    assert abs(accuracy - 0.5) < interval(cases)
+
+
+@pytest.mark.parametrize(("make", "form"), [(count, "total"), (comparison, "equal")])
+def test_numbers_of_one_picture_tell_nothing_of_both(make: Callable[..., Statement], form: str) -> None:
+    config = Nlvr2Config.at(1, 2)
+    rng = np.random.default_rng(0)
+    made = [make(rng, config) for _ in range(1000)]
+    chosen = [statement for statement in made if scene_reading.parts(statement.text)[0] == form]
+    for side in (0, 1):
+        seen: dict[Hashable, list[bool]] = defaultdict(list)
+        for statement in chosen:
+            said = scene_reading.parts(statement.text)[1]
+            number = len(scene_reading.named(statement.scenes[side], said[-1]))
+            seen[said[:-1], number].append(statement.truth)
+        chi = sum((2 * sum(truths) - len(truths)) ** 2 / len(truths) for truths in seen.values())
+        assert chi2.sf(chi, len(seen)) > 0.001
 
 
 @pytest.mark.parametrize("side", [0, 1])
@@ -143,14 +161,14 @@ def test_one_picture_is_not_enough_for_the_others(states: list[Nlvr2State], side
     # Who sees that one picture lacks it knows that "both" is false, which makes 3 of 4 right; see `PATTERNS`.
     forms = ("both", "neither", "and", "or", "more left", "more right", "left" if side else "right")
     chosen = [s for s in states if scene_reading.parts(s.statement)[0] in forms]
-    accuracy, count = table_accuracy([one_picture(s, side) for s in chosen], [s.truth for s in chosen])
-    assert accuracy < 0.75 + interval(count)
+    accuracy, cases = table_accuracy([one_picture(s, side) for s in chosen], [s.truth for s in chosen])
+    assert accuracy < 0.75 + interval(cases)
 
 
 def test_the_number_of_objects_tells_nothing(states: list[Nlvr2State]) -> None:
     keys = [tuple(map(len, state.scenes)) for state in states]
-    accuracy, count = table_accuracy(keys, [state.truth for state in states])
-    assert abs(accuracy - 0.5) < interval(count)
+    accuracy, cases = table_accuracy(keys, [state.truth for state in states])
+    assert abs(accuracy - 0.5) < interval(cases)
 
 
 # Answers --------------------------------------------------------------------------------------------------------------
@@ -213,13 +231,13 @@ def test_perception_of_both_pictures_is_scored() -> None:
     state = start(game, 0)
     text = game.describe(state)
     left, _, right = text.partition("\nright:\n")
-    count = sum(map(len, state.scenes))
+    objects = sum(map(len, state.scenes))
     assert game.perceive(state, text) == (1.0, 1.0)
     assert game.perceive(state, f"Right:\n{right}\n\n{left.upper()}") == (1.0, 1.0)
     assert game.perceive(state, "") == (0.0, 0.0)
     only_left = game.perceive(state, left)
     assert only_left is not None
-    assert only_left.partial == pytest.approx(len(state.scenes[0]) / count)
+    assert only_left.partial == pytest.approx(len(state.scenes[0]) / objects)
     swapped = game.perceive(state, f"left:\n{right}\nright:\n{left.removeprefix('left:')}")
     assert swapped is not None
     assert swapped.partial < 0.5
