@@ -16,6 +16,8 @@ POLICIES = {
     "replay": "vlmgym.policies.replay:ReplayPolicy",
     "human": "vlmgym.policies.human:HumanPolicy",
     "openai": "vlmgym.policies.openai:OpenAIPolicy",
+    "vllm": "vlmgym.policies.vllm:VLLMPolicy",
+    "transformers": "vlmgym.policies.transformers:TransformersPolicy",
 }
 """Name of every built-in policy and where its class is. A new policy adds one line."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from vlmgym.errors import VlmgymError
@@ -13,8 +13,8 @@ from vlmgym.policies.base import Prompt, Reply
 LINGER = 0.02
 """Seconds the first waiting prompt waits for others, so that batches are full: about what drawing takes."""
 
-Ask = Callable[[list[list[Any]], list[Prompt]], Awaitable[list[Reply]]]
-"""Takes, for each prompt, its list of pictures, and the prompts; returns a reply each."""
+Ask = Callable[[list[list[Any]], list[Prompt]], Awaitable[Sequence[Reply | VlmgymError]]]
+"""Takes, for each prompt, its list of pictures, and the prompts; returns a reply each, or why there is none."""
 
 
 class Batcher:
@@ -71,5 +71,9 @@ class Batcher:
                         future.set_exception(error)
                 continue
             for (_, _, future), reply in zip(batch, replies, strict=True):
-                if not future.done():
+                if future.done():
+                    continue
+                if isinstance(reply, VlmgymError):
+                    future.set_exception(reply)
+                else:
                     future.set_result(reply)

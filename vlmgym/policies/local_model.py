@@ -1,0 +1,280 @@
+"""A checkpoint in this process, by Hugging Face transformers. Needs the extra `transformers`."""
+
+from __future__ import annotations
+
+import copy
+import re
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from PIL import Image
+from transformers import (
+    AutoModelForImageTextToText,
+    AutoProcessor,
+    LogitsProcessor,
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    StoppingCriteria,
+    StoppingCriteriaList,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from vlmgym.errors import InfrastructureError, PolicyError, UsageError
+from vlmgym.policies.base import Reply
+from vlmgym.policies.checkpoint import reason
+from vlmgym.sandbox.game import Picture
+
+SAMPLING = ("temperature", "top_p", "top_k", "min_p")
+"""What a generation configuration says about drawing a token."""
+PICTURE_TOKEN = re.compile("(image|video|vision)_(start_|end_)?token_(id|index)")
+"""Fields of a model's configuration that name the tokens that stand for pictures."""
+NEVER = -1
+"""An end of text that is never generated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A prompt for the model.
+
+    Attributes:
+        pictures: uint8 RGB of shape (height, width, 3) each.
+        text: Follows the pictures.
+        seed: Decides which tokens are drawn; None: whatever.
+    """
+
+    pictures: Sequence[Picture]
+    text: str
+    seed: int | None = None
+
+
+class LocalModel:
+    """Answers batches of prompts; one call at a time."""
+
+    def __init__(self, checkpoint: str, device: str | None = None, dtype: str = "auto") -> None:
+        """Load.
+
+        Args:
+            checkpoint: A folder, or a name on the hub.
+            device: As torch names it; None: a GPU, if there is one.
+            dtype: Type of weights and activations; `auto`: as they were saved.
+
+        Raises:
+            UsageError: It does not load, or is no vision-language model, or there is no such device.
+        """
+        try:
+            self.processor = AutoProcessor.from_pretrained(checkpoint)
+            model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=dtype)
+        except (OSError, ValueError, ImportError) as error:
+            raise UsageError(f"the model {checkpoint} does not load: {reason(error)}") from None
+        if not hasattr(self.processor, "image_processor") or not self.processor.chat_template:
+            raise UsageError(f"the model {checkpoint} takes no pictures, or has no chat template")
+        try:
+            self.model = model.to(device or _accelerator()).eval()
+        except (RuntimeError, AssertionError) as error:
+            raise UsageError(f"the model {checkpoint} cannot go to the device {device}: {reason(error)}") from None
+        tokenizer = self.processor.tokenizer
+        tokenizer.padding_side = "left"
+        if tokenizer.pad_token_id is None:
+            tokenizer.pad_token = tokenizer.eos_token
+        self.context: int = self.model.config.get_text_config().max_position_embeddings
+        """Tokens of prompt and response together, at most."""
+        ends = self.model.generation_config.eos_token_id
+        self._ends = ends if isinstance(ends, list) else [ends]
+        config = self.model.config.to_dict()
+        self._pictures = sorted({value for name, value in config.items() if PICTURE_TOKEN.fullmatch(name)})
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """Let a call that runs in another thread end at its next token."""
+        self._stopped.set()
+
+    def answer(
+        self,
+        questions: Sequence[Question],
+        max_tokens: int,
+        *,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        stop: Sequence[str] = (),
+        to_the_limit: bool = False,
+    ) -> list[Reply | InfrastructureError]:
+        """A reply to each question, or why there is none.
+
+        Tokens that stand for pictures are never generated: they mean nothing in a response.
+
+        Args:
+            questions: The prompts, all of which are generated together.
+            max_tokens: Longest response.
+            temperature: 0 takes the likeliest token; None: as the model's generation configuration says, which is also
+                what the other two are by default.
+            top_p: Draw from the likeliest tokens that together have this probability.
+            top_k: Draw from so many of the likeliest tokens.
+            stop: End a response before any of these texts.
+            to_the_limit: Go on after an end, for measurements.
+
+        Raises:
+            PolicyError: Memory is used up, or the model fails.
+        """
+        sampling = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
+        try:
+            with torch.inference_mode():
+                return self._answer(questions, max_tokens, self._warpers(sampling), list(stop), to_the_limit)
+        except RuntimeError as error:
+            if isinstance(error, torch.cuda.OutOfMemoryError) or "can't allocate memory" in str(error):
+                raise PolicyError(
+                    f"the memory is too small for {len(questions)} prompts at once: lower --batch-size"
+                ) from None
+            raise PolicyError(f"transformers failed: {reason(error)}") from None
+        except (ValueError, IndexError, TypeError) as error:
+            raise PolicyError(f"transformers failed: {reason(error)}") from None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        found: torch.device = self.model.device
+        return found
+
+    def _answer(
+        self,
+        questions: Sequence[Question],
+        max_tokens: int,
+        warpers: list[Any] | None,
+        stop: list[str],
+        to_the_limit: bool,
+    ) -> list[Reply | InfrastructureError]:
+        batch = self._tokenize(questions)
+        lengths = batch["attention_mask"].sum(dim=1).tolist()
+        replies: list[Reply | InfrastructureError] = [
+            InfrastructureError(f"the prompt has {length:,} tokens, and the model takes {self.context:,}")
+            for length in lengths
+        ]
+        fitting = [i for i, length in enumerate(lengths) if length < self.context]
+        if not fitting:
+            return replies
+        if len(fitting) < len(questions):
+            batch = self._tokenize([questions[i] for i in fitting])
+        chance = [] if warpers is None else [*warpers, _Chance([questions[i].seed for i in fitting], self.device)]
+        rows = self._generate(batch, chance, max_tokens, stop, to_the_limit)
+        for i, row in zip(fitting, rows, strict=True):
+            replies[i] = self._reply(row, lengths[i], stop, to_the_limit)
+        return replies
+
+    def _tokenize(self, questions: Sequence[Question]) -> Any:
+        texts = []
+        for question in questions:
+            content = [*({"type": "image"} for _ in question.pictures), {"type": "text", "text": question.text}]
+            message = {"role": "user", "content": content}
+            texts.append(self.processor.apply_chat_template([message], add_generation_prompt=True, tokenize=False))
+        pictures = [[Image.fromarray(picture) for picture in question.pictures] for question in questions]
+        begin = self.processor.tokenizer.bos_token
+        batch = self.processor(
+            text=texts,
+            images=pictures if any(pictures) else None,
+            padding=True,
+            return_tensors="pt",
+            add_special_tokens=begin is None or not texts[0].startswith(begin),
+        )
+        return batch.to(self.device, dtype=self.model.dtype)
+
+    def _warpers(self, sampling: dict[str, float | None]) -> list[Any] | None:
+        """What shapes the probabilities before a token is drawn; None: the likeliest token is taken."""
+        defaults = self.model.generation_config.to_diff_dict()
+        asked = {name: value for name, value in sampling.items() if value is not None}
+        if asked.get("temperature") == 0 or not (asked or defaults.get("do_sample")):
+            return None
+        values = {name: defaults.get(name) for name in SAMPLING} | asked
+        warpers: list[Any] = []
+        if values["temperature"] is not None and values["temperature"] != 1:
+            warpers.append(TemperatureLogitsWarper(float(values["temperature"])))
+        if values["top_k"]:
+            warpers.append(TopKLogitsWarper(int(values["top_k"])))
+        if values["top_p"] is not None and values["top_p"] < 1:
+            warpers.append(TopPLogitsWarper(values["top_p"]))
+        if values["min_p"]:
+            warpers.append(MinPLogitsWarper(values["min_p"]))
+        return warpers
+
+    def _generate(
+        self, batch: Any, chance: list[Any], max_tokens: int, stop: list[str], to_the_limit: bool
+    ) -> list[list[int]]:
+        config = copy.deepcopy(self.model.generation_config)
+        config.do_sample = False  # `chance` draws
+        for name in SAMPLING:
+            setattr(config, name, None)
+        config.max_length = None
+        config.max_new_tokens = min(max_tokens, self.context - batch["input_ids"].shape[1])
+        config.pad_token_id = self.processor.tokenizer.pad_token_id
+        config.suppress_tokens = self._pictures or None
+        if to_the_limit:
+            config.eos_token_id = None
+        if stop:
+            config.stop_strings = stop
+        made = self.model.generate(
+            **batch,
+            generation_config=config,
+            logits_processor=LogitsProcessorList(chance),
+            stopping_criteria=StoppingCriteriaList([_Stopped(self._stopped)]),
+            tokenizer=self.processor.tokenizer,
+        )
+        rows: list[list[int]] = made[:, batch["input_ids"].shape[1] :].tolist()
+        return rows
+
+    def _reply(self, row: list[int], prompt_tokens: int, stop: Sequence[str], to_the_limit: bool) -> Reply:
+        ended = False
+        if not to_the_limit:
+            end = next((place for place, token in enumerate(row) if token in self._ends), NEVER)
+            ended = end != NEVER
+            row = row[: end + 1] if ended else row
+        text = self.processor.tokenizer.decode(row, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        places = [place for place in map(text.find, stop) if place >= 0]
+        return Reply(
+            text[: min(places)] if places else text,
+            prompt_tokens=prompt_tokens,
+            completion_tokens=len(row),
+            finish_reason="stop" if ended or places else "length",
+        )
+
+
+class _Chance(LogitsProcessor):  # type: ignore[misc]
+    """Makes the likeliest token a random one, of the same probabilities: the Gumbel-max trick (Gumbel 1954).
+
+    Every row has a generator of its own, so that which prompts happen to share a batch does not change what is drawn,
+    but for rounding.
+    """
+
+    def __init__(self, seeds: Sequence[int | None], device: torch.device) -> None:
+        self._generators = [torch.Generator(device) for _ in seeds]
+        for generator, seed in zip(self._generators, seeds, strict=True):
+            if seed is None:
+                generator.seed()
+            else:
+                generator.manual_seed(seed)
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Add Gumbel noise to log-probabilities of shape (prompts, tokens)."""
+        noise = torch.empty_like(scores)
+        for row, generator in zip(noise, self._generators, strict=True):
+            row.exponential_(generator=generator)
+        return scores - noise.clamp_min(torch.finfo(noise.dtype).tiny).log()
+
+
+class _Stopped(StoppingCriteria):  # type: ignore[misc]
+    """Ends all rows once an event is set."""
+
+    def __init__(self, event: threading.Event) -> None:
+        self._event = event
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **options: Any) -> torch.Tensor:
+        return torch.full((len(input_ids),), self._event.is_set(), device=input_ids.device)
+
+
+def _accelerator() -> str:
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"

@@ -1,0 +1,127 @@
+"""A checkpoint in this process, by Hugging Face transformers: slow beside vLLM, and needs nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+
+from vlmgym.errors import UsageError
+from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply
+from vlmgym.policies.batching import Batcher
+from vlmgym.policies.checkpoint import find_checkpoint, reason
+from vlmgym.policies.daemon_thread import DaemonThread
+from vlmgym.policies.sampling import SamplingOptions
+from vlmgym.sandbox.game import Picture
+
+if TYPE_CHECKING:
+    from vlmgym.policies.local_model import LocalModel
+
+DType = Literal["auto", "bfloat16", "float16", "float32"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformersOptions(SamplingOptions):
+    """Options of a policy that runs a checkpoint by transformers."""
+
+    operational: ClassVar[frozenset[str]] = frozenset({"device", "batch_size"})
+
+    model: str = ""
+    """Folder of a checkpoint, or its name on the Hugging Face hub."""
+    device: str | None = None
+    """Where it runs, for instance cpu or cuda:1. Default: a GPU, if there is one."""
+    dtype: DType = "auto"
+    """Type of weights and activations. auto: as they were saved."""
+    batch_size: int = 8
+    """Prompts that are answered together, at most. More are faster and need more memory."""
+    max_tokens: int = 2048
+    """Longest response in tokens. A whole batch waits for its longest response."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.batch_size, bool) or not isinstance(self.batch_size, int) or self.batch_size < 1:
+            raise UsageError(f"batch_size is a whole number of at least 1, not {self.batch_size!r}")
+        if self.dtype not in get_args(DType):
+            raise UsageError(f"dtype is one of {', '.join(get_args(DType))}, not {self.dtype!r}")
+
+
+class TransformersPolicy(ModelPolicy):
+    """Answers whatever prompts are ready in batches, one batch at a time, in a thread of its own.
+
+    The model's own chat template makes the prompt, and its generation configuration decides what is not given. With
+    `sample_seed`, every prompt's tokens are drawn by a seed of its own. Even so, and at temperature 0 too, the size of
+    a batch and its padding change the last bits of the numbers, and so now and then a token; `batch_size` 1 does not.
+    """
+
+    name = "transformers"
+    Options = TransformersOptions
+    options: TransformersOptions
+
+    def __init__(self, options: PolicyOptions | None = None) -> None:
+        """Nothing is loaded yet.
+
+        Raises:
+            UsageError: There is no checkpoint, or torch or transformers is not installed.
+        """
+        super().__init__(options)
+        self._checkpoint = find_checkpoint(self.options.model, self.name)
+        self._model_type = local_model_type(f"the policy {self.name}")
+        self._thread = DaemonThread(self.name)
+
+    async def open(self) -> None:
+        """Load the model."""
+        self._model: LocalModel = await self._thread.call(
+            self._model_type, self._checkpoint, self.options.device, self.options.dtype
+        )
+        self._batcher = Batcher(self._ask, self.options.batch_size)
+
+    async def close(self) -> None:
+        """Stop what is being generated, and let go of the model."""
+        self._batcher.close()
+        self._model.stop()
+        del self._model, self._batcher
+        await self._thread.call(lambda: None)  # the thread has let go of it, too
+
+    def expect(self, episodes: int) -> None:
+        """A batch is full when every running episode waits."""
+        self._batcher.expect(episodes)
+
+    async def respond(self, images: list[Picture], prompt: Prompt) -> Reply:
+        """The model's response to this prompt, generated together with whatever else is ready."""
+        return await self._batcher.respond(images, prompt)
+
+    async def _ask(self, images: list[list[Picture]], prompts: list[Prompt]) -> Any:
+        return await self._thread.call(self._answer, self._model, images, prompts)
+
+    def _answer(self, model: LocalModel, images: list[list[Picture]], prompts: list[Prompt]) -> Any:
+        from vlmgym.policies.local_model import Question
+
+        options = self.options
+        questions = [
+            Question(pictures, str(prompt), options.request_seed(prompt))
+            for pictures, prompt in zip(images, prompts, strict=True)
+        ]
+        return model.answer(
+            questions,
+            options.max_tokens,
+            temperature=options.temperature,
+            top_p=options.top_p,
+            top_k=options.top_k,
+            stop=options.stop,
+        )
+
+
+def local_model_type(who: str) -> type[LocalModel]:
+    """The class `LocalModel`.
+
+    Args:
+        who: What needs it, for the message.
+
+    Raises:
+        UsageError: A package is missing.
+    """
+    try:
+        from vlmgym.policies.local_model import LocalModel
+    except ImportError as error:
+        missing = error.name or reason(error)
+        raise UsageError(f"{who} needs {missing}: pip install 'vlmgym[transformers]'") from None
+    return LocalModel
