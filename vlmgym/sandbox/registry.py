@@ -13,6 +13,7 @@ from vlmgym.sandbox.game import Game
 
 BUILT_IN = {
     "2048-v0": "vlmgym.sandbox.games.game2048:Game2048",
+    "caption-v0": "vlmgym.sandbox.games.caption:Caption",
     "geospot-v0": "vlmgym.sandbox.games.geospot:Geospot",
     "nlvr2-v0": "vlmgym.sandbox.games.nlvr2:Nlvr2",
     "shisensho-v0": "vlmgym.sandbox.games.shisensho:ShisenSho",

@@ -1,4 +1,4 @@
-"""Libraries of the extra `data`, imported when they are first needed."""
+"""Libraries of the extras `data` and `tasks`, imported when they are first needed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from vlmgym.errors import UsageError, shorten
 LONGEST_MESSAGE = 200
 
 
-def library(name: str, purpose: str) -> Any:
-    """A library of the extra.
+def library(name: str, purpose: str, extra: str = "data") -> Any:
+    """A library of an extra.
 
     Raises:
         UsageError: It is not installed.
@@ -19,7 +19,7 @@ def library(name: str, purpose: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise UsageError(f'{purpose} needs {name} ({error}): install it with pip install "vlmgym[data]"') from None
+        raise UsageError(f'{purpose} needs {name} ({error}): install it with pip install "vlmgym[{extra}]"') from None
 
 
 def download_failures() -> tuple[type[Exception], ...]:

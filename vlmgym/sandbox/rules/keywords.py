@@ -1,0 +1,121 @@
+"""Which keywords a caption names: whole words, synonyms, singular and plural, and only so many words that count."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+
+Keyword = tuple[str, ...]
+"""Synonyms, each of one word or several."""
+
+_IRREGULAR = {
+    "men": "man",
+    "women": "woman",
+    "children": "child",
+    "people": "person",
+    "feet": "foot",
+    "teeth": "tooth",
+    "mice": "mouse",
+    "geese": "goose",
+    "leaves": "leaf",
+    "knives": "knife",
+    "shelves": "shelf",
+    "loaves": "loaf",
+    "wolves": "wolf",
+    "halves": "half",
+    "lens": "lens",
+}
+_WORD = re.compile(r"[^\W_]+")
+_APOSTROPHES = str.maketrans("", "", "'\N{RIGHT SINGLE QUOTATION MARK}")
+_POSSESSIVE = re.compile("['\N{RIGHT SINGLE QUOTATION MARK}]s\\b")
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text as they are counted and compared.
+
+    Runs of letters and digits, in lower case, without accents, possessive s and apostrophes, nouns in the form
+    of `singular`: `The cat's red-brown BOXES` are `the cat red brown box`. A hyphen parts words.
+    """
+    return list(map(singular, _plain_words(text)))
+
+
+def _plain_words(text: str) -> list[str]:
+    decomposed = unicodedata.normalize("NFKD", text).casefold()
+    plain = "".join(char for char in decomposed if not unicodedata.combining(char))
+    return _WORD.findall(_POSSESSIVE.sub("", plain).translate(_APOSTROPHES))
+
+
+def singular(word: str) -> str:
+    """A form that an English noun and its plural have in common, not always a word itself (`horse`: `hors`).
+
+    Nothing else about a word is changed: `riding` is not `ride`.
+    """
+    if word in _IRREGULAR:
+        word = _IRREGULAR[word]
+    elif word.endswith("s") and not word.endswith(("ss", "us", "is")) and len(word) > 3:
+        word = word[:-1]
+    if len(word) > 3 and word.endswith(("se", "xe", "ze", "che", "she", "oe")):
+        return word[:-1]
+    return f"{word[:-2]}y" if len(word) > 3 and word.endswith("ie") else word
+
+
+_FUNCTION_WORDS = (
+    "a an the this that these those some any each every other another such same both all several many much "
+    "few more most i me my mine we us our ours you your yours he him his she her hers it its they them their "
+    "theirs who whom whose which what there here am is are was were be been being do does did have has had "
+    "having can could may might must shall should will would and or but nor so yet if than then as while when "
+    "where because though although not no very too just only also of in on at by for with from to into onto "
+    "over under above below up down out off about around across along through between among against behind "
+    "beside near next after before during without within toward towards upon inside outside picture photo "
+    "photograph image shot view"
+)
+FUNCTION_WORDS = frozenset(map(singular, _FUNCTION_WORDS.split()))
+"""Words that tell nothing of what a picture shows; they are no keywords of reference captions."""
+
+
+def named(caption: str, keywords: Sequence[Keyword], limit: int) -> tuple[bool, ...]:
+    """Whether each keyword, or a synonym of it, is among the first words of a caption.
+
+    Args:
+        caption: Any text.
+        keywords: What is looked for; the words of a synonym follow each other in the caption.
+        limit: Words that count, from the first; those after them change nothing.
+    """
+    line = _line(words_of(caption)[:limit])
+    return tuple(any(_phrase(synonym) in line for synonym in keyword) for keyword in keywords)
+
+
+def shortest(keyword: Keyword) -> str:
+    """The first of the synonyms with the fewest words."""
+    return min(keyword, key=lambda synonym: len(words_of(synonym)))
+
+
+def shared_words(captions: Sequence[str]) -> tuple[Keyword, ...]:
+    """The keywords of reference captions of one picture.
+
+    They are the words that at least half of the captions have, and at least two of several, but for `FUNCTION_WORDS`;
+    those of most captions first, and then those that come first. Each is written as where it first stands.
+    """
+    counts: Counter[str] = Counter()
+    written: dict[str, str] = {}
+    for caption in captions:
+        words = {singular(word): word for word in reversed(_plain_words(caption))}  # as each is written first
+        ordered = dict.fromkeys(words_of(caption))
+        counts.update(ordered)
+        written = {**{word: words[word] for word in ordered}, **written}
+    least = 1 if len(captions) == 1 else max(2, -(-len(captions) // 2))
+    return tuple(
+        (written[word],) for word, count in counts.most_common() if count >= least and word not in FUNCTION_WORDS
+    )
+
+
+@lru_cache(maxsize=4096)
+def _phrase(synonym: str) -> str:
+    return _line(words_of(synonym))
+
+
+def _line(words: Sequence[str]) -> str:
+    return f" {' '.join(words)} "
