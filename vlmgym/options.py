@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
@@ -36,8 +36,12 @@ class GameOptions:
     knobs: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="NAME=VALUE ...")] = ()
     """Single knobs of the game that override the levels, for instance rows=5 columns=5."""
 
-    def make_game(self, name: str) -> Game[Any, Any]:
+    def make_game(self, name: str, preset: Mapping[str, Any] | None = None) -> Game[Any, Any]:
         """The game at this difficulty.
+
+        Args:
+            name: Id or name of the game.
+            preset: Knobs that the levels do not set and `--set` may override.
 
         Raises:
             UsageError: There is no such game, level or knob, or a value is not accepted.
@@ -48,7 +52,7 @@ class GameOptions:
                 raise UsageError(f"{dial} is set by --{dial}, not by --set")
         if self.size is not None and knobs.setdefault("size", self.size) != self.size:
             raise UsageError("the size is set by --size and, differently, by --set")
-        return make_game(name, self.perception, self.reasoning, **knobs)
+        return make_game(name, self.perception, self.reasoning, **{**(preset or {}), **knobs})
 
 
 def parse_options(config: type[T], args: Sequence[str] | None, prog: str) -> T:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -33,7 +33,11 @@ UNFINISHED = 1
 
 
 def evaluate_script(
-    file: str, game: str, custom_policy: CustomFunction | None = None, args: Sequence[str] | None = None
+    file: str,
+    game: str,
+    custom_policy: CustomFunction | None = None,
+    args: Sequence[str] | None = None,
+    preset: Mapping[str, Any] | None = None,
 ) -> None:
     """Run an evaluation script: read its command line, play, write beside it, print the table.
 
@@ -42,13 +46,14 @@ def evaluate_script(
         game: Id or name of the game.
         custom_policy: The policy that is used unless `--policy` names another.
         args: The command line, by default the process's.
+        preset: Knobs of the game that the script sets, for instance {"tiles": "digits"}; `--set` overrides them.
     """
     with reporting_errors():
         options = policy_options(args, custom_policy)
         config = with_options(EvalConfig, options)
         parsed = parse_options(config, args, prog=Path(file).name)
         place = ScriptFolder(Path(file).resolve().parent, Path(file).stem.replace("eval_", "test_", 1))
-        run_evaluation([game], parsed.config, parsed.options, place, custom_policy)
+        run_evaluation([game], parsed.config, parsed.options, place, custom_policy, preset)
 
 
 def policy_options(args: Sequence[str] | None, custom_policy: CustomFunction | None = None) -> type[PolicyOptions]:
@@ -81,6 +86,7 @@ def run_evaluation(
     options: PolicyOptions | None = None,
     place: RunFolder | None = None,
     custom_policy: CustomFunction | None = None,
+    preset: Mapping[str, Any] | None = None,
 ) -> RunSummary:
     """Play what a configuration says and write all files of the run.
 
@@ -90,13 +96,14 @@ def run_evaluation(
         options: Options of the policy; None: its defaults.
         place: Where to write, unless `config.out` or `config.resume` says; None: a new folder under `logs`.
         custom_policy: The policy that is used unless `config.policy` names another.
+        preset: Knobs of the games that `config` may override.
 
     Raises:
         UsageError: An option is not accepted; nothing was played.
         VlmgymError: The run failed; the message says where finished episodes are.
         SystemExit: Episodes ended as errors; everything is written.
     """
-    games = [config.make_game(name) for name in game_names]
+    games = [config.make_game(name, preset) for name in game_names]
     if len({game.id for game in games}) < len(games):
         raise UsageError("a game is named twice")
     choice: PolicyChoice = config.policy if config.policy is not None else custom_policy or "random"

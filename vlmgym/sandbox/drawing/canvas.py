@@ -98,6 +98,24 @@ class Canvas:
         w, h = glyphs.get_size()
         self._surface.blit(glyphs, (round(centre_x - w / 2), round(centre_y - h / 2)))
 
+    def picture(self, pixels: NDArray[np.uint8], x: float, y: float, angle: float = 0.0) -> None:
+        """A picture, one of its pixels to each pixel.
+
+        Args:
+            pixels: uint8 RGB of shape (height, width, 3).
+            x: Horizontal position of its centre.
+            y: Vertical position of its centre.
+            angle: Degrees counter-clockwise; its corners are cut off where they leave the canvas.
+        """
+        height, width, _ = pixels.shape
+        opaque = np.dstack([pixels, np.full((height, width), 255, np.uint8)])
+        surface = pygame.image.frombuffer(opaque.tobytes(), (width, height), "RGBA")
+        surface = pygame.transform.scale(surface, (width * SUPERSAMPLE, height * SUPERSAMPLE))
+        if angle:
+            surface = pygame.transform.rotate(surface, angle)
+        w, h = surface.get_size()
+        self._surface.blit(surface, (round(x * SUPERSAMPLE - w / 2), round(y * SUPERSAMPLE - h / 2)))
+
     def pixels(self) -> NDArray[np.uint8]:
         """The picture, uint8 of shape (height, width, 3)."""
         lines, n = self._lines(), SUPERSAMPLE

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import chain, pairwise
+from itertools import chain, cycle, islice, pairwise
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from gymnasium import spaces
+from pydantic import SerializerFunctionWrapHandler, field_validator, model_serializer
 
-from vlmgym.errors import GenerationError, IllegalAction, StateError
+from vlmgym.errors import GenerationError, IllegalAction, StateError, UsageError
 from vlmgym.sandbox import response_form
 from vlmgym.sandbox.board_game import BOARD_PERCEPTION, BoardConfig, BoardGame
-from vlmgym.sandbox.config import Dial, Levels, knob
+from vlmgym.sandbox.config import Dial, Levels, knob, setting
 from vlmgym.sandbox.coordinates import Pair
+from vlmgym.sandbox.datasets.tile_pictures import DealtPictures, TilePictures, tile_pictures
+from vlmgym.sandbox.drawing.board import Cells
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.colour_shapes import paint_colour_shape
+from vlmgym.sandbox.drawing.picture_tile import PictureTile, paint_picture, picture_side
 from vlmgym.sandbox.game import Step
 from vlmgym.sandbox.oracles.shisensho import best_move
 from vlmgym.sandbox.rules.shisensho_paths import Cell, Paths, Place, Places, paths
@@ -30,13 +34,18 @@ DEALS = 1000
 
 PROMPT_V1 = """\
 This is the board of the game Shisen-Sho with {rows} rows and {columns} columns, rows counted from {origin} at the top \
-and columns from {origin} at the left. A tile shows a shape ({shapes}) in a colour ({colours}). A move takes two tiles \
-of the same shape and colour off the board if a path joins them: it runs up, down, left and right, {turns}, through \
-empty cells only, and it may leave the board and run along just outside its edges. Tiles next to each other are always \
-joined. Tiles do not move. Any other pair of cells is illegal. Clear the board; the game is over when no pair can be \
-joined.
+and columns from {origin} at the left. {tiles} off the board if a path joins them: it runs up, down, left and right, \
+{turns}, through empty cells only, and it may leave the board and run along just outside its edges. Tiles next to each \
+other are always joined. Tiles do not move. Any other pair of cells is illegal. Clear the board; the game is over when \
+no pair can be joined.
 Actions: the coordinates (row, column) of the two tiles, in any order.
 {form}"""
+
+_SHAPES = "A tile shows a shape ({shapes}) in a colour ({colours}). A move takes two tiles of the same shape and colour"
+_PICTURES = "A tile shows {kind} ({classes}). A move takes two tiles of the same kind, even if their pictures differ,"
+_KINDS = {"digits": "a handwritten digit", "cifar10": "a photograph", "folder": "a picture of one of several kinds"}
+MOST_LISTED = 100
+"""Classes of pictures that a prompt lists."""
 
 _PERCEPTION = "the board, one line a row, the tiles apart by commas, for instance {tile}; {empty} for an empty cell"
 
@@ -46,6 +55,9 @@ class ShisenShoConfig(BoardConfig):
 
     `colours` and `shapes` are perceptual: how many kinds of tile a board has is fixed by its size and `copies`, and
     with more colours and shapes to take them from they are only harder to tell apart, or to name.
+
+    On tiles with pictures, `colours`, `shapes` and `similarity` have no meaning; `variety` has one on these alone.
+    Where there are fewer classes than kinds of tile, the classes have more tiles.
     """
 
     rows: int = knob("reasoning", 6, "Rows of the board; rows x columns is even.", ge=2, le=16)
@@ -57,11 +69,30 @@ class ShisenShoConfig(BoardConfig):
     solvable: bool = knob("reasoning", True, "Deal only boards that can be cleared; False: tiles at random.")
     colours: int = knob("perception", 6, "Colours that tiles are taken from.", ge=1, le=MOST_COLOURS)
     shapes: int = knob("perception", 6, "Shapes that tiles are taken from.", ge=1, le=MOST_SHAPES)
+    tiles: Literal["shapes", "digits", "cifar10", "folder"] = knob(
+        "perception",
+        "shapes",
+        "What tiles show: shapes in colours, or pictures that match by class; folder: those of data.",
+    )
+    variety: int = knob("perception", 256, "Different pictures of a class on a board, at most.", ge=1, le=256)
+    data: str | None = setting(
+        None, "Pictures of your own: a folder of class folders, any data with images and labels, or CIFAR-10's archive."
+    )
+    split: str | None = setting(None, "Which split of the pictures; CIFAR-10 has test (if none is named) and train.")
+    bad_rows: Literal["skip", "fail"] = setting(
+        "skip", "Whether a picture that cannot be read is passed over, which the position tells, or an error."
+    )
 
     dials: ClassVar[Mapping[Dial, Levels]] = {
         "perception": {
-            level: {**BOARD_PERCEPTION[level], "colours": colours, "shapes": shapes}
-            for level, (colours, shapes) in {1: (5, 5), 2: (6, 5), 3: (6, 6), 4: (7, 7), 5: (8, 8)}.items()
+            level: {**BOARD_PERCEPTION[level], "colours": colours, "shapes": shapes, "variety": variety}
+            for level, (colours, shapes, variety) in {
+                1: (5, 5, 1),
+                2: (6, 5, 2),
+                3: (6, 6, 256),
+                4: (7, 7, 256),
+                5: (8, 8, 256),
+            }.items()
         },
         "reasoning": {
             1: {"rows": 4, "columns": 4},
@@ -72,12 +103,25 @@ class ShisenShoConfig(BoardConfig):
         },
     }
 
+    @field_validator("theme", mode="before")
+    @classmethod
+    def _theme_is_no_picture(cls, value: Any) -> Any:
+        """Tell who looks for pictures here where they are: `theme` is the colours of all games on a grid."""
+        if value in ("shapes", "digits", "cifar10", "folder"):
+            raise ValueError(f"theme is the colours of board and page, light or dark; tiles={value} chooses the tiles")
+        return value
+
     def model_post_init(self, context: object) -> None:
-        """Refuse an odd number of cells, and more kinds of tile than there are colours and shapes for."""
+        """Refuse an odd number of cells, too few colours and shapes for the kinds of tile, and data that do not fit."""
         cells = self.rows * self.columns
         if cells % 2:
             raise ValueError(f"{self.rows} x {self.columns} cells cannot be paired: rows x columns is even")
-        if self.kinds > self.colours * self.shapes:
+        if self.tiles == "folder" and self.data is None:
+            raise ValueError("tiles=folder needs data=, a folder of class folders")
+        for name, value in (("data", self.data), ("split", self.split)):
+            if self.tiles in ("shapes", "digits") and value is not None:
+                raise ValueError(f"{name} is for tiles=folder and tiles=cifar10, not for tiles={self.tiles}")
+        if self.tiles == "shapes" and self.kinds > self.colours * self.shapes:
             raise ValueError(
                 f"{self.rows} x {self.columns} cells with {self.copies} tiles of a kind need {self.kinds} kinds, "
                 f"but {self.colours} colours x {self.shapes} shapes make {self.colours * self.shapes}"
@@ -91,10 +135,22 @@ class ShisenShoConfig(BoardConfig):
 
 @dataclass(frozen=True, slots=True)
 class ShisenShoState:
-    """A position: the names of the tiles, `empty` where there is none, and the seed of the picture's variation."""
+    """A position: the names of the tiles, `empty` where there is none, and the seed of the picture's variation.
+
+    Tiles with pictures are named by their class, and `pictures` says which they show.
+    """
 
     board: Board
     look: int = 0
+    pictures: DealtPictures | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_none(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Positions of shapes are written without `pictures`."""
+        written: dict[str, Any] = write(self)
+        if self.pictures is None:
+            del written["pictures"]
+        return written
 
 
 class ShisenSho(BoardGame[ShisenShoState, Pair]):
@@ -104,10 +160,12 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
     Illegal are a cell out of range, an empty cell, twice the same cell, two different tiles, and two tiles that no path
     joins. A path runs along rows and columns through empty cells and one ring of cells around the board, and has at
     most `turns` turns; neighbours are always joined.
-    Observation: the board as a picture.
+    Observation: the board as a picture. Tiles show coloured shapes, or with `tiles` pictures: handwritten digits,
+    CIFAR-10, or a folder of the user's. Pictures match by class, and those of a class differ.
     Reward: 1 for a pair taken off the board; -1 for an illegal or unparsable turn.
-    Start: a full board. Its kinds of tile are drawn at random from colours x shapes, and each has `copies` tiles; where
-    4 do not divide rows x columns, one kind has 2. With `solvable`, pairs of places are taken off a blank board in a
+    Start: a full board. Its kinds of tile are drawn at random from colours x shapes, or from the classes of pictures,
+    and each has `copies` tiles; where 4 do not divide rows x columns, one kind has 2, and where there are too few
+    classes, some have more. With `solvable`, pairs of places are taken off a blank board in a
     random order by the rules, neighbours only where nothing else can be joined, and a kind is put on every one or two
     pairs: the board can be cleared in that order. Otherwise tiles are put anywhere at random, and again until a pair
     can be joined.
@@ -135,13 +193,17 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
 
         Raises:
             GenerationError: No board that meets the constraints was dealt in `DEALS` tries.
+            UsageError: The pictures cannot be opened, or are bad.
         """
-        names = kinds(self.config.colours, self.config.shapes)
+        c, names = self.config, self.kinds
         chosen = [names[i] for i in rng.permutation(len(names))[: self.config.kinds]]
         deal = self._deal_solvable if self.config.solvable else self._deal_anyhow
         for _ in range(DEALS):
             if (board := deal(chosen, rng)) is not None:
-                return ShisenShoState(board, int(rng.integers(2**32)))
+                state = ShisenShoState(board, int(rng.integers(2**32)))
+                if c.tiles == "shapes":
+                    return state
+                return replace(state, pictures=self.pictures.deal(board, c.variety, self._side, rng, c.bad_rows))
         wanted = "that can be cleared" if self.config.solvable else "on which a pair can be joined"
         raise GenerationError(f"none of {DEALS} boards of {self.config!r} is one {wanted}")
 
@@ -155,7 +217,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         board = list(state.board)
         for row, column in (path[0], path[-1]):
             board[row] = board[row][:column] + (EMPTY,) + board[row][column + 1 :]
-        after = ShisenShoState(tuple(board), state.look)
+        after = ShisenShoState(tuple(board), state.look, state.pictures)
         info = {"tile": state.board[action[0]][action[1]], "path": [list(cell) for cell in path]}
         return Step(after, 1.0, self.ended(after) is not None, info)
 
@@ -171,17 +233,52 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         """The number of tiles left."""
         return {"tiles left": float(sum(tile != EMPTY for line in state.board for tile in line))}
 
-    def cells(self, state: ShisenShoState) -> Board:
-        """The names of the tiles."""
-        return state.board
+    @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        """The names of all tiles there are, which a board has some of."""
+        c = self.config
+        return kinds(c.colours, c.shapes) if c.tiles == "shapes" else self.pictures.classes
+
+    @property
+    def pictures(self) -> TilePictures:
+        """The pictures that tiles may show; opened when they are first needed.
+
+        Raises:
+            UsageError: They cannot be opened, or tiles show shapes.
+        """
+        c = self.config
+        if c.tiles == "shapes":
+            raise UsageError("tiles=shapes has no pictures")
+        return tile_pictures(c.tiles, c.data, c.split)
+
+    @property
+    def _side(self) -> int:
+        return picture_side(self.painter.geometry.cell)
+
+    def cells(self, state: ShisenShoState) -> Cells:
+        """The names of the tiles, with pictures as `PictureTile`."""
+        if state.pictures is None:
+            return state.board
+        return [
+            [tile if tile == EMPTY else PictureTile(tile, row) for tile, row in zip(line, rows)]
+            for line, rows in zip(state.board, state.pictures.rows)
+        ]
+
+    def cell_words(self, cell: Hashable) -> str:
+        """The name of a tile."""
+        return cell.label if isinstance(cell, PictureTile) else str(cell)
 
     def look(self, state: ShisenShoState) -> int:
         """As drawn at the start."""
         return state.look
 
     def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
-        """A tile with a coloured shape."""
-        paint_colour_shape(canvas, str(cell), angle, similarity=self.config.similarity, theme=self.config.theme)
+        """A tile with a coloured shape or a picture."""
+        c = self.config
+        if isinstance(cell, PictureTile):
+            paint_picture(canvas, self.pictures.square(cell.row, self._side), angle, theme=c.theme)
+        else:
+            paint_colour_shape(canvas, str(cell), angle, similarity=c.similarity, theme=c.theme)
 
     def prompt(self, state: ShisenShoState) -> str:
         """Rules, actions and response form."""
@@ -190,14 +287,23 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
             rows=c.rows,
             columns=c.columns,
             origin=c.origin,
-            shapes=", ".join(SHAPE_NAMES[: c.shapes]),
-            colours=", ".join(COLOUR_NAMES[: c.colours]),
+            tiles=self._told_tiles,
             turns=f"with at most {_count(c.turns, 'turn')}" if c.turns else "in a straight line",
             form=response_form.INSTRUCTIONS_V1.format(
-                perception=_PERCEPTION.format(tile=kinds(c.colours, c.shapes)[0], empty=EMPTY),
+                perception=_PERCEPTION.format(tile=self.kinds[0], empty=EMPTY),
                 answer="(row, column) (row, column)",
             ),
         )
+
+    @cached_property
+    def _told_tiles(self) -> str:
+        c = self.config
+        if c.tiles == "shapes":
+            shapes, colours = SHAPE_NAMES[: c.shapes], COLOUR_NAMES[: c.colours]
+            return _SHAPES.format(shapes=", ".join(shapes), colours=", ".join(colours))
+        others = len(self.kinds) - MOST_LISTED
+        classes = ", ".join(self.kinds[:MOST_LISTED]) + (f" and {others} more" if others > 0 else "")
+        return _PICTURES.format(kind=_KINDS[c.tiles], classes=classes)
 
     def explain(self, state: ShisenShoState, action: Pair) -> str:
         """Which tiles match, and how a path runs from one to the other."""
@@ -212,9 +318,14 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         return f"There is a {tile} at {first} and at {second}. A path with {turns} joins them: {', '.join(legs)}."
 
     def check_state(self, state: ShisenShoState) -> None:
-        """Refuse a board of another size or with an unknown tile."""
+        """Refuse a board of another size, with an unknown tile, or with other pictures than it was dealt with."""
         self.check_board_size(state.board)
         c = self.config
+        if (state.pictures is None) != (c.tiles == "shapes"):
+            raise StateError(f"a position of shisensho with tiles={c.tiles} does not have these pictures")
+        if state.pictures is not None:
+            self.pictures.check(state.board, state.pictures, self._side)
+            return
         known = {EMPTY, *kinds(c.colours, c.shapes)}
         for line in state.board:
             for tile in line:
@@ -264,14 +375,14 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
             return None
         tile_at = {}
         for number, index in enumerate(rng.permutation(len(pairs))):
-            tile = chosen[number * 2 // c.copies]
+            tile = chosen[number * 2 // c.copies % len(chosen)]
             tile_at.update(dict.fromkeys(pairs[index], tile))
         return tuple(tuple([tile_at[place] for place in line]) for line in finder.places)
 
     def _deal_anyhow(self, chosen: list[str], rng: np.random.Generator) -> Board | None:
         """Tiles at random places; None if no pair can be joined."""
         c = self.config
-        tiles = [tile for tile in chosen for _ in range(c.copies)][: c.rows * c.columns]
+        tiles = list(islice(cycle(tile for tile in chosen for _ in range(c.copies)), c.rows * c.columns))
         order = rng.permutation(len(tiles)).reshape(c.rows, c.columns)
         board = tuple(tuple(tiles[i] for i in line) for line in order)
         return board if _ended(board, c.turns) is None else None

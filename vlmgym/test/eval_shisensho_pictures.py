@@ -1,0 +1,22 @@
+"""Evaluate a policy on Shisen-Sho with pictures: `python vlmgym/test/eval_shisensho_pictures.py --help`."""
+
+import numpy as np
+
+from vlmgym.evaluation import evaluate_script
+from vlmgym.policies import Prompt, random_response
+
+
+def custom_policy(images_batch: list[list[np.ndarray]], prompt_batch: list[Prompt]) -> list[str]:
+    """Answer a batch of prompts, one string each. Edit this to ask your own model.
+
+    As shipped it plays at random, the same as `--policy random`.
+
+    Args:
+        images_batch: For each prompt its list of pictures, uint8 RGB arrays (height, width, 3).
+        prompt_batch: The prompts (strings).
+    """
+    return [random_response(prompt) for prompt in prompt_batch]
+
+
+if __name__ == "__main__":
+    evaluate_script(__file__, "shisensho", custom_policy, preset={"tiles": "digits"})
