@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 import tyro
 
 from vlmgym.bench import BenchConfig, bench
+from vlmgym.bench_model import BenchModelConfig, bench_model
 from vlmgym.data import DataCheckConfig, DataFetchConfig, check_data, fetch_data
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.compare import CompareConfig, compare
@@ -62,6 +63,11 @@ def bench_command(config: Merged[BenchConfig]) -> None:
     bench(config)
 
 
+def bench_model_command(config: Merged[BenchModelConfig]) -> None:
+    """Measure how fast a model's server answers to pictures of a game: first token, tokens and requests a second."""
+    bench_model(config)
+
+
 def report_command(config: Merged[ReportConfig]) -> None:
     """Make the page of a saved run again: report.html, with scores, curves and a viewer of all episodes."""
     report(config)
@@ -109,6 +115,7 @@ def games_command() -> None:
 COMMANDS: dict[str, Callable[..., Any]] = {
     "play": play_command,
     "bench": bench_command,
+    "bench-model": bench_model_command,
     "report": report_command,
     "rescore": rescore_command,
     "compare": compare_command,

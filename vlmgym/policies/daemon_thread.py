@@ -62,7 +62,7 @@ def _work(jobs: queue.SimpleQueue[_Job | None]) -> None:
             else:
                 error = RuntimeError(f"{type(raised).__name__}: {raised}")
         finish(result, error)
-        del job, function, args, result, error
+        del job, function, args, finish, result, error  # else they live until the next call
     loop.close()
 
 

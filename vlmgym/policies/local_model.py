@@ -212,7 +212,7 @@ class LocalModel:
         config.pad_token_id = self.processor.tokenizer.pad_token_id
         config.suppress_tokens = self._pictures or None
         if to_the_limit:
-            config.eos_token_id = None
+            config.min_new_tokens = config.max_new_tokens
         if stop:
             config.stop_strings = stop
         made = self.model.generate(

@@ -19,7 +19,7 @@ from vlmgym.policies.sampling import SamplingOptions
 from vlmgym.policies.secret import Secrets
 
 if TYPE_CHECKING:
-    from vlmgym.policies.openai_client import OpenAIClient
+    from vlmgym.policies.openai_client import OpenAIClient, Streamed
 
 OPENAI = "https://api.openai.com/v1"
 DEFAULT_KEY = "OPENAI_API_KEY"
@@ -130,6 +130,7 @@ class OpenAIPolicy(ModelPolicy):
     """
 
     name = "openai"
+    counts_tokens = True
     Options = OpenAIOptions
     options: OpenAIOptions
 
@@ -168,6 +169,10 @@ class OpenAIPolicy(ModelPolicy):
     async def respond(self, images: list[str], prompt: Prompt) -> Reply:
         """The model's response."""
         return await self._client.complete(self._body(images, prompt))
+
+    async def stream(self, images: list[str], prompt: Prompt) -> Streamed:
+        """When the model's response came, for measurements: asked once, without retries."""
+        return await self._client.stream(self._body(images, prompt))
 
     def _body(self, images: list[str], prompt: Prompt) -> dict[str, Any]:
         sampling = self.options.sampling(prompt)

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 import anyio
 import openai
+from openai.types.chat import ChatCompletionChunk
+from openai.types.chat.chat_completion_chunk import ChoiceDelta
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from vlmgym.errors import InfrastructureError, PolicyError
 from vlmgym.policies.base import Reply
 from vlmgym.policies.chat_api import LONGEST_MESSAGE, Unreadable, error_message, printable, read_completion
 from vlmgym.policies.request_limit import RequestLimit
+
+T = TypeVar("T")
 
 LONGEST_BODY = 16 * 2**20
 """Bytes of a body that are read at most, so that one without an end does not fill the memory."""
@@ -37,6 +41,25 @@ class _Failed(Exception):
     def __init__(self, message: str, too_many: bool = False, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.too_many, self.retry_after = too_many, retry_after
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """When a response came.
+
+    Attributes:
+        sent: When the request was, in seconds by `time.perf_counter`, as are the others.
+        first: When the first words came.
+        ended: When the last came.
+        prompt_tokens: Tokens of prompt and pictures.
+        completion_tokens: Tokens of the response.
+    """
+
+    sent: float
+    first: float
+    ended: float
+    prompt_tokens: int
+    completion_tokens: int
 
 
 class OpenAIClient:
@@ -123,10 +146,47 @@ class OpenAIClient:
             self.limit.answered()
         return replace(reply, latency=time.perf_counter() - sent)
 
+    async def stream(self, body: Mapping[str, Any]) -> Streamed:
+        """When the parts of a response came; the request is sent once.
+
+        Raises:
+            InfrastructureError: The server did not answer, or refused this request.
+            PolicyError: The server refuses all requests.
+        """
+        try:
+            return await self._limited(self._read_stream(body))
+        except (_Failed, ValueError) as error:  # a part that is not JSON is a ValueError
+            raise InfrastructureError(f"no response: {printable(str(error), LONGEST_MESSAGE)}") from None
+
+    async def _read_stream(self, body: Mapping[str, Any]) -> Streamed:
+        sent, first, usage, answered = time.perf_counter(), None, None, False
+        parts = await self._client.post(
+            "/chat/completions",
+            cast_to=ChatCompletionChunk,
+            body={**body, "stream": True, "stream_options": {"include_usage": True}},
+            stream=True,
+            stream_cls=openai.AsyncStream[ChatCompletionChunk],
+        )
+        async for part in parts:
+            answered = answered or bool(part.choices)
+            if first is None and any(_says(choice.delta) for choice in part.choices or ()):
+                first = time.perf_counter()
+            usage = part.usage or usage
+        if not answered:
+            raise _Failed("there are no choices in what the server streamed")
+        if usage is None:
+            raise _Failed("the server does not say how many tokens a streamed response has")
+        ended = time.perf_counter()
+        return Streamed(sent, first or ended, ended, usage.prompt_tokens, usage.completion_tokens)
+
     async def _post(self, body: Mapping[str, Any]) -> bytes:
+        return await self._limited(self._client.post("/chat/completions", cast_to=bytes, body=body))
+
+    async def _limited(self, request: Awaitable[T]) -> T:
+        """Limit the time of a request, and name its errors by what is to be done about them."""
         try:
             with anyio.fail_after(self._timeout):
-                return await self._client.post("/chat/completions", cast_to=bytes, body=body)
+                return await request
         except TimeoutError:
             raise _Failed(f"no answer within {self._timeout:g} s") from None
         except openai.APIStatusError as error:
@@ -169,6 +229,11 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return None if math.isnan(seconds) else min(max(0.0, seconds), LONGEST_WAIT)
 
 
+def _says(delta: ChoiceDelta) -> bool:
+    """Whether a part has words, be it of hidden reasoning, for which servers have two names."""
+    return any(getattr(delta, name, None) for name in ("content", "reasoning_content", "reasoning"))
+
+
 def _wait(state: RetryCallState) -> float:
     """Seconds to wait before the next request: exponential back-off with full jitter, or longer if the server asks."""
     backoff = wait_random_exponential(multiplier=FIRST_WAIT, max=LONGEST_BACKOFF)(state)
@@ -199,6 +264,8 @@ class _BoundedHttp(openai.DefaultAioHttpClient):
 
     async def send(self, request: Any, **options: Any) -> Any:
         response = await super().send(request, **{**options, "stream": True})
+        if options.get("stream") and response.is_success:
+            return response  # a stream is read by who asked for it, and not kept
         body = bytearray()
         try:
             async for part in response.aiter_raw():

@@ -53,6 +53,7 @@ class TransformersPolicy(ModelPolicy):
     """
 
     name = "transformers"
+    counts_tokens = True
     Options = TransformersOptions
     options: TransformersOptions
 
@@ -78,8 +79,8 @@ class TransformersPolicy(ModelPolicy):
         """Stop what is being generated, and let go of the model."""
         self._batcher.close()
         self._model.stop()
+        await self._thread.call(lambda: None)  # until a call that runs has ended
         del self._model, self._batcher
-        await self._thread.call(lambda: None)  # the thread has let go of it, too
 
     def expect(self, episodes: int) -> None:
         """A batch is full when every running episode waits."""

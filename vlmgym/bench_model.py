@@ -1,0 +1,339 @@
+"""`vlmgym bench-model`: how fast a server answers to pictures of a game, alone and to many at once."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import statistics
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress, TimeElapsedColumn
+from rich.table import Table
+
+from vlmgym import __version__
+from vlmgym.errors import InfrastructureError, UsageError
+from vlmgym.evaluation.record import GameRecord
+from vlmgym.options import GameOptions
+from vlmgym.policies.base import Prompt
+from vlmgym.policies.chat_api import picture_url
+from vlmgym.policies.checkpoint import find_checkpoint
+from vlmgym.policies.openai import DEFAULT_KEY, OPENAI, OpenAIOptions, OpenAIPolicy
+from vlmgym.policies.transformers import DType, local_model_type
+from vlmgym.sandbox.game import Game, Picture
+
+if TYPE_CHECKING:
+    from vlmgym.policies.openai_client import Streamed
+
+MOVES = 20
+"""Positions are 0 to this many random moves after the start, less one."""
+
+Advance = Callable[[float], None]
+"""Takes the seconds that were measured so far."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchModelConfig(GameOptions):
+    """Measure time to first token, tokens and requests a second of a server, with pictures of a game."""
+
+    base_url: str = OPENAI
+    """Where the server is, up to /v1, for instance http://localhost:8000/v1."""
+    model: str = ""
+    """Name of the model, as the server knows it."""
+    api_key_env: str = DEFAULT_KEY
+    """Name of the environment variable that holds the API key. A server of your own may need none."""
+    extra_body: str = "{}"
+    """More fields of the request as a JSON object."""
+    timeout: float = 600.0
+    """Seconds that one request may take."""
+    game: str = "2048"
+    """Id or name of the game whose pictures and prompts are sent; no picture is sent twice."""
+    concurrency: tuple[int, ...] = (1, 8, 32)
+    """Requests in flight, one measurement each."""
+    seconds: float = 10.0
+    """Length of each measurement, after a request in every place that does not count."""
+    max_tokens: int = 128
+    """Longest response in tokens."""
+    ignore_eos: bool = False
+    """Let every response have max_tokens tokens, so that measurements compare; vLLM and SGLang can, others refuse."""
+    against: str | None = None
+    """Folder of the checkpoint that is served: also measure how fast plain transformers generates with it here, in
+    batches of the same sizes, and print the ratio. Needs torch and transformers."""
+    device: str | None = None
+    """Where transformers runs, for instance cuda:1. Default: a GPU, if there is one."""
+    dtype: DType = "auto"
+    """Type of transformers' weights and activations, auto: as they were saved. Let it be the server's."""
+    out: Path | None = None
+    """Write all measurements into this file, as JSON."""
+
+    def __post_init__(self) -> None:
+        if not self.concurrency or min(self.concurrency) < 1:
+            raise UsageError(f"concurrency are numbers of at least 1, not {self.concurrency}")
+        if not 0 < self.seconds < float("inf"):
+            raise UsageError(f"seconds is more than 0, not {self.seconds}")
+
+    def server(self) -> OpenAIOptions:
+        """How the server is asked: greedily, as many requests at once as are measured."""
+        asked = OpenAIOptions(
+            base_url=self.base_url,
+            model=self.model,
+            api_key_env=self.api_key_env,
+            extra_body=self.extra_body,
+            timeout=self.timeout,
+            temperature=0.0,
+            max_tokens=self.max_tokens,
+            max_requests=max(self.concurrency),
+        )
+        if not self.ignore_eos:
+            return asked
+        return replace(asked, extra_body=json.dumps({**asked.extra_fields, "ignore_eos": True}))
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """What was measured with so many requests in flight, or so many prompts in a batch.
+
+    Attributes:
+        at_once: How many.
+        requests: Requests that the numbers rest on.
+        first_token: Median seconds to the first token; None if nothing is told before the end.
+        first_token_95: Seconds to the first token that 95% of requests keep.
+        latency: Median seconds of a whole request.
+        tokens_per_second: Tokens of responses a second, of all requests together, while all places are busy.
+        requests_per_second: Likewise.
+        prompt_tokens: Mean tokens of prompt and pictures.
+        completion_tokens: Mean tokens of a response.
+    """
+
+    at_once: int
+    requests: int
+    first_token: float | None
+    first_token_95: float | None
+    latency: float
+    tokens_per_second: float
+    requests_per_second: float
+    prompt_tokens: float
+    completion_tokens: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpeeds:
+    """All measurements of one run: of the server, and of transformers if it was asked for; by `at_once`."""
+
+    server: tuple[Speed, ...]
+    transformers: tuple[Speed, ...] = ()
+
+
+def bench_model(config: BenchModelConfig, console: Console | None = None) -> ModelSpeeds:
+    """Measure, print a table, write the file.
+
+    Raises:
+        UsageError: An option is not accepted, or a package is missing.
+        InfrastructureError: A request failed; nothing is sent again, so that no waiting is measured.
+        PolicyError: The server refuses all requests, or transformers fails.
+    """
+    console = console or Console()
+    game = config.make_game(config.game)
+    policy = OpenAIPolicy(config.server())
+    local = None if config.against is None else local_model_type("--against")
+    checkpoint = None if config.against is None else find_checkpoint(config.against, "transformers")
+    if config.out is not None and not config.out.absolute().parent.is_dir():
+        raise UsageError(f"there is no folder {config.out.parent} to write {config.out.name} into")
+    levels = sorted(set(config.concurrency))
+    total = config.seconds * len(levels) * (1 if local is None else 2)
+    with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), transient=True) as progress:
+        task = progress.add_task("", total=total)
+
+        def measuring(what: str, number: int) -> Advance:
+            progress.update(task, description=what, completed=number * config.seconds)
+            return lambda seconds: progress.update(
+                task, completed=number * config.seconds + min(seconds, config.seconds)
+            )
+
+        server = asyncio.run(_measure_server(policy, game, levels, config.seconds, measuring))
+        transformers: list[Speed] = []
+        if local is not None and checkpoint is not None:
+            progress.update(task, description="transformers loads")
+            model = local(checkpoint, config.device, config.dtype)
+            for number, at_once in enumerate(levels, len(levels)):
+                advance = measuring(f"transformers, batch of {at_once}", number)
+                transformers.append(_measure_local(model, config, game, at_once, advance))
+    speeds = ModelSpeeds(tuple(server), tuple(transformers))
+    _print(speeds, config, console)
+    if config.out is not None:
+        _write(speeds, config, game, config.out)
+    return speeds
+
+
+def _question(game: Game[Any, Any], seed: int) -> tuple[list[Picture], Prompt]:
+    """Pictures and prompt of a position that a game comes to by random moves."""
+    rng = np.random.default_rng(seed)
+    state = game.start(rng)
+    for _ in range(seed % MOVES):
+        actions = game.legal_actions(state)
+        if not actions:
+            break
+        state = game.step(state, actions[int(rng.integers(len(actions)))], rng).state
+    return list(game.images(state)), Prompt(game.prompt(state), game, seed, 0)
+
+
+async def _measure_server(
+    policy: OpenAIPolicy,
+    game: Game[Any, Any],
+    levels: Sequence[int],
+    seconds: float,
+    measuring: Callable[[str, int], Advance],
+) -> list[Speed]:
+    seeds = itertools.count()
+    await policy.open()
+    try:
+        return [
+            await _measure_level(policy, game, seeds, at_once, seconds, measuring(f"{at_once} at once", number))
+            for number, at_once in enumerate(levels)
+        ]
+    finally:
+        await policy.close()
+
+
+async def _measure_level(
+    policy: OpenAIPolicy, game: Game[Any, Any], seeds: Iterator[int], at_once: int, seconds: float, advance: Advance
+) -> Speed:
+    """Keep so many requests in flight for so many seconds."""
+
+    def encoded(seed: int) -> tuple[list[str], Prompt]:
+        pictures, prompt = _question(game, seed)
+        return [picture_url("png", picture) for picture in pictures], prompt
+
+    async def place(until: float) -> list[Streamed]:
+        streamed: list[Streamed] = []
+        while not streamed or time.perf_counter() < until:
+            images, prompt = await asyncio.to_thread(encoded, next(seeds))
+            streamed.append(await policy.stream(images, prompt))
+            advance(time.perf_counter() - begun)
+        return streamed
+
+    begun = time.perf_counter()
+    await _all([place(begun) for _ in range(at_once)])  # opens connections, fills caches
+    begun = time.perf_counter()
+    places = await _all([place(begun + seconds) for _ in range(at_once)])
+    # Until here all places were busy.
+    end = min(streamed[-1].ended for streamed in places)
+    return _speed(at_once, list(itertools.chain(*places)), begun, end)
+
+
+async def _all(work: list[Coroutine[Any, Any, list[Streamed]]]) -> list[list[Streamed]]:
+    """What all return; if one fails, the others end."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _speed(at_once: int, streamed: Sequence[Streamed], begin: float, end: float) -> Speed:
+    """Rates over a time, to which a request under way at its end counts by the part that lies within."""
+    tokens = requests = 0.0
+    for one in streamed:
+        requests += _share(one.sent, one.ended, begin, end)
+        tokens += one.completion_tokens * _share(one.first, one.ended, begin, end)
+    waits = sorted(one.first - one.sent for one in streamed)
+    return Speed(
+        at_once=at_once,
+        requests=len(streamed),
+        first_token=statistics.median(waits),
+        first_token_95=float(np.quantile(waits, 0.95)),
+        latency=statistics.median(one.ended - one.sent for one in streamed),
+        tokens_per_second=tokens / (end - begin),
+        requests_per_second=requests / (end - begin),
+        prompt_tokens=statistics.fmean(one.prompt_tokens for one in streamed),
+        completion_tokens=statistics.fmean(one.completion_tokens for one in streamed),
+    )
+
+
+def _share(begin: float, end: float, window_begin: float, window_end: float) -> float:
+    """How much of a time lies within a window, 0 to 1."""
+    if end <= begin:
+        return float(window_begin <= end <= window_end)
+    return max(0.0, min(end, window_end) - max(begin, window_begin)) / (end - begin)
+
+
+def _measure_local(model: Any, config: BenchModelConfig, game: Game[Any, Any], at_once: int, advance: Advance) -> Speed:
+    """Generate batch after batch for so many seconds."""
+    from vlmgym.policies.local_model import Question
+
+    seeds = itertools.count()
+    times: list[float] = []
+    replies: list[Any] = []
+    while sum(times[1:]) < config.seconds or len(times) < 2:  # the first does not count
+        shown = [_question(game, next(seeds)) for _ in range(at_once)]
+        batch = [Question(pictures, str(prompt)) for pictures, prompt in shown]
+        begun = time.perf_counter()
+        answered = model.answer(batch, config.max_tokens, temperature=0.0, to_the_limit=config.ignore_eos)
+        times.append(time.perf_counter() - begun)
+        for reply in answered:
+            if isinstance(reply, InfrastructureError):
+                raise reply
+        replies = answered if len(times) == 1 else [*replies, *answered]
+        advance(sum(times[1:]))
+    counted = replies[at_once:]
+    tokens = [reply.completion_tokens for reply in counted]
+    return Speed(
+        at_once=at_once,
+        requests=len(counted),
+        first_token=None,
+        first_token_95=None,
+        latency=statistics.median(times[1:]),
+        tokens_per_second=sum(tokens) / sum(times[1:]),
+        requests_per_second=len(counted) / sum(times[1:]),
+        prompt_tokens=statistics.fmean(reply.prompt_tokens for reply in counted),
+        completion_tokens=statistics.fmean(tokens),
+    )
+
+
+def _print(speeds: ModelSpeeds, config: BenchModelConfig, console: Console) -> None:
+    prompt = statistics.fmean(speed.prompt_tokens for speed in speeds.server)
+    response = statistics.fmean(speed.completion_tokens for speed in speeds.server)
+    title = f"{config.model}, pictures of {config.game}: {prompt:,.0f} tokens in, {response:,.0f} out"
+    columns = ["at once", "first token, s: median (95%)", "request, s", "tokens/s", "requests/s"]
+    if speeds.transformers:
+        columns += ["transformers, tokens/s", "ratio"]
+    table = Table(*columns, title=title)
+    for i, speed in enumerate(speeds.server):
+        row = [
+            str(speed.at_once),
+            f"{speed.first_token:.3f} ({speed.first_token_95:.3f})",
+            f"{speed.latency:.3f}",
+            f"{speed.tokens_per_second:,.0f}",
+            f"{speed.requests_per_second:,.2f}",
+        ]
+        if speeds.transformers:
+            other = speeds.transformers[i]
+            ratio = speed.tokens_per_second / other.tokens_per_second
+            row += [f"{other.tokens_per_second:,.0f} (batch of {other.at_once})", f"{ratio:.1f} x"]
+        table.add_row(*row)
+    console.print(table)
+
+
+def _write(speeds: ModelSpeeds, config: BenchModelConfig, game: Game[Any, Any], file: Path) -> None:
+    server = config.server()
+    found = {
+        "vlmgym": __version__,
+        "measured": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "server": {"base_url": server.address, "model": server.model, "extra_body": server.extra_fields},
+        "game": GameRecord.of(game).model_dump(mode="json"),
+        "seconds": config.seconds,
+        "max_tokens": config.max_tokens,
+        "ignore_eos": config.ignore_eos,
+        "against": config.against,
+        "speeds": asdict(speeds),
+    }
+    file.write_text(json.dumps(found, indent=2) + "\n")
