@@ -308,11 +308,26 @@ def test_the_interval_is_students():
     assert (low, high) == pytest.approx((0.4457, 4.5543), abs=1e-4)  # 2.5 +- 3.1824 x 0.6455, t of 3 degrees
 
 
+def test_the_interval_of_a_share_is_wilsons_and_never_certain():
+    assert confidence_interval([1.0] * 10) == pytest.approx((0.7225, 1.0), abs=1e-4)  # 1 / (1 + 1.96^2 / 10)
+    assert confidence_interval([1.0, 1.0, 1.0, 1.0, 0.0]) == pytest.approx((0.3755, 0.9638), abs=1e-4)
+    assert confidence_interval([18.0] * 10) is None
+
+
+def test_episodes_that_were_never_begun_are_counted(random_records):
+    summary = summarise(random_records, 5)
+    assert summary.unfinished == {"not begun": 2}
+    nothing = summarise([], 5)
+    assert (nothing.unfinished, nothing.illegal_rate, nothing.format_mean) == ({"not begun": 5}, None, None)
+
+
 class _Model(ModelPolicy):
     """Plays at random, and fails in the turns that it is told, once each."""
 
     name = "model"
     look = None
+
+    counts_tokens = True
 
     def __init__(self, fails=(), tokens=None):
         super().__init__()
@@ -412,6 +427,44 @@ def test_a_budget_of_cost_counts_what_an_earlier_part_of_the_run_spent():
 def test_a_budget_needs_a_policy_that_counts_tokens():
     with pytest.raises(PolicyError, match="model does not say how many tokens it used"):
         evaluate(GAME, _Model(), 1, turns=1, workers=0, budget=Budget(budget_tokens=1))
+
+
+@pytest.mark.parametrize("policy", ["random", answers("up")])
+def test_a_budget_is_refused_before_anything_is_asked_where_nobody_counts(policy):
+    with pytest.raises(UsageError, match="does not count tokens, so it has no price and no budget"):
+        evaluate(GAME, policy, 1, turns=1, workers=0, budget=Budget(budget_tokens=1))
+
+
+class _DoesNotClose(_Model):
+    async def close(self):
+        raise RuntimeError("it does not close")
+
+
+def test_what_was_played_is_kept_also_if_the_policy_does_not_close():
+    class Fails(_DoesNotClose):
+        async def respond(self, images, prompt):
+            if prompt.turn == 2:
+                raise PolicyError("it broke")
+            return await super().respond(images, prompt)
+
+    kept = []
+    with pytest.raises((PolicyError, RuntimeError)):
+        evaluate(GAME, Fails(), 1, turns=5, workers=0, hooks=Hooks(on_episode=kept.append))
+    assert [(record.status, len(record.turns)) for record in kept] == [("stopped", 2)]
+
+
+def test_a_resumed_run_tells_of_new_turns_only():
+    first = evaluate(GAME, _Model({("2048", 0, 4)}), 1, turns=6, workers=0)
+    told = []
+    evaluate(GAME, _Model(), 1, turns=6, workers=0, resume=first, hooks=Hooks(on_turns=told.extend))
+    assert [turn.turn for turn in told] == [5, 6]
+
+
+@pytest.mark.parametrize("other", [{"turns": 9}, {"history": 1}, {"reward": RewardConfig(illegal=-1.0)}, {"size": 96}])
+def test_records_of_another_configuration_are_not_gone_on_with(random_records, other):
+    game = vlmgym.make_game("2048", size=other.pop("size", 64))
+    with pytest.raises(UsageError, match="the record of 2048-v0, seed 5, is of another configuration"):
+        evaluate(game, "random", 3, **({"turns": 30} | other), seed=5, workers=0, resume=random_records)
 
 
 @pytest.mark.parametrize(

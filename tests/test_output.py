@@ -12,11 +12,27 @@ import vlmgym
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import evaluate, read_run
 from vlmgym.evaluation.curves import draw_curves
-from vlmgym.evaluation.files import LineLog, replace_file
-from vlmgym.evaluation.run_folder import ScriptFolder, drop_torn_line, read_episodes
+from vlmgym.evaluation.files import LineLog, OutputError, replace_file
+from vlmgym.evaluation.record import GameRecord, PolicyRecord, RunRecord, now
+from vlmgym.evaluation.results import Part, write_summary
+from vlmgym.evaluation.run_folder import RunFolder, ScriptFolder, drop_torn_line, read_episodes
+from vlmgym.sandbox.reward import RewardConfig
 from vlmgym.evaluation.video import write_video
 
 GAME = vlmgym.make_game("2048", size=160, reasoning=5)
+ASKED = RunRecord(
+    started=now(),
+    versions={},
+    games=(GameRecord.of(GAME),),
+    policy=PolicyRecord(name="random"),
+    reward=RewardConfig(),
+    history=0,
+    history_images=0,
+    max_turns=60,
+    seed=0,
+    episodes=3,
+    options={},
+)
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +144,30 @@ def test_an_unfinished_run_of_a_script_is_kept_under_another_name(tmp_path):
         ("test_2048.1", "first"),
         ("test_2048.2", "second"),
     ]
+
+
+def test_the_last_complete_run_of_a_script_is_kept_until_the_one_after_the_next(tmp_path, episodes):
+    place = ScriptFolder(tmp_path, "test_2048")
+    for _ in range(3):
+        place.make_way()
+        place.begin(ASKED)
+        with LineLog(place.episodes) as lines:
+            for episode in episodes:
+                lines.write(episode.model_dump_json())
+        write_summary(place, ASKED, episodes, Part())
+    assert {path.name for path in place.logs.iterdir()} == {"test_2048", "test_2048.previous", "test_2048.json"}
+    place.reopen()  # as a resumed run does, which may then be killed
+    place.make_way()
+    assert {path.name for path in place.logs.iterdir()} == {"test_2048.1", "test_2048.previous", "test_2048.json"}
+
+
+def test_a_run_is_reserved_for_one(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    with folder.reserved(), pytest.raises(OutputError, match="another run is writing"), folder.reserved():
+        pass
+    with folder.reserved():
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_full_disk_is_one_sentence_and_keeps_what_was_written(tmp_path):

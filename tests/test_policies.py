@@ -11,6 +11,7 @@ import vlmgym
 from vlmgym.errors import PolicyError, UsageError
 from vlmgym.policies import ModelPolicy, Prompt, StatePolicy, make_policy, random_response
 from vlmgym.policies.base import policy_rng
+from vlmgym.policies.batching import Batcher
 from vlmgym.policies.custom import CustomOptions, CustomPolicy
 from vlmgym.sandbox.game import Game
 from vlmgym.sandbox.reward import score_response
@@ -101,6 +102,24 @@ def test_prompts_that_are_ready_are_asked_in_one_batch():
 
     assert ask(function, prompts=8) == [f"P{i}" for i in range(8)]
     assert batches == [8]
+
+
+@pytest.mark.parametrize("answer", [RuntimeError("out of memory"), []])
+def test_whoever_waits_in_a_batch_hears_of_any_error(answer):
+    async def ask(images, prompts):
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def two():
+        batcher = Batcher(ask)
+        batcher.expect(2)
+        asked = (batcher.respond([], Prompt(text, GAME, 0, 0)) for text in "ab")
+        return await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 5)
+
+    assert [type(error) for error in asyncio.run(two())] == [
+        RuntimeError if isinstance(answer, Exception) else ValueError
+    ] * 2
 
 
 def test_an_async_function_is_awaited():

@@ -67,7 +67,34 @@ def test_a_script_replaces_what_the_last_run_left_and_nothing_else(tmp_path):
         "test_2048",
         "test_2048.json",
         "test_2048.png",
+        "test_2048.previous",
     ]
+
+
+def test_a_script_that_fails_at_once_leaves_the_last_results(tmp_path):
+    script = tmp_path / "eval_2048.py"
+    script.write_text((SCRIPTS / "eval_2048.py").read_text())
+    assert run(*SMALL, program=[str(script)]).returncode == 0
+    (tmp_path / "bad.py").write_text("def policy(images, prompts):\n    raise ValueError('no model')\n")
+    done = run(*SMALL, "--policy", "bad.py:policy", cwd=tmp_path, program=[str(script)])
+    assert done.returncode == 1
+    for file in ("logs/test_2048.json", "logs/test_2048.png", "videos/test_2048_1.mp4"):
+        assert (tmp_path / file).exists()
+    assert len(read_run(tmp_path / "logs" / "test_2048.previous").episodes) == 2
+
+
+def test_a_script_is_resumed_by_any_spelling_of_its_folder(tmp_path):
+    (tmp_path / "here").mkdir()
+    script = tmp_path / "here" / "eval_2048.py"
+    script.write_text((SCRIPTS / "eval_2048.py").read_text())
+    assert run(*SMALL, "--no-report", program=[str(script)]).returncode == 0
+    more = ["--episodes", "3", "--no-report", "--resume", "../here/logs/test_2048"]
+    assert run(*SMALL, *more, cwd=tmp_path / "here", program=[str(script)]).returncode == 0
+    record = GameRunRecord.model_validate_json((tmp_path / "here" / "logs" / "test_2048.json").read_text())
+    assert [episode.seed for episode in record.episodes] == [0, 1, 2]
+    assert not list((tmp_path / "here" / "logs" / "test_2048").glob("*.png"))
+    videos = sorted(path.name for path in (tmp_path / "here" / "videos").iterdir())
+    assert videos == ["test_2048_0.mp4", "test_2048_1.mp4", "test_2048_2.mp4"]
 
 
 def test_a_script_uses_the_policy_edited_in_place(tmp_path):
@@ -167,7 +194,7 @@ USAGE = [
     ([], "name a game: vlmgym eval 2048|"),
     (["2048", "--history-images", "2"], "pictures of 2 earlier turns need a history of as many, not of 0"),
     (["2048", "--budget-cost", "2"], "budget_cost needs price_in and price_out"),
-    (["2048", "--out", "a", "--resume", "a"], "a resumed run goes on in its own folder: leave out --out"),
+    (["2048", "--out", "a", "--resume", "b"], "a resumed run goes on in its own folder: leave out --out"),
     (["2048", "--resume", "nowhere"], "nowhere holds no run: cannot read"),
     (["2048", "--out", "earlier"], "earlier holds a run: --resume it, or choose another --out"),
 ]

@@ -56,8 +56,8 @@ class EvalConfig(GameOptions):
         )
         if not 1 <= self.fps <= 60:
             raise UsageError(f"fps is 1 to 60, not {self.fps}")
-        if self.resume is not None and self.out is not None:
-            raise UsageError("a resumed run goes on in its own folder: leave out --out")
+        if self.resume is not None and self.out is not None and self.resume.resolve() != self.out.resolve():
+            raise UsageError("a resumed run goes on in its own folder: leave out --out, or name the same one")
 
 
 def check_limits(

@@ -196,13 +196,14 @@ class Summary(_Record):
 
     Attributes:
         episodes: How many results there are.
-        unfinished: How many episodes have no result, by their status.
+        unfinished: How many episodes have no result, by their status; `not begun` have no record either.
         turns: Turns of the results.
         score_mean: Mean score, None without results.
         score_se: Standard error of the mean (sample standard deviation over root n), None for a single episode.
-        score_ci: 95% confidence interval of the mean by Student's t, None for a single episode.
+        score_ci: 95% confidence interval of the mean: by Wilson if all scores are 0 or 1, else by Student's t; None for
+            a single episode, and if all scores are equal but not 0 or 1, where it would have no width.
         score_best: Highest score.
-        illegal_rate: Share of turns whose action was illegal.
+        illegal_rate: Share of turns whose action was illegal; None without turns, as the next two.
         unparsable_rate: Share of turns whose response held no action.
         format_mean: Mean format part over turns.
         perception_mean: Mean share of cells that `<perception>` had right, over turns; None if the game has no truth.
@@ -224,9 +225,9 @@ class Summary(_Record):
     score_se: float | None
     score_ci: tuple[float, float] | None
     score_best: float | None
-    illegal_rate: float
-    unparsable_rate: float
-    format_mean: float
+    illegal_rate: float | None
+    unparsable_rate: float | None
+    format_mean: float | None
     perception_mean: float | None
     perception_exact_rate: float | None
     ends: dict[str, int]
@@ -246,7 +247,7 @@ class RunSummary(_Record):
         record: Version of this format.
         games: A summary for each game, by its id.
         stopped: Why the run stopped before everything was played, or None.
-        seconds: Wall time of playing, this time if the run was resumed.
+        seconds: Wall time of playing, of all parts of the run that were not cut off.
         turns_per_second: Turns played in that time, over it.
     """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
@@ -11,7 +12,7 @@ from rich.progress import Progress
 
 from vlmgym.evaluation.files import replace_file, writing
 from vlmgym.evaluation.progress import COLUMNS
-from vlmgym.evaluation.record import EpisodeRecord, GameRunRecord, RunSummary
+from vlmgym.evaluation.record import EpisodeRecord, GameRunRecord, RunRecord, RunSummary
 from vlmgym.evaluation.run_folder import RunFolder
 from vlmgym.evaluation.runner import run_async
 from vlmgym.evaluation.summary import summarise
@@ -21,29 +22,50 @@ from vlmgym.sandbox.game import Game
 Games = Sequence[Game[Any, Any]]
 
 
+@dataclass
+class Part:
+    """What was played of a run at a time: all of it, or what was left when it was resumed.
+
+    Attributes:
+        turns: Turns played.
+        seconds: Wall time of playing.
+        stopped: Why the run stopped early, or None.
+    """
+
+    turns: int = 0
+    seconds: float = 0.0
+    stopped: str | None = None
+
+
 def write_summary(
-    folder: RunFolder, games: Games, episodes: Sequence[EpisodeRecord], stopped: str | None, seconds: float, turns: int
+    folder: RunFolder,
+    asked: RunRecord,
+    episodes: Sequence[EpisodeRecord],
+    part: Part,
+    before: RunSummary | None = None,
 ) -> RunSummary:
     """Write `summary.json` and the documents of single games.
 
     Args:
         folder: Where.
-        games: The games of the run.
+        asked: What the run was asked for.
         episodes: The latest record of each episode.
-        stopped: Why the run stopped early, or None.
-        seconds: Wall time of playing.
-        turns: Turns played in that time.
+        part: What was played now.
+        before: The summary that the run had before it was resumed, if it had one.
 
     Raises:
         OutputError: A file cannot be written.
     """
-    summaries = {game.id: summarise(_of(game, episodes)) for game in games}
-    for game in games:
-        if (path := folder.record(game.name)) is not None:
-            document = GameRunRecord(summary=summaries[game.id], episodes=_of(game, episodes)).document()
+    summaries = {game.id: summarise(_of(game.id, episodes), asked.episodes) for game in asked.games}
+    for game in asked.games:
+        if (path := folder.record(game.id.rpartition("-v")[0])) is not None:
+            document = GameRunRecord(summary=summaries[game.id], episodes=_of(game.id, episodes)).document()
             replace_file(path, document.encode())
+    turns, seconds = part.turns, part.seconds
+    if before is not None:
+        turns, seconds = turns + round(before.turns_per_second * before.seconds), seconds + before.seconds
     rate = turns / seconds if seconds > 0 else 0.0
-    summary = RunSummary(games=summaries, stopped=stopped, seconds=seconds, turns_per_second=rate)
+    summary = RunSummary(games=summaries, stopped=part.stopped, seconds=seconds, turns_per_second=rate)
     replace_file(folder.summary, (summary.model_dump_json(indent=1) + "\n").encode())
     return summary
 
@@ -75,7 +97,7 @@ def draw_results(
 
     videos = []
     for game in games:
-        results = [episode for episode in _of(game, episodes) if episode.score is not None]
+        results = [episode for episode in _of(game.id, episodes) if episode.score is not None]
         if not results:
             continue
         replace_file(folder.curves(game.name), draw_curves(results))
@@ -100,5 +122,5 @@ def draw_results(
         run_async(write_videos(bar))
 
 
-def _of(game: Game[Any, Any], episodes: Sequence[EpisodeRecord]) -> tuple[EpisodeRecord, ...]:
-    return tuple(episode for episode in episodes if episode.game.id == game.id)
+def _of(game: str, episodes: Sequence[EpisodeRecord]) -> tuple[EpisodeRecord, ...]:
+    return tuple(episode for episode in episodes if episode.game.id == game)

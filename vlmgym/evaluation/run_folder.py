@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -53,6 +54,13 @@ class RunFolder:
         if self.run.exists() or self.episodes.exists():
             raise UsageError(f"{self.folder} holds a run: --resume it, or choose another --out")
 
+    def clear_results(self) -> None:
+        """Remove what another run left in the places of results outside of this folder.
+
+        Raises:
+            OutputError: A file cannot be removed.
+        """
+
     @contextmanager
     def reserved(self) -> Iterator[None]:
         """Keep other runs from writing the same files meanwhile.
@@ -68,6 +76,8 @@ class RunFolder:
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not (path.exists() and os.path.samestat(os.fstat(lock.fileno()), path.stat())):
+                    raise BlockingIOError  # it was unlinked by its last holder between opening and locking
             except BlockingIOError:
                 raise OutputError(f"another run is writing {self.folder}: choose another --out") from None
             try:
@@ -87,11 +97,29 @@ class RunFolder:
 
     def complete(self) -> bool:
         """Whether every episode of the run has a result."""
+        summary = self._summary()
+        return (
+            summary is not None
+            and summary.stopped is None
+            and not any(game.unfinished for game in summary.games.values())
+        )
+
+    def reopen(self) -> RunSummary | None:
+        """Take back the summary of a run that goes on, so that nothing says it is over; the summary, if it had one.
+
+        Raises:
+            OutputError: It cannot be removed.
+        """
+        summary = self._summary()
+        with writing(self.summary):
+            self.summary.unlink(missing_ok=True)
+        return summary
+
+    def _summary(self) -> RunSummary | None:
         try:
-            summary = RunSummary.model_validate_json(self.summary.read_text(encoding="utf-8"))
+            return RunSummary.model_validate_json(self.summary.read_bytes())
         except (OSError, ValueError):
-            return False
-        return summary.stopped is None and not any(game.unfinished for game in summary.games.values())
+            return None
 
 
 class ScriptFolder(RunFolder):
@@ -125,7 +153,7 @@ class ScriptFolder(RunFolder):
         return self.logs / f"{self.name}.json"
 
     def make_way(self) -> None:
-        """Remove what the last complete run left; one with episodes that have no result is kept as `NAME.1`, ...
+        """Keep the last run as `NAME.previous` if it was complete, in place of the one before, or else as `NAME.1`, ...
 
         Raises:
             OutputError: A folder or file cannot be written.
@@ -133,10 +161,15 @@ class ScriptFolder(RunFolder):
         if self.folder.exists():
             with writing(self.folder):
                 if self.complete():
-                    shutil.rmtree(self.folder)
+                    kept = self.folder.with_name(f"{self.name}.previous")
+                    shutil.rmtree(kept, ignore_errors=True)
                 else:
-                    kept = (self.folder.with_name(f"{self.name}.{n}") for n in count(1))
-                    self.folder.rename(next(path for path in kept if not path.exists()))
+                    free = (self.folder.with_name(f"{self.name}.{n}") for n in count(1))
+                    kept = next(path for path in free if not path.exists())
+                self.folder.rename(kept)
+
+    def clear_results(self) -> None:
+        """Remove the record, curves and videos of the last run, when those of this one are there to be written."""
         videos = [path for path in self.videos.glob(f"{self.name}_*.mp4") if self._is_number(path)]
         for path in (self.logs / f"{self.name}.json", self.logs / f"{self.name}.png", *videos):
             with writing(path):

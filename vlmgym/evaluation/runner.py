@@ -39,7 +39,7 @@ class Hooks:
     """What is called while episodes are played; all in the thread that plays.
 
     Attributes:
-        on_turns: Called after turns were played.
+        on_turns: Called after turns were played; those of `resume`, whose responses are only played again, are not.
         on_episode: Called with each record as its episode ends, in the order of ending; also with those that are no
             result (stopped, error).
         on_stop: Called with the reason when the run stops before everything is played.
@@ -99,6 +99,8 @@ def evaluate(
     player = make_policy(policy)
     for game in made:
         player.check(game)
+    if budget != Budget() and not player.counts_tokens:
+        raise UsageError(f"{player.name} does not count tokens, so it has no price and no budget")
     look = player.look if isinstance(player, ModelPolicy) else None
     earlier = {record.key: record for record in resume}
     jobs = [
@@ -108,6 +110,8 @@ def evaluate(
     ]
     if len({job.key for job in jobs}) < len(jobs):
         raise UsageError("a game is named twice, or two games have the same id")
+    for job in jobs:
+        job.check_earlier()
     pool = nullcontext(workers) if isinstance(workers, Workers) else Workers(workers_for(len(jobs), workers))
     with pool as running:
         runner = _Runner(player, running, concurrency, Spent(budget, _turns(resume)), hooks)
@@ -162,6 +166,18 @@ class _Job:
     def done(self) -> bool:
         return self.earlier is not None and self.earlier.score is not None
 
+    def check_earlier(self) -> None:
+        """Refuse a record that was played by other rules."""
+        rules, earlier = self.rules, self.earlier
+        if earlier is None:
+            return
+        asked = (GameRecord.of(rules.game), rules.reward, rules.history, rules.history_images, rules.max_turns)
+        if asked != (earlier.game, earlier.reward, earlier.history, earlier.history_images, earlier.max_turns):
+            raise UsageError(
+                f"the record of {earlier.game.id}, seed {earlier.seed}, is of another configuration, reward, history or "
+                "limit of turns, so the run cannot go on with it"
+            )
+
 
 @dataclass
 class _Running:
@@ -201,18 +217,19 @@ class _Runner:
             for player in players:
                 player.cancel()
             await asyncio.gather(*players, return_exceptions=True)
-            if isinstance(self.policy, ModelPolicy) and jobs:
-                await self.policy.close()
-            for running in list(self.running.values()):  # Ctrl-C, a failed policy: what was played is kept
-                if running.turns:
-                    self._end(running, "stopped", "the run was interrupted")
+            try:
+                for running in list(self.running.values()):  # Ctrl-C, a failed policy: what was played is kept
+                    if running.turns:
+                        self._end(running, "stopped", "the run was interrupted")
+            finally:
+                if isinstance(self.policy, ModelPolicy) and jobs:
+                    await self.policy.close()
         return self.records
 
     async def _episode(self, job: _Job) -> None:
         earlier = job.earlier.turns if job.earlier is not None else ()
         turns, position = await self.workers.call(play.go_on, job.rules, job.seed, earlier)
         running = self.running[job.key] = _Running(job, position, turns)
-        self.hooks.on_turns(turns)
         self._expect()
         try:
             while running.position.end is None:

@@ -19,10 +19,10 @@ from vlmgym.evaluation.files import LineLog
 from vlmgym.evaluation.progress import LiveProgress
 from vlmgym.evaluation.record import EpisodeRecord, GameRecord, PolicyRecord, RunRecord, RunSummary, now, versions
 from vlmgym.evaluation.report import LabelledRun, write_report
-from vlmgym.evaluation.results import draw_results, write_summary
+from vlmgym.evaluation.results import Part, draw_results, write_summary
 from vlmgym.evaluation.run_folder import RunFolder, ScriptFolder, differences, drop_torn_line, latest, read_run
 from vlmgym.evaluation.runner import Hooks, evaluate, run_async
-from vlmgym.evaluation.table import summary_table
+from vlmgym.evaluation.table import bias_note, summary_table
 from vlmgym.evaluation.workers import Workers, workers_for
 from vlmgym.options import parse_options, reporting_errors
 from vlmgym.policies import CustomFunction, Policy, PolicyChoice, PolicyOptions, make_policy, options_type
@@ -115,21 +115,26 @@ def run_evaluation(
     console, progress_console = Console(), Console(stderr=True)
     with folder.reserved():
         earlier: list[EpisodeRecord] = []
+        before: RunSummary | None = None
         if config.resume is None:
             folder.make_way()
             folder.begin(asked)
         else:
-            earlier = _resume(folder, asked, progress_console)
+            earlier, before = _resume(folder, asked, progress_console)
         with Workers(workers_for(config.episodes * len(games), config.workers)) as workers:
             playing = _Playing(folder, games, config, earlier)
             playing.play(policy, workers, progress_console)
-            summary = write_summary(folder, games, playing.episodes, playing.stopped, playing.seconds, playing.turns)
+            if before is None:
+                folder.clear_results()
+            summary = write_summary(folder, asked, playing.episodes, playing.part, before)
             draw_results(
                 folder, games, playing.episodes, config.fps if config.video else None, workers, progress_console
             )
             if config.report:
                 write_report(folder, LabelledRun.of(asked, playing.episodes, summary), workers, progress_console)
     console.print(summary_table(policy.name, summary))
+    if note := bias_note(summary):
+        console.print(note)
     _print_places(console, folder, games, config)
     _tell_unfinished(folder, summary, progress_console)
     return summary
@@ -137,7 +142,7 @@ def run_evaluation(
 
 def _folder(config: EvalConfig, place: RunFolder | None, games: Sequence[Game[Any, Any]], policy: Policy) -> RunFolder:
     if config.resume is not None:
-        same = place is not None and config.resume.absolute() == place.folder
+        same = place is not None and config.resume.resolve() == place.folder.resolve()
         return cast(RunFolder, place) if same else RunFolder(config.resume)
     if config.out is not None:
         return RunFolder(config.out)
@@ -169,8 +174,8 @@ def _asked(config: EvalConfig, games: Sequence[Game[Any, Any]], policy: Policy) 
     )
 
 
-def _resume(folder: RunFolder, asked: RunRecord, console: Console) -> list[EpisodeRecord]:
-    """The records of an earlier part of the run."""
+def _resume(folder: RunFolder, asked: RunRecord, console: Console) -> tuple[list[EpisodeRecord], RunSummary | None]:
+    """The records of an earlier part of the run, and its summary if it had come to its end."""
     run = read_run(folder)
     if different := differences(run.asked, asked):
         raise UsageError(
@@ -188,8 +193,9 @@ def _resume(folder: RunFolder, asked: RunRecord, console: Console) -> list[Episo
         console.print(
             f"the run was begun with {', '.join(changed)}; each episode's record says what it was played with"
         )
-    folder.begin(asked.model_copy(update={"started": run.asked.started}))
-    return list(run.episodes)
+    summary = folder.reopen()
+    folder.begin(asked.model_copy(update={"started": run.asked.started, "versions": run.asked.versions}))
+    return list(run.episodes), summary
 
 
 class _Playing:
@@ -200,9 +206,7 @@ class _Playing:
     ) -> None:
         self.folder, self.games, self.config, self.earlier = folder, games, config, earlier
         self.episodes: list[EpisodeRecord] = []
-        self.stopped: str | None = None
-        self.seconds = 0.0
-        self.turns = 0
+        self.part = Part()
 
     def play(self, policy: Policy, workers: Workers, console: Console) -> None:
         """Play.
@@ -216,7 +220,7 @@ class _Playing:
         with LineLog(self.folder.episodes) as log, progress:
 
             def on_turns(turns: Sequence[Any]) -> None:
-                self.turns += len(turns)
+                self.part.turns += len(turns)
                 progress.turns(turns)
 
             def on_episode(episode: EpisodeRecord) -> None:
@@ -242,7 +246,7 @@ class _Playing:
                     resume=self.earlier,
                     hooks=Hooks(on_turns, on_episode, self._stop),
                 )
-                self.seconds = time.perf_counter() - began
+                self.part.seconds = time.perf_counter() - began
             except (VlmgymError, KeyboardInterrupt) as error:
                 results = latest([*self.earlier, *self.episodes]).values()
                 finished = sum(episode.score is not None for episode in results)
@@ -253,7 +257,7 @@ class _Playing:
                 raise
 
     def _stop(self, reason: str) -> None:
-        self.stopped = reason
+        self.part.stopped = reason
 
 
 def _print_places(console: Console, folder: RunFolder, games: Sequence[Game[Any, Any]], config: EvalConfig) -> None:

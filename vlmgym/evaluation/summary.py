@@ -23,18 +23,32 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
 
 
 def confidence_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
-    """Confidence interval of the mean by Student's t; None for fewer than two values."""
-    from scipy.stats import t  # half a second to import
+    """Confidence interval of a mean.
+
+    Wilson's interval of a share if all values are 0 or 1, else Student's t. None for fewer than two values, and for
+    equal ones, from whose spread nothing follows.
+    """
+    from scipy.stats import binomtest, t  # half a second to import
 
     if len(values) < 2:
+        return None
+    if set(values) <= {0.0, 1.0}:
+        interval = binomtest(round(sum(values)), len(values)).proportion_ci(level, method="wilson")
+        return float(interval.low), float(interval.high)
+    if len(set(values)) == 1:
         return None
     mean, error = mean_and_error(values)
     reach = float(t.ppf(0.5 + level / 2, len(values) - 1)) * (error or 0.0)
     return mean - reach, mean + reach
 
 
-def summarise(episodes: Sequence[EpisodeRecord]) -> Summary:
-    """The summary of a game's episodes."""
+def summarise(episodes: Sequence[EpisodeRecord], asked_for: int | None = None) -> Summary:
+    """The summary of a game's episodes.
+
+    Args:
+        episodes: The latest record of each.
+        asked_for: Episodes that the run was to have; None: as many as there are.
+    """
     results = [episode for episode in episodes if episode.score is not None]
     scores = [episode.score for episode in episodes if episode.score is not None]
     turns = [turn for episode in results for turn in episode.turns]
@@ -52,12 +66,16 @@ def summarise(episodes: Sequence[EpisodeRecord]) -> Summary:
     seen = [turn.reward for turn in turns if turn.reward.perception is not None]
     latencies = sorted(turn.latency for turn in asked if turn.latency is not None)
 
-    def per_turn(total: float) -> float:
-        return total / len(turns) if turns else 0.0
+    unfinished = Counter[str](episode.status for episode in episodes if episode.score is None)
+    if asked_for is not None and asked_for > len(episodes):
+        unfinished["not begun"] = asked_for - len(episodes)
+
+    def per_turn(total: float) -> float | None:
+        return total / len(turns) if turns else None
 
     return Summary(
         episodes=len(results),
-        unfinished=dict(Counter(episode.status for episode in episodes if episode.score is None)),
+        unfinished=dict(unfinished),
         turns=len(turns),
         score_mean=mean,
         score_se=error,

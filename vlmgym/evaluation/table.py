@@ -23,6 +23,18 @@ def summary_table(policy: str, run: RunSummary) -> Table:
     return table
 
 
+def bias_note(run: RunSummary) -> str:
+    """What to keep in mind where results are missing, or an empty text."""
+    missing = sum(sum(game.unfinished.values()) for game in run.games.values())
+    if not missing:
+        return ""
+    results = sum(game.episodes for game in run.games.values())
+    return (
+        f"The means are over {results:,} of {results + missing:,} episodes. Those that end early are more likely to be "
+        "among them, which may shift the means."
+    )
+
+
 def summary_words(game: Summary) -> list[tuple[str, str]]:
     """The rows of the table: name and words, without those that have nothing to say."""
     interval = game.score_ci
@@ -32,8 +44,8 @@ def summary_words(game: Summary) -> list[tuple[str, str]]:
         ("mean score", _with_error(game.score_mean, game.score_se)),
         ("95% interval", "" if interval is None else f"{interval[0]:,.2f} to {interval[1]:,.2f}"),
         ("best score", "" if game.score_best is None else f"{game.score_best:,.6g}"),
-        ("illegal", f"{game.illegal_rate:.1%} of turns"),
-        ("unparsable", f"{game.unparsable_rate:.1%} of turns"),
+        ("illegal", "" if game.illegal_rate is None else f"{game.illegal_rate:.1%} of turns"),
+        ("unparsable", "" if game.unparsable_rate is None else f"{game.unparsable_rate:.1%} of turns"),
         ("perception", _perception(game)),
         *((name, _counts(counts)) for name, counts in game.metric_counts.items()),
         *((name, _with_error(*mean)) for name, mean in game.metric_means.items()),

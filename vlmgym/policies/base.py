@@ -105,6 +105,8 @@ class Policy(ABC):
     Options: ClassVar[type[PolicyOptions]] = PolicyOptions
     """Type of the options; all of them have defaults."""
     options: PolicyOptions
+    counts_tokens: ClassVar[bool] = False
+    """Whether replies tell how many tokens they used, as prices and budgets need."""
 
     def __init__(self, options: PolicyOptions | None = None) -> None:
         self.options = self.Options() if options is None else options

@@ -24,7 +24,7 @@ class Batcher:
         """Wrap a function that answers a batch.
 
         Args:
-            ask: The function; an error of vlmgym that it raises goes to everyone in the batch.
+            ask: The function; what it raises, everyone in the batch gets.
             largest: Prompts in a batch, at most; None: any number.
         """
         self._ask = ask
@@ -65,12 +65,13 @@ class Batcher:
             self._full.clear()
             try:
                 replies = await self._ask([images for images, _, _ in batch], [prompt for _, prompt, _ in batch])
-            except VlmgymError as error:
+                answered = list(zip(batch, replies, strict=True))
+            except Exception as error:  # whoever waits would wait for ever
                 for _, _, future in batch:
                     if not future.done():
                         future.set_exception(error)
                 continue
-            for (_, _, future), reply in zip(batch, replies, strict=True):
+            for (_, _, future), reply in answered:
                 if future.done():
                     continue
                 if isinstance(reply, VlmgymError):

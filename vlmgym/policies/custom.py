@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import importlib.util
 import sys
+import time
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ class CustomPolicy(ModelPolicy):
         return await self._batcher.respond(images, prompt)
 
     async def _ask(self, images: list[list[Picture]], prompts: list[Prompt]) -> list[Reply]:
-        expected = len(prompts)
+        expected, asked = len(prompts), time.perf_counter()
         call = self._thread.call(self.function, images, prompts)
         await asyncio.wait([call], timeout=self.options.timeout)
         if not call.done():
@@ -83,7 +84,8 @@ class CustomPolicy(ModelPolicy):
         except Exception as error:
             # Whatever a user's function raises ends the run with the place in their code, not with our traceback.
             raise PolicyError(f"{self.name} raised {_told(error)}") from error
-        return [Reply(text) for text in self._checked(returned, expected)]
+        latency = time.perf_counter() - asked
+        return [Reply(text, latency=latency) for text in self._checked(returned, expected)]
 
     def _checked(self, returned: Any, expected: int) -> list[str]:
         if not isinstance(returned, list | tuple):

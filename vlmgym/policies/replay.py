@@ -34,6 +34,7 @@ class ReplayPolicy(ModelPolicy):
     """
 
     name = "replay"
+    counts_tokens = True
     Options = ReplayOptions
     options: ReplayOptions
     look = None

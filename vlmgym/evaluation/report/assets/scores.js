@@ -40,8 +40,8 @@ function card(game, summary, i) {
   const interval = summary.score_ci;
   const shares = {
     played: summary.turns ? 1 - summary.illegal_rate - summary.unparsable_rate : 0,
-    illegal: summary.illegal_rate,
-    unparsable: summary.unparsable_rate,
+    illegal: summary.illegal_rate ?? 0,
+    unparsable: summary.unparsable_rate ?? 0,
   };
   return element("div", { class: "card panel" },
     label,
@@ -52,7 +52,8 @@ function card(game, summary, i) {
     summary.turns ? outcomeBar(shares) : null,
     summary.perception_mean === null ? null
       : element("p", { class: "meter" }, element("span", {}, "cells seen right"), element("b", {}, percent(summary.perception_mean))),
-    element("p", { class: "meter" }, element("span", {}, "form kept"), element("b", {}, percent(summary.format_mean))),
+    summary.format_mean === null ? null
+      : element("p", { class: "meter" }, element("span", {}, "form kept"), element("b", {}, percent(summary.format_mean))),
   );
 }
 
