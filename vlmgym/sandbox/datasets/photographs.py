@@ -131,7 +131,7 @@ PHOTOGRAPHS = {
         "motorcycle_left.png",
         "db18e9c4157617403c3537a6ba355dfeafe9a7eabb6b9b94cb33f6525dd49179",
         "motorcycle|motorbike|bike, red, garage|workshop|shed|storage|warehouse, shelf|shelving|rack, "
-        "box|carton|cardboard, parked|stands|standing|kickstand|stand, bench|chair|seat, wheel|tyre|tire",
+        "box|carton|cardboard, parked|parking|standing|kickstand|stand, bench|chair|seat, wheel|tyre|tire",
     ),
     "page": Photograph(
         "page.png",
@@ -159,7 +159,7 @@ PHOTOGRAPHS = {
         "text.png",
         "bd84aa3a6e3c9887850d45d606c96b2e59433fbef50338570b63c319e668e6d1",
         "handwriting|handwritten|writing|written|script|note|scribble, "
-        "formula|equation|math|mathematics|mathematical|maths|calculus|symbol|expression, "
+        "formula|equation|math|mathematics|mathematical|calculus|symbol|expression, "
         "paper|page|notebook|sheet, line|lined|ruled, black and white|monochrome|grey|gray|greyscale|grayscale, "
         "ink|pen|pencil|marker|dark|black, "
         "angle|perspective|tilted|slanted|oblique|close up|closeup|blurry|blurred",
@@ -179,7 +179,7 @@ def photograph(name: str, size: int) -> NDArray[np.uint8]:
     Raises:
         UsageError: scikit-image is not installed, or has another picture of this name.
     """
-    library("skimage", "captions without data=", "tasks")
+    library("skimage", "a caption without data=", "tasks")
     found = PHOTOGRAPHS[name]
     try:
         content = (files("skimage") / "data" / found.file).read_bytes()

@@ -108,8 +108,9 @@ class Canvas:
             angle: Degrees counter-clockwise; its corners are cut off where they leave the canvas.
         """
         height, width, _ = pixels.shape
-        opaque = np.dstack([pixels, np.full((height, width), 255, np.uint8)])
-        surface = pygame.image.frombuffer(opaque.tobytes(), (width, height), "RGBA")
+        if angle:  # what a turn adds at the corners is transparent, which takes several times longer to draw
+            pixels = np.dstack([pixels, np.full((height, width), 255, np.uint8)])
+        surface = pygame.image.frombuffer(pixels.tobytes(), (width, height), "RGBA" if angle else "RGB")
         surface = pygame.transform.scale(surface, (width * SUPERSAMPLE, height * SUPERSAMPLE))
         if angle:
             surface = pygame.transform.rotate(surface, angle)

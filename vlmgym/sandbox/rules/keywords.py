@@ -104,7 +104,7 @@ def shared_words(captions: Sequence[str]) -> tuple[Keyword, ...]:
     for caption in captions:
         words = {singular(word): word for word in reversed(_plain_words(caption))}  # as each is written first
         ordered = dict.fromkeys(words_of(caption))
-        counts.update(ordered)
+        counts.update(ordered.keys())
         written = {**{word: words[word] for word in ordered}, **written}
     least = 1 if len(captions) == 1 else max(2, -(-len(captions) // 2))
     return tuple(

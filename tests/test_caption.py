@@ -1,0 +1,390 @@
+"""caption: what a caption names, what a list of words earns, photographs, and pictures of the user."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from vlmgym.cli import main
+from vlmgym.errors import StateError, UsageError
+from vlmgym.evaluation import evaluate
+from vlmgym.sandbox.datasets import photographs
+from vlmgym.sandbox.datasets.photographs import PHOTOGRAPHS, Photograph, photograph, read_keywords
+from vlmgym.sandbox.games.caption import Caption, CaptionConfig, CaptionState
+from vlmgym.sandbox.reward import Outcome, score_response
+from vlmgym.sandbox.rules.keywords import named, shared_words, shortest, singular, words_of
+
+SCRIPT = Path(__file__).parent.parent / "vlmgym" / "test" / "eval_caption.py"
+
+WRITTEN = {
+    "astronaut": "A smiling woman astronaut in an orange spacesuit with a helmet sits before an American flag.",
+    "brick": "A grey wall of long bricks in rows with light mortar between them.",
+    "camera": "A black and white photo of a man in a dark coat looking through a camera on a tripod in a park.",
+    "chelsea": "Close-up of a ginger cat with green eyes and long white whiskers looking to the side.",
+    "coffee": "A red cup of espresso on a red saucer with a small spoon on a wooden table.",
+    "coins": "Rows of old Greek coins on a dark background, each with a head or a figure.",
+    "grass": "Black and white picture of grass with some leaves, seen from above.",
+    "gravel": "Grey gravel of many small stones with sharp edges covers the ground.",
+    "hubble_deep_field": "Hundreds of distant galaxies and stars in red, blue and white on the black of space.",
+    "ihc": "Brown and blue stained tissue under a microscope, with many cells.",
+    "moon": "The grey surface of the moon with a round crater, a bright hill and dark spots.",
+    "motorcycle": "A shiny red motorcycle parked in a garage before shelves full of boxes.",
+    "page": "A photographed page of a book with printed text on region-based segmentation and a line of Python code.",
+    "retina": "A medical image of the retina of an eye, a red disc with branching blood vessels on black.",
+    "rocket": "A white rocket stands on its launch pad between towers with bright lights at dusk.",
+    "text": "Handwritten mathematical formulas in dark ink on lined paper, seen at an angle.",
+}
+"""A sentence on each photograph, as one that knows nothing of keywords."""
+
+
+def at(reasoning: int = 3, **knobs: Any) -> Caption:
+    config = CaptionConfig.at(reasoning=reasoning, **knobs)
+    assert isinstance(config, CaptionConfig)
+    return Caption(config)
+
+
+def states(game: Caption) -> list[CaptionState]:
+    return [game.start_at(seed, np.random.default_rng(seed)) for seed in range(len(PHOTOGRAPHS))]
+
+
+def mean_reward(game: Caption, captions: dict[str, str]) -> float:
+    return float(np.mean([game.score(state, captions[str(state.photograph)])[0] for state in states(game)]))
+
+
+# Words ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "several"),
+    [
+        ("cat", "cats"), ("box", "boxes"), ("horse", "horses"), ("lady", "ladies"), ("cookie", "cookies"),
+        ("pie", "pies"), ("shoe", "shoes"), ("potato", "potatoes"), ("glass", "glasses"), ("bus", "buses"),
+        ("lens", "lenses"), ("dish", "dishes"), ("leaf", "leaves"), ("man", "men"), ("child", "children"),
+        ("iris", "irises"), ("cactus", "cactuses"), ("axe", "axes"), ("galaxy", "galaxies"), ("toe", "toes"),
+    ],
+)  # fmt: skip
+def test_singular_and_plural_are_the_same(one: str, several: str) -> None:
+    assert words_of(one) == words_of(several)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("cat", "caterpillar"), ("plan", "plane"), ("car", "care"), ("ride", "riding"), ("pas", "pass"), ("tap", "tape")],
+)
+def test_other_words_are_not_the_same(one: str, other: str) -> None:
+    assert words_of(one) != words_of(other)
+
+
+def test_case_accents_hyphens_and_possessives_do_not_count() -> None:
+    assert words_of("The CAFÉ\N{RIGHT SINGLE QUOTATION MARK}s red-brown cat's_box, don't!") == [
+        "the", "cafe", "red", "brown", "cat", "box", "dont",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("caption", "expected"),
+    [
+        ("Two kittens sleep.", (True, False)),
+        ("a caterpillar, concatenated", (False, False)),
+        ("a traffic light and a cat", (True, True)),
+        ("traffic, light", (False, True)),  # punctuation between words does not count
+        ("light traffic", (False, False)),
+        ("catcat", (False, False)),
+        ("stop\N{EM DASH}lights", (False, True)),
+        ("", (False, False)),
+    ],
+)
+def test_whole_words_and_phrases_are_named(caption: str, expected: tuple[bool, bool]) -> None:
+    assert named(caption, (("cat", "kitten"), ("traffic light", "stop lights")), 10) == expected
+
+
+@given(st.text(max_size=60), st.text(max_size=60), st.integers(1, 8))
+def test_words_beyond_the_limit_change_nothing(caption: str, more: str, limit: int) -> None:
+    keywords = (("cat",), ("dog", "hot dog"), ("1",))
+    full = f"{caption} {' '.join(['word'] * limit)}"
+    assert named(f"{full} {more} cat dog 1", keywords, limit) == named(full, keywords, limit)
+
+
+@given(st.text(alphabet=st.characters(categories=["Lu", "Ll", "Nd"]), min_size=1, max_size=12))
+def test_every_word_names_itself_in_any_case(word: str) -> None:
+    if words_of(word):
+        assert named(f"a {word.upper()}!", ((word.upper(),),), 10) == (True,)
+    assert singular(word) == singular(str(word))
+
+
+# Keywords of reference captions ---------------------------------------------------------------------------------------
+
+
+def test_words_shared_by_half_of_the_captions_are_keywords() -> None:
+    captions = [
+        "A man rides brown horses on a beach.",
+        "The man and a horse, at the beach",
+        "Man on horse by the sea",
+        "A rider",
+    ]
+    assert shared_words(captions) == (("man",), ("horses",), ("beach",))
+
+
+def test_one_caption_gives_all_its_words_but_function_words() -> None:
+    assert shared_words(["This is a photo of a dog's red bowl, and the dog"]) == (("dog",), ("red",), ("bowl",))
+
+
+def test_captions_without_anything_in_common_give_no_keyword() -> None:
+    assert shared_words(["a cat", "the dog"]) == ()
+
+
+# Rewards --------------------------------------------------------------------------------------------------------------
+
+
+def test_coverage_of_a_caption() -> None:
+    game = at()
+    state = CaptionState(keywords=(("cat", "kitten"), ("table",), ("cup", "mug"), ("window",)), photograph="coffee")
+    response = "<answer>A kitten and two mugs.</answer>"
+    scored = score_response(game, state, response, np.random.default_rng(0))
+    assert (scored.game, scored.outcome, scored.terminated) == (0.5, Outcome.PLAYED, True)
+    assert scored.info == {"named": ["cat", "cup"], "missed": ["table", "window"], "words": 5}
+    assert game.metrics(scored.next_state, [scored.info]) == {"coverage": 0.5, "all named": 0.0}
+    assert game.metrics(scored.next_state, [{}]) == {"coverage": 0.0, "all named": 0.0}
+
+
+@pytest.mark.parametrize("response", ["a cat", "<answer>a cat\nand a cup</answer>", f"<answer>{'cat ' * 300}</answer>"])
+def test_unreadable_captions_earn_nothing(response: str) -> None:
+    game = at()
+    scored = score_response(game, states(game)[0], response, np.random.default_rng(0))
+    assert (scored.game, scored.outcome, scored.terminated) == (0.0, Outcome.UNPARSABLE, True)
+
+
+@pytest.mark.parametrize("level", [1, 2, 3, 4, 5])
+def test_the_oracle_names_everything_and_perception_is_scored_likewise(level: int) -> None:
+    game = at(level)
+    for state in states(game):
+        scored = score_response(game, state, game.respond(state, game.solution(state)), np.random.default_rng(0))
+        assert (scored.game, scored.perception, scored.info["missed"]) == (1.0, (1.0, 1.0), [])
+        assert len(state.keywords) == game.config.keywords
+        assert game.from_json(game.to_json(state)) == state
+
+
+def test_a_level_is_harder_than_the_one_below() -> None:
+    brief = {name: " ".join(caption.split()[:9]) for name, caption in WRITTEN.items()}
+    rewards = [mean_reward(at(level), brief) for level in range(1, 6)]
+    assert all(harder < easier for easier, harder in pairwise(rewards)), rewards
+    assert [round(mean_reward(at(level), WRITTEN), 1) for level in range(1, 6)] == [1.0, 1.0, 1.0, 0.9, 0.8]
+
+
+@pytest.mark.parametrize("level", [1, 2, 3, 4, 5])
+def test_a_list_of_all_words_does_not_win(level: int) -> None:
+    game = at(level)
+    # The best list for all photographs: again and again the word that names most of what is not named yet.
+    left = [keyword for state in states(game) for keyword in state.keywords]
+    listed: list[str] = []
+    while left and len(listed) < 60:
+        listed.append(Counter(word for keyword in left for word in keyword).most_common(1)[0][0])
+        left = [keyword for keyword in left if listed[-1] not in keyword]
+    everything = ", ".join(listed)
+    earned = mean_reward(game, dict.fromkeys(PHOTOGRAPHS, everything))
+    assert earned < 0.7 * mean_reward(game, WRITTEN)
+    assert len(words_of(everything)) > game.config.words
+    assert mean_reward(game, dict.fromkeys(PHOTOGRAPHS, f"{everything}, {everything}"[:1000])) == earned
+
+
+def test_words_that_are_glued_together_are_counted_one_by_one() -> None:
+    game = at(words=4)
+    (state, *_) = states(game)
+    bare = [shortest(keyword) for keyword in state.keywords]
+    for glue in ("-", "_", "/", ",", "."):
+        assert game.score(state, glue.join(["padding"] * 4 + bare))[0] == 0.0
+        assert game.score(state, glue.join(bare))[0] == 1.0
+
+
+# Photographs ----------------------------------------------------------------------------------------------------------
+
+
+def test_seeds_in_a_row_show_every_photograph_once() -> None:
+    assert sorted(str(state.photograph) for state in states(at())) == sorted(PHOTOGRAPHS)
+    assert [state.photograph for state in states(at(order="rows"))] == list(PHOTOGRAPHS)
+
+
+def test_photographs_are_the_files_of_scikit_image() -> None:
+    import skimage
+
+    for name, found in PHOTOGRAPHS.items():
+        content = (Path(skimage.__file__).parent / "data" / found.file).read_bytes()
+        assert hashlib.sha256(content).hexdigest() == found.sha256
+        assert photograph(name, 96).shape == (96, 96, 3)
+        assert len(found.keywords) >= 6
+        forms = [tuple(words_of(word)) for keyword in found.keywords[:6] for word in keyword]
+        assert len(set(forms)) == len(forms), f"{name}: {Counter(forms).most_common(1)}"
+
+
+def test_another_picture_under_a_known_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(photographs.PHOTOGRAPHS, "coffee", Photograph("coffee.png", "0" * 64, "coffee"))
+    with pytest.raises(UsageError, match=r"coffee\.png of scikit-image is not the one"):
+        photograph("coffee", 77)
+    monkeypatch.setitem(photographs.PHOTOGRAPHS, "coffee", Photograph("tea.png", "0" * 64, "tea"))
+    with pytest.raises(UsageError, match=r"scikit-image has no picture tea\.png"):
+        photograph("coffee", 77)
+
+
+def test_without_scikit_image_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "skimage", None)
+    with pytest.raises(UsageError, match=r"needs skimage .*\[tasks\]"):
+        photograph("coffee", 78)
+
+
+GOLDEN = {
+    1: "63d9430f0b4855286310acb8330e5f21c4f987b960cd7dac47db5ecaece9e8d2",
+    3: "aff6ee6319e851cd8894ca3f65e48886f5c4f593ac51c46baad6767980952996",
+    5: "1ec16bc44e4959f49e136b9fa0c5f51c72d09fd81d45c5c6664a17f95513d22d",
+}
+"""SHA-256 of the picture of seed 0 by perception level: the same on every machine."""
+
+
+@pytest.mark.parametrize("level", sorted(GOLDEN))
+def test_golden_pictures(level: int) -> None:
+    game = Caption(CaptionConfig.at(perception=level, size=320))
+    (picture,) = game.draw(states(game)[0])
+    assert hashlib.sha256(picture.tobytes()).hexdigest() == GOLDEN[level]
+
+
+# Pictures of the user -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for number in range(8):
+        Image.new("RGB", (40, 30), (30 * number, 0, 0)).save(tmp_path / f"{number}.png")
+    return tmp_path
+
+
+def write(folder: Path, rows: list[dict[str, Any]]) -> str:
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps({"image": f"{i}.png", **row}) + "\n" for i, row in enumerate(rows)))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"keywords": ["cat", "a table|desk"]}, (("cat",), ("a table", "desk"))),
+        ({"keywords": [["cat", "kitten"], ["table"]]}, (("cat", "kitten"), ("table",))),
+        ({"keywords": "cat|kitten, table; cup"}, (("cat", "kitten"), ("table",), ("cup",))),
+        ({"tags": "cat"}, (("cat",),)),
+        ({"captions": ["a cat on a table", "The cats at the table"]}, (("cat",), ("table",))),
+        ({"captions": [{"raw": "a cat"}, {"raw": "two cats"}]}, (("cat",),)),
+        ({"caption": "a black cat"}, (("black",), ("cat",))),
+        ({"keywords": "dog", "captions": ["a cat"]}, (("dog",),)),
+        ({"keywords": "", "captions": ["a cat"]}, (("cat",),)),
+        ({"keywords": ["1", "2", "3", "4", "5"]}, (("1",), ("2",), ("3",), ("4",))),  # four are asked for
+    ],
+)
+def test_keywords_of_a_row(folder: Path, row: dict[str, Any], expected: tuple[tuple[str, ...], ...]) -> None:
+    game = at(data=write(folder, [row]), bad_rows="fail")
+    state = game.start_at(0, np.random.default_rng(0))
+    assert state.keywords == expected
+    assert game.score(state, game.solution(state))[0] == 1.0
+    assert game.from_json(game.to_json(state)) == state
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"keywords": []}, "there are no keywords"),
+        ({"keywords": ["cat", "!?"]}, r"a keyword has no letters or digits: \('!\?',\)"),
+        ({"keywords": ["cat", []]}, "a keyword has no letters or digits"),
+        ({"keywords": ["cat", None]}, "a keyword is empty"),
+        ({"keywords": {"cat": 1}}, "keywords is no text"),
+        ({"keywords": " , "}, "there are no keywords"),
+        ({"keywords": ["a b c d e f g h i j k", "l m n o p q r s t u v"]}, "have 22 words, more than words=20"),
+        ({"captions": ["a cat", "the dog"]}, "no words in common"),
+        ({"captions": ["a cat", 5.5, {"text": "a cat"}]}, "a caption is empty"),
+        ({"keywords": None, "captions": None}, "neither keywords nor captions"),
+        ({"keywords": "cat", "image": "9.png"}, "no picture '9.png'"),
+        ({"keywords": "cat", "image": "../9.png"}, "outside of the folder"),
+    ],
+)
+def test_bad_rows_say_why(folder: Path, row: dict[str, Any], reason: str) -> None:
+    data = write(folder, [row, {"keywords": "dog", "captions": ["dog"]}])
+    with pytest.raises(UsageError, match=rf"row 0 of .* is bad: .*{reason}"):
+        at(data=data, order="rows", bad_rows="fail").start_at(0, np.random.default_rng(0))
+    state = at(data=data, order="rows").start_at(0, np.random.default_rng(0))
+    assert state.keywords == (("dog",),)
+    assert [skipped.index for skipped in state.skipped] == [0]
+
+
+def test_folders_of_classes_are_captioned_by_their_names(tmp_path: Path) -> None:
+    for label in ("tabby cat", "dog"):
+        (tmp_path / label).mkdir()
+        Image.new("RGB", (20, 20)).save(tmp_path / label / "0.png")
+    game = at(data=str(tmp_path), order="rows")
+    keywords = [game.start_at(seed, np.random.default_rng(seed)).keywords for seed in range(2)]
+    assert keywords == [(("dog",),), (("tabby cat",),)]
+
+
+def test_data_are_looked_through(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write(folder, [{"keywords": "cat"}, {"keywords": "!"}])
+    with pytest.raises(SystemExit):
+        main(["data", "check", "caption", "--set", f"data={data}"])
+    assert "a keyword has no letters or digits" in " ".join(capsys.readouterr().out.split())
+
+
+def test_read_keywords() -> None:
+    assert read_keywords(" cat | kitten ,, table;\ncup |") == (("cat", "kitten"), ("table",), ("cup",))
+
+
+# Positions and the rest of the contract -------------------------------------------------------------------------------
+
+
+def test_positions_of_another_configuration_are_refused() -> None:
+    game = at()
+    plain = game.to_data(states(game)[0])
+    changes: list[dict[str, Any]] = [
+        {"photograph": None}, {"photograph": "lena"}, {"keywords": []}, {"keywords": [[]]}, {"keywords": [["!"]]},
+        {"keywords": plain["keywords"][:3]}, {"row": {"data": "x", "index": 0, "digest": ""}},
+    ]  # fmt: skip
+    for change in changes:
+        with pytest.raises(StateError):
+            game.from_data({**plain, **change})
+
+
+def test_fewer_words_than_keywords_are_refused() -> None:
+    with pytest.raises(UsageError, match="5 keywords cannot be named in words=4"):
+        at(keywords=5, words=4)
+
+
+def test_random_captions_are_the_same_in_every_process() -> None:
+    code = "from numpy.random import *; import vlmgym; print(vlmgym.make_game('caption').random_action(default_rng(5)))"
+    drawn = {
+        subprocess.run(
+            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(drawn) == 1
+
+
+def test_evaluation_tells_the_coverage() -> None:
+    game = at(size=96)
+    assert {episode.metrics["coverage"] for episode in evaluate(game, "oracle", 16, workers=0)} == {1.0}
+    assert {episode.metrics["coverage"] for episode in evaluate(game, "random", 16, workers=0)} == {0.0}
+
+
+def test_the_script_runs(tmp_path: Path) -> None:
+    script = tmp_path / SCRIPT.name
+    script.write_text(SCRIPT.read_text())
+    options = ["--policy", "oracle", "--size", "96", "--episodes", "3", "--workers", "0", "--no-video", "--no-report"]
+    done = subprocess.run([sys.executable, str(script), *options], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((tmp_path / "logs" / "test_caption" / "summary.json").read_text())
+    assert summary["games"]["caption-v0"]["metric_means"]["coverage"] == [1.0, 0.0]
