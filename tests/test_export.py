@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -147,6 +150,64 @@ def test_workers_and_their_number_make_no_difference(exported: Exported):
     for a, b in zip(alone, shared):
         for name in a["file_names"]:
             assert (a["folder"] / name).read_bytes() == (b["folder"] / name).read_bytes()
+
+
+def load(to: Path, *args: str, **options: str) -> list[dict[str, Any]]:
+    """The rows that `datasets.load_dataset` makes of its arguments, offline; pictures as names of .npy files.
+
+    It runs in a process of its own, because the library reads where its cache is, and whether it is offline, on import.
+    """
+    code = (
+        "import json, sys, numpy, datasets\n"
+        "to, args, options = sys.argv[1], *map(json.loads, sys.argv[2:])\n"
+        "rows = []\n"
+        "for row in datasets.load_dataset(*args, split='train', **options):\n"
+        "    for i, image in enumerate(row['images']):\n"
+        "        if not isinstance(image, str):\n"
+        "            row['images'][i] = f'{to}/{len(rows)}-{i}.npy'\n"
+        "            numpy.save(row['images'][i], numpy.asarray(image))\n"
+        "    rows.append(row)\n"
+        "print(json.dumps(rows))"
+    )
+    command = [sys.executable, "-c", code, str(to), json.dumps(args), json.dumps(options)]
+    offline = {"HF_HOME": str(to), "HF_HUB_OFFLINE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **offline})
+    assert done.returncode == 0, done.stderr
+    rows: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return rows
+
+
+@pytest.mark.slow
+def test_load_dataset_reads_an_hf_export_as_an_image_folder(
+    played: tuple[Path, Seen], exported: Exported, tmp_path: Path
+):
+    written = exported("hf", outcome=EVERYTHING)
+    rows = load(tmp_path, "imagefolder", data_dir=str(written[0]["folder"]))
+    assert {key(row) for row in rows} == set(played[1].asked)
+    assert len(rows) == len(written)
+    for row in rows:
+        images, prompt, response = played[1].asked[key(row)]
+        assert [(message["role"], without_nothing(message["content"])) for message in row["messages"]] == [
+            ("user", [*[{"type": "image"}] * len(images), {"type": "text", "text": prompt}]),
+            ("assistant", [{"type": "text", "text": response}]),
+        ]
+        for loaded, seen in zip(row["images"], images, strict=True):
+            np.testing.assert_array_equal(np.load(loaded), seen)
+
+
+def without_nothing(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The parts of a message without the fields that a table gives all of them."""
+    return [{name: value for name, value in part.items() if value is not None} for part in parts]
+
+
+@pytest.mark.slow
+def test_load_dataset_reads_a_sharegpt_export_as_json(played: tuple[Path, Seen], exported: Exported, tmp_path: Path):
+    written = exported("sharegpt", outcome=EVERYTHING)
+    rows = load(tmp_path, "json", data_files=str(written[0]["folder"] / "data.jsonl"))
+    assert [row | {"folder": written[0]["folder"]} for row in rows] == written
+    for row in rows:
+        images, _, _ = played[1].asked[key(row)]
+        assert len(row["images"]) == row["messages"][0]["content"].count("<image>") == len(images)
 
 
 def test_rows_say_where_they_are_from(played: tuple[Path, Seen], exported: Exported):
