@@ -1,3 +1,4 @@
+import asyncio
 import base64
 import contextlib
 import gzip
@@ -24,6 +25,7 @@ from vlmgym.cli import main
 from vlmgym.errors import PolicyError, UsageError
 from vlmgym.evaluation import Budget, Hooks, evaluate
 from vlmgym.evaluation.run_folder import read_run
+from vlmgym.evaluation.runner import ERRORS_IN_A_ROW
 from vlmgym.policies import openai_client
 from vlmgym.policies.chat_api import CUT, LONGEST_TEXT, Unreadable, picture_url, read_completion
 from vlmgym.policies.openai import OpenAIOptions, OpenAIPolicy
@@ -302,24 +304,66 @@ def test_a_request_that_is_refused_is_not_sent_again(status):
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (refusal(401, "bad key"), r"refuses the API key .*\(HTTP 401: bad key\); check --api-key-env"),
-        (refusal(403, "not yours"), r"refuses the API key .*\(HTTP 403: not yours\)"),
+        (refusal(401, "bad key"), r"refuses the API key \(HTTP 401: bad key\); name the .* key by --api-key-env"),
         (refusal(404, "no model tiny"), r"no such model or address \(HTTP 404: no model tiny\); check --model and"),
         (as_json({"detail": "Not Found"}, 404), r"HTTP 404: Not Found"),
         (Answer(308, b"", {"Location": "https://example.org/v1"}), "redirects to https://example.org/v1"),
     ],
 )
-def test_what_is_wrong_for_all_requests_ends_the_run_and_keeps_what_was_finished(answer, message):
+def test_what_is_wrong_for_all_requests_ends_the_run_at_the_first(answer, message):
+    with ApiServer(lambda _: answer).running() as server, pytest.raises(PolicyError, match=message):
+        evaluate(GAME, policy(server), 5, turns=2, concurrency=1, workers=0)
+    assert len(server.requests) == 1
+
+
+def test_a_key_that_is_refused_ends_the_run_and_keeps_what_was_finished():
     kept = []
-    with pytest.raises(PolicyError, match=message):
+    with pytest.raises(PolicyError, match="refuses the API key"):
         play(
-            lambda request: answer if request.number == 5 else well_behaved(request),
+            lambda request: refusal(401) if request.number == 5 else well_behaved(request),
             episodes=5,
             turns=2,
             concurrency=1,
             hooks=Hooks(on_episode=kept.append),
         )
     assert [(record.seed, record.status) for record in kept] == [(0, "turn limit"), (1, "turn limit"), (2, "stopped")]
+
+
+@pytest.mark.parametrize("answer", [refusal(404), Answer(307, b"", {"Location": "https://example.org/"})])
+def test_a_model_that_is_gone_for_a_moment_costs_an_episode(answer):
+    records, _ = play(first([GOOD, answer]), episodes=3, turns=2, concurrency=1)
+    assert [record.status for record in records] == ["error", "turn limit", "turn limit"]
+    assert f"HTTP {answer.status}" in records[0].end
+
+
+def test_a_prompt_that_a_router_flags_keeps_no_other_from_being_played():
+    flagged = picture_url("png", GAME.draw(Episode(GAME, 0).state))
+
+    def behaviour(request):
+        return refusal(403, "flagged") if asks_for(request, flagged) else well_behaved(request)
+
+    records, _ = play(behaviour, episodes=3, turns=2, concurrency=1)
+    assert [record.status for record in records] == ["error", "turn limit", "turn limit"]
+    assert (records[0].score, records[0].end) == (None, "the server refused the request (HTTP 403: flagged)")
+    part = [records[0], records[2]]  # a run that was interrupted: one more episode is missing
+    resumed, server = play(behaviour, episodes=3, turns=2, concurrency=1, resume=part)
+    assert [(record.status, record.attempt) for record in resumed] == [
+        ("error", 2),
+        ("turn limit", 1),
+        ("turn limit", 1),
+    ]
+    assert len(server.requests) == 3
+    play(behaviour, turns=2, resume=resumed[:1])  # the refused prompt alone
+
+
+def test_a_server_that_forbids_everything_stops_a_run():
+    stops = []
+    records, server = play(
+        lambda _: refusal(403, "not in your country"), episodes=30, concurrency=1, hooks=Hooks(on_stop=stops.append)
+    )
+    assert [record.status for record in records] == ["error"] * ERRORS_IN_A_ROW
+    assert len(server.requests) == ERRORS_IN_A_ROW
+    assert stops[0].endswith("the last with: the server refused the request (HTTP 403: not in your country)")
 
 
 # Waiting and asking less ---------------------------------------------------------------------------------------------
@@ -446,7 +490,9 @@ def run_eval(tmp_path, capfd, monkeypatch):
         where = ["--resume" if out.exists() else "--out", str(out), "--base-url", url, "--model", "tiny"]
         plain = ["--size", "64", "--no-video", "--no-report", "--workers", "0"]
         command = ["eval", "2048", "--policy", "openai", *where, *plain, *map(str, args)]
-        monkeypatch.setenv("OPENAI_API_KEY", key)
+        if key:
+            monkeypatch.setenv("MINE", key)
+            command += ["--api-key-env", "MINE"]
         code = 0
         if process:
             done = subprocess.run([sys.executable, "-m", "vlmgym", *command], capture_output=True, text=True)
@@ -509,9 +555,102 @@ def test_the_key_comes_from_the_variable_that_is_named(monkeypatch):
     assert KEY not in repr(vars(OpenAIOptions(model="tiny", api_key_env="MINE")))
 
 
+def secrets_of_openai(monkeypatch):
+    """Set all that OpenAI's library takes from the environment."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_ADMIN_KEY", f"admin{KEY}")
+    monkeypatch.setenv("OPENAI_ORG_ID", f"organisation{KEY}")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", f"project{KEY}")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", f"X-Mine: {KEY}\nAuthorization: Bearer {KEY}")
+
+
+def test_what_the_environment_holds_for_openai_goes_to_no_other_server(monkeypatch):
+    secrets_of_openai(monkeypatch)
+    _, server = play(well_behaved)
+    (request,) = server.requests
+    assert request.headers["authorization"] == "Bearer none"
+    assert KEY not in str(request.headers)
+    monkeypatch.setenv("MINE", "another-key")
+    _, server = play(well_behaved, api_key_env="MINE")
+    assert server.requests[0].headers["authorization"] == "Bearer another-key"
+    assert KEY not in str(server.requests[0].headers)
+    _, server = play(well_behaved, api_key_env="OPENAI_API_KEY")
+    assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
+    assert str(server.requests[0].headers).count(KEY) == 1
+
+
+def test_openai_is_sent_organisation_and_project(monkeypatch):
+    secrets_of_openai(monkeypatch)
+    body = {"model": "gpt", "messages": []}
+
+    async def ask(url):
+        client = openai_client.OpenAIClient(
+            url, "a-key", None, str, at_openai=True, max_requests=1, timeout=5.0, retries=0
+        )
+        await client.complete(body)
+        await client.close()
+
+    with ApiServer(lambda _: GOOD).running() as server:
+        asyncio.run(ask(server.url))
+    headers = server.requests[0].headers
+    assert (headers["openai-organization"], headers["openai-project"]) == (f"organisation{KEY}", f"project{KEY}")
+    assert headers["authorization"] == "Bearer a-key"
+
+
+@pytest.mark.parametrize(
+    ("url", "own"),
+    [
+        ("https://api.openai.com/v1", True),
+        ("https://API.OpenAI.com:443/v1/", True),
+        ("https://eu.api.openai.com/v1", True),
+        ("http://api.openai.com/v1", False),
+        ("https://api.openai.com.example.org/v1", False),
+        ("https://notapi.openai.com/v1", False),
+        ("https://api.openai.com@example.org/v1", False),
+        ("https://example.org/api.openai.com/v1", False),
+    ],
+)
+def test_the_default_key_is_read_for_openai_alone(monkeypatch, url, own):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    assert OpenAIPolicy(OpenAIOptions(model="gpt", base_url=url))._key == (KEY if own else None)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"api_key": KEY},
+        {"apiKey": KEY},
+        {"extra_headers": {"X-API-Key": KEY}},
+        {"headers": [{"Authorization": f"Bearer {KEY}"}]},
+        {"hf_token": KEY},
+        {"metadata": {"password": KEY}},
+    ],
+)
+def test_a_field_for_a_key_is_refused_because_it_would_be_recorded(fields):
+    with pytest.raises(UsageError, match="extra_body is recorded, so it cannot have fields such as") as told:
+        OpenAIOptions(extra_body=json.dumps(fields))
+    assert KEY not in str(told.value)
+
+
+def test_a_key_in_a_field_of_any_name_is_refused_because_it_would_be_recorded(monkeypatch):
+    monkeypatch.setenv("MINE", KEY)
+    where = {"model": "tiny", "base_url": "http://someone:swordfish@h/v1", "api_key_env": "MINE"}
+    for secret in (KEY, "swordfish"):
+        for fields in ({"a": [{"b": f"x{secret}"}]}, {secret: 1}):
+            for body in (json.dumps(fields), json.dumps(fields).replace("s", "\\u0073")):
+                with pytest.raises(UsageError, match="extra_body is recorded, so it cannot h") as told:
+                    OpenAIPolicy(OpenAIOptions(**where, extra_body=body))
+                assert secret not in str(told.value)
+    with pytest.raises(UsageError) as told:
+        OpenAIOptions(extra_body=f'{{"a": {KEY}}}')
+    assert KEY not in str(told.value)
+    ordinary = '{"prompt_cache_key": "games", "stop_token_ids": [1], "chat_template_kwargs": {"bos_token": "<s>"}}'
+    assert OpenAIPolicy(OpenAIOptions(**where, extra_body=ordinary)).options.extra_fields == json.loads(ordinary)
+
+
 def test_a_short_word_as_a_key_changes_no_response(monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "up")
-    (record,), _ = play(lambda _: completion(UP))
+    monkeypatch.setenv("MINE", "up")
+    (record,), _ = play(lambda _: completion(UP), api_key_env="MINE")
     assert record.turns[0].response == UP
 
 
@@ -660,7 +799,7 @@ def test_a_wrong_key_ends_a_run_in_one_sentence(run_eval, tmp_path):
     with ApiServer(first([completion(UP)] * 2, lambda _: refusal(401, "who are you?"))).running() as server:
         done = run_eval(server.url, "--episodes", 2, "--turns", 2, "--concurrency", 1)
     assert done.code == 1
-    assert "error: the server refuses the API key or what it may use (HTTP 401: who are you?); check" in done.stderr
+    assert "error: the server refuses the API key (HTTP 401: who are you?); name the" in done.stderr
     assert "1 finished episodes are in" in done.stderr
     assert [record.score is None for record in read_run(tmp_path / "run").episodes] == [False]
 
@@ -707,7 +846,7 @@ def test_ctrl_c_ends_a_run_that_waits_for_its_server(tmp_path):
         ({"base_url": "http://localhost:99999/v1"}, "base_url is an address such as"),
         ({"base_url": "http:///v1"}, "base_url is an address such as"),
         ({"base_url": "http://localhost/v1?key=1"}, r"base_url is an address without \? and #"),
-        ({"extra_body": "[1]"}, r"extra_body is a JSON object, not \[1\]"),
+        ({"extra_body": "[1]"}, "extra_body is a JSON object"),
         ({"extra_body": "{"}, "extra_body is a JSON object"),
         ({"extra_body": '{"stream": true}'}, "extra_body cannot set stream"),
     ],
@@ -746,7 +885,7 @@ def test_a_missing_extra_is_one_sentence(tmp_path):
     done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (
         2,
-        "error: the policy openai needs openai: pip install 'vlmgym[openai]'\n",
+        "error: the policy openai needs openai: run pip install -e '.[openai]' in the folder of vlmgym\n",
     )
     assert not list(tmp_path.iterdir())
 

@@ -60,6 +60,17 @@ def shorten(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
+def missing_extra(who: str, library: str, extra: str) -> UsageError:
+    """What to raise when a library of an extra is not installed.
+
+    Args:
+        who: What needs it.
+        library: What is missing.
+        extra: The name in pyproject.toml.
+    """
+    return UsageError(f"{who} needs {library}: run pip install -e '.[{extra}]' in the folder of vlmgym")
+
+
 def one_sentence(error: ValidationError) -> str:
     """The first problem pydantic found, as `field: what was wrong (got value)`."""
     first: Any = error.errors(include_url=False)[0]

@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from vlmgym.errors import UsageError, shorten
+from vlmgym.errors import UsageError, missing_extra
 from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply, check_timeout
 from vlmgym.policies.chat_api import Detail, PictureFormat, picture_url, user_message
 from vlmgym.policies.sampling import SamplingOptions
@@ -23,8 +23,13 @@ if TYPE_CHECKING:
 
 OPENAI = "https://api.openai.com/v1"
 DEFAULT_KEY = "OPENAI_API_KEY"
+"""The variable of the key for OpenAI's own server; sent to no other, unless `api_key_env` names it."""
 OURS = frozenset({"messages", "model", "n", "stream", "temperature", "top_p", "top_k", "max_tokens", "seed", "stop"})
 """Fields of a request that `extra_body` cannot set: other options do, or the reply could not be read."""
+KEYS = re.compile(
+    "(api|access|auth|private|secret)[-_ ]?key|(access|api|auth|hf)[-_ ]?token|authorization|password|secret", re.I
+)
+"""Names of fields that hold secrets, which `extra_body` cannot set at any depth: it is recorded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,14 +42,16 @@ class OpenAIOptions(SamplingOptions):
     """Where the server is, up to /v1, for instance http://localhost:8000/v1."""
     model: str = ""
     """Name of the model, as the server knows it. It is needed: a record has to say who played."""
-    api_key_env: str = DEFAULT_KEY
-    """Name of the environment variable that holds the API key. A server of your own may need none."""
+    api_key_env: str | None = None
+    """Name of the environment variable that holds the API key. Default: OPENAI_API_KEY at OpenAI's own server, and no
+    key anywhere else."""
     picture_format: PictureFormat = "png"
     """How pictures are sent: png is exact, jpeg is smaller for noisy pictures only."""
     detail: Detail = "auto"
     """How closely OpenAI's models look at pictures, and how many tokens they cost."""
     extra_body: str = "{}"
-    """More fields of the request as a JSON object, for instance '{"reasoning_effort": "low"}'."""
+    """More fields of the request as a JSON object, for instance '{"reasoning_effort": "low"}'. They are recorded, so
+    keys are refused."""
     max_requests: int = 64
     """Requests at once, at most: fewer while the server answers 429 or 503, then more again."""
     timeout: float = 600.0
@@ -63,7 +70,7 @@ class OpenAIOptions(SamplingOptions):
         for name, accepted in (("picture_format", get_args(PictureFormat)), ("detail", get_args(Detail))):
             if getattr(self, name) not in accepted:
                 raise UsageError(f"{name} is one of {', '.join(accepted)}, not {getattr(self, name)!r}")
-        if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", self.api_key_env):
+        if self.api_key_env is not None and not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", self.api_key_env):
             raise UsageError("api_key_env is the name of an environment variable, not the key itself")
         self._check_url()
         if forbidden := OURS & self.extra_fields.keys():
@@ -94,18 +101,19 @@ class OpenAIOptions(SamplingOptions):
 
     @property
     def at_openai(self) -> bool:
-        """Whether the server is OpenAI's own."""
-        return self.url.hostname == urlsplit(OPENAI).hostname
+        """Whether the server is OpenAI's own, be it that of a region (eu.api.openai.com)."""
+        own = urlsplit(OPENAI)
+        return self.url.scheme == own.scheme and f".{self.url.hostname}".endswith(f".{own.hostname}")
 
     @cached_property
     def extra_fields(self) -> dict[str, Any]:
         """The fields of `extra_body`."""
         try:
-            fields = json.loads(self.extra_body)
+            fields = json.loads(self.extra_body, object_pairs_hook=_without_keys)
         except (ValueError, RecursionError):
             fields = None
         if not isinstance(fields, dict):
-            raise UsageError(f"extra_body is a JSON object, not {shorten(self.extra_body, 60)}")
+            raise UsageError("extra_body is a JSON object")  # not shown: it may hold a key
         return fields
 
     def _check_url(self) -> None:
@@ -127,6 +135,10 @@ class OpenAIPolicy(ModelPolicy):
     so is a response without an end, of which the first 1,000,000 characters are read, as if the model had been limited
     to them (`finish_reason` says so). What cannot be read as a completion, or has more than 16 MiB, is a failed
     request: sent again, and in the end an episode without a score. Keys are taken out of everything a server says.
+
+    What a server refuses is told apart, too. A wrong key (401) ends the run, and so does a wrong model or address (404,
+    a redirection), unless there was an answer before. Any other refusal, such as that of a prompt that a router has
+    flagged (403), ends its episode without a score, and the others go on.
     """
 
     name = "openai"
@@ -138,13 +150,17 @@ class OpenAIPolicy(ModelPolicy):
         """Nothing is asked yet.
 
         Raises:
-            UsageError: The model or the key is missing, or the packages that this policy needs are.
+            UsageError: The model or the key is missing, the key would be recorded, or packages that this policy needs
+                are missing.
         """
         super().__init__(options)
         if not self.options.model:
             raise UsageError("the policy openai needs the name of a --model")
         self.look = partial(picture_url, self.options.picture_format)
         self._key = self._read_key()
+        recorded = json.dumps(self.options.extra_fields)
+        if self._secrets().hide(recorded) != recorded:
+            raise UsageError("extra_body is recorded, so it cannot hold the API key or the password of --base-url")
         self._client_type = _client_type()
         self._opened = AsyncExitStack()
 
@@ -156,6 +172,7 @@ class OpenAIPolicy(ModelPolicy):
             self._key,
             options.login,
             self._secrets().hide,
+            at_openai=options.at_openai,
             max_requests=options.max_requests,
             timeout=options.timeout,
             retries=options.retries,
@@ -183,14 +200,14 @@ class OpenAIPolicy(ModelPolicy):
         return {"model": self.options.model, "messages": [message], **sampling, **self.options.extra_fields}
 
     def _read_key(self) -> str | None:
-        name = self.options.api_key_env
-        key = os.environ.get(name, "")
-        if not key:
-            if name != DEFAULT_KEY:  # the name is not shown: it may be the key
-                raise UsageError("the environment variable that --api-key-env names is not set")
-            if self.options.at_openai:
-                raise UsageError(f"set the environment variable {name}, or name another one by --api-key-env")
+        named = self.options.api_key_env
+        if named is None and not self.options.at_openai:
             return None
+        key = os.environ.get(named or DEFAULT_KEY, "")
+        if not key and named is None:
+            raise UsageError(f"set the environment variable {DEFAULT_KEY}, or name another one by --api-key-env")
+        if not key:  # the name is not shown: it may be the key
+            raise UsageError("the environment variable that --api-key-env names is not set")
         if not key.isascii() or not key.isprintable() or " " in key:
             raise UsageError("the API key has characters that no key can have, such as blanks or line ends")
         return key
@@ -201,9 +218,19 @@ class OpenAIPolicy(ModelPolicy):
         return Secrets(secret for secret in secrets if secret)
 
 
+def _without_keys(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object of `extra_body`."""
+    if any(KEYS.search(name) for name, _ in fields):
+        raise UsageError(
+            "extra_body is recorded, so it cannot have fields such as api_key and authorization; "
+            "name the environment variable that holds the key by --api-key-env"
+        )
+    return dict(fields)
+
+
 def _client_type() -> type[OpenAIClient]:
     try:
         from vlmgym.policies.openai_client import OpenAIClient
     except ImportError as error:
-        raise UsageError(f"the policy openai needs {error.name}: pip install 'vlmgym[openai]'") from None
+        raise missing_extra("the policy openai", error.name or str(error), "openai") from None
     return OpenAIClient

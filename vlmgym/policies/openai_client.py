@@ -33,6 +33,11 @@ FIRST_WAIT, LONGEST_BACKOFF = 0.5, 30.0
 between 0 and that."""
 NO_KEY = "none"
 """What a server that needs no key is sent as one: the client insists on something."""
+HEADERS = frozenset(
+    {"accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "host", "user-agent"}
+)
+"""What others than OpenAI are sent: the client adds more from the environment (OPENAI_ORG_ID, OPENAI_PROJECT_ID,
+OPENAI_CUSTOM_HEADERS), which is meant for OpenAI."""
 
 
 class _Failed(Exception):
@@ -72,6 +77,7 @@ class OpenAIClient:
         login: str | None,
         hide: Callable[[str], str],
         *,
+        at_openai: bool,
         max_requests: int,
         timeout: float,
         retries: int,
@@ -83,15 +89,18 @@ class OpenAIClient:
             key: The API key, if it needs one.
             login: User and password in base64 as HTTP has them, if it needs these instead of a key.
             hide: Takes secrets out of a text.
+            at_openai: Whether the server is OpenAI's own, and may know what else the environment holds for it.
             max_requests: Requests at once, at most.
             timeout: Seconds that a request may take.
             retries: How often a failed request is sent again.
         """
         self.limit = RequestLimit(max_requests)
         self._hide, self._timeout, self._retries = hide, timeout, retries
-        headers = {"Accept-Encoding": "identity"}  # the length of a compressed body says nothing
-        if login is not None:
-            headers["Authorization"] = f"Basic {login}"
+        self._answered = False
+        headers = {
+            "Authorization": f"Bearer {key or NO_KEY}" if login is None else f"Basic {login}",
+            "Accept-Encoding": "identity",  # the length of a compressed body says nothing
+        }
         limits = type(openai.DEFAULT_CONNECTION_LIMITS)(
             max_connections=max_requests, max_keepalive_connections=max_requests
         )
@@ -101,7 +110,9 @@ class OpenAIClient:
             max_retries=0,
             timeout=None,  # `_post` limits the whole of a request, not only each of its parts
             default_headers=headers,
-            http_client=_BoundedHttp(limits=limits, follow_redirects=False),
+            http_client=_BoundedHttp(
+                limits=limits, follow_redirects=False, event_hooks={"request": [] if at_openai else [_drop_headers]}
+            ),
         )
 
     async def close(self) -> None:
@@ -113,7 +124,8 @@ class OpenAIClient:
 
         Raises:
             InfrastructureError: The server did not answer, not even to retries, or refused this request.
-            PolicyError: The server refuses all requests: its address, the model or the key is wrong.
+            PolicyError: The server refuses all requests: the key is wrong or, if it has answered none, its address or
+                the model.
         """
         attempts = AsyncRetrying(
             retry=retry_if_exception_type(_Failed),
@@ -186,7 +198,7 @@ class OpenAIClient:
         """Limit the time of a request, and name its errors by what is to be done about them."""
         try:
             with anyio.fail_after(self._timeout):
-                return await request
+                answer = await request
         except TimeoutError:
             raise _Failed(f"no answer within {self._timeout:g} s") from None
         except openai.APIStatusError as error:
@@ -194,6 +206,8 @@ class OpenAIClient:
         except (openai.OpenAIError, aiohttp.ClientError, OSError) as error:
             what = printable(self._hide(_cause(error)), LONGEST_MESSAGE)
             raise _Failed(f"the connection failed ({what})") from None
+        self._answered = True
+        return answer
 
     def _refusal(self, error: openai.APIStatusError) -> Exception:
         """What to raise for a status that is not 200."""
@@ -201,13 +215,16 @@ class OpenAIClient:
         said = f"HTTP {status}: {error_message(error.response.content, self._hide)}"
         if status in (408, 429) or status >= 500:
             return _Failed(said, too_many=status in (429, 503), retry_after=retry_after(headers))
-        if status in (401, 403):
-            return PolicyError(f"the server refuses the API key or what it may use ({said}); check --api-key-env")
+        if status == 401:
+            how = "name the environment variable that holds the key by --api-key-env"
+            return PolicyError(f"the server refuses the API key ({said}); {how}")
+        # Before the first answer these show a wrong option. Later they do not: a router has lost a model for a while.
+        wrong = InfrastructureError if self._answered else PolicyError
         if status == 404:
-            return PolicyError(f"the server has no such model or address ({said}); check --model and --base-url")
+            return wrong(f"the server has no such model or address ({said}); check --model and --base-url")
         if 300 <= status < 400 and "location" in headers:
             where = printable(self._hide(headers["location"]), LONGEST_MESSAGE)
-            return PolicyError(f"the server redirects to {where} (HTTP {status}); give its new address as --base-url")
+            return wrong(f"the server redirects to {where} (HTTP {status}); give its new address as --base-url")
         return InfrastructureError(f"the server refused the request ({said})")
 
 
@@ -246,6 +263,12 @@ def _cause(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {error}".removesuffix(": ")
+
+
+async def _drop_headers(request: Any) -> None:
+    """Take out of a request what only OpenAI is sent."""
+    for name in set(request.headers) - HEADERS:
+        del request.headers[name]
 
 
 class TooLong(openai.OpenAIError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from vlmgym.errors import UsageError, shorten
+from vlmgym.errors import missing_extra, shorten
 
 LONGEST_MESSAGE = 200
 
@@ -19,7 +19,7 @@ def library(name: str, purpose: str, extra: str = "data") -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise UsageError(f'{purpose} needs {name} ({error}): install it with pip install "vlmgym[{extra}]"') from None
+        raise missing_extra(purpose, f"{name} ({error})", extra) from None
 
 
 def download_failures() -> tuple[type[Exception], ...]:
