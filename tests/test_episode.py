@@ -32,8 +32,9 @@ def play(episode: Episode[Any, Any], turns: int, chance: np.random.Generator) ->
         elif kind < 0.3:
             scored = episode.act(episode.game.random_action(chance))
         else:
-            legal = episode.game.legal_actions(episode.state) or ()
-            scored = episode.respond(episode.game.respond(episode.state, legal[int(chance.integers(len(legal)))]))
+            game, legal = episode.game, episode.game.legal_actions(episode.state)
+            action = game.random_action(chance) if legal is None else legal[int(chance.integers(len(legal)))]
+            scored = episode.respond(game.respond(episode.state, action))
         seen.append((scored, episode.snapshot()))
     return seen
 
