@@ -25,7 +25,7 @@ from vlmgym.options import GameOptions
 from vlmgym.policies.base import Prompt
 from vlmgym.policies.chat_api import picture_url
 from vlmgym.policies.checkpoint import find_checkpoint
-from vlmgym.policies.openai import DEFAULT_KEY, OPENAI, OpenAIOptions, OpenAIPolicy
+from vlmgym.policies.openai import OPENAI, OpenAIOptions, OpenAIPolicy
 from vlmgym.policies.transformers import DType, local_model_type
 from vlmgym.sandbox.game import Game, Picture
 
@@ -47,8 +47,9 @@ class BenchModelConfig(GameOptions):
     """Where the server is, up to /v1, for instance http://localhost:8000/v1."""
     model: str = ""
     """Name of the model, as the server knows it."""
-    api_key_env: str = DEFAULT_KEY
-    """Name of the environment variable that holds the API key. A server of your own may need none."""
+    api_key_env: str | None = None
+    """Name of the environment variable that holds the API key. Default: OPENAI_API_KEY at OpenAI's own server, and no
+    key anywhere else."""
     extra_body: str = "{}"
     """More fields of the request as a JSON object."""
     timeout: float = 600.0
@@ -148,7 +149,8 @@ def bench_model(config: BenchModelConfig, console: Console | None = None) -> Mod
         raise UsageError(f"there is no folder {config.out.parent} to write {config.out.name} into")
     levels = sorted(set(config.concurrency))
     total = config.seconds * len(levels) * (1 if local is None else 2)
-    with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), transient=True) as progress:
+    columns = (*Progress.get_default_columns(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=total)
 
         def measuring(what: str, number: int) -> Advance:
@@ -303,22 +305,23 @@ def _print(speeds: ModelSpeeds, config: BenchModelConfig, console: Console) -> N
     prompt = statistics.fmean(speed.prompt_tokens for speed in speeds.server)
     response = statistics.fmean(speed.completion_tokens for speed in speeds.server)
     title = f"{config.model}, pictures of {config.game}: {prompt:,.0f} tokens in, {response:,.0f} out"
-    columns = ["at once", "first token, s: median (95%)", "request, s", "tokens/s", "requests/s"]
+    columns = ["at once", "first token (95%)", "request", "tok/s", "req/s"]
+    caption = "Times in seconds: medians, and what 95% of requests keep."
     if speeds.transformers:
-        columns += ["transformers, tokens/s", "ratio"]
-    table = Table(*columns, title=title)
+        columns += ["transformers", "ratio"]
+        caption += " Transformers: tok/s in batches of as many."
+    table = Table(*columns, title=title, caption=caption)
     for i, speed in enumerate(speeds.server):
         row = [
             str(speed.at_once),
             f"{speed.first_token:.3f} ({speed.first_token_95:.3f})",
             f"{speed.latency:.3f}",
             f"{speed.tokens_per_second:,.0f}",
-            f"{speed.requests_per_second:,.2f}",
+            f"{speed.requests_per_second:,.1f}",
         ]
         if speeds.transformers:
-            other = speeds.transformers[i]
-            ratio = speed.tokens_per_second / other.tokens_per_second
-            row += [f"{other.tokens_per_second:,.0f} (batch of {other.at_once})", f"{ratio:.1f} x"]
+            other = speeds.transformers[i].tokens_per_second
+            row += [f"{other:,.0f}", f"{speed.tokens_per_second / other:.1f} x"]
         table.add_row(*row)
     console.print(table)
 

@@ -125,8 +125,9 @@ class LocalModel:
         try:
             with torch.inference_mode():
                 return self._answer(questions, max_tokens, self._warpers(sampling), list(stop), to_the_limit)
-        except RuntimeError as error:
-            if isinstance(error, torch.cuda.OutOfMemoryError) or "can't allocate memory" in str(error):
+        except (RuntimeError, MemoryError) as error:
+            out_of_memory = isinstance(error, MemoryError | torch.cuda.OutOfMemoryError)
+            if out_of_memory or "can't allocate memory" in str(error):  # which is what torch says on a CPU
                 raise PolicyError(
                     f"the memory is too small for {len(questions)} prompts at once: lower --batch-size"
                 ) from None

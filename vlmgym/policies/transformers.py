@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from vlmgym.errors import UsageError
+from vlmgym.errors import UsageError, missing_extra
 from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply
 from vlmgym.policies.batching import Batcher
 from vlmgym.policies.checkpoint import find_checkpoint, reason
@@ -123,6 +123,5 @@ def local_model_type(who: str) -> type[LocalModel]:
     try:
         from vlmgym.policies.local_model import LocalModel
     except ImportError as error:
-        missing = error.name or reason(error)
-        raise UsageError(f"{who} needs {missing}: pip install 'vlmgym[transformers]'") from None
+        raise missing_extra(who, error.name or reason(error), "transformers") from None
     return LocalModel

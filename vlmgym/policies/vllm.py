@@ -68,6 +68,8 @@ class VLLMOptions(SamplingOptions):
             raise UsageError(f"dtype is one of {', '.join(get_args(DType))}, not {self.dtype!r}")
         if ours := self.more_args.keys() & self._own_args("").keys():
             raise UsageError(f"engine_args cannot set {min(ours)}: another option does")
+        if "hf_token" in self.more_args:
+            raise UsageError("engine_args cannot set hf_token, which would be recorded: set the variable HF_TOKEN")
 
     def shown(self) -> dict[str, Any]:
         """All options as JSON-serialisable values."""
@@ -112,6 +114,7 @@ class VLLMPolicy(ModelPolicy):
     """
 
     name = "vllm"
+    counts_tokens = True
     Options = VLLMOptions
     options: VLLMOptions
 
