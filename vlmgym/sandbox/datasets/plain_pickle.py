@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import io
 import pickle
+import pickletools
+import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vlmgym.errors import VlmgymError
+
+_OPCODES = (
+    "PROTO STOP MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 SHORT_BINSTRING BINSTRING BINUNICODE "
+    "EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 "
+    "GLOBAL REDUCE BUILD BINPUT LONG_BINPUT BINGET LONG_BINGET"
+)
+OPCODES = frozenset(_OPCODES.split())
+"""What protocol 2 writes for plain data and arrays; not among them are those that make objects of classes otherwise."""
 
 _BROKEN = (
     pickle.UnpicklingError,
@@ -38,8 +48,10 @@ class PlainArray:
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _, shape, kind, by_columns, content = state
-        if not (isinstance(kind, _Uint8) and isinstance(content, bytes) and isinstance(shape, tuple)):
+        if not (isinstance(kind, _Uint8) and isinstance(content, bytes)):
             raise ValueError("an array is not one of uint8")
+        if not (isinstance(shape, tuple) and all(isinstance(length, int) and length >= 0 for length in shape)):
+            raise ValueError("the shape of an array is not a tuple of lengths")
         self.values = np.frombuffer(content, np.uint8).reshape(shape, order="F" if by_columns else "C")
 
 
@@ -71,14 +83,25 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def load_plain(content: bytes) -> Any:
-    """What a pickle holds, texts of Python 2 as bytes, and arrays as `PlainArray`.
+    """What a pickle of protocol 2 or lower holds, texts of Python 2 as bytes, and arrays as `PlainArray`.
 
-    Nothing is imported and nothing is called but the two classes above.
+    Nothing is imported, nothing is called but the two classes above, and memory stays in proportion to the length.
 
     Raises:
         NotPlain: It is damaged, or asks for anything else than arrays of uint8.
     """
     try:
+        _check_opcodes(content)
         return _PlainUnpickler(io.BytesIO(content), encoding="bytes").load()
     except _BROKEN as error:
-        raise NotPlain(str(error) or type(error).__name__) from None
+        raise NotPlain(" ".join(str(error).split()) or type(error).__name__) from None
+
+
+def _check_opcodes(content: bytes) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # on strange escapes in texts, which are refused
+        for opcode, argument, _ in pickletools.genops(content):
+            if opcode.name not in OPCODES:
+                raise NotPlain(f"it has the opcode {opcode.name}")
+            if opcode.name == "LONG_BINPUT" and int(argument or 0) > len(content):  # the memo would be as large
+                raise NotPlain(f"it has {argument} memoised objects in {len(content)} bytes")

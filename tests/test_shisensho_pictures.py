@@ -1,0 +1,577 @@
+"""Shisen-Sho with pictures: tiles match by class, their pictures differ, and data of others are not trusted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import tarfile
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from tests.hub_server import serving_hub
+from vlmgym import make_vec
+from vlmgym.errors import StateError, UsageError
+from vlmgym.sandbox.datasets.cifar10 import BATCHES, CLASSES, Cifar10
+from vlmgym.sandbox.datasets.images import decode
+from vlmgym.sandbox.datasets.plain_pickle import NotPlain, load_plain
+from vlmgym.sandbox.datasets.tile_pictures import tile_pictures
+from vlmgym.sandbox.episode import Episode
+from vlmgym.sandbox.games.shisensho import ShisenSho, ShisenShoState
+from vlmgym.sandbox.registry import make_game
+from vlmgym.sandbox.rules.tiles import EMPTY
+from vlmgym.testing import GAME_CHECKS, Check, check_game, check_name, run_check
+
+SCRIPT = Path(__file__).parent.parent / "vlmgym" / "test" / "eval_shisensho_pictures.py"
+
+
+def game_of(perception: int = 3, reasoning: int = 3, **knobs: Any) -> ShisenSho:
+    made = make_game("shisensho", perception, reasoning, **{"tiles": "digits", "size": 320, **knobs})
+    assert isinstance(made, ShisenSho)
+    return made
+
+
+def start(game: ShisenSho, seed: int = 0) -> ShisenShoState:
+    return game.start(np.random.default_rng(seed))
+
+
+def shown(state: ShisenShoState) -> dict[str, list[int]]:
+    """The rows that the tiles of each class show."""
+    assert state.pictures is not None
+    by_class: dict[str, list[int]] = {}
+    for label, row in zip(chain(*state.board), chain(*state.pictures.rows)):
+        by_class.setdefault(label, []).append(row)
+    return by_class
+
+
+# The same game --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("check", GAME_CHECKS, ids=check_name)
+@pytest.mark.parametrize("level", [1, 5])
+def test_digits_keep_the_contract(level: int, check: Check) -> None:
+    run_check(check, game_of(level, 2 if level == 5 else 1), seeds=(0,))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", [2, 3, 4, 5])
+def test_digits_keep_the_contract_at_every_level(level: int) -> None:
+    check_game(game_of(level, level), seeds=(0,))
+
+
+def test_positions_of_shapes_are_written_as_before() -> None:
+    game = game_of(tiles="shapes")
+    assert set(game.to_data(start(game))) == {"board", "look"}
+    assert game.from_json(game.to_json(start(game))) == start(game)
+
+
+def test_equal_tiles_show_different_pictures_of_their_class() -> None:
+    game = game_of()
+    labels = np.array([row["label"] for row in map(digits_table().__getitem__, range(len(digits_table())))])
+    for seed in range(5):
+        state = start(game, seed)
+        for label, rows in shown(state).items():
+            assert len(rows) == 4
+            assert len(set(rows)) == 4
+            assert set(labels[rows]) == {label}
+    assert shown(start(game, 0)) != shown(start(game, 1))
+
+
+@pytest.mark.parametrize(("perception", "expected"), [(1, 1), (2, 2), (3, 4), (5, 4)])
+def test_variety_is_how_many_pictures_a_class_has(perception: int, expected: int) -> None:
+    assert {len(set(rows)) for rows in shown(start(game_of(perception))).values()} == {expected}
+
+
+def test_every_move_matches_classes_whose_pictures_differ() -> None:
+    game = game_of()
+    state = start(game)
+    while game.ended(state) is None:
+        action = game.best_action(state)
+        assert action is not None
+        cells = [cell for line in game.cells(state) for cell in line if cell != EMPTY]
+        assert len(set(cells)) == len(cells)  # no two tiles look the same
+        step = game.step(state, action, np.random.default_rng(0))
+        assert step.info["tile"] == state.board[action[0]][action[1]]
+        assert step.state.pictures == state.pictures
+        state = step.state
+    assert game.ended(state) == "cleared"
+
+
+@pytest.mark.parametrize(("reasoning", "tiles"), [(4, {4, 8}), (5, {8, 12})])
+def test_large_boards_have_more_tiles_of_a_class(reasoning: int, tiles: set[int]) -> None:
+    for solvable in (True, False):
+        found = shown(start(game_of(reasoning=reasoning, solvable=solvable)))
+        assert len(found) == 10
+        assert {len(rows) for rows in found.values()} <= tiles
+
+
+def test_the_words_name_the_class() -> None:
+    game = game_of()
+    state = start(game)
+    assert game.describe(state) == "\n".join(", ".join(line) for line in state.board)
+    assert "a handwritten digit (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)" in game.prompt(state)
+    assert "the same kind, even if their pictures differ, off the board" in game.prompt(state)
+    action = game.legal_actions(state)[0]
+    assert f"There is a {state.board[action[0]][action[1]]} at" in game.explain(state, action)
+
+
+# Pictures -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", [3, 5])
+def test_only_changed_cells_are_drawn_and_the_result_is_the_same(level: int) -> None:
+    game = game_of(level, level)
+    state, rng = start(game), np.random.default_rng(0)
+    (out,) = game.images(state)
+    for _ in range(4):
+        actions = game.legal_actions(state)
+        after = game.step(state, actions[int(rng.integers(len(actions)))], rng).state
+        game.draw_into(after, [out], state)
+        fresh = game_of(level, level, coordinates=game.config.coordinates)
+        np.testing.assert_array_equal(out, fresh.draw(after))
+        state = after
+
+
+def test_vectors_show_what_the_game_draws() -> None:
+    game = game_of()
+    envs = make_vec(game, num_envs=3, num_workers=2)
+    try:
+        pictures, _ = envs.reset(seed=[5, 6, 7])
+        for seed, picture in zip((5, 6, 7), pictures):
+            np.testing.assert_array_equal(picture, game.draw(Episode(game, seed).state))
+    finally:
+        envs.close()
+
+
+def test_pictures_are_easier_to_match_with_less_variety() -> None:
+    """How often the tile that looks most alike is of the same class, by pixels alone."""
+    found = []
+    for variety in (1, 256):
+        game = game_of(variety=variety)
+        right = []
+        for seed in range(10):
+            state = start(game, seed)
+            assert state.pictures is not None
+            pixels = np.array([game.pictures.square(row, 40).ravel() for row in chain(*state.pictures.rows)], float)
+            distance = ((pixels[:, None] - pixels[None]) ** 2).sum(2)
+            np.fill_diagonal(distance, np.inf)
+            names = np.array(list(chain(*state.board)))
+            right.append((names[distance.argmin(1)] == names).mean())
+        found.append(np.mean(right))
+    assert found[0] == 1.0
+    assert 0.6 < found[1] < 0.9
+
+
+GOLDEN = {
+    1: "a5780763a11202f807cc78c251f4be6dad7ff3db34b8f2ac1e4138a503f2f4a9",
+    3: "6e439c8f4007ff2e62f096d240f363f0c310a064054b6e46e190db883b9930ad",
+    5: "87de2d24e5f30eb4b2c5bbb18e1a931e09c48353569797237f980166c6a53725",
+}
+"""SHA-256 of the picture of seed 0 by perception level: the same on every machine."""
+
+
+@pytest.mark.parametrize("level", sorted(GOLDEN))
+def test_golden_pictures(level: int) -> None:
+    game = game_of(level)
+    assert hashlib.sha256(game.draw(start(game)).tobytes()).hexdigest() == GOLDEN[level]
+
+
+# Positions ------------------------------------------------------------------------------------------------------------
+
+
+def test_positions_with_other_pictures_are_refused() -> None:
+    game = game_of()
+    plain = game.to_data(start(game))
+    rows = plain["pictures"]["rows"]
+    other = next(row for row in range(1797) if game.pictures._source.table[row]["label"] != plain["board"][0][0])
+    same = next(row for row in range(1797) if game.pictures._source.table[row]["label"] == plain["board"][0][0])
+    changes: dict[str, dict[str, Any]] = {
+        "not what they were": {"pictures": {**plain["pictures"], "rows": [[same, *rows[0][1:]], *rows[1:]]}},
+        "not a picture of class": {"pictures": {**plain["pictures"], "rows": [[other, *rows[0][1:]], *rows[1:]]}},
+        "row 9999 of digits is not": {"pictures": {**plain["pictures"], "rows": [[9999, *rows[0][1:]], *rows[1:]]}},
+        "not as many as the cells": {"pictures": {**plain["pictures"], "rows": rows[1:]}},
+        "row -1 of digits is not": {"pictures": {**plain["pictures"], "rows": [[-1, *rows[0][1:]], *rows[1:]]}},
+        "does not have these pictures": {"pictures": None},
+        "is not a picture of class red circle": {"board": [["red circle"] * 6] * 6},
+    }
+    for reason, change in changes.items():
+        with pytest.raises(StateError, match=reason):
+            game.from_data({**plain, **change})
+    with pytest.raises(StateError, match="does not have these pictures"):
+        game_of(tiles="shapes").from_data(plain)
+
+
+# Configuration --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("knobs", "reason"),
+    [
+        ({"tiles": "folder"}, "tiles=folder needs data="),
+        ({"data": "somewhere"}, "data is for tiles=folder and tiles=cifar10, not for tiles=digits"),
+        ({"tiles": "shapes", "split": "test"}, "split is for tiles=folder and tiles=cifar10, not for tiles=shapes"),
+        ({"theme": "digits"}, "light or dark; tiles=digits chooses the tiles"),
+        ({"tiles": "letters"}, "tiles"),
+        ({"variety": 0}, "variety"),
+    ],
+)
+def test_knobs_that_do_not_fit_are_refused(knobs: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        game_of(**knobs)
+
+
+def test_without_scikit_learn_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(UsageError, match=r"tiles=digits needs sklearn\.datasets .*\[tasks\]"):
+        digits_table()
+
+
+def digits_table() -> Any:
+    from vlmgym.sandbox.datasets.digits import Digits
+
+    return Digits()
+
+
+# A folder of class folders --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Six classes of four plain pictures each, in shades of their own."""
+    for number, label in enumerate(("cat", "dog", "golden retriever", "owl", "ant", "yak")):
+        (tmp_path / label).mkdir()
+        for copy in range(4):
+            Image.new("RGB", (30, 20), (40 * number, 60 * copy, 0)).save(tmp_path / label / f"{copy}.png")
+    return tmp_path
+
+
+def in_folder(folder: Path, **knobs: Any) -> ShisenSho:
+    tile_pictures.cache_clear()  # a test changes files, which a program sees when it starts
+    return game_of(tiles="folder", data=str(folder), reasoning=2, **knobs)
+
+
+def test_tiles_of_a_folder(folder: Path) -> None:
+    game = in_folder(folder)
+    state = start(game)
+    assert set(shown(state)) == {"cat", "dog", "golden retriever", "owl", "ant", "yak"}
+    assert {len(set(rows)) for rows in shown(state).values()} == {4}
+    assert game.perceive(state, game.describe(state)) == (1.0, 1.0)
+    assert "(ant, cat, dog, golden retriever, owl, yak)" in game.prompt(state)
+    x, y, side, _ = game.painter.geometry.cell_box(2, 3)
+    _, _, blue = game.draw(state)[y + side // 2, x + side // 2]
+    assert blue == 0
+
+
+@pytest.mark.parametrize("damage", ["cut", "text", "empty"])
+def test_bad_pictures_are_told_and_passed_over_or_an_error(folder: Path, damage: str) -> None:
+    bad = folder / "cat" / "1.png"
+    bad.write_bytes({"cut": bad.read_bytes()[:60], "text": b"no picture", "empty": b""}[damage])
+    states = [start(in_folder(folder), seed) for seed in range(4)]
+    skipped = {told.index: told.reason for state in states if state.pictures for told in state.pictures.skipped}
+    assert list(skipped) == [5]  # sorted by class and name, after four ants
+    assert skipped[5]
+    assert all(5 not in rows for state in states for rows in shown(state).values())
+    with pytest.raises(UsageError, match=r"row 5 of .*, of class cat, is bad"):
+        [start(in_folder(folder, bad_rows="fail"), seed) for seed in range(4)]
+
+
+def test_a_class_without_a_good_picture_is_an_error(folder: Path) -> None:
+    for path in (folder / "cat").iterdir():
+        path.write_bytes(b"no picture")
+    with pytest.raises(
+        UsageError, match=r"no picture of class cat in .* is good; the last: the picture is of no known"
+    ):
+        start(in_folder(folder))
+
+
+def test_a_picture_that_changed_is_noticed(folder: Path) -> None:
+    text = in_folder(folder).to_json(start(in_folder(folder)))
+    Image.new("RGB", (30, 20), (0, 0, 200)).save(folder / "owl" / "2.png")
+    with pytest.raises(StateError, match="are not what they were when the tiles were dealt"):
+        in_folder(folder).from_json(text)
+    (folder / "owl" / "2.png").write_bytes(b"no picture")
+    with pytest.raises(StateError, match="has become bad"):
+        in_folder(folder).from_json(text)
+
+
+def test_a_link_out_of_the_folder_is_a_bad_picture(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    outside = tmp_path_factory.mktemp("outside") / "secret.png"
+    Image.new("RGB", (4, 4)).save(outside)
+    for path in (folder / "cat").iterdir():
+        path.unlink()
+        path.symlink_to(outside)
+    with pytest.raises(UsageError, match="is outside of the folder"):
+        start(in_folder(folder))
+
+
+@pytest.mark.parametrize(
+    ("label", "reason"),
+    [("a,b", "cannot be told in words"), ("(a)", "cannot be told in words"), ("empty", "cannot be told in words"),
+     ("two  blanks", "cannot be told in words"), ("CAT", "differ in case only")],
+)  # fmt: skip
+def test_class_names_that_cannot_be_told_are_refused(folder: Path, label: str, reason: str) -> None:
+    (folder / "owl").rename(folder / label)
+    with pytest.raises(UsageError, match=reason):
+        start(in_folder(folder))
+
+
+def test_one_class_is_too_few(tmp_path: Path) -> None:
+    (tmp_path / "cat").mkdir()
+    Image.new("RGB", (4, 4)).save(tmp_path / "cat" / "0.png")
+    with pytest.raises(UsageError, match="has 1 classes of pictures; tiles need 2 and more"):
+        start(in_folder(tmp_path))
+
+
+def test_rows_without_a_label_are_told(folder: Path) -> None:
+    labels = ["cat", "", "dog", None, "cat", "dog"]
+    rows = [{"image": f"cat/{i % 4}.png", "label": label} for i, label in enumerate(labels)]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    state = start(in_folder(folder / "rows.jsonl"))
+    assert state.pictures is not None
+    assert [(told.index, told.reason) for told in state.pictures.skipped] == [
+        (1, "its label is empty, as that of 1 others")
+    ]
+    with pytest.raises(UsageError, match=r"row 1 of .* is bad: its label is empty"):
+        start(in_folder(folder / "rows.jsonl", bad_rows="fail"))
+
+
+# CIFAR-10 -------------------------------------------------------------------------------------------------------------
+
+
+def python2_text(text: bytes) -> bytes:
+    return b"U" + bytes([len(text)]) + text if len(text) < 256 else b"T" + struct.pack("<i", len(text)) + text
+
+
+def python2_int(number: int) -> bytes:
+    return b"J" + struct.pack("<i", number)
+
+
+def python2_batch(pictures: NDArray[np.uint8], labels: list[int], code: bytes = b"u1") -> bytes:
+    """A batch as the original archive has it: pickled by Python 2 with protocol 2."""
+    rows, columns = pictures.shape
+    array = (
+        b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(K\x00t" + python2_text(b"b") + b"tR"
+        b"(K\x01(" + python2_int(rows) + python2_int(columns) + b"t"
+        b"cnumpy\ndtype\n(" + python2_text(code) + b"K\x00K\x01tR"
+        b"(K\x03" + python2_text(b"|") + b"NNN" + python2_int(-1) + python2_int(-1) + b"K\x00tb"
+        b"\x89" + python2_text(pictures.tobytes()) + b"tb"
+    )
+    numbers = b"](" + b"".join(map(python2_int, labels)) + b"e"
+    return (
+        b"\x80\x02}(" + python2_text(b"batch_label") + python2_text(b"testing batch 1 of 1")
+        + python2_text(b"labels") + numbers + python2_text(b"data") + array + b"u."
+    )  # fmt: skip
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """CIFAR-10 with 40 pictures a batch, in the folder that the original archive unpacks to."""
+    folder = tmp_path / "cifar" / "cifar-10-batches-py"
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for name in (*BATCHES["test"], *BATCHES["train"]):
+        pictures = rng.integers(0, 256, (40, 3072), dtype=np.uint8)
+        (folder / name).write_bytes(python2_batch(pictures, [i % 10 for i in range(40)]))
+    return folder.parent
+
+
+def test_the_writer_of_these_tests_writes_what_numpy_reads(archive: Path) -> None:
+    content = (archive / "cifar-10-batches-py" / "test_batch").read_bytes()
+    trusted = pickle.loads(content, encoding="bytes")
+    assert trusted[b"data"].shape == (40, 3072)
+    np.testing.assert_array_equal(load_plain(content)[b"data"].values, trusted[b"data"])
+    assert load_plain(content)[b"labels"] == trusted[b"labels"]
+
+
+def test_tiles_of_cifar10(archive: Path) -> None:
+    for data in (archive, archive / "cifar-10-batches-py"):
+        game = game_of(tiles="cifar10", data=str(data))
+        state = start(game)
+        assert set(shown(state)) <= set(CLASSES)
+        assert "a photograph (airplane, automobile, bird" in game.prompt(state)
+        assert game.from_json(game.to_json(state)) == state
+    assert len(Cifar10(archive, "train")) == 200
+    assert len(Cifar10(archive, "test")) == 40
+
+
+def test_pictures_of_cifar10_are_red_green_and_blue_planes(archive: Path) -> None:
+    table = Cifar10(archive, "test")
+    content = (archive / "cifar-10-batches-py" / "test_batch").read_bytes()
+    planes = load_plain(content)[b"data"].values[3].reshape(3, 32, 32)
+    np.testing.assert_array_equal(np.asarray(decode(table[3]["image"])), planes.transpose(1, 2, 0))
+    assert table[3]["label"] == "cat"
+
+
+def test_the_archive_need_not_be_unpacked(archive: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "packed" / "cifar-10-python.tar.gz"
+    packed.parent.mkdir()
+    with tarfile.open(packed, "w:gz") as file:
+        file.add(archive / "cifar-10-batches-py", "cifar-10-batches-py")
+    for path in (packed, packed.parent):
+        for split in ("test", "train"):
+            read, expected = Cifar10(path, split), Cifar10(archive, split)
+            assert len(read) == len(expected)
+            assert read[17] == expected[17]
+    packed.write_bytes(packed.read_bytes()[:2000])
+    with pytest.raises(UsageError, match=r"holds no CIFAR-10 for Python that can be read"):
+        Cifar10(packed, "train")
+
+
+class Runs:
+    """Makes a file when it is unpickled without care."""
+
+    def __init__(self, call: Any, *args: Any) -> None:
+        self.call, self.args = call, args
+
+    def __reduce__(self) -> Any:
+        return self.call, self.args
+
+
+def hostile(mark: Path) -> dict[str, bytes]:
+    touch = f"touch {mark}"
+    array = python2_batch(np.zeros((1, 3072), np.uint8), [0])
+    return {
+        "system": pickle.dumps(Runs(os.system, touch)),
+        "system by its old name": f"cos\nsystem\n(S'{touch}'\ntR.".encode(),
+        "eval": pickle.dumps(Runs(eval, f"__import__('pathlib').Path({str(mark)!r}).touch()")),
+        "inside of a batch": pickle.dumps({b"data": Runs(os.system, touch), b"labels": [0]}),
+        "builtins by attribute": b"\x80\x04\x8c\x08builtins\x8c\x07getattr\x93.",
+        "a function of numpy": b"\x80\x02cnumpy\nfromfile\n(S'/etc/passwd'\ntR.",
+        "a submodule of numpy": b"\x80\x02cnumpy.core.multiarray\nscalar\n.",
+        "a dotted name": b"\x80\x04\x8c\x05numpy\x8c\x0edtype.__base__\x93.",
+        "an array of objects": array.replace(b"U\x02u1", b"U\x02O8"),
+        "a changed class": b"\x80\x02cnumpy\ndtype\n(N}S'__init__'\nNstb.",
+        "an array that is smaller than it says": array.replace(python2_int(3072), python2_int(9999)),
+        "a negative shape": array.replace(python2_int(3072), python2_int(-5)),
+        "a persistent id": b"\x80\x02Pabc\n.",
+        "a memo of many GB": b"\x80\x02Nr\xf0\xff\xff\x7f.",
+        "an extension": b"\x80\x02\x82\x01.",
+    }
+
+
+@pytest.mark.parametrize("kind", sorted(hostile(Path("x"))))
+def test_hostile_pickles_are_refused_and_run_nothing(kind: str, tmp_path: Path, archive: Path) -> None:
+    mark = tmp_path / "mark"
+    (archive / "cifar-10-batches-py" / "test_batch").write_bytes(hostile(mark)[kind])
+    with pytest.raises(UsageError, match="the batch test_batch of CIFAR-10 is refused") as refused:
+        Cifar10(archive, "test")
+    assert "\n" not in str(refused.value)
+    assert not mark.exists()
+    np.testing.assert_array_equal(np.dtype("u1").itemsize, 1)  # NumPy is as it was
+
+
+def test_the_hostile_pickles_would_run_without_care(tmp_path: Path) -> None:
+    for kind in ("system", "system by its old name", "eval", "inside of a batch"):
+        mark = tmp_path / kind.replace(" ", "_")
+        pickle.loads(hostile(mark)[kind])
+        assert mark.exists(), kind
+
+
+def test_a_pickle_cannot_change_the_classes_that_stand_in() -> None:
+    with pytest.raises(NotPlain):
+        load_plain(hostile(Path("x"))["a changed class"])
+    good = python2_batch(np.ones((1, 3072), np.uint8), [3])
+    assert load_plain(good)[b"data"].values.sum() == 3072
+
+
+@pytest.mark.parametrize("length", [0, 1, 50, 500, 3000])
+def test_batches_that_are_cut_off_are_refused(length: int) -> None:
+    whole = python2_batch(np.zeros((1, 3072), np.uint8), [0])
+    with pytest.raises(NotPlain):
+        load_plain(whole[:length])
+
+
+def test_damaged_bytes_are_refused_or_plain() -> None:
+    whole, rng = python2_batch(np.zeros((1, 30), np.uint8), [0]), np.random.default_rng(0)
+    refused = 0
+    for _ in range(2000):
+        broken = bytearray(whole)
+        for place in rng.integers(0, len(broken), 3):
+            broken[place] = rng.integers(256)
+        try:
+            load_plain(bytes(broken))
+        except NotPlain:
+            refused += 1
+    assert refused > 1000
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        python2_batch(np.zeros((2, 3072), np.uint8), [0]),
+        python2_batch(np.zeros((1, 3072), np.uint8), [10]),
+        python2_batch(np.zeros((1, 3071), np.uint8), [0]),
+        pickle.dumps([1, 2], 2),
+        pickle.dumps({b"data": [0], b"labels": [0]}, 2),
+    ],
+)
+def test_what_is_no_batch_is_refused(batch: bytes, archive: Path) -> None:
+    (archive / "cifar-10-batches-py" / "test_batch").write_bytes(batch)
+    with pytest.raises(UsageError, match="the batch test_batch of CIFAR-10 is refused"):
+        Cifar10(archive, "test")
+
+
+def test_missing_batches_and_splits_are_told(archive: Path) -> None:
+    with pytest.raises(UsageError, match="has the splits test and train, not 'dev'"):
+        start(game_of(tiles="cifar10", data=str(archive), split="dev"))
+    (archive / "cifar-10-batches-py" / "data_batch_4").unlink()
+    with pytest.raises(UsageError, match=r"holds no CIFAR-10 for Python that can be read: .*data_batch_4"):
+        Cifar10(archive, "train")
+    with pytest.raises(UsageError, match="there is no file or folder"):
+        start(game_of(tiles="cifar10", data=str(archive / "nowhere")))
+
+
+def test_cifar10_of_the_hub(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features({"img": datasets.Image(), "label": datasets.ClassLabel(names=list(CLASSES))})
+    pictures = [Image.new("RGB", (32, 32), (5 * i, 0, 0)) for i in range(40)]
+    made = datasets.Dataset.from_dict({"img": pictures, "label": [i % 10 for i in range(40)]}, features=features)
+    target = tmp_path / "hub" / "uoft-cs" / "cifar10" / "data" / "test-00000-of-00001.parquet"
+    target.parent.mkdir(parents=True)
+    made.to_parquet(target)
+    code = (
+        "import numpy as np; from vlmgym import make_game\n"
+        "state = make_game('shisensho', tiles='cifar10', size=320).start(np.random.default_rng(0))\n"
+        "print(*sorted({tile for line in state.board for tile in line}), sep=',')"
+    )
+    with serving_hub(tmp_path / "hub") as hub:
+        done = subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, **hub.environment}, capture_output=True, text=True
+        )
+    assert done.returncode == 0, done.stderr
+    found = set(done.stdout.strip().split(","))
+    assert len(found) == 9
+    assert found <= set(CLASSES)
+
+
+# The script -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("options", "tiles"), [([], "digits"), (["--set", "tiles=shapes"], "shapes")])
+def test_the_script_plays_with_pictures_unless_told_otherwise(tmp_path: Path, options: list[str], tiles: str) -> None:
+    script = tmp_path / SCRIPT.name
+    script.write_text(SCRIPT.read_text())
+    small = ["--policy", "oracle", "--size", "256", "--episodes", "1", "--turns", "3", "--workers", "0"]
+    done = subprocess.run(
+        [sys.executable, str(script), *small, "--no-video", "--no-report", *options],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "logs" / "test_shisensho_pictures.json").read_text())
+    assert f'"tiles": "{tiles}"' in json.dumps(record)
+
+
+def test_other_data_than_pictures_with_classes_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("image,name\na.png,x\n")
+    with pytest.raises(UsageError, match="there is no column for label"):
+        start(in_folder(tmp_path / "rows.csv"))
