@@ -484,6 +484,11 @@ def test_a_pickle_cannot_change_the_classes_that_stand_in() -> None:
     assert load_plain(good)[b"data"].values.sum() == 3072
 
 
+def test_objects_cannot_be_made_by_other_opcodes() -> None:
+    with pytest.raises(NotPlain, match="it has the opcode NEWOBJ"):
+        load_plain(b"\x80\x02cnumpy\ndtype\n(U\x02u1t\x81.")
+
+
 @pytest.mark.parametrize("length", [0, 1, 50, 500, 3000])
 def test_batches_that_are_cut_off_are_refused(length: int) -> None:
     whole = python2_batch(np.zeros((1, 3072), np.uint8), [0])
