@@ -52,7 +52,7 @@ def serving_python() -> Path:
 def run_python(*args: str) -> str:
     """What a module or script, run by that Python from the project's folder, writes to standard output."""
     command = [str(serving_python()), *args]
-    done = subprocess.run(command, cwd=ROOT, env=_variables(), capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=variables(), capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -71,12 +71,13 @@ def serve(checkpoint: Path, folder: Path, model: str = "tiny") -> Iterator[Serve
     command += ["--model", str(checkpoint), "--served-model-name", model, "--host", "127.0.0.1", "--port", str(port)]
     command += ["--dtype", "float32", "--max-model-len", str(CONTEXT), "--max-num-seqs", "32", "--enforce-eager"]
     command += ["--limit-mm-per-prompt", '{"image": 4, "video": 0}']
+    command += ["--gpu-memory-utilization", "0.3"]  # on a CPU: the share of its memory that has to be free
     log = folder / "vllm.log"
-    variables = _variables(VLLM_CACHE_ROOT=str(folder / "cache"), VLLM_CONFIG_ROOT=str(folder / "config"))
+    environment = variables(VLLM_CACHE_ROOT=str(folder / "cache"), VLLM_CONFIG_ROOT=str(folder / "config"))
     with (
         log.open("wb") as output,
         subprocess.Popen(
-            command, cwd=folder, env=variables, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            command, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         ) as process,
     ):
         try:
@@ -86,7 +87,7 @@ def serve(checkpoint: Path, folder: Path, model: str = "tiny") -> Iterator[Serve
             _stop(process)
 
 
-def _variables(**more: str) -> dict[str, str]:
+def variables(**more: str) -> dict[str, str]:
     """The environment variables of a process that stays offline and sends nothing about its use."""
     quiet = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
     return {**os.environ, **quiet, **more}

@@ -1,0 +1,138 @@
+"""`vlmgym bench-model` against a server of which is known how fast it is, one that misbehaves, and a real vLLM."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.api_server import Answer, ApiServer, Behaviour, Request, completion, refusal
+from tests.serving import ENVIRONMENT, Server, serving_python
+from vlmgym.bench_model import BenchModelConfig, bench_model
+from vlmgym.cli import main
+from vlmgym.errors import UsageError
+
+DELAY, PAUSE = 0.1, 0.05
+"""Seconds before the first words, and after each piece."""
+FIRST, WHOLE = DELAY + PAUSE, DELAY + 2 * PAUSE
+"""Seconds to the first words, and of a request, on a connection that has sent something before."""
+
+
+def streamed(*parts: str, usage: bool = True) -> Answer:
+    """A response that comes in pieces, a new one after each pause."""
+    chunks: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": {"content": part}}]} for part in parts]
+    chunks[-1]["choices"][0]["finish_reason"] = "stop"
+    if usage:
+        chunks.append({"choices": [], "usage": {"prompt_tokens": 90, "completion_tokens": 10, "total_tokens": 100}})
+    head = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "tiny"}
+    lines = [f"data: {json.dumps(head | chunk)}\n\n".encode() for chunk in chunks]
+    lines[0] += b": ".ljust(1024 - len(lines[0]) - 2, b".") + b"\n\n"  # a comment up to the end of the first piece
+    body = b"".join(lines) + b"data: [DONE]\n\n"
+    return Answer(200, body, {"Content-Type": "text/event-stream"}, delay=DELAY, pause=PAUSE)
+
+
+def config(url: str, **options: Any) -> BenchModelConfig:
+    given: dict[str, Any] = {"model": "tiny", "size": 64, "seconds": 0.8, "concurrency": (1, 4)}
+    return BenchModelConfig(base_url=url, **given | options)
+
+
+def test_rates_of_a_server_whose_speed_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "speed.json"
+    with ApiServer(lambda _: streamed("<answer>", "up</answer>")).running() as server:
+        speeds = bench_model(config(server.url, out=out, ignore_eos=True, extra_body='{"min_p": 0.1}'))
+    alone, together = speeds.server
+    for speed, at_once in ((alone, 1), (together, 4)):
+        assert speed.at_once == at_once
+        assert speed.first_token == pytest.approx(FIRST, abs=0.04)
+        assert speed.latency == pytest.approx(WHOLE, abs=0.04)
+        assert speed.requests_per_second == pytest.approx(at_once / WHOLE, rel=0.3)
+        assert speed.tokens_per_second == pytest.approx(10 * speed.requests_per_second, rel=0.3)
+        assert (speed.prompt_tokens, speed.completion_tokens) == (90, 10)
+    assert server.most_at_once == 4
+    urls = [image["url"] for request in server.requests for image in request.images]
+    assert len(set(urls)) == len(urls), "a picture was sent twice, which a server may remember"
+    body = server.requests[0].body
+    assert body["ignore_eos"] is True
+    assert body["min_p"] == 0.1
+    assert body["temperature"] == 0
+    assert body["stream_options"] == {"include_usage": True}
+    saved = json.loads(out.read_text())
+    assert [level["at_once"] for level in saved["speeds"]["server"]] == [1, 4]
+    assert saved["game"]["id"] == "2048-v0"
+    assert "90 tokens in, 10 out" in capsys.readouterr().out
+
+
+def failing(answer: Answer, after: int) -> Behaviour:
+    def behave(request: Request) -> Answer:
+        return answer if request.number >= after else streamed("up", "down")
+
+    return behave
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (refusal(400, "no such field"), "the server refused the request (HTTP 400: no such field)"),
+        (refusal(429, "slow down"), "no response: HTTP 429: slow down"),
+        (Answer(reset=True), "no response: the connection failed"),
+        (completion("not a stream"), "no response: there are no choices in what the server streamed"),
+        (streamed("up", usage=False), "the server does not say how many tokens a streamed response has"),
+        (
+            Answer(200, b"data: {nonsense\n\n", {"Content-Type": "text/event-stream"}),
+            "no response: ",
+        ),
+        (Answer(200, b"", delay=30), "no response: no answer within 0.5 s"),
+    ],
+)
+def test_a_request_that_fails_ends_in_one_sentence(
+    answer: Answer, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ApiServer(failing(answer, after=3)).running() as server, pytest.raises(SystemExit) as ended:
+        main(["bench-model", "--base-url", server.url, "--model", "tiny", "--size", "64", "--concurrency", "2",
+              "--seconds", "5", "--timeout", "0.5"])  # fmt: skip
+    assert ended.value.code == 1
+    said = capsys.readouterr().err
+    assert message in said
+    assert "Traceback" not in said
+    assert len(server.requests) <= 5, "a request was sent again, or others went on"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"concurrency": ()}, "concurrency are numbers of at least 1"),
+        ({"concurrency": (0, 1)}, "concurrency are numbers of at least 1"),
+        ({"seconds": 0.0}, "seconds is more than 0"),
+        ({"model": ""}, "needs the name of a --model"),
+        ({"out": Path("/no/such/folder/speed.json")}, "there is no folder /no/such/folder"),
+    ],
+)
+def test_options_that_are_not_accepted(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        bench_model(config("http://127.0.0.1:9/v1", **options))
+    assert message in str(raised.value)
+
+
+@pytest.mark.slow
+def test_a_real_server_against_transformers(vllm_server: Server, tmp_path: Path) -> None:
+    serving_python()
+    out = tmp_path / "speed.json"
+    command = [str(ENVIRONMENT / "bin" / "vlmgym"), "bench-model", "--base-url", vllm_server.base_url]
+    command += ["--model", vllm_server.model, "--against", str(vllm_server.checkpoint), "--dtype", "float32"]
+    command += ["--size", "96", "--concurrency", "1", "4", "--seconds", "1", "--max-tokens", "12", "--ignore-eos"]
+    command += ["--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "ratio" in done.stdout
+    speeds = json.loads(out.read_text())["speeds"]
+    for name, told in (("server", True), ("transformers", False)):
+        assert [level["at_once"] for level in speeds[name]] == [1, 4]
+        for level in speeds[name]:
+            assert level["completion_tokens"] == 12
+            assert level["prompt_tokens"] > 200
+            assert 0 < level["tokens_per_second"] < 100_000
+            assert (level["first_token"] is not None) == told
+    assert speeds["server"][0]["first_token"] < speeds["server"][0]["latency"]

@@ -1,0 +1,187 @@
+"""A real vLLM, as a server and offline: whole evaluations with a tiny checkpoint, end to end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.serving import ENVIRONMENT, ROOT, Server, serving_python, variables
+from vlmgym.evaluation import RunFolder, read_run
+from vlmgym.evaluation.record import EpisodeRecord, TurnRecord
+
+pytestmark = pytest.mark.slow
+
+EPISODES, TOKENS = 4, 16
+SAME = ["--size", "96", "--episodes", str(EPISODES), "--temperature", "0", "--max-tokens", str(TOKENS)]
+SAME += ["--workers", "1", "--no-video", "--no-report"]
+VLLM = ["--policy", "vllm", "--dtype", "float32", "--images-per-prompt", "2", "--gpu-memory-utilization", "0.3"]
+VLLM += ["--engine-args", '{"enforce_eager": true, "max_num_seqs": 16}']
+"""No share of the memory has to be free beyond what a test needs, and nothing is compiled."""
+
+
+def evaluation(program: Sequence[str], *args: str, code: int = 0) -> str:
+    """What an evaluation says on standard error; it ends with this exit code."""
+    done = subprocess.run(
+        [*program, *args], cwd=ROOT, env=variables(), capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == code, done.stderr
+    return done.stderr
+
+
+def serving_vlmgym() -> list[str]:
+    serving_python()
+    return [str(ENVIRONMENT / "bin" / "vlmgym"), "eval"]
+
+
+def records(folder: Path) -> Mapping[tuple[str, int], EpisodeRecord]:
+    return {record.key: record for record in read_run(RunFolder(folder)).episodes}
+
+
+def check_turns(turns: Sequence[TurnRecord]) -> None:
+    """What is asserted of every turn: it was answered and counted, and words without an answer are a score."""
+    for turn in turns:
+        assert turn.outcome == "unparsable"
+        assert turn.finish_reason in ("length", "stop")
+        assert turn.completion_tokens is not None
+        assert (turn.completion_tokens == TOKENS) == (turn.finish_reason == "length")
+        assert turn.prompt_tokens is not None
+        assert 200 < turn.prompt_tokens < 300
+        assert turn.latency is not None
+
+
+@pytest.fixture(scope="module")
+def served(vllm_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of eval_2048.py against the server."""
+    out = tmp_path_factory.mktemp("served") / "run"
+    script = [sys.executable, "vlmgym/test/eval_2048.py", "--policy", "openai", "--base-url", vllm_server.base_url]
+    evaluation(script, "--model", vllm_server.model, *SAME, "--turns", "2", "--out", str(out))
+    return out
+
+
+def test_eval_2048_against_the_server(served: Path) -> None:
+    played = records(served)
+    assert [seed for _, seed in sorted(played)] == list(range(EPISODES))
+    for record in played.values():
+        assert (record.status, record.score, len(record.turns)) == ("turn limit", 0, 2)
+        check_turns(record.turns)
+        assert [turn.requests for turn in record.turns] == [1, 1]
+    summary = json.loads((served / "summary.json").read_text())
+    turns = [turn for record in played.values() for turn in record.turns]
+    assert summary["games"]["2048-v0"]["completion_tokens"] == sum(turn.completion_tokens or 0 for turn in turns)
+    assert summary["games"]["2048-v0"]["unfinished"] == {}
+    assert (served / "run.json").exists()
+    assert (served / "curves_2048.png").exists()
+    first = {turn.response for turn in turns}
+    assert len(first) > 1, "responses do not depend on the picture"
+
+
+def test_a_run_against_the_server_goes_on_where_it_was_torn(served: Path, vllm_server: Server, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for file in ("run.json", "episodes.jsonl"):
+        (folder / file).write_bytes((served / file).read_bytes())
+    lines = (folder / "episodes.jsonl").read_bytes().splitlines(keepends=True)
+    (folder / "episodes.jsonl").write_bytes(b"".join(lines[:2]) + lines[2][:100])
+    script = [sys.executable, "vlmgym/test/eval_2048.py", "--policy", "openai", "--base-url", vllm_server.base_url]
+    said = evaluation(script, "--model", vllm_server.model, *SAME, "--turns", "2", "--resume", str(folder))
+    assert "was not whole, and is dropped" in said
+    now, before = records(folder), records(served)
+    assert now.keys() == before.keys()
+    for key, record in now.items():
+        assert [turn.response for turn in record.turns] == [turn.response for turn in before[key].turns]
+
+
+def test_transformers_says_what_the_server_says(served: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    options = ["--policy", "transformers", "--model", str(tiny_checkpoint), "--dtype", "float32", "--batch-size", "3"]
+    evaluation(serving_vlmgym(), "2048", *options, *SAME, "--turns", "2", "--out", str(out))
+    local, remote = records(out), records(served)
+    assert local.keys() == remote.keys()
+    for key, record in local.items():
+        check_turns(record.turns)
+        for here, there in zip(record.turns, remote[key].turns, strict=True):
+            assert here.response == there.response
+            assert (here.prompt_tokens, here.completion_tokens) == (there.prompt_tokens, there.completion_tokens)
+
+
+def test_offline_vllm_says_what_the_server_says_and_refuses_what_does_not_fit(
+    served: Path, tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    # A prompt of 2048 has 214 tokens, one of Shisen-Sho 263.
+    options = [*VLLM, "--model", str(tiny_checkpoint), "--max-model-len", "240", "--turns", "1", "--out", str(out)]
+    with no_process_left() as group:
+        said = evaluation([*group, *serving_vlmgym()], "2048", "shisensho", *options, *SAME, code=1)
+    assert f"{EPISODES} episodes ended as errors and have no score" in said
+    assert "Traceback" not in said
+    remote = records(served)
+    for (game, seed), record in records(out).items():
+        if game == "2048-v0":
+            check_turns(record.turns)
+            assert record.score == 0
+            assert record.turns[0].response == remote[game, seed].turns[0].response
+            assert record.turns[0].prompt_tokens == remote[game, seed].turns[0].prompt_tokens
+        else:
+            assert (record.status, record.score, record.turns) == ("error", None, ())
+            assert "vLLM refused the prompt: This model's maximum context length is 240 tokens" in record.end
+
+
+def test_when_vllm_dies_the_run_ends_and_what_was_finished_is_kept(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    args = ["2048", *VLLM, "--model", str(tiny_checkpoint), "--max-model-len", "1024", *SAME, "--out", str(out)]
+    with no_process_left() as group:
+        command = [*group, *serving_vlmgym(), *args, "--turns", "20", "--episodes", "500", "--concurrency", "2"]
+        with subprocess.Popen(command, cwd=ROOT, env=variables(), stderr=subprocess.PIPE, text=True) as run:
+            until = time.monotonic() + 240
+            while not (out / "episodes.jsonl").exists() or not (out / "episodes.jsonl").read_bytes():
+                assert run.poll() is None
+                assert time.monotonic() < until
+                time.sleep(0.1)
+            (engine,) = [
+                pid for pid in processes() if "EngineCore" in told(pid, "cmdline") and group[1] in told(pid, "environ")
+            ]
+            os.kill(engine, signal.SIGKILL)
+            _, said = run.communicate(timeout=60)
+    assert run.returncode == 1
+    assert "error: vLLM has died; what it said is above; " in said
+    assert f"finished episodes are in {out / 'episodes.jsonl'}; --resume {out} goes on" in said
+    finished = [record for record in records(out).values() if record.score is not None]
+    assert finished
+    for record in finished:
+        check_turns(record.turns)
+
+
+@contextmanager
+def no_process_left() -> Iterator[list[str]]:
+    """What a command begins with so that its processes can be told; afterwards none of them is left."""
+    mark = f"VLMGYM_TEST={time.monotonic_ns()}"
+    yield ["env", mark]
+    until = time.monotonic() + 10
+    while left := [pid for pid in processes() if mark in told(pid, "environ")]:
+        if time.monotonic() > until:
+            names = [told(pid, "cmdline") for pid in left]
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+            pytest.fail(f"left over: {names}")
+        time.sleep(0.2)
+
+
+def processes() -> list[int]:
+    return [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()]
+
+
+def told(pid: int, what: str) -> str:
+    """A file of a process in /proc, empty if it has ended or is not ours."""
+    try:
+        return Path(f"/proc/{pid}/{what}").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
