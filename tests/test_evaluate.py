@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import weakref
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import vlmgym
 from tests.processes import gone
 from vlmgym.errors import InfrastructureError, PolicyError, UsageError, WorkerError
 from vlmgym.evaluation import Budget, EpisodeRecord, GameRunRecord, Hooks, evaluate
+from vlmgym.evaluation.record import game_run_document
 from vlmgym.evaluation.summary import confidence_interval, mean_and_error, summarise
 from vlmgym.evaluation.turns import TURN_LIMIT
 from vlmgym.evaluation.workers import Workers
@@ -78,7 +80,10 @@ def test_a_record_survives_its_json(random_records):
 
 def test_a_run_survives_its_document(random_records):
     run = GameRunRecord(summary=summarise(random_records), episodes=tuple(random_records))
-    assert GameRunRecord.model_validate_json(run.document()) == run
+    lines = [record.model_dump_json().encode() for record in random_records]
+    document = b"".join(game_run_document(run.summary, lines))
+    assert GameRunRecord.model_validate_json(document) == run
+    assert document.splitlines()[-4:] == [*(line + b"," for line in lines[:-1]), lines[-1], b"]}"]
 
 
 def test_a_reader_ignores_what_it_does_not_know(random_records):
@@ -365,6 +370,34 @@ def test_a_resumed_run_goes_on_with_what_has_no_result():
     assert [record.attempt for record in again] == [1, 2, 1, 1]
     whole = evaluate(GAME, _Model(), 4, turns=8, workers=0, history=2)
     assert [without_times(r) | {"attempt": 1} for r in again] == [without_times(r) for r in whole]
+
+
+def test_records_that_nobody_asks_for_are_not_kept():
+    first = evaluate(GAME, _Model({("2048", 1, 4)}), 3, turns=8, workers=0)
+    alive = most = 0
+
+    def forget():
+        nonlocal alive
+        alive -= 1
+
+    def count(record):
+        nonlocal alive, most
+        alive += 1
+        weakref.finalize(record, forget)
+        most = max(most, alive)
+
+    def earlier():
+        for record in first:
+            copy = record.model_copy()
+            count(copy)
+            yield copy
+
+    options = {"turns": 8, "workers": 0, "concurrency": 1, "resume": earlier(), "hooks": Hooks(on_episode=count)}
+    assert evaluate(GAME, _Model(), 12, **options, collect=False) == []
+    assert most <= 3  # the unfinished one, the one at hand, and the one before it
+    kept = evaluate(GAME, _Model(), 12, **(options | {"resume": earlier()}))
+    assert len(kept) == 12
+    assert most > 10
 
 
 def test_an_unfinished_episode_of_another_game_version_starts_afresh():

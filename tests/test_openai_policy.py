@@ -24,8 +24,8 @@ from tests.api_server import Answer, ApiServer, as_json, completion, first, refu
 from vlmgym.cli import main
 from vlmgym.errors import PolicyError, UsageError
 from vlmgym.evaluation import Budget, Hooks, evaluate
-from vlmgym.evaluation.run_folder import read_run
 from vlmgym.evaluation.runner import ERRORS_IN_A_ROW
+from vlmgym.evaluation.stored import read_run
 from vlmgym.policies import openai_client
 from vlmgym.policies.chat_api import CUT, LONGEST_TEXT, Unreadable, picture_url, read_completion
 from vlmgym.policies.openai import OpenAIOptions, OpenAIPolicy

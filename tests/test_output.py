@@ -15,9 +15,10 @@ from vlmgym.evaluation.curves import draw_curves
 from vlmgym.evaluation.files import LineLog, OutputError, replace_file
 from vlmgym.evaluation.record import GameRecord, PolicyRecord, RunRecord, now
 from vlmgym.evaluation.results import Part, write_summary
-from vlmgym.evaluation.run_folder import RunFolder, ScriptFolder, drop_torn_line, read_episodes
-from vlmgym.sandbox.reward import RewardConfig
+from vlmgym.evaluation.run_folder import RunFolder, ScriptFolder
+from vlmgym.evaluation.stored import drop_torn_line, find_episodes, find_run
 from vlmgym.evaluation.video import write_video
+from vlmgym.sandbox.reward import RewardConfig
 
 GAME = vlmgym.make_game("2048", size=160, reasoning=5)
 ASKED = RunRecord(
@@ -38,6 +39,12 @@ ASKED = RunRecord(
 @pytest.fixture(scope="module")
 def episodes():
     return evaluate(GAME, "random", 3, turns=60, workers=0)
+
+
+def read_lines(path):
+    """The records of a file of lines, and whether its last line was torn."""
+    found, torn = find_episodes(path)
+    return [episode.read() for episode in found], torn
 
 
 def frames(path):
@@ -98,7 +105,7 @@ def test_episodes_are_on_the_disk_as_they_end(tmp_path, episodes):
     with LineLog(path) as log:
         for i, episode in enumerate(episodes):
             log.write(episode.model_dump_json())
-            assert read_episodes(path) == (episodes[: i + 1], False)
+            assert read_lines(path) == (episodes[: i + 1], False)
 
 
 @pytest.mark.parametrize("cut", [1, 2, 1000, None])
@@ -106,9 +113,9 @@ def test_a_torn_last_line_is_detected_and_dropped(log, episodes, cut):
     data = log.read_bytes()
     last = data.splitlines(keepends=True)[-1]
     log.write_bytes(data[: -len(last)] + (last[:-cut] if cut else b"\0" * (len(last) - 1) + b"\n"))
-    assert read_episodes(log) == (episodes[:-1], True)
+    assert read_lines(log) == (episodes[:-1], True)
     drop_torn_line(log)
-    assert read_episodes(log) == (episodes[:-1], False)
+    assert read_lines(log) == (episodes[:-1], False)
     with LineLog(log) as lines:
         lines.write(episodes[-1].model_dump_json())
     assert log.read_bytes() == data
@@ -117,8 +124,8 @@ def test_a_torn_last_line_is_detected_and_dropped(log, episodes, cut):
 def test_a_broken_line_in_the_middle_is_named(log):
     first, _, third = log.read_text().splitlines()
     log.write_text(f"{first}\n{{}}\n{third}\n")
-    with pytest.raises(UsageError, match=r"line 2 of .*episodes.jsonl cannot be read: versions: field required"):
-        read_episodes(log)
+    with pytest.raises(UsageError, match=r"line 2 of .*episodes.jsonl cannot be read: game: field required"):
+        read_lines(log)
 
 
 def test_a_folder_without_a_run_is_named(tmp_path):
@@ -154,7 +161,7 @@ def test_the_last_complete_run_of_a_script_is_kept_until_the_one_after_the_next(
         with LineLog(place.episodes) as lines:
             for episode in episodes:
                 lines.write(episode.model_dump_json())
-        write_summary(place, ASKED, episodes, Part())
+        write_summary(find_run(place), Part())
     assert {path.name for path in place.logs.iterdir()} == {"test_2048", "test_2048.previous", "test_2048.json"}
     place.reopen()  # as a resumed run does, which may then be killed
     place.make_way()
@@ -189,7 +196,7 @@ with reporting_errors():
     assert last.startswith("error: cannot write")
     assert "File too large" in last
     assert "finished episodes are in" in last
-    episodes, torn = read_episodes(tmp_path / "o" / "episodes.jsonl")
+    episodes, torn = read_lines(tmp_path / "o" / "episodes.jsonl")
     assert episodes
     assert not torn
     assert (tmp_path / "o" / "episodes.jsonl").stat().st_size < 40_000

@@ -11,9 +11,10 @@ import vlmgym
 from vlmgym import UsageError
 from vlmgym.cli import main
 from vlmgym.evaluation import EpisodeRecord, EvalConfig, RunFolder, evaluate, read_run
+from vlmgym.evaluation.replay import ReplayOptions, ReplayPolicy
 from vlmgym.evaluation.script import run_evaluation
+from vlmgym.evaluation.stored import StoredEpisode
 from vlmgym.policies import ModelPolicy, Prompt, Reply, make_policy, random_response
-from vlmgym.policies.replay import ReplayOptions, ReplayPolicy
 
 GAMES = [vlmgym.make_game(name, size=128) for name in ("2048", "swap")]
 
@@ -61,6 +62,22 @@ def test_a_part_of_a_run_given_again(run: Path):
     (again,) = evaluate(GAMES[1], replay(run), 1, turns=3, seed=2, workers=0, history=1)
     assert again.turns == recorded["swap-v0", 2].turns[:3]
     assert again.status == "turn limit"
+
+
+def test_a_replay_holds_no_more_episodes_than_are_played_at_once(run: Path, monkeypatch: pytest.MonkeyPatch):
+    policy, held, read = replay(run), [], []
+    reading = StoredEpisode.read
+
+    def counted(stored: StoredEpisode) -> EpisodeRecord:
+        read.append((stored.game, stored.seed))
+        held.append(len(policy._replies))
+        return reading(stored)
+
+    monkeypatch.setattr(StoredEpisode, "read", counted)
+    again = evaluate(GAMES, policy, 4, turns=6, workers=0, history=1, concurrency=2)
+    assert {record.status for record in again} == {"turn limit"}
+    assert len(read) == len(set(read)) == 8
+    assert max(held) <= 4
 
 
 def test_a_turn_that_was_not_recorded_is_an_error_and_no_score(run: Path):

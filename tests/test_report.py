@@ -105,9 +105,9 @@ def test_a_small_run_is_one_page_that_opens_from_disk_and_asks_for_nothing(folde
     opened = visit(watched, folder.report)
     summary = RunSummary.model_validate_json(folder.summary.read_text())
     text = opened.inner_text("#scores")
+    assert any(game.score_ci for game in summary.games.values())
     for game in summary.games.values():
-        assert game.score_ci is not None
-        for value in (game.score_mean, *game.score_ci):
+        for value in (game.score_mean, *(game.score_ci or ())):
             assert f"{round(value or 0, 2):,g}" in text
         assert f"illegal {game.illegal_rate:.1%}" in text
     about = opened.inner_text("#about")
@@ -459,6 +459,7 @@ def test_what_has_no_result_is_said(watched: Watched, tmp_path: Path, folder: Ru
     banner = opened.inner_text(".banner")
     assert "the budget of 10 tokens is used up" in banner
     assert "in no score: 2 error" in banner
+    assert "The means are over 1 of 3 episodes. Those that end early are more likely to be among them" in banner
     assert "HTTP 500: <img" in opened.inner_text(".pane h3")
     choose(opened, "Ended", "with a result")
     assert len(rows(opened)) == 1
@@ -489,6 +490,22 @@ def test_vlmgym_report_makes_the_same_page_again(folder: RunFolder, capsys: pyte
     main(["report", str(folder.folder), "--workers", "0"])
     assert folder.report.read_bytes() == before
     assert str(folder.report) in capsys.readouterr().out.replace("\n", "")
+
+
+def test_episodes_that_were_never_begun_are_missing_in_the_page_of_a_killed_run(
+    folder: RunFolder, tmp_path: Path, watched: Watched
+) -> None:
+    killed = RunFolder(tmp_path / "killed")
+    killed.folder.mkdir()
+    killed.run.write_bytes(folder.run.read_bytes())
+    swap = [line for line in folder.episodes.read_bytes().splitlines(keepends=True) if b'"id":"swap-v0"' in line]
+    killed.episodes.write_bytes(b"".join(swap[:2]) + swap[2][:99])
+    main(["report", str(killed.folder), "--workers", "0"])
+    opened = visit(watched, killed.report)
+    banner = opened.inner_text(".banner")
+    assert "The run was stopped: the run was interrupted." in banner
+    assert "in no score: 8 not begun. The means are over 2 of 10 episodes." in banner
+    watched.check()
 
 
 def test_episodes_beside_an_earlier_page_are_removed_and_nothing_else(tmp_path: Path, folder: RunFolder) -> None:

@@ -53,6 +53,17 @@ def test_the_sandbox_knows_nothing_of_policies_evaluation_and_training() -> None
     assert not [edge for edge in reached_from("vlmgym.sandbox") if f"{edge[1]}.".startswith(strangers)]
 
 
+def test_policies_know_nothing_of_evaluation_and_training() -> None:
+    strangers = ("vlmgym.evaluation.", "training.")
+    assert not [edge for edge in reached_from("vlmgym.policies") if f"{edge[1]}.".startswith(strangers)]
+
+
+def test_vlmgym_never_imports_training() -> None:
+    assert not [
+        (module, name) for module in MODULES for name in imported_by(module) if f"{name}.".startswith("training.")
+    ]
+
+
 def test_no_import_goes_round_in_circles() -> None:
     done = {"vlmgym"}  # it gathers what users import, and modules below it ask for its version only
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from vlmgym.errors import PolicyError, UsageError
@@ -38,12 +37,9 @@ class Budget:
 class Spent:
     """Tokens and cost of the turns of a run so far."""
 
-    def __init__(self, budget: Budget, turns: Iterable[TurnRecord] = ()) -> None:
-        """Begin with what an earlier part of the run has spent."""
+    def __init__(self, budget: Budget) -> None:
         self.budget = budget
         self.tokens, self.cost = 0, 0.0
-        for turn in turns:
-            self.add(turn)
 
     def price(self, reply: Reply, policy: str) -> float | None:
         """Price of a reply; None without prices.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,18 +17,20 @@ from rich.table import Table
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.files import replace_file, writing
 from vlmgym.evaluation.paired import LEVEL, RESAMPLES, PairedDifference, Share, paired_difference, share
-from vlmgym.evaluation.record import EpisodeRecord, RunRecord, Summary
+from vlmgym.evaluation.record import EpisodeRecord, RunRecord
 from vlmgym.evaluation.report import LabelledRun, PageTable, write_page
 from vlmgym.evaluation.run_folder import changes
 from vlmgym.evaluation.stored import StoredRun, find_run
-from vlmgym.evaluation.summary import summarise, without_words
-from vlmgym.evaluation.workers import Workers, workers_for
-from vlmgym.sandbox.reward import Outcome
+from vlmgym.evaluation.workers import Workers, check_workers, workers_for
+from vlmgym.sandbox.reward import Outcome, RewardConfig
 
 NOTE = (
     f"Means are over pairs of episodes with the same seed. Each interval is one of {LEVEL:.0%} by itself: of "
     f"differences by bootstrap over the pairs ({RESAMPLES:,} resamples), of shares by Wilson's formula."
 )
+
+Facts = Mapping[str, float]
+"""Numbers that say how an episode with a result went, by their names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +52,7 @@ class CompareConfig:
     def __post_init__(self) -> None:
         if self.labels is not None and (not all(map(str.strip, self.labels)) or self.labels[0] == self.labels[1]):
             raise UsageError(f"labels are two different names, not {self.labels[0]!r} and {self.labels[1]!r}")
-        if self.workers is not None and self.workers < 0:
-            raise UsageError(f"workers is a whole number of at least 0, not {self.workers}")
+        check_workers(self.workers)
 
 
 class GameComparison(BaseModel):
@@ -110,8 +111,7 @@ def compare(config: CompareConfig) -> Comparison:
         raise UsageError(f"{first.folder.folder} is compared with itself: name two runs")
     labels = config.labels or _labels(first, second)
     notes = check_comparable(first.asked, second.asked, labels)
-    mine, theirs = ([without_words(stored.read()) for stored in run.episodes] for run in (first, second))
-    games = compare_games(mine, theirs, labels)
+    games = compare_games(first.read(), second.read(), labels)
     if not games:
         raise UsageError(f"{labels[0]} and {labels[1]} have no result in common: no game with the same seed")
     common = {game.id for game in first.asked.games} & {game.id for game in second.asked.games}
@@ -130,10 +130,10 @@ def compare(config: CompareConfig) -> Comparison:
     if config.page:
         tables = [_page_table(game, found, comparison) for game, found in comparison.games.items()]
         runs = [
-            LabelledRun(label, run.asked, run.episodes, _summaries(episodes), run.last_summary().stopped)
-            for label, run, episodes in zip(labels, (first, second), (mine, theirs))
+            LabelledRun(label, run.asked, run.episodes, run.summaries(), run.last_summary().stopped)
+            for label, run in zip(labels, (first, second))
         ]
-        with Workers(workers_for(len(mine) + len(theirs), config.workers)) as workers:
+        with Workers(workers_for(len(first.episodes) + len(second.episodes), config.workers)) as workers:
             write_page(
                 folder / "compare.html",
                 runs,
@@ -184,54 +184,63 @@ def check_comparable(first: RunRecord, second: RunRecord, labels: tuple[str, str
 
 
 def compare_games(
-    first: Sequence[EpisodeRecord], second: Sequence[EpisodeRecord], labels: tuple[str, str]
+    first: Iterable[EpisodeRecord], second: Iterable[EpisodeRecord], labels: tuple[str, str]
 ) -> dict[str, GameComparison]:
-    """Every game that has a pair of results with the same seed."""
-    mine, theirs = ({episode.key: episode for episode in episodes} for episodes in (first, second))
-    same_reward = len({episode.reward for episode in (*first, *second)}) == 1
+    """Every game that has a pair of results with the same seed; the records are not kept."""
+    rewards: set[RewardConfig] = set()
+    mine, theirs = _all_facts(first, rewards), _all_facts(second, rewards)
     compared = {}
     for game in dict.fromkeys(game for game, _ in mine):
         pairs = [(mine[key], theirs[key]) for key in mine if key[0] == game and key in theirs]
-        results = [(a, b) for a, b in pairs if a.score is not None and b.score is not None]
+        results = [(a, b) for a, b in pairs if a is not None and b is not None]
         if results:
             left_out = {
                 f"only in {labels[0]}": sum(key[0] == game and key not in theirs for key in mine),
                 f"only in {labels[1]}": sum(key[0] == game and key not in mine for key in theirs),
-                f"without a result in {labels[0]}": sum(a.score is None for a, _ in pairs),
-                f"without a result in {labels[1]}": sum(b.score is None for _, b in pairs),
+                f"without a result in {labels[0]}": sum(a is None for a, _ in pairs),
+                f"without a result in {labels[1]}": sum(b is None for _, b in pairs),
             }
-            compared[game] = _compare(results, {why: count for why, count in left_out.items() if count}, same_reward)
+            left_out = {why: count for why, count in left_out.items() if count}
+            compared[game] = _compare(results, left_out, len(rewards) == 1)
     return compared
 
 
-def _compare(
-    pairs: Sequence[tuple[EpisodeRecord, EpisodeRecord]], left_out: dict[str, int], same_reward: bool
-) -> GameComparison:
-    facts = [(_facts(a, same_reward), _facts(b, same_reward)) for a, b in pairs]
+def _compare(facts: Sequence[tuple[Facts, Facts]], left_out: dict[str, int], same_reward: bool) -> GameComparison:
+    names = dict.fromkeys(name for both in facts for one in both for name in one)
+    if not same_reward:
+        del names["reward"]
     metrics = {}
-    for name in dict.fromkeys(name for both in facts for one in both for name in one):
+    for name in names:
         values = [(a[name], b[name]) for a, b in facts if name in a and name in b]
         if values:
             metrics[name] = paired_difference(*map(list, zip(*values)))
     differences = [a["score"] - b["score"] for a, b in facts]
     return GameComparison(
-        pairs=len(pairs),
+        pairs=len(facts),
         left_out=left_out,
-        wins=share(sum(difference > 0 for difference in differences), len(pairs)),
-        ties=share(sum(difference == 0 for difference in differences), len(pairs)),
-        losses=share(sum(difference < 0 for difference in differences), len(pairs)),
+        wins=share(sum(difference > 0 for difference in differences), len(facts)),
+        ties=share(sum(difference == 0 for difference in differences), len(facts)),
+        losses=share(sum(difference < 0 for difference in differences), len(facts)),
         metrics=metrics,
     )
 
 
-def _facts(episode: EpisodeRecord, with_reward: bool) -> Mapping[str, float]:
-    """Numbers that say how an episode with a result went; rates are shares of its turns."""
+def _all_facts(episodes: Iterable[EpisodeRecord], rewards: set[RewardConfig]) -> dict[tuple[str, int], Facts | None]:
+    """The facts of each result, None for an episode that is none; adds the settings of their rewards to a set."""
+    found = {}
+    for episode in episodes:
+        rewards.add(episode.reward)
+        found[episode.key] = None if episode.score is None else _facts(episode, episode.score)
+    return found
+
+
+def _facts(episode: EpisodeRecord, score: float) -> Facts:
+    """Rates are shares of its turns."""
     turns = episode.turns
     facts = {name: float(value) for name, value in episode.metrics.items() if not isinstance(value, str)}
-    facts["score"] = episode.score or 0.0
+    facts["score"] = score
     facts["turns"] = float(len(turns))
-    if with_reward:
-        facts["reward"] = math.fsum(turn.reward.overall for turn in turns)
+    facts["reward"] = math.fsum(turn.reward.overall for turn in turns)
     if turns:
         for outcome in (Outcome.ILLEGAL, Outcome.UNPARSABLE):
             facts[f"{outcome.value} rate"] = sum(turn.outcome is outcome for turn in turns) / len(turns)
@@ -320,11 +329,6 @@ def _page_table(game: str, found: GameComparison, comparison: Comparison) -> Pag
 
 def _differences(first: object, second: object, labels: tuple[str, str]) -> str:
     return "; ".join(f"{name}: {a!r} in {labels[0]}, {b!r} in {labels[1]}" for name, a, b in changes(first, second))
-
-
-def _summaries(episodes: Sequence[EpisodeRecord]) -> dict[str, Summary]:
-    games = dict.fromkeys(episode.game.id for episode in episodes)
-    return {game: summarise([episode for episode in episodes if episode.game.id == game]) for game in games}
 
 
 def _labels(first: StoredRun, second: StoredRun) -> tuple[str, str]:

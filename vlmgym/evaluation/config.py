@@ -10,6 +10,7 @@ import tyro
 
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.budget import Budget
+from vlmgym.evaluation.workers import check_workers
 from vlmgym.options import GameOptions
 from vlmgym.sandbox.reward import RewardConfig
 
@@ -75,9 +76,9 @@ def check_limits(
         ("concurrency", concurrency, 1),
         ("history", history, 0),
         ("history_images", history_images, 0),
-        ("workers", 0 if workers is None else workers, 0),
     ):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise UsageError(f"{name} is a whole number of at least {least}, not {value!r}")
+    check_workers(workers)
     if history_images > history:
         raise UsageError(f"pictures of {history_images} earlier turns need a history of as many, not of {history}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -16,33 +18,47 @@ _LABELLED = 10
 """Runs that get a line in the legend each; more share one."""
 
 
-def draw_curves(episodes: Sequence[EpisodeRecord]) -> bytes:
+@dataclass(frozen=True, slots=True)
+class _Curve:
+    seed: int
+    terminated: bool
+    totals: np.ndarray[Any, np.dtype[np.float64]]
+    """The cumulative reward before the first turn, after it, ..."""
+
+    @property
+    def turns(self) -> int:
+        return len(self.totals) - 1
+
+
+def draw_curves(episodes: Iterable[EpisodeRecord]) -> bytes:
     """A PNG: the cumulative game reward of every episode that is a result, and their mean with its standard error.
 
     An episode that ended early keeps its score to the right, so that the mean is one over all episodes everywhere; a
     dot marks where it ended.
+
+    Args:
+        episodes: At least one, all of the same game and policy; they are read one after another, and not kept.
     """
-    longest = max(len(episode.turns) for episode in episodes)
-    totals = np.zeros((len(episodes), longest + 1))
+    curves = []
+    for episode in episodes:
+        title = f"{episode.game.id}, {episode.policy.name}"
+        gained = [0.0, *(turn.reward.game for turn in episode.turns)]
+        curves.append(_Curve(episode.seed, episode.terminated, np.cumsum(gained)))
+    longest = max(curve.turns for curve in curves)
+    totals = np.array([np.pad(curve.totals, (0, longest - curve.turns), mode="edge") for curve in curves])
     figure = Figure(figsize=(9, 5.4), dpi=120, layout="constrained")
     axes = figure.add_subplot()
-    for i, episode in enumerate(episodes):
-        gained = [turn.reward.game for turn in episode.turns]
-        totals[i, 1 : len(gained) + 1] = np.cumsum(gained)
-        totals[i, len(gained) + 1 :] = totals[i, len(gained)]
-        label = f"seed {episode.seed}" if len(episodes) <= _LABELLED else None if i else "single episodes"
-        (line,) = axes.plot(range(len(gained) + 1), totals[i, : len(gained) + 1], lw=1.1, alpha=0.55, label=label)
-        if episode.terminated:
-            axes.plot(len(gained), totals[i, len(gained)], "o", ms=5, color=line.get_color())
+    for i, curve in enumerate(curves):
+        label = f"seed {curve.seed}" if len(curves) <= _LABELLED else None if i else "single episodes"
+        (line,) = axes.plot(range(curve.turns + 1), curve.totals, lw=1.1, alpha=0.55, label=label)
+        if curve.terminated:
+            axes.plot(curve.turns, curve.totals[-1], "o", ms=5, color=line.get_color())
     mean = totals.mean(axis=0)
     error = np.array([mean_and_error(column)[1] or 0.0 for column in totals.T])
     turns = np.arange(longest + 1)
     axes.fill_between(turns, mean - error, mean + error, color="black", alpha=0.16, lw=0, label="standard error")
-    axes.plot(turns, mean, color="black", lw=2.4, label=f"mean of {len(episodes)} episodes")
-    first = episodes[0]
-    axes.set_title(
-        f"{first.game.id}, {first.policy.name}: {mean[-1]:,.1f} ± {error[-1]:,.1f}", loc="left", weight="bold"
-    )
+    axes.plot(turns, mean, color="black", lw=2.4, label=f"mean of {len(curves)} episodes")
+    axes.set_title(f"{title}: {mean[-1]:,.1f} ± {error[-1]:,.1f}", loc="left", weight="bold")
     axes.set_xlabel("turn")
     axes.set_ylabel("cumulative reward")
     axes.set_xlim(0, longest * 1.02)

@@ -21,10 +21,10 @@ from vlmgym.evaluation.export_rows import IMAGES, Format, Rows, TurnFilter, expo
 from vlmgym.evaluation.files import replace_file, writing
 from vlmgym.evaluation.new_folder import new_folder
 from vlmgym.evaluation.progress import COLUMNS
-from vlmgym.evaluation.record import GameRecord, RunRecord, versions
+from vlmgym.evaluation.record import GameRecord, begun_with, versions
 from vlmgym.evaluation.runner import run_async
 from vlmgym.evaluation.stored import StoredEpisode, StoredRun, find_run
-from vlmgym.evaluation.workers import Workers, workers_for
+from vlmgym.evaluation.workers import Workers, check_workers, workers_for
 from vlmgym.sandbox.game import Game
 from vlmgym.sandbox.registry import make_game
 from vlmgym.sandbox.reward import Outcome
@@ -82,8 +82,7 @@ class ExportConfig:
             raise UsageError("top and top_fraction exclude each other")
         if self.unfinished and (self.min_score, self.top, self.top_fraction) != (None, None, None):
             raise UsageError("an unfinished episode has no score: leave out --unfinished or the choice by score")
-        if self.workers is not None and self.workers < 0:
-            raise UsageError(f"workers is a whole number of at least 0, not {self.workers}")
+        check_workers(self.workers)
 
 
 def export(config: ExportConfig) -> None:
@@ -99,7 +98,8 @@ def export(config: ExportConfig) -> None:
     if not chosen:
         raise UsageError(f"no episode of {run.folder.folder} passes the filters")
     console, progress_console = Console(), Console(stderr=True)
-    _warn_of_versions(run.asked, progress_console)
+    if begun := begun_with(run.asked):
+        progress_console.print(f"{begun}; pictures drawn now may differ", soft_wrap=True)
     with new_folder(config.out) as folder:
         (folder / IMAGES).mkdir()
         with Workers(workers_for(len(chosen), config.workers)) as workers, _rows_file(folder, config) as file:
@@ -228,12 +228,6 @@ def _origin(run: StoredRun, config: ExportConfig, exporting: _Exporting, picture
     left_out = dict(exporting.left_out)
     counts = {"rows": exporting.rows, "pictures": pictures, "turns_left_out": left_out}
     return {"format": config.format, "filters": filters, **counts, "drawn_with": versions(), "run": asked}
-
-
-def _warn_of_versions(asked: RunRecord, console: Console) -> None:
-    now = versions()
-    if changed := [f"{name} {asked.versions.get(name)}" for name in now if asked.versions.get(name) != now[name]]:
-        console.print(f"the run was begun with {', '.join(changed)}; pictures drawn now may differ", soft_wrap=True)
 
 
 def _told(left_out: Counter[str]) -> str:

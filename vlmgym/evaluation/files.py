@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -52,8 +52,12 @@ class LineLog:
         self._file.close()
 
 
-def replace_file(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes | Iterable[bytes]) -> None:
     """Write a file so that its name always stands for a whole one.
+
+    Args:
+        path: The file.
+        data: What it holds, whole or in pieces.
 
     Raises:
         OutputError: It cannot be written.
@@ -62,7 +66,7 @@ def replace_file(path: Path, data: bytes) -> None:
     try:
         with writing(path):
             with part.open("wb") as file:
-                file.write(data)
+                file.writelines([data] if isinstance(data, bytes) else data)
                 file.flush()
                 os.fsync(file.fileno())
             part.replace(path)

@@ -10,6 +10,8 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from vlmgym.evaluation.summary import wilson
+
 LEVEL = 0.95
 """Of all intervals."""
 RESAMPLES = 9999
@@ -78,16 +80,13 @@ def paired_difference(first: Sequence[float], second: Sequence[float]) -> Paired
 
 def share(count: int, pairs: int) -> Share:
     """A share of pairs, of which there is at least one."""
-    from scipy.stats import binomtest  # half a second to import
-
-    interval = binomtest(count, pairs).proportion_ci(LEVEL, method="wilson")
-    return Share(count=count, share=count / pairs, interval=(float(interval.low), float(interval.high)))
+    return Share(count=count, share=count / pairs, interval=wilson(count, pairs, LEVEL))
 
 
 def _bootstrap(
     differences: np.ndarray[tuple[int], np.dtype[np.float64]],
 ) -> tuple[tuple[float, float] | None, Literal["BCa", "percentile"] | None]:
-    from scipy.stats import bootstrap
+    from scipy.stats import bootstrap  # half a second to import
 
     if len(differences) < 2:
         return None, None

@@ -7,6 +7,7 @@ other rewards, training data, what a resumed run has left to play) follows from 
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
 from functools import lru_cache
 from importlib.metadata import version
@@ -265,10 +266,19 @@ class GameRunRecord(_Record):
     summary: Summary
     episodes: tuple[EpisodeRecord, ...]
 
-    def document(self) -> str:
-        """The run as JSON, one episode a line."""
-        head = f'{{"record": {self.record},\n"summary": {self.summary.model_dump_json(indent=1)},\n"episodes": [\n'
-        return head + ",\n".join(episode.model_dump_json() for episode in self.episodes) + "\n]}\n"
+
+def game_run_document(summary: Summary, episodes: Iterable[bytes]) -> Iterator[bytes]:
+    """The JSON of a `GameRunRecord`, one episode a line, in pieces: it may be larger than memory.
+
+    Args:
+        summary: The summary.
+        episodes: The JSON of each episode.
+    """
+    yield f'{{"record": {RECORD_VERSION},\n"summary": {summary.model_dump_json(indent=1)},\n"episodes": ['.encode()
+    for i, episode in enumerate(episodes):
+        yield b",\n" if i else b"\n"
+        yield episode
+    yield b"\n]}\n"
 
 
 @lru_cache(maxsize=1)
@@ -276,6 +286,13 @@ def versions() -> dict[str, str]:
     """Versions that decide rules, chance and pixels."""
     packages = {package: version(package) for package in PACKAGES}
     return {"python": platform.python_version(), "vlmgym": vlmgym.__version__, **packages}
+
+
+def begun_with(asked: RunRecord) -> str:
+    """Versions of a run that are other ones now, as `the run was begun with NAME VERSION`, or an empty text."""
+    before, after = asked.versions, versions()
+    changed = [f"{name} {before.get(name)}" for name in after if before.get(name) != after[name]]
+    return f"the run was begun with {', '.join(changed)}" if changed else ""
 
 
 def now() -> str:

@@ -17,7 +17,7 @@ from vlmgym.evaluation.new_folder import new_folder
 from vlmgym.evaluation.record import EpisodeRecord, TurnRecord
 from vlmgym.evaluation.run_folder import RunFolder, changes
 from vlmgym.evaluation.stored import find_run
-from vlmgym.evaluation.summary import summarise, without_words
+from vlmgym.evaluation.summary import Tally
 from vlmgym.sandbox.perception import Perception
 from vlmgym.sandbox.reward import RewardConfig, weigh
 
@@ -50,7 +50,7 @@ def rescore(config: RescoreConfig) -> Path:
     if not run.episodes:
         raise UsageError(f"{old} holds no episode")
     means = {game.id: _Means() for game in run.asked.games}
-    slim: dict[str, list[EpisodeRecord]] = {game.id: [] for game in run.asked.games}
+    tally = Tally(run.asked)
     with new_folder(out) as part:
         folder = RunFolder(part)
         with LineLog(folder.episodes) as log:
@@ -59,10 +59,8 @@ def rescore(config: RescoreConfig) -> Path:
                 after = rescored(before, config.reward)
                 log.write(after.model_dump_json())
                 means.setdefault(after.game.id, _Means()).add(before, after)
-                slim.setdefault(after.game.id, []).append(without_words(after))
-        summary = run.last_summary().model_copy(
-            update={"games": {game: summarise(found) for game, found in slim.items()}}
-        )
+                tally.add(after)
+        summary = run.last_summary().model_copy(update={"games": tally.summaries()})
         replace_file(folder.summary, (summary.model_dump_json(indent=1) + "\n").encode())
         folder.begin(run.asked.model_copy(update={"reward": config.reward}))
     console = Console()

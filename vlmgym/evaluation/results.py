@@ -12,14 +12,11 @@ from rich.progress import Progress
 
 from vlmgym.evaluation.files import replace_file, writing
 from vlmgym.evaluation.progress import COLUMNS
-from vlmgym.evaluation.record import EpisodeRecord, GameRunRecord, RunRecord, RunSummary
-from vlmgym.evaluation.run_folder import RunFolder
+from vlmgym.evaluation.record import RunSummary, game_run_document
 from vlmgym.evaluation.runner import run_async
-from vlmgym.evaluation.summary import summarise
+from vlmgym.evaluation.stored import StoredRun
 from vlmgym.evaluation.workers import Workers
 from vlmgym.sandbox.game import Game
-
-Games = Sequence[Game[Any, Any]]
 
 
 @dataclass
@@ -37,72 +34,60 @@ class Part:
     stopped: str | None = None
 
 
-def write_summary(
-    folder: RunFolder,
-    asked: RunRecord,
-    episodes: Sequence[EpisodeRecord],
-    part: Part,
-    before: RunSummary | None = None,
-) -> RunSummary:
+def write_summary(run: StoredRun, part: Part, before: RunSummary | None = None) -> RunSummary:
     """Write `summary.json` and the documents of single games.
 
     Args:
-        folder: Where.
-        asked: What the run was asked for.
-        episodes: The latest record of each episode.
+        run: The run as its folder has it.
         part: What was played now.
         before: The summary that the run had before it was resumed, if it had one.
 
     Raises:
+        UsageError: A record cannot be read.
         OutputError: A file cannot be written.
     """
-    summaries = {game.id: summarise(_of(game.id, episodes), asked.episodes) for game in asked.games}
-    for game in asked.games:
-        if (path := folder.record(game.id.rpartition("-v")[0])) is not None:
-            document = GameRunRecord(summary=summaries[game.id], episodes=_of(game.id, episodes)).document()
-            replace_file(path, document.encode())
+    summaries = run.summaries()
+    for game in run.asked.games:
+        if (path := run.folder.record(game.id.rpartition("-v")[0])) is not None:
+            lines = (episode.text() for episode in run.episodes if episode.game == game.id)
+            replace_file(path, game_run_document(summaries[game.id], lines))
     turns, seconds = part.turns, part.seconds
     if before is not None:
         turns, seconds = turns + round(before.turns_per_second * before.seconds), seconds + before.seconds
     rate = turns / seconds if seconds > 0 else 0.0
     summary = RunSummary(games=summaries, stopped=part.stopped, seconds=seconds, turns_per_second=rate)
-    replace_file(folder.summary, (summary.model_dump_json(indent=1) + "\n").encode())
+    replace_file(run.folder.summary, (summary.model_dump_json(indent=1) + "\n").encode())
     return summary
 
 
 def draw_results(
-    folder: RunFolder,
-    games: Games,
-    episodes: Sequence[EpisodeRecord],
-    fps: int | None,
-    workers: Workers,
-    console: Console,
+    run: StoredRun, games: Sequence[Game[Any, Any]], fps: int | None, workers: Workers, console: Console
 ) -> None:
     """Draw the curves of every game, and a video of every result that has none yet.
 
     Args:
-        folder: Where.
-        games: The games of the run.
-        episodes: The latest record of each episode.
+        run: The run as its folder has it.
+        games: Its games.
         fps: Turns a second in the videos; None: no videos.
         workers: Processes that draw.
         console: Where progress is shown.
 
     Raises:
+        UsageError: A record cannot be read.
         OutputError: A file cannot be written.
     """
     # Worker processes import the user's script, and so this module, too: they need no matplotlib.
     from vlmgym.evaluation.curves import draw_curves
-    from vlmgym.evaluation.video import write_video
+    from vlmgym.evaluation.video import write_stored_video
 
     videos = []
     for game in games:
-        results = [episode for episode in _of(game.id, episodes) if episode.score is not None]
+        results = [episode for episode in run.episodes if episode.game == game.id and episode.score is not None]
         if not results:
             continue
-        replace_file(folder.curves(game.name), draw_curves(results))
+        replace_file(run.folder.curves(game.name), draw_curves(episode.read() for episode in results))
         for episode in results if fps is not None else ():
-            path = folder.video(game.name, episode.index)
+            path = run.folder.video(game.name, episode.index)
             if not path.exists():
                 videos.append((path, game, episode))
     if fps is None or not videos:
@@ -112,7 +97,7 @@ def draw_results(
             path.parent.mkdir(parents=True, exist_ok=True)
 
     async def write_videos(bar: Progress) -> None:
-        calls = [workers.call(write_video, path, game, episode, fps) for path, game, episode in videos]
+        calls = [workers.call(write_stored_video, path, game, episode, fps) for path, game, episode in videos]
         for call in asyncio.as_completed(calls):
             await call
             bar.advance(task)
@@ -120,7 +105,3 @@ def draw_results(
     with Progress(*COLUMNS, console=console) as bar:
         task = bar.add_task("videos", total=len(videos), facts="")
         run_async(write_videos(bar))
-
-
-def _of(game: str, episodes: Sequence[EpisodeRecord]) -> tuple[EpisodeRecord, ...]:
-    return tuple(episode for episode in episodes if episode.game.id == game)

@@ -1,24 +1,19 @@
-"""The folder of a run: what is where, keeping other runs out, reading it again after anything happened."""
+"""The folder of a run: what is where, keeping other runs out, in what two runs differ."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from pydantic import BaseModel, ValidationError
-
-from vlmgym.errors import UsageError, one_sentence
+from vlmgym.errors import UsageError
 from vlmgym.evaluation.files import OutputError, replace_file, writing
-from vlmgym.evaluation.record import EpisodeRecord, RunRecord, RunSummary
-
-RecordT = TypeVar("RecordT", bound=BaseModel)
+from vlmgym.evaluation.record import RunRecord, RunSummary
 
 
 class RunFolder:
@@ -179,83 +174,6 @@ class ScriptFolder(RunFolder):
         return video.stem[len(self.name) + 1 :].isdecimal()
 
 
-@dataclass(frozen=True)
-class Run:
-    """A run as it was read from its folder.
-
-    Attributes:
-        folder: Where.
-        asked: What was asked for.
-        episodes: The latest record of each episode, in the order of the games and seeds.
-        torn: Whether the last line of `episodes.jsonl` was not whole; it is not among the episodes.
-    """
-
-    folder: RunFolder
-    asked: RunRecord
-    episodes: tuple[EpisodeRecord, ...]
-    torn: bool
-
-
-def read_run(folder: Path | RunFolder) -> Run:
-    """Read a run, whatever ended it.
-
-    Raises:
-        UsageError: The folder holds no run, or one that this version does not read.
-    """
-    place = folder if isinstance(folder, RunFolder) else RunFolder(folder)
-    asked = read_asked(place)
-    episodes, torn = read_episodes(place.episodes)
-    order = {game.id: i for i, game in enumerate(asked.games)}
-    found = sorted(
-        latest(episodes).values(), key=lambda episode: (order.get(episode.game.id, len(order)), episode.seed)
-    )
-    return Run(place, asked, tuple(found), torn)
-
-
-def read_asked(place: RunFolder) -> RunRecord:
-    """Read what was asked for when a run was begun.
-
-    Raises:
-        UsageError: The folder holds no run, or one that this version does not read.
-    """
-    try:
-        text = place.run.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not a text"
-        raise UsageError(f"{place.folder} holds no run: cannot read {place.run}: {reason}") from None
-    return validated(RunRecord, text, str(place.run))
-
-
-def latest(episodes: Iterable[EpisodeRecord]) -> dict[tuple[str, int], EpisodeRecord]:
-    """The last record of each episode: a resumed run appends another one for those that had no result."""
-    return {episode.key: episode for episode in episodes}
-
-
-def read_episodes(path: Path) -> tuple[list[EpisodeRecord], bool]:
-    """All records of a file of lines, and whether its last line was torn (by a kill in the middle of writing it).
-
-    Raises:
-        UsageError: A line before the last is not the record of an episode, or the file cannot be read.
-    """
-    try:
-        data = path.read_bytes() if path.exists() else b""
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    lines, torn = _whole_lines(data)
-    return [validated(EpisodeRecord, line, f"line {n} of {path}") for n, line in enumerate(lines, 1)], torn
-
-
-def drop_torn_line(path: Path) -> None:
-    """Cut a torn last line off, so that what is appended begins a line of its own.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
-    with writing(path), path.open("rb+") as file:
-        whole, _ = _whole_lines(file.read())
-        file.truncate(sum(len(line) + 1 for line in whole))
-
-
 def differences(asked: RunRecord, now: RunRecord) -> Sequence[str]:
     """In what two runs differ that decides about their episodes, as `turns was 100 and is 50`.
 
@@ -298,33 +216,3 @@ def changes(before: object, after: object, where: str = "") -> Iterator[Change]:
             yield from changes(a, b, f"{where}.{i}")
     elif before != after:
         yield Change(where, before, after)
-
-
-def is_whole(line: bytes) -> bool:
-    """Whether a last line that has its length has its text, too: not if the machine went down while writing it."""
-    return line.startswith(b"{") and line.endswith(b"}")
-
-
-def _whole_lines(data: bytes) -> tuple[list[bytes], bool]:
-    """The lines that were written to their end, and whether there is one more that was not."""
-    *lines, rest = data.split(b"\n")
-    if not rest and lines and not is_whole(lines[-1]):
-        rest = lines.pop()
-    return lines, bool(rest)
-
-
-def validated(model: type[RecordT], text: str | bytes, where: str) -> RecordT:
-    """A record from JSON.
-
-    Args:
-        model: Type of the record.
-        text: The JSON.
-        where: Where it was read, for the message.
-
-    Raises:
-        UsageError: It is not such a record.
-    """
-    try:
-        return model.model_validate_json(text)
-    except ValidationError as error:
-        raise UsageError(f"{where} cannot be read: {one_sentence(error)}") from None

@@ -7,10 +7,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from vlmgym.errors import InfrastructureError, UsageError
@@ -63,8 +63,9 @@ def evaluate(
     history_images: int = 0,
     reward: RewardConfig = RewardConfig(),  # noqa: B008 - frozen
     budget: Budget = Budget(),  # noqa: B008 - frozen
-    resume: Sequence[EpisodeRecord] = (),
+    resume: Iterable[EpisodeRecord] = (),
     hooks: Hooks = Hooks(),
+    collect: bool = True,
 ) -> list[EpisodeRecord]:
     """Play episodes and return their records, game by game in the order of their seeds.
 
@@ -80,12 +81,15 @@ def evaluate(
         history_images: Of how many of them the pictures are shown again.
         reward: Weights and shaping.
         budget: Prices, and what the run may spend, with what `resume` has spent.
-        resume: Records of an earlier part of this run: results are not played again, and others are gone on with.
+        resume: Records of an earlier part of this run: results are not played again, and others are gone on with. They
+            are taken one after another, so that those that are results need not be in memory together.
         hooks: What to call meanwhile.
+        collect: Whether records stay in memory, to be returned; without, only `hooks` get them.
 
     Returns:
-        All records, those of `resume` that are results included. When a budget is used up, or the run stops because
-        the model cannot be reached, episodes may be missing, and those that were running have no score.
+        All records, those of `resume` that are results included; none without `collect`. When a budget is used up, or
+        the run stops because the model cannot be reached, episodes may be missing, and those that were running have no
+        score.
 
     Raises:
         UsageError: An argument is not accepted.
@@ -102,22 +106,33 @@ def evaluate(
     if budget != Budget() and not player.counts_tokens:
         raise UsageError(f"{player.name} does not count tokens, so it has no price and no budget")
     look = player.look if isinstance(player, ModelPolicy) else None
-    earlier = {record.key: record for record in resume}
-    jobs = [
-        _Job(Rules(game, reward, turns, history, history_images, look), first, index, earlier.get((game.id, first)))
+    jobs = {
+        (game.id, first): _Job(Rules(game, reward, turns, history, history_images, look), first, index)
         for game in made
         for index, first in enumerate(range(seed, seed + episodes))
-    ]
-    if len({job.key for job in jobs}) < len(jobs):
+    }
+    if len(jobs) < len(made) * episodes:
         raise UsageError("a game is named twice, or two games have the same id")
-    for job in jobs:
-        job.check_earlier()
+    spent = Spent(budget)
+    collected: dict[tuple[str, int], EpisodeRecord] = {}
+    for record in resume:
+        for turn in record.turns:
+            spent.add(turn)
+        if (job := jobs.get(record.key)) is not None:
+            job.resume(record)
+            if collect:
+                collected[record.key] = record
+
+    def on_episode(record: EpisodeRecord) -> None:
+        if collect:
+            collected[record.key] = record
+        hooks.on_episode(record)
+
     pool = nullcontext(workers) if isinstance(workers, Workers) else Workers(workers_for(len(jobs), workers))
     with pool as running:
-        runner = _Runner(player, running, concurrency, Spent(budget, _turns(resume)), hooks)
-        new = {record.key: record for record in run_async(runner.play([job for job in jobs if not job.done]))}
-    records = [new.get(job.key) or job.earlier for job in jobs]
-    return [record for record in records if record is not None]
+        runner = _Runner(player, running, concurrency, spent, replace(hooks, on_episode=on_episode))
+        run_async(runner.play([job for job in jobs.values() if not job.done]))
+    return [collected[key] for key in jobs if key in collected]
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
@@ -145,38 +160,31 @@ async def _ended_by_interrupt(work: Coroutine[Any, Any, T]) -> T:
         loop.remove_signal_handler(signal.SIGINT)
 
 
-def _turns(records: Sequence[EpisodeRecord]) -> list[TurnRecord]:
-    return [turn for record in records for turn in record.turns]
-
-
-@dataclass(frozen=True)
+@dataclass
 class _Job:
-    """An episode to play, and its record from an earlier part of the run, if it has one."""
+    """An episode to play, and its record from an earlier part of the run, if it has one that is no result."""
 
     rules: Rules
     seed: int
     index: int
-    earlier: EpisodeRecord | None
+    earlier: EpisodeRecord | None = None
+    done: bool = False
 
     @property
     def key(self) -> tuple[str, int]:
         return self.rules.game.id, self.seed
 
-    @property
-    def done(self) -> bool:
-        return self.earlier is not None and self.earlier.score is not None
-
-    def check_earlier(self) -> None:
-        """Refuse a record that was played by other rules."""
-        rules, earlier = self.rules, self.earlier
-        if earlier is None:
-            return
+    def resume(self, earlier: EpisodeRecord) -> None:
+        """Go on after an earlier record, which must have been played by the same rules."""
+        rules = self.rules
         asked = (GameRecord.of(rules.game), rules.reward, rules.history, rules.history_images, rules.max_turns)
         if asked != (earlier.game, earlier.reward, earlier.history, earlier.history_images, earlier.max_turns):
             raise UsageError(
-                f"the record of {earlier.game.id}, seed {earlier.seed}, is of another configuration, reward, history or "
-                "limit of turns, so the run cannot go on with it"
+                f"the record of {earlier.game.id}, seed {earlier.seed}, is of another configuration, reward, history "
+                "or limit of turns, so the run cannot go on with it"
             )
+        self.done = earlier.score is not None
+        self.earlier = None if self.done else earlier
 
 
 @dataclass
@@ -195,11 +203,10 @@ class _Runner:
         at_once = policy.episodes_at_once if isinstance(policy, ModelPolicy) else None
         self.concurrency = min(concurrency, at_once or concurrency)
         self.running: dict[tuple[str, int], _Running] = {}
-        self.records: list[EpisodeRecord] = []
         self.stopped: str | None = None
         self.errors_in_a_row = 0
 
-    async def play(self, jobs: Sequence[_Job]) -> list[EpisodeRecord]:
+    async def play(self, jobs: Sequence[_Job]) -> None:
         waiting = iter(jobs)
 
         async def play_one_after_another() -> None:
@@ -224,7 +231,6 @@ class _Runner:
             finally:
                 if isinstance(self.policy, ModelPolicy) and jobs:
                     await self.policy.close()
-        return self.records
 
     async def _episode(self, job: _Job) -> None:
         earlier = job.earlier.turns if job.earlier is not None else ()
@@ -252,11 +258,12 @@ class _Runner:
             prompt = Prompt(position.prompt, rules.game, snapshot.seed, snapshot.turn, snapshot)
             asked = time.perf_counter()
             reply = await self.policy.respond(position.images, prompt)
-            latency = time.perf_counter() - asked if reply.latency is None else reply.latency
+            if reply.latency is None:
+                reply = replace(reply, latency=time.perf_counter() - asked)
             self.errors_in_a_row = 0
             cost = self.spent.price(reply, self.policy.name)
             turn, running.position = await self.workers.call(
-                play.respond, rules, play.without_images(position), reply, latency, cost
+                play.respond, rules, play.without_images(position), reply, cost
             )
             played = [turn]
             self.spent.add(turn)
@@ -288,7 +295,6 @@ class _Runner:
             metrics=dict(game.metrics(state, [turn.info for turn in running.turns])),
         )
         del self.running[job.key]
-        self.records.append(record)
         self.hooks.on_episode(record)
         self._expect()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -13,15 +12,14 @@ from typing import Annotated, Any, cast
 import tyro
 from rich.console import Console
 
-from vlmgym.errors import UsageError, VlmgymError
+from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import EvalConfig
-from vlmgym.evaluation.files import LineLog
-from vlmgym.evaluation.progress import LiveProgress
-from vlmgym.evaluation.record import EpisodeRecord, GameRecord, PolicyRecord, RunRecord, RunSummary, now, versions
+from vlmgym.evaluation.playing import asked_for, play_run, reopen
+from vlmgym.evaluation.record import RunSummary
 from vlmgym.evaluation.report import LabelledRun, write_report
-from vlmgym.evaluation.results import Part, draw_results, write_summary
-from vlmgym.evaluation.run_folder import RunFolder, ScriptFolder, differences, drop_torn_line, latest, read_run
-from vlmgym.evaluation.runner import Hooks, evaluate, run_async
+from vlmgym.evaluation.results import draw_results, write_summary
+from vlmgym.evaluation.run_folder import RunFolder, ScriptFolder
+from vlmgym.evaluation.stored import find_run
 from vlmgym.evaluation.table import bias_note, summary_table
 from vlmgym.evaluation.workers import Workers, workers_for
 from vlmgym.options import parse_options, reporting_errors
@@ -111,29 +109,26 @@ def run_evaluation(
     for game in games:
         policy.check(game)
     folder = _folder(config, place, games, policy)
-    asked = _asked(config, games, policy)
+    asked = asked_for(config, games, policy)
     console, progress_console = Console(), Console(stderr=True)
     with folder.reserved():
-        earlier: list[EpisodeRecord] = []
-        before: RunSummary | None = None
+        earlier, before = None, None
         if config.resume is None:
             folder.make_way()
             folder.begin(asked)
         else:
-            earlier, before = _resume(folder, asked, progress_console)
+            earlier, before = reopen(folder, asked, progress_console)
         with Workers(workers_for(config.episodes * len(games), config.workers)) as workers:
-            playing = _Playing(folder, games, config, earlier)
-            playing.play(policy, workers, progress_console)
+            part = play_run(folder, games, policy, config, earlier, workers, progress_console)
             if before is None:
                 folder.clear_results()
-            summary = write_summary(folder, asked, playing.episodes, playing.part, before)
-            draw_results(
-                folder, games, playing.episodes, config.fps if config.video else None, workers, progress_console
-            )
+            run = find_run(folder)
+            summary = write_summary(run, part, before)
+            draw_results(run, games, config.fps if config.video else None, workers, progress_console)
             if config.report:
-                write_report(folder, LabelledRun.of(asked, playing.episodes, summary), workers, progress_console)
+                write_report(folder, LabelledRun.of(run.asked, run.episodes, summary), workers, progress_console)
     console.print(summary_table(policy.name, summary))
-    if note := bias_note(summary):
+    if note := bias_note(summary.games):
         console.print(note)
     _print_places(console, folder, games, config)
     _tell_unfinished(folder, summary, progress_console)
@@ -151,113 +146,6 @@ def _folder(config: EvalConfig, place: RunFolder | None, games: Sequence[Game[An
     what = "+".join(game.name for game in games)
     who = "".join(c if c.isalnum() or c in "-_" else "_" for c in policy.name)
     return RunFolder(Path("logs") / f"{what}-{who}-{datetime.now():%Y%m%d-%H%M%S}")
-
-
-def _asked(config: EvalConfig, games: Sequence[Game[Any, Any]], policy: Policy) -> RunRecord:
-    return RunRecord(
-        started=now(),
-        versions=versions(),
-        games=tuple(map(GameRecord.of, games)),
-        policy=PolicyRecord(name=policy.name, options=policy.options.deciding()),
-        reward=config.reward,
-        history=config.history,
-        history_images=config.history_images,
-        max_turns=config.turns,
-        seed=config.seed,
-        episodes=config.episodes,
-        options={
-            "concurrency": config.concurrency,
-            "workers": config.workers,
-            **dataclasses.asdict(config.budget),
-            "policy": policy.options.shown(),
-        },
-    )
-
-
-def _resume(folder: RunFolder, asked: RunRecord, console: Console) -> tuple[list[EpisodeRecord], RunSummary | None]:
-    """The records of an earlier part of the run, and its summary if it had come to its end."""
-    run = read_run(folder)
-    if different := differences(run.asked, asked):
-        raise UsageError(
-            f"{folder.folder} was a run with other options, so it cannot be resumed: {'; '.join(different)}"
-        )
-    if run.torn:
-        drop_torn_line(folder.episodes)
-        console.print(f"the last line of {folder.episodes} was not whole, and is dropped", soft_wrap=True)
-    if run.asked.versions != asked.versions:
-        changed = [
-            f"{name} {run.asked.versions.get(name)}"
-            for name, v in asked.versions.items()
-            if run.asked.versions.get(name) != v
-        ]
-        console.print(
-            f"the run was begun with {', '.join(changed)}; each episode's record says what it was played with"
-        )
-    summary = folder.reopen()
-    folder.begin(asked.model_copy(update={"started": run.asked.started, "versions": run.asked.versions}))
-    return list(run.episodes), summary
-
-
-class _Playing:
-    """Plays what is missing of a run, each episode on the disk as it ends."""
-
-    def __init__(
-        self, folder: RunFolder, games: Sequence[Game[Any, Any]], config: EvalConfig, earlier: list[EpisodeRecord]
-    ) -> None:
-        self.folder, self.games, self.config, self.earlier = folder, games, config, earlier
-        self.episodes: list[EpisodeRecord] = []
-        self.part = Part()
-
-    def play(self, policy: Policy, workers: Workers, console: Console) -> None:
-        """Play.
-
-        Raises:
-            VlmgymError: The run failed; the message says where finished episodes are.
-        """
-        config = self.config
-        missing = config.episodes * len(self.games) - sum(episode.score is not None for episode in self.earlier)
-        progress = LiveProgress(console, [game.id for game in self.games], missing, config.turns)
-        with LineLog(self.folder.episodes) as log, progress:
-
-            def on_turns(turns: Sequence[Any]) -> None:
-                self.part.turns += len(turns)
-                progress.turns(turns)
-
-            def on_episode(episode: EpisodeRecord) -> None:
-                log.write(episode.model_dump_json())
-                self.episodes.append(episode)
-                progress.episode(episode)
-
-            try:
-                run_async(workers.start())
-                began = time.perf_counter()
-                self.episodes = evaluate(
-                    self.games,
-                    policy,
-                    config.episodes,
-                    turns=config.turns,
-                    seed=config.seed,
-                    concurrency=config.concurrency,
-                    workers=workers,
-                    history=config.history,
-                    history_images=config.history_images,
-                    reward=config.reward,
-                    budget=config.budget,
-                    resume=self.earlier,
-                    hooks=Hooks(on_turns, on_episode, self._stop),
-                )
-                self.part.seconds = time.perf_counter() - began
-            except (VlmgymError, KeyboardInterrupt) as error:
-                results = latest([*self.earlier, *self.episodes]).values()
-                finished = sum(episode.score is not None for episode in results)
-                where = (
-                    f"{finished} finished episodes are in {self.folder.episodes}; --resume {self.folder.folder} goes on"
-                )
-                error.args = (f"{str(error) or 'interrupted'}; {where}",)
-                raise
-
-    def _stop(self, reason: str) -> None:
-        self.part.stopped = reason
 
 
 def _print_places(console: Console, folder: RunFolder, games: Sequence[Game[Any, Any]], config: EvalConfig) -> None:

@@ -1,16 +1,22 @@
-"""The episodes of a saved run, read one at a time: a run may be larger than memory."""
+"""Reading a saved run: where the records of its episodes are, and each of them when it is needed."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from vlmgym.errors import UsageError
-from vlmgym.evaluation.record import EpisodeRecord, RunRecord, RunSummary
-from vlmgym.evaluation.run_folder import RunFolder, is_whole, read_asked, validated
+from vlmgym.errors import UsageError, one_sentence
+from vlmgym.evaluation.files import writing
+from vlmgym.evaluation.record import EpisodeRecord, RunRecord, RunSummary, Summary
+from vlmgym.evaluation.run_folder import RunFolder
+from vlmgym.evaluation.summary import Tally
+
+RecordT = TypeVar("RecordT", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +30,7 @@ class StoredEpisode:
         length: Its bytes.
         game: Id of the game.
         seed: Seed of the episode.
+        index: Place among the run's episodes of this game, from 0.
         score: Its score, None if it is not a result.
     """
 
@@ -33,6 +40,7 @@ class StoredEpisode:
     length: int
     game: str
     seed: int
+    index: int
     score: float | None
 
     def read(self) -> EpisodeRecord:
@@ -41,28 +49,56 @@ class StoredEpisode:
         Raises:
             UsageError: It cannot be read.
         """
+        return _validated(EpisodeRecord, self.text(), f"line {self.line} of {self.file}")
+
+    def text(self) -> bytes:
+        """The line as it was written.
+
+        Raises:
+            UsageError: It cannot be read.
+        """
         try:
             with self.file.open("rb") as file:
                 file.seek(self.offset)
-                text = file.read(self.length)
+                return file.read(self.length)
         except OSError as error:
             raise UsageError(f"cannot read {self.file}: {error.strerror}") from None
-        return validated(EpisodeRecord, text, f"line {self.line} of {self.file}")
 
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run whose records stay in their file; `read_run` reads all of them.
+    """A run whose records stay in their file: it may be larger than memory.
 
     Attributes:
         folder: Where.
         asked: What was asked for.
         episodes: The latest record of each episode, in the order of the games and seeds.
+        torn: Whether the last line of `episodes.jsonl` was not whole; it is not among the episodes.
     """
 
     folder: RunFolder
     asked: RunRecord
     episodes: tuple[StoredEpisode, ...]
+    torn: bool
+
+    def read(self) -> Iterator[EpisodeRecord]:
+        """The records, one after another.
+
+        Raises:
+            UsageError: One cannot be read.
+        """
+        return (episode.read() for episode in self.episodes)
+
+    def summaries(self) -> dict[str, Summary]:
+        """The summary of each game by its id, from the records.
+
+        Raises:
+            UsageError: A record cannot be read.
+        """
+        tally = Tally(self.asked)
+        for episode in self.read():
+            tally.add(episode)
+        return tally.summaries()
 
     def last_summary(self) -> RunSummary:
         """What `summary.json` says; a run that was killed before it had one was interrupted.
@@ -72,22 +108,84 @@ class StoredRun:
         """
         path = self.folder.summary
         if path.exists():
-            return validated(RunSummary, path.read_bytes(), str(path))
+            return _validated(RunSummary, path.read_bytes(), str(path))
         return RunSummary(games={}, stopped="the run was interrupted", seconds=0.0, turns_per_second=0.0)
 
 
-def find_run(folder: Path) -> StoredRun:
-    """Find the records of a run, whatever ended it; a torn last line is left out.
+@dataclass(frozen=True)
+class Run:
+    """A run with all its records in memory.
+
+    Attributes:
+        folder: Where.
+        asked: What was asked for.
+        episodes: The latest record of each episode, in the order of the games and seeds.
+        torn: Whether the last line of `episodes.jsonl` was not whole; it is not among the episodes.
+    """
+
+    folder: RunFolder
+    asked: RunRecord
+    episodes: tuple[EpisodeRecord, ...]
+    torn: bool
+
+
+def read_run(folder: Path | RunFolder) -> Run:
+    """Read a run, whatever ended it; `find_run` is for runs that are larger than memory.
 
     Raises:
         UsageError: The folder holds no run, or one that this version does not read.
     """
-    place = RunFolder(folder)
-    asked = read_asked(place)
+    run = find_run(folder)
+    return Run(run.folder, run.asked, tuple(run.read()), run.torn)
+
+
+def find_run(folder: Path | RunFolder) -> StoredRun:
+    """Find the records of a run, whatever ended it.
+
+    Raises:
+        UsageError: The folder holds no run, or one that this version does not read.
+    """
+    place = folder if isinstance(folder, RunFolder) else RunFolder(folder)
+    asked = _read_asked(place)
     order = {game.id: i for i, game in enumerate(asked.games)}
-    latest = {(episode.game, episode.seed): episode for episode in _find_lines(place.episodes)}
-    found = sorted(latest.values(), key=lambda episode: (order.get(episode.game, len(order)), episode.seed))
-    return StoredRun(place, asked, tuple(found))
+    found, torn = find_episodes(place.episodes)
+    # A resumed run appends another record for episodes that had no result: the last one counts.
+    latest = {(episode.game, episode.seed): episode for episode in found}.values()
+    ordered = sorted(latest, key=lambda episode: (order.get(episode.game, len(order)), episode.seed))
+    return StoredRun(place, asked, tuple(ordered), torn)
+
+
+def find_episodes(path: Path) -> tuple[list[StoredEpisode], bool]:
+    """All records of a file of lines, and whether its last line was torn (by a kill in the middle of writing it).
+
+    Raises:
+        UsageError: A line before the last is not the record of an episode, or the file cannot be read.
+    """
+    if not path.exists():
+        return [], False
+    episodes: list[StoredEpisode] = []
+    end = 0
+    try:
+        with path.open("rb") as file:
+            size = _size(file)
+            for number, line in enumerate(_whole_lines(file, size), 1):
+                head = _validated(_Head, line, f"line {number} of {path}")
+                place = (path, number, end, len(line))
+                episodes.append(StoredEpisode(*place, head.game.id, head.seed, head.index, head.score))
+                end += len(line) + 1
+        return episodes, end < size
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+
+
+def drop_torn_line(path: Path) -> None:
+    """Cut a torn last line off, so that what is appended begins a line of its own.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    with writing(path), path.open("rb+") as file:
+        file.truncate(sum(len(line) + 1 for line in _whole_lines(file, _size(file))))
 
 
 class _GameId(BaseModel):
@@ -101,21 +199,40 @@ class _Head(BaseModel):
 
     game: _GameId
     seed: int
+    index: int
     score: float | None
 
 
-def _find_lines(path: Path) -> Iterator[StoredEpisode]:
-    if not path.exists():
-        return
+def _whole_lines(file: BinaryIO, size: int) -> Iterator[bytes]:
+    """The lines that were written to their end, of a file of so many bytes.
+
+    A last line without a line break was not; nor was one that has its length but not its text, because the machine went
+    down while writing it.
+    """
+    end = 0
+    for line in file:
+        end += len(line)
+        text = line.removesuffix(b"\n")
+        if text == line or (end == size and not (text.startswith(b"{") and text.endswith(b"}"))):
+            return
+        yield text
+
+
+def _size(file: BinaryIO) -> int:
+    return os.fstat(file.fileno()).st_size
+
+
+def _read_asked(place: RunFolder) -> RunRecord:
     try:
-        with path.open("rb") as file:
-            offset, size = 0, path.stat().st_size
-            for number, line in enumerate(file, 1):
-                text = line.removesuffix(b"\n")
-                if text == line or (offset + len(line) == size and not is_whole(text)):
-                    return  # torn
-                head = validated(_Head, text, f"line {number} of {path}")
-                yield StoredEpisode(path, number, offset, len(text), head.game.id, head.seed, head.score)
-                offset += len(line)
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+        text = place.run.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a text"
+        raise UsageError(f"{place.folder} holds no run: cannot read {place.run}: {reason}") from None
+    return _validated(RunRecord, text, str(place.run))
+
+
+def _validated(model: type[RecordT], text: str | bytes, where: str) -> RecordT:
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as error:
+        raise UsageError(f"{where} cannot be read: {one_sentence(error)}") from None

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections import Counter
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
 
-from vlmgym.evaluation.record import EpisodeRecord, Summary
+from vlmgym.evaluation.record import EpisodeRecord, RunRecord, Summary
 from vlmgym.sandbox.reward import Outcome
-
-NumberT = TypeVar("NumberT", int, float)
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
@@ -28,86 +26,147 @@ def confidence_interval(values: Sequence[float], level: float = 0.95) -> tuple[f
     Wilson's interval of a share if all values are 0 or 1, else Student's t. None for fewer than two values, and for
     equal ones, from whose spread nothing follows.
     """
-    from scipy.stats import binomtest, t  # half a second to import
-
     if len(values) < 2:
         return None
     if set(values) <= {0.0, 1.0}:
-        interval = binomtest(round(sum(values)), len(values)).proportion_ci(level, method="wilson")
-        return float(interval.low), float(interval.high)
+        return wilson(round(sum(values)), len(values), level)
     if len(set(values)) == 1:
         return None
     mean, error = mean_and_error(values)
-    reach = float(t.ppf(0.5 + level / 2, len(values) - 1)) * (error or 0.0)
+    reach = students_t(len(values), level) * (error or 0.0)
     return mean - reach, mean + reach
 
 
-def summarise(episodes: Sequence[EpisodeRecord], asked_for: int | None = None) -> Summary:
+def wilson(count: int, of: int, level: float = 0.95) -> tuple[float, float]:
+    """Wilson's score interval of the share `count / of`, where `of` is at least 1."""
+    from scipy.stats import binomtest  # half a second to import
+
+    interval = binomtest(count, of).proportion_ci(level, method="wilson")
+    return float(interval.low), float(interval.high)
+
+
+def students_t(count: int, level: float = 0.95) -> float:
+    """Half the width of Student's confidence interval of a mean over at least two values, in its standard errors."""
+    from scipy.stats import t  # half a second to import
+
+    return float(t.ppf(0.5 + level / 2, count - 1))
+
+
+def summarise(episodes: Iterable[EpisodeRecord], asked_for: int | None = None) -> Summary:
     """The summary of a game's episodes.
 
     Args:
         episodes: The latest record of each.
         asked_for: Episodes that the run was to have; None: as many as there are.
     """
-    results = [episode for episode in episodes if episode.score is not None]
-    scores = [episode.score for episode in episodes if episode.score is not None]
-    turns = [turn for episode in results for turn in episode.turns]
-    asked = [turn for episode in episodes for turn in episode.turns]
-    outcomes = Counter(turn.outcome for turn in turns)
-    mean, error = mean_and_error(scores) if scores else (None, None)
-    numbers: dict[str, list[float]] = {}
-    words: dict[str, Counter[str]] = {}
-    for episode in results:
+    tally = _GameTally()
+    for episode in episodes:
+        tally.add(episode)
+    return tally.summary(asked_for)
+
+
+class Tally:
+    """Adds up the episodes of a run, one after another: it keeps numbers of them only, so a run may be of any size."""
+
+    def __init__(self, asked: RunRecord) -> None:
+        """Begin.
+
+        Args:
+            asked: What the run was asked for: its games, and how many episodes of each.
+        """
+        self._asked_for = asked.episodes
+        self._games = {game.id: _GameTally() for game in asked.games}
+
+    def add(self, episode: EpisodeRecord) -> None:
+        """Add an episode by its latest record."""
+        self._games.setdefault(episode.game.id, _GameTally()).add(episode)
+
+    def summaries(self) -> dict[str, Summary]:
+        """The summary of each game by its id."""
+        return {game: tally.summary(self._asked_for) for game, tally in self._games.items()}
+
+
+class _GameTally:
+    """What a summary needs of a game's episodes. Sums are made at the end, so that they are exact in any order."""
+
+    def __init__(self) -> None:
+        self.episodes = self.turns = 0
+        self.unfinished: Counter[str] = Counter()
+        self.ends: Counter[str] = Counter()
+        self.outcomes: Counter[Outcome] = Counter()
+        self.numbers: dict[str, array[float]] = {}
+        self.words: dict[str, Counter[str]] = {}
+        self.tokens: dict[str, int] = {}
+        self.scores, self.format, self.perception, self.exact = array("d"), array("d"), array("d"), array("d")
+        self.latencies, self.costs = array("d"), array("d")
+
+    def add(self, episode: EpisodeRecord) -> None:
+        self.episodes += 1
+        for turn in episode.turns:
+            for name, tokens in (("prompt", turn.prompt_tokens), ("completion", turn.completion_tokens)):
+                if tokens is not None:
+                    self.tokens[name] = self.tokens.get(name, 0) + tokens
+            if turn.latency is not None:
+                self.latencies.append(turn.latency)
+            if turn.cost is not None:
+                self.costs.append(turn.cost)
+        if episode.score is None:
+            self.unfinished[episode.status] += 1
+        else:
+            self._add_result(episode, episode.score)
+
+    def _add_result(self, episode: EpisodeRecord, score: float) -> None:
+        self.scores.append(score)
+        self.ends[episode.end] += 1
         for name, value in episode.metrics.items():
             if isinstance(value, str):
-                words.setdefault(name, Counter())[value] += 1
+                self.words.setdefault(name, Counter())[value] += 1
             else:
-                numbers.setdefault(name, []).append(value)
-    seen = [turn.reward for turn in turns if turn.reward.perception is not None]
-    latencies = sorted(turn.latency for turn in asked if turn.latency is not None)
+                self.numbers.setdefault(name, array("d")).append(value)
+        self.turns += len(episode.turns)
+        for turn in episode.turns:
+            self.outcomes[turn.outcome] += 1
+            self.format.append(turn.reward.format)
+            if turn.reward.perception is not None:
+                self.perception.append(turn.reward.perception)
+                self.exact.append(turn.reward.perception_exact or 0.0)
 
-    unfinished = Counter[str](episode.status for episode in episodes if episode.score is None)
-    if asked_for is not None and asked_for > len(episodes):
-        unfinished["not begun"] = asked_for - len(episodes)
+    def summary(self, asked_for: int | None) -> Summary:
+        unfinished = dict(self.unfinished)
+        if asked_for is not None and asked_for > self.episodes:
+            unfinished["not begun"] = asked_for - self.episodes
+        mean, error = mean_and_error(self.scores) if self.scores else (None, None)
+        latencies = sorted(self.latencies)
 
-    def per_turn(total: float) -> float | None:
-        return total / len(turns) if turns else None
+        def per_turn(total: float) -> float | None:
+            return total / self.turns if self.turns else None
 
-    return Summary(
-        episodes=len(results),
-        unfinished=dict(unfinished),
-        turns=len(turns),
-        score_mean=mean,
-        score_se=error,
-        score_ci=confidence_interval(scores),
-        score_best=max(scores, default=None),
-        illegal_rate=per_turn(outcomes[Outcome.ILLEGAL]),
-        unparsable_rate=per_turn(outcomes[Outcome.UNPARSABLE]),
-        format_mean=per_turn(math.fsum(turn.reward.format for turn in turns)),
-        perception_mean=math.fsum(part.perception or 0 for part in seen) / len(seen) if seen else None,
-        perception_exact_rate=math.fsum(part.perception_exact or 0 for part in seen) / len(seen) if seen else None,
-        ends=dict(Counter(episode.end for episode in results).most_common()),
-        metric_means={name: mean_and_error(values) for name, values in numbers.items()},
-        metric_counts={name: dict(sorted(counts.items(), key=_by_number)) for name, counts in words.items()},
-        prompt_tokens=_total([turn.prompt_tokens for turn in asked]),
-        completion_tokens=_total([turn.completion_tokens for turn in asked]),
-        cost=_total([turn.cost for turn in asked]),
-        latency_median=_at(latencies, 0.5),
-        latency_p95=_at(latencies, 0.95),
-    )
-
-
-def without_words(episode: EpisodeRecord) -> EpisodeRecord:
-    """The record without what is long and no part of a summary, so that many fit into memory."""
-    shorter: dict[str, object] = {"prompt": "", "response": "", "state": None, "reasoning": None, "info": {}}
-    turns = tuple(turn.model_copy(update=shorter) for turn in episode.turns)
-    return episode.model_copy(update={"turns": turns, "final_state": None})
+        return Summary(
+            episodes=len(self.scores),
+            unfinished=unfinished,
+            turns=self.turns,
+            score_mean=mean,
+            score_se=error,
+            score_ci=confidence_interval(self.scores),
+            score_best=max(self.scores, default=None),
+            illegal_rate=per_turn(self.outcomes[Outcome.ILLEGAL]),
+            unparsable_rate=per_turn(self.outcomes[Outcome.UNPARSABLE]),
+            format_mean=per_turn(math.fsum(self.format)),
+            perception_mean=_mean(self.perception),
+            perception_exact_rate=_mean(self.exact),
+            ends=dict(self.ends.most_common()),
+            metric_means={name: mean_and_error(values) for name, values in self.numbers.items()},
+            metric_counts={name: dict(sorted(counts.items(), key=_by_number)) for name, counts in self.words.items()},
+            prompt_tokens=self.tokens.get("prompt"),
+            completion_tokens=self.tokens.get("completion"),
+            cost=math.fsum(self.costs) if self.costs else None,
+            latency_median=_at(latencies, 0.5),
+            latency_p95=_at(latencies, 0.95),
+        )
 
 
-def _total(values: Sequence[NumberT | None]) -> NumberT | None:
-    """Sum of what is known; None if nothing is."""
-    known = [value for value in values if value is not None]
-    return sum(known[1:], known[0]) if known else None
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
 
 
 def _at(ordered: Sequence[float], share: float) -> float | None:

@@ -23,12 +23,12 @@ def summary_table(policy: str, run: RunSummary) -> Table:
     return table
 
 
-def bias_note(run: RunSummary) -> str:
-    """What to keep in mind where results are missing, or an empty text."""
-    missing = sum(sum(game.unfinished.values()) for game in run.games.values())
-    if not missing:
+def bias_note(games: Mapping[str, Summary]) -> str:
+    """What to keep in mind where results of a run's games are missing, or an empty text."""
+    missing = sum(sum(game.unfinished.values()) for game in games.values())
+    results = sum(game.episodes for game in games.values())
+    if not missing or not results:
         return ""
-    results = sum(game.episodes for game in run.games.values())
     return (
         f"The means are over {results:,} of {results + missing:,} episodes. Those that end early are more likely to be "
         "among them, which may shift the means."

@@ -77,7 +77,7 @@ def go_on(rules: Rules, seed: int, turns: Sequence[TurnRecord]) -> tuple[list[Tu
     position = start(blind, seed)
     played: list[TurnRecord] = []
     for turn in turns:
-        again, position = respond(blind, position, reply_of(turn), turn.latency, turn.cost)
+        again, position = respond(blind, position, reply_of(turn), turn.cost)
         if again.model_dump(mode="json") != turn.model_dump(mode="json"):
             return [], start(rules, seed)
         played.append(again)
@@ -85,12 +85,10 @@ def go_on(rules: Rules, seed: int, turns: Sequence[TurnRecord]) -> tuple[list[Tu
     return played, _position(rules, episode, position.past)
 
 
-def respond(
-    rules: Rules, position: Position, reply: Reply, latency: float | None, cost: float | None
-) -> tuple[TurnRecord, Position]:
+def respond(rules: Rules, position: Position, reply: Reply, cost: float | None) -> tuple[TurnRecord, Position]:
     """Play a model's reply, and draw what it sees next."""
     episode = Episode.restore(rules.game, position.snapshot, rules.reward)
-    turn, past = _play(rules, episode, position, reply, latency, cost)
+    turn, past = _play(rules, episode, position, reply, cost)
     return turn, _position(rules, episode, past)
 
 
@@ -100,7 +98,7 @@ def play_on(rules: Rules, position: Position, policy: StatePolicy, at_most: int)
     turns: list[TurnRecord] = []
     while position.end is None and len(turns) < at_most:
         response = policy.respond(rules.game, episode.state, policy_rng(episode.seed, episode.turn))
-        turn, past = _play(rules, episode, position, Reply(response), None, None)
+        turn, past = _play(rules, episode, position, Reply(response), None)
         turns.append(turn)
         position = _position(rules, episode, past)
     return turns, position
@@ -114,7 +112,7 @@ def reply_of(turn: TurnRecord) -> Reply:
         turn.completion_tokens,
         turn.finish_reason,
         turn.reasoning,
-        None,
+        turn.latency,
         turn.requests,
     )
 
@@ -146,7 +144,6 @@ def _play(
     episode: Episode[Any, Any],
     position: Position,
     reply: Reply,
-    latency: float | None,
     cost: float | None,
 ) -> tuple[TurnRecord, tuple[PastTurn[Any], ...]]:
     """Play a reply: the record of the turn, and the turns that the next prompt repeats."""
@@ -170,7 +167,7 @@ def _play(
             perception_exact=None if seen is None else seen.exact,
         ),
         info=dict(scored.info),
-        latency=latency,
+        latency=reply.latency,
         prompt_tokens=reply.prompt_tokens,
         completion_tokens=reply.completion_tokens,
         cost=cost,

@@ -12,6 +12,7 @@ import numpy as np
 
 from vlmgym.evaluation.files import writing
 from vlmgym.evaluation.record import EpisodeRecord, TurnRecord
+from vlmgym.evaluation.stored import StoredEpisode
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, text_width
 from vlmgym.sandbox.drawing.palette import OUTCOME_COLOURS
 from vlmgym.sandbox.drawing.pictures import side_by_side
@@ -52,6 +53,16 @@ def write_video(path: Path, game: Game[Any, Any], episode: EpisodeRecord, fps: i
                 container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
             container.mux(stream.encode())
         part.replace(path)
+
+
+def write_stored_video(path: Path, game: Game[Any, Any], stored: StoredEpisode, fps: int) -> None:
+    """Read a record and write its video, as a worker process does.
+
+    Raises:
+        UsageError: The record cannot be read.
+        OutputError: The file cannot be written.
+    """
+    write_video(path, game, stored.read(), fps)
 
 
 def _frames(game: Game[Any, Any], episode: EpisodeRecord, hold: int) -> Iterator[Picture]:

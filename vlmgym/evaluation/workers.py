@@ -12,11 +12,21 @@ from concurrent.futures.process import BrokenProcessPool
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-from vlmgym.errors import WorkerError
+from vlmgym.errors import UsageError, WorkerError
 from vlmgym.sandbox.processes import available_cores, interrupts_left_to_parent, live_with_parent
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def check_workers(count: int | None) -> None:
+    """Refuse a number of workers that is none; None stands for one per core.
+
+    Raises:
+        UsageError: It is not a whole number of at least 0.
+    """
+    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 0):
+        raise UsageError(f"workers is a whole number of at least 0, not {count!r}")
 
 
 def workers_for(episodes: int, asked: int | None) -> int:

@@ -13,7 +13,7 @@ POLICIES = {
     "random": "vlmgym.policies.random:RandomPolicy",
     "random-legal": "vlmgym.policies.random:RandomLegalPolicy",
     "oracle": "vlmgym.policies.oracle:OraclePolicy",
-    "replay": "vlmgym.policies.replay:ReplayPolicy",
+    "replay": "vlmgym.evaluation.replay:ReplayPolicy",
     "human": "vlmgym.policies.human:HumanPolicy",
     "openai": "vlmgym.policies.openai:OpenAIPolicy",
     "vllm": "vlmgym.policies.vllm:VLLMPolicy",

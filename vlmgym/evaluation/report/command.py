@@ -10,13 +10,11 @@ import tyro
 from rich.console import Console
 
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.record import EpisodeRecord
 from vlmgym.evaluation.report.facts import LabelledRun
 from vlmgym.evaluation.report.page import PICTURES, write_page
 from vlmgym.evaluation.run_folder import RunFolder
 from vlmgym.evaluation.stored import find_run
-from vlmgym.evaluation.summary import summarise, without_words
-from vlmgym.evaluation.workers import Workers, workers_for
+from vlmgym.evaluation.workers import Workers, check_workers, workers_for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +31,7 @@ class ReportConfig:
     def __post_init__(self) -> None:
         if self.pictures != "all" and not (self.pictures.isascii() and self.pictures.isdecimal()):
             raise UsageError(f"pictures is a number of episodes or all, not {self.pictures!r}")
-        if self.workers is not None and self.workers < 0:
-            raise UsageError(f"workers is a whole number of at least 0, not {self.workers}")
+        check_workers(self.workers)
 
 
 def report(config: ReportConfig) -> None:
@@ -47,10 +44,7 @@ def report(config: ReportConfig) -> None:
     console = Console()
     run = find_run(config.run)
     with run.folder.reserved():
-        slim: dict[str, list[EpisodeRecord]] = {game.id: [] for game in run.asked.games}
-        for episode in run.episodes:
-            slim.setdefault(episode.game, []).append(without_words(episode.read()))
-        summary = run.last_summary().model_copy(update={"games": {game: summarise(of) for game, of in slim.items()}})
+        summary = run.last_summary().model_copy(update={"games": run.summaries()})
         labelled = LabelledRun.of(run.asked, run.episodes, summary)
         pictures = None if config.pictures == "all" else int(config.pictures)
         with Workers(workers_for(len(run.episodes), config.workers)) as workers:

@@ -11,7 +11,8 @@ import numpy as np
 
 from vlmgym.evaluation.record import EpisodeRecord, RunRecord, RunSummary, Summary
 from vlmgym.evaluation.report.episode import StoredRecord
-from vlmgym.evaluation.table import summary_words
+from vlmgym.evaluation.summary import students_t
+from vlmgym.evaluation.table import bias_note, summary_words
 from vlmgym.sandbox.reward import RewardConfig
 
 POINTS = 200
@@ -72,6 +73,7 @@ def run_facts(run: LabelledRun) -> dict[str, Any]:
             ("versions", ", ".join(f"{name} {version}" for name, version in asked.versions.items())),
         ],
         "missing": missing,
+        "bias": bias_note(run.summaries),
         "stopped": run.stopped,
     }
 
@@ -102,15 +104,15 @@ def curves(gains: Sequence[Sequence[float]]) -> dict[str, Any] | None:
     """
     if not gains:
         return None
-    from scipy.stats import t  # half a second to import
-
     longest = max(map(len, gains))
     turns = np.unique(np.linspace(0, longest, min(longest, POINTS) + 1).round().astype(int))
     totals = np.empty((len(gains), len(turns)))
     for line, gained in zip(totals, gains):
         line[:] = np.concatenate([[0.0], np.cumsum(gained)])[np.minimum(turns, len(gained))]
     mean, count = totals.mean(axis=0), len(gains)
-    reach = t.ppf(0.975, count - 1) * totals.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.zeros(len(turns))
+    reach = np.zeros(len(turns))
+    if count > 1:
+        reach = students_t(count) * totals.std(axis=0, ddof=1) / np.sqrt(count)
     return {
         "turns": turns.tolist(),
         "mean": _rounded(mean),

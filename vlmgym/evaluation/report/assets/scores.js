@@ -16,7 +16,7 @@ function showHead() {
     const which = page.runs.length > 1 ? `${run.label}: ` : "";
     const notes = [];
     if (run.stopped) notes.push(`The run was stopped: ${run.stopped}.`);
-    if (missing.length) notes.push(`Episodes without a result, which are in no score: ${missing.join(", ")}.`);
+    if (missing.length) notes.push(`Episodes without a result, which are in no score: ${missing.join(", ")}. ${run.bias}`);
     if (notes.length) head.append(element("p", { class: "banner", role: "note" }, recorded(which + notes.join(" "))));
   }
 }

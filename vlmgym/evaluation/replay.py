@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vlmgym.errors import InfrastructureError, UsageError
 from vlmgym.evaluation.record import GameRecord
 from vlmgym.evaluation.run_folder import changes
-from vlmgym.evaluation.stored import StoredEpisode, find_run
+from vlmgym.evaluation.stored import find_run
 from vlmgym.evaluation.turns import reply_of
 from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply
 from vlmgym.sandbox.game import Game
@@ -51,7 +51,8 @@ class ReplayPolicy(ModelPolicy):
         run = find_run(self.options.record)
         self._games = {game.id: game for game in run.asked.games}
         self._episodes = {(episode.game, episode.seed): episode for episode in run.episodes}
-        self._replies: dict[tuple[str, int], list[Reply]] = {}
+        self._replies: dict[tuple[str, int], list[Reply]] = {}  # of episodes that are played, asked last at the end
+        self._running = 1
 
     def check(self, game: Game[Any, Any]) -> None:
         """Refuse a game that the record is not of."""
@@ -61,19 +62,22 @@ class ReplayPolicy(ModelPolicy):
         if different := "; ".join(map(str, changes(recorded.config, GameRecord.of(game).config))):
             raise UsageError(f"{self.options.record} is a record of another configuration of {game.id}: {different}")
 
+    def expect(self, episodes: int) -> None:
+        """Keep the responses of as many episodes as are played at once, and as many again."""
+        self._running = max(self._running, episodes)
+
     async def respond(self, images: list[Any], prompt: Prompt) -> Reply:
         """The recorded response of the turn."""
         key = prompt.game.id, prompt.seed
-        stored = self._episodes.get(key)
-        if stored is not None and key not in self._replies:
-            self._replies[key] = _replies(stored)
-        replies = self._replies.get(key, [])
+        replies = self._replies.pop(key, None)
+        if replies is None:
+            stored = self._episodes.get(key)
+            replies = [] if stored is None else [reply_of(turn) for turn in stored.read().turns]
+        self._replies[key] = replies
+        if len(self._replies) > 2 * self._running:
+            del self._replies[next(iter(self._replies))]  # most likely over: the others were asked since
         if prompt.turn >= len(replies):
             raise InfrastructureError(
                 f"{self.options.record} has no turn {prompt.turn + 1} of {prompt.game.id} with seed {prompt.seed}"
             )
         return replies[prompt.turn]
-
-
-def _replies(stored: StoredEpisode) -> list[Reply]:
-    return [replace(reply_of(turn), latency=turn.latency) for turn in stored.read().turns]

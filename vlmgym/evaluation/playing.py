@@ -1,0 +1,153 @@
+"""Plays a run into its folder, from the beginning or from where an earlier part of it has come to."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+
+from vlmgym.errors import UsageError, VlmgymError
+from vlmgym.evaluation.config import EvalConfig
+from vlmgym.evaluation.files import LineLog
+from vlmgym.evaluation.progress import LiveProgress
+from vlmgym.evaluation.record import (
+    EpisodeRecord,
+    GameRecord,
+    PolicyRecord,
+    RunRecord,
+    RunSummary,
+    TurnRecord,
+    begun_with,
+    now,
+    versions,
+)
+from vlmgym.evaluation.results import Part
+from vlmgym.evaluation.run_folder import RunFolder, differences
+from vlmgym.evaluation.runner import Hooks, evaluate, run_async
+from vlmgym.evaluation.stored import StoredRun, drop_torn_line, find_run
+from vlmgym.evaluation.workers import Workers
+from vlmgym.policies import Policy
+from vlmgym.sandbox.game import Game
+
+
+def asked_for(config: EvalConfig, games: Sequence[Game[Any, Any]], policy: Policy) -> RunRecord:
+    """What `run.json` says of a run that is begun now."""
+    return RunRecord(
+        started=now(),
+        versions=versions(),
+        games=tuple(map(GameRecord.of, games)),
+        policy=PolicyRecord(name=policy.name, options=policy.options.deciding()),
+        reward=config.reward,
+        history=config.history,
+        history_images=config.history_images,
+        max_turns=config.turns,
+        seed=config.seed,
+        episodes=config.episodes,
+        options={
+            "concurrency": config.concurrency,
+            "workers": config.workers,
+            **dataclasses.asdict(config.budget),
+            "policy": policy.options.shown(),
+        },
+    )
+
+
+def reopen(folder: RunFolder, asked: RunRecord, console: Console) -> tuple[StoredRun, RunSummary | None]:
+    """Begin another part of a run.
+
+    Args:
+        folder: Its folder.
+        asked: What is asked for now.
+        console: Where it is said what a reader of the records should know.
+
+    Returns:
+        The run as it was left, and its summary if it had come to its end.
+
+    Raises:
+        UsageError: The folder holds no run, or one with other options.
+        OutputError: The folder cannot be written.
+    """
+    run = find_run(folder)
+    if different := differences(run.asked, asked):
+        raise UsageError(
+            f"{folder.folder} was a run with other options, so it cannot be resumed: {'; '.join(different)}"
+        )
+    if run.torn:
+        drop_torn_line(folder.episodes)
+        console.print(f"the last line of {folder.episodes} was not whole, and is dropped", soft_wrap=True)
+    if begun := begun_with(run.asked):
+        console.print(f"{begun}; each episode's record says what it was played with")
+    summary = folder.reopen()
+    folder.begin(asked.model_copy(update={"started": run.asked.started, "versions": run.asked.versions}))
+    return run, summary
+
+
+def play_run(
+    folder: RunFolder,
+    games: Sequence[Game[Any, Any]],
+    policy: Policy,
+    config: EvalConfig,
+    earlier: StoredRun | None,
+    workers: Workers,
+    console: Console,
+) -> Part:
+    """Play what is missing of a run, each episode on the disk as it ends; none stays in memory.
+
+    Args:
+        folder: Where.
+        games: The games.
+        policy: Who plays.
+        config: The options.
+        earlier: The run as it was left, if it was resumed.
+        workers: Processes that play.
+        console: Where progress is shown.
+
+    Raises:
+        VlmgymError: The run failed; the message says where finished episodes are.
+    """
+    part = Part()
+    finished = sum(episode.score is not None for episode in earlier.episodes) if earlier is not None else 0
+    progress = LiveProgress(console, [game.id for game in games], config.episodes * len(games) - finished, config.turns)
+    with LineLog(folder.episodes) as log, progress:
+
+        def on_turns(turns: Sequence[TurnRecord]) -> None:
+            part.turns += len(turns)
+            progress.turns(turns)
+
+        def on_episode(episode: EpisodeRecord) -> None:
+            nonlocal finished
+            log.write(episode.model_dump_json())
+            finished += episode.score is not None
+            progress.episode(episode)
+
+        def on_stop(reason: str) -> None:
+            part.stopped = reason
+
+        try:
+            run_async(workers.start())
+            began = time.perf_counter()
+            evaluate(
+                games,
+                policy,
+                config.episodes,
+                turns=config.turns,
+                seed=config.seed,
+                concurrency=config.concurrency,
+                workers=workers,
+                history=config.history,
+                history_images=config.history_images,
+                reward=config.reward,
+                budget=config.budget,
+                resume=earlier.read() if earlier is not None else (),
+                hooks=Hooks(on_turns, on_episode, on_stop),
+                collect=False,
+            )
+            part.seconds = time.perf_counter() - began
+        except (VlmgymError, KeyboardInterrupt) as error:
+            where = f"{finished} finished episodes are in {folder.episodes}; --resume {folder.folder} goes on"
+            error.args = (f"{str(error) or 'interrupted'}; {where}",)
+            raise
+    return part
