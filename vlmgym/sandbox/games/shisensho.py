@@ -259,10 +259,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         """The names of the tiles, with pictures as `PictureTile`."""
         if state.pictures is None:
             return state.board
-        return [
-            [tile if tile == EMPTY else PictureTile(tile, row) for tile, row in zip(line, rows)]
-            for line, rows in zip(state.board, state.pictures.rows)
-        ]
+        return tuple(map(_picture_tiles, state.board, state.pictures.rows))
 
     def cell_words(self, cell: Hashable) -> str:
         """The name of a tile."""
@@ -413,6 +410,12 @@ def _clear_blank(finder: Paths, rng: np.random.Generator) -> list[tuple[Place, P
         left.remove(first)
         left.remove(second)
     return pairs
+
+
+@lru_cache(maxsize=4096)
+def _picture_tiles(names: tuple[str, ...], rows: tuple[int, ...]) -> tuple[Hashable, ...]:
+    """The cells of one row of the board; kept, because a move leaves most of them as they are."""
+    return tuple(name if name == EMPTY else PictureTile(name, row) for name, row in zip(names, rows))
 
 
 def _paths(board: Board, turns: int) -> Paths:
