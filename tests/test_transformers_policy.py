@@ -102,23 +102,20 @@ def test_a_checkpoint_that_is_not_there(name: str, options: Any, model: str, mes
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("kind", "options", "message"),
     [
-        (lambda: TransformersOptions(batch_size=0), "batch_size is a whole number of at least 1, not 0"),
-        (lambda: TransformersOptions(dtype="int8"), "dtype is one of auto, bfloat16, float16, float32, not 'int8'"),
-        (lambda: VLLMOptions(max_model_len=0), "max_model_len is a whole number of at least 1, not 0"),
-        (lambda: VLLMOptions(gpu_memory_utilization=1.5), "gpu_memory_utilization is a share above 0"),
-        (lambda: VLLMOptions(engine_args="[1]"), "engine_args is a JSON object, not [1]"),
-        (lambda: VLLMOptions(engine_args='{"model": "x"}'), "engine_args cannot set model: another option does"),
-        (
-            lambda: VLLMOptions(engine_args='{"hf_token": "x"}'),
-            "engine_args cannot set hf_token, which would be recorded",
-        ),
+        (TransformersOptions, {"batch_size": 0}, "batch_size is a whole number of at least 1, not 0"),
+        (TransformersOptions, {"dtype": "int8"}, "dtype is one of auto, bfloat16, float16, float32, not 'int8'"),
+        (VLLMOptions, {"max_model_len": 0}, "max_model_len is a whole number of at least 1, not 0"),
+        (VLLMOptions, {"gpu_memory_utilization": 1.5}, "gpu_memory_utilization is a share above 0"),
+        (VLLMOptions, {"engine_args": "[1]"}, "engine_args is a JSON object, not [1]"),
+        (VLLMOptions, {"engine_args": '{"model": "x"}'}, "engine_args cannot set model: another option does"),
+        (VLLMOptions, {"engine_args": '{"hf_token": "x"}'}, "engine_args cannot set hf_token, which would be recorded"),
     ],
 )
-def test_options_that_are_not_accepted(options: Any, message: str) -> None:
+def test_options_that_are_not_accepted(kind: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as raised:
-        options()
+        kind(**options)
     assert str(raised.value).startswith(message)
 
 
