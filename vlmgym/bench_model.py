@@ -21,6 +21,7 @@ from rich.table import Table
 from vlmgym import __version__
 from vlmgym.errors import InfrastructureError, UsageError
 from vlmgym.evaluation.record import GameRecord
+from vlmgym.evaluation.runner import run_async
 from vlmgym.options import GameOptions
 from vlmgym.policies.base import Prompt
 from vlmgym.policies.chat_api import picture_url
@@ -148,24 +149,24 @@ def bench_model(config: BenchModelConfig, console: Console | None = None) -> Mod
     if config.out is not None and not config.out.absolute().parent.is_dir():
         raise UsageError(f"there is no folder {config.out.parent} to write {config.out.name} into")
     levels = sorted(set(config.concurrency))
-    total = config.seconds * len(levels) * (1 if local is None else 2)
+    server: list[Speed] = []
+    transformers: list[Speed] = []
+    seeds = itertools.count()
     columns = (*Progress.get_default_columns(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=total)
+        task = progress.add_task("loading" if local else "", total=config.seconds * len(levels) * (2 if local else 1))
+        model = None if local is None or checkpoint is None else local(checkpoint, config.device, config.dtype)
 
-        def measuring(what: str, number: int) -> Advance:
-            progress.update(task, description=what, completed=number * config.seconds)
-            return lambda seconds: progress.update(
-                task, completed=number * config.seconds + min(seconds, config.seconds)
-            )
+        def measuring(what: str) -> Advance:
+            begin = config.seconds * (len(server) + len(transformers))
+            progress.update(task, description=what, completed=begin)
+            return lambda seconds: progress.update(task, completed=begin + min(seconds, config.seconds))
 
-        server = asyncio.run(_measure_server(policy, game, levels, config.seconds, measuring))
-        transformers: list[Speed] = []
-        if local is not None and checkpoint is not None:
-            progress.update(task, description="transformers loads")
-            model = local(checkpoint, config.device, config.dtype)
-            for number, at_once in enumerate(levels, len(levels)):
-                advance = measuring(f"transformers, batch of {at_once}", number)
+        for at_once in levels:  # by turns, so that what else the machines do hits both alike
+            advance = measuring(f"{at_once} at once")
+            server.append(run_async(_measure_server(policy, game, seeds, at_once, config.seconds, advance)))
+            if model is not None:
+                advance = measuring(f"transformers, {at_once} at once")
                 transformers.append(_measure_local(model, config, game, at_once, advance))
     speeds = ModelSpeeds(tuple(server), tuple(transformers))
     _print(speeds, config, console)
@@ -187,24 +188,6 @@ def _question(game: Game[Any, Any], seed: int) -> tuple[list[Picture], Prompt]:
 
 
 async def _measure_server(
-    policy: OpenAIPolicy,
-    game: Game[Any, Any],
-    levels: Sequence[int],
-    seconds: float,
-    measuring: Callable[[str, int], Advance],
-) -> list[Speed]:
-    seeds = itertools.count()
-    await policy.open()
-    try:
-        return [
-            await _measure_level(policy, game, seeds, at_once, seconds, measuring(f"{at_once} at once", number))
-            for number, at_once in enumerate(levels)
-        ]
-    finally:
-        await policy.close()
-
-
-async def _measure_level(
     policy: OpenAIPolicy, game: Game[Any, Any], seeds: Iterator[int], at_once: int, seconds: float, advance: Advance
 ) -> Speed:
     """Keep so many requests in flight for so many seconds."""
@@ -221,12 +204,15 @@ async def _measure_level(
             advance(time.perf_counter() - begun)
         return streamed
 
-    begun = time.perf_counter()
-    await _all([place(begun) for _ in range(at_once)])  # opens connections, fills caches
-    begun = time.perf_counter()
-    places = await _all([place(begun + seconds) for _ in range(at_once)])
-    # Until here all places were busy.
-    end = min(streamed[-1].ended for streamed in places)
+    await policy.open()
+    try:
+        begun = time.perf_counter()
+        await _all([place(begun) for _ in range(at_once)])  # opens connections, fills caches
+        begun = time.perf_counter()
+        places = await _all([place(begun + seconds) for _ in range(at_once)])
+    finally:
+        await policy.close()
+    end = min(streamed[-1].ended for streamed in places)  # until here all places were busy
     return _speed(at_once, list(itertools.chain(*places)), begun, end)
 
 
@@ -309,7 +295,7 @@ def _print(speeds: ModelSpeeds, config: BenchModelConfig, console: Console) -> N
     caption = "Times in seconds: medians, and what 95% of requests keep."
     if speeds.transformers:
         columns += ["transformers", "ratio"]
-        caption += " Transformers: tok/s in batches of as many."
+        caption += " transformers: tok/s in batches of as many; ratio: of the server's to those."
     table = Table(*columns, title=title, caption=caption)
     for i, speed in enumerate(speeds.server):
         row = [
@@ -321,7 +307,7 @@ def _print(speeds: ModelSpeeds, config: BenchModelConfig, console: Console) -> N
         ]
         if speeds.transformers:
             other = speeds.transformers[i].tokens_per_second
-            row += [f"{other:,.0f}", f"{speed.tokens_per_second / other:.1f} x"]
+            row += [f"{other:,.0f}", f"{speed.tokens_per_second / other:.1f}"]
         table.add_row(*row)
     console.print(table)
 
