@@ -189,9 +189,9 @@ def test_pictures_of_every_size_are_shown_so_that_one_can_see_them(size: int, sh
     ("options", "message"),
     [
         ({"game": "chess"}, "there is no game 'chess'"),
-        ({"game": "2048", "knobs": ("rows",)}, "NAME=VALUE"),
-        ({"game": "2048", "knobs": ("rows=five",)}, "rows"),
-        ({"game": "2048", "knobs": ("rows=5", "rows=6")}, "rows is set twice"),
+        ({"game": "2048", "knobs": (("rows",),)}, "NAME=VALUE"),
+        ({"game": "2048", "knobs": (("rows=five",),)}, "rows"),
+        ({"game": "2048", "knobs": (("rows=5",), ("rows=6",))}, "rows is set twice"),
         ({"game": "2048", "seed": -1}, "seed is a number from 0"),
     ],
 )
@@ -202,7 +202,7 @@ def test_bad_options_are_clear_errors(options: Any, message: str) -> None:
 
 def test_options_are_read_from_a_command_line() -> None:
     config = tyro.cli(PlayConfig, args=["swap", "--seed", "3", "--set", "rows=5", "columns=5", "--size", "320"])
-    assert config == PlayConfig(game="swap", seed=3, knobs=("rows=5", "columns=5"), size=320)
+    assert config == PlayConfig(game="swap", seed=3, knobs=(("rows=5", "columns=5"),), size=320)
 
 
 def test_without_a_display_there_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Annotated, Any, TypeVar
 
 import tyro
@@ -34,7 +35,7 @@ class EvalCommand(EvalConfig):
 
     game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
     """Ids or names of the games, for instance 2048."""
-    games: Annotated[tuple[str, ...], tyro.conf.arg(metavar="GAME ...")] = ()
+    games: Annotated[tuple[tuple[str, ...], ...], tyro.conf.arg(metavar="GAME ..."), tyro.conf.UseAppendAction] = ()
     """The same as an option."""
 
 
@@ -43,7 +44,7 @@ def evaluate_command(args: Sequence[str]) -> Callable[..., None]:
     both: Any = with_options(EvalCommand, policy_options(args))
 
     def command(chosen: Any) -> None:
-        games = (*chosen.config.game, *chosen.config.games)
+        games = (*chosen.config.game, *chain.from_iterable(chosen.config.games))
         if not games:
             raise UsageError(f"name a game: vlmgym eval {'|'.join(game_class(game).name for game in game_ids())}")
         run_evaluation(games, chosen.config, chosen.options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +34,9 @@ class GameOptions:
     """Difficulty for the eye, 1 to 5."""
     reasoning: int = 3
     """Difficulty for the mind, 1 to 5."""
-    knobs: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="NAME=VALUE ...")] = ()
+    knobs: Annotated[
+        tuple[tuple[str, ...], ...], tyro.conf.arg(name="set", metavar="NAME=VALUE ..."), tyro.conf.UseAppendAction
+    ] = ()
     """Single knobs of the game that override the levels, for instance rows=5 columns=5."""
 
     def make_game(self, name: str, preset: Mapping[str, Any] | None = None) -> Game[Any, Any]:
@@ -46,7 +49,7 @@ class GameOptions:
         Raises:
             UsageError: There is no such game, level or knob, or a value is not accepted.
         """
-        knobs = parse_knobs(self.knobs)
+        knobs = parse_knobs(itertools.chain.from_iterable(self.knobs))
         for dial in DIALS:
             if dial in knobs:
                 raise UsageError(f"{dial} is set by --{dial}, not by --set")
