@@ -56,12 +56,22 @@ COMMON_NAMES = {
 COMMON_REGIONS = {
     "BE.BRU": "Bruxelles|Brussel|Brussels",
     "DK.17": "Copenhagen|Region Hovedstaden|Capital Region of Denmark",
+    "ES.29": "ES-MD|MD",
     "ES.56": "Cataluña",
     "FR.28": "Normandie",
     "FR.75": "Nouvelle-Aquitaine",
-    "MX.09": "Ciudad de México|CDMX",
+    "MX.09": "Ciudad de México|CDMX|MX-CMX|CMX",
+    "PL.78": "PL-MZ|MZ",
+    "TW.01": "Fujian|Kinmen and Matsu",
+    "TW.02": "Kaohsiung",
+    "TW.03": "Taipei City|New Taipei|TW-NWT",
+    "TW.04": "Taiwan Province",
+    "VN.79": "VN-SG|SG",
 }
-"""Names of regions in use that the sources lack, by GeoNames' code."""
+"""Names and codes of regions in use that the sources lack, by GeoNames' code.
+
+GeoNames divides Taiwan into four: Taipei with New Taipei, Kaohsiung, the islands of Fujian, and the rest.
+"""
 LARGE = 5_000_000
 """Inhabitants of a city whose acronyms (NYC) are names; elsewhere they are codes of airports."""
 
@@ -120,26 +130,50 @@ def country_lines(countries: Mapping[str, Any], places: Mapping[str, str], folde
 
 
 def region_lines(names: Mapping[str, str], places: Mapping[str, str], folder: Path) -> Iterable[str]:
-    """Country, GeoNames' code, name, latitude, longitude, population, all names and codes normalised."""
-    divisions: dict[str, dict[str, set[str]]] = defaultdict(dict)
-    for code, name in re.findall(r"code: '(\w\w-\w+)',\n\s*name: [\"'](.*?)[\"'],?\n", iso(folder, 2)):
-        divisions[code[:2]][code] = {normalise(name.strip("*†[]"))}
-    english = read_json(folder / "cldr-subdivisions-full/package/subdivisions/en/en.json")
-    for lower, name in english["subdivisions"]["localeDisplayNames"]["subdivisions"].items():
-        code = f"{lower[:2].upper()}-{lower[2:].upper()}"
-        divisions[code[:2]].setdefault(code, set()).add(normalise(name.rstrip("²")))
+    """Country, GeoNames' code, name, latitude, longitude, population, all names and codes normalised, its own first."""
+    divisions = iso_divisions(names, folder)
     linked = 0
     for code, name in sorted(names.items()):
         country, _, own = code.partition(".")
         key = normalise(name)
-        keys = [key, *map(normalise, COMMON_REGIONS.get(code, "").split("|"))]
-        if (found := same_division(country, own, key, divisions[country])) is not None:
+        keys = [key, normalise(re.sub(r"\(.*?\)", "", name)), *map(normalise, COMMON_REGIONS.get(code, "").split("|"))]
+        if (found := same_division(country, own, keys[1], divisions[country])) is not None:
             linked += 1
             division = found.partition("-")[2]
             keys += [*sorted(divisions[country][found]), normalise(found), *([division.lower()] * division.isalpha())]
         keys += [without_kind(each) for each in keys]
         yield "\t".join([country, own, name, places[code], "|".join(dict.fromkeys(filter(None, keys)))])
     print(f"{linked} of {len(names)} regions have an ISO 3166-2 code")
+
+
+def iso_divisions(regions: Mapping[str, str], folder: Path) -> Mapping[str, dict[str, set[str]]]:
+    """Normalised names by country and ISO 3166-2 code, from iso-3166 and, where the two agree, from Unicode CLDR.
+
+    CLDR has numbers of earlier years for some countries (Iran, Morocco). They show by a code whose two names are those
+    of two regions; such a country has the names of iso-3166 alone.
+    """
+    divisions: dict[str, dict[str, set[str]]] = defaultdict(dict)
+    for code, name in re.findall(r"code: '(\w\w-\w+)',\n\s*name: [\"'](.*?)[\"'],?\n", iso(folder, 2)):
+        divisions[code[:2]][code] = {normalise(name.strip("*†[]"))}
+    english: dict[str, dict[str, str]] = defaultdict(dict)
+    subdivisions = read_json(folder / "cldr-subdivisions-full/package/subdivisions/en/en.json")["subdivisions"]
+    for lower, name in subdivisions["localeDisplayNames"]["subdivisions"].items():
+        english[lower[:2].upper()][f"{lower[:2].upper()}-{lower[2:].upper()}"] = normalise(name.rstrip("²"))
+    owners: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for code, name in regions.items():
+        owners[code[:2], without_kind(normalise(name))].add(code)
+    for country, names in english.items():
+        of_country = divisions[country]
+        meant = [
+            [owners.get((country, without_kind(each)), set()) for each in (*of_country.get(code, ()), name)]
+            for code, name in names.items()
+        ]
+        if any(len(each) == 2 and all(each) and not each[0] & each[1] for each in meant):
+            print(f"{country}: the ISO 3166-2 codes of CLDR are others than those of iso-3166")
+            continue
+        for code, name in names.items():
+            of_country.setdefault(code, set()).add(name)
+    return divisions
 
 
 def same_division(country: str, own: str, key: str, divisions: Mapping[str, set[str]]) -> str | None:

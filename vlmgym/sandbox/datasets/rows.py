@@ -5,17 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from vlmgym.errors import VlmgymError, shorten
+from vlmgym.sandbox.decimals import decimal_of
 
 Row = Mapping[str, Any]
 """The values of one row by the name of their column."""
 
 LONGEST_SHOWN = 60
 """Characters of a value that a message shows."""
+LONGEST_TEXT = 20_000
+"""Characters of a text that a question is made of."""
+EXACT = 2.0**53
+"""Up to here floats tell all integers apart."""
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
+"""Control characters; a line may end and a tab may stand in a text."""
 
 
 class BadRow(VlmgymError):
@@ -77,24 +85,46 @@ def is_empty(value: Any) -> bool:
 def text_of(fields: Row, name: str) -> str:
     """A field as a text without blanks around it; a number is written out.
 
+    An integral float is written as an integer, because a column of integers with a gap is one of floats in pandas.
+
     Raises:
-        BadRow: It is empty, or neither a text nor a number.
+        BadRow: It is empty, neither a text nor a number, longer than `LONGEST_TEXT`, or has control characters other
+            than line breaks and tabs, or characters that are no Unicode.
     """
     value = _value(fields, name)
     if not isinstance(value, str | int | float) or isinstance(value, bool):
         raise BadRow(f"{name} is no text but {shown(value)}")
-    return str(value).strip()
+    if isinstance(value, float) and value.is_integer() and abs(value) < EXACT:
+        value = int(value)
+    text = str(value).strip()
+    if len(text) > LONGEST_TEXT:
+        raise BadRow(f"{name} has {len(text)} characters, more than {LONGEST_TEXT}")
+    if not is_unicode(text):
+        raise BadRow(f"{name} is no Unicode text: {shown(value)}")
+    if control := _CONTROL.search(text):
+        raise BadRow(f"{name} has the control character {control[0]!r}")
+    return text
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be written as UTF-8, unlike one with half a surrogate pair, which JSON lets through."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def number_of(fields: Row, name: str, low: float = -math.inf, high: float = math.inf) -> float:
-    """A field as a number; a text such as "48.85" will do.
+    """A field as a number; a text that `decimal_of` reads, such as "48.85", will do.
 
     Raises:
         BadRow: It is empty, no finite number, or not between `low` and `high`.
     """
     value = _value(fields, name)
     try:
-        number = math.nan if isinstance(value, bool) else float(value)
+        read = None if isinstance(value, bool) else decimal_of(value) if isinstance(value, str) else float(value)
+        number = math.nan if read is None else read
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):

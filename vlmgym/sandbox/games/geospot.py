@@ -16,6 +16,7 @@ from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError
 from vlmgym.sandbox import response_form
 from vlmgym.sandbox.config import Dial, Levels, knob, setting
 from vlmgym.sandbox.datasets.rows import BadRow, Row, is_empty, number_of, shown, text_of
+from vlmgym.sandbox.decimals import DECIMAL, decimal_of
 from vlmgym.sandbox.game import Picture
 from vlmgym.sandbox.geo.distance import distance_km
 from vlmgym.sandbox.geo.gazetteer import gazetteer
@@ -52,10 +53,7 @@ _ANSWER = "\n" + "\n".join(f"{key}: ..." for key in ("city", "region", "country"
 _ON_THE_MAP = "the mark as latitude ..., longitude ... in decimal degrees"
 _IN_PHOTOGRAPHS = "what you see that tells where it is"
 
-_SEEN = re.compile(
-    r"(?:latitude)?[:\s]*([+-]?[0-9]{1,2}(?:\.[0-9]{1,9})?)\s*,\s*(?:longitude)?[:\s]*([+-]?[0-9]{1,3}(?:\.[0-9]{1,9})?)",
-    re.IGNORECASE,
-)
+_SEEN = re.compile(rf"(?:latitude)?[:\s]*({DECIMAL})\s*,\s*(?:longitude)?[:\s]*({DECIMAL})", re.IGNORECASE)
 _LONGEST_SEEN = 200
 
 
@@ -255,9 +253,9 @@ class Geospot(Task[GeospotState, str]):
         if state.row is not None:
             return None
         found = _SEEN.fullmatch(text.strip()) if len(text) <= _LONGEST_SEEN else None
-        if found is None:
+        latitude, longitude = map(decimal_of, found.groups()) if found is not None else (None, None)
+        if latitude is None or longitude is None or abs(latitude) > 90 or abs(longitude) > 180:
             return Perception(0.0, 0.0)
-        latitude, longitude = map(float, found.groups())
         distance = distance_km(latitude, longitude, round(state.latitude, 2), round(state.longitude, 2))
         height = self.config.span * KM_PER_DEGREE
         return Perception(math.exp(-10 * distance / height), float(distance <= height / 100))

@@ -10,6 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.resources import files
+from operator import itemgetter
 
 import numpy as np
 from isal import isal_zlib
@@ -71,20 +72,18 @@ class Gazetteer:
             self._countries[code] = Country(code, name, float(latitude), float(longitude))
             self._country_names.update(dict.fromkeys(keys.split("|"), code))
         self._regions: dict[tuple[str, str], Region] = {}
-        self._region_names: dict[str, list[Region]] = defaultdict(list)
-        own_names: dict[str, list[Region]] = defaultdict(list)
+        owners: dict[str, list[tuple[int, int, Region]]] = defaultdict(list)
         for country, code, name, latitude, longitude, population, keys in _rows("regions.tsv"):
             region = Region(country, code, name, float(latitude), float(longitude), int(population))
             self._regions[country, code] = region
-            own, *others = keys.split("|")
-            own_names[own].append(region)
-            for key in others:
-                self._region_names[key].append(region)
-        for names in (own_names, self._region_names):
-            for regions in names.values():
-                regions.sort(key=lambda region: -region.population)
-        for key, regions in own_names.items():
-            self._region_names[key] = regions + self._region_names.get(key, [])
+            names = keys.split("|")
+            for key in names:
+                rank = 0 if key == names[0] else 1 if key == without_kind(names[0]) else 2
+                owners[key].append((rank, -region.population, region))
+        self._region_names = {
+            key: tuple(region for *_, region in sorted(regions, key=itemgetter(0, 1)))
+            for key, regions in owners.items()
+        }
         self._cities = _read("cities.tsv.gz").decode().splitlines()
         self._names = _read("names.tsv.gz")
         self._name_ends = np.flatnonzero(np.frombuffer(self._names, np.uint8) == ord("\n")).tolist()
@@ -102,15 +101,15 @@ class Gazetteer:
     def region(self, name: str, country: Country | None = None) -> Region | None:
         """A region by its name or ISO 3166-2 code (`California`, `US-CA`, `CA`); None if there is none.
 
-        Of several that have the name, one in the country is taken, then one that has it without such words as
-        `province` or `state of`, which may also be left out, then the most populous.
+        Such words as `province`, `city` or `state of` may be left out or added. Of several that have the name, one in
+        the country is taken, then one that has exactly this name, then one whose name it is without such a word, then
+        the most populous.
         """
         key = normalise(name)
-        found = self._region_names.get(key) or self._region_names.get(without_kind(key))
-        if not found:
-            return None
+        forms = [self._region_names.get(form, ()) for form in dict.fromkeys((key, without_kind(key)))]
+        found = [region for regions in forms for region in regions]
         inside = (region for region in found if country is not None and region.country == country.code)
-        return next(inside, found[0])
+        return next(inside, found[0] if found else None)
 
     def city(self, name: str, country: Country | None = None, region: Region | None = None) -> City | None:
         """A city by any of its names; None if there is none.

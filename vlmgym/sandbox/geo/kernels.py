@@ -89,7 +89,8 @@ def nearness(truth: Truth, answer: Place, places: Gazetteer) -> Nearness:
     Names of the same place match, in whatever language they are. What the gazetteer does not know matches if it is
     written the same but for case, accents and punctuation, a region or city only if the countries do not differ. Other
     names are as far apart as their places, which are those of the gazetteer; that of a true region or city it does not
-    know is where the picture was taken.
+    know is where the picture was taken. A city's name means the true city where that has it and lies in the country
+    and region of the answer, of those it names; else `Gazetteer.city` says which.
     """
     true_country = places.country(truth.country) if truth.country else None
     true_region = places.region(truth.region, true_country) if truth.region else None
@@ -98,7 +99,14 @@ def nearness(truth: Truth, answer: Place, places: Gazetteer) -> Nearness:
     true_city = places.city_near(truth.city, truth.latitude, truth.longitude) if truth.city else None
     country = places.country(answer.country) if answer.country else None
     region = places.region(answer.region, country) if answer.region else None
-    city = places.city(answer.city, country, region) if answer.city else None
+    city = None
+    if answer.city:
+        meant = (
+            true_city is not None
+            and _may_be(true_city, country, region)
+            and true_city in places.cities_named(answer.city)
+        )
+        city = true_city if meant else places.city(answer.city, country, region)
     elsewhere = country is not None and true_country is not None and country != true_country
 
     distances: dict[str, float | None] = {}
@@ -155,3 +163,10 @@ _Known = Country | Region | City | None
 
 def _between(one: Country | Region | City, other: Country | Region | City) -> float:
     return distance_km(one.latitude, one.longitude, other.latitude, other.longitude)
+
+
+def _may_be(city: City, country: Country | None, region: Region | None) -> bool:
+    """Whether neither a country nor a region of an answer says that a city is elsewhere."""
+    if country is not None and country.code != city.country:
+        return False
+    return region is None or (region.country == city.country and city.region in ("", region.code))

@@ -23,10 +23,10 @@ _WITHIN_WORDS = "'`.\u00b4\u02b9\u02ba\u02bb\u02bc\u02be\u02bf\u2018\u2019"
 """Apostrophes and the like, which are left out; all others stand between words."""
 _ABBREVIATED = {"saint": "st", "sainte": "st", "ste": "st", "sankt": "st", "mount": "mt", "fort": "ft", "and": ""}
 _KINDS_OF_REGION = (
-    "administrative area autonomous canton capital comarca commune community council county department departement "
-    "departamento dependency district division emirate federal federation free governorate krai kray lan metropolitan "
-    "municipality muhafazah oblast of okrug parish prefecture province provincia provinz region republic respublika "
-    "rural sheng state territory union unitary voivodeship wilaya de la el du des the y"
+    "administrative area autonomous canton capital city comarca commune community council county department "
+    "departement departamento dependency district division emirate federal federation free governorate krai kray lan "
+    "metropolitan municipality muhafazah oblast of okrug parish prefecture province provincia provinz region republic "
+    "respublika rural sheng state territory union unitary voivodeship wilaya de la el du des the y"
 )
 """Words that say what a region is, not which."""
 _KINDS = frozenset(_KINDS_OF_REGION.split())

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from vlmgym.errors import ParseError, shorten
+from vlmgym.sandbox.decimals import decimal_of
 
 UNKNOWN = "unknown"
 KEYS = ("city", "region", "country", "latitude", "longitude")
 LONGEST_NAME = 100
 """Characters of a name."""
 
-_NUMBER = re.compile(r"[+-]?[0-9]{1,4}(?:\.[0-9]{0,12})?")
+_BULLET = re.compile(r"^[-*\u2022\u2013]\s+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ def read_place(text: str) -> Place:
     Raises:
         ParseError: The text is anything else; the message says what is wrong.
     """
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [_BULLET.sub("", line.strip()) for line in text.splitlines() if line.strip()]
     if len(lines) == 1 and lines[0].partition(":")[0].strip().casefold() not in KEYS:
         values = [value.strip() for value in lines[0].split(",")]
         if len(values) != len(KEYS):
@@ -99,9 +100,10 @@ def _number(fields: dict[str, str], key: str) -> float | None:
     text = fields[key]
     if text.casefold() == UNKNOWN:
         return None
-    if _NUMBER.fullmatch(text) is None:
+    number = decimal_of(text)
+    if number is None:
         raise ParseError(f"the {key} is decimal degrees such as -33.87 or {UNKNOWN}, not {shorten(text, 60)!r}")
-    return round(float(text), 6) + 0.0  # no negative zero
+    return round(number, 6) + 0.0  # no negative zero
 
 
 def _written(number: float) -> str:
