@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.datasets.arrow import first_row
+from vlmgym.sandbox.datasets.arrow import ArrowRow, plain_values
 from vlmgym.sandbox.datasets.extra import download_failures, library, one_line
 from vlmgym.sandbox.datasets.osv5m import REPO as OSV5M
 from vlmgym.sandbox.datasets.rows import Row
-from vlmgym.sandbox.datasets.table import Table
+from vlmgym.sandbox.datasets.table import Table, columns_once
 
 HUB_ID = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)(@(?P<revision>[\w./-]+))?(:(?P<config>[\w.-]+))?")
 """`owner/name`, and if wanted `@revision` and `:config`."""
@@ -28,7 +28,7 @@ class HubTable(Table):
         dataset: A `datasets.Dataset`.
         folder: As `Table.folder`.
         """
-        self.columns = tuple(dataset.column_names)
+        self.columns = columns_once(dataset.column_names, "the data set")
         self.folder = folder
         features = dataset.features.items()
         self._labels = {name: tuple(kind.names) for name, kind in features if type(kind).__name__ == "ClassLabel"}
@@ -38,12 +38,12 @@ class HubTable(Table):
         return len(self._rows)
 
     def __getitem__(self, index: int) -> Row:
-        return first_row(self._rows[index : index + 1], self._labels)
+        return ArrowRow(self._rows[index : index + 1], self._labels)
 
     def values(self, column: str) -> Iterator[Any]:
         """As `Table.values`, reading nothing but the column."""
         for batch in self._rows.select_columns([column]).iter(10_000):
-            yield from batch.column(0).to_pylist()
+            yield from plain_values(batch.column(0))
 
 
 def open_hub(name: str, split: str | None) -> Table:

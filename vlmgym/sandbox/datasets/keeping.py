@@ -19,7 +19,8 @@ from PIL import Image
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.datasets.cache import cache_folder
 from vlmgym.sandbox.datasets.hub import HubTable
-from vlmgym.sandbox.datasets.rows import BadRow, is_empty, shown
+from vlmgym.sandbox.datasets.rows import BadRow, is_empty, is_unicode, shown
+from vlmgym.sandbox.datasets.table import columns_once
 
 ROWS = "rows.jsonl"
 PICTURES = "pictures"
@@ -70,6 +71,7 @@ def keep(table: Any, folder: str | Path | None = None, paths: Collection[str] = 
 def _rows(table: Any) -> Iterator[Mapping[str, Any]]:
     kind = type(table).__module__.partition(".")[0]
     if kind == "pandas":
+        columns_once(map(str, table.columns), "the DataFrame")
         for start in range(0, len(table), CHUNK):
             yield from table.iloc[start : start + CHUNK].to_dict("records")
     elif kind == "datasets" and isinstance(getattr(table, "features", None), Mapping):
@@ -90,10 +92,10 @@ def _write(rows: Iterable[Mapping[str, Any]], folder: Path, paths: Collection[st
         for count, row in enumerate(rows, 1):
             if not isinstance(row, Mapping):
                 raise UsageError(f"row {count - 1} is no dict but {shown(row)}")
-            plain = {}
-            for column, value in row.items():
+            plain: dict[str, Any] = {}
+            for column in row:
                 try:
-                    plain[str(column)] = _plain(value, folder, column in paths)
+                    plain[_name(column, plain)] = _plain(row[column], folder, column in paths)
                 except BadRow as error:
                     raise UsageError(f"row {count - 1}, column {column!r}: {error}") from None
             line = json.dumps(plain, allow_nan=False, ensure_ascii=False) + "\n"
@@ -108,6 +110,8 @@ def _plain(value: Any, folder: Path, is_path: bool) -> Any:
     """A value as JSON has it; a picture is written to a file, named by its content, and becomes its path."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
+    if isinstance(value, str) and not is_unicode(value):
+        raise BadRow(f"{shown(value)} is no Unicode text")
     if isinstance(value, str) and is_path and Path(value).is_file():
         return _picture(Path(value).read_bytes(), folder)
     if isinstance(value, str | bool | int):
@@ -125,12 +129,25 @@ def _plain(value: Any, folder: Path, is_path: bool) -> Any:
     if isinstance(value, Mapping):
         if set(value) == {"bytes", "path"}:
             return _plain(value["path"] if value["bytes"] is None else value["bytes"], folder, True)
-        return {str(key): _plain(item, folder, is_path) for key, item in value.items()}
+        items: dict[str, Any] = {}
+        for key, item in value.items():
+            items[_name(key, items)] = _plain(item, folder, is_path)
+        return items
     if isinstance(value, list | tuple):
         return [_plain(item, folder, is_path) for item in value]
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
     raise BadRow(f"{shown(value)} ({type(value).__name__}) has no form in JSON")
+
+
+def _name(key: Any, before: Collection[str]) -> str:
+    """A key as JSON has it, which is a text, unlike all before."""
+    name = str(key)
+    if not is_unicode(name):
+        raise BadRow(f"the name {shown(key)} is no Unicode text")
+    if name in before:
+        raise BadRow(f"the name {name!r} comes twice")
+    return name
 
 
 def _is_missing(value: Any) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vlmgym.sandbox.datasets.rows import BadRow, Row, shown
+from vlmgym.sandbox.datasets.rows import BadRow, Row, shown, text_of
 from vlmgym.sandbox.datasets.table import DerivedTable, Table
 
 REPO = "osv5m/osv5m"
@@ -29,7 +29,7 @@ def with_osv5m_pictures(table: Table, folder: Path, split: str) -> Table:
     shards = sorted(entry for entry in pictures.iterdir() if entry.is_dir())
 
     def derive(row: Row) -> Row:
-        name = str(row["id"])
+        name = text_of(row, "id")
         if not name.isalnum():
             raise BadRow(f"id is {shown(name)}, which names no picture")
         found = next((shard / f"{name}.jpg" for shard in shards if (shard / f"{name}.jpg").is_file()), None)

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.datasets.arrow import first_row, labels_of
+from vlmgym.sandbox.datasets.arrow import ArrowRow, labels_of, plain_values
 from vlmgym.sandbox.datasets.cache import cache_folder
 from vlmgym.sandbox.datasets.extra import library, one_line
-from vlmgym.sandbox.datasets.rows import Row
-from vlmgym.sandbox.datasets.table import Table
+from vlmgym.sandbox.datasets.rows import BadRow, Row
+from vlmgym.sandbox.datasets.table import Table, columns_once
 
 LARGEST_GROUP = 1 << 24
 """Bytes of a row group that is decoded whole to get at one of its rows."""
@@ -51,7 +51,7 @@ class ParquetTable(Table):
             if part.schema.names != schema.names:
                 raise UsageError(f"{part.path} has other columns than {parts[0].path}")
         self.folder = folder
-        self.columns = tuple(schema.names)
+        self.columns = columns_once(schema.names, parts[0].path)
         self._labels = labels_of(schema)
         self._parts = parts
         self._ends: list[int] = list(accumulate(part.rows for part in parts))
@@ -63,12 +63,16 @@ class ParquetTable(Table):
     def __getitem__(self, index: int) -> Row:
         number = bisect_right(self._ends, index)
         start = self._ends[number] - self._parts[number].rows
-        return first_row(self._decoded(number).slice(index - start, 1), self._labels)
+        try:
+            group = self._decoded(number)
+        except library("pyarrow", "reading Parquet").ArrowException as error:
+            raise BadRow(f"its row group cannot be read: {one_line(error)}") from None
+        return ArrowRow(group.slice(index - start, 1), self._labels)
 
     def values(self, column: str) -> Iterator[Any]:
         """As `Table.values`, reading nothing but the column."""
         for part in self._parts:
-            yield from part.read([column]).column(0).to_pylist()
+            yield from plain_values(part.read([column]).column(0))
 
 
 class RowGroup:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from vlmgym.errors import UsageError
 from vlmgym.sandbox.datasets.rows import BadRow, Row
 
 
@@ -40,6 +41,20 @@ class Table(ABC):
                 yield self[index].get(column)
             except BadRow:
                 yield None
+
+
+def columns_once(names: Iterable[str], data: object) -> tuple[str, ...]:
+    """The names of columns, each of which may come only once.
+
+    Raises:
+        UsageError: One comes twice, so that it would not be clear which is meant.
+    """
+    columns: dict[str, None] = {}
+    for name in names:
+        if name in columns:
+            raise UsageError(f"{data} has the column {name!r} twice")
+        columns[name] = None
+    return tuple(columns)
 
 
 class DerivedTable(Table):

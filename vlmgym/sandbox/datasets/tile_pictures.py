@@ -76,13 +76,17 @@ class TilePictures:
         unlabelled: list[int] = []
         for row, value in enumerate(table.values(label_column)):
             (unlabelled if is_empty(value) else found[str(value)]).append(row)
-        self._rows: dict[str, NDArray[np.int64]] = {}
+        named: dict[str, list[int]] = defaultdict(list)
         for rows in found.values():
             value = table[rows[0]].get(label_column)  # where classes are numbers, this is the name
             if is_empty(value):
                 unlabelled += rows
             else:
-                self._rows[text_of({"label": value}, "label")] = np.array(rows)
+                try:
+                    named[text_of({"label": value}, "label")] += rows
+                except BadRow as error:
+                    raise UsageError(f"row {rows[0]} of {data} names no class: {error}") from None
+        self._rows: dict[str, NDArray[np.int64]] = {label: np.array(sorted(rows)) for label, rows in named.items()}
         self._unlabelled = _told(unlabelled)
         self.classes = tuple(sorted(self._rows))
         if len(self.classes) < 2:
