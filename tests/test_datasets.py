@@ -49,7 +49,6 @@ def encoded(colour=RED, size=(30, 20), form="PNG", mode="RGB", **options):
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("VLMGYM_CACHE", str(tmp_path / "cache"))
-    open_table.cache_clear()
 
 
 # Order ----------------------------------------------------------------------------------------------------------------
@@ -182,7 +181,6 @@ def test_a_changed_parquet_file_is_copied_anew(tmp_path, monkeypatch):
     path = tmp_path / "table.parquet"
     for count in (3, 4):
         pq.write_table(numbered(count), path)
-        open_table.cache_clear()
         assert len(open_table(str(path))) == count
 
 

@@ -22,7 +22,6 @@ from vlmgym.errors import ParseError, StateError, UsageError
 from vlmgym.sandbox import registry, response_form, task
 from vlmgym.sandbox.config import knob, parse_knobs
 from vlmgym.sandbox.datasets import source
-from vlmgym.sandbox.datasets.opening import open_table
 from vlmgym.sandbox.datasets.rows import BadRow, number_of, text_of
 from vlmgym.sandbox.episode import Episode
 from vlmgym.sandbox.task import Task, TaskConfig, TaskState
@@ -93,7 +92,6 @@ class Colour(Task[ColourState, str]):
 @pytest.fixture(autouse=True)
 def fresh_tables(tmp_path, monkeypatch):
     monkeypatch.setenv("VLMGYM_CACHE", str(tmp_path / "cache"))
-    open_table.cache_clear()
 
 
 @pytest.fixture
@@ -180,7 +178,6 @@ def test_a_row_or_a_picture_that_has_changed_is_not_drawn(tmp_path):
     state = start(colour(data, order="rows"), 3)
 
     def drawn_anew():
-        open_table.cache_clear()
         return colour(data).images(state)
 
     (tmp_path / "red.png").write_bytes(encoded("blue"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.errors import UsageError
+from vlmgym.errors import StateError, UsageError
 
 CHUNK = 1 << 24
 """Bytes looked at in one go."""
@@ -30,19 +30,31 @@ class Lines:
             UsageError: The file cannot be read, or a quote is never closed.
         """
         try:
-            self._starts = _starts(path, quotes)
             self._file = os.open(path, os.O_RDONLY)
+            weakref.finalize(self, os.close, self._file)
+            self._path, self._version = path, version_of(os.fstat(self._file))
+            self._starts = _starts(path, quotes)
         except OSError as error:
             raise UsageError(f"{path} cannot be read: {error.strerror}") from None
-        weakref.finalize(self, os.close, self._file)
 
     def __len__(self) -> int:
         return self._starts.size - 1
 
     def __getitem__(self, index: int) -> bytes:
-        """A line without its line break."""
+        """A line without its line break.
+
+        Raises:
+            StateError: The file was written to since its lines were found.
+        """
+        if version_of(os.fstat(self._file)) != self._version:
+            raise StateError(f"{self._path} has changed since it was opened")
         start, end = int(self._starts[index]), int(self._starts[index + 1])
         return os.pread(self._file, end - start, start).rstrip(b"\r\n")
+
+
+def version_of(facts: os.stat_result) -> tuple[int, int, int]:
+    """What differs if a file is another or was written to: its inode, its size, and when it was written."""
+    return facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
 def _starts(path: Path, quotes: bool) -> NDArray[np.int64]:
