@@ -6,10 +6,12 @@ import base64
 import binascii
 import io
 import struct
+import warnings
 import zlib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from vlmgym.sandbox.datasets.urls import SCHEMES, download
 LARGEST_FILE = 1 << 26
 """Bytes of a picture's file."""
 MOST_PIXELS = 64_000_000
-"""Pixels of a picture; its size is looked at before it is decoded."""
+"""Pixels of a picture; its size is looked at before it is decoded. Pillow by itself warns from 89 million on."""
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
 """Formats that are decoded; not among them are those that start other programs, such as EPS."""
 MARGIN = (128, 128, 128)
@@ -117,7 +119,7 @@ def decode(blob: bytes) -> Image.Image:
     if not blob:
         raise BadRow("the picture is empty")
     try:
-        image: Image.Image = Image.open(io.BytesIO(blob), formats=_formats())
+        image = _opened(blob)
         width, height = image.size
         if width * height > MOST_PIXELS:
             raise BadRow(f"the picture has {width} x {height} pixels, more than {MOST_PIXELS}")
@@ -139,6 +141,17 @@ def decode(blob: bytes) -> Image.Image:
 def letterbox(image: Image.Image, size: int) -> NDArray[np.uint8]:
     """A picture as large as fits into a square, in its middle, with a grey margin: uint8 (size, size, 3)."""
     return np.array(ImageOps.pad(image, (size, size), Image.Resampling.LANCZOS, color=MARGIN))
+
+
+_opening = Lock()
+"""Held while filters of warnings, which all threads share, are changed."""
+
+
+def _opened(blob: bytes) -> Image.Image:
+    """A picture that is not decoded yet; Pillow's warning of many pixels is an error."""
+    with _opening, warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        return Image.open(io.BytesIO(blob), formats=_formats())
 
 
 @cache
