@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
-from pydantic import field_validator
+from pydantic import field_validator, model_validator
 
 from vlmgym.errors import IllegalAction, StateError, UsageError
 from vlmgym.sandbox.config import setting
@@ -46,10 +46,14 @@ class TaskState:
 
 
 TaskStateT = TypeVar("TaskStateT", bound=TaskState)
+TaskConfigT = TypeVar("TaskConfigT", bound="TaskConfig")
 
 
 class TaskConfig(TaskPerception):
     """Settings of every task: how hard its pictures are to see, and which data it asks about."""
+
+    of_data: ClassVar[tuple[str, ...]] = ("split", "columns", "order", "bad_rows", "urls")
+    """Settings that mean nothing without `data` and are refused then."""
 
     data: str | None = setting(
         None, "Questions of your own: a .parquet, .csv, .jsonl or .json file, a folder, or a hub id; none: generated."
@@ -71,6 +75,14 @@ class TaskConfig(TaskPerception):
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(","))
         return tuple(value) if isinstance(value, list) else value
+
+    @model_validator(mode="after")
+    def _fits_data(self: TaskConfigT) -> TaskConfigT:
+        """Refuse settings of data where there are none."""
+        set_ = [name for name in self.of_data if getattr(self, name) != type(self).model_fields[name].default]
+        if self.data is None and set_:
+            raise ValueError(f"{set_[0]} is about data, and there are none: name them as data=...")
+        return self
 
 
 class Task(Game[TaskStateT, ActionT]):
