@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 import zipfile
 import zlib
 from contextlib import contextmanager, suppress
@@ -25,7 +26,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tests.hub_server import serving_hub
-from vlmgym.errors import UsageError
+from vlmgym.errors import StateError, UsageError
 from vlmgym.sandbox.datasets import images, keep, parquet, unzip
 from vlmgym.sandbox.datasets.csv_table import CsvTable
 from vlmgym.sandbox.datasets.images import decode, letterbox, picture_bytes
@@ -94,6 +95,37 @@ def test_lines_without_the_empty_ones_and_without_a_byte_order_mark(tmp_path):
     assert [Lines(path)[index] for index in range(len(Lines(path)))] == [b"a"]
     path.write_bytes(b"")
     assert len(Lines(path)) == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "values"), [('{"a": 1}\n{"a": 2}\n{"a": 3}\n', [1, 2, 3]), ('{"a": 3}\n{"a": 4}\n', [3, 4])]
+)
+def test_a_file_that_was_written_to_is_opened_anew_and_not_read_on(tmp_path, content, values):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"a": 1}\n{"a": 2}\n')
+    table = open_table(str(path))
+    assert open_table(str(path)) is table
+    before = path.stat().st_mtime_ns
+    path.write_text(content)
+    os.utime(path, ns=(before, before + 1_000_000))  # clocks of file systems are coarse
+    with pytest.raises(StateError, match=r"rows\.jsonl has changed since it was opened"):
+        table[1]
+    again = open_table(str(path))
+    assert [again[index]["a"] for index in range(len(again))] == values
+
+
+def test_a_folder_is_opened_anew_if_a_table_or_a_folder_of_pictures_in_it_has_changed(tmp_path):
+    for label in "ab":
+        (tmp_path / "classes" / label).mkdir(parents=True)
+        (tmp_path / "classes" / label / "1.png").write_bytes(encoded())
+    assert open_table(str(tmp_path), "classes") is open_table(str(tmp_path), "classes")
+    assert len(open_table(str(tmp_path), "classes")) == 2
+    (tmp_path / "classes" / "b" / "2.png").write_bytes(encoded())
+    assert len(open_table(str(tmp_path), "classes")) == 3
+    (tmp_path / "data").mkdir()
+    for count in (3, 4):
+        pq.write_table(numbered(count), tmp_path / "data" / "test.parquet")
+        assert len(open_table(str(tmp_path), "test")) == count
 
 
 def test_bad_lines_of_csv_are_bad_rows_and_the_others_are_read(tmp_path):
@@ -192,6 +224,60 @@ def test_parquet_that_is_none_or_of_other_columns_is_an_error(tmp_path):
     pq.write_table(pa.table({"other": [1]}), tmp_path / "b.parquet")
     with pytest.raises(UsageError, match=r"b\.parquet has other columns than .*a\.parquet"):
         open_table(str(tmp_path))
+
+
+def test_a_column_that_comes_twice_is_an_error(tmp_path):
+    pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"]), tmp_path / "twice.parquet")
+    with pytest.raises(UsageError, match=r"twice\.parquet has the column 'a' twice"):
+        open_table(str(tmp_path / "twice.parquet"))
+    with pytest.raises(UsageError, match="row 0, column '1': the name '1' comes twice"):
+        keep([{1: "one", "1": "two"}])
+    pandas = pytest.importorskip("pandas")
+    for columns in (["a", "a"], [1, "1"]):
+        with pytest.raises(UsageError, match=rf"the DataFrame has the column '{columns[1]}' twice"):
+            keep(pandas.DataFrame([[1, 2]], columns=columns))
+
+
+def latin(count):
+    """A column of texts, of which only the first is UTF-8."""
+    return pa.array([b"fine", *[b"caf\xe9"] * (count - 1)]).view(pa.string())
+
+
+@pytest.mark.parametrize("largest_group", [1, 1 << 24], ids=["copied", "by row group"])
+def test_a_value_of_parquet_that_python_has_no_form_for_is_a_bad_row(tmp_path, monkeypatch, largest_group):
+    monkeypatch.setattr(parquet, "LARGEST_GROUP", largest_group)
+    when = pa.array([0, 1, 1 << 62], pa.timestamp("us"))
+    pq.write_table(pa.table({"text": latin(3), "when": when, "n": [1, 2, 3]}), tmp_path / "odd.parquet")
+    table = open_table(str(tmp_path / "odd.parquet"))
+    assert [table[index]["n"] for index in range(3)] == [1, 2, 3]  # whatever stands in columns nobody asks for
+    assert (table[0]["text"], table[1]["when"].year) == ("fine", 1970)
+    for index, column in ((1, "text"), (2, "text"), (2, "when")):
+        with pytest.raises(BadRow, match=f"{column} cannot be read"):
+            table[index][column]
+    assert list(table.values("text")) == ["fine", None, None]
+    with pytest.raises(KeyError):
+        table[0]["nothing"]
+
+
+def test_a_dataset_with_such_a_value_is_not_kept(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    with pytest.raises(UsageError, match="row 1, column 'text': text cannot be read"):
+        keep(datasets.Dataset(pa.table({"text": latin(2)})))
+
+
+def test_a_damaged_row_group_is_bad_rows(tmp_path):
+    path = tmp_path / "damaged.parquet"
+    pq.write_table(numbered(3), path)
+    content = bytearray(path.read_bytes())
+    content[4:40] = bytes(36)  # the head of the first page; what is where stands at the end of the file
+    path.write_bytes(content)
+    table = open_table(str(path))
+    with pytest.raises(BadRow, match="row group is damaged"):
+        table[0]
+    assert list(table.values(table.columns[0])) == [None] * 3
+    path.unlink()
+    with pytest.raises(UsageError, match=r"damaged\.parquet cannot be read"):
+        table[0]
 
 
 def test_parquet_of_no_rows_has_none(tmp_path):
@@ -302,6 +388,12 @@ def test_the_layout_of_osv5m_as_its_authors_unzip_it(tmp_path):
     assert not (tmp_path / table[1]["image"]).exists()
     with pytest.raises(BadRow, match="names no picture"):
         table[2]
+    (tmp_path / "test.csv").unlink()
+    (tmp_path / "test.jsonl").write_text('{"id": 42, "latitude": 1, "longitude": 2}\n{"latitude": 1, "longitude": 2}\n')
+    table = open_table(str(tmp_path), "test")
+    assert table[0]["image"] == "images/test/01/42.jpg"
+    with pytest.raises(BadRow, match="id is empty"):
+        table[1]
 
 
 # The hub --------------------------------------------------------------------------------------------------------------
@@ -559,6 +651,15 @@ def test_a_damaged_picture_and_a_bomb_are_bad_rows(blob, why):
         decode(blob)
 
 
+@pytest.mark.parametrize("side", [9_600, 12_000], ids=["92 million", "144 million"])
+def test_a_picture_of_too_many_pixels_is_a_bad_row_without_a_warning_of_pillow(side):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with pytest.raises(BadRow, match="more than 64000000 pixels"):
+            decode(bomb(side, side))
+    assert caught == []
+
+
 @pytest.mark.filterwarnings("ignore")  # Pillow's, of tags it skips
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["PNG", "JPEG", "WEBP", "TIFF", "GIF", "BMP"]))
 def test_a_picture_with_damaged_bytes_is_decoded_or_a_bad_row_and_nothing_else(seed, form):
@@ -739,6 +840,35 @@ def test_values_of_fields():
         truth_of(row, "f")
 
 
+def test_a_text_may_be_long_and_have_line_breaks_and_tabs():
+    for value in ("x" * 20_000, "two\r\nlines\tand a tab\nend", "\U0001f600 ü"):
+        assert text_of({"a": value}, "a") == value
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("x" * 20_001, "a has 20001 characters, more than 20000"),
+        ("\ud800 what", r"a is no Unicode text: '\\ud800 what'"),
+        ("a\x00b", r"a has the control character '\\x00'"),
+        ("a\x1b[31mb", r"a has the control character '\\x1b'"),
+        ("a\rb", r"a has the control character '\\r'"),
+        ("a\x85b", r"a has the control character '\\x85'"),
+    ],
+    ids=["long", "surrogate", "NUL", "escape", "return", "C1"],
+)
+def test_a_text_that_no_prompt_can_hold_is_a_bad_row(value, why):
+    with pytest.raises(BadRow, match=why):
+        text_of({"a": value}, "a")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(2.0, "2"), (-0.0, "0"), (2.5, "2.5"), (1e300, "1e+300"), (2, "2"), ("2.0", "2.0")]
+)
+def test_an_integral_float_is_written_as_an_integer(value, text):
+    assert text_of({"a": value}, "a") == text
+
+
 def test_the_digest_tells_contents_apart():
     contents = [
         ({"a": 1}, []),
@@ -806,6 +936,9 @@ def test_a_data_frame_and_a_dataset_are_kept(tmp_path):
         (7, "not int"),
         ([1], "row 0 is no dict"),
         ([{"a": object()}], "row 0, column 'a'"),
+        ([{"a": "\ud800 what"}], r"row 0, column 'a': '\\ud800 what' is no Unicode text"),
+        ([{"a": {"\ud800": 1}}], "row 0, column 'a': the name .* is no Unicode text"),
+        ([{"\ud800": 1}], "the name .* is no Unicode text"),
     ],
 )
 def test_what_is_no_table_is_an_error_and_leaves_nothing(tmp_path, table, why):

@@ -230,6 +230,9 @@ BAD = {
     "picture that is no picture": ({"img": "rows.jsonl"}, "no known format"),
     "path that leaves the folder": ({"img": "../outside.png"}, "outside of the folder"),
     "address": ({"img": "http://example.com/1.png"}, "only with urls=true"),
+    "label that is no Unicode": ({"label": "\ud800 what"}, "colour is no Unicode text"),
+    "label of control characters": ({"label": "r\x00ed"}, "control character"),
+    "label that is very long": ({"label": "red" * 10_000}, "30000 characters"),
     "id of another row": ({"id": "one"}, "its id 'one' is that of row 0, too"),
 }
 
@@ -367,6 +370,14 @@ def test_the_same_questions_from_every_kind_of_file(tmp_path, kind):
     assert Counter(state.colour for state in states) == Counter(list(COLOURS))
     for state in states:
         assert tuple(game.images(state)[0][32, 32]) == COLOURS[state.colour]
+
+
+@pytest.mark.parametrize("words", ["split=test", "columns=id=x", "order=rows", "bad_rows=fail", "urls=true"])
+def test_settings_of_data_without_data_are_refused(words):
+    name = words.partition("=")[0]
+    with pytest.raises(UsageError, match=rf"^{name} is about data, and there are none: name them as data=\.\.\.$"):
+        ColourConfig.at(**parse_knobs([words]))
+    assert ColourConfig.at(order="shuffled", bad_rows="skip").data is None
 
 
 def test_a_task_that_takes_no_data_says_so(tmp_path):

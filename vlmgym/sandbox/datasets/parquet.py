@@ -8,7 +8,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, repeat
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ class ParquetTable(Table):
         self._labels = labels_of(schema)
         self._parts = parts
         self._ends: list[int] = list(accumulate(part.rows for part in parts))
-        self._decoded = lru_cache(maxsize=GROUPS_KEPT)(lambda number: self._parts[number].read())
+        self._decoded = lru_cache(maxsize=GROUPS_KEPT)(self._read)
 
     def __len__(self) -> int:
         return self._ends[-1]
@@ -63,16 +63,32 @@ class ParquetTable(Table):
     def __getitem__(self, index: int) -> Row:
         number = bisect_right(self._ends, index)
         start = self._ends[number] - self._parts[number].rows
-        try:
-            group = self._decoded(number)
-        except library("pyarrow", "reading Parquet").ArrowException as error:
-            raise BadRow(f"its row group cannot be read: {one_line(error)}") from None
-        return ArrowRow(group.slice(index - start, 1), self._labels)
+        return ArrowRow(self._decoded(number).slice(index - start, 1), self._labels)
 
     def values(self, column: str) -> Iterator[Any]:
         """As `Table.values`, reading nothing but the column."""
-        for part in self._parts:
-            yield from plain_values(part.read([column]).column(0))
+        for number, part in enumerate(self._parts):
+            try:
+                found = self._read(number, [column])
+            except BadRow:
+                yield from repeat(None, part.rows)
+            else:
+                yield from plain_values(found.column(0))
+
+    def _read(self, number: int, columns: list[str] | None = None) -> Any:
+        """A part as a `pyarrow.Table`.
+
+        Raises:
+            BadRow: Its bytes are damaged.
+            UsageError: The file can no longer be read.
+        """
+        part = self._parts[number]
+        try:
+            return part.read(columns)
+        except (library("pyarrow", "reading Parquet").ArrowException, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:  # none where Arrow itself finds damage
+                raise UsageError(f"{part.path} cannot be read: {error.strerror}") from None
+            raise BadRow(f"its row group is damaged: {one_line(error)}") from None
 
 
 class RowGroup:
