@@ -1,19 +1,25 @@
-"""Rewards of geospot a second of processor time, and how long its gazetteer takes to load.
+"""Rewards of geospot a second of processor time, loading its gazetteer, and what a constant answer earns.
 
 python benchmarks/geospot.py
+python benchmarks/geospot.py --constant
 
 One process scores answers that name random cities, each against another random city: `score` reads the answer and finds
 and compares the names, `score_response` takes a whole response with its perception and form. The first pass meets all
 names for the first time; later ones remember them.
+
+`--constant` looks instead for the one answer that earns most over all cities of the default level, by stage. For each
+field it takes the best of these cities' countries, regions, names and places, and for coordinates also of every second
+degree; the answer is then scored as any other.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
@@ -21,7 +27,11 @@ from vlmgym.errors import UsageError
 from vlmgym.options import parse_options, reporting_errors
 from vlmgym.sandbox.game import Game
 from vlmgym.sandbox.games.geospot import Geospot, GeospotConfig, GeospotState
-from vlmgym.sandbox.geo.gazetteer import Gazetteer, gazetteer
+from vlmgym.sandbox.geo.distance import EARTH_RADIUS_KM
+from vlmgym.sandbox.geo.gazetteer import City, Country, Gazetteer, Region, gazetteer
+from vlmgym.sandbox.geo.kernels import CURRICULA
+from vlmgym.sandbox.geo.place import Place, write_place
+from vlmgym.sandbox.geo.space import place_of
 from vlmgym.sandbox.reward import score_response
 
 
@@ -33,6 +43,8 @@ class Options:
     """Answers that are scored in each round."""
     rounds: int = 3
     """Rounds after the first."""
+    constant: bool = False
+    """Look for the best constant answer of each stage instead."""
 
     def __post_init__(self) -> None:
         for name, value in (("answers", self.answers), ("rounds", self.rounds)):
@@ -42,6 +54,9 @@ class Options:
 
 def main() -> None:
     options = parse_options(Options, None, "benchmarks/geospot.py")
+    if options.constant:
+        Console().print(constant_answers())
+        return
     begun = time.process_time()
     Gazetteer()
     loading = time.process_time() - begun
@@ -64,6 +79,75 @@ def main() -> None:
         table.add_row(name, f"{rates[len(rates) // 2]:,.0f}")
     Console().print(table)
     Console().print(f"the gazetteer loads in {loading:.2f} s")
+
+
+def constant_answers() -> Table:
+    """What the best constant answer earns on average, and the answer, by preset and stage."""
+    table = Table(title="geospot, the best constant answer")
+    for column in ("preset", "stage", "reward", "answer"):
+        table.add_column(column, justify="right" if column == "reward" else "left")
+    places = gazetteer()
+    cities = [places.city_at(number) for number in range(GeospotConfig().cities)]
+    regions = [places.region_of(city) for city in cities]
+    countries = [places.country_of(city) for city in cities]
+    points = places_of(cities)
+    degrees = np.array([(latitude, longitude) for latitude in range(-60, 80, 2) for longitude in range(-180, 180, 2)])
+    known = np.array([region is not None for region in regions])
+    far = [
+        distances(places_of(countries), places_of(countries)),
+        distances(places_of(regions), places_of(regions)),
+        distances(points, points),
+        distances(np.concatenate([points, degrees]), points),
+    ]
+    for preset, stages in CURRICULA.items():
+        for number, stage in enumerate(stages, 1):
+            total = sum(stage.weights) - stage.weights.region * ~known  # a truth without a region has one field less
+            best = []
+            for km, weight, scale in zip(far, stage.weights, stage.scales):
+                kernels = np.exp(-km / scale) if scale else np.equal(km, 0).astype(np.float64)
+                best.append(int(np.argmax(np.nan_to_num(kernels) @ (weight / total))))
+            country, region, city, place = best
+            named = regions[region]
+            latitude, longitude = np.concatenate([points, degrees])[place]
+            answer = Place(
+                cities[city].name,
+                None if named is None else named.name,
+                countries[country].name,
+                (float(latitude), float(longitude)),
+            )
+            game = Geospot(GeospotConfig(preset=preset, stage=number))
+            text = write_place(answer)
+            rewards = [game.score(state_of(each), text)[0] for each in cities]
+            shown = ", ".join(line.partition(": ")[2] for line in text.splitlines())
+            table.add_row(preset, str(number), f"{np.mean(rewards):.3f}", shown)
+    return table
+
+
+def state_of(city: City) -> GeospotState:
+    place = place_of(city)
+    return GeospotState(
+        city=city.name,
+        region=place.region or "",
+        country=place.country or "",
+        latitude=city.latitude,
+        longitude=city.longitude,
+        middle=(city.latitude, city.longitude),
+    )
+
+
+def places_of(named: Sequence[City | Country | Region | None]) -> NDArray[np.float64]:
+    """Latitude and longitude in degrees, NaN for None: shape (names, 2)."""
+    return np.array([(np.nan, np.nan) if each is None else (each.latitude, each.longitude) for each in named])
+
+
+def distances(answers: NDArray[np.float64], truths: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Great circles in km between places of shape (answers, 2) and (truths, 2), as `distance_km`."""
+    latitude, longitude = np.radians(answers[:, None]).transpose(2, 0, 1)
+    other_latitude, other_longitude = np.radians(truths[None]).transpose(2, 0, 1)
+    across = np.sin((other_longitude - longitude) / 2) ** 2
+    chord = np.sin((other_latitude - latitude) / 2) ** 2 + np.cos(latitude) * np.cos(other_latitude) * across
+    km: NDArray[np.float64] = 2 * EARTH_RADIUS_KM * np.arcsin(np.sqrt(np.minimum(1.0, chord)))
+    return km
 
 
 def rate(work: Callable[[], None], options: Options) -> float:

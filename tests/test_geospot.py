@@ -371,6 +371,28 @@ def test_the_tables_of_the_docs_are_those_of_the_code():
     assert all(stage.weights == (0.3, 0.2, 0.2, 0.3) for stage in CURRICULA["weighted"])
 
 
+@pytest.mark.parametrize(
+    ("preset", "stage", "constant"),
+    [
+        ("hierarchical", 1, "Shanghai, Shanghai, China, 31.2222, 121.4581"),
+        ("hierarchical", 3, "Shanghai, Jiangsu, China, 19.4285, -99.1277"),
+        ("hierarchical", 5, "Itabashi, Jiangsu, China, 19.4285, -99.1277"),
+        ("weighted", 1, "Hong Kong, Maharashtra, China, 32.0617, 118.7778"),
+        ("weighted", 5, "Hong Kong, Maharashtra, China, 19.4285, -99.1277"),
+    ],
+)
+def test_a_constant_answer_earns_what_the_docs_say(preset, stage, constant):
+    line = next(line for line in DOCS.read_text("utf-8").splitlines() if line.startswith(f"| `{preset}` | 0."))
+    game, places = make_game("geospot", preset=preset, stage=stage), gazetteer()
+    rewards = []
+    for number in range(game.config.cities):
+        city = places.city_at(number)
+        place = place_of(city)
+        state = state_of(Truth(city.name, place.region or "", place.country, city.latitude, city.longitude))
+        rewards.append(game.score(state, constant)[0])
+    assert f"{np.mean(rewards):.3f}" == line.strip("| ").split(" | ")[stage]
+
+
 def test_weights_scales_and_tolerance_are_settings():
     state, north = state_of(PARIS), answer(latitude=PARIS.latitude + 1, longitude=PARIS.longitude)
     km = distance_km(48.0, 0, 49.0, 0)
