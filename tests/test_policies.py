@@ -1,6 +1,7 @@
 import asyncio
 import copy
 import pickle
+import sys
 import time
 from collections import Counter
 
@@ -12,7 +13,7 @@ from vlmgym.errors import PolicyError, UsageError
 from vlmgym.policies import ModelPolicy, Prompt, StatePolicy, make_policy, random_response
 from vlmgym.policies.base import policy_rng
 from vlmgym.policies.batching import Batcher
-from vlmgym.policies.custom import CustomOptions, CustomPolicy
+from vlmgym.policies.custom import CustomOptions, CustomPolicy, load_function
 from vlmgym.sandbox.game import Game
 from vlmgym.sandbox.reward import score_response
 
@@ -226,6 +227,33 @@ def test_a_function_is_found_by_module_and_by_file(tmp_path, monkeypatch):
         policy = make_policy(spec, GAME)
         assert isinstance(policy, ModelPolicy)
         assert policy.name == spec
+
+
+def test_a_file_is_a_module_like_any_other(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.path", list(sys.path))
+    (tmp_path / "beside_it.py").write_text("WORD = 'x'\n")
+    (tmp_path / "random.py").write_text(
+        "from __future__ import annotations\n"
+        "import random\n"
+        "from dataclasses import dataclass\n"
+        "import beside_it\n"
+        "@dataclass\n"
+        "class Said:\n"
+        "    word: str = beside_it.WORD\n"
+        "def answer(images, prompts):\n"
+        "    return [random.choice([Said().word]) for _ in prompts]\n"
+    )
+    assert ask(load_function(f"{tmp_path}/random.py:answer")) == ["x"] * 3
+
+
+def test_a_response_of_a_class_of_its_own_is_a_plain_string():
+    class Text(str):
+        def __str__(self):
+            return "something else"
+
+    said = ask(lambda images, prompts: [Text(prompt) for prompt in prompts])
+    assert said == ["p0", "p1", "p2"]
+    assert {type(text) for text in said} == {str}
 
 
 def test_what_does_not_load_says_why(tmp_path, monkeypatch):

@@ -95,7 +95,8 @@ class CustomPolicy(ModelPolicy):
         for i, response in enumerate(returned):
             if not isinstance(response, str):
                 raise PolicyError(f"{self.name} returned a {type(response).__name__} as response {i}, not a string")
-        return list(returned)
+        # Other processes get them: of a class of its own, a string may not arrive as what it is.
+        return [str.__str__(response) for response in returned]
 
 
 _OURS = (__file__, daemon_thread.__file__)
@@ -103,6 +104,8 @@ _OURS = (__file__, daemon_thread.__file__)
 
 def load_function(spec: str) -> CustomFunction:
     """A function named as `MODULE:FUNCTION` (importable, also from the current folder) or `path/to/file.py:FUNCTION`.
+
+    A file can import what lies beside it.
 
     Raises:
         UsageError: It does not load, or is not a function.
@@ -129,11 +132,20 @@ def _load_module(name: str) -> Any:
 def _load_file(path: Path) -> Any:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    whole = path.resolve()
+    # A name that no other module has: a file may be called openai.py and import openai.
+    spec = importlib.util.spec_from_file_location(str(whole).replace(".", "_"), path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not a Python file")
+    if str(whole.parent) not in sys.path:
+        sys.path.append(str(whole.parent))  # at the end, for the same reason
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.modules[spec.name] = module  # dataclasses look for their module there
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[spec.name]
+        raise
     return module
 
 
