@@ -100,4 +100,4 @@ def _repeated(source: Source, count: int) -> dict[int, str]:
 def _hash(value: Any, index: int) -> int:
     """64 bits of an id; rows without one differ from all others."""
     text = f"row {index}" if is_empty(value) else f"id {value}"
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+    return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "little")
