@@ -845,9 +845,17 @@ def test_ctrl_c_ends_a_run_that_waits_for_its_server(tmp_path):
         ({"base_url": "localhost:8000/v1"}, "base_url is an address such as"),
         ({"base_url": "http://localhost:99999/v1"}, "base_url is an address such as"),
         ({"base_url": "http:///v1"}, "base_url is an address such as"),
+        ({"base_url": "http://ex..ample/v1"}, "base_url is an address such as"),
+        ({"base_url": f"http://{'a' * 64}/v1"}, "base_url is an address such as"),
+        ({"model": "tiny\udcff"}, "model and stop are texts in UTF-8"),
+        ({"stop": ("END", "\udcff")}, "model and stop are texts in UTF-8"),
         ({"base_url": "http://localhost/v1?key=1"}, r"base_url is an address without \? and #"),
         ({"extra_body": "[1]"}, "extra_body is a JSON object"),
         ({"extra_body": "{"}, "extra_body is a JSON object"),
+        ({"extra_body": '{"a": [NaN]}'}, "extra_body is a JSON object"),
+        ({"extra_body": '{"a": 1e999}'}, "extra_body is a JSON object"),
+        ({"extra_body": '{"a": "\\ud800"}'}, "extra_body is a JSON object"),
+        ({"extra_body": '{"\udcff": 1}'}, "extra_body is a JSON object"),
         ({"extra_body": '{"stream": true}'}, "extra_body cannot set stream"),
     ],
 )
@@ -859,6 +867,14 @@ def test_bad_options_are_refused_in_a_sentence(options, message):
 def test_the_model_is_never_chosen_for_the_user(tmp_path):
     with pytest.raises(UsageError, match="needs the name of a --model"):
         OpenAIPolicy(OpenAIOptions(base_url="http://localhost:8000/v1"))
+
+
+@pytest.mark.parametrize("file", ["missing.pem", "empty.pem"])
+def test_certificates_that_cannot_be_read_are_one_sentence(file, tmp_path, monkeypatch):
+    (tmp_path / "empty.pem").touch()
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / file))
+    with pytest.raises(UsageError, match="SSL_CERT_FILE names a file of certificates, which cannot be read: "):
+        play(well_behaved)
 
 
 def test_what_decides_nothing_is_operational():

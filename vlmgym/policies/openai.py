@@ -73,6 +73,8 @@ class OpenAIOptions(SamplingOptions):
         if self.api_key_env is not None and not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", self.api_key_env):
             raise UsageError("api_key_env is the name of an environment variable, not the key itself")
         self._check_url()
+        if not all(_is_unicode(text) for text in (self.model, *self.stop)):
+            raise UsageError("model and stop are texts in UTF-8")
         if forbidden := OURS & self.extra_fields.keys():
             raise UsageError(f"extra_body cannot set {min(forbidden)}")
 
@@ -110,6 +112,8 @@ class OpenAIOptions(SamplingOptions):
         """The fields of `extra_body`."""
         try:
             fields = json.loads(self.extra_body, object_pairs_hook=_without_keys)
+            # Python reads NaN, and escapes of half a character, which servers do not.
+            json.dumps(fields, allow_nan=False, ensure_ascii=False).encode()
         except (ValueError, RecursionError):
             fields = None
         if not isinstance(fields, dict):
@@ -119,7 +123,8 @@ class OpenAIOptions(SamplingOptions):
     def _check_url(self) -> None:
         try:
             url = self.url
-            good = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+            # A name with an empty part, or one that is too long, has no encoding, and is a ValueError.
+            good = url.scheme in ("http", "https") and bool((url.hostname or "").encode("idna")) and url.port != 0
         except ValueError:
             good = False
         if not good or not self.base_url.isprintable() or " " in self.base_url:
@@ -165,18 +170,25 @@ class OpenAIPolicy(ModelPolicy):
         self._opened = AsyncExitStack()
 
     async def open(self) -> None:
-        """Get ready to connect."""
+        """Get ready to connect.
+
+        Raises:
+            UsageError: The certificates that SSL_CERT_FILE names cannot be read.
+        """
         options = self.options
-        self._client = self._client_type(
-            options.address,
-            self._key,
-            options.login,
-            self._secrets().hide,
-            at_openai=options.at_openai,
-            max_requests=options.max_requests,
-            timeout=options.timeout,
-            retries=options.retries,
-        )
+        try:
+            self._client = self._client_type(
+                options.address,
+                self._key,
+                options.login,
+                self._secrets().hide,
+                at_openai=options.at_openai,
+                max_requests=options.max_requests,
+                timeout=options.timeout,
+                retries=options.retries,
+            )
+        except OSError as error:
+            raise UsageError(f"SSL_CERT_FILE names a file of certificates, which cannot be read: {error}") from None
         self._opened.push_async_callback(self._client.close)
 
     async def close(self) -> None:
@@ -216,6 +228,15 @@ class OpenAIPolicy(ModelPolicy):
         password = self.options.url.password or ""
         secrets = (self._key, self.options.login, password, unquote(password))
         return Secrets(secret for secret in secrets if secret)
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text can be sent: arguments of a command that are not UTF-8 have halves of characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _without_keys(fields: list[tuple[str, Any]]) -> dict[str, Any]:
