@@ -106,10 +106,13 @@ class Gazetteer:
         the most populous.
         """
         key = normalise(name)
-        forms = [self._region_names.get(form, ()) for form in dict.fromkeys((key, without_kind(key)))]
-        found = [region for regions in forms for region in regions]
-        inside = (region for region in found if country is not None and region.country == country.code)
-        return next(inside, found[0] if found else None)
+        elsewhere = None
+        for form in (str, without_kind):
+            for region in self._region_names.get(form(key), ()):
+                if country is None or region.country == country.code:
+                    return region
+                elsewhere = elsewhere or region
+        return elsewhere
 
     def city(self, name: str, country: Country | None = None, region: Region | None = None) -> City | None:
         """A city by any of its names; None if there is none.
