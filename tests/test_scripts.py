@@ -397,3 +397,94 @@ def test_a_run_of_other_options_is_not_resumed(tmp_path):
     assert (tmp_path / "o" / "episodes.jsonl").read_bytes() == before
     assert run(*options, "--episodes", "3", "--workers", "1", "--resume", "o", cwd=tmp_path).returncode == 0
     assert [episode.seed for episode in read_run(tmp_path / "o").episodes] == [0, 1, 2]
+
+
+SLOW = (
+    "import time\n"
+    "def policy(images, prompts):\n"
+    "    time.sleep(0.05)\n"
+    "    return ['<answer>up</answer>' for _ in prompts]\n"
+)
+
+
+def test_a_job_that_is_preempted_keeps_the_turns_it_has(tmp_path):
+    (tmp_path / "slow.py").write_text(SLOW)
+    command = [sys.executable, "-m", "vlmgym", "eval", "2048", "--size", "96", "--policy", "slow.py:policy"]
+    options = ["--episodes", "3", "--turns", "500", "--concurrency", "2", "--workers", "0", "--out", "o"]
+    process = subprocess.Popen([*command, *options], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 60
+    while time.monotonic() < until and not (tmp_path / "o" / "episodes.jsonl").exists():
+        time.sleep(0.02)
+    time.sleep(1.0)
+    process.terminate()
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "Traceback" not in stderr
+    kept = read_run(tmp_path / "o").episodes
+    assert {episode.status for episode in kept} == {"stopped"}
+    assert all(episode.turns for episode in kept)
+    assert not list(tmp_path.glob(".*.lock"))
+
+
+def test_a_link_to_a_run_that_is_written_is_that_run(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with RunFolder(tmp_path / "real").reserved():
+        done = run("eval", "2048", *SMALL, "--out", tmp_path / "link")
+    assert done.returncode == 1
+    assert "another run is writing" in done.stderr
+
+
+def test_a_resume_that_fails_at_once_changes_nothing(tmp_path):
+    (tmp_path / "p.py").write_text(
+        "import os\n"
+        "def policy(images, prompts):\n"
+        "    assert 'BAD' not in os.environ\n"
+        "    return ['<answer>up</answer>' for _ in prompts]\n"
+    )
+    options = ["eval", "2048", *SMALL, "--no-video", "--no-report", "--policy", "p.py:policy"]
+    assert run(*options, "--out", "o", cwd=tmp_path).returncode == 0
+    before = {path.name: path.read_bytes() for path in (tmp_path / "o").iterdir()}
+    command = [sys.executable, "-m", "vlmgym", *options, "--episodes", "3", "--resume", "o"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "BAD": "1"}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert {path.name: path.read_bytes() for path in (tmp_path / "o").iterdir()} == before
+
+
+def test_an_option_that_is_refused_leaves_no_folder(tmp_path):
+    done = run("eval", "2048", *SMALL, "--budget-tokens", "5", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "error: random does not count tokens, so it has no price and no budget\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_that_look_like_markup_are_names(tmp_path):
+    done = run("eval", "2048", *SMALL, "--no-video", "--no-report", "--out", "a[/bold]b", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"run     {tmp_path}/a[/bold]b" in done.stdout
+
+
+def test_runs_that_start_together_do_not_collide(tmp_path):
+    command = [sys.executable, "-m", "vlmgym", "eval", "2048", *SMALL, "--no-video", "--no-report"]
+    processes = [subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) for _ in range(3)]
+    assert [process.wait(60) for process in processes] == [0, 0, 0]
+    assert all((folder / "summary.json").exists() for folder in (tmp_path / "logs").iterdir())
+    assert len(list((tmp_path / "logs").iterdir())) == 3
+
+
+def test_a_new_run_shows_no_videos_of_another(tmp_path):
+    options = ["eval", "2048", *SMALL, "--no-report", "--out", "o"]
+    assert run(*options, cwd=tmp_path).returncode == 0
+    old = (tmp_path / "o" / "videos" / "2048_0.mp4").read_bytes()
+    for file in ("run.json", "episodes.jsonl", "summary.json"):
+        (tmp_path / "o" / file).unlink()
+    assert run(*options, "--seed", "50", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "o" / "videos" / "2048_0.mp4").read_bytes() != old
+
+
+def test_a_program_from_standard_input_is_told_what_to_do():
+    code = "from vlmgym.evaluation import evaluate\nevaluate('2048', 'random', 1, turns=1, workers=1)\n"
+    done = subprocess.run([sys.executable, "-"], input=code, capture_output=True, text=True, check=False, timeout=60)
+    assert "worker processes cannot import a program that is read from standard input: use workers=0" in done.stderr

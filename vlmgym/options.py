@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import itertools
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -69,9 +71,12 @@ def reporting_errors() -> Iterator[None]:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a sign is no reason to fail
+    ended_by: list[int] = []
     try:
-        yield
-        sys.stdout.flush()
+        with _like_an_interrupt(ended_by):
+            yield
+        if sys.stdout is not None:  # it is closed where there is none
+            sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # who read the output has left
         raise SystemExit(1) from None
@@ -80,4 +85,24 @@ def reporting_errors() -> Iterator[None]:
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt as error:
         print(f"\n{str(error) or 'interrupted'}", file=sys.stderr)
-        raise SystemExit(INTERRUPTED) from None
+        raise SystemExit(128 + ended_by[0] if ended_by else INTERRUPTED) from None
+
+
+@contextmanager
+def _like_an_interrupt(received: list[int]) -> Iterator[None]:
+    """Let SIGTERM and SIGHUP (a job that is preempted, a session that is closed) end the program as Ctrl-C does."""
+
+    def interrupt(number: int, _frame: object) -> None:
+        received.append(number)
+        signal.raise_signal(signal.SIGINT)
+
+    handled = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:  # not if it is ignored, as by nohup
+                handled[number] = signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number, before in handled.items():
+            signal.signal(number, before)

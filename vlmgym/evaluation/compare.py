@@ -10,8 +10,6 @@ from typing import Annotated, Literal
 
 import tyro
 from pydantic import BaseModel, ConfigDict
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from vlmgym.errors import UsageError
@@ -23,6 +21,7 @@ from vlmgym.evaluation.run_folder import changes
 from vlmgym.evaluation.stored import StoredRun, find_run
 from vlmgym.evaluation.workers import Workers, check_workers, workers_for
 from vlmgym.sandbox.reward import Outcome, RewardConfig
+from vlmgym.terminal import terminal
 
 NOTE = (
     f"Means are over pairs of episodes with the same seed. Each interval is one of {LEVEL:.0%} by itself: of "
@@ -121,7 +120,7 @@ def compare(config: CompareConfig) -> Comparison:
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / "compare.json", (comparison.model_dump_json(indent=1) + "\n").encode())
-    console, progress_console = Console(), Console(stderr=True)
+    console, progress_console = terminal(), terminal(stderr=True)
     for note in notes:
         console.print(f"note: {note}", markup=False, highlight=False)
     for game, found in comparison.games.items():
@@ -142,8 +141,8 @@ def compare(config: CompareConfig) -> Comparison:
                 tables=tables,
                 console=progress_console,
             )
-        console.print(f"page    {folder / 'compare.html'}", soft_wrap=True, markup=False)
-    console.print(f"numbers {folder / 'compare.json'}", soft_wrap=True, markup=False)
+        console.print(f"page    {folder / 'compare.html'}", soft_wrap=True)
+    console.print(f"numbers {folder / 'compare.json'}", soft_wrap=True)
     return comparison
 
 
@@ -308,15 +307,15 @@ def _pairs(found: GameComparison) -> str:
 
 
 def _table(game: str, found: GameComparison, labels: tuple[str, str]) -> Table:
-    table = Table(title=escape(f"{game}: {_pairs(found)}"), title_justify="left")
+    table = Table(title=f"{game}: {_pairs(found)}", title_justify="left")
     table.add_column("mean of", style="bold")
     for head in (*labels, "difference (95%)"):
-        table.add_column(escape(head), justify="right")
+        table.add_column(head, justify="right")
     for row in _rows(found):
-        table.add_row(*map(escape, row))
+        table.add_row(*row)
     table.add_section()
     for row in _shares(found, labels):
-        table.add_row(*map(escape, row))
+        table.add_row(*row)
     return table
 
 

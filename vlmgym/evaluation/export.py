@@ -28,6 +28,7 @@ from vlmgym.evaluation.workers import Workers, check_workers, workers_for
 from vlmgym.sandbox.game import Game
 from vlmgym.sandbox.registry import make_game
 from vlmgym.sandbox.reward import Outcome
+from vlmgym.terminal import terminal
 
 ROWS: dict[Format, str] = {"sharegpt": "data.jsonl", "hf": "metadata.jsonl"}
 """The file of rows; Hugging Face's ImageFolder looks for this name."""
@@ -97,7 +98,7 @@ def export(config: ExportConfig) -> None:
     chosen = _choose(run.episodes, config)
     if not chosen:
         raise UsageError(f"no episode of {run.folder.folder} passes the filters")
-    console, progress_console = Console(), Console(stderr=True)
+    console, progress_console = terminal(), terminal(stderr=True)
     if begun := begun_with(run.asked):
         progress_console.print(f"{begun}; pictures drawn now may differ", soft_wrap=True)
     with new_folder(config.out) as folder:
@@ -120,7 +121,7 @@ def export(config: ExportConfig) -> None:
         console.print(f"left out: {left:,} episodes", highlight=False)
     if exporting.left_out:
         console.print(f"left out of the others: turns {_told(exporting.left_out)}", highlight=False)
-    console.print(f"rows    {out / ROWS[config.format]}", soft_wrap=True, markup=False)
+    console.print(f"rows    {out / ROWS[config.format]}", soft_wrap=True)
     if config.format == "sharegpt":
         how = f"dataset_dir: {out}, dataset: {_dataset_name(out)}"
     else:

@@ -55,16 +55,37 @@ def asked_for(config: EvalConfig, games: Sequence[Game[Any, Any]], policy: Polic
     )
 
 
-def reopen(folder: RunFolder, asked: RunRecord, console: Console) -> tuple[StoredRun, RunSummary | None]:
-    """Begin another part of a run.
+@dataclasses.dataclass(frozen=True)
+class Reopened:
+    """A run that is gone on with.
+
+    Attributes:
+        run: The run as it was left.
+        summary: Its summary, if it had come to its end.
+        asked: What `run.json` says once it has gone on.
+    """
+
+    run: StoredRun
+    summary: RunSummary | None
+    asked: RunRecord
+
+    def go_on(self) -> None:
+        """Let nothing say any more that the run is over.
+
+        Raises:
+            OutputError: The folder cannot be written.
+        """
+        self.run.folder.reopen()
+        self.run.folder.begin(self.asked)
+
+
+def reopen(folder: RunFolder, asked: RunRecord, console: Console) -> Reopened:
+    """Read a run to go on with it; nothing of it is changed but a torn last line, which is dropped.
 
     Args:
         folder: Its folder.
         asked: What is asked for now.
         console: Where it is said what a reader of the records should know.
-
-    Returns:
-        The run as it was left, and its summary if it had come to its end.
 
     Raises:
         UsageError: The folder holds no run, or one with other options.
@@ -80,9 +101,8 @@ def reopen(folder: RunFolder, asked: RunRecord, console: Console) -> tuple[Store
         console.print(f"the last line of {folder.episodes} was not whole, and is dropped", soft_wrap=True)
     if begun := begun_with(run.asked):
         console.print(f"{begun}; each episode's record says what it was played with")
-    summary = folder.reopen()
-    folder.begin(asked.model_copy(update={"started": run.asked.started, "versions": run.asked.versions}))
-    return run, summary
+    goes_on = asked.model_copy(update={"started": run.asked.started, "versions": run.asked.versions})
+    return Reopened(dataclasses.replace(run, folder=folder), folder.read_summary(), goes_on)
 
 
 def play_run(
@@ -90,7 +110,7 @@ def play_run(
     games: Sequence[Game[Any, Any]],
     policy: Policy,
     config: EvalConfig,
-    earlier: StoredRun | None,
+    earlier: Reopened | None,
     workers: Workers,
     console: Console,
 ) -> Part:
@@ -101,7 +121,7 @@ def play_run(
         games: The games.
         policy: Who plays.
         config: The options.
-        earlier: The run as it was left, if it was resumed.
+        earlier: The run as it was left, if it was resumed; it is changed when the first episode ends.
         workers: Processes that play.
         console: Where progress is shown.
 
@@ -109,7 +129,8 @@ def play_run(
         VlmgymError: The run failed; the message says where finished episodes are.
     """
     part = Part()
-    finished = sum(episode.score is not None for episode in earlier.episodes) if earlier is not None else 0
+    left = earlier.run if earlier is not None else None
+    finished = sum(episode.score is not None for episode in left.episodes) if left is not None else 0
     progress = LiveProgress(console, [game.id for game in games], config.episodes * len(games) - finished, config.turns)
     with LineLog(folder.episodes) as log, progress:
 
@@ -119,8 +140,12 @@ def play_run(
 
         def on_episode(episode: EpisodeRecord) -> None:
             nonlocal finished
+            if earlier is not None and not log.written:
+                earlier.go_on()
             log.write(episode.model_dump_json())
             finished += episode.score is not None
+            if episode.status == "error":
+                part.errors[episode.end] += 1
             progress.episode(episode)
 
         def on_stop(reason: str) -> None:
@@ -141,13 +166,14 @@ def play_run(
                 history_images=config.history_images,
                 reward=config.reward,
                 budget=config.budget,
-                resume=earlier.read() if earlier is not None else (),
+                resume=left.read() if left is not None else (),
                 hooks=Hooks(on_turns, on_episode, on_stop),
                 collect=False,
             )
             part.seconds = time.perf_counter() - began
         except (VlmgymError, KeyboardInterrupt) as error:
-            where = f"{finished} finished episodes are in {folder.episodes}; --resume {folder.folder} goes on"
-            error.args = (f"{str(error) or 'interrupted'}; {where}",)
+            if not isinstance(error, UsageError):
+                where = f"{finished} finished episodes are in {folder.episodes}; --resume {folder.folder} goes on"
+                error.args = (f"{str(error) or 'interrupted'}; {where}",)
             raise
     return part

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 from rich.table import Table
 
 from vlmgym.errors import UsageError
@@ -20,6 +19,7 @@ from vlmgym.evaluation.stored import find_run
 from vlmgym.evaluation.summary import Tally
 from vlmgym.sandbox.perception import Perception
 from vlmgym.sandbox.reward import RewardConfig, weigh
+from vlmgym.terminal import terminal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,10 +63,10 @@ def rescore(config: RescoreConfig) -> Path:
         summary = run.last_summary().model_copy(update={"games": tally.summaries()})
         replace_file(folder.summary, (summary.model_dump_json(indent=1) + "\n").encode())
         folder.begin(run.asked.model_copy(update={"reward": config.reward}))
-    console = Console()
-    console.print(_changes(run.asked.reward, config.reward), soft_wrap=True, markup=False)
+    console = terminal()
+    console.print(_changes(run.asked.reward, config.reward), soft_wrap=True)
     console.print(_table(means))
-    console.print(f"run     {out}", soft_wrap=True, markup=False)
+    console.print(f"run     {out}", soft_wrap=True)
     return out
 
 

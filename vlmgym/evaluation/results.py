@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console
@@ -27,11 +28,13 @@ class Part:
         turns: Turns played.
         seconds: Wall time of playing.
         stopped: Why the run stopped early, or None.
+        errors: Why episodes ended as errors, and how many did.
     """
 
     turns: int = 0
     seconds: float = 0.0
     stopped: str | None = None
+    errors: Counter[str] = field(default_factory=Counter)
 
 
 def write_summary(run: StoredRun, part: Part, before: RunSummary | None = None) -> RunSummary:

@@ -50,11 +50,14 @@ class RunFolder:
             raise UsageError(f"{self.folder} holds a run: --resume it, or choose another --out")
 
     def clear_results(self) -> None:
-        """Remove what another run left in the places of results outside of this folder.
+        """Remove what another run left in the places of results.
 
         Raises:
             OutputError: A file cannot be removed.
         """
+        for path in (self.report, *self.folder.glob("curves_*.png"), *self.folder.glob("videos/*_*.mp4")):
+            with writing(path):
+                path.unlink(missing_ok=True)
 
     @contextmanager
     def reserved(self) -> Iterator[None]:
@@ -63,10 +66,9 @@ class RunFolder:
         Raises:
             OutputError: Another run is writing them, or the folder cannot be written.
         """
-        parent = self.folder.parent
-        path = parent / f".{self.folder.name}.lock"
+        path = self._lock()
         with writing(self.folder):
-            parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             lock = path.open("w")
         with lock:
             try:
@@ -80,6 +82,13 @@ class RunFolder:
             finally:
                 path.unlink(missing_ok=True)
 
+    def _lock(self) -> Path:
+        """The file whose holder has the folder: beside it, by its true name, or inside if one cannot write there."""
+        folder = self.folder.resolve()
+        if folder.is_dir() and not os.access(folder.parent, os.W_OK):
+            return folder / ".lock"
+        return folder.parent / f".{folder.name}.lock"
+
     def begin(self, run: RunRecord) -> None:
         """Make the folder of a new run.
 
@@ -92,7 +101,7 @@ class RunFolder:
 
     def complete(self) -> bool:
         """Whether every episode of the run has a result."""
-        summary = self._summary()
+        summary = self.read_summary()
         return (
             summary is not None
             and summary.stopped is None
@@ -105,12 +114,13 @@ class RunFolder:
         Raises:
             OutputError: It cannot be removed.
         """
-        summary = self._summary()
+        summary = self.read_summary()
         with writing(self.summary):
             self.summary.unlink(missing_ok=True)
         return summary
 
-    def _summary(self) -> RunSummary | None:
+    def read_summary(self) -> RunSummary | None:
+        """What `summary.json` says, None where it is missing or cannot be read: it follows from the records."""
         try:
             return RunSummary.model_validate_json(self.summary.read_bytes())
         except (OSError, ValueError):
@@ -165,6 +175,7 @@ class ScriptFolder(RunFolder):
 
     def clear_results(self) -> None:
         """Remove the record, curves and videos of the last run, when those of this one are there to be written."""
+        super().clear_results()
         videos = [path for path in self.videos.glob(f"{self.name}_*.mp4") if self._is_number(path)]
         for path in (self.logs / f"{self.name}.json", self.logs / f"{self.name}.png", *videos):
             with writing(path):

@@ -103,8 +103,7 @@ def evaluate(
     player = make_policy(policy)
     for game in made:
         player.check(game)
-    if budget != Budget() and not player.counts_tokens:
-        raise UsageError(f"{player.name} does not count tokens, so it has no price and no budget")
+    check_budget(player, budget)
     look = player.look if isinstance(player, ModelPolicy) else None
     jobs = {
         (game.id, first): _Job(Rules(game, reward, turns, history, history_images, look), first, index)
@@ -135,14 +134,37 @@ def evaluate(
     return [collected[key] for key in jobs if key in collected]
 
 
+def check_budget(policy: Policy, budget: Budget) -> None:
+    """Refuse a budget or prices where nobody counts tokens.
+
+    Raises:
+        UsageError: The policy does not.
+    """
+    if budget != Budget() and not policy.counts_tokens:
+        raise UsageError(f"{policy.name} does not count tokens, so it has no price and no budget")
+
+
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end, also where an event loop is running already (a notebook)."""
+    """Run to the end, also where an event loop is running already (a notebook); Ctrl-C cancels the work."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(_ended_by_interrupt(work))
+    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[T]]] = []
+
+    async def cancellable() -> T:
+        task = asyncio.ensure_future(work)
+        running.append((asyncio.get_running_loop(), task))
+        return await task
+
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, work).result()
+        future = thread.submit(asyncio.run, cancellable())
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            for loop, task in running:
+                loop.call_soon_threadsafe(task.cancel)
+            raise
 
 
 async def _ended_by_interrupt(work: Coroutine[Any, Any, T]) -> T:

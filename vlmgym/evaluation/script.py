@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -14,18 +16,23 @@ from rich.console import Console
 
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import EvalConfig
+from vlmgym.evaluation.files import writing
 from vlmgym.evaluation.playing import asked_for, play_run, reopen
 from vlmgym.evaluation.record import RunSummary
 from vlmgym.evaluation.report import LabelledRun, write_report
-from vlmgym.evaluation.results import draw_results, write_summary
+from vlmgym.evaluation.results import Part, draw_results, write_summary
 from vlmgym.evaluation.run_folder import RunFolder, ScriptFolder
+from vlmgym.evaluation.runner import check_budget
 from vlmgym.evaluation.stored import find_run
 from vlmgym.evaluation.table import bias_note, summary_table
 from vlmgym.evaluation.workers import Workers, workers_for
 from vlmgym.options import parse_options, reporting_errors
 from vlmgym.policies import CustomFunction, Policy, PolicyChoice, PolicyOptions, make_policy, options_type
 from vlmgym.sandbox.game import Game
+from vlmgym.terminal import terminal
 
+REASONS = 3
+"""Reasons of errors that are told, the most frequent first."""
 UNFINISHED = 1
 """Exit code when episodes ended as errors, so that their results are missing."""
 
@@ -108,16 +115,18 @@ def run_evaluation(
     policy = make_policy(choice, options)
     for game in games:
         policy.check(game)
+    check_budget(policy, config.budget)
     folder = _folder(config, place, games, policy)
     asked = asked_for(config, games, policy)
-    console, progress_console = Console(), Console(stderr=True)
+    console, progress_console = terminal(), terminal(stderr=True)
     with folder.reserved():
-        earlier, before = None, None
+        earlier = None
         if config.resume is None:
             folder.make_way()
             folder.begin(asked)
         else:
-            earlier, before = reopen(folder, asked, progress_console)
+            earlier = reopen(folder, asked, progress_console)
+        before = earlier.summary if earlier is not None else None
         with Workers(workers_for(config.episodes * len(games), config.workers)) as workers:
             part = play_run(folder, games, policy, config, earlier, workers, progress_console)
             if before is None:
@@ -131,7 +140,7 @@ def run_evaluation(
     if note := bias_note(summary.games):
         console.print(note)
     _print_places(console, folder, games, config)
-    _tell_unfinished(folder, summary, progress_console)
+    _tell_unfinished(folder, summary, part, progress_console)
     return summary
 
 
@@ -143,9 +152,31 @@ def _folder(config: EvalConfig, place: RunFolder | None, games: Sequence[Game[An
         return RunFolder(config.out)
     if place is not None:
         return place
+    return RunFolder(_claimed(_name(games, policy)))
+
+
+def _name(games: Sequence[Game[Any, Any]], policy: Policy) -> str:
+    """The name of a run: what, who, when; of a function's path its last part."""
     what = "+".join(game.name for game in games)
-    who = "".join(c if c.isalnum() or c in "-_" else "_" for c in policy.name)
-    return RunFolder(Path("logs") / f"{what}-{who}-{datetime.now():%Y%m%d-%H%M%S}")
+    who = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "_" for c in re.split(r"[/\\]", policy.name)[-1])
+    return f"{what[:80]}-{who[-60:]}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def _claimed(name: str) -> Path:
+    """A new folder of this name under `logs`, or of the next free one: runs may be started in the same second.
+
+    Raises:
+        OutputError: It cannot be made.
+    """
+    for n in count(1):
+        folder = Path("logs") / (name if n == 1 else f"{name}-{n}")
+        with writing(folder):
+            try:
+                folder.mkdir(parents=True)
+            except FileExistsError:
+                continue
+            return folder
+    raise AssertionError("count() ends")
 
 
 def _print_places(console: Console, folder: RunFolder, games: Sequence[Game[Any, Any]], config: EvalConfig) -> None:
@@ -160,15 +191,14 @@ def _print_places(console: Console, folder: RunFolder, games: Sequence[Game[Any,
     console.print(f"run     {folder.folder}", soft_wrap=True)
 
 
-def _tell_unfinished(folder: RunFolder, summary: RunSummary, console: Console) -> None:
+def _tell_unfinished(folder: RunFolder, summary: RunSummary, part: Part, console: Console) -> None:
     """Say what has no result; end with an exit code other than 0 unless a budget was the reason."""
     errors = sum(game.unfinished.get("error", 0) for game in summary.games.values())
     if summary.stopped:
-        console.print(f"stopped: {summary.stopped}; --resume {folder.folder} goes on", soft_wrap=True, markup=False)
+        console.print(f"stopped: {summary.stopped}; --resume {folder.folder} goes on", soft_wrap=True)
+    for reason, times in part.errors.most_common(REASONS):
+        console.print(f"error in {times} {'episode' if times == 1 else 'episodes'}: {reason}", soft_wrap=True)
     if errors:
-        console.print(
-            f"{errors} episodes ended as errors and have no score; --resume {folder.folder} goes on with them",
-            soft_wrap=True,
-            markup=False,
-        )
+        episodes = "1 episode has" if errors == 1 else f"{errors} episodes have"
+        console.print(f"{episodes} no score; --resume {folder.folder} goes on", soft_wrap=True)
         raise SystemExit(UNFINISHED)

@@ -101,15 +101,10 @@ class StoredRun:
         return tally.summaries()
 
     def last_summary(self) -> RunSummary:
-        """What `summary.json` says; a run that was killed before it had one was interrupted.
-
-        Raises:
-            UsageError: It cannot be read.
-        """
-        path = self.folder.summary
-        if path.exists():
-            return _validated(RunSummary, path.read_bytes(), str(path))
-        return RunSummary(games={}, stopped="the run was interrupted", seconds=0.0, turns_per_second=0.0)
+        """What `summary.json` says; a run that was killed before it had one was interrupted."""
+        return self.folder.read_summary() or RunSummary(
+            games={}, stopped="the run was interrupted", seconds=0.0, turns_per_second=0.0
+        )
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rich.markup import escape
 from rich.table import Table
 
 from vlmgym.evaluation.record import RunSummary, Summary
@@ -18,7 +17,7 @@ def summary_table(policy: str, run: RunSummary) -> Table:
     for game in games:
         table.add_column(game)
     for name in dict.fromkeys(name for words in games.values() for name in words):
-        table.add_row(name, *(escape(words.get(name, "")) for words in games.values()))
+        table.add_row(name, *(words.get(name, "") for words in games.values()))
     table.add_row("speed", f"{run.turns_per_second:,.1f} turns a second, {run.seconds:.1f} s", *[""] * (len(games) - 1))
     return table
 

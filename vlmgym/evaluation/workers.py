@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -46,7 +47,12 @@ class Workers:
 
         Args:
             count: Number of processes; 0 calls everything in this one.
+
+        Raises:
+            UsageError: The program is read from standard input, which a worker process cannot import.
         """
+        if count and getattr(sys.modules["__main__"], "__file__", None) == "<stdin>":
+            raise UsageError("worker processes cannot import a program that is read from standard input: use workers=0")
         self.count = count
         self._pool = None
         if count:

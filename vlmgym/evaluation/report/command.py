@@ -15,6 +15,7 @@ from vlmgym.evaluation.report.page import PICTURES, write_page
 from vlmgym.evaluation.run_folder import RunFolder
 from vlmgym.evaluation.stored import find_run
 from vlmgym.evaluation.workers import Workers, check_workers, workers_for
+from vlmgym.terminal import terminal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,15 +42,15 @@ def report(config: ReportConfig) -> None:
         UsageError: There is no run to read.
         OutputError: The page cannot be written, or the run is being played.
     """
-    console = Console()
+    console = terminal()
     run = find_run(config.run)
     with run.folder.reserved():
         summary = run.last_summary().model_copy(update={"games": run.summaries()})
         labelled = LabelledRun.of(run.asked, run.episodes, summary)
         pictures = None if config.pictures == "all" else int(config.pictures)
         with Workers(workers_for(len(run.episodes), config.workers)) as workers:
-            write_report(run.folder, labelled, workers, Console(stderr=True), pictures)
-    console.print(f"page    {run.folder.report}", soft_wrap=True, markup=False)
+            write_report(run.folder, labelled, workers, terminal(stderr=True), pictures)
+    console.print(f"page    {run.folder.report}", soft_wrap=True)
 
 
 def write_report(

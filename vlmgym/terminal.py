@@ -1,0 +1,10 @@
+"""The terminal: text as it is, since paths, names and messages of users may look like markup."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+
+def terminal(stderr: bool = False) -> Console:
+    """Standard output, or standard error."""
+    return Console(stderr=stderr, markup=False, emoji=False)
