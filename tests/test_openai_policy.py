@@ -185,6 +185,7 @@ def test_latency_is_that_of_the_request_that_was_answered():
         (completion(None, None, refusal="I cannot help with that."), "I cannot help with that.", None),
         (completion("", "stop", refusal="I cannot."), "I cannot.", "stop"),
         (completion("<answer>sideways</answer>"), "<answer>sideways</answer>", "stop"),
+        (completion([{"type": "text", "text": f"{name} "} for name in "ab"]), "a b ", "stop"),
         (completion("<answer>up</answer><answer>down</answer>"), "<answer>up</answer><answer>down</answer>", "stop"),
     ],
 )
@@ -219,7 +220,9 @@ FAULTS = {
     "choices of nothing": as_json({"choices": None}),
     "no message": as_json({"choices": [{"finish_reason": "stop"}]}),
     "no content": as_json({"choices": [{"message": {"role": "assistant"}, "finish_reason": None}]}),
-    "content that is no text": completion([{"type": "text", "text": UP}]),
+    "content that is no text": completion([{"type": "text", "text": UP}, {"type": "audio", "audio": {"id": "a"}}]),
+    "no part of a content": completion([]),
+    "a part without a text": completion([{"type": "text"}]),
     "broken off": completion(UP, "error"),
     "aborted": completion("", "abort"),
     "a page": Answer(200, b"<html>Welcome</html>", {"Content-Type": "text/html"}),
@@ -276,6 +279,14 @@ def test_no_fault_is_ever_a_score(fault):
 def test_a_body_without_an_end_is_not_read_on(fault):
     (record,), _ = play(lambda _: FAULTS[fault], retries=0, timeout=30.0)
     assert "the body is longer than 16,777,216 bytes" in record.end
+
+
+@pytest.mark.parametrize(("status", "end"), [(200, "no response: {}"), (400, "HTTP 400: {}")])
+@pytest.mark.parametrize("encoding", ["gzip", "br"])
+def test_an_encoding_that_was_not_asked_for_is_named(status, end, encoding):
+    answer = Answer(status, gzip.compress(GOOD.body), {"Content-Encoding": encoding})
+    (record,), _ = play(lambda _: answer, retries=0)
+    assert end.format(f"the body is encoded as {encoding}, which was not asked for") in record.end
 
 
 def test_a_server_that_is_not_there_is_an_error():

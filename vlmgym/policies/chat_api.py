@@ -76,7 +76,7 @@ def read_completion(body: bytes, hide: Callable[[str], str]) -> Reply:
     message = choice.get("message")
     if not isinstance(message, dict):
         raise Unreadable("there is no message in the answer")
-    content, refusal = (_text(message, name) for name in ("content", "refusal"))
+    content, refusal = _content(message), _text(message, "refusal")
     finish_reason = _text(choice, "finish_reason")
     if finish_reason in BROKEN_OFF:
         raise Unreadable(f"the server broke off: finish_reason is {finish_reason}")
@@ -128,6 +128,18 @@ def _text(fields: dict[str, Any], name: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise Unreadable(f"the {name} of the answer is not a text")
     return value
+
+
+def _content(message: dict[str, Any]) -> str | None:
+    """The content of a message: a text, or a list of parts, all of them texts, which together are one."""
+    parts = message.get("content")
+    if isinstance(parts, list) and parts and all(_is_text_part(part) for part in parts):
+        return "".join(part["text"] for part in parts)
+    return _text(message, "content")
+
+
+def _is_text_part(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
 
 
 def _count(value: Any) -> int | None:

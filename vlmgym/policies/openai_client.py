@@ -204,6 +204,8 @@ class OpenAIClient:
         except openai.APIStatusError as error:
             raise self._refusal(error) from None
         except (openai.OpenAIError, aiohttp.ClientError, OSError) as error:
+            if isinstance(error.__cause__, Unreadable):
+                raise _Failed(printable(self._hide(str(error.__cause__)), LONGEST_MESSAGE)) from None
             what = printable(self._hide(_cause(error)), LONGEST_MESSAGE)
             raise _Failed(f"the connection failed ({what})") from None
         self._answered = True
@@ -271,13 +273,6 @@ async def _drop_headers(request: Any) -> None:
         del request.headers[name]
 
 
-class TooLong(openai.OpenAIError):
-    """A body is longer than `LONGEST_BODY`."""
-
-    def __str__(self) -> str:
-        return f"the body is longer than {LONGEST_BODY:,} bytes"
-
-
 class _BoundedHttp(openai.DefaultAioHttpClient):
     """Reads all bodies itself, those of errors included, and none beyond `LONGEST_BODY`.
 
@@ -294,9 +289,15 @@ class _BoundedHttp(openai.DefaultAioHttpClient):
             async for part in response.aiter_raw():
                 body += part
                 if len(body) > LONGEST_BODY:
-                    raise TooLong
+                    raise Unreadable(f"the body is longer than {LONGEST_BODY:,} bytes")
         finally:
             await response.aclose()
+        encoding = response.headers.get("content-encoding", "").strip()
+        if encoding.lower() not in ("", "identity"):
+            told = f"the body is encoded as {encoding}, which was not asked for"
+            if response.is_success:
+                raise Unreadable(told)
+            body = bytearray(told.encode())  # the status says more
         framing = ("content-encoding", "content-length", "transfer-encoding")
         headers = [(name, value) for name, value in response.headers.multi_items() if name not in framing]
         return type(response)(response.status_code, headers=headers, content=bytes(body), request=request)
