@@ -2,14 +2,17 @@ import asyncio
 import copy
 import pickle
 import sys
+import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 import vlmgym
 from vlmgym.errors import PolicyError, UsageError
+from vlmgym.evaluation import evaluate
 from vlmgym.policies import ModelPolicy, Prompt, StatePolicy, make_policy, random_response
 from vlmgym.policies.base import policy_rng
 from vlmgym.policies.batching import Batcher
@@ -270,6 +273,43 @@ def test_what_does_not_load_says_why(tmp_path, monkeypatch):
     ]:
         with pytest.raises(UsageError, match=message.replace("(", r"\(")):
             make_policy(spec, GAME)
+
+
+def test_a_policy_is_used_by_one_run_at_a_time():
+    asked, go_on = threading.Event(), threading.Event()
+
+    def function(images_batch, prompt_batch):
+        asked.set()
+        assert go_on.wait(10)
+        return ["" for _ in prompt_batch]
+
+    policy = CustomPolicy(function)
+    with ThreadPoolExecutor(1) as thread:
+        first = thread.submit(evaluate, GAME, policy, 2, turns=2, workers=0)
+        assert asked.wait(10)
+        try:
+            with pytest.raises(UsageError, match=r"this policy object \(function\) is in use by another run"):
+                evaluate(GAME, policy, 1, turns=1, workers=0)
+        finally:
+            go_on.set()
+        assert [record.status for record in first.result()] == ["turn limit"] * 2
+    assert len(evaluate(GAME, policy, 1, turns=1, workers=0)) == 1
+
+
+def test_a_policy_that_did_not_open_can_be_tried_again():
+    class OpensLate(CustomPolicy):
+        tries = 0
+
+        async def open(self):
+            self.tries += 1
+            if self.tries == 1:
+                raise PolicyError("not yet")
+            await super().open()
+
+    policy = OpensLate(lambda images, prompts: ["" for _ in prompts])
+    with pytest.raises(PolicyError, match="not yet"):
+        evaluate(GAME, policy, 1, turns=1, workers=0)
+    assert len(evaluate(GAME, policy, 1, turns=1, workers=0)) == 1
 
 
 def test_policy_objects_pass_through():

@@ -238,7 +238,7 @@ class _Runner:
                 await self._episode(job)
 
         if isinstance(self.policy, ModelPolicy) and jobs:
-            await self.policy.open()
+            await self.policy.begin_run()
         players = [asyncio.create_task(play_one_after_another()) for _ in range(min(self.concurrency, len(jobs)))]
         try:
             await asyncio.gather(*players)
@@ -252,7 +252,7 @@ class _Runner:
                         self._end(running, "stopped", "the run was interrupted")
             finally:
                 if isinstance(self.policy, ModelPolicy) and jobs:
-                    await self.policy.close()
+                    await self.policy.end_run()
 
     async def _episode(self, job: _Job) -> None:
         earlier = job.earlier.turns if job.earlier is not None else ()

@@ -7,6 +7,7 @@ A `ModelPolicy` answers from pictures and prompt, lives in the main process, and
 from __future__ import annotations
 
 import math
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -132,6 +133,9 @@ def as_drawn(picture: Picture) -> Picture:
     return picture
 
 
+_BEGINNING = threading.Lock()
+
+
 class ModelPolicy(Policy):
     """Answers from pictures and prompt."""
 
@@ -140,6 +144,33 @@ class ModelPolicy(Policy):
     be pickled, for instance one that encodes. None: the policy does not look, and nothing is drawn."""
     episodes_at_once: int | None = None
     """How many episodes can be played at once at most; None: any number."""
+    _in_use = False
+
+    async def begin_run(self) -> None:
+        """Open for one run, which `end_run` ends; what `open` takes belongs to that run alone.
+
+        Raises:
+            UsageError: Another run, maybe of another thread, uses this policy; or as `open`.
+            PolicyError: As `open`.
+        """
+        with _BEGINNING:
+            if self._in_use:
+                raise UsageError(
+                    f"this policy object ({self.name}) is in use by another run; runs at the same time need one each"
+                )
+            self._in_use = True
+        try:
+            await self.open()
+        except BaseException:
+            self._in_use = False
+            raise
+
+    async def end_run(self) -> None:
+        """Close; then another run may begin."""
+        try:
+            await self.close()
+        finally:
+            self._in_use = False
 
     async def open(self) -> None:
         """Get ready in the event loop that will ask: connect, load. Called once a run.
