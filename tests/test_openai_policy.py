@@ -772,7 +772,7 @@ def test_a_resumed_run_asks_only_for_what_has_no_result(run_eval, tmp_path):
     with ApiServer(lambda r: refusal(500) if asks_for(r, lost) else well_behaved(r)).running() as server:
         done = run_eval(server.url, *args)
         assert done.code == 1
-        assert "1 episodes ended as errors and have no score" in done.stderr
+        assert "error in 1 episode: no response: HTTP 500" in done.stderr
         assert len(server.requests) == 5
         server.behaviour = well_behaved
         assert run_eval(server.url, *args, "--max-requests", 3).code == 0
