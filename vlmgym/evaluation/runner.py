@@ -17,6 +17,7 @@ from vlmgym.errors import InfrastructureError, UsageError
 from vlmgym.evaluation import turns as play
 from vlmgym.evaluation.budget import Budget, Spent
 from vlmgym.evaluation.config import check_limits
+from vlmgym.evaluation.garbage import rare_collections
 from vlmgym.evaluation.record import EpisodeRecord, GameRecord, PolicyRecord, Status, TurnRecord, now, versions
 from vlmgym.evaluation.turns import TURN_LIMIT, Position, Rules
 from vlmgym.evaluation.workers import Workers, workers_for
@@ -130,7 +131,8 @@ def evaluate(
     pool = nullcontext(workers) if isinstance(workers, Workers) else Workers(workers_for(len(jobs), workers))
     with pool as running:
         runner = _Runner(player, running, concurrency, spent, replace(hooks, on_episode=on_episode))
-        run_async(runner.play([job for job in jobs.values() if not job.done]))
+        with rare_collections():
+            run_async(runner.play([job for job in jobs.values() if not job.done]))
     return [collected[key] for key in jobs if key in collected]
 
 
