@@ -117,4 +117,4 @@ def test_the_command_line_and_resume(run: Path, tmp_path: Path, capsys: pytest.C
     assert "holds no run" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="1"):
         main([*args, "--episodes", "6", "--out", str(tmp_path / "more")])
-    assert "2 episodes ended as errors and have no score" in " ".join(capsys.readouterr().err.split())
+    assert "2 episodes have no score" in " ".join(capsys.readouterr().err.split())
