@@ -26,12 +26,11 @@ from rich.table import Table
 from vlmgym.errors import UsageError
 from vlmgym.options import parse_options, reporting_errors
 from vlmgym.sandbox.game import Game
-from vlmgym.sandbox.games.geospot import Geospot, GeospotConfig, GeospotState
+from vlmgym.sandbox.games.geospot import Geospot, GeospotConfig, GeospotState, state_of
 from vlmgym.sandbox.geo.distance import EARTH_RADIUS_KM
 from vlmgym.sandbox.geo.gazetteer import City, Country, Gazetteer, Region, gazetteer
 from vlmgym.sandbox.geo.kernels import CURRICULA
 from vlmgym.sandbox.geo.place import Place, write_place
-from vlmgym.sandbox.geo.space import place_of
 from vlmgym.sandbox.reward import score_response
 
 
@@ -117,22 +116,10 @@ def constant_answers() -> Table:
             )
             game = Geospot(GeospotConfig(preset=preset, stage=number))
             text = write_place(answer)
-            rewards = [game.score(state_of(each), text)[0] for each in cities]
+            rewards = [game.score(state_of(each, (each.latitude, each.longitude)), text)[0] for each in cities]
             shown = ", ".join(line.partition(": ")[2] for line in text.splitlines())
             table.add_row(preset, str(number), f"{np.mean(rewards):.3f}", shown)
     return table
-
-
-def state_of(city: City) -> GeospotState:
-    place = place_of(city)
-    return GeospotState(
-        city=city.name,
-        region=place.region or "",
-        country=place.country or "",
-        latitude=city.latitude,
-        longitude=city.longitude,
-        middle=(city.latitude, city.longitude),
-    )
 
 
 def places_of(named: Sequence[City | Country | Region | None]) -> NDArray[np.float64]:

@@ -95,9 +95,9 @@ def draw_results(
                 videos.append((path, game, episode))
     if fps is None or not videos:
         return
-    for path, _, _ in videos[:1]:
-        with writing(path.parent):
-            path.parent.mkdir(parents=True, exist_ok=True)
+    folder = videos[0][0].parent
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
 
     async def write_videos(bar: Progress) -> None:
         calls = [workers.call(write_stored_video, path, game, episode, fps) for path, game, episode in videos]

@@ -108,16 +108,14 @@ class RunFolder:
             and not any(game.unfinished for game in summary.games.values())
         )
 
-    def reopen(self) -> RunSummary | None:
-        """Take back the summary of a run that goes on, so that nothing says it is over; the summary, if it had one.
+    def reopen(self) -> None:
+        """Take back the summary of a run that goes on, so that nothing says it is over.
 
         Raises:
             OutputError: It cannot be removed.
         """
-        summary = self.read_summary()
         with writing(self.summary):
             self.summary.unlink(missing_ok=True)
-        return summary
 
     def read_summary(self) -> RunSummary | None:
         """What `summary.json` says, None where it is missing or cannot be read: it follows from the records."""

@@ -19,7 +19,7 @@ from vlmgym.sandbox.datasets.rows import BadRow, Row, is_empty, number_of, shown
 from vlmgym.sandbox.decimals import DECIMAL, decimal_of
 from vlmgym.sandbox.game import Picture
 from vlmgym.sandbox.geo.distance import distance_km
-from vlmgym.sandbox.geo.gazetteer import gazetteer
+from vlmgym.sandbox.geo.gazetteer import City, gazetteer
 from vlmgym.sandbox.geo.kernels import CURRICULA, Fields, Preset, Truth, nearness, reward
 from vlmgym.sandbox.geo.locator import MapStyle, Window, paint_map, window_around
 from vlmgym.sandbox.geo.place import Place, read_place, write_place
@@ -140,6 +140,19 @@ class GeospotState(TaskState):
     middle: tuple[float, float] | None = None
 
 
+def state_of(city: City, middle: tuple[float, float]) -> GeospotState:
+    """A city as the place of a picture whose middle is at `middle`, latitude and longitude in degrees."""
+    place = place_of(city)
+    return GeospotState(
+        city=city.name,
+        region=place.region or "",
+        country=place.country or "",
+        latitude=city.latitude,
+        longitude=city.longitude,
+        middle=middle,
+    )
+
+
 class Geospot(Task[GeospotState, str]):
     """Where a picture was taken: city, region, country, latitude and longitude.
 
@@ -190,15 +203,7 @@ class Geospot(Task[GeospotState, str]):
         city = gazetteer().city_at(int(rng.integers(min(self.config.cities, len(gazetteer())))))
         right, up = (int(value) / 1000 * OFF_THE_MIDDLE for value in rng.integers(-1000, 1001, 2))
         window = window_around(city.latitude, city.longitude, self.config.span, right, up)
-        place = place_of(city)
-        return GeospotState(
-            city=city.name,
-            region=place.region or "",
-            country=place.country or "",
-            latitude=city.latitude,
-            longitude=city.longitude,
-            middle=(window.latitude, window.longitude),
-        )
+        return state_of(city, (window.latitude, window.longitude))
 
     def from_row(self, fields: Row) -> GeospotState:
         """The place of a row.
