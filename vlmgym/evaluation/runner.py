@@ -18,8 +18,8 @@ from vlmgym.evaluation import turns as play
 from vlmgym.evaluation.budget import Budget, Spent
 from vlmgym.evaluation.config import check_limits
 from vlmgym.evaluation.garbage import rare_collections
-from vlmgym.evaluation.record import EpisodeRecord, GameRecord, PolicyRecord, Status, TurnRecord, now, versions
-from vlmgym.evaluation.turns import TURN_LIMIT, Position, Rules
+from vlmgym.evaluation.record import EpisodeRecord, GameRecord, PolicyRecord, Status, TurnRecord, now
+from vlmgym.evaluation.turns import Position, Rules
 from vlmgym.evaluation.workers import Workers, workers_for
 from vlmgym.policies import ModelPolicy, Policy, PolicyChoice, Prompt, StatePolicy, make_policy
 from vlmgym.sandbox.game import Game
@@ -251,7 +251,7 @@ class _Runner:
             try:
                 for running in list(self.running.values()):  # Ctrl-C, a failed policy: what was played is kept
                     if running.turns:
-                        self._end(running, "stopped", "the run was interrupted")
+                        self._end(running, ("stopped", "the run was interrupted"))
             finally:
                 if isinstance(self.policy, ModelPolicy) and jobs:
                     await self.policy.end_run()
@@ -264,12 +264,12 @@ class _Runner:
         try:
             while running.position.end is None:
                 if (reason := self._over()) is not None:
-                    return self._end(running, "stopped", reason)
+                    return self._end(running, ("stopped", reason))
                 await self._play_on(running)
         except InfrastructureError as error:
             self._count_error(str(error))
-            return self._end(running, "error", str(error))
-        return self._end(running, "ended" if running.position.terminated else TURN_LIMIT, running.position.end)
+            return self._end(running, ("error", str(error)))
+        return self._end(running)
 
     async def _play_on(self, running: _Running) -> None:
         rules, position = running.job.rules, running.position
@@ -294,29 +294,19 @@ class _Runner:
         running.turns += played
         self.hooks.on_turns(played)
 
-    def _end(self, running: _Running, status: Status, end: str) -> None:
+    def _end(self, running: _Running, failed: tuple[Status, str] | None = None) -> None:
         """Make the record of an episode that is not played any further."""
-        job, snapshot = running.job, running.position.snapshot
-        game = job.rules.game
-        state = game.from_json(snapshot.state)
-        record = EpisodeRecord(
-            versions=versions(),
-            game=GameRecord.of(game),
+        job = running.job
+        record = play.episode_record(
+            job.rules,
+            running.position,
+            running.turns,
             policy=PolicyRecord(name=self.policy.name, options=self.policy.options.deciding()),
-            reward=job.rules.reward,
-            history=job.rules.history,
-            history_images=job.rules.history_images,
-            max_turns=job.rules.max_turns,
             seed=job.seed,
             index=job.index,
-            attempt=1 if job.earlier is None else job.earlier.attempt + 1,
             started=running.started,
-            turns=tuple(running.turns),
-            final_state=game.to_data(state),
-            status=status,
-            end=end,
-            score=snapshot.score if status in ("ended", TURN_LIMIT) else None,
-            metrics=dict(game.metrics(state, [turn.info for turn in running.turns])),
+            attempt=1 if job.earlier is None else job.earlier.attempt + 1,
+            failed=failed,
         )
         del self.running[job.key]
         self.hooks.on_episode(record)

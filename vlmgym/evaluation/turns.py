@@ -6,7 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from vlmgym.evaluation.record import RewardRecord, TurnRecord
+from vlmgym.evaluation.record import (
+    EpisodeRecord,
+    GameRecord,
+    PolicyRecord,
+    RewardRecord,
+    Status,
+    TurnRecord,
+    versions,
+)
 from vlmgym.policies.base import Reply, StatePolicy, policy_rng
 from vlmgym.sandbox.episode import Episode, Snapshot
 from vlmgym.sandbox.game import Game, Picture
@@ -65,6 +73,11 @@ def start(rules: Rules, seed: int) -> Position:
     return _position(rules, Episode(rules.game, seed, rules.reward), ())
 
 
+def position_at(rules: Rules, snapshot: Snapshot) -> Position:
+    """The position of an episode that begins at a snapshot."""
+    return _position(rules, Episode.restore(rules.game, snapshot, rules.reward), ())
+
+
 def go_on(rules: Rules, seed: int, turns: Sequence[TurnRecord]) -> tuple[list[TurnRecord], Position]:
     """Play the responses of an unfinished episode's record again, to go on after them.
 
@@ -114,6 +127,59 @@ def reply_of(turn: TurnRecord) -> Reply:
         turn.reasoning,
         turn.latency,
         turn.requests,
+    )
+
+
+def episode_record(
+    rules: Rules,
+    position: Position,
+    turns: Sequence[TurnRecord],
+    *,
+    policy: PolicyRecord,
+    seed: int,
+    index: int,
+    started: str,
+    attempt: int = 1,
+    stage: str | None = None,
+    failed: tuple[Status, str] | None = None,
+) -> EpisodeRecord:
+    """The record of an episode that is not played any further.
+
+    Args:
+        rules: By which it was played.
+        position: Where it stands.
+        turns: What was played.
+        policy: Who played.
+        seed: This and what follows as in `EpisodeRecord`.
+        index: Place among the run's episodes.
+        started: When it was begun.
+        attempt: How often it was begun or gone on with.
+        stage: Stage of the curriculum.
+        failed: Status and reason of an episode that is no result.
+    """
+    game = rules.game
+    state = game.from_json(position.snapshot.state)
+    status: Status
+    status, end = failed or ("ended" if position.terminated else TURN_LIMIT, position.end or "")
+    return EpisodeRecord(
+        versions=versions(),
+        game=GameRecord.of(game),
+        policy=policy,
+        reward=rules.reward,
+        history=rules.history,
+        history_images=rules.history_images,
+        max_turns=rules.max_turns,
+        seed=seed,
+        index=index,
+        attempt=attempt,
+        stage=stage,
+        started=started,
+        turns=tuple(turns),
+        final_state=game.to_data(state),
+        status=status,
+        end=end,
+        score=None if failed else position.snapshot.score,
+        metrics=dict(game.metrics(state, [turn.info for turn in turns])),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from PIL import Image
 from transformers import (
     AutoModelForImageTextToText,
     AutoProcessor,
-    LogitsProcessor,
     LogitsProcessorList,
     MinPLogitsWarper,
     StoppingCriteria,
@@ -27,12 +25,11 @@ from transformers import (
 from vlmgym.errors import InfrastructureError, PolicyError, UsageError
 from vlmgym.policies.base import Reply
 from vlmgym.policies.checkpoint import reason
+from vlmgym.policies.token_sampling import Chance, picture_tokens
 from vlmgym.sandbox.game import Picture
 
 SAMPLING = ("temperature", "top_p", "top_k", "min_p")
 """What a generation configuration says about drawing a token."""
-PICTURE_TOKEN = re.compile("(image|video|vision)_(start_|end_)?token_(id|index)")
-"""Fields of a model's configuration that name the tokens that stand for pictures."""
 NEVER = -1
 """An end of text that is never generated."""
 
@@ -85,8 +82,7 @@ class LocalModel:
         """Tokens of prompt and response together, at most."""
         ends = self.model.generation_config.eos_token_id
         self._ends = ends if isinstance(ends, list) else [ends]
-        config = self.model.config.to_dict()
-        self._pictures = sorted({value for name, value in config.items() if PICTURE_TOKEN.fullmatch(name)})
+        self._pictures = picture_tokens(self.model.config)
         self._stopped = threading.Event()
 
     def stop(self) -> None:
@@ -160,7 +156,7 @@ class LocalModel:
             return replies
         if len(fitting) < len(questions):
             batch = self._tokenize([questions[i] for i in fitting])
-        chance = [] if warpers is None else [*warpers, _Chance([questions[i].seed for i in fitting], self.device)]
+        chance = [] if warpers is None else [*warpers, Chance([questions[i].seed for i in fitting], self.device)]
         rows = self._generate(batch, chance, max_tokens, stop, to_the_limit)
         for i, row in zip(fitting, rows, strict=True):
             replies[i] = self._reply(row, lengths[i], stop, to_the_limit)
@@ -240,29 +236,6 @@ class LocalModel:
             completion_tokens=len(row),
             finish_reason="stop" if ended or places else "length",
         )
-
-
-class _Chance(LogitsProcessor):  # type: ignore[misc]
-    """Makes the likeliest token a random one, of the same probabilities: the Gumbel-max trick (Gumbel 1954).
-
-    Every row has a generator of its own, so that which prompts happen to share a batch does not change what is drawn,
-    but for rounding.
-    """
-
-    def __init__(self, seeds: Sequence[int | None], device: torch.device) -> None:
-        self._generators = [torch.Generator(device) for _ in seeds]
-        for generator, seed in zip(self._generators, seeds, strict=True):
-            if seed is None:
-                generator.seed()
-            else:
-                generator.manual_seed(seed)
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Add Gumbel noise to log-probabilities of shape (prompts, tokens)."""
-        noise = torch.empty_like(scores)
-        for row, generator in zip(noise, self._generators, strict=True):
-            row.exponential_(generator=generator)
-        return scores - noise.clamp_min(torch.finfo(noise.dtype).tiny).log()
 
 
 class _Stopped(StoppingCriteria):  # type: ignore[misc]
