@@ -239,8 +239,8 @@ def test_the_description_is_the_board(board: Board) -> None:
 def test_the_explanation_is_true() -> None:
     game = game_2048()
     state = State2048(((4, 4, 0, 0), *EMPTY[1:]))
-    assert "worth 8" in game.explain(state, DIRECTIONS.index("left"))
-    assert "merges nothing" in game.explain(state, DIRECTIONS.index("down"))
+    said = "Merges in rows: yes no no no; in columns: no no no no. I slide left."
+    assert game.explain(state, DIRECTIONS.index("left")) == said
 
 
 # JSON -------------------------------------------------------------------------------------------------------------

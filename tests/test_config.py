@@ -13,6 +13,7 @@ from vlmgym import game_ids, make_game
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.config import DIALS, LEVELS, GameConfig, knob, parse_knobs
 from vlmgym.sandbox.games.game2048 import Config2048
+from vlmgym.sandbox.prompt import turn_prompt
 from vlmgym.sandbox.registry import game_class
 
 
@@ -170,3 +171,13 @@ def test_settings_in_words_become_knobs() -> None:
     for settings, problem in ((["rows"], "NAME=VALUE"), (["=5"], "NAME=VALUE"), (["a=1", "a=2"], "twice")):
         with pytest.raises(UsageError, match=problem):
             parse_knobs(settings)
+
+
+def test_the_words_of_a_game_can_be_replaced() -> None:
+    own = make_game("2048")
+    other = make_game("2048", prompt="Play well.\n{prompt}")
+    state = own.start(np.random.default_rng(0))
+    assert other.instructions(state) == "Play well.\n" + own.prompt(state)
+    assert turn_prompt(make_game("2048", prompt="Slide."), state, "no").startswith("Slide.\n\nYour last response")
+    with pytest.raises(UsageError, match=r"prompt holds .prompt., which stands for the question"):
+        make_game("vqa", prompt="Answer.")

@@ -184,7 +184,7 @@ def _question(game: Game[Any, Any], seed: int) -> tuple[list[Picture], Prompt]:
         if not actions:
             break
         state = game.step(state, actions[int(rng.integers(len(actions)))], rng).state
-    return list(game.images(state)), Prompt(game.prompt(state), game, seed, 0)
+    return list(game.images(state)), Prompt(game.instructions(state), game, seed, 0)
 
 
 async def _measure_server(

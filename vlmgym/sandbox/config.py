@@ -47,6 +47,11 @@ class GameConfig(BaseModel):
     dials: ClassVar[Mapping[Dial, Levels]] = {}
 
     size: int = knob("perception", 640, "Side of the square picture in pixels.", ge=64, le=2048)
+    prompt: str | None = setting(
+        None,
+        "What a model is told in place of the game's own words, for which {prompt} stands in it.",
+        max_length=20_000,
+    )
 
     @classmethod
     def at(cls, perception: int = 3, reasoning: int = 3, **knobs: Any) -> GameConfig:

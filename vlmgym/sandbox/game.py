@@ -153,6 +153,11 @@ class Game(ABC, Generic[StateT, ActionT]):
     def prompt(self, state: StateT) -> str:
         """What a model is told beside the picture: rules, actions, coordinates, response form."""
 
+    def instructions(self, state: StateT) -> str:
+        """The text of a turn: `prompt`, or the configured one, in which `{prompt}` stands for it."""
+        own: str | None = self.config.prompt
+        return self.prompt(state) if own is None else own.replace("{prompt}", self.prompt(state))
+
     @abstractmethod
     def parse_answer(self, text: str) -> ActionT:
         """The action written inside `<answer>`.

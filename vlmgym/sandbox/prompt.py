@@ -52,7 +52,7 @@ def turn_prompt(
         history: Earlier turns to repeat, oldest first.
         history_images: Of how many of them, the latest, `turn_images` shows the pictures again.
     """
-    parts = [game.prompt(state)]
+    parts = [game.instructions(state)]
     if history:
         each = len(game.picture_shapes)
         unseen = max(0, len(history) - history_images)

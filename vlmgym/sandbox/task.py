@@ -82,6 +82,8 @@ class TaskConfig(TaskPerception):
         set_ = [name for name in self.of_data if getattr(self, name) != type(self).model_fields[name].default]
         if self.data is None and set_:
             raise ValueError(f"{set_[0]} is about data, and there are none: name them as data=...")
+        if self.prompt is not None and "{prompt}" not in self.prompt:
+            raise ValueError("prompt holds {prompt}, which stands for the question")
         return self
 
 

@@ -198,10 +198,11 @@ class Game2048(BoardGame[State2048, int]):
         return DIRECTIONS.index(key) if key in DIRECTIONS else None
 
     def explain(self, state: State2048, action: int) -> str:
-        """What the move merges."""
-        _, reward = slide(state.board, action)
-        made = f"merges tiles worth {reward}" if reward else "merges nothing but keeps the board open"
-        return f"Sliding {DIRECTIONS[action]} {made}."
+        """In which rows and columns tiles can merge, from the first on, and what the action is."""
+        flags = [
+            " ".join("yes" if _merges(line) else "no" for line in lines) for lines in (state.board, zip(*state.board))
+        ]
+        return f"Merges in rows: {flags[0]}; in columns: {flags[1]}. I slide {DIRECTIONS[action]}."
 
     def check_state(self, state: State2048) -> None:
         """Refuse a board of another size or with a number that is no tile, and a look that no start draws."""
@@ -247,6 +248,11 @@ def _can_move(board: Board) -> bool:
     if any(0 in row for row in board):
         return True
     return any(a == b for line in (*board, *zip(*board)) for a, b in pairwise(line))
+
+
+def _merges(line: Row) -> bool:
+    """Whether a slide along a row or column merges two of its tiles."""
+    return any(a == b for a, b in pairwise(filter(None, line)))
 
 
 @lru_cache(maxsize=1 << 18)
