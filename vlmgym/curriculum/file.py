@@ -1,0 +1,172 @@
+"""The file of a curriculum: TOML, validated; docs/curricula.md has its fields."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from vlmgym.errors import UsageError, one_sentence
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Measure = Literal["score", "reward", "played"]
+
+LARGEST = 1e6
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class StageFile(_Part):
+    """A stage of an entry.
+
+    Attributes:
+        name: What the records call it; by default its number, from 1.
+        episodes: How many episodes of the entry it lasts, where the schedule is by episode; the last has no end.
+        at_least: As in the entry, for this stage.
+        perception: Level 1 to 5, by default that of the entry.
+        reasoning: Likewise.
+        knobs: Single knobs of the game, beside those of the entry or in their place.
+    """
+
+    name: str | None = Field(None, min_length=1, max_length=80)
+    episodes: int | None = Field(None, ge=1)
+    at_least: float | None = None
+    perception: int | None = Field(None, ge=1, le=5)
+    reasoning: int | None = Field(None, ge=1, le=5)
+    knobs: dict[str, Any] = {}
+
+
+class EntryFile(_Part):
+    """A game of the mixture and its stages.
+
+    Attributes:
+        game: Id or name.
+        weight: How often it comes, in proportion to the other weights.
+        perception: Level 1 to 5 of stages that name none.
+        reasoning: Likewise.
+        knobs: Single knobs of the game at all stages.
+        by: What leads from stage to stage: `episode`, so many of them, or `success`.
+        measure: What success is: the episode's score, the mean overall reward of its turns, or the share of turns that
+            were played (neither illegal nor unparsable).
+        at_least: The measure from which on an episode is a success, 1, below 0; None: the measure itself is taken.
+        window: Over how many of the latest episodes at the stage success is averaged.
+        up: The mean success from which on the next stage follows.
+        down: The mean success down to which the stage before follows; None: never.
+        stages: From the first; none: the entry has one stage.
+    """
+
+    game: str
+    weight: float = Field(1.0, gt=0, le=LARGEST)
+    perception: int = Field(3, ge=1, le=5)
+    reasoning: int = Field(3, ge=1, le=5)
+    knobs: dict[str, Any] = {}
+    by: Literal["episode", "success"] = "episode"
+    measure: Measure | None = None
+    at_least: float | None = None
+    window: int | None = Field(None, ge=1, le=10_000)
+    up: float | None = None
+    down: float | None = None
+    stages: tuple[StageFile, ...] = Field((StageFile(),), min_length=1, strict=False)
+
+    @model_validator(mode="after")
+    def _one_schedule(self) -> EntryFile:
+        for n, stage in enumerate(self.stages, 1):
+            if self.by == "success" and stage.episodes is not None:
+                raise ValueError(f'stage {n} lasts as success says: leave out its episodes, or say by = "episode"')
+            if self.by == "episode" and (stage.episodes is None) != (n == len(self.stages)):
+                raise ValueError("each stage but the last says how many episodes it lasts, and the last does not")
+        needed = {"measure": self.measure, "window": self.window, "up": self.up}
+        given = {name: value for name, value in {**needed, "down": self.down}.items() if value is not None}
+        if self.by == "success":
+            if missing := [name for name in needed if name not in given]:
+                raise ValueError(f'by = "success" needs {" and ".join(missing)}')
+            if len(self.stages) < 2:
+                raise ValueError('by = "success" needs at least two stages')
+        elif given or self.at_least is not None or any(stage.at_least is not None for stage in self.stages):
+            raise ValueError(f'{next(iter(given), "at_least")} is for by = "success"')
+        if self.up is not None and self.down is not None and self.down >= self.up:
+            raise ValueError(f"down is less than up, not {self.down:g} with up = {self.up:g}")
+        return self
+
+
+class CurriculumFile(_Part):
+    """A whole curriculum.
+
+    Attributes:
+        at_once: Where stages follow from success: how many episodes an evaluation plays at once, at most. An episode is
+            picked with the results of all but the `at_once` - 1 before it, whatever the order in which they end.
+        entries: The games of the mixture.
+    """
+
+    at_once: int = Field(16, ge=1, le=10_000)
+    entries: tuple[EntryFile, ...] = Field(min_length=1, strict=False)
+
+
+_COUNTED: Mapping[str, tuple[str, type[BaseModel]]] = {"entries": ("entry", EntryFile), "stages": ("stage", StageFile)}
+"""Lists of the file: what one of them is called, and its type."""
+
+
+def builtin_names() -> list[str]:
+    """Names of the curricula that vlmgym brings along."""
+    return sorted(file.stem for file in _builtin().glob("*.toml"))
+
+
+def read_file(path: Path) -> CurriculumFile:
+    """A curriculum from its file, or by its name if it is one that vlmgym brings along.
+
+    Raises:
+        UsageError: There is no such file, or it is not a curriculum; the message names file, entry, what is accepted.
+    """
+    if str(path) in builtin_names():
+        text = (_builtin() / f"{path}.toml").read_text(encoding="utf-8")
+    else:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            names = ", ".join(builtin_names())
+            raise UsageError(f"{path} is neither a file nor one of the curricula {names}") from None
+        except OSError as error:
+            raise UsageError(f"cannot read {path}: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise UsageError(f"{path} is not a text in UTF-8") from None
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path} is not TOML: {error}") from None
+    try:
+        return CurriculumFile.model_validate(data)
+    except ValidationError as error:
+        raise UsageError(f"{path}: {_in_words(error)}") from None
+
+
+def _builtin() -> Path:
+    return Path(__file__).with_name("files")
+
+
+def _in_words(error: ValidationError) -> str:
+    """The first problem; where it is in words, entries and stages counted from 1."""
+    first = error.errors(include_url=False)[0]
+    model: type[BaseModel] = CurriculumFile
+    words: list[str] = []
+    for part in first["loc"]:
+        if part in _COUNTED:
+            word, model = _COUNTED[str(part)]
+            words.append(word)
+        elif isinstance(part, int) and words:
+            words[-1] += f" {part + 1}"
+        else:
+            words.append(str(part))
+    if first["type"] == "extra_forbidden":
+        where, said = words[:-1], f"there is no {words[-1]!r}; the fields are {', '.join(model.model_fields)}"
+    else:
+        where, said = words, one_sentence(error).removeprefix(".".join(map(str, first["loc"])) + ": ")
+    return f"{', '.join(where)}: {said}" if where else said
