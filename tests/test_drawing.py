@@ -99,6 +99,26 @@ def test_turned_text_stays_in_place(angle: int) -> None:
     assert abs((top + bottom) / 2 - 100) <= 4
 
 
+def test_a_window_has_the_pixels_of_the_whole_picture() -> None:
+    whole, window = Canvas(90, 70, WHITE), Canvas(40, 30, WHITE, left=31, top=23)
+    logo = np.random.default_rng(0).integers(0, 256, (12, 16, 3), dtype=np.uint8)
+    for canvas in (whole, window):
+        canvas.rectangle(20.3, 15.1, 30, 20, RED, radius=4)
+        canvas.circle(60.2, 40.7, 13.3, BLACK)
+        canvas.line((0, 0), (90, 70), 1.7, RED)
+        canvas.text("HOH", 50, 45, 9, BLACK, angle=20)
+        canvas.picture(logo, 38, 50, angle=30)
+        canvas.polygon([(62.1, 20.2), (80.6, 33.3), (66.6, 60.1)], RED)
+    np.testing.assert_array_equal(window.pixels(), whole.pixels()[23:53, 31:71])
+
+
+def test_a_picture_can_be_changed_by_who_asked_for_it() -> None:
+    canvas = Canvas(3, 2, WHITE)
+    pixels = canvas.pixels()
+    pixels[:] = 0
+    assert (canvas.pixels() == 255).all()
+
+
 # Palette and shapes -----------------------------------------------------------------------------------------------
 
 
