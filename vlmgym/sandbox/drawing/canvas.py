@@ -1,8 +1,7 @@
 """A small anti-aliased drawing surface whose pixels are the same on every machine.
 
-Shapes and glyphs are drawn by pygame without anti-aliasing at four times the size and averaged by Pillow, whose integers
-are the same everywhere, while pygame's own smooth scaling differs between processors. The font is the one inside the
-pygame package.
+Shapes and glyphs are drawn by pygame without anti-aliasing at four times the size and averaged by Pillow with integers,
+because pygame's own smooth scaling differs between processors. The font is the one inside the pygame package.
 """
 
 from __future__ import annotations
@@ -134,8 +133,8 @@ class Canvas:
 
         Nothing can be drawn any more while it is held.
         """
-        columns, rows = self._surface.get_size()
-        return np.frombuffer(self._surface.get_buffer(), np.uint8).reshape(rows, columns, 4)[..., :3]
+        samples: NDArray[np.uint8] = pygame.surfarray.pixels3d(self._surface).swapaxes(0, 1)
+        return samples
 
     def _sample(self, x: float, y: float) -> tuple[int, int]:
         return round(x * SUPERSAMPLE) - self._left, round(y * SUPERSAMPLE) - self._top

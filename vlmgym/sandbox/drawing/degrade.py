@@ -120,7 +120,7 @@ def _resize_rows(picture: Pixels, new: int) -> Pixels:
 
 
 def _blur(picture: Pixels, radius: int, axis: int) -> Pixels:
-    """The mean along an axis weighed by a tent that falls to 0 beyond `radius`; the pixels at the edges are continued."""
+    """The mean along an axis weighed by a tent that falls to 0 beyond `radius`; what is at the edges is continued."""
     weight = (radius + 1) ** 2
     exact = np.uint16 if 256 * weight <= 2**16 else np.uint32  # the smaller, the faster
     edges = [(radius, radius) if each == axis else (0, 0) for each in range(3)]
