@@ -1,0 +1,1 @@
+"""What all trainers share and no framework decides: which positions are answered, and what is learned from answers."""

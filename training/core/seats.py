@@ -1,0 +1,101 @@
+"""Seats: the episodes of a batch, or the single positions that are answered, between a trainer's responses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from training.core.states import StateConfig, sample_state
+from vlmgym.curriculum import Curriculum, Pick, Progress
+from vlmgym.evaluation.record import EpisodeRecord, PolicyRecord, TurnRecord, now
+from vlmgym.evaluation.turns import Position, Rules, episode_record, position_at, respond
+from vlmgym.policies.base import Reply, as_drawn
+from vlmgym.sandbox.reward import RewardConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayConfig:
+    """How positions are answered."""
+
+    turns: int = 1
+    """Limit of turns. 1: single responses to sampled positions; more: whole episodes from there."""
+    history: int = 0
+    """Earlier turns that a prompt repeats."""
+    history_images: int = 0
+    """Of how many of these turns the pictures are shown again."""
+
+
+@dataclass
+class Seat:
+    """One episode that is played.
+
+    Attributes:
+        pick: Game and stage.
+        rules: Reward, limits and history.
+        row: Number of the first position among those of the training run; seats of a group have the same.
+        copy: Which of the group.
+        position: Where it stands.
+        turns: What was played.
+    """
+
+    pick: Pick
+    rules: Rules
+    row: int
+    copy: int
+    position: Position
+    turns: list[TurnRecord] = field(default_factory=list)
+    started: str = field(default_factory=now)
+
+    @property
+    def over(self) -> bool:
+        """Whether the episode is over."""
+        return self.position.end is not None
+
+    def respond(self, reply: Reply) -> TurnRecord:
+        """Play a reply."""
+        turn, self.position = respond(self.rules, self.position, reply, None)
+        self.turns.append(turn)
+        return turn
+
+    def record(self, policy: PolicyRecord, copies: int) -> EpisodeRecord:
+        """The episode in the evaluator's form; its `seed` is row x copies + copy."""
+        return episode_record(
+            self.rules,
+            self.position,
+            self.turns,
+            policy=policy,
+            seed=self.row * copies + self.copy,
+            index=self.row * copies + self.copy,
+            started=self.started,
+            stage=self.pick.stage,
+        )
+
+
+def take_seats(
+    curriculum: Curriculum,
+    progress: Progress,
+    seed: int,
+    rows: Sequence[int],
+    copies: int,
+    play: PlayConfig,
+    states: StateConfig,
+    reward: RewardConfig,
+) -> Iterator[Seat]:
+    """Seats at the positions of some rows, row by row; those of a row begin at one position, with the same chance.
+
+    Args:
+        curriculum: Which games.
+        progress: Where in the curriculum.
+        seed: Seed of the training run.
+        rows: Numbers of the positions.
+        copies: Seats of each row.
+        play: Limits.
+        states: Which positions.
+        reward: Weights and shaping.
+    """
+    for row in rows:
+        pick = curriculum.pick(progress, seed, row)
+        rules = Rules(pick.game, reward, play.turns, play.history, play.history_images, as_drawn)
+        position = position_at(rules, sample_state(pick.game, seed, row, states, reward))
+        for copy in range(copies):
+            yield Seat(pick, rules, row, copy, position)

@@ -1,0 +1,215 @@
+"""The model that is trained: writes responses, and says how likely they were and what it expected to earn."""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from transformers import AutoModelForImageTextToText, LogitsProcessorList
+
+from training.local.encoding import Encoded, Encoder
+from training.local.lora import merged_weights, with_lora
+from vlmgym.errors import UsageError, VlmgymError
+from vlmgym.evaluation.files import writing
+from vlmgym.policies.checkpoint import reason
+from vlmgym.policies.token_sampling import Chance, picture_tokens
+
+DType = Literal["float32", "bfloat16"]
+
+
+class TrainingError(VlmgymError):
+    """Training cannot go on; the message says why and what helps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Which model is trained, and how it is held in memory."""
+
+    model: str | None = None
+    """Folder or hub name of a Qwen2-VL, Qwen2.5-VL or Qwen3-VL. Default: a tiny, random Qwen3-VL is made."""
+    device: str | None = None
+    """Where it runs, for instance cpu or cuda:1. Default: a GPU, if there is one."""
+    dtype: DType = "float32"
+    """Type of weights and activations."""
+    lora: int = 0
+    """Rank of LoRA adapters on all linear layers of the language model; 0: all weights are trained."""
+    checkpointing: bool = False
+    """Compute activations again in the backward pass: slower, with less memory."""
+    threads: int = 1
+    """Threads of torch on a CPU. With a tiny model one is fastest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A prompt and a response to it.
+
+    Attributes:
+        prompt: The prompt.
+        response: Tokens of the response, with its end if it came to one.
+    """
+
+    prompt: Encoded
+    response: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What the model says of responses; all of shape (responses, longest response) but `values`.
+
+    Attributes:
+        logprobs: Log-probability of each token among those that may be sampled, at the sampling temperature.
+        entropy: Of each token's distribution, in nats.
+        mask: Which tokens are of a response.
+        values: What the value head expects before each token; None without one.
+    """
+
+    logprobs: torch.Tensor
+    entropy: torch.Tensor
+    mask: torch.Tensor
+    values: torch.Tensor | None
+
+
+class Actor(nn.Module):  # type: ignore[misc]
+    """A Qwen-VL, and for PPO a value head on its last hidden states."""
+
+    def __init__(self, checkpoint: Path | str, config: ModelConfig, *, critic: bool = False) -> None:
+        """Load.
+
+        Raises:
+            UsageError: It does not load, is no Qwen-VL, or there is no such device.
+        """
+        super().__init__()
+        self.encoder = Encoder(checkpoint)
+        try:
+            model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=getattr(torch, config.dtype))
+        except (OSError, ValueError, ImportError) as error:
+            raise UsageError(f"the model {checkpoint} does not load: {reason(error)}") from None
+        if config.checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        self.never = sorted(picture_tokens(model.config))
+        """Tokens that stand for pictures, which mean nothing in a response and are never sampled."""
+        self.context: int = model.config.get_text_config().max_position_embeddings
+        self.adapters = with_lora(model, config.lora) if config.lora else None
+        self.model = model
+        self.critic = nn.Linear(model.config.get_text_config().hidden_size, 1) if critic else None
+        if self.critic is not None:
+            nn.init.zeros_(self.critic.weight)
+            nn.init.zeros_(self.critic.bias)
+        self._takes_types = "mm_token_type_ids" in inspect.signature(type(model).forward).parameters
+        try:
+            self.to(config.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        except (RuntimeError, AssertionError) as error:
+            raise UsageError(f"the model cannot go to the device {config.device}: {reason(error)}") from None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        device: torch.device = self.model.device
+        return device
+
+    def respond(
+        self, prompts: Sequence[Encoded], seeds: Sequence[int], max_tokens: int, temperature: float
+    ) -> list[list[int]]:
+        """Responses as tokens, each with its end if it came to one.
+
+        Args:
+            prompts: The prompts, all of which are answered together.
+            seeds: Which tokens are drawn, for each prompt: whatever shares the batch.
+            max_tokens: Longest response.
+            temperature: 0 takes the likeliest token.
+        """
+        batch = self._inputs(prompts)
+        room = self.context - batch["input_ids"].shape[1]
+        if room < 1:
+            raise UsageError(
+                f"a prompt has {batch['input_ids'].shape[1]:,} tokens, and the model takes {self.context:,}"
+            )
+        self.model.eval()
+        with torch.no_grad():
+            made = self.model.generate(
+                **batch,
+                max_new_tokens=min(max_tokens, room),
+                do_sample=False,  # `Chance` draws
+                temperature=None,
+                top_p=None,
+                top_k=None,
+                suppress_tokens=self.never or None,
+                eos_token_id=self.encoder.end,
+                pad_token_id=self.encoder.pad,
+                logits_processor=LogitsProcessorList([Chance(seeds, self.device, temperature)] if temperature else []),
+            )
+        self.model.train()
+        rows: list[list[int]] = made[:, batch["input_ids"].shape[1] :].tolist()
+        return [row[: row.index(self.encoder.end) + 1] if self.encoder.end in row else row for row in rows]
+
+    def measure(self, samples: Sequence[Sample], temperature: float = 1.0, *, learn_entropy: bool = False) -> Measured:
+        """How likely each token of the responses was, with a gradient.
+
+        Args:
+            samples: Prompts and responses.
+            temperature: At which they were sampled, more than 0.
+            learn_entropy: Whether the entropy has a gradient, too, which needs more memory.
+        """
+        batch, mask = self.encoder.with_responses(
+            self._inputs([sample.prompt for sample in samples]), [sample.response for sample in samples]
+        )
+        hidden = self.model.model(**batch, use_cache=False).last_hidden_state
+        before = hidden[:, -mask.shape[1] - 1 : -1]  # what each token was predicted from
+        logits = self.model.lm_head(before).float() / temperature
+        logits = logits.index_fill(-1, torch.tensor(self.never, device=logits.device), -torch.inf)
+        tokens = batch["input_ids"][:, -mask.shape[1] :]
+        logprobs = logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(-1)
+        with torch.set_grad_enabled(learn_entropy and torch.is_grad_enabled()):
+            entropy = entropy_of(logits)
+        values = None if self.critic is None else self.critic(before.to(self.critic.weight.dtype)).squeeze(-1).float()
+        return Measured(logprobs.masked_fill(~mask, 0.0), entropy.masked_fill(~mask, 0.0), mask, values)
+
+    def save(self, folder: Path) -> None:
+        """Write a checkpoint of Hugging Face's form, adapters merged into a copy of the weights.
+
+        Raises:
+            OutputError: It cannot be written.
+        """
+        with writing(folder):
+            if self.adapters is None:
+                self.model.save_pretrained(folder)
+            else:
+                merged_weights(self.adapters, self.model, folder)
+            for file in self.encoder.files:
+                shutil.copy(file, folder / file.name)
+
+    def trained_state(self) -> dict[str, torch.Tensor]:
+        """The weights that training changes."""
+        trained = {name for name, parameter in self.named_parameters() if parameter.requires_grad}
+        return {name: tensor for name, tensor in self.state_dict().items() if name in trained}
+
+    def load_trained_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Put back what `trained_state` gave.
+
+        Raises:
+            ValueError: It is of another model.
+        """
+        expected = self.trained_state()
+        if {name: tensor.shape for name, tensor in state.items()} != {
+            name: tensor.shape for name, tensor in expected.items()
+        }:
+            raise ValueError("it is of another model, or of adapters of another rank")
+        self.load_state_dict(state, strict=False)
+
+    def _inputs(self, prompts: Sequence[Encoded]) -> dict[str, Any]:
+        batch = self.encoder.collate(prompts, self.device, self.model.dtype)
+        if not self._takes_types:
+            del batch["mm_token_type_ids"]
+        return batch
+
+
+def entropy_of(logits: torch.Tensor) -> torch.Tensor:
+    """Entropy in nats of distributions over the last dimension; tokens of no probability count nothing."""
+    logprobs = logits.log_softmax(-1)
+    return -(logprobs.exp() * logprobs.masked_fill(logprobs.isneginf(), 0.0)).sum(-1)

@@ -1,0 +1,149 @@
+"""The configuration of a training run; presets are files of command-line options."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from training.core.seats import PlayConfig
+from training.core.states import StateConfig
+from training.local.actor import ModelConfig
+from training.local.cold_start import ColdStartConfig
+from training.local.grpo import GrpoConfig
+from training.local.ppo import PpoConfig
+from training.local.rollout import RolloutConfig
+from training.local.update import UpdateConfig
+from training.tiny_vlm import TinySize
+from vlmgym.curriculum import Curriculum
+from vlmgym.errors import UsageError
+from vlmgym.options import GameOptions, parse_options
+from vlmgym.sandbox.reward import RewardConfig
+
+PRESETS = Path(__file__).parent / "presets"
+"""A file of command-line options each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationConfig:
+    """What is measured before and after, always on positions and episodes that were not trained on."""
+
+    states: int = 256
+    """Positions that are answered once each; 0: none."""
+    episodes: int = 16
+    """Whole episodes of each game, which leave records, curves and a page; 0: none."""
+    turns: int = 50
+    """Limit of turns of such an episode."""
+    temperature: float = 1.0
+    """0 takes the likeliest tokens."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(GameOptions):
+    """Train a Qwen-VL on games by GRPO or PPO, in this process."""
+
+    preset: str | None = None
+    """Options to begin with: tiny (a CPU), 1x24gb, 1x80gb, or a file of options; those given beside it override."""
+    algorithm: Literal["grpo", "ppo"] = "grpo"
+    """How answers are learned from."""
+    games: tuple[str, ...] = ("2048",)
+    """Games or tasks, drawn with equal weights."""
+    curriculum: Path | None = None
+    """A curriculum instead: a TOML file, or a name such as geospot (docs/curricula.md)."""
+    steps: int = 100
+    """Steps of reinforcement learning."""
+    rows: int = 8
+    """Positions of a step; GRPO answers each of them --grpo.group times, PPO once."""
+    seed: int = 0
+    """Decides positions, tokens, minibatches, and the weights of a tiny model."""
+    out: Path | None = None
+    """Folder for everything that is written. Default: a new one under logs/."""
+    resume: Path | None = None
+    """Folder of an earlier run: go on from its last checkpoint, with the options it had."""
+    checkpoint_interval: int = 50
+    """Steps between checkpoints."""
+    keep: int = 2
+    """Checkpoints that are kept, the latest ones; the final model is kept besides."""
+    rollouts_every: int = 1
+    """Steps between those whose rollouts are recorded; 0: none."""
+    wandb: str | None = None
+    """Project of Weights & Biases to log to, if wandb is installed. TensorBoard files are always written."""
+    blank: bool = False
+    """Train on grey pictures: a control, which shows what can be learned without seeing."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """The model."""
+    tiny: TinySize = field(default_factory=TinySize)
+    """Size of the tiny model that is made where no model is named."""
+    play: PlayConfig = field(default_factory=PlayConfig)
+    """Single answers or whole episodes."""
+    states: StateConfig = field(default_factory=StateConfig)
+    """Which positions."""
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    """Weights and shaping of the reward."""
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    """How responses are written."""
+    cold_start: ColdStartConfig = field(default_factory=ColdStartConfig)
+    """Supervised learning before."""
+    grpo: GrpoConfig = field(default_factory=GrpoConfig)
+    """Of GRPO."""
+    ppo: PpoConfig = field(default_factory=PpoConfig)
+    """Of PPO."""
+    update: UpdateConfig = field(default_factory=UpdateConfig)
+    """How the model is changed."""
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    """What is measured before and after."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "rows", "checkpoint_interval", "keep"):
+            if getattr(self, name) < (0 if name == "steps" else 1):
+                raise UsageError(f"{name} is at least {0 if name == 'steps' else 1}, not {getattr(self, name)}")
+        if self.rollout.temperature <= 0:
+            raise UsageError("rollouts need a temperature above 0: without chance there is nothing to learn from")
+
+    @property
+    def copies(self) -> int:
+        """Seats of each position."""
+        return self.grpo.group if self.algorithm == "grpo" else 1
+
+    def make_curriculum(self) -> Curriculum:
+        """The games, at their stages.
+
+        Raises:
+            UsageError: There is no such game or file, or difficulty is set beside a curriculum.
+        """
+        if self.curriculum is None:
+            return Curriculum.of([self.make_game(game) for game in self.games])
+        if self.knobs or self.size is not None or (self.perception, self.reasoning) != (3, 3):
+            raise UsageError("a curriculum sets difficulty and knobs of its games: leave out --set and the like")
+        return Curriculum.read(self.curriculum)
+
+
+def read_config(args: Sequence[str]) -> TrainConfig:
+    """The configuration that a command line says, after the options of its preset.
+
+    Raises:
+        UsageError: There is no such preset, or a value is not accepted.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--preset")
+    preset = parser.parse_known_args(args)[0].preset
+    options = [] if preset is None else preset_options(preset)
+    return parse_options(TrainConfig, [*options, *args], prog="python -m training.local.train")
+
+
+def preset_options(preset: str) -> list[str]:
+    """The options of a preset by its name, or of a file: one or several a line, # begins a comment.
+
+    Raises:
+        UsageError: There is none.
+    """
+    named = PRESETS / f"{preset}.args"
+    path = named if named.is_file() else Path(preset)
+    try:
+        return shlex.split(path.read_text(encoding="utf-8"), comments=True)
+    except (OSError, UnicodeDecodeError, ValueError):
+        names = ", ".join(sorted(file.stem for file in PRESETS.glob("*.args")))
+        raise UsageError(f"there is no preset {preset!r}; the presets are {names}, or a file of options") from None

@@ -1,0 +1,144 @@
+"""Prompts with pictures as tensors, for Qwen2-VL, Qwen2.5-VL and Qwen3-VL; torchvision is not needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from transformers import AutoImageProcessor, AutoTokenizer
+
+from vlmgym.errors import UsageError
+from vlmgym.policies.checkpoint import reason
+from vlmgym.sandbox.game import Picture
+
+IMAGE = "<|image_pad|>"
+"""What the chat template writes for a picture, and the model's token of one patch of it."""
+PROCESSOR_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+    "merges.txt",
+    "added_tokens.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "preprocessor_config.json",
+    "video_preprocessor_config.json",
+    "processor_config.json",
+    "generation_config.json",
+)
+"""What beside the weights and their configuration makes a checkpoint one that can be served."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A prompt.
+
+    Attributes:
+        ids: Tokens, a picture's token repeated for each of its patches; int64, shape (tokens,).
+        patches: All pictures' pixels, shape (patches, values of a patch).
+        grids: Each picture's patches in time, height and width, int64, shape (pictures, 3).
+    """
+
+    ids: torch.Tensor
+    patches: torch.Tensor
+    grids: torch.Tensor
+
+
+class Encoder:
+    """Turns prompts into tensors and tokens into text."""
+
+    def __init__(self, checkpoint: Path | str) -> None:
+        """Load tokenizer and picture processor.
+
+        Raises:
+            UsageError: They do not load, or the tokenizer has no chat template or no picture token.
+        """
+        try:
+            self.tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+            self.pictures = AutoImageProcessor.from_pretrained(checkpoint, use_fast=False)
+        except (OSError, ValueError, ImportError) as error:
+            raise UsageError(f"the processor of {checkpoint} does not load: {reason(error)}") from None
+        self.image_token = self.tokenizer.convert_tokens_to_ids(IMAGE)
+        if not self.tokenizer.chat_template or self.image_token in (None, self.tokenizer.unk_token_id):
+            raise UsageError(f"{checkpoint} is no Qwen-VL: its tokenizer has no chat template, or no {IMAGE}")
+        folder = Path(snapshot(checkpoint))
+        self.files = [folder / name for name in PROCESSOR_FILES if (folder / name).is_file()]
+        """Files of the processor, which a checkpoint of the trained model takes over as they are."""
+        self.end: int = self.tokenizer.eos_token_id
+        self.pad: int = self.tokenizer.pad_token_id
+
+    def encode(self, text: str, pictures: Sequence[Picture]) -> Encoded:
+        """A prompt in the model's chat form: the pictures, then the text."""
+        content = [*({"type": "image"} for _ in pictures), {"type": "text", "text": text}]
+        message = {"role": "user", "content": content}
+        chat: str = self.tokenizer.apply_chat_template([message], add_generation_prompt=True, tokenize=False)
+        seen = self.pictures(images=[Image.fromarray(picture) for picture in pictures], return_tensors="pt")
+        grids = seen["image_grid_thw"]
+        begin, *rest = chat.split(IMAGE)
+        if len(rest) != len(grids):
+            raise UsageError(f"the prompt writes {IMAGE}, which stands for a picture")
+        merged = self.pictures.merge_size**2
+        spelled = begin + "".join(IMAGE * (int(grid.prod()) // merged) + part for grid, part in zip(grids, rest))
+        ids = self.tokenizer(spelled, add_special_tokens=False, return_tensors="pt")["input_ids"][0]
+        return Encoded(ids, seen["pixel_values"], grids)
+
+    def tokens(self, response: str) -> list[int]:
+        """A response and its end as tokens."""
+        return [*self.tokenizer.encode(response, add_special_tokens=False), self.end]
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """A response as text, without the end."""
+        decoded: str = self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return decoded
+
+    def collate(self, prompts: Sequence[Encoded], device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
+        """Prompts as a batch for the model, with padding on the left.
+
+        Returns:
+            input_ids, attention_mask and mm_token_type_ids, int64 of shape (prompts, longest); pixel_values and
+            image_grid_thw of all pictures.
+        """
+        longest = max(len(prompt.ids) for prompt in prompts)
+        ids = torch.full((len(prompts), longest), self.pad)
+        mask = torch.zeros((len(prompts), longest), dtype=torch.int64)
+        for row, prompt in enumerate(prompts):
+            ids[row, longest - len(prompt.ids) :] = prompt.ids
+            mask[row, longest - len(prompt.ids) :] = 1
+        return {
+            "input_ids": ids.to(device),
+            "attention_mask": mask.to(device),
+            "mm_token_type_ids": (ids == self.image_token).long().to(device),
+            "pixel_values": torch.cat([prompt.patches for prompt in prompts]).to(device, dtype),
+            "image_grid_thw": torch.cat([prompt.grids for prompt in prompts]).to(device),
+        }
+
+    def with_responses(self, batch: dict[str, Any], responses: Sequence[Sequence[int]]) -> tuple[dict[str, Any], Any]:
+        """The batch with responses after the prompts, padded on the right.
+
+        Returns:
+            The batch, and which of the last tokens are of a response: bool, shape (responses, longest response).
+        """
+        device = batch["input_ids"].device
+        longest = max(map(len, responses))
+        ids = torch.full((len(responses), longest), self.pad)
+        mask = torch.zeros((len(responses), longest), dtype=torch.int64)
+        for row, response in enumerate(responses):
+            ids[row, : len(response)] = torch.tensor(response, dtype=torch.int64)
+            mask[row, : len(response)] = 1
+        more = {"input_ids": ids, "attention_mask": mask, "mm_token_type_ids": torch.zeros_like(ids)}
+        joined = {name: torch.cat([batch[name], tail.to(device)], dim=1) for name, tail in more.items()}
+        return {**batch, **joined}, mask.bool().to(device)
+
+
+def snapshot(checkpoint: Path | str) -> str:
+    """The folder of a checkpoint: itself, or that of the hub's cache, once its tokenizer has been loaded from there."""
+    if Path(checkpoint).is_dir():
+        return str(checkpoint)
+    from huggingface_hub import hf_hub_download
+
+    return str(Path(hf_hub_download(str(checkpoint), "tokenizer_config.json")).parent)

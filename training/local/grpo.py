@@ -1,0 +1,55 @@
+"""GRPO: a group of responses to one position is its own baseline (Shao et al. 2024, https://arxiv.org/abs/2402.03300)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from training.core.advantages import discounted_returns, group_normalised
+from training.local.rollout import Answer
+from vlmgym.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrpoConfig:
+    """Group relative policy optimisation."""
+
+    group: int = 8
+    """Responses to each position, or episodes from it."""
+    scale: bool = True
+    """Divide by the group's standard deviation; without, and with --loss-over constant, it is Dr. GRPO."""
+    gamma: float = 1.0
+    """Discount of a turn, in episodes of several."""
+
+    def __post_init__(self) -> None:
+        if self.group < 2:
+            raise UsageError(f"a group has at least 2 responses, not {self.group}")
+
+
+def grpo_advantages(answers: Sequence[Answer], config: GrpoConfig) -> list[float]:
+    """The advantage of each answer, which all its tokens have.
+
+    In episodes of several turns an answer earns the discounted rewards from its turn on, and is compared with what the
+    other episodes of its group earn from the same turn on; episodes that are over by then earn nothing more, so that
+    each turn is compared with all episodes of the group.
+
+    Args:
+        answers: All answers of all episodes, the turns of each in order.
+        config: How.
+    """
+    episodes: dict[tuple[int, int], list[int]] = {}
+    for place, answer in enumerate(answers):
+        episodes.setdefault((answer.row, answer.copy), []).append(place)
+    longest = max(map(len, episodes.values()))
+    to_come = np.zeros((len(episodes), longest))
+    for number, places in enumerate(episodes.values()):
+        to_come[number, : len(places)] = discounted_returns([answers[place].reward for place in places], config.gamma)
+    rows = [row for row, _ in episodes]
+    better = np.stack([group_normalised(to_come[:, turn], rows, config.scale) for turn in range(longest)], axis=1)
+    advantages = [0.0] * len(answers)
+    for number, places in enumerate(episodes.values()):
+        for turn, place in enumerate(places):
+            advantages[place] = float(better[number, turn])
+    return advantages

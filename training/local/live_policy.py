@@ -1,0 +1,71 @@
+"""The model that is being trained as a policy of the evaluator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from training.local.actor import Actor
+from vlmgym.errors import VlmgymError
+from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply
+from vlmgym.policies.batching import Batcher
+from vlmgym.sandbox.game import Picture
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveOptions(PolicyOptions):
+    """What decides about its responses, beside its weights."""
+
+    step: int
+    """Steps of reinforcement learning it has had."""
+    temperature: float
+    """0 takes the likeliest tokens."""
+    max_tokens: int
+    """Longest response."""
+    batch: int
+    """Prompts that are answered at once, at most."""
+
+
+class LivePolicy(ModelPolicy):
+    """Answers whatever prompts are ready, in batches, with the weights as they are."""
+
+    name = "training"
+    counts_tokens = True
+    options: LiveOptions
+
+    def __init__(self, actor: Actor, options: LiveOptions) -> None:
+        super().__init__(options)
+        self._actor = actor
+
+    async def open(self) -> None:
+        """Begin to gather batches."""
+        self._batcher = Batcher(self._ask, self.options.batch)
+
+    async def close(self) -> None:
+        """Ask no more."""
+        self._batcher.close()
+
+    def expect(self, episodes: int) -> None:
+        """A batch is full when every running episode waits."""
+        self._batcher.expect(episodes)
+
+    async def respond(self, images: list[Picture], prompt: Prompt) -> Reply:
+        """The model's response, generated together with whatever else is ready."""
+        return await self._batcher.respond(images, prompt)
+
+    async def _ask(self, images: list[list[Any]], prompts: list[Prompt]) -> list[Reply | VlmgymError]:
+        encoder = self._actor.encoder
+        encoded = [encoder.encode(str(prompt), pictures) for pictures, prompt in zip(images, prompts)]
+        seeds = [int(np.random.SeedSequence([prompt.seed, prompt.turn]).generate_state(1)[0]) for prompt in prompts]
+        responses = self._actor.respond(encoded, seeds, self.options.max_tokens, self.options.temperature)
+        return [
+            Reply(
+                encoder.text(response),
+                prompt_tokens=len(prompt.ids),
+                completion_tokens=len(response),
+                finish_reason="stop" if response[-1] == encoder.end else "length",
+            )
+            for prompt, response in zip(encoded, responses)
+        ]

@@ -1,0 +1,89 @@
+"""PPO with a value head (Schulman et al. 2017, https://arxiv.org/abs/1707.06347) and GAE over tokens or turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from training.core.advantages import Floats, gae
+from training.local.rollout import Answer
+from vlmgym.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class PpoConfig:
+    """Proximal policy optimisation."""
+
+    epochs: int = 4
+    """Passes over the responses of a step."""
+    minibatches: int = 4
+    """Updates in a pass."""
+    gamma: float = 0.99
+    """Discount of a turn."""
+    lam: float = 0.95
+    """Lambda of generalised advantage estimation over turns."""
+    over: Literal["turns", "tokens"] = "turns"
+    """Over what advantages are estimated. turns: the critic judges the position that is answered, and all tokens of an
+    answer have its advantage; tokens: it judges each token, and within an answer gamma and lambda are `token_gamma`
+    and `token_lam`."""
+    token_gamma: float = 1.0
+    """Discount of a token."""
+    token_lam: float = 1.0
+    """Lambda of a token."""
+    value: float = 0.5
+    """Weight of the value loss."""
+    value_clip: float = 0.2
+    """How far a value may move from what it was before the step, in units of the reward; 0: any way."""
+    value_lr: float = 1e-2
+    """Learning rate of the value head."""
+    whiten: bool = True
+    """Give advantages mean 0 and standard deviation 1 over a step's tokens."""
+
+    def __post_init__(self) -> None:
+        for name in ("gamma", "lam", "token_gamma", "token_lam"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UsageError(f"{name} is 0 to 1, not {getattr(self, name)}")
+        if self.epochs < 1 or self.minibatches < 1:
+            raise UsageError("epochs and minibatches are at least 1")
+
+
+def ppo_advantages(
+    answers: Sequence[Answer], values: Sequence[Floats], config: PpoConfig
+) -> tuple[list[Floats], list[Floats]]:
+    """Advantages and returns of each token of each answer.
+
+    Args:
+        answers: All answers of all episodes, the turns of each in order.
+        values: What the critic expected before each token of each answer.
+        config: How.
+
+    Returns:
+        Two lists of arrays, an array of shape (tokens,) for each answer. With GAE over turns only the first return of
+        an answer is one that the critic is trained on; the others are NaN.
+    """
+    episodes: dict[tuple[int, int], list[int]] = {}
+    for place, answer in enumerate(answers):
+        episodes.setdefault((answer.row, answer.copy), []).append(place)
+    advantages: list[Floats] = [np.empty(0)] * len(answers)
+    returns: list[Floats] = [np.empty(0)] * len(answers)
+    for places in episodes.values():
+        if config.over == "turns":
+            judged = [values[place][0] for place in places]
+            better, earned = gae([answers[place].reward for place in places], judged, config.gamma, config.lam)
+            for place, advantage, return_ in zip(places, better, earned):
+                advantages[place] = np.full(len(values[place]), advantage)
+                returns[place] = np.full(len(values[place]), np.nan)
+                returns[place][0] = return_
+        else:
+            after, advantage_after = 0.0, 0.0
+            for place in reversed(places):
+                rewards = np.zeros(len(values[place]))
+                # The step to the next answer is one of a turn: what follows it counts with gamma and lambda of turns.
+                rewards[-1] = answers[place].reward + config.gamma * (after + config.lam * advantage_after)
+                better, earned = gae(rewards, values[place], config.token_gamma, config.token_lam)
+                advantages[place], returns[place] = better, earned
+                after, advantage_after = float(values[place][0]), float(better[0])
+    return advantages, returns

@@ -1,0 +1,103 @@
+"""Rollouts: the model answers positions, or plays episodes, many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from training.core.seats import Seat
+from training.local.actor import Actor, Sample
+from training.local.encoding import Encoded
+from vlmgym.evaluation.record import TurnRecord
+from vlmgym.policies.base import Reply
+from vlmgym.sandbox.game import Picture
+
+_STREAM = 0x746F6B656E73
+"""Keeps the chance of tokens apart from that of positions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutConfig:
+    """How responses are written."""
+
+    max_tokens: int = 512
+    """Longest response."""
+    temperature: float = 1.0
+    """What log-probabilities are divided by, in rollouts and when they are learned from."""
+    batch: int = 64
+    """Prompts that are answered at once, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A response in an episode.
+
+    Attributes:
+        row: Number of the episode's first position; episodes of a group have the same.
+        copy: Which of the group.
+        sample: Prompt and response as tensors and tokens.
+        reward: The turn's overall reward.
+        turn: The turn's record.
+    """
+
+    row: int
+    copy: int
+    sample: Sample
+    reward: float
+    turn: TurnRecord
+
+
+def roll_out(
+    actor: Actor,
+    seats: Sequence[Seat],
+    config: RolloutConfig,
+    chance: Sequence[int],
+    look: Callable[[Picture], Picture] | None = None,
+) -> list[Answer]:
+    """Play seats to their end, all together.
+
+    Args:
+        actor: The model.
+        seats: The episodes; they are played in place.
+        config: How responses are written.
+        chance: Seed of the tokens; a response's own follows from it and row, copy and turn.
+        look: What becomes of each picture before the model sees it; None: it sees it as it is.
+
+    Returns:
+        All answers, seat by seat, the turns of each in order.
+    """
+    answers: list[list[Answer]] = [[] for _ in seats]
+    while waiting := [number for number, seat in enumerate(seats) if not seat.over]:
+        for first in range(0, len(waiting), config.batch):
+            numbers = waiting[first : first + config.batch]
+            known: dict[int, Encoded] = {}
+            prompts = []
+            for number in numbers:
+                position = seats[number].position  # copies of a row begin at one and the same
+                if id(position) not in known:
+                    pictures = position.images if look is None else [look(picture) for picture in position.images]
+                    known[id(position)] = actor.encoder.encode(position.prompt, pictures)
+                prompts.append(known[id(position)])
+            seeds = [token_seed(chance, seats[number]) for number in numbers]
+            responses = actor.respond(prompts, seeds, config.max_tokens, config.temperature)
+            for number, prompt, response in zip(numbers, prompts, responses):
+                seat = seats[number]
+                ended = response[-1] == actor.encoder.end
+                turn = seat.respond(
+                    Reply(
+                        actor.encoder.text(response),
+                        prompt_tokens=len(prompt.ids),
+                        completion_tokens=len(response),
+                        finish_reason="stop" if ended else "length",
+                    )
+                )
+                answers[number].append(Answer(seat.row, seat.copy, Sample(prompt, response), turn.reward.overall, turn))
+    return [answer for each in answers for answer in each]
+
+
+def token_seed(chance: Sequence[int], seat: Seat) -> int:
+    """Seed of the tokens of a seat's next response."""
+    place = [_STREAM, *chance, seat.row, seat.copy, len(seat.turns)]
+    return int(np.random.SeedSequence(place).generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -1,0 +1,136 @@
+"""The folder of a training run: options, the model it begins with, rollouts, checkpoints, result."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from training.core.seats import Seat
+from training.core.states import sample_state
+from training.core.teacher import teach
+from training.local.config import TrainConfig, read_config
+from training.tiny_vlm import make_tiny_vlm
+from vlmgym.curriculum import Curriculum
+from vlmgym.errors import UsageError
+from vlmgym.evaluation.files import replace_file, writing
+from vlmgym.evaluation.record import GameRecord, PolicyRecord, RunRecord, now, versions
+
+TEXTS = 300
+"""Positions whose prompts and responses a tiny model's tokenizer is trained on."""
+_TEXT_SEED = 2**40
+MAY_CHANGE = ("resume", "out", "preset", "steps", "checkpoint_interval", "keep", "rollouts_every", "wandb")
+"""Options that a resumed run may have otherwise than before."""
+
+
+class TrainingRun:
+    """Where everything of a run is."""
+
+    def __init__(self, folder: Path) -> None:
+        """Name the files; nothing is touched yet."""
+        self.folder = folder
+        self.options = folder / "options.json"
+        self.tiny = folder / "tiny"
+        self.cold_start = folder / "cold_start"
+        self.checkpoints = folder / "checkpoints"
+        self.rollouts = folder / "rollouts"
+        self.before = folder / "evaluation" / "before"
+        self.after = folder / "evaluation" / "after"
+        self.measured = folder / "before.json"
+        self.model = folder / "model"
+        self.result = folder / "result.json"
+
+    @classmethod
+    def begin(cls, config: TrainConfig, args: Sequence[str]) -> TrainingRun:
+        """Make the folder of a new run.
+
+        Raises:
+            UsageError: It holds one already.
+            OutputError: It cannot be written.
+        """
+        run = cls(config.out or _new_folder(config))
+        if run.options.exists():
+            raise UsageError(f"{run.folder} holds a training run: --resume it, or choose another --out")
+        with writing(run.folder):
+            run.folder.mkdir(parents=True, exist_ok=True)
+        replace_file(run.options, json.dumps(list(args), indent=1).encode())
+        return run
+
+    @classmethod
+    def reopen(cls, folder: Path, args: Sequence[str]) -> tuple[TrainingRun, TrainConfig]:
+        """Go on with a run: its options, with those of now after them.
+
+        Raises:
+            UsageError: There is no run, or an option differs that decides what is learned.
+        """
+        run = cls(folder)
+        try:
+            before = json.loads(run.options.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            raise UsageError(f"{folder} holds no training run: {run.options} cannot be read") from None
+        if not (isinstance(before, list) and all(isinstance(arg, str) for arg in before)):
+            raise UsageError(f"{run.options} is not a list of options")
+        was, now_ = read_config(before), read_config([*before, *args])
+        for field in dataclasses.fields(was):
+            old, new = getattr(was, field.name), getattr(now_, field.name)
+            if field.name not in MAY_CHANGE and old != new:
+                raise UsageError(f"{field.name} was {old} and cannot be {new} in a resumed run")
+        return run, now_
+
+    def base_model(self, config: TrainConfig, curriculum: Curriculum) -> Path | str:
+        """The checkpoint that training begins with; a tiny one is made if none is named."""
+        if config.model.model is not None:
+            return config.model.model
+        if not (self.tiny / "config.json").exists():
+            make_tiny_vlm("qwen3_vl", self.tiny, seed=config.seed, size=config.tiny, texts=_texts(config, curriculum))
+        return self.tiny
+
+    def begin_rollouts(self, config: TrainConfig, curriculum: Curriculum, policy: PolicyRecord) -> None:
+        """Say what the rollouts are of, so that `vlmgym report` can show them."""
+        asked = RunRecord(
+            started=now(),
+            versions=versions(),
+            games=tuple(map(GameRecord.of, curriculum.games)),
+            policy=policy,
+            reward=config.reward,
+            history=config.play.history,
+            history_images=config.play.history_images,
+            max_turns=config.play.turns,
+            seed=0,
+            episodes=config.steps * config.rows * config.copies,
+            options={},
+        )
+        with writing(self.rollouts):
+            self.rollouts.mkdir(exist_ok=True)
+        replace_file(self.rollouts / "run.json", (asked.model_dump_json(indent=1) + "\n").encode())
+
+    def record(self, step: int, seats: Sequence[Seat], policy: PolicyRecord, copies: int) -> None:
+        """Write the rollouts of a step, counted from 0."""
+        lines = (seat.record(policy, copies).model_dump_json().encode() + b"\n" for seat in seats)
+        replace_file(self.rollouts / f"step_{step + 1:06d}.jsonl", lines)
+
+
+def _texts(config: TrainConfig, curriculum: Curriculum) -> Iterator[str]:
+    """What the games say, and responses to it."""
+    progress = curriculum.begin()
+    for row in range(TEXTS):
+        game = curriculum.pick(progress, _TEXT_SEED, row).game
+        state: Any = game.from_json(sample_state(game, _TEXT_SEED, row, config.states, config.reward).state)
+        yield game.instructions(state)
+        yield teach(game, state, config.cold_start.teacher, 0.0, config.reward, np.random.default_rng(row))
+
+
+def _new_folder(config: TrainConfig) -> Path:
+    what = config.curriculum.stem if config.curriculum is not None else "+".join(config.games)
+    name = f"{config.algorithm}-{what}-{datetime.now():%Y%m%d-%H%M%S}"
+    for n in count(1):
+        folder = Path("logs") / (name if n == 1 else f"{name}-{n}")
+        if not folder.exists():
+            return folder
+    raise AssertionError("count() ends")

@@ -1,0 +1,236 @@
+"""One step of learning from rollouts: clipped policy loss, value loss, entropy bonus, KL to a reference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from training.core.advantages import Floats
+from training.local.actor import Actor, Measured, Sample, TrainingError
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateConfig:
+    """How the model is changed."""
+
+    lr: float = 1e-6
+    """Highest learning rate; it rises over the first `warmup` steps."""
+    warmup: int = 10
+    """Steps."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    """Of AdamW."""
+    weight_decay: float = 0.0
+    """Of AdamW."""
+    grad_norm: float = 1.0
+    """Gradients are made no longer than this."""
+    clip_low: float = 0.2
+    """A token's probability may fall to 1 - this of what it was before the advantage stops counting."""
+    clip_high: float = 0.28
+    """Likewise rise to 1 + this: more than clip_low keeps rare tokens alive (DAPO, https://arxiv.org/abs/2503.14476)."""
+    entropy: float = 0.0
+    """Weight of the bonus for the entropy of tokens."""
+    kl: float = 0.0
+    """Weight of the divergence from the model before reinforcement learning."""
+    kl_target: float | None = None
+    """Change that weight so that the divergence stays near this many nats a token (Ziegler et al. 2019,
+    https://arxiv.org/abs/1909.08593); None: it is fixed."""
+    loss_over: Literal["tokens", "responses", "constant"] = "tokens"
+    """What the loss is a mean over. tokens: of all responses; responses: of each, then over these; constant: their sum
+    over responses x the longest response that is allowed (Dr. GRPO)."""
+    micro_batch: int = 64
+    """Responses that go through the model at once when it is changed: fewer need less memory."""
+
+
+@dataclass(slots=True)
+class Lesson:
+    """What is learned from one response; arrays have one number for each of its tokens.
+
+    Attributes:
+        sample: Prompt and response.
+        advantages: How much better than expected.
+        logprobs: Log-probabilities before the step; None: as they are now, in a step of one update.
+        values: What the critic expected before the step; None without one.
+        returns: What the critic is to expect, NaN where it is not asked; None without one.
+        reference: Log-probabilities by the reference; None without one.
+    """
+
+    sample: Sample
+    advantages: Floats
+    logprobs: Floats | None = None
+    values: Floats | None = None
+    returns: Floats | None = None
+    reference: Floats | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    """Of the parts of the loss, beside the policy's.
+
+    Attributes:
+        value: Of the value loss.
+        value_clip: How far a value may move; 0: any way.
+        entropy: Of the entropy bonus.
+        kl: Of the divergence from the reference.
+    """
+
+    value: float = 0.0
+    value_clip: float = 0.0
+    entropy: float = 0.0
+    kl: float = 0.0
+
+
+def token_weights(
+    mask: torch.Tensor, config: UpdateConfig, responses: int, tokens: int, max_tokens: int
+) -> torch.Tensor:
+    """How much each token counts in the mean that a loss is; shape of the mask.
+
+    Args:
+        mask: Which tokens are of a response, shape (some of the responses, longest response).
+        config: What the loss is a mean over.
+        responses: Responses of the whole update.
+        tokens: Their tokens.
+        max_tokens: Longest response that is allowed.
+    """
+    if config.loss_over == "tokens":
+        return mask / tokens
+    if config.loss_over == "responses":
+        return mask / mask.sum(dim=1, keepdim=True) / responses
+    return mask / (responses * max_tokens)
+
+
+def policy_loss(
+    logprobs: torch.Tensor, old: torch.Tensor, advantages: torch.Tensor, clip_low: float, clip_high: float
+) -> torch.Tensor:
+    """The clipped loss of each token (Schulman et al. 2017, equation 7)."""
+    ratio = (logprobs - old).exp()
+    return -torch.min(ratio * advantages, ratio.clamp(1 - clip_low, 1 + clip_high) * advantages)
+
+
+def value_loss(values: torch.Tensor, old: torch.Tensor, returns: torch.Tensor, clip: float) -> torch.Tensor:
+    """Half the squared error of each value, at least that of a value which has moved no further than `clip`."""
+    loss = (values - returns) ** 2
+    if clip:
+        loss = torch.max(loss, (old + (values - old).clamp(-clip, clip) - returns) ** 2)
+    return 0.5 * loss
+
+
+def kl_estimate(logprobs: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+    """The divergence from a reference, estimated at each sampled token: unbiased and never negative.
+
+    r - 1 - log r with r = reference / policy (Schulman 2020, http://joschu.net/blog/kl-approx.html, estimator k3).
+    """
+    log_ratio = reference - logprobs
+    return log_ratio.exp() - 1 - log_ratio
+
+
+def learn(
+    actor: Actor,
+    optimizer: torch.optim.Optimizer,
+    lessons: Sequence[Lesson],
+    config: UpdateConfig,
+    weights: Weights,
+    *,
+    temperature: float,
+    max_tokens: int,
+    epochs: int = 1,
+    minibatches: int = 1,
+    rng: np.random.Generator,
+) -> dict[str, float]:
+    """Change the model by what was learned.
+
+    Args:
+        actor: The model.
+        optimizer: Of its parameters.
+        lessons: All of a step.
+        config: How.
+        weights: Of the parts of the loss.
+        temperature: At which responses were sampled.
+        max_tokens: Longest response that is allowed.
+        epochs: Passes over the lessons.
+        minibatches: Updates in a pass.
+        rng: Decides which lessons make a minibatch.
+
+    Returns:
+        Means over updates: loss, grad_norm, entropy, clipped (share of tokens), kl (from the reference), moved (from
+        the model before the step), value_loss.
+
+    Raises:
+        TrainingError: The loss or the gradient is not finite.
+    """
+    parameters = [parameter for parameter in actor.parameters() if parameter.requires_grad]
+    facts: list[dict[str, float]] = []
+    for _ in range(epochs):
+        order = rng.permutation(len(lessons))
+        for part in np.array_split(order, min(minibatches, len(lessons))):
+            update = [lessons[place] for place in part]
+            tokens = sum(len(lesson.sample.response) for lesson in update)
+            sums: dict[str, float] = {}
+            for first in range(0, len(update), config.micro_batch):
+                some = update[first : first + config.micro_batch]
+                measured = actor.measure(
+                    [lesson.sample for lesson in some], temperature, learn_entropy=weights.entropy > 0
+                )
+                counted = token_weights(measured.mask, config, len(update), tokens, max_tokens)
+                loss, found = _loss(measured, some, counted, config, weights)
+                if not math.isfinite(loss.item()):
+                    raise TrainingError(f"the loss is {loss.item()}: lower --update.lr, or look at the last rollouts")
+                loss.backward()
+                for name, value in {"loss": loss.item(), **found}.items():
+                    sums[name] = sums.get(name, 0.0) + value
+            norm = float(torch.nn.utils.clip_grad_norm_(parameters, config.grad_norm))
+            if not math.isfinite(norm):
+                raise TrainingError("the gradient is not finite: lower --update.lr, or use --model.dtype float32")
+            optimizer.step()
+            optimizer.zero_grad()
+            facts.append({**sums, "grad_norm": norm})
+    return {name: float(np.mean([fact[name] for fact in facts])) for name in facts[0]}
+
+
+def _loss(
+    measured: Measured, lessons: Sequence[Lesson], counted: torch.Tensor, config: UpdateConfig, weights: Weights
+) -> tuple[torch.Tensor, dict[str, float]]:
+    """The loss of some lessons, as their share of that of the whole update, and facts likewise."""
+    device = measured.logprobs.device
+    logprobs = measured.logprobs
+    old = logprobs.detach() if lessons[0].logprobs is None else padded([lesson.logprobs for lesson in lessons], device)
+    advantages = padded([lesson.advantages for lesson in lessons], device)
+    losses = policy_loss(logprobs, old, advantages, config.clip_low, config.clip_high)
+    with torch.no_grad():
+        ratio = (logprobs - old).exp()
+        outside = (ratio < 1 - config.clip_low) | (ratio > 1 + config.clip_high)
+        facts = {
+            "entropy": float((measured.entropy.detach() * counted).sum()),
+            "clipped": float((outside * counted).sum()),
+            "moved": float((kl_estimate(old, logprobs) * counted).sum()),
+        }
+    if weights.entropy:
+        losses = losses - weights.entropy * measured.entropy
+    if lessons[0].reference is not None:
+        divergence = kl_estimate(logprobs, padded([lesson.reference for lesson in lessons], device))
+        losses = losses + weights.kl * divergence
+        facts["kl"] = float((divergence.detach() * counted).sum())
+    if measured.values is not None:
+        returns = padded([lesson.returns for lesson in lessons], device)
+        asked = ~returns.isnan() & measured.mask
+        errors = value_loss(
+            measured.values,
+            padded([lesson.values for lesson in lessons], device),
+            returns.nan_to_num(),
+            weights.value_clip,
+        ).where(asked, 0.0)
+        # A mean over what the critic is asked, which in GAE over turns is one token of each response.
+        per_token = measured.mask.sum() / asked.sum()
+        losses = losses + weights.value * per_token * errors
+        facts["value_loss"] = float((per_token * errors.detach() * counted).sum())
+    return (losses * counted).sum(), facts
+
+
+def padded(arrays: Sequence[Floats | None], device: torch.device) -> torch.Tensor:
+    """Arrays of different lengths as one float32 tensor, padded with zeros on the right."""
+    rows = [torch.as_tensor(array, dtype=torch.float32) for array in arrays]
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)
