@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import tyro
@@ -37,6 +38,8 @@ class EvalCommand(EvalConfig):
     """Ids or names of the games, for instance 2048."""
     games: Annotated[tuple[tuple[str, ...], ...], tyro.conf.arg(metavar="GAME ..."), tyro.conf.UseAppendAction] = ()
     """The same as an option."""
+    curriculum: Path | None = None
+    """A curriculum instead of games: a TOML file, or geospot, 2048 or three-games; --episodes are of all its games."""
 
 
 def evaluate_command(args: Sequence[str]) -> Callable[..., None]:
@@ -45,9 +48,9 @@ def evaluate_command(args: Sequence[str]) -> Callable[..., None]:
 
     def command(chosen: Any) -> None:
         games = (*chosen.config.game, *chain.from_iterable(chosen.config.games))
-        if not games:
+        if not games and chosen.config.curriculum is None:
             raise UsageError(f"name a game: vlmgym eval {'|'.join(game_class(game).name for game in game_ids())}")
-        run_evaluation(games, chosen.config, chosen.options)
+        run_evaluation(games, chosen.config, chosen.options, curriculum=chosen.config.curriculum)
 
     command.__annotations__ = {"chosen": Annotated[both, tyro.conf.arg(name="")]}
     command.__doc__ = EvalCommand.__doc__

@@ -61,7 +61,7 @@ class EntryFile(_Part):
         window: Over how many of the latest episodes at the stage success is averaged.
         up: The mean success from which on the next stage follows.
         down: The mean success down to which the stage before follows; None: never.
-        stages: From the first; none: the entry has one stage.
+        stages: From the first; none: the entry is one stage without a name.
     """
 
     game: str
@@ -75,7 +75,7 @@ class EntryFile(_Part):
     window: int | None = Field(None, ge=1, le=10_000)
     up: float | None = None
     down: float | None = None
-    stages: tuple[StageFile, ...] = Field((StageFile(),), min_length=1, strict=False)
+    stages: tuple[StageFile, ...] = Field((), strict=False)
 
     @model_validator(mode="after")
     def _one_schedule(self) -> EntryFile:

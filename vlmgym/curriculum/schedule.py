@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from vlmgym.curriculum.file import CurriculumFile, EntryFile, Measure, read_file
+from vlmgym.curriculum.file import CurriculumFile, EntryFile, Measure, StageFile, read_file
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.game import Game
 from vlmgym.sandbox.registry import make_game
@@ -33,7 +33,7 @@ class Stage:
     """A stage of an entry.
 
     Attributes:
-        name: What records call it; None where there is no curriculum.
+        name: What records call it; None where an entry has no stages.
         game: The game at this stage.
         at_least: The measure from which on an episode is a success; None: the measure is the success.
     """
@@ -73,7 +73,7 @@ class Pick:
     Attributes:
         entry: Which entry, from 0.
         game: The game at its stage.
-        stage: Name of the stage; None where there is no curriculum.
+        stage: Name of the stage; None where an entry has none.
     """
 
     entry: int
@@ -147,7 +147,7 @@ class Curriculum:
             UsageError: A game cannot be made, or a game has two stages of one name.
         """
         entries = tuple(_entry(entry, f"{source}: entry {n}") for n, entry in enumerate(file.entries, 1))
-        names = Counter((stage.game.id, stage.name) for entry in entries for stage in entry.stages)
+        names = Counter((stage.game.id, stage.name) for entry in entries for stage in entry.stages if stage.name)
         if twice := [name for name, count in names.items() if count > 1]:
             raise UsageError(f"{source}: {twice[0][0]} has two stages {twice[0][1]!r}: give each a name of its own")
         return cls(entries, file)
@@ -202,6 +202,21 @@ class Curriculum:
         stage = self.entries[entry].stages[progress.entries[entry].stage]
         return Pick(entry, stage.game, stage.name)
 
+    def at(self, entry: int, stage: str | None) -> Pick:
+        """The pick of an episode that was played.
+
+        Args:
+            entry: Which entry, from 0.
+            stage: Name of its stage.
+
+        Raises:
+            UsageError: The entry has no such stage.
+        """
+        found = next((known for known in self.entries[entry].stages if known.name == stage), None)
+        if found is None:
+            raise UsageError(f"entry {entry + 1} of the curriculum has no stage {stage!r}")
+        return Pick(entry, found.game, stage)
+
     def entry_at(self, seed: int, index: int) -> int:
         """The entry of an episode, from 0, drawn by the weights."""
         if len(self.entries) == 1:
@@ -251,6 +266,11 @@ class Curriculum:
         return Progress(entries=(*progress.entries[: pick.entry], moved, *progress.entries[pick.entry + 1 :]))
 
     @property
+    def at_once(self) -> int:
+        """How many episodes an evaluation plays at once, at most, where stages follow from success."""
+        return 1 if self.file is None else self.file.at_once
+
+    @property
     def by_success(self) -> bool:
         """Whether how episodes end decides about the stages of later ones."""
         return any(entry.begins is None for entry in self.entries)
@@ -267,7 +287,7 @@ class Curriculum:
 
 def _entry(file: EntryFile, where: str) -> Entry:
     stages = []
-    for n, stage in enumerate(file.stages, 1):
+    for n, stage in enumerate(file.stages or (StageFile(),), 1):
         levels = (stage.perception or file.perception, stage.reasoning or file.reasoning)
         knobs = {**file.knobs, **stage.knobs}
         place = f"{where}, stage {n}" if len(file.stages) > 1 else where
@@ -278,7 +298,8 @@ def _entry(file: EntryFile, where: str) -> Entry:
             game = make_game(file.game, *levels, **knobs)
         except UsageError as error:
             raise UsageError(f"{place}: {error}") from None
-        stages.append(Stage(stage.name or str(n), game, file.at_least if stage.at_least is None else stage.at_least))
+        name = (stage.name or str(n)) if file.stages else None
+        stages.append(Stage(name, game, file.at_least if stage.at_least is None else stage.at_least))
     if file.by == "episode":
         lasts = (stage.episodes or 0 for stage in file.stages[:-1])
         return Entry(tuple(stages), file.weight, tuple(accumulate(lasts, initial=0)))

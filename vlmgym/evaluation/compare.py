@@ -30,6 +30,8 @@ NOTE = (
 
 Facts = Mapping[str, float]
 """Numbers that say how an episode with a result went, by their names."""
+Stages = dict[tuple[str, int], str | None]
+"""The stage of each episode, by game and seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +115,7 @@ def compare(config: CompareConfig) -> Comparison:
     games = compare_games(first.read(), second.read(), labels)
     if not games:
         raise UsageError(f"{labels[0]} and {labels[1]} have no result in common: no game with the same seed")
-    common = {game.id for game in first.asked.games} & {game.id for game in second.asked.games}
+    common = {*first.asked.game_ids} & {*second.asked.game_ids}
     notes += [f"{game}: no seed has a result in both, left out" for game in sorted(common - set(games))]
     comparison = Comparison(labels=labels, runs=(first.asked, second.asked), notes=tuple(notes), games=games)
     folder = _folder(first, second) if config.out is None else config.out.absolute()
@@ -150,8 +152,12 @@ def check_comparable(first: RunRecord, second: RunRecord, labels: tuple[str, str
     """In what two runs differ beside the policy though they can be compared, in words.
 
     Raises:
-        UsageError: They have no game in common, or a game has another configuration or limit of turns.
+        UsageError: They have no game in common, or a game has another configuration or limit of turns, or the curricula
+            differ.
     """
+    plans = [None if run.curriculum is None else run.curriculum.file for run in (first, second)]
+    if plans[0] != plans[1]:
+        raise UsageError(f"the runs cannot be compared: {labels[0]} and {labels[1]} have different curricula")
     games, others = ({game.id: game for game in run.games} for run in (first, second))
     common = [game for game in games if game in others]
     if not common:
@@ -185,17 +191,21 @@ def check_comparable(first: RunRecord, second: RunRecord, labels: tuple[str, str
 def compare_games(
     first: Iterable[EpisodeRecord], second: Iterable[EpisodeRecord], labels: tuple[str, str]
 ) -> dict[str, GameComparison]:
-    """Every game that has a pair of results with the same seed; the records are not kept."""
+    """Every game that has a pair of results with the same seed, and stage if any; the records are not kept."""
     rewards: set[RewardConfig] = set()
-    mine, theirs = _all_facts(first, rewards), _all_facts(second, rewards)
+    stages: tuple[Stages, Stages] = ({}, {})
+    mine, theirs = _all_facts(first, rewards, stages[0]), _all_facts(second, rewards, stages[1])
+    elsewhere = {key for key, stage in stages[0].items() if key in stages[1] and stages[1][key] != stage}
     compared = {}
     for game in dict.fromkeys(game for game, _ in mine):
-        pairs = [(mine[key], theirs[key]) for key in mine if key[0] == game and key in theirs]
+        same = [key for key in mine if key[0] == game and key in theirs and key not in elsewhere]
+        pairs = [(mine[key], theirs[key]) for key in same]
         results = [(a, b) for a, b in pairs if a is not None and b is not None]
         if results:
             left_out = {
                 f"only in {labels[0]}": sum(key[0] == game and key not in theirs for key in mine),
                 f"only in {labels[1]}": sum(key[0] == game and key not in mine for key in theirs),
+                "at different stages": sum(key[0] == game for key in elsewhere),
                 f"without a result in {labels[0]}": sum(a is None for a, _ in pairs),
                 f"without a result in {labels[1]}": sum(b is None for _, b in pairs),
             }
@@ -224,11 +234,14 @@ def _compare(facts: Sequence[tuple[Facts, Facts]], left_out: dict[str, int], sam
     )
 
 
-def _all_facts(episodes: Iterable[EpisodeRecord], rewards: set[RewardConfig]) -> dict[tuple[str, int], Facts | None]:
-    """The facts of each result, None for an episode that is none; adds the settings of their rewards to a set."""
+def _all_facts(
+    episodes: Iterable[EpisodeRecord], rewards: set[RewardConfig], stages: Stages
+) -> dict[tuple[str, int], Facts | None]:
+    """The facts of each result, None for an episode that is none; gathers the settings of rewards, and the stages."""
     found = {}
     for episode in episodes:
         rewards.add(episode.reward)
+        stages[episode.key] = episode.stage
         found[episode.key] = None if episode.score is None else _facts(episode, episode.score)
     return found
 

@@ -25,8 +25,6 @@ from vlmgym.evaluation.record import GameRecord, begun_with, versions
 from vlmgym.evaluation.runner import run_async
 from vlmgym.evaluation.stored import StoredEpisode, StoredRun, find_run
 from vlmgym.evaluation.workers import Workers, check_workers, workers_for
-from vlmgym.sandbox.game import Game
-from vlmgym.sandbox.registry import make_game
 from vlmgym.sandbox.reward import Outcome
 from vlmgym.terminal import terminal
 
@@ -94,7 +92,8 @@ def export(config: ExportConfig) -> None:
         OutputError: It cannot be written.
     """
     run = find_run(config.run)
-    games = {game.id: _game(game) for game in run.asked.games}
+    for game in run.asked.games:
+        game.game()  # is it installed?
     chosen = _choose(run.episodes, config)
     if not chosen:
         raise UsageError(f"no episode of {run.folder.folder} passes the filters")
@@ -104,7 +103,7 @@ def export(config: ExportConfig) -> None:
     with new_folder(config.out) as folder:
         (folder / IMAGES).mkdir()
         with Workers(workers_for(len(chosen), config.workers)) as workers, _rows_file(folder, config) as file:
-            exporting = _Exporting(config, games, folder, file, progress_console)
+            exporting = _Exporting(config, run.asked.games, folder, file, progress_console)
             run_async(exporting.run(chosen, workers))
         if not exporting.rows:
             raise UsageError(f"no turn of {run.folder.folder} passes the filters: {_told(exporting.left_out)}")
@@ -127,11 +126,6 @@ def export(config: ExportConfig) -> None:
     else:
         how = f"datasets.load_dataset('imagefolder', data_dir={str(out)!r})"
     console.print(f"load    {how}", soft_wrap=True, markup=False, highlight=False)
-
-
-def _game(record: GameRecord) -> Game[Any, Any]:
-    knobs: dict[str, Any] = record.config
-    return make_game(record.id, **knobs)
 
 
 def _choose(episodes: Sequence[StoredEpisode], config: ExportConfig) -> list[StoredEpisode]:
@@ -159,7 +153,7 @@ class _Exporting:
     """Episode after episode through the workers into the file of rows; never more of them in memory than are drawn."""
 
     def __init__(
-        self, config: ExportConfig, games: dict[str, Game[Any, Any]], folder: Path, file: BinaryIO, console: Console
+        self, config: ExportConfig, games: Sequence[GameRecord], folder: Path, file: BinaryIO, console: Console
     ) -> None:
         self.config, self.games, self.folder, self.file, self.console = config, games, folder, file, console
         self.turns = TurnFilter(frozenset(map(Outcome, config.outcome)), config.min_reward)
@@ -181,9 +175,7 @@ class _Exporting:
 
     def _calls(self, episodes: Sequence[StoredEpisode], workers: Workers) -> Iterator[asyncio.Task[Rows]]:
         for episode in episodes:
-            if episode.game not in self.games:
-                raise UsageError(f"line {episode.line} of {episode.file} is of a game that run.json does not name")
-            arguments = (self.games[episode.game], self.turns, self.config.format, self.folder)
+            arguments = (self.games, self.turns, self.config.format, self.folder)
             yield asyncio.create_task(workers.call(export_episode, episode, *arguments))
 
     def _write(self, rows: Rows) -> None:

@@ -74,13 +74,13 @@ class Rows:
 
 
 def export_episode(
-    stored: StoredEpisode, game: Game[Any, Any], turns: TurnFilter, format_: Format, folder: Path
+    stored: StoredEpisode, games: Sequence[GameRecord], turns: TurnFilter, format_: Format, folder: Path
 ) -> Rows:
     """Write the pictures of an episode's turns that are not there yet, and return the rows.
 
     Args:
         stored: The episode.
-        game: The game, with its configuration.
+        games: The games of the run, with their configurations.
         turns: Which turns.
         format_: Form of a row.
         folder: Of the export.
@@ -90,9 +90,9 @@ def export_episode(
         OutputError: A picture cannot be written.
     """
     record = stored.read()
-    if record.game != GameRecord.of(game):
+    if record.game not in games:
         raise UsageError(f"line {stored.line} of {stored.file} is of another game than run.json says")
-    pictures = _Pictures(game, folder)
+    pictures = _Pictures(record.game.game(), folder)
     rows = Rows()
     for i, turn in enumerate(record.turns):
         if (refusal := turns.refusal(turn)) is not None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 
+from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError, VlmgymError
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.files import LineLog
 from vlmgym.evaluation.progress import LiveProgress
 from vlmgym.evaluation.record import (
+    CurriculumRecord,
     EpisodeRecord,
     GameRecord,
     PolicyRecord,
@@ -32,13 +35,27 @@ from vlmgym.evaluation.workers import Workers
 from vlmgym.policies import Policy
 from vlmgym.sandbox.game import Game
 
+Played = Sequence[Game[Any, Any]] | Curriculum
+"""What a run plays: games, or a curriculum."""
 
-def asked_for(config: EvalConfig, games: Sequence[Game[Any, Any]], policy: Policy) -> RunRecord:
+
+def games_of(played: Played) -> Sequence[Game[Any, Any]]:
+    """The games that a run plays, of a curriculum those of all stages."""
+    return played.games if isinstance(played, Curriculum) else played
+
+
+def count_of(played: Played, config: EvalConfig) -> int:
+    """How many episodes a run has, of all games together."""
+    return config.episodes if isinstance(played, Curriculum) else config.episodes * len(played)
+
+
+def asked_for(config: EvalConfig, played: Played, policy: Policy) -> RunRecord:
     """What `run.json` says of a run that is begun now."""
     return RunRecord(
         started=now(),
         versions=versions(),
-        games=tuple(map(GameRecord.of, games)),
+        games=tuple(map(GameRecord.of, games_of(played))),
+        curriculum=_curriculum_record(played, config) if isinstance(played, Curriculum) else None,
         policy=PolicyRecord(name=policy.name, options=policy.options.deciding()),
         reward=config.reward,
         history=config.history,
@@ -53,6 +70,14 @@ def asked_for(config: EvalConfig, games: Sequence[Game[Any, Any]], policy: Polic
             "policy": policy.options.shown(),
         },
     )
+
+
+def _curriculum_record(curriculum: Curriculum, config: EvalConfig) -> CurriculumRecord | None:
+    if curriculum.file is None:
+        raise UsageError("a run is played by a curriculum that was read from a file")
+    entries = (curriculum.entries[curriculum.entry_at(config.seed, index)] for index in range(config.episodes))
+    episodes = Counter(entry.stages[0].game.id for entry in entries)
+    return CurriculumRecord(file=curriculum.file.model_dump(mode="json", exclude_defaults=True), episodes=episodes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +132,7 @@ def reopen(folder: RunFolder, asked: RunRecord, console: Console) -> Reopened:
 
 def play_run(
     folder: RunFolder,
-    games: Sequence[Game[Any, Any]],
+    played: Played,
     policy: Policy,
     config: EvalConfig,
     earlier: Reopened | None,
@@ -118,7 +143,7 @@ def play_run(
 
     Args:
         folder: Where.
-        games: The games.
+        played: The games, or the curriculum.
         policy: Who plays.
         config: The options.
         earlier: The run as it was left, if it was resumed; it is changed when the first episode ends.
@@ -131,7 +156,8 @@ def play_run(
     part = Part()
     left = earlier.run if earlier is not None else None
     finished = sum(episode.score is not None for episode in left.episodes) if left is not None else 0
-    progress = LiveProgress(console, [game.id for game in games], config.episodes * len(games) - finished, config.turns)
+    names = dict.fromkeys(game.id for game in games_of(played))
+    progress = LiveProgress(console, list(names), count_of(played, config) - finished, config.turns)
     with LineLog(folder.episodes) as log, progress:
 
         def on_turns(turns: Sequence[TurnRecord]) -> None:
@@ -155,7 +181,7 @@ def play_run(
             run_async(workers.start())
             began = time.perf_counter()
             evaluate(
-                games,
+                played,
                 policy,
                 config.episodes,
                 turns=config.turns,

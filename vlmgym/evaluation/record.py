@@ -6,17 +6,20 @@ other rewards, training data, what a resumed run has left to play) follows from 
 
 from __future__ import annotations
 
+import json
 import platform
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
 from functools import lru_cache
 from importlib.metadata import version
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 import vlmgym
+from vlmgym.errors import UsageError, one_sentence
 from vlmgym.sandbox.game import Game
+from vlmgym.sandbox.registry import game_class
 from vlmgym.sandbox.reward import Outcome, RewardConfig
 
 RECORD_VERSION: Literal[2] = 2
@@ -91,6 +94,23 @@ class GameRecord(_Record):
         """The record of a game."""
         return cls(id=game.id, config=game.config.model_dump(mode="json"))
 
+    def game(self) -> Game[Any, Any]:
+        """The game again: one object for all equal records, which keeps its sprites.
+
+        Raises:
+            UsageError: It is not installed, or its configuration is none of the game's.
+        """
+        return _game(self.id, json.dumps(self.config))
+
+
+@lru_cache(maxsize=64)
+def _game(game_id: str, config: str) -> Game[Any, Any]:
+    found = game_class(game_id)
+    try:
+        return found(found.Config.model_validate_json(config))
+    except ValidationError as error:
+        raise UsageError(f"not a configuration of {game_id}: {one_sentence(error)}") from None
+
 
 class PolicyRecord(_Record):
     """Who played: the policy's name, and those of its options that decide what it says."""
@@ -117,7 +137,7 @@ class EpisodeRecord(_Record):
         history_images: Of how many of these the pictures were shown again.
         max_turns: The limit of turns.
         seed: Seed of the episode.
-        index: Place among the run's episodes of this game, from 0.
+        index: Place among the run's episodes of this game, or of the curriculum, from 0.
         attempt: 1, and one more for each time that a resumed run went on with it.
         stage: Stage of the curriculum at which it was played, if there is one.
         started: When it was begun, UTC, ISO 8601.
@@ -160,6 +180,18 @@ class EpisodeRecord(_Record):
         return self.status == "ended"
 
 
+class CurriculumRecord(_Record):
+    """What decided at which stage of which game an episode was played.
+
+    Attributes:
+        file: What the curriculum's file said.
+        episodes: How many episodes of the run are of each game, by its id: the file and the seed decide.
+    """
+
+    file: dict[str, JsonValue]
+    episodes: dict[str, int]
+
+
 class RunRecord(_Record):
     """What was asked for when a run was begun: `run.json`.
 
@@ -167,14 +199,15 @@ class RunRecord(_Record):
         record: Version of this format.
         started: When it was begun, UTC, ISO 8601.
         versions: As in an episode.
-        games: The games and their configurations.
+        games: The games and their configurations; of a curriculum those of all stages, which may have the same id.
+        curriculum: The curriculum, if there is one.
         policy: Who plays.
         reward: Weights and shaping.
         history: How many earlier turns are part of a prompt.
         history_images: Of how many of these the pictures are shown again.
         max_turns: The limit of turns of an episode.
         seed: Seed of the first episode of each game.
-        episodes: Episodes of each game.
+        episodes: Episodes of each game; of a curriculum, of all games together.
         options: All options of the run, also those that decide nothing about an episode.
     """
 
@@ -182,6 +215,7 @@ class RunRecord(_Record):
     started: str
     versions: dict[str, str]
     games: tuple[GameRecord, ...]
+    curriculum: CurriculumRecord | None = None
     policy: PolicyRecord
     reward: RewardConfig
     history: int
@@ -190,6 +224,29 @@ class RunRecord(_Record):
     seed: int
     episodes: int
     options: dict[str, JsonValue]
+
+    @property
+    def game_ids(self) -> tuple[str, ...]:
+        """Ids of the games, each once."""
+        return tuple(dict.fromkeys(game.id for game in self.games))
+
+    def episodes_of(self, game: str) -> int:
+        """How many episodes of a game the run has, by the game's id."""
+        return self.episodes if self.curriculum is None else self.curriculum.episodes.get(game, 0)
+
+
+class StageSummary(_Record):
+    """What the results at one stage of a curriculum come to.
+
+    Attributes:
+        episodes: How many there are.
+        score_mean: Mean score.
+        score_se: Its standard error, None for a single episode.
+    """
+
+    episodes: int
+    score_mean: float
+    score_se: float | None
 
 
 class Summary(_Record):
@@ -217,6 +274,7 @@ class Summary(_Record):
         cost: Price of them; None without prices.
         latency_median: Median seconds of a response; None where the policy runs beside the game.
         latency_p95: The seconds that 95% of the responses took at most.
+        stages: Results at each stage of a curriculum, by its name.
     """
 
     episodes: int
@@ -239,6 +297,7 @@ class Summary(_Record):
     cost: float | None
     latency_median: float | None
     latency_p95: float | None
+    stages: dict[str, StageSummary] = {}
 
 
 class RunSummary(_Record):

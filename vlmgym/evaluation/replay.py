@@ -49,17 +49,20 @@ class ReplayPolicy(ModelPolicy):
         if self.options.record is None:
             raise UsageError("replay needs a run to give again: --record FOLDER")
         run = find_run(self.options.record)
-        self._games = {game.id: game for game in run.asked.games}
+        self._games = run.asked.games
         self._episodes = {(episode.game, episode.seed): episode for episode in run.episodes}
         self._replies: dict[tuple[str, int], list[Reply]] = {}  # of episodes that are played, asked last at the end
         self._running = 1
 
     def check(self, game: Game[Any, Any]) -> None:
         """Refuse a game that the record is not of."""
-        recorded = self._games.get(game.id)
-        if recorded is None:
-            raise UsageError(f"{self.options.record} is a record of {', '.join(self._games)}, not of {game.id}")
-        if different := "; ".join(map(str, changes(recorded.config, GameRecord.of(game).config))):
+        recorded = [known for known in self._games if known.id == game.id]
+        if not recorded:
+            names = ", ".join(dict.fromkeys(known.id for known in self._games))
+            raise UsageError(f"{self.options.record} is a record of {names}, not of {game.id}")
+        asked = GameRecord.of(game)
+        if asked not in recorded:
+            different = "; ".join(map(str, changes(recorded[0].config, asked.config)))
             raise UsageError(f"{self.options.record} is a record of another configuration of {game.id}: {different}")
 
     def expect(self, episodes: int) -> None:

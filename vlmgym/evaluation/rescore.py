@@ -49,7 +49,7 @@ def rescore(config: RescoreConfig) -> Path:
     out = old.with_name(f"{old.name}-rescored") if config.out is None else config.out.absolute()
     if not run.episodes:
         raise UsageError(f"{old} holds no episode")
-    means = {game.id: _Means() for game in run.asked.games}
+    means = {game: _Means() for game in run.asked.game_ids}
     tally = Tally(run.asked)
     with new_folder(out) as part:
         folder = RunFolder(part)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
@@ -17,7 +15,6 @@ from vlmgym.evaluation.record import RunSummary, game_run_document
 from vlmgym.evaluation.runner import run_async
 from vlmgym.evaluation.stored import StoredRun
 from vlmgym.evaluation.workers import Workers
-from vlmgym.sandbox.game import Game
 
 
 @dataclass
@@ -50,10 +47,10 @@ def write_summary(run: StoredRun, part: Part, before: RunSummary | None = None) 
         OutputError: A file cannot be written.
     """
     summaries = run.summaries()
-    for game in run.asked.games:
-        if (path := run.folder.record(game.id.rpartition("-v")[0])) is not None:
-            lines = (episode.text() for episode in run.episodes if episode.game == game.id)
-            replace_file(path, game_run_document(summaries[game.id], lines))
+    for game in run.asked.game_ids:
+        if (path := run.folder.record(_name(game))) is not None:
+            lines = (episode.text() for episode in run.episodes if episode.game == game)
+            replace_file(path, game_run_document(summaries[game], lines))
     turns, seconds = part.turns, part.seconds
     if before is not None:
         turns, seconds = turns + round(before.turns_per_second * before.seconds), seconds + before.seconds
@@ -63,14 +60,11 @@ def write_summary(run: StoredRun, part: Part, before: RunSummary | None = None) 
     return summary
 
 
-def draw_results(
-    run: StoredRun, games: Sequence[Game[Any, Any]], fps: int | None, workers: Workers, console: Console
-) -> None:
+def draw_results(run: StoredRun, fps: int | None, workers: Workers, console: Console) -> None:
     """Draw the curves of every game, and a video of every result that has none yet.
 
     Args:
         run: The run as its folder has it.
-        games: Its games.
         fps: Turns a second in the videos; None: no videos.
         workers: Processes that draw.
         console: Where progress is shown.
@@ -84,15 +78,15 @@ def draw_results(
     from vlmgym.evaluation.video import write_stored_video
 
     videos = []
-    for game in games:
-        results = [episode for episode in run.episodes if episode.game == game.id and episode.score is not None]
+    for game in run.asked.game_ids:
+        results = [episode for episode in run.episodes if episode.game == game and episode.score is not None]
         if not results:
             continue
-        replace_file(run.folder.curves(game.name), draw_curves(episode.read() for episode in results))
+        replace_file(run.folder.curves(_name(game)), draw_curves(episode.read() for episode in results))
         for episode in results if fps is not None else ():
-            path = run.folder.video(game.name, episode.index)
+            path = run.folder.video(_name(game), episode.index)
             if not path.exists():
-                videos.append((path, game, episode))
+                videos.append((path, episode))
     if fps is None or not videos:
         return
     folder = videos[0][0].parent
@@ -100,7 +94,7 @@ def draw_results(
         folder.mkdir(parents=True, exist_ok=True)
 
     async def write_videos(bar: Progress) -> None:
-        calls = [workers.call(write_stored_video, path, game, episode, fps) for path, game, episode in videos]
+        calls = [workers.call(write_stored_video, path, episode, fps) for path, episode in videos]
         for call in asyncio.as_completed(calls):
             await call
             bar.advance(task)
@@ -108,3 +102,7 @@ def draw_results(
     with Progress(*COLUMNS, console=console) as bar:
         task = bar.add_task("videos", total=len(videos), facts="")
         run_async(write_videos(bar))
+
+
+def _name(game_id: str) -> str:
+    return game_id.rpartition("-v")[0]

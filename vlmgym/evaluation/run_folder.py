@@ -188,6 +188,12 @@ def differences(asked: RunRecord, now: RunRecord) -> Sequence[str]:
 
     More episodes than before are no difference.
     """
+    if (asked.curriculum is None) != (now.curriculum is None):
+        return ["it had no curriculum" if asked.curriculum is None else "it had a curriculum"]
+    if asked.curriculum is not None and now.curriculum is not None:
+        found = [*map(str, changes(asked.curriculum.file, now.curriculum.file, "curriculum"))]
+        if found:  # the games follow from it
+            return found
     fields = ("games", "policy", "reward", "history", "history_images", "max_turns", "seed")
     before, after = ({name: record.model_dump(mode="json")[name] for name in fields} for record in (asked, now))
     for options in (before, after):

@@ -13,12 +13,15 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from vlmgym.curriculum import Curriculum
 from vlmgym.errors import InfrastructureError, UsageError
 from vlmgym.evaluation import turns as play
 from vlmgym.evaluation.budget import Budget, Spent
 from vlmgym.evaluation.config import check_limits
 from vlmgym.evaluation.garbage import rare_collections
-from vlmgym.evaluation.record import EpisodeRecord, GameRecord, PolicyRecord, Status, TurnRecord, now
+from vlmgym.evaluation.jobs import IndependentJobs, Job, Jobs
+from vlmgym.evaluation.record import EpisodeRecord, PolicyRecord, Status, TurnRecord, now
+from vlmgym.evaluation.staged import StagedJobs
 from vlmgym.evaluation.turns import Position, Rules
 from vlmgym.evaluation.workers import Workers, workers_for
 from vlmgym.policies import ModelPolicy, Policy, PolicyChoice, Prompt, StatePolicy, make_policy
@@ -52,7 +55,7 @@ class Hooks:
 
 
 def evaluate(
-    games: Game[Any, Any] | str | Sequence[Game[Any, Any] | str],
+    games: Game[Any, Any] | str | Sequence[Game[Any, Any] | str] | Curriculum,
     policy: PolicyChoice,
     episodes: int = 10,
     *,
@@ -68,12 +71,12 @@ def evaluate(
     hooks: Hooks = Hooks(),
     collect: bool = True,
 ) -> list[EpisodeRecord]:
-    """Play episodes and return their records, game by game in the order of their seeds.
+    """Play episodes and return their records, game by game in the order of their seeds; of a curriculum in their order.
 
     Args:
-        games: A game or its id, or several; each is played with the same seeds.
+        games: A game or its id, or several, each played with the same seeds; or a curriculum.
         policy: A policy, its name, or a function `(images_batch, prompt_batch) -> list[str]`.
-        episodes: How many of each game; their seeds are `seed`, `seed + 1`, ...
+        episodes: How many of each game, or of the curriculum; their seeds are `seed`, `seed + 1`, ...
         turns: Limit of turns of an episode; an illegal or unparsable response uses one up.
         seed: First seed.
         concurrency: How many episodes are played at once, at most.
@@ -99,41 +102,44 @@ def evaluate(
     """
     count = workers.count if isinstance(workers, Workers) else workers
     check_limits(episodes, turns, seed, concurrency, history, history_images, count)
-    listed = [games] if isinstance(games, str | Game) else list(games)
-    made = [make_game(game) if isinstance(game, str) else game for game in listed]
+    if isinstance(games, Curriculum):
+        made = [*games.games]
+    else:
+        listed = [games] if isinstance(games, str | Game) else games
+        made = [make_game(game) if isinstance(game, str) else game for game in listed]
     player = make_policy(policy)
     for game in made:
         player.check(game)
     check_budget(player, budget)
     look = player.look if isinstance(player, ModelPolicy) else None
-    jobs = {
-        (game.id, first): _Job(Rules(game, reward, turns, history, history_images, look), first, index)
-        for game in made
-        for index, first in enumerate(range(seed, seed + episodes))
-    }
-    if len(jobs) < len(made) * episodes:
-        raise UsageError("a game is named twice, or two games have the same id")
+
+    def rules(game: Game[Any, Any]) -> Rules:
+        return Rules(game, reward, turns, history, history_images, look)
+
+    jobs: Jobs
+    if isinstance(games, Curriculum):
+        jobs = StagedJobs(games, rules, seed, episodes)
+    else:
+        jobs = IndependentJobs([*map(rules, made)], seed, episodes)
     spent = Spent(budget)
     collected: dict[tuple[str, int], EpisodeRecord] = {}
     for record in resume:
         for turn in record.turns:
             spent.add(turn)
-        if (job := jobs.get(record.key)) is not None:
-            job.resume(record)
-            if collect:
-                collected[record.key] = record
+        if jobs.resume(record) and collect:
+            collected[record.key] = record
 
     def on_episode(record: EpisodeRecord) -> None:
         if collect:
             collected[record.key] = record
         hooks.on_episode(record)
 
-    pool = nullcontext(workers) if isinstance(workers, Workers) else Workers(workers_for(len(jobs), workers))
+    pool = nullcontext(workers) if isinstance(workers, Workers) else Workers(workers_for(jobs.count, workers))
     with pool as running:
-        runner = _Runner(player, running, concurrency, spent, replace(hooks, on_episode=on_episode))
+        runner = _Runner(jobs, player, running, concurrency, spent, replace(hooks, on_episode=on_episode))
         with rare_collections():
-            run_async(runner.play([job for job in jobs.values() if not job.done]))
-    return [collected[key] for key in jobs if key in collected]
+            run_async(runner.play())
+    return sorted(collected.values(), key=jobs.place)
 
 
 def check_budget(policy: Policy, budget: Budget) -> None:
@@ -185,65 +191,40 @@ async def _ended_by_interrupt(work: Coroutine[Any, Any, T]) -> T:
 
 
 @dataclass
-class _Job:
-    """An episode to play, and its record from an earlier part of the run, if it has one that is no result."""
-
-    rules: Rules
-    seed: int
-    index: int
-    earlier: EpisodeRecord | None = None
-    done: bool = False
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.rules.game.id, self.seed
-
-    def resume(self, earlier: EpisodeRecord) -> None:
-        """Go on after an earlier record, which must have been played by the same rules."""
-        rules = self.rules
-        asked = (GameRecord.of(rules.game), rules.reward, rules.history, rules.history_images, rules.max_turns)
-        if asked != (earlier.game, earlier.reward, earlier.history, earlier.history_images, earlier.max_turns):
-            raise UsageError(
-                f"the record of {earlier.game.id}, seed {earlier.seed}, is of another configuration, reward, history "
-                "or limit of turns, so the run cannot go on with it"
-            )
-        self.done = earlier.score is not None
-        self.earlier = None if self.done else earlier
-
-
-@dataclass
 class _Running:
     """An episode that is being played."""
 
-    job: _Job
+    job: Job
     position: Position
     turns: list[TurnRecord]
     started: str = field(default_factory=now)
 
 
 class _Runner:
-    def __init__(self, policy: Policy, workers: Workers, concurrency: int, spent: Spent, hooks: Hooks) -> None:
-        self.policy, self.workers, self.spent, self.hooks = policy, workers, spent, hooks
+    def __init__(
+        self, jobs: Jobs, policy: Policy, workers: Workers, concurrency: int, spent: Spent, hooks: Hooks
+    ) -> None:
+        self.jobs, self.policy, self.workers, self.spent, self.hooks = jobs, policy, workers, spent, hooks
         at_once = policy.episodes_at_once if isinstance(policy, ModelPolicy) else None
         self.concurrency = min(concurrency, at_once or concurrency)
         self.running: dict[tuple[str, int], _Running] = {}
         self.stopped: str | None = None
         self.errors_in_a_row = 0
 
-    async def play(self, jobs: Sequence[_Job]) -> None:
-        waiting = iter(jobs)
+    async def play(self) -> None:
+        left = self.jobs.left
 
         async def play_one_after_another() -> None:
-            for job in waiting:
-                if self._over():
-                    return
+            while not self._over() and (job := await self.jobs.next()) is not None:
                 await self._episode(job)
 
-        if isinstance(self.policy, ModelPolicy) and jobs:
+        if isinstance(self.policy, ModelPolicy) and left:
             await self.policy.begin_run()
-        players = [asyncio.create_task(play_one_after_another()) for _ in range(min(self.concurrency, len(jobs)))]
+        players = [asyncio.create_task(play_one_after_another()) for _ in range(min(self.concurrency, left))]
         try:
             await asyncio.gather(*players)
+            if self.jobs.blocked is not None and self.stopped is None:
+                self._stop(self.jobs.blocked)
         finally:
             for player in players:
                 player.cancel()
@@ -253,10 +234,10 @@ class _Runner:
                     if running.turns:
                         self._end(running, ("stopped", "the run was interrupted"))
             finally:
-                if isinstance(self.policy, ModelPolicy) and jobs:
+                if isinstance(self.policy, ModelPolicy) and left:
                     await self.policy.end_run()
 
-    async def _episode(self, job: _Job) -> None:
+    async def _episode(self, job: Job) -> None:
         earlier = job.earlier.turns if job.earlier is not None else ()
         turns, position = await self.workers.call(play.go_on, job.rules, job.seed, earlier)
         running = self.running[job.key] = _Running(job, position, turns)
@@ -306,10 +287,12 @@ class _Runner:
             index=job.index,
             started=running.started,
             attempt=1 if job.earlier is None else job.earlier.attempt + 1,
+            stage=job.stage,
             failed=failed,
         )
         del self.running[job.key]
         self.hooks.on_episode(record)
+        self.jobs.ended(record)
         self._expect()
 
     def _expect(self) -> None:
@@ -324,6 +307,7 @@ class _Runner:
 
     def _stop(self, reason: str) -> None:
         self.stopped = reason
+        self.jobs.close()
         self.hooks.on_stop(reason)
 
     def _count_error(self, message: str) -> None:

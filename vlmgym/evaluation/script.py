@@ -14,16 +14,17 @@ from typing import Annotated, Any, cast
 import tyro
 from rich.console import Console
 
+from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.files import writing
-from vlmgym.evaluation.playing import asked_for, play_run, reopen
+from vlmgym.evaluation.playing import Played, asked_for, count_of, games_of, play_run, reopen
 from vlmgym.evaluation.record import RunSummary
 from vlmgym.evaluation.report import LabelledRun, write_report
 from vlmgym.evaluation.results import Part, draw_results, write_summary
 from vlmgym.evaluation.run_folder import RunFolder, ScriptFolder
 from vlmgym.evaluation.runner import check_budget
-from vlmgym.evaluation.stored import find_run
+from vlmgym.evaluation.stored import StoredRun, find_run
 from vlmgym.evaluation.table import bias_note, summary_table
 from vlmgym.evaluation.workers import Workers, workers_for
 from vlmgym.options import parse_options, reporting_errors
@@ -92,6 +93,7 @@ def run_evaluation(
     place: RunFolder | None = None,
     custom_policy: CustomFunction | None = None,
     preset: Mapping[str, Any] | None = None,
+    curriculum: Path | None = None,
 ) -> RunSummary:
     """Play what a configuration says and write all files of the run.
 
@@ -102,22 +104,22 @@ def run_evaluation(
         place: Where to write, unless `config.out` or `config.resume` says; None: a new folder under `logs`.
         custom_policy: The policy that is used unless `config.policy` names another.
         preset: Knobs of the games that `config` may override.
+        curriculum: The file of a curriculum, or its name, that is played instead of games.
 
     Raises:
         UsageError: An option is not accepted; nothing was played.
         VlmgymError: The run failed; the message says where finished episodes are.
         SystemExit: Episodes ended as errors; everything is written.
     """
-    games = [config.make_game(name, preset) for name in game_names]
-    if len({game.id for game in games}) < len(games):
-        raise UsageError("a game is named twice")
+    played = _played(game_names, config, preset, curriculum)
+    games = games_of(played)
     choice: PolicyChoice = config.policy if config.policy is not None else custom_policy or "random"
     policy = make_policy(choice, options)
     for game in games:
         policy.check(game)
     check_budget(policy, config.budget)
     folder = _folder(config, place, games, policy)
-    asked = asked_for(config, games, policy)
+    asked = asked_for(config, played, policy)
     console, progress_console = terminal(), terminal(stderr=True)
     with folder.reserved():
         earlier = None
@@ -127,21 +129,36 @@ def run_evaluation(
         else:
             earlier = reopen(folder, asked, progress_console)
         before = earlier.summary if earlier is not None else None
-        with Workers(workers_for(config.episodes * len(games), config.workers)) as workers:
-            part = play_run(folder, games, policy, config, earlier, workers, progress_console)
+        with Workers(workers_for(count_of(played, config), config.workers)) as workers:
+            part = play_run(folder, played, policy, config, earlier, workers, progress_console)
             if before is None:
                 folder.clear_results()
             run = find_run(folder)
             summary = write_summary(run, part, before)
-            draw_results(run, games, config.fps if config.video else None, workers, progress_console)
+            draw_results(run, config.fps if config.video else None, workers, progress_console)
             if config.report:
                 write_report(folder, LabelledRun.of(run.asked, run.episodes, summary), workers, progress_console)
     console.print(summary_table(policy.name, summary))
     if note := bias_note(summary.games):
         console.print(note)
-    _print_places(console, folder, games, config)
+    _print_places(console, run, config)
     _tell_unfinished(folder, summary, part, progress_console)
     return summary
+
+
+def _played(
+    names: Sequence[str], config: EvalConfig, preset: Mapping[str, Any] | None, curriculum: Path | None
+) -> Played:
+    if curriculum is None:
+        games = [config.make_game(name, preset) for name in names]
+        if len({game.id for game in games}) < len(games):
+            raise UsageError("a game is named twice")
+        return games
+    if names:
+        raise UsageError("a curriculum says which games are played: leave out either the games or --curriculum")
+    if (config.size, config.perception, config.reasoning, config.knobs) != (None, 3, 3, ()):
+        raise UsageError("a curriculum says how hard its games are: leave out --size, --perception, --reasoning, --set")
+    return Curriculum.read(curriculum)
 
 
 def _folder(config: EvalConfig, place: RunFolder | None, games: Sequence[Game[Any, Any]], policy: Policy) -> RunFolder:
@@ -157,7 +174,7 @@ def _folder(config: EvalConfig, place: RunFolder | None, games: Sequence[Game[An
 
 def _name(games: Sequence[Game[Any, Any]], policy: Policy) -> str:
     """The name of a run: what, who, when; of a function's path its last part."""
-    what = "+".join(game.name for game in games)
+    what = "+".join(dict.fromkeys(game.name for game in games))
     who = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "_" for c in re.split(r"[/\\]", policy.name)[-1])
     return f"{what[:80]}-{who[-60:]}-{datetime.now():%Y%m%d-%H%M%S}"
 
@@ -179,15 +196,17 @@ def _claimed(name: str) -> Path:
     raise AssertionError("count() ends")
 
 
-def _print_places(console: Console, folder: RunFolder, games: Sequence[Game[Any, Any]], config: EvalConfig) -> None:
-    for game in games:
-        for word, path in (("records", folder.record(game.name)), ("curves ", folder.curves(game.name))):
+def _print_places(console: Console, run: StoredRun, config: EvalConfig) -> None:
+    folder = run.folder
+    names = [game.rpartition("-v")[0] for game in run.asked.game_ids]
+    for name in names:
+        for word, path in (("records", folder.record(name)), ("curves ", folder.curves(name))):
             if path is not None and path.exists():
                 console.print(f"{word} {path}", soft_wrap=True)
     if config.report:
         console.print(f"page    {folder.report}", soft_wrap=True)
     if config.video:
-        console.print(f"videos  {folder.video(games[0].name, 0)} ...", soft_wrap=True)
+        console.print(f"videos  {folder.video(names[0], 0)} ...", soft_wrap=True)
     console.print(f"run     {folder.folder}", soft_wrap=True)
 
 

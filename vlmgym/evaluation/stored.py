@@ -142,7 +142,7 @@ def find_run(folder: Path | RunFolder) -> StoredRun:
     """
     place = folder if isinstance(folder, RunFolder) else RunFolder(folder)
     asked = _read_asked(place)
-    order = {game.id: i for i, game in enumerate(asked.games)}
+    order = {game: i for i, game in enumerate(asked.game_ids)}
     found, torn = find_episodes(place.episodes)
     # A resumed run appends another record for episodes that had no result: the last one counts.
     latest = {(episode.game, episode.seed): episode for episode in found}.values()

@@ -7,7 +7,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from vlmgym.evaluation.record import EpisodeRecord, RunRecord, Summary
+from vlmgym.evaluation.record import EpisodeRecord, RunRecord, StageSummary, Summary
 from vlmgym.sandbox.reward import Outcome
 
 
@@ -74,8 +74,8 @@ class Tally:
         Args:
             asked: What the run was asked for: its games, and how many episodes of each.
         """
-        self._asked_for = asked.episodes
-        self._games = {game.id: _GameTally() for game in asked.games}
+        self._asked = asked
+        self._games = {game: _GameTally() for game in asked.game_ids}
 
     def add(self, episode: EpisodeRecord) -> None:
         """Add an episode by its latest record."""
@@ -83,7 +83,7 @@ class Tally:
 
     def summaries(self) -> dict[str, Summary]:
         """The summary of each game by its id."""
-        return {game: tally.summary(self._asked_for) for game, tally in self._games.items()}
+        return {game: tally.summary(self._asked.episodes_of(game)) for game, tally in self._games.items()}
 
 
 class _GameTally:
@@ -97,6 +97,7 @@ class _GameTally:
         self.numbers: dict[str, array[float]] = {}
         self.words: dict[str, Counter[str]] = {}
         self.tokens: dict[str, int] = {}
+        self.stages: dict[str, array[float]] = {}
         self.scores, self.format, self.perception, self.exact = array("d"), array("d"), array("d"), array("d")
         self.latencies, self.costs = array("d"), array("d")
 
@@ -117,6 +118,8 @@ class _GameTally:
 
     def _add_result(self, episode: EpisodeRecord, score: float) -> None:
         self.scores.append(score)
+        if episode.stage is not None:
+            self.stages.setdefault(episode.stage, array("d")).append(score)
         self.ends[episode.end] += 1
         for name, value in episode.metrics.items():
             if isinstance(value, str):
@@ -162,7 +165,13 @@ class _GameTally:
             cost=math.fsum(self.costs) if self.costs else None,
             latency_median=_at(latencies, 0.5),
             latency_p95=_at(latencies, 0.95),
+            stages={name: _stage(scores) for name, scores in self.stages.items()},
         )
+
+
+def _stage(scores: Sequence[float]) -> StageSummary:
+    mean, error = mean_and_error(scores)
+    return StageSummary(episodes=len(scores), score_mean=mean, score_se=error)
 
 
 def _mean(values: Sequence[float]) -> float | None:

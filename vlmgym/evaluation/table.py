@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from rich.table import Table
 
-from vlmgym.evaluation.record import RunSummary, Summary
+from vlmgym.evaluation.record import RunSummary, StageSummary, Summary
 
 
 def summary_table(policy: str, run: RunSummary) -> Table:
@@ -42,6 +42,7 @@ def summary_words(game: Summary) -> list[tuple[str, str]]:
         ("no result", _counts(game.unfinished)),
         ("mean score", _with_error(game.score_mean, game.score_se)),
         ("95% interval", "" if interval is None else f"{interval[0]:,.2f} to {interval[1]:,.2f}"),
+        *((f"stage {name}", _stage(stage)) for name, stage in game.stages.items()),
         ("best score", "" if game.score_best is None else f"{game.score_best:,.6g}"),
         ("illegal", "" if game.illegal_rate is None else f"{game.illegal_rate:.1%} of turns"),
         ("unparsable", "" if game.unparsable_rate is None else f"{game.unparsable_rate:.1%} of turns"),
@@ -55,6 +56,10 @@ def summary_words(game: Summary) -> list[tuple[str, str]]:
         ("turns", f"{game.turns:,}"),
     ]
     return [(name, words) for name, words in rows if words]
+
+
+def _stage(stage: StageSummary) -> str:
+    return f"{_with_error(stage.score_mean, stage.score_se)}, {stage.episodes:,} episodes"
 
 
 def _perception(game: Summary) -> str:

@@ -55,14 +55,15 @@ def write_video(path: Path, game: Game[Any, Any], episode: EpisodeRecord, fps: i
         part.replace(path)
 
 
-def write_stored_video(path: Path, game: Game[Any, Any], stored: StoredEpisode, fps: int) -> None:
+def write_stored_video(path: Path, stored: StoredEpisode, fps: int) -> None:
     """Read a record and write its video, as a worker process does.
 
     Raises:
         UsageError: The record cannot be read.
         OutputError: The file cannot be written.
     """
-    write_video(path, game, stored.read(), fps)
+    episode = stored.read()
+    write_video(path, episode.game.game(), episode, fps)
 
 
 def _frames(game: Game[Any, Any], episode: EpisodeRecord, hold: int) -> Iterator[Picture]:

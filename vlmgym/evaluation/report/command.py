@@ -69,6 +69,6 @@ def write_report(
         UsageError: A record cannot be read.
         OutputError: A file cannot be written.
     """
-    games = ", ".join(game.id for game in run.asked.games)
+    games = ", ".join(run.asked.game_ids)
     title = f"{games}: {run.asked.policy.name}"
     write_page(folder.report, [run], title=title, workers=workers, pictures=pictures, console=console)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Protocol
 
 from vlmgym.errors import ParseError, UsageError
@@ -113,17 +112,11 @@ def installed_game(record: GameRecord) -> Game[Any, Any] | None:
     Raises:
         UsageError: Its configuration is none of the game's.
     """
-    return _installed_game(record.id, json.dumps(record.config))
-
-
-@lru_cache(maxsize=64)
-def _installed_game(game_id: str, config: str) -> Game[Any, Any] | None:
-    """One object for all episodes, which keeps its sprites."""
     try:
-        found = game_class(game_id)
+        game_class(record.id)
     except UsageError:
         return None
-    return found(found.Config.model_validate_json(config))
+    return record.game()
 
 
 class _Texts:

@@ -60,11 +60,8 @@ def run_facts(run: LabelledRun) -> dict[str, Any]:
         "facts": [
             ("policy", asked.policy.name),
             *((f"policy: {name}", _words(value)) for name, value in asked.policy.options.items() if value is not None),
-            *((game.id, _settings(game.config)) for game in asked.games),
-            (
-                "episodes",
-                f"{asked.episodes:,} episodes of each game, seeds {asked.seed} to {asked.seed + asked.episodes - 1}",
-            ),
+            *_games(asked),
+            ("episodes", _episodes(asked)),
             ("turns", f"at most {asked.max_turns:,} turns an episode"),
             ("history", _history(asked)),
             ("reward", _reward(asked.reward)),
@@ -138,6 +135,17 @@ def _told(name: str, value: object) -> bool:
 
 def _settings(config: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={_words(value)}" for name, value in config.items())
+
+
+def _games(asked: RunRecord) -> list[tuple[str, str]]:
+    if asked.curriculum is None:
+        return [(game.id, _settings(game.config)) for game in asked.games]
+    return [("games", ", ".join(asked.game_ids)), ("curriculum", _words(asked.curriculum.file))]
+
+
+def _episodes(asked: RunRecord) -> str:
+    of = "of each game" if asked.curriculum is None else "of the curriculum"
+    return f"{asked.episodes:,} episodes {of}, seeds {asked.seed} to {asked.seed + asked.episodes - 1}"
 
 
 def _history(asked: RunRecord) -> str:

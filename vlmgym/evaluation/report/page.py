@@ -149,7 +149,7 @@ def _page_data(
     tables: Sequence[PageTable],
     where: str | None,
 ) -> dict[str, Any]:
-    games = list(dict.fromkeys([game.id for run in runs for game in run.asked.games] + [one.game for one in made]))
+    games = list(dict.fromkeys([game for run in runs for game in run.asked.game_ids] + [one.game for one in made]))
     rows: dict[tuple[int, int], list[dict[str, Any] | None]] = {}
     gains: dict[tuple[str, int], list[list[float]]] = {}
     for one in made:

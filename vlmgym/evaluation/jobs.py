@@ -1,0 +1,137 @@
+"""Episodes to play: which are left, and in which order they are begun."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vlmgym.errors import UsageError
+from vlmgym.evaluation.record import EpisodeRecord, GameRecord
+from vlmgym.evaluation.turns import Rules
+
+
+@dataclass
+class Job:
+    """An episode to play, and its record from an earlier part of the run, if it has one that is no result."""
+
+    rules: Rules
+    seed: int
+    index: int
+    stage: str | None = None
+    earlier: EpisodeRecord | None = None
+    done: bool = False
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What tells it from the other episodes of a run: game and seed."""
+        return self.rules.game.id, self.seed
+
+    def resume(self, earlier: EpisodeRecord) -> None:
+        """Go on after an earlier record.
+
+        Raises:
+            UsageError: It was played by other rules.
+        """
+        rules = self.rules
+        asked = (GameRecord.of(rules.game), rules.reward, rules.history, rules.history_images, rules.max_turns)
+        if asked != (earlier.game, earlier.reward, earlier.history, earlier.history_images, earlier.max_turns):
+            raise UsageError(
+                f"the record of {earlier.game.id}, seed {earlier.seed}, is of another configuration, reward, history "
+                "or limit of turns, so the run cannot go on with it"
+            )
+        self.done = earlier.score is not None
+        self.earlier = None if self.done else earlier
+
+
+class Jobs(ABC):
+    """The episodes of a run.
+
+    Attributes:
+        count: How many there are.
+        blocked: Why episodes that are left cannot be begun, or None.
+        closed: Whether no more are begun.
+    """
+
+    count: int
+    blocked: str | None = None
+    closed: bool = False
+
+    @abstractmethod
+    def resume(self, record: EpisodeRecord) -> bool:
+        """Take in a record of an earlier part of the run; whether the episode is one of these.
+
+        Raises:
+            UsageError: It was played by other rules.
+        """
+
+    @property
+    @abstractmethod
+    def left(self) -> int:
+        """How many have no result."""
+
+    @abstractmethod
+    async def next(self) -> Job | None:
+        """The next episode that has no result; None: there is none, or it cannot be begun.
+
+        Raises:
+            UsageError: A record that was taken in does not fit.
+        """
+
+    def close(self) -> None:
+        """Begin no more."""
+        self.closed = True
+
+    @abstractmethod
+    def ended(self, record: EpisodeRecord) -> None:
+        """Learn of the end of an episode."""
+
+    @abstractmethod
+    def place(self, record: EpisodeRecord) -> int:
+        """Where an episode stands in the order of the run."""
+
+
+class IndependentJobs(Jobs):
+    """The same seeds of every game, whatever becomes of each other."""
+
+    def __init__(self, rules: Sequence[Rules], seed: int, episodes: int) -> None:
+        """List them.
+
+        Args:
+            rules: Of each game.
+            seed: First seed.
+            episodes: Of each game.
+
+        Raises:
+            UsageError: Two games have the same id.
+        """
+        jobs = [Job(each, seed + index, index) for each in rules for index in range(episodes)]
+        self._jobs = {job.key: job for job in jobs}
+        self._places = {key: place for place, key in enumerate(self._jobs)}
+        self._waiting = iter(self._jobs.values())
+        self.count = len(jobs)
+        if len(self._jobs) < len(jobs):
+            raise UsageError("a game is named twice, or two games have the same id")
+
+    def resume(self, record: EpisodeRecord) -> bool:
+        """As in `Jobs`."""
+        job = self._jobs.get(record.key)
+        if job is not None:
+            job.resume(record)
+        return job is not None
+
+    @property
+    def left(self) -> int:
+        """As in `Jobs`."""
+        return sum(not job.done for job in self._jobs.values())
+
+    async def next(self) -> Job | None:
+        """As in `Jobs`."""
+        return None if self.closed else next((job for job in self._waiting if not job.done), None)
+
+    def ended(self, record: EpisodeRecord) -> None:
+        """Nothing follows from it."""
+
+    def place(self, record: EpisodeRecord) -> int:
+        """Game by game in the order of seeds."""
+        return self._places[record.key]
