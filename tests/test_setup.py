@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = ["bash", "cat", "cksum", "cp", "dirname", "find", "grep", "head", "ln", "mkdir", "mv", "readlink", "rm"]
-LISTS = ROOT / "training" / "serving"
+LISTS = [ROOT / "training" / "serving", ROOT / "training" / "requirements"]
 
 STUB = """\
 #!{bash}
@@ -32,10 +32,12 @@ case "$1 ${{2:-}}" in
         mkdir -p "$4/bin" && cp "$0" "$4/bin/python" && echo "home = stub" >"$4/pyvenv.cfg" ;;
     "-m pip")
         [ "$3" != --version ] || exit 0
+        if [ "$3" = freeze ]; then cat "{frozen}" 2>/dev/null; exit 0; fi
         if [ "$3" = check ]; then cat "{broken}" 2>/dev/null; exit 0; fi
         echo "pip: ${{@:3}}" >>"{calls}"
         echo "Collecting numpy"
-        if [ -s "{error}" ]; then cat "{error}"; exit 1; fi ;;
+        if [ -s "{error}" ]; then cat "{error}"; exit 1; fi
+        case "$*" in *easyr1.txt) if [ -e "{no_github}" ]; then echo "error: unreachable"; exit 1; fi ;; esac ;;
     "--version ") echo "Python {version}.0" ;;
 esac
 """
@@ -52,12 +54,15 @@ class Machine:
         self.error = root / "pip-error.txt"
         self.broken = root / "pip-check.txt"
         self.no_torchvision = root / "torchvision-cannot-be-imported"
+        self.frozen = root / "pip-freeze.txt"
         self.no_vllm = root / "vllm-cannot-be-imported"
+        self.no_github = root / "github-does-not-answer"
         self.clone.mkdir()
         self.bin.mkdir()
         for name in ("setup.sh", "pyproject.toml"):
             shutil.copy(ROOT / name, self.clone)
-        shutil.copytree(LISTS, self.lists, ignore=shutil.ignore_patterns("__pycache__"))
+        for folder in LISTS:
+            shutil.copytree(folder, self.clone / folder.relative_to(ROOT), ignore=shutil.ignore_patterns("__pycache__"))
         self.system("Linux x86_64")
         for tool in TOOLS:
             found = shutil.which(tool)
@@ -70,6 +75,7 @@ class Machine:
         path.parent.mkdir(parents=True, exist_ok=True)
         names = {"calls": self.calls, "error": self.error, "broken": self.broken}
         names |= {"no_torchvision": self.no_torchvision, "no_vllm": self.no_vllm}
+        names |= {"frozen": self.frozen, "no_github": self.no_github}
         path.write_text(STUB.format(bash=self.bin / "bash", version=version, makes=makes, **names))
         path.chmod(0o755)
         return path
@@ -94,6 +100,16 @@ class Machine:
     def lists(self) -> Path:
         """What is installed for serving, and how."""
         return self.clone / "training" / "serving"
+
+    @property
+    def training_lists(self) -> Path:
+        """What is installed for training."""
+        return self.clone / "training" / "requirements"
+
+    @property
+    def training(self) -> Path:
+        """Where setup.sh makes the environment for training."""
+        return self.clone / ".venv-train"
 
     @property
     def serving(self) -> Path:
@@ -141,10 +157,11 @@ def test_help(machine: Machine) -> None:
     assert done.returncode == 0
     assert "--dev" in done.stdout
     assert "--serve" in done.stdout
+    assert "--train" in done.stdout
     assert not machine.venv.exists()
 
 
-@pytest.mark.parametrize("option", ["--train", "--server", "dev", ""])
+@pytest.mark.parametrize("option", ["--training", "--server", "dev", ""])
 def test_unknown_option(machine: Machine, option: str) -> None:
     machine.python("python3", "3.11")
     assert_fails(machine.setup(option), f"there is no option '{option}'", code=2)
@@ -447,6 +464,74 @@ def test_torchvision_is_mended_only_where_it_must_be(machine: Machine, needed: b
     assert (packages / f"{name}.py").exists() == needed
     if needed:
         assert (packages / f"{name}.pth").read_text() == f"import {name}\n"
+
+
+# Training -------------------------------------------------------------------------------------------------------------
+
+
+def training_installs(machine: Machine, device: str, dev: bool = False) -> list[str]:
+    """What pip is asked for in .venv-train, without EasyR1."""
+    pip, lists = "pip: install --progress-bar off", machine.training_lists
+    index = "--retries 2 --extra-index-url https://download.pytorch.org/whl/cpu"
+    asked = [
+        f"{pip} --no-deps {index} --constraint {lists}/cpu.txt torch torchvision",
+        f"{pip} --no-deps --requirement {lists}/cpu.txt",
+        f"{pip} --editable .[openai,tasks,train] --constraint {lists}/cpu.txt",
+    ]
+    if device == "gpu":
+        asked = [f"{pip} --editable .[openai,tasks,train] --requirement {lists}/gpu.txt"]
+    return asked + [f"{pip} --no-deps --requirement {lists}/dev.txt"] * dev
+
+
+@pytest.mark.parametrize("dev", [True, False])
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_training_environment_beside_the_first(machine: Machine, device: str, dev: bool) -> None:
+    machine.python("python3", "3.12")
+    machine.program("nvidia-smi", "exit 0" if device == "gpu" else "exit 9")
+    machine.no_torchvision.touch()
+    done = machine.setup("--train", *["--dev"] * dev)
+    assert done.returncode == 0, done
+    easyr1 = f"pip: install --progress-bar off --no-deps --requirement {machine.training_lists}/easyr1.txt"
+    assert machine.installs()[3:] == ["venv by 3.12", *training_installs(machine, device, dev), easyr1]
+    assert (machine.training / "bin" / "torchvision_beside_cpu_torch.pth").exists() == (device == "cpu")
+
+
+def test_training_without_easyr1_where_github_does_not_answer(machine: Machine) -> None:
+    machine.python("python3", "3.11")
+    machine.no_github.touch()
+    done = machine.setup("--train")
+    assert done.returncode == 0, done
+    assert "EasyR1 could not be had from GitHub" in done.stdout
+    assert (machine.training / ".vlmgym-setup").exists()
+    machine.no_github.unlink()
+    before = len(machine.installs())
+    assert "could not be had" not in machine.setup("--train").stdout
+    assert [call.rsplit("/", 1)[-1] for call in machine.installs()[before:]] == ["easyr1.txt"]
+
+
+def test_training_is_installed_once_and_again_if_a_list_changes(machine: Machine) -> None:
+    machine.python("python3", "3.11")
+    assert machine.setup("--dev", "--train").returncode == 0
+    commit = (machine.training_lists / "easyr1.txt").read_text().splitlines()[-1]
+    machine.frozen.write_text(f"torch==2.13.0+cpu\n{commit}\n")
+    before = len(machine.installs())
+    assert machine.setup("--train").returncode == 0
+    assert machine.installs()[before:] == []
+    with (machine.training_lists / "cpu.txt").open("a") as file:
+        file.write("another==1.0\n")
+    assert machine.setup("--train").returncode == 0
+    assert machine.installs()[before:] == training_installs(machine, "cpu")
+    with (machine.training_lists / "easyr1.txt").open("w") as file:
+        file.write(commit[:-1] + "0\n")
+    assert machine.setup("--train").returncode == 0
+    assert machine.installs()[-1].endswith("easyr1.txt")
+
+
+def test_no_interpreter_for_training(machine: Machine) -> None:
+    machine.python("python3", "3.14")
+    assert_fails(machine.setup("--train"), "training needs Python 3.11 to 3.13, and here is only Python 3.14")
+    assert machine.installs()[-1] == CORE
+    assert not machine.training.exists()
 
 
 # Again, and failures --------------------------------------------------------------------------------------------------

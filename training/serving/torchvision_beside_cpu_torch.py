@@ -6,9 +6,9 @@ of operators that it does not know. Declaring them is enough: importing works, a
 from torchvision, the transforms of pictures. Who calls one of the two (they filter detected boxes) gets torchvision's
 own error.
 
-`setup.sh --serve` puts this file into the site-packages of `.venv-serve` with a `.pth` file that imports it whenever
-that Python starts, and only where `import torchvision` fails: the builds of PyTorch's CPU index need no mending. It
-waits for the import of torchvision, so that other programs do not load torch.
+`setup.sh` puts this file into the site-packages of `.venv-serve` and `.venv-train` with a `.pth` file that imports it
+whenever that Python starts, and only where `import torchvision` fails: the builds of PyTorch's CPU index need no mending.
+It waits for the import of torchvision, so that other programs do not load torch.
 """
 
 from __future__ import annotations
