@@ -131,7 +131,9 @@ class Encoder:
             ids[row, : len(response)] = torch.tensor(response, dtype=torch.int64)
             mask[row, : len(response)] = 1
         more = {"input_ids": ids, "attention_mask": mask, "mm_token_type_ids": torch.zeros_like(ids)}
-        joined = {name: torch.cat([batch[name], tail.to(device)], dim=1) for name, tail in more.items()}
+        joined = {
+            name: torch.cat([batch[name], tail.to(device)], dim=1) for name, tail in more.items() if name in batch
+        }
         return {**batch, **joined}, mask.bool().to(device)
 
 
