@@ -192,7 +192,7 @@ def test_a_game_may_register_itself_and_have_an_entry_point(installed: Path) -> 
 
 def test_the_games_are_listed_also_those_that_do_not_load(installed: Path) -> None:
     lines = run_with(installed, "from vlmgym.cli import main\nmain(['games'])").splitlines()
-    listed = {line.split()[0]: line for line in lines}
+    listed = {line.split()[0]: line for line in lines if line}
     assert "A game that has an entry point" in listed["declared-v0"]
     assert "does not load" in listed["missing-v0"]
     assert "swap-v0" in listed

@@ -163,8 +163,10 @@ def test_the_command_takes_the_options_of_the_scripts():
 def test_the_command_lists_the_games():
     done = run("games")
     assert done.returncode == 0
-    assert [line.split()[0] for line in done.stdout.splitlines()] == game_ids()
+    games, _, presets = done.stdout.partition("\n\n")
+    assert [line.split()[0] for line in games.splitlines()] == game_ids()
     assert "2048-v0" in game_ids()
+    assert "g1/swap\n  swap: rows=8 columns=8 colours=4 shapes=3\n  from G1, " in presets
 
 
 USAGE = [

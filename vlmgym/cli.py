@@ -23,6 +23,7 @@ from vlmgym.evaluation.rescore import RescoreConfig, rescore
 from vlmgym.evaluation.script import policy_options, run_evaluation, with_options
 from vlmgym.options import reporting_errors
 from vlmgym.play import PlayConfig, play
+from vlmgym.sandbox.presets import PRESETS
 from vlmgym.sandbox.registry import game_class, game_ids
 
 T = TypeVar("T")
@@ -35,7 +36,7 @@ class EvalCommand(EvalConfig):
     """Play episodes of games with a policy; leave records, curves, videos and a page to look at."""
 
     game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
-    """Ids or names of the games, for instance 2048."""
+    """Ids or names of games (2048), or names of published settings (g1/swap); vlmgym games lists both."""
     games: Annotated[tuple[tuple[str, ...], ...], tyro.conf.arg(metavar="GAME ..."), tyro.conf.UseAppendAction] = ()
     """The same as an option."""
     curriculum: Path | None = None
@@ -107,13 +108,17 @@ def data_command(
 
 
 def games_command() -> None:
-    """List the games that are installed."""
+    """List the games that are installed, and the published settings of games."""
     for game_id in game_ids():
         try:
             summary = (game_class(game_id).__doc__ or "").strip().partition("\n")[0]
         except UsageError as error:
             summary = f"does not load: {error}"
         print(f"{game_id:<16} {summary}")
+    print("\nPublished settings, which are named like games:")
+    for name, preset in PRESETS.items():
+        knobs = " ".join(f"{knob}={value}" for knob, value in preset.knobs.items())
+        print(f"\n{name}\n  {preset.game}: {knobs}\n  from {preset.source}")
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {

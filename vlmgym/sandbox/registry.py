@@ -10,6 +10,7 @@ from typing import Any
 
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.game import Game
+from vlmgym.sandbox.presets import PRESETS
 
 BUILT_IN = {
     "2048-v0": "vlmgym.sandbox.games.game2048:Game2048",
@@ -86,17 +87,22 @@ def game_class(game: str) -> type[Game[Any, Any]]:
 
 
 def make_game(game: str, /, perception: int = 3, reasoning: int = 3, **knobs: Any) -> Game[Any, Any]:
-    """A game at a difficulty.
+    """A game at a difficulty, or at a published setting.
 
     Args:
-        game: Id or name, for instance `2048-v0` or `2048`.
+        game: Id or name, for instance `2048-v0` or `2048`, or the name of one of `vlmgym.sandbox.presets.PRESETS`.
         perception: Level 1 to 5 for the eye.
         reasoning: Level 1 to 5 for the mind.
         knobs: Single settings that override the levels, for instance `size=320`.
 
     Raises:
-        UsageError: There is no such game, level or knob, or a value is not accepted.
+        UsageError: There is no such game, level or knob, a value is not accepted, or a published setting is asked for
+            at another level than 3.
     """
+    if (preset := PRESETS.get(game)) is not None:
+        if (perception, reasoning) != (3, 3):
+            raise UsageError(f"{game} is a published setting and has no levels: single knobs may differ, by --set")
+        return make_game(preset.game, **{**preset.knobs, **knobs})
     found = game_class(game)
     try:
         return found(found.Config.at(perception, reasoning, **knobs))

@@ -1,0 +1,44 @@
+"""Published settings are what their sources say."""
+
+import numpy as np
+import pytest
+
+from vlmgym import make_game, make_vec
+from vlmgym.errors import UsageError
+from vlmgym.evaluation import evaluate
+from vlmgym.sandbox.presets import PRESETS
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_published_setting_is_a_game_that_says_where_it_is_from(name: str) -> None:
+    game = make_game(name)
+    assert game.name == PRESETS[name].game
+    assert {knob: getattr(game.config, knob) for knob in PRESETS[name].knobs} == PRESETS[name].knobs
+    assert PRESETS[name].source
+    (episode,) = evaluate(name, "oracle", 1, turns=1, workers=0)
+    assert episode.turns[0].outcome == "played"
+
+
+@pytest.mark.parametrize("side", [6, 12])
+def test_g1_shisensho_has_four_tiles_of_each_kind_dealt_at_random(side: int) -> None:
+    game = make_game(f"g1/shisensho-{side}x{side}")
+    tiles, counts = np.unique(game.start(np.random.default_rng(0)).board, return_counts=True)
+    assert set(counts) == {4}
+    assert len(tiles) == side * side // 4
+    assert not game.config.solvable
+
+
+def test_g1_swap_has_twelve_kinds() -> None:
+    assert make_game("g1/swap").config.kinds == 12
+
+
+def test_knobs_override_a_published_setting_and_levels_do_not() -> None:
+    assert make_game("g1/swap", rows=7).config.rows == 7
+    with pytest.raises(UsageError, match="g1/swap is a published setting and has no levels"):
+        make_game("g1/swap", reasoning=1)
+
+
+def test_the_vector_runner_knows_published_settings() -> None:
+    envs = make_vec("g1/swap", num_envs=2, num_workers=0, size=128)
+    assert envs.games[0] == make_game("g1/swap", size=128)
+    envs.close()
