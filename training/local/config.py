@@ -7,7 +7,9 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+import tyro
 
 from training.core.seats import PlayConfig
 from training.core.states import StateConfig
@@ -46,7 +48,8 @@ class TrainConfig(GameOptions):
     """Train a Qwen-VL on games by GRPO or PPO, in this process."""
 
     preset: str | None = None
-    """Options to begin with: tiny (a CPU), 1x24gb, 1x80gb, or a file of options; those given beside it override."""
+    """Options to begin with: tiny (a CPU), 1x24gb, 1x80gb, or a file of options; those given beside it override.
+    Default: tiny, or 1x24gb where a model is named."""
     algorithm: Literal["grpo", "ppo"] = "grpo"
     """How answers are learned from."""
     games: tuple[str, ...] = ("2048",)
@@ -73,7 +76,7 @@ class TrainConfig(GameOptions):
     """Project of Weights & Biases to log to, if wandb is installed. TensorBoard files are always written."""
     blank: bool = False
     """Train on grey pictures: a control, which shows what can be learned without seeing."""
-    model: ModelConfig = field(default_factory=ModelConfig)
+    model: Annotated[ModelConfig, tyro.conf.arg(name="")] = field(default_factory=ModelConfig)
     """The model."""
     tiny: TinySize = field(default_factory=TinySize)
     """Size of the tiny model that is made where no model is named."""
@@ -127,11 +130,15 @@ def read_config(args: Sequence[str]) -> TrainConfig:
     Raises:
         UsageError: There is no such preset, or a value is not accepted.
     """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--preset")
-    preset = parser.parse_known_args(args)[0].preset
-    options = [] if preset is None else preset_options(preset)
-    return parse_options(TrainConfig, [*options, *args], prog="python -m training.local.train")
+    parser.add_argument("--model")
+    try:
+        named = parser.parse_known_args(args)[0]
+    except argparse.ArgumentError:
+        named = argparse.Namespace(preset=None, model=None)  # an option without its value: the parser below says so
+    preset = named.preset or ("tiny" if named.model is None else "1x24gb")
+    return parse_options(TrainConfig, [*preset_options(preset), *args], prog="python -m training.local.train")
 
 
 def preset_options(preset: str) -> list[str]:

@@ -10,6 +10,8 @@ from rich.progress import Progress
 from training.local.held_out import HeldOut
 from vlmgym.evaluation.progress import COLUMNS
 
+LINE_EVERY = 10
+"""Steps between lines in a log."""
 SMOOTHING = 0.9
 """Weight of the past in the reward that is shown."""
 
@@ -30,6 +32,7 @@ class ColdStartProgress(Progress):
         """Responses were generated."""
         seen = "" if found.perception is None else f", {found.perception:.0%} of cells right"
         self._seen = f"{seen}, {found.format:.0%} in form, reward {found.reward:.2f}"
+        say_in_a_log(self.console, f"cold start, batch {self.tasks[0].completed}: {self._seen.removeprefix(', ')}")
 
 
 class StepProgress(Progress):
@@ -48,3 +51,11 @@ class StepProgress(Progress):
             self._reward = now if self._reward is None else SMOOTHING * self._reward + (1 - SMOOTHING) * now
             facts = f"reward {self._reward:.3f}, {row['format']:.0%} in form, {row['seconds']:.1f} s a step"
         self.update(self._bar, completed=step, facts=facts)
+        if facts and step % LINE_EVERY == 0:
+            say_in_a_log(self.console, f"step {step}: {facts}")
+
+
+def say_in_a_log(console: Console, line: str) -> None:
+    """Print a line where there is no terminal whose bar moves."""
+    if not console.is_terminal:
+        console.print(line, soft_wrap=True)

@@ -50,7 +50,7 @@ _COLD, _RL, _MINIBATCHES = 1, 2, 3
 """Streams of chance."""
 OUT_OF_MEMORY = (
     "the memory is too small: lower --update.micro-batch, --rollout.batch, --rollout.max-tokens or --size, "
-    "or use --model.lora 64, --model.checkpointing and --model.dtype bfloat16"
+    "or use --lora 64, --checkpointing and --dtype bfloat16"
 )
 
 

@@ -184,7 +184,7 @@ def learn(
                     sums[name] = sums.get(name, 0.0) + value
             norm = float(torch.nn.utils.clip_grad_norm_(parameters, config.grad_norm))
             if not math.isfinite(norm):
-                raise TrainingError("the gradient is not finite: lower --update.lr, or use --model.dtype float32")
+                raise TrainingError("the gradient is not finite: lower --update.lr, or use --dtype float32")
             optimizer.step()
             optimizer.zero_grad()
             facts.append({**sums, "grad_norm": norm})
