@@ -154,19 +154,19 @@ def _builtin() -> Path:
 
 def _in_words(error: ValidationError) -> str:
     """The first problem; where it is in words, entries and stages counted from 1."""
-    first = error.errors(include_url=False)[0]
+    errors = error.errors(include_url=False)
+    first = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
     model: type[BaseModel] = CurriculumFile
     words: list[str] = []
     for part in first["loc"]:
-        if part in _COUNTED:
-            word, model = _COUNTED[str(part)]
-            words.append(word)
-        elif isinstance(part, int) and words:
-            words[-1] += f" {part + 1}"
-        else:
-            words.append(str(part))
+        if isinstance(part, int):
+            word, model = _COUNTED[words.pop()]
+            part = f"{word} {part + 1}"
+        words.append(part)
     if first["type"] == "extra_forbidden":
         where, said = words[:-1], f"there is no {words[-1]!r}; the fields are {', '.join(model.model_fields)}"
+    elif first["type"] == "missing":
+        where, said = words[:-1], f"{words[-1]} is missing"
     else:
         where, said = words, one_sentence(error).removeprefix(".".join(map(str, first["loc"])) + ": ")
     return f"{', '.join(where)}: {said}" if where else said
