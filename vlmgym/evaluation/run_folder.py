@@ -24,6 +24,8 @@ class RunFolder:
         self.folder = folder.absolute()  # a policy may change the current folder
         self.run = self.folder / "run.json"
         self.episodes = self.folder / "episodes.jsonl"
+        self.steps = "step_*.jsonl"
+        """Beside it, or instead of it: the episodes of each step of a training run."""
         self.summary = self.folder / "summary.json"
         self.report = self.folder / "report.html"
 

@@ -144,6 +144,8 @@ def find_run(folder: Path | RunFolder) -> StoredRun:
     asked = _read_asked(place)
     order = {game: i for i, game in enumerate(asked.game_ids)}
     found, torn = find_episodes(place.episodes)
+    for step in sorted(place.folder.glob(place.steps)):
+        found += find_episodes(step)[0]
     # A resumed run appends another record for episodes that had no result: the last one counts.
     latest = {(episode.game, episode.seed): episode for episode in found}.values()
     ordered = sorted(latest, key=lambda episode: (order.get(episode.game, len(order)), episode.seed))
