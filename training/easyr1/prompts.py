@@ -1,0 +1,96 @@
+"""Prompts in the form that EasyR1's workers take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from verl.trainer.config import DataConfig
+from verl.utils.dataset import RLHFDataset
+from verl.utils.tokenizer import get_processor, get_tokenizer
+from verl.workers.config import ModelConfig
+
+from vlmgym.errors import UsageError
+from vlmgym.sandbox.drawing.encode import encode_png
+from vlmgym.sandbox.game import Picture
+
+FEATURES = ("input_ids", "attention_mask", "position_ids", "raw_prompt_ids", "multi_modal_data")
+"""What a prompt consists of; see `PromptEncoder.encode`."""
+
+
+def load_processors(model: ModelConfig, data: DataConfig) -> tuple[Any, Any]:
+    """Tokenizer and processor of a model, as EasyR1 loads them.
+
+    Raises:
+        UsageError: They do not load, or the model takes no pictures.
+    """
+    options = {"override_chat_template": data.override_chat_template, "trust_remote_code": model.trust_remote_code}
+    try:
+        tokenizer = get_tokenizer(model.model_path, use_fast=True, **options)
+        processor = get_processor(model.model_path, use_fast=True, **options)
+    except (OSError, ValueError, ImportError) as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"the processor of the model {model.model_path} does not load: {reason}") from None
+    if processor is None or not hasattr(processor, "image_processor"):
+        raise UsageError(f"the model {model.model_path} takes no pictures: name a Qwen-VL")
+    return tokenizer, processor
+
+
+class _Given:
+    """A data set whose rows are their own indices."""
+
+    def __getitem__(self, row: dict[str, Any]) -> dict[str, Any]:
+        return dict(row)
+
+
+class PromptEncoder(RLHFDataset):
+    """EasyR1's data set, which turns a row of prompt and pictures into tensors, without a file of rows behind it."""
+
+    def __init__(self, tokenizer: Any, processor: Any, data: DataConfig) -> None:
+        """Set what `RLHFDataset.__init__` sets, and load no file.
+
+        Args:
+            tokenizer: Of the model.
+            processor: Of the model.
+            data: Longest prompt and size of pictures.
+        """
+        self.tokenizer, self.processor, self.dataset = tokenizer, processor, _Given()
+        self.prompt_key, self.answer_key = data.prompt_key, data.answer_key
+        self.image_key, self.video_key = data.image_key, data.video_key
+        self.image_dir, self.video_fps, self.format_prompt = None, data.video_fps, None
+        self.min_pixels, self.max_pixels = data.min_pixels, data.max_pixels
+        self.max_prompt_length = data.max_prompt_length
+        self.truncation = "error"  # what EasyR1 sets by default would cut tokens of pictures
+
+    def _build_messages(self, example: dict[str, Any]) -> list[dict[str, Any]]:
+        """The pictures, then the text, as the evaluator asks models; the text may hold any words, `<image>` too."""
+        pictures = [{"type": "image"} for _ in example[self.image_key]]
+        return [{"role": "user", "content": [*pictures, {"type": "text", "text": example[self.prompt_key]}]}]
+
+    def encode(self, prompt: str, pictures: Sequence[Picture]) -> dict[str, Any]:
+        """A prompt.
+
+        Args:
+            prompt: The text.
+            pictures: uint8 RGB arrays (height, width, 3), at least one.
+
+        Returns:
+            input_ids and attention_mask (int64, shape (longest prompt,), padded on the left), position_ids (int64,
+            (4, longest prompt): of the text, and of time, height and width for mrope), raw_prompt_ids (a list with one
+            token a picture, as vLLM takes it), multi_modal_data (the pictures as PNG files: small to send around).
+
+        Raises:
+            UsageError: It has more tokens than data.max_prompt_length.
+        """
+        images = [{"bytes": encode_png(picture)} for picture in pictures]
+        row = {self.prompt_key: prompt, self.image_key: images, self.answer_key: ""}
+        try:
+            encoded: dict[str, Any] = self[row]
+        except RuntimeError as error:
+            if "longer than" not in str(error):
+                raise
+            raise UsageError(
+                f"a prompt has more tokens than data.max_prompt_length={self.max_prompt_length} ({error}): raise it, show "
+                "smaller pictures (data.max_pixels, the game's size), or repeat less history"
+            ) from None
+        return {name: encoded[name] for name in FEATURES}
