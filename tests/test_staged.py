@@ -1,0 +1,281 @@
+"""Evaluation by a curriculum: which stage an episode is played at, resumed runs, what the run folder says."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vlmgym.cli import main
+from vlmgym.curriculum import Curriculum, CurriculumFile
+from vlmgym.errors import InfrastructureError
+from vlmgym.evaluation import Budget, EpisodeRecord, Hooks, evaluate, read_run
+from vlmgym.evaluation.stored import find_run
+from vlmgym.evaluation.turns import TURN_LIMIT
+from vlmgym.policies import ModelPolicy, Reply, random_response
+
+AT_ONCE, EPISODES = 4, 40
+SETTINGS: dict[str, Any] = {"turns": 3, "workers": 0, "seed": 5}
+TOML = f"""
+at_once = {AT_ONCE}
+
+[[entries]]
+game = "2048"
+weight = 3
+knobs = {{ size = 96 }}
+by = "success"
+measure = "played"
+at_least = 1.0
+window = 3
+up = 0.6
+down = 0.3
+stages = [
+    {{ name = "small", knobs = {{ rows = 3, columns = 3 }} }},
+    {{ name = "whole" }},
+    {{ name = "large", knobs = {{ rows = 6 }} }},
+]
+
+[[entries]]
+game = "swap"
+knobs = {{ size = 128, rows = 5, columns = 5 }}
+"""
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("curricula") / "my.toml"
+    path.write_text(TOML)
+    return path
+
+
+@pytest.fixture(scope="module")
+def curriculum(path: Path) -> Curriculum:
+    return Curriculum.read(path)
+
+
+@pytest.fixture(scope="module")
+def whole(curriculum: Curriculum) -> list[EpisodeRecord]:
+    return evaluate(curriculum, "random", EPISODES, **SETTINGS)
+
+
+def facts(records: Iterable[EpisodeRecord]) -> list[Any]:
+    """What does not differ between runs."""
+    responses = [[turn.response for turn in record.turns] for record in records]
+    return [(r.index, r.seed, r.game, r.stage, said, r.score) for r, said in zip(records, responses)]
+
+
+class Model(ModelPolicy):
+    """Plays at random, answers in any order, and fails in the episodes that it is told."""
+
+    name = "model"
+    look = None
+    counts_tokens = True
+
+    def __init__(self, order: int = 0, fails: Iterable[int] = (), tokens: int | None = None) -> None:
+        super().__init__()
+        self.order, self.fails, self.tokens = random.Random(order), {*fails}, tokens
+        self.most, self.begun = 0, set[int]()
+
+    def expect(self, episodes: int) -> None:
+        self.most = max(self.most, episodes)
+
+    async def respond(self, images: list[Any], prompt: Any) -> Reply:
+        self.begun.add(prompt.seed)
+        await asyncio.sleep(self.order.random() / 100)
+        if prompt.seed in self.fails:
+            raise InfrastructureError("the server is away")
+        return Reply(random_response(prompt), self.tokens, self.tokens)
+
+
+def test_stages_are_those_that_the_results_before_lead_to(curriculum: Curriculum, whole: list[EpisodeRecord]) -> None:
+    assert [record.index for record in whole] == list(range(EPISODES))
+    assert [record.seed for record in whole] == list(range(5, 5 + EPISODES))
+    assert {record.stage for record in whole if record.game.id == "2048-v0"} == {"small", "whole", "large"}
+    assert {record.stage for record in whole if record.game.id == "swap-v0"} == {None}
+    for record in whole:
+        progress = curriculum.begin()
+        for before in whole[: max(0, record.index - AT_ONCE + 1)]:
+            pick = curriculum.at(curriculum.entry_at(5, before.index), before.stage)
+            progress = curriculum.after(progress, pick, curriculum.success(pick, before.turns))
+        pick = curriculum.pick(progress, 5, record.index)
+        assert (record.stage, record.game.game()) == (pick.stage, pick.game)
+
+
+@pytest.mark.parametrize(("concurrency", "order"), [(1, 0), (3, 1), (64, 2), (64, 3)])
+def test_concurrency_and_the_order_of_ending_decide_nothing(
+    curriculum: Curriculum, whole: list[EpisodeRecord], concurrency: int, order: int
+) -> None:
+    model = Model(order)
+    again = evaluate(curriculum, model, EPISODES, **SETTINGS, concurrency=concurrency)
+    assert facts(again) == facts(whole)
+    assert model.most == min(concurrency, AT_ONCE)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 17, EPISODES])
+def test_a_resumed_run_comes_to_the_same_stages(curriculum: Curriculum, whole: list[EpisodeRecord], cut: int) -> None:
+    earlier = whole[:cut] + [r for r in whole[cut + 1 : cut + AT_ONCE] if r.index % 2]  # as if some had still run
+    assert facts(evaluate(curriculum, Model(), EPISODES, **SETTINGS, resume=earlier)) == facts(whole)
+
+
+def test_an_episode_without_a_result_stops_what_follows_from_it_until_it_is_resumed(
+    curriculum: Curriculum, whole: list[EpisodeRecord]
+) -> None:
+    reasons: list[str] = []
+    model = Model(fails=[5 + 9])
+    part = evaluate(curriculum, model, EPISODES, **SETTINGS, hooks=Hooks(on_stop=reasons.append))
+    assert reasons == ["episode 9 has no result, from which the stages of later ones follow"]
+    assert max(model.begun) == 5 + 9 + AT_ONCE - 1
+    assert facts(part[:9]) == facts(whole[:9])
+    assert part[9].status == "error"
+    assert facts(evaluate(curriculum, Model(), EPISODES, **SETTINGS, resume=part)) == facts(whole)
+
+
+def test_a_schedule_by_episode_waits_for_nobody() -> None:
+    entry = {"game": "2048", "knobs": {"size": 64}, "stages": [{"name": "a", "episodes": 7}, {"name": "b"}]}
+    curriculum = Curriculum.from_file(CurriculumFile.model_validate({"entries": [entry]}))
+    model = Model(fails=[5])
+    records = evaluate(curriculum, model, 12, **SETTINGS)
+    assert [record.stage for record in records] == ["a"] * 7 + ["b"] * 5
+    assert [record.status for record in records] == ["error"] + [TURN_LIMIT] * 11
+    assert model.most == 12
+
+
+def test_a_run_that_is_stopped_does_not_wait_for_results_that_never_come(
+    curriculum: Curriculum, whole: list[EpisodeRecord]
+) -> None:
+    reasons: list[str] = []
+    budget = Budget(budget_tokens=50)
+    stopped = evaluate(
+        curriculum, Model(tokens=1), EPISODES, **SETTINGS, budget=budget, hooks=Hooks(on_stop=reasons.append)
+    )
+    assert reasons == ["the budget of 50 tokens is used up"]
+    assert "stopped" in {record.status for record in stopped}
+    assert facts(evaluate(curriculum, Model(), EPISODES, **SETTINGS, resume=stopped)) == facts(whole)
+
+
+# The command ----------------------------------------------------------------------------------------------------------
+
+COMMAND = ["eval", "--turns", "3", "--workers", "0", "--seed", "5", "--no-video", "--no-report"]
+
+
+def run(path: Path, *args: str) -> None:
+    main([*COMMAND, "--curriculum", str(path), *args])
+
+
+def test_the_command_plays_a_curriculum_and_resumes_it(
+    path: Path, whole: list[EpisodeRecord], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    run(path, "--episodes", str(EPISODES), "--out", str(folder))
+    said = capsys.readouterr().out
+    made = read_run(folder)
+    assert facts(sorted(made.episodes, key=lambda record: record.index)) == facts(whole)
+    assert made.asked.game_ids == ("2048-v0", "swap-v0")
+    assert len(made.asked.games) == 4
+    of_swap = sum(record.game.id == "swap-v0" for record in whole)
+    assert made.asked.curriculum is not None
+    assert made.asked.curriculum.episodes == {"2048-v0": EPISODES - of_swap, "swap-v0": of_swap}
+    assert Curriculum.from_file(CurriculumFile.model_validate(made.asked.curriculum.file)) == Curriculum.read(path)
+    summary = made.folder.read_summary()
+    assert summary is not None
+    for name, stage in summary.games["2048-v0"].stages.items():
+        scores = [record.score or 0.0 for record in whole if record.stage == name]
+        assert stage.episodes == len(scores)
+        assert stage.score_mean == pytest.approx(sum(scores) / len(scores))
+        assert f"stage {name}" in said
+    assert summary.games["swap-v0"].stages == {}
+
+    lines = made.folder.episodes.read_bytes().splitlines(keepends=True)
+    made.folder.episodes.write_bytes(b"".join(lines[:11]) + lines[11][:100])  # as if killed
+    made.folder.summary.unlink()
+    run(path, "--episodes", str(EPISODES), "--resume", str(folder))
+    assert facts(sorted(read_run(folder).episodes, key=lambda record: record.index)) == facts(whole)
+
+
+def test_what_a_killed_run_has_not_begun_is_counted_by_game(path: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run(path, "--episodes", "12", "--out", str(folder))
+    made = read_run(folder)
+    lines = made.folder.episodes.read_bytes().splitlines(keepends=True)
+    made.folder.episodes.write_bytes(b"".join(lines[:5]))
+    main(["report", str(folder), "--workers", "0"])
+    assert made.asked.curriculum is not None
+    left = {
+        game: count - sum(record.game.id == game for record in read_run(folder).episodes)
+        for game, count in made.asked.curriculum.episodes.items()
+    }
+    assert sum(left.values()) == 7
+    summaries = find_run(folder).summaries()
+    assert {game: summary.unfinished.get("not begun", 0) for game, summary in summaries.items()} == left
+    assert "12 episodes of the curriculum, seeds 5 to 16" in (folder / "report.html").read_text()
+
+
+REFUSED = {
+    ("2048",): "a curriculum says which games are played",
+    ("--games", "swap"): "a curriculum says which games are played",
+    ("--perception", "2"): "a curriculum says how hard its games are",
+    ("--size", "320"): "a curriculum says how hard its games are",
+    ("--set", "rows=5"): "a curriculum says how hard its games are",
+}
+
+
+@pytest.mark.parametrize("args", REFUSED)
+def test_options_that_contradict_a_curriculum_are_refused(
+    path: Path, tmp_path: Path, args: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run(path, "--out", str(tmp_path / "run"), *args)
+    assert caught.value.code == 2
+    assert REFUSED[args] in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_is_not_resumed_with_another_curriculum(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, other = str(tmp_path / "run"), tmp_path / "other.toml"
+    run(path, "--episodes", "2", "--out", folder)
+    other.write_text(TOML.replace("up = 0.6", "up = 0.9"))
+    for args, said in (
+        (["--curriculum", str(other)], "curriculum.entries.0.up was 0.6 and is 0.9"),
+        (["2048"], "it had a curriculum"),
+    ):
+        with pytest.raises(SystemExit) as caught:
+            main([*COMMAND, *args, "--episodes", "2", "--resume", folder])
+        assert caught.value.code == 2
+        assert said in capsys.readouterr().err
+
+
+def test_runs_of_a_curriculum_are_compared_where_their_stages_agree(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "poor.py").write_text("def policy(images, prompts):\n    return ['no idea'] * len(prompts)\n")
+    policies = {"good": "oracle", "bad": str(tmp_path / "poor.py:policy")}
+    for name, policy in policies.items():
+        run(path, "--episodes", "24", "--policy", policy, "--out", str(tmp_path / name))
+    capsys.readouterr()
+    main(["compare", str(tmp_path / "good"), str(tmp_path / "bad"), "--out", str(tmp_path / "c"), "--no-page"])
+    runs = [{record.seed: record for record in read_run(tmp_path / name).episodes} for name in policies]
+    apart = sum(runs[0][seed].stage != runs[1][seed].stage for seed in runs[0])
+    assert apart > 0
+    assert f"{apart} at different stages" in capsys.readouterr().out
+    run_alone = ["eval", "2048", "--size", "64", "--episodes", "2", "--turns", "3", "--workers", "0", "--no-video"]
+    main([*run_alone, "--no-report", "--out", str(tmp_path / "alone")])
+    with pytest.raises(SystemExit):
+        main(["compare", str(tmp_path / "good"), str(tmp_path / "alone"), "--out", str(tmp_path / "d")])
+    assert "have different curricula" in capsys.readouterr().err
+
+
+def test_a_run_of_a_curriculum_is_replayed_and_exported(path: Path, tmp_path: Path) -> None:
+    first, again = tmp_path / "first", tmp_path / "again"
+    run(path, "--episodes", "16", "--policy", "oracle", "--out", str(first))
+    run(path, "--episodes", "16", "--policy", "replay", "--record", str(first), "--out", str(again))
+    assert facts(read_run(again).episodes) == facts(read_run(first).episodes)
+    assert len({record.stage for record in read_run(first).episodes}) > 2
+    main(["export", str(first), "--format", "hf", "--out", str(tmp_path / "data"), "--workers", "0"])
+    rows = (tmp_path / "data" / "metadata.jsonl").read_text().splitlines()
+    assert len(rows) == sum(len(record.turns) for record in read_run(first).episodes)
