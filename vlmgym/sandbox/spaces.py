@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import string
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -45,20 +45,27 @@ class PictureSpace(spaces.Box):
         return PictureSpace, (self.shape, self._np_random)
 
 
-_LETTERS = string.ascii_letters + string.digits
-
-
 class LineSpace(spaces.Text):
-    """One line of text, in any characters, without blanks around it; samples are words of letters and digits."""
+    """One line of text, in any characters, without blanks around it. A sample is a list of words that make sense."""
 
-    def __init__(self, longest: int, seed: int | np.random.Generator | None = None) -> None:
-        """All lines of at most so many characters."""
+    def __init__(
+        self, longest: int, words: Sequence[str], most: int = 1, seed: int | np.random.Generator | None = None
+    ) -> None:
+        """All lines of at most so many characters.
+
+        Args:
+            longest: Characters of a line, at most.
+            words: What samples are made of, at least one: lines themselves.
+            most: Words of a sample, at most; with commas between them.
+            seed: Of the samples.
+        """
         super().__init__(longest, min_length=1, seed=seed)
+        self.words, self.most = tuple(words), min(most, len(words))
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        """A word of letters and digits; Gymnasium's own differs between processes, as its letters are a set."""
-        letters = self.np_random.integers(len(_LETTERS), size=int(self.np_random.integers(1, self.max_length + 1)))
-        return "".join(_LETTERS[int(letter)] for letter in letters)
+        """1 to `most` different words: each number, and each word, as likely."""
+        count = int(self.np_random.integers(1, self.most + 1))
+        return ", ".join(self.words[int(i)] for i in self.np_random.choice(len(self.words), count, replace=False))
 
     def contains(self, x: Any) -> bool:
         """Whether something is such a line."""

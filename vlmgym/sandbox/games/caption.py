@@ -4,31 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from vlmgym.errors import IllegalAction, ParseError, StateError, shorten
+from vlmgym.errors import StateError
 from vlmgym.sandbox import response_form
 from vlmgym.sandbox.config import knob
 from vlmgym.sandbox.datasets.order import shuffled
 from vlmgym.sandbox.datasets.photographs import PHOTOGRAPHS, photograph, read_keywords
 from vlmgym.sandbox.datasets.rows import BadRow, Row, is_empty, shown, text_of
 from vlmgym.sandbox.game import Picture
+from vlmgym.sandbox.line_task import LineTask
 from vlmgym.sandbox.perception import LONGEST_PERCEPTION, Perception
-from vlmgym.sandbox.rules.keywords import Keyword, named, shared_words, shortest, words_of
-from vlmgym.sandbox.spaces import LineSpace
-from vlmgym.sandbox.task import Task, TaskConfig, TaskState
+from vlmgym.sandbox.rules.keywords import Keyword, named, shared_words, shortest, unmatched, words_of
+from vlmgym.sandbox.task import TaskConfig, TaskState
 from vlmgym.sandbox.task_perception import with_task_perception
-
-LONGEST_CAPTION = 1000
 
 PROMPT_V1 = """\
 Describe what the picture shows in a sentence or two. The caption earns by the things that it names: the main ones \
-first, then colours, the surroundings, and details. Only its first {words} words count.
+first, then colours, the surroundings, and details. Only its first {words} words count.{cost}
 Actions: the caption, on one line, at most {longest} characters.
 {form}"""
+COST_V1 = " Words for what is not there, or is beside the point, cost."
 
 
 class CaptionConfig(TaskConfig):
@@ -38,6 +36,9 @@ class CaptionConfig(TaskConfig):
 
     keywords: int = knob("reasoning", 4, "Keywords that a caption is to name, from the most evident.", ge=1, le=50)
     words: int = knob("reasoning", 20, "Words of a caption that count, from the first.", ge=1, le=200)
+    precision: float = knob(
+        "reasoning", 0.75, "Precision that the full reward takes; a lower one costs. 0: no word costs.", ge=0.0, le=1.0
+    )
 
     dials = with_task_perception(
         {
@@ -57,10 +58,11 @@ class CaptionConfig(TaskConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionState(TaskState):
-    """A picture and what is to be named.
+    """A picture and what it shows.
 
     Attributes:
-        keywords: What is asked for, each with its synonyms, the most evident first.
+        keywords: What the picture is known to show, each with its synonyms, the most evident first. The first
+            `keywords` of the configuration are asked for.
         photograph: Name in `datasets.photographs`; None for a picture out of data.
     """
 
@@ -68,22 +70,39 @@ class CaptionState(TaskState):
     photograph: str | None = None
 
 
-class Caption(Task[CaptionState, str]):
-    """A picture is described in words of one's own; how many keywords the caption names is the reward.
+class _Said(NamedTuple):
+    """What a caption says: which keywords it names, which words cost, and what that earns."""
 
-    Action space: one line of text, at most 1000 characters.
+    named: tuple[bool, ...]
+    unmatched: tuple[str, ...]
+    coverage: float
+    precision: float
+    reward: float
+
+
+_T = TypeVar("_T")
+
+
+class Caption(LineTask[CaptionState]):
+    """A picture is described in words of one's own; what the caption names, and what else it says, is the reward.
+
+    Action space: one line of text, at most 1000 characters. A sample is a list of at most `keywords` words out of the
+    keywords of all photographs.
     Observation: the picture.
-    Reward: the share of the keywords that are named by a word of their synonyms among the first `words` words, 0 to 1;
-    0 for an unparsable response. Words are compared whole, without case and accents; singular and plural are the same,
-    see `rules.keywords.words_of`. What follows the first `words` words changes nothing, so that a list of everything
-    that might be there earns little.
+    Reward: coverage x min(1, precision / `precision`), 0 to 1; 0 for an unparsable response. Coverage is the share of
+    the keywords asked for that are named by one of their synonyms. Precision is the share of true ones among what the
+    caption says: T / (T + F) with T keywords named, also those not asked for, and F different other words, function
+    words such as `the` not counted. So a list of everything that might be there earns little; see docs/tasks/caption.md
+    for how little. Only the first `words` words of a caption are read. Words are compared whole, without case and
+    accents; singular and plural are the same, see `rules.keywords.words_of`.
     Start: without `data`, a photograph of scikit-image; seeds in a row go through all. With `data`, a row: the column
     `image`, and `keywords`, `tags` or `label` (a list, or a text `cat|kitten, table`), or else `captions` or `caption`
     (reference captions, whose shared words are the keywords, see `rules.keywords.shared_words`). The first `keywords`
     are asked for.
     End: after one turn, whatever was said.
-    Info of a step: `named` and `missed` keywords by their first synonym, and the number of `words`.
-    Metrics: coverage (mean reward), and the share of captions that name every keyword.
+    Info of a step: keywords asked for that are `named` or `missed`, by their first synonym; those not asked for that
+    are named (`also`); the words that cost (`unmatched`); the number of `words`; `coverage` and `precision`.
+    Metrics: coverage, precision, and the share of captions that name all that is asked for.
 
     Version history: v0, first.
     """
@@ -92,7 +111,8 @@ class Caption(Task[CaptionState, str]):
     version = 0
     Config = CaptionConfig
     State = CaptionState
-    longest_answer = LONGEST_CAPTION
+    longest_answer = 1000
+    answer_noun = "caption"
     prompt_template: ClassVar[str] = PROMPT_V1
     columns: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "image": ("image", "picture", "img", "image_path", "file_name"),
@@ -102,10 +122,10 @@ class Caption(Task[CaptionState, str]):
     optional_fields = frozenset({"keywords", "captions"})
     picture_fields = ("image",)
 
-    @cached_property
-    def action_space(self) -> LineSpace:
-        """One line."""
-        return LineSpace(LONGEST_CAPTION)
+    def guesses(self) -> tuple[tuple[str, ...], int]:
+        """As many words as are asked for, of all keywords of the photographs and their synonyms."""
+        words = {word for known in PHOTOGRAPHS.values() for keyword in known.keywords for word in keyword}
+        return tuple(sorted(words)), self.config.keywords
 
     def generate(self, rng: np.random.Generator) -> CaptionState:
         """One of the photographs."""
@@ -120,10 +140,11 @@ class Caption(Task[CaptionState, str]):
 
     def _photograph(self, index: int) -> CaptionState:
         name = tuple(PHOTOGRAPHS)[index]
-        return CaptionState(keywords=self._asked(PHOTOGRAPHS[name].keywords), photograph=name)
+        return CaptionState(keywords=PHOTOGRAPHS[name].keywords, photograph=name)
 
-    def _asked(self, keywords: tuple[Keyword, ...]) -> tuple[Keyword, ...]:
-        return keywords[: self.config.keywords]
+    def _asked(self, of_keywords: tuple[_T, ...]) -> tuple[_T, ...]:
+        """The part that belongs to the keywords asked for."""
+        return of_keywords[: self.config.keywords]
 
     def from_row(self, fields: Row) -> CaptionState:
         """A picture of the user, with its keywords or those of its reference captions."""
@@ -135,67 +156,71 @@ class Caption(Task[CaptionState, str]):
                 raise BadRow("the captions have no words in common that could be keywords")
         else:
             raise BadRow("there are neither keywords nor captions")
-        asked = self._asked(keywords)
-        if (needed := len(words_of(_bare(asked)))) > self.config.words:
+        if (needed := len(words_of(_bare(self._asked(keywords))))) > self.config.words:
             raise BadRow(f"its keywords have {needed} words, more than words={self.config.words}")
-        return CaptionState(keywords=asked)
+        return CaptionState(keywords=keywords)
 
     def solution(self, state: CaptionState) -> str:
-        """The keywords alone, each by its shortest synonym."""
-        return _bare(state.keywords)
+        """The keywords that are asked for alone, each by its shortest synonym."""
+        return _bare(self._asked(state.keywords))
 
     def score(self, state: CaptionState, action: str) -> tuple[float, Mapping[str, Any]]:
-        """The share of the keywords that are named."""
-        if not self.action_space.contains(action):
-            raise IllegalAction(f"{shorten(repr(action), 40)} is not one line of 1 to {LONGEST_CAPTION} characters")
-        found = named(action, state.keywords, self.config.words)
-        told = [(keyword[0], is_named) for keyword, is_named in zip(state.keywords, found)]
+        """Coverage, less where precision is low."""
+        self.check_line(action)
+        said = self._compare(state, action)
+        count = len(self._asked(state.keywords))
+        told = [(keyword[0], is_named) for keyword, is_named in zip(state.keywords, said.named)]
         info = {
-            "named": [word for word, is_named in told if is_named],
-            "missed": [word for word, is_named in told if not is_named],
+            "named": [word for word, is_named in told[:count] if is_named],
+            "missed": [word for word, is_named in told[:count] if not is_named],
+            "also": [word for word, is_named in told[count:] if is_named],
+            "unmatched": list(said.unmatched),
             "words": len(words_of(action)),
+            "coverage": said.coverage,
+            "precision": said.precision,
         }
-        return sum(found) / len(found), info
+        return said.reward, info
+
+    def _compare(self, state: CaptionState, text: str) -> _Said:
+        """What a text says of the picture."""
+        found = named(text, state.keywords, self.config.words)
+        rest = unmatched(text, state.keywords, self.config.words)
+        asked = self._asked(found)
+        coverage = sum(asked) / len(asked)
+        precision = sum(found) / (sum(found) + len(rest)) if any(found) else 0.0
+        enough = precision >= self.config.precision
+        return _Said(found, rest, coverage, precision, coverage * (1 if enough else precision / self.config.precision))
 
     def metrics(self, state: CaptionState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
-        """The coverage; a response that was not played names nothing, and an episode without one has none."""
+        """Coverage and precision: 0 of a response that was not played; an episode without one has none."""
         if not state.answered:
             return {}
-        count = len(infos[-1].get("named", ())) if infos else 0
-        return {"coverage": count / len(state.keywords), "all named": float(count == len(state.keywords))}
+        info = infos[-1] if infos else {}
+        coverage, precision = (float(info.get(name, 0.0)) for name in ("coverage", "precision"))
+        return {"coverage": coverage, "precision": precision, "all named": float(coverage == 1)}
 
     def paint(self, state: CaptionState) -> list[Picture]:
         """The photograph."""
         return [photograph(str(state.photograph), self.config.size).copy()]
 
     def describe(self, state: CaptionState) -> str:
-        """The keywords, which is all that is known of the picture."""
-        return _bare(state.keywords)
+        """The keywords that are asked for."""
+        return _bare(self._asked(state.keywords))
 
     def perceive(self, state: CaptionState, text: str) -> Perception:
-        """The share of the keywords that a description names, as a caption is scored; exact: all of them."""
-        found = named(text[:LONGEST_PERCEPTION], state.keywords, self.config.words)
-        return Perception(sum(found) / len(found), float(all(found)))
+        """A description is scored as a caption is; exact: the full reward."""
+        reward = self._compare(state, text[:LONGEST_PERCEPTION]).reward
+        return Perception(reward, float(reward == 1))
 
     def prompt(self, state: CaptionState) -> str:
         """What is asked for, how much of it counts, and the response form."""
         form = response_form.INSTRUCTIONS_V1.format(perception="what the picture shows", answer="your caption")
-        return self.prompt_template.format(words=self.config.words, longest=LONGEST_CAPTION, form=form)
-
-    def parse_answer(self, text: str) -> str:
-        """One line of text, as it stands but for blanks around it.
-
-        Raises:
-            ParseError: It has several lines, characters that cannot be printed, or is too long or empty.
-        """
-        caption = text.strip()
-        if not self.action_space.contains(caption):
-            raise ParseError(f"the caption {shorten(text, 40)!r} is not one line of 1 to {LONGEST_CAPTION} characters")
-        return caption
-
-    def format(self, action: str) -> str:
-        """The caption."""
-        return action
+        return self.prompt_template.format(
+            words=self.config.words,
+            longest=self.longest_answer,
+            cost=COST_V1 if self.config.precision else "",
+            form=form,
+        )
 
     def explain(self, state: CaptionState, action: str) -> str:
         """What is said of the picture."""
@@ -212,8 +237,8 @@ class Caption(Task[CaptionState, str]):
             known = PHOTOGRAPHS.get(state.photograph)
             if known is None:
                 raise StateError(f"there is no photograph {state.photograph!r}")
-            if state.keywords != self._asked(known.keywords):
-                raise StateError(f"these are not the {self.config.keywords} keywords of {state.photograph}")
+            if state.keywords != known.keywords:
+                raise StateError(f"these are not the keywords of {state.photograph}")
 
 
 def _bare(keywords: Sequence[Keyword]) -> str:

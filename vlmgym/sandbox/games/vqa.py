@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
-from vlmgym.errors import IllegalAction, ParseError, StateError, shorten
+from vlmgym.errors import StateError
 from vlmgym.sandbox import response_form
 from vlmgym.sandbox.config import knob, setting
 from vlmgym.sandbox.datasets.rows import BadRow, Row, is_empty, text_of
 from vlmgym.sandbox.game import Picture
+from vlmgym.sandbox.line_task import LineTask
 from vlmgym.sandbox.perception import Perception
 from vlmgym.sandbox.rules.answers import agreement
 from vlmgym.sandbox.scenes.config import SCENE_PERCEPTION, SceneConfig, scene_levels
 from vlmgym.sandbox.scenes.drawing import paint_scene
-from vlmgym.sandbox.scenes.questions import QUESTIONS
-from vlmgym.sandbox.scenes.scene import Scene, pick
+from vlmgym.sandbox.scenes.questions import MOST_COUNTED, QUESTIONS
+from vlmgym.sandbox.scenes.scene import SIZES, Scene, pick
 from vlmgym.sandbox.scenes.words import (
     FORM,
     NOT_DESCRIBED,
@@ -29,11 +29,8 @@ from vlmgym.sandbox.scenes.words import (
     scene_facts,
     told,
 )
-from vlmgym.sandbox.spaces import LineSpace
-from vlmgym.sandbox.task import Task, TaskState, accuracy
+from vlmgym.sandbox.task import TaskState, accuracy
 from vlmgym.sandbox.task_perception import with_task_perception
-
-LONGEST_ANSWER = 100
 
 PROMPT_V1 = """\
 Answer the question about the picture.{scene}
@@ -75,11 +72,12 @@ class VqaState(TaskState):
     scene: Scene | None = None
 
 
-class Vqa(Task[VqaState, str]):
+class Vqa(LineTask[VqaState]):
     """A picture and a question about it, which a word or a number answers.
 
     Action space: one line of text, at most 100 characters. An answer is right if it is equal to an accepted one after
-    both were normalised: case, articles, punctuation, and numbers in words, see `rules.answers.normalise`.
+    both were normalised: case, articles, punctuation, and numbers in words, see `rules.answers.normalise`. A sample is
+    yes, no, a number, a size, a colour or a shape of those that a scene may have.
     Observation: the picture.
     Reward: 1 if the answer is right; 0 if it is wrong or unparsable. With `agreement=n` and a row with several
     answers, the share of n of them that are equal to it, at most 1 (n = 3 is the usual one of VQA).
@@ -97,7 +95,7 @@ class Vqa(Task[VqaState, str]):
     version = 0
     Config = VqaConfig
     State = VqaState
-    longest_answer = LONGEST_ANSWER
+    longest_answer = 100
     prompt_template: ClassVar[str] = PROMPT_V1
     columns: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "image": ("image", "picture", "img", "image_path", "file_name"),
@@ -108,10 +106,10 @@ class Vqa(Task[VqaState, str]):
     optional_fields = frozenset({"type"})
     picture_fields = ("image",)
 
-    @cached_property
-    def action_space(self) -> LineSpace:
-        """One line."""
-        return LineSpace(LONGEST_ANSWER)
+    def guesses(self) -> tuple[tuple[str, ...], int]:
+        """Every answer that a question about a scene can have; of data it is not known what answers they have."""
+        numbers = map(str, range(min(self.config.fewest, MOST_COUNTED) + 1))
+        return ("yes", "no", *numbers, *SIZES, *self.config.vocabulary.colours, *self.config.vocabulary.shapes), 1
 
     def generate(self, rng: np.random.Generator) -> VqaState:
         """A question about a generated scene."""
@@ -135,8 +133,7 @@ class Vqa(Task[VqaState, str]):
 
     def score(self, state: VqaState, action: str) -> tuple[float, Mapping[str, Any]]:
         """1 if the answer is accepted, or its share of the agreement asked for."""
-        if not self.action_space.contains(action):
-            raise IllegalAction(f"{action!r} is not one line of 1 to {LONGEST_ANSWER} characters")
+        self.check_line(action)
         needed = min(self.config.agreement, len(state.answers))
         reward = min(1.0, agreement(action, state.answers) / needed)
         return reward, {"correct": reward, "answers": list(state.answers)}
@@ -167,21 +164,6 @@ class Vqa(Task[VqaState, str]):
             answers, seen = _ANSWERS_OF_SCENES, _PERCEPTION_OF_SCENES
         form = response_form.INSTRUCTIONS_V1.format(perception=seen, answer="your answer")
         return self.prompt_template.format(scene=scene, question=state.question, answers=answers, form=form)
-
-    def parse_answer(self, text: str) -> str:
-        """One line of text, as it stands but for blanks around it.
-
-        Raises:
-            ParseError: It has several lines, characters that cannot be printed, or is too long or empty.
-        """
-        answer = text.strip()
-        if not self.action_space.contains(answer):
-            raise ParseError(f"the answer {shorten(text, 40)!r} is not one line of 1 to {LONGEST_ANSWER} characters")
-        return answer
-
-    def format(self, action: str) -> str:
-        """The answer."""
-        return action
 
     def explain(self, state: VqaState, action: str) -> str:
         """Which answer is given."""

@@ -1,4 +1,4 @@
-"""Which keywords a caption names: whole words, synonyms, singular and plural, and only so many words that count."""
+"""What a caption names of keywords, and what else: whole words, synonyms, singular and plural, up to a limit."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _FUNCTION_WORDS = (
     "photograph image shot view"
 )
 FUNCTION_WORDS = frozenset(map(singular, _FUNCTION_WORDS.split()))
-"""Words that tell nothing of what a picture shows; they are no keywords of reference captions."""
+"""Words that tell nothing of what a picture shows: no keywords of reference captions, and not `unmatched`."""
 
 
 def named(caption: str, keywords: Sequence[Keyword], limit: int) -> tuple[bool, ...]:
@@ -86,6 +86,24 @@ def named(caption: str, keywords: Sequence[Keyword], limit: int) -> tuple[bool, 
     """
     line = _line(words_of(caption)[:limit])
     return tuple(any(_phrase(synonym) in line for synonym in keyword) for keyword in keywords)
+
+
+def unmatched(caption: str, keywords: Sequence[Keyword], limit: int) -> tuple[str, ...]:
+    """The different words among the first of a caption that name no keyword, but for `FUNCTION_WORDS`.
+
+    Args:
+        caption: Any text.
+        keywords: What may be named; all words of a synonym that stands in the caption name it.
+        limit: Words that count, from the first.
+    """
+    words = tuple(words_of(caption)[:limit])
+    left = dict.fromkeys(range(len(words)))
+    for synonym in {_words(synonym) for keyword in keywords for synonym in keyword}:
+        for start in range(len(words) - len(synonym) + 1):
+            if words[start : start + len(synonym)] == synonym:
+                for position in range(start, start + len(synonym)):
+                    left.pop(position, None)
+    return tuple(dict.fromkeys(words[position] for position in left if words[position] not in FUNCTION_WORDS))
 
 
 def shortest(keyword: Keyword) -> str:
@@ -113,8 +131,13 @@ def shared_words(captions: Sequence[str]) -> tuple[Keyword, ...]:
 
 
 @lru_cache(maxsize=4096)
+def _words(synonym: str) -> tuple[str, ...]:
+    return tuple(words_of(synonym))
+
+
+@lru_cache(maxsize=4096)
 def _phrase(synonym: str) -> str:
-    return _line(words_of(synonym))
+    return _line(_words(synonym))
 
 
 def _line(words: Sequence[str]) -> str:

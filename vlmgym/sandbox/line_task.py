@@ -1,0 +1,58 @@
+"""A task whose answer is one line of text, in words of one's own."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import cached_property
+from typing import ClassVar
+
+from vlmgym.errors import IllegalAction, ParseError, shorten
+from vlmgym.sandbox.spaces import LineSpace
+from vlmgym.sandbox.task import Task, TaskStateT
+
+
+class LineTask(Task[TaskStateT, str]):
+    """A task whose answer is one line of at most `longest_answer` characters.
+
+    A subclass implements what a `Task` does but for actions, and `guesses`; its `score` calls `check_line`.
+    """
+
+    answer_noun: ClassVar[str] = "answer"
+    """What messages call an answer."""
+
+    @abstractmethod
+    def guesses(self) -> tuple[tuple[str, ...], int]:
+        """Words that one who has not seen the picture may answer with, and how many of them at most."""
+
+    @cached_property
+    def action_space(self) -> LineSpace:
+        """Lines; samples are of the words of `guesses`."""
+        return LineSpace(self.longest_answer, *self.guesses())
+
+    def parse_answer(self, text: str) -> str:
+        """One line of text, as it stands but for blanks around it.
+
+        Raises:
+            ParseError: It has several lines, characters that cannot be printed, or is too long or empty.
+        """
+        line = text.strip()
+        if not self.action_space.contains(line):
+            raise ParseError(self._wrong(text))
+        return line
+
+    def format(self, action: str) -> str:
+        """The line."""
+        return action
+
+    def check_line(self, action: str) -> None:
+        """Refuse an action that is no such line.
+
+        Raises:
+            IllegalAction: It has several lines, characters that cannot be printed, or is too long or empty.
+        """
+        if not self.action_space.contains(action):
+            raise IllegalAction(self._wrong(action))
+
+    def _wrong(self, text: str) -> str:
+        told = f"the {self.answer_noun} {shorten(str(text), 40)!r}"
+        return f"{told} is not one line of 1 to {self.longest_answer} characters"
