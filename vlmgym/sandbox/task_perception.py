@@ -24,7 +24,7 @@ class TaskPerception(GameConfig):
     contrast: float = knob("perception", 1.0, "Contrast over that of the picture.", ge=0.1, le=2.0)
     clutter: int = knob("perception", 0, "Strokes drawn over the picture.", ge=0, le=50)
     scale: float = knob("perception", 1.0, "The picture shrinks to this share of its frame.", ge=0.1, le=1.0)
-    crop: float = knob("perception", 0.0, "Share of width and height cut away at the edges.", ge=0.0, le=0.5)
+    crop: float = knob("perception", 0.0, "Share of width and height cut away at the edges.", ge=0.0, le=0.4)
 
 
 def with_task_perception(reasoning: Levels, perception: Levels | None = None) -> Mapping[Dial, Levels]:

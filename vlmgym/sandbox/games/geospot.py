@@ -32,7 +32,7 @@ NAMES = ("city", "region", "country")
 KM_PER_DEGREE = 111.2
 """Of latitude."""
 OFF_THE_MIDDLE = 0.3
-"""How far the mark may be from the middle of the map, over the map's side."""
+"""How far the mark may be from the middle of the map, over the map's side; less where the map's edges are cut away."""
 GEOSCORE_KM = 1492.7
 """Distance at which GeoScore, 5000 at best, has fallen to 1/e (Haas et al., PIGEON, 2024; from GeoGuessr)."""
 NEAR_KM = (25, 200, 750)
@@ -196,13 +196,20 @@ class Geospot(Task[GeospotState, str]):
         weights, scales = self.config.scoring
         return weights, scales
 
+    @cached_property
+    def _style(self) -> MapStyle:
+        c = self.config
+        return MapStyle(c.size, c.lights, c.names, True, c.degrees, c.mark, c.crop)
+
     # Questions ------------------------------------------------------------------------------------------------------
 
     def generate(self, rng: np.random.Generator) -> GeospotState:
         """A city, each of the `cities` most populous as likely as any other, and a map around it."""
         city = gazetteer().city_at(int(rng.integers(min(self.config.cities, len(gazetteer())))))
-        right, up = (int(value) / 1000 * OFF_THE_MIDDLE for value in rng.integers(-1000, 1001, 2))
-        window = window_around(city.latitude, city.longitude, self.config.span, right, up)
+        crop = self.config.crop
+        off = min(OFF_THE_MIDDLE, (1 - crop) / 2 - self._style.mark_reach)
+        right, up = (int(value) / 1000 * off for value in rng.integers(-1000, 1001, 2))
+        window = window_around(city.latitude, city.longitude, self.config.span, right, up, crop)
         return state_of(city, (window.latitude, window.longitude))
 
     def from_row(self, fields: Row) -> GeospotState:
@@ -242,9 +249,8 @@ class Geospot(Task[GeospotState, str]):
 
     def paint(self, state: GeospotState) -> Sequence[Picture]:
         """The map with its mark."""
-        c = self.config
-        style = MapStyle(c.size, c.lights, c.names, True, c.degrees, c.mark)
-        return [paint_map(_window(state, c.span), (state.latitude, state.longitude), style, gazetteer())]
+        window = _window(state, self.config.span)
+        return [paint_map(window, (state.latitude, state.longitude), self._style, gazetteer())]
 
     def describe(self, state: GeospotState) -> str:
         """Latitude and longitude of the mark, to hundredths of a degree; of a photograph only that it is one."""

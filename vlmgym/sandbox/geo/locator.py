@@ -30,6 +30,8 @@ GRID_STEPS = (1, 2, 5, 10, 15, 20, 30)
 """Degrees from line to line of a grid."""
 COMMON_SPAN = 60
 """Degrees from the lower to the upper edge of a map whose lights are of common size."""
+TICKS = 1.75
+"""How far the ticks of a mark reach from its middle, over its radius."""
 LINES = 5
 """Lines of a grid that a map has at least, from north to south."""
 
@@ -65,6 +67,7 @@ class MapStyle:
         grid: Whether there are meridians and parallels.
         degrees: Whether they are labelled.
         mark: Radius of the mark in percent of the side.
+        crop: Share of width and height that will be cut away at the edges, where nothing is written.
     """
 
     size: int
@@ -73,9 +76,20 @@ class MapStyle:
     grid: bool
     degrees: bool
     mark: float
+    crop: float = 0.0
+
+    @property
+    def mark_radius(self) -> float:
+        """Of the ring around the place, in pixels."""
+        return max(3.0, self.size * self.mark / 100)
+
+    @property
+    def mark_reach(self) -> float:
+        """How far the mark reaches from the place, over the side."""
+        return TICKS * self.mark_radius / self.size
 
 
-def window_around(latitude: float, longitude: float, span: float, right: float, up: float) -> Window:
+def window_around(latitude: float, longitude: float, span: float, right: float, up: float, crop: float = 0.0) -> Window:
     """A map on which a place is off the middle, as far as the poles allow.
 
     Args:
@@ -84,8 +98,10 @@ def window_around(latitude: float, longitude: float, span: float, right: float, 
         span: Degrees from the lower to the upper edge, at most 180.
         right: How far the place is to the right of the middle, -0.5 (left edge) to 0.5.
         up: How far it is above the middle, likewise.
+        crop: Share of width and height that will be cut away at the edges; what is left keeps off the poles.
     """
-    middle = min(max(latitude - up * span, span / 2 - 90), 90 - span / 2)
+    reach = span * (1 - crop) / 2
+    middle = min(max(latitude - up * span, reach - 90), 90 - reach)
     west = longitude - right * Window(middle, 0.0, span).width
     return Window(round(middle, 3), round((west + 180) % 360 - 180, 3), span)
 
@@ -114,14 +130,14 @@ def paint_map(window: Window, place: tuple[float, float], style: MapStyle, gazet
         canvas.circle(right, down, radius * unit * 1.9, HALO)
         canvas.circle(right, down, radius * unit, colour)
     if style.grid and style.degrees:
-        _paint_degrees(canvas, window)
+        _paint_degrees(canvas, window, style.crop)
     mark = _project(window, np.array([place]), style.size)
     at = float(mark[0][0]), float(mark[1][0])
-    radius = max(3.0, style.size * style.mark / 100)
+    radius = style.mark_radius
     _paint_mark(canvas, *at, radius)
     if style.names:
         named = ((gazetteer.city_at(number).name, right, down) for number, right, down, _ in spots)
-        _paint_names(canvas, named, style.names, (*at, radius), bool(style.grid and style.degrees))
+        _paint_names(canvas, named, style.names, (*at, radius), bool(style.grid and style.degrees), style.crop)
     return canvas.pixels()
 
 
@@ -158,17 +174,19 @@ def _paint_grid(canvas: Canvas, window: Window) -> None:
         canvas.line((x, 0), (x, canvas.height), max(1.0, canvas.width / 640), GRID)
 
 
-def _paint_degrees(canvas: Canvas, window: Window) -> None:
-    """Degrees at the left edge and at the lower edge, on a ground of their own."""
+def _paint_degrees(canvas: Canvas, window: Window, crop: float) -> None:
+    """Degrees at the left edge and at the lower edge of what is not cut away, on a ground of their own."""
     capitals = canvas.width / 52
+    near = canvas.width * crop / 2
+    far = canvas.width - near
     for latitude, y in _parallels(canvas, window):
-        if capitals < y < canvas.height - 4 * capitals:
-            _paint_label(canvas, _degrees(latitude, "N", "S"), capitals * 0.6, y, capitals, LABEL)
+        if near + capitals < y < far - 4 * capitals:
+            _paint_label(canvas, _degrees(latitude, "N", "S"), near + capitals * 0.6, y, capitals, LABEL)
     for longitude, x in _meridians(canvas, window):
         text = _degrees((longitude + 180) % 360 - 180, "E", "W")
         left = x - text_width(text, capitals) / 2
-        if left > capitals * 4.5 and left + text_width(text, capitals) < canvas.width:
-            _paint_label(canvas, text, left, canvas.height - capitals * 1.3, capitals, LABEL)
+        if left > near + capitals * 4.5 and left + text_width(text, capitals) < far:
+            _paint_label(canvas, text, left, far - capitals * 1.3, capitals, LABEL)
 
 
 def _parallels(canvas: Canvas, window: Window) -> Iterator[tuple[int, float]]:
@@ -213,7 +231,7 @@ def _paint_mark(canvas: Canvas, x: float, y: float, radius: float) -> None:
             MARK,
         )
     for dx, dy in ((1, 0), (-1, 0), (0, 1), (0, -1)):
-        inner, outer = radius * 0.62, radius * 1.75
+        inner, outer = radius * 0.62, radius * TICKS
         canvas.line((x + dx * inner, y + dy * inner), (x + dx * outer, y + dy * outer), thickness, MARK)
 
 
@@ -223,12 +241,15 @@ def _paint_names(
     count: int,
     mark: tuple[float, float, float],
     degrees: bool,
+    crop: float,
 ) -> None:
     """Names of the largest cities, where they cover neither each other nor the mark; never the marked city's own."""
     capitals = canvas.width / 50
     x, y, radius = mark
     reach = radius * 2.2
     margin_left, margin_below = (capitals * 4.5, capitals * 3) if degrees else (capitals, capitals)
+    near = canvas.width * crop / 2
+    far = canvas.width - near
     taken = [(x - reach, y - reach, x + reach, y + reach)]
     for name, city_x, city_y in spots:
         if len(taken) > count:
@@ -236,7 +257,7 @@ def _paint_names(
         width = text_width(name, capitals)
         left, top = city_x + capitals * 0.9, city_y - capitals
         box = (left - capitals * 1.5, top, left + width + capitals * 0.5, top + 2 * capitals)
-        inside = box[0] > margin_left and box[2] < canvas.width and box[1] > 0 and box[3] < canvas.height - margin_below
+        inside = box[0] > near + margin_left and box[2] < far and box[1] > near and box[3] < far - margin_below
         if inside and name.isascii() and not any(map(_overlap, taken, [box] * len(taken))):
             _paint_label(canvas, name, left, city_y, capitals, BRIGHT)
             taken.append(box)
