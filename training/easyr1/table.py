@@ -127,15 +127,18 @@ class Table:
         """Play replies, each in its episode."""
         return [self._play(place, reply) for place, reply in replies]
 
-    def leave(self, copies: int) -> list[Finished]:
+    def leave(self, copies: int | None) -> list[Finished]:
         """End all episodes.
 
         Args:
-            copies: Of each row, from which the seeds in the records follow.
+            copies: Of each row, from which the seeds in the records follow; None: they are held-out episodes, which
+                have seeds of their own.
         """
         finished = []
         for (row, copy), seat in self.seats.items():
-            record = seat.record(self.policy, copies)
+            record = seat.record(self.policy, copies or 1)
+            if copies is None:
+                record = record.model_copy(update={"seed": seat.position.snapshot.seed})
             finished.append(
                 Finished(
                     row,

@@ -1,0 +1,64 @@
+"""The configuration of a run: EasyR1's, with a section of vlmgym's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from verl.trainer.config import PPOConfig
+from yaml import YAMLError
+
+from vlmgym.errors import UsageError
+
+
+@dataclass
+class RunConfig(PPOConfig):
+    """EasyR1's configuration, and what `Section` reads."""
+
+    vlmgym: dict[str, Any] = field(default_factory=dict)
+
+
+def read_config(args: Sequence[str]) -> RunConfig:
+    """The configuration of YAML files, each over the ones before it, and of settings `a.b=value` over these.
+
+    Raises:
+        UsageError: A file cannot be read, there is no such setting, or a value is not of its type.
+    """
+    merged = OmegaConf.structured(RunConfig())
+    settings = [arg for arg in args if "=" in arg]
+    for name in (arg for arg in args if "=" not in arg):
+        merged = _merge(merged, _load(Path(name)), name)
+    for setting in settings:
+        merged = _merge(merged, OmegaConf.from_dotlist([setting]), setting)
+    try:
+        config: RunConfig = OmegaConf.to_object(merged)  # type: ignore[assignment]
+        critic, actor = config.worker.critic.model, config.worker.actor.model
+        critic.model_path = critic.model_path or actor.model_path
+        config.deep_post_init()
+    except (OmegaConfBaseException, TypeError, ValueError) as error:
+        raise UsageError(_first_line(error)) from None
+    return config
+
+
+def _load(path: Path) -> Any:
+    try:
+        return OmegaConf.load(path)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except (YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not YAML: {_first_line(error)}") from None
+
+
+def _merge(below: Any, above: Any, source: str) -> Any:
+    try:
+        return OmegaConf.merge(below, above)
+    except (OmegaConfBaseException, TypeError, ValueError) as error:
+        raise UsageError(f"{source}: {_first_line(error)}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]

@@ -1,0 +1,48 @@
+"""Critics for PPO: a Qwen-VL with a scalar head, under the name that EasyR1 looks critics up by."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from torch import nn
+from transformers import AutoConfig, AutoModelForTokenClassification
+from transformers.modeling_outputs import TokenClassifierOutput
+
+KINDS = {"qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL"}
+"""Types of models, and how the names of their classes begin."""
+
+
+def register_critics() -> None:
+    """Let `AutoModelForTokenClassification` load Qwen-VL checkpoints, which transformers has no class for."""
+    for kind, name in KINDS.items():
+        config = type(AutoConfig.for_model(kind))
+        AutoModelForTokenClassification.register(config, critic_class(kind, name), exist_ok=True)
+
+
+def critic_class(kind: str, name: str) -> type[Any]:
+    """The critic of a type of models: its weights but the head's, which begin at 0, are those of the checkpoint."""
+    module = import_module(f"transformers.models.{kind}.modeling_{kind}")
+    base, backbone = getattr(module, f"{name}PreTrainedModel"), getattr(module, f"{name}Model")
+    generator = getattr(module, f"{name}ForConditionalGeneration")
+
+    class Critic(base):  # type: ignore[misc]
+        _checkpoint_conversion_mapping = getattr(generator, "_checkpoint_conversion_mapping", {})
+
+        def __init__(self, config: Any) -> None:
+            super().__init__(config)
+            self.model = backbone(config)
+            self.score = nn.Linear(config.text_config.hidden_size, 1, bias=False)
+            self.post_init()
+
+        def _init_weights(self, module: nn.Module) -> None:
+            super()._init_weights(module)
+            if module is self.score:
+                nn.init.zeros_(module.weight)
+
+        def forward(self, use_cache: bool = False, **inputs: Any) -> TokenClassifierOutput:
+            hidden = self.model(**inputs, use_cache=use_cache)[0]
+            return TokenClassifierOutput(logits=self.score(hidden))
+
+    Critic.__name__ = Critic.__qualname__ = f"{name}ForTokenClassification"
+    return Critic

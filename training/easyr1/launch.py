@@ -1,0 +1,74 @@
+"""Builds the trainer of a configuration and runs it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import ray
+from verl.single_controller.ray import RayWorkerGroup
+from verl.trainer.ray_trainer import ResourcePoolManager, Role
+
+from training.easyr1 import mends
+from training.easyr1.config import RunConfig
+from training.easyr1.players import Players
+from training.easyr1.prompts import PromptEncoder, load_processors
+from training.easyr1.rows import RowStream
+from training.easyr1.section import Section
+from training.easyr1.trainer import VlmgymTrainer
+
+ROOT = Path(__file__).resolve().parents[2]
+POOL = "gpus"
+VARIABLES = {
+    "TOKENIZERS_PARALLELISM": "true",
+    "NCCL_DEBUG": "WARN",
+    "VLLM_LOGGING_LEVEL": "WARN",
+    "TORCH_NCCL_AVOID_RECORD_STREAMS": "1",
+    "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:False",
+    "CUDA_DEVICE_MAX_CONNECTIONS": "1",
+    "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",
+}
+"""What EasyR1's own entry point sets for all processes (trainer/main.py:112)."""
+
+
+def start_ray(**options: Any) -> None:
+    """Join the Ray cluster that RAY_ADDRESS names, or start one on this machine."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    runtime = {"env_vars": {**VARIABLES, "PYTHONPATH": path}, **options.pop("runtime_env", {})}
+    ray.init(runtime_env=runtime, **options)
+
+
+def build_trainer(config: RunConfig, worker: type[Any]) -> VlmgymTrainer:
+    """The trainer of a configuration.
+
+    Args:
+        config: Of `read_config`.
+        worker: Class of the processes that train and generate.
+
+    Raises:
+        UsageError: A setting is not accepted.
+    """
+    section = Section.read(config.vlmgym)
+    curriculum = section.make_curriculum()
+    model, seed = config.worker.actor.model, config.data.seed
+    tokenizer, processor = load_processors(model, config.data)
+    mends.install(section.step_weight)
+    remote = ray.remote(worker)
+    pool = ResourcePoolManager(
+        {POOL: [config.trainer.n_gpus_per_node] * config.trainer.nnodes},
+        {Role.ActorRolloutRef: POOL, Role.Critic: POOL},
+    )
+    return VlmgymTrainer(
+        section=section,
+        curriculum=curriculum,
+        players=Players(section, PromptEncoder(tokenizer, processor, config.data), seed, str(model.model_path)),
+        config=config,
+        tokenizer=tokenizer,
+        processor=processor,
+        train_dataloader=RowStream(curriculum, seed, config.data.rollout_batch_size // section.play.turns),
+        val_dataloader=None,
+        role_worker_mapping={Role.ActorRolloutRef: remote, Role.Critic: remote},
+        resource_pool_manager=pool,
+        ray_worker_group_cls=RayWorkerGroup,
+    )

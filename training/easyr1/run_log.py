@@ -1,0 +1,70 @@
+"""EasyR1's logger `vlmgym`: a line of numbers a step, and a picture that is drawn again as training goes on."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from verl.utils.logger.logger import Logger
+
+from training.local.curves import DRAW_EVERY, draw_curves, read_rows
+from vlmgym.evaluation.files import replace_file
+
+PANELS = {
+    "reward/overall": "reward",
+    "reward/perception": "perception",
+    "reward/format": "format",
+    "actor/grad_norm": "grad_norm",
+    "critic/vf_explained_var": "explained",
+}
+"""Which numbers are drawn, and what local training calls them."""
+
+
+class RunLog(Logger):
+    """Writes `curve.jsonl` and `curve.png` beside the checkpoints.
+
+    A run that goes on keeps the lines up to its checkpoint; what came after is written again.
+    """
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        folder = Path(config["trainer"]["save_checkpoint_path"])
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path, self.picture = folder / "curve.jsonl", folder / "curve.png"
+        self.rows = read_rows(self.path)
+        self._drawn = time.monotonic()
+
+    def log(self, data: Mapping[str, Any], step: int) -> None:
+        """Write the numbers of a step; more of the same step are added to them."""
+        numbers = {name: float(value) for name, value in data.items()}
+        kept = [row for row in self.rows if row["step"] < step]
+        same = next((row for row in self.rows if row["step"] == step), {})
+        row = {"step": step, **same, **numbers}
+        if len(kept) < len(self.rows):
+            replace_file(self.path, (_line(row) for row in kept))
+        self.rows = [*kept, row]
+        with self.path.open("ab") as file:
+            file.write(_line(row))
+        if time.monotonic() > self._drawn + DRAW_EVERY:
+            self.draw()
+
+    def draw(self) -> None:
+        """Draw the curves."""
+        self._drawn = time.monotonic()
+        drawn = [
+            {"step": row["step"], **{PANELS[name]: value for name, value in row.items() if name in PANELS}}
+            for row in self.rows
+            if any(name in row for name in PANELS)
+        ]
+        if drawn:
+            replace_file(self.picture, draw_curves(drawn))
+
+    def finish(self) -> None:
+        """Draw for the last time."""
+        self.draw()
+
+
+def _line(row: Mapping[str, float]) -> bytes:
+    return json.dumps(row).encode() + b"\n"
