@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import sys
-import time
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-from vlmgym.errors import UsageError, WorkerError
-from vlmgym.sandbox.processes import available_cores, interrupts_left_to_parent, live_with_parent
+from vlmgym.errors import UsageError
+from vlmgym.evaluation.worker_process import Result, WorkerProcess
+from vlmgym.sandbox.channel import Channel
+from vlmgym.sandbox.processes import available_cores
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+AHEAD = 2
+"""Calls that a process is handed at a time: it goes on with the next one while its answer is read."""
 
 
 def check_workers(count: int | None) -> None:
@@ -36,10 +37,10 @@ def workers_for(episodes: int, asked: int | None) -> int:
 
 
 class Workers:
-    """Calls functions in worker processes, or in this one if there are none.
+    """Calls functions in worker processes, or in this one if there are none; serves one event loop at a time.
 
-    Workers are spawned, not forked, so that threads and accelerators of the parent do not matter. They ignore Ctrl-C,
-    which the parent handles, and end by themselves when the parent is gone.
+    The event loop speaks to the processes itself: the threads of `concurrent.futures.ProcessPoolExecutor` take turns
+    with it at the interpreter's lock, which costs a fifth more processor time a turn (`benchmarks/concurrency.py`).
     """
 
     def __init__(self, count: int) -> None:
@@ -54,17 +55,12 @@ class Workers:
         if count and getattr(sys.modules["__main__"], "__file__", None) == "<stdin>":
             raise UsageError("worker processes cannot import a program that is read from standard input: use workers=0")
         self.count = count
-        self._pool = None
-        if count:
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(count, mp_context=context, initializer=live_with_parent)
-            with interrupts_left_to_parent():
-                self._pool.submit(os.getpid)  # the first call starts all processes
+        self._waiting: deque[tuple[bytes, Result]] = deque()
+        self._processes = [WorkerProcess(self._hand_out) for _ in range(count)]
 
     async def start(self) -> None:
         """Wait until all processes run, so that what follows is not slowed by their start."""
-        # The executor adds a process whenever a call finds none idle; a nap keeps each busy until all are there.
-        await asyncio.gather(*(self.call(time.sleep, 0.01) for _ in range(self.count)))
+        await asyncio.gather(*(self.call(os.getpid) for _ in range(self.count)))  # each goes to an idle one
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The function's result.
@@ -72,21 +68,28 @@ class Workers:
         Raises:
             WorkerError: A worker died, for instance of a lack of memory.
         """
-        if self._pool is None:
+        if not self._processes:
             return function(*args, **kwargs)
-        try:
-            return await asyncio.wrap_future(self._pool.submit(function, *args, **kwargs))
-        except BrokenProcessPool as error:
-            raise WorkerError(
-                "a worker process died; if memory ran out, use fewer --workers; in a script of your own, call evaluate "
-                'under `if __name__ == "__main__":`'
-            ) from error
+        for process in self._processes:
+            process.listen()
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append((Channel.pack((function, args, kwargs)), result))
+        self._hand_out()
+        return await result
+
+    def _hand_out(self) -> None:
+        """Send calls, first come, first served, to the processes that have fewest."""
+        while self._waiting:
+            process = min(self._processes, key=lambda process: process.waiting)
+            if process.waiting >= AHEAD:
+                return
+            message, result = self._waiting.popleft()
+            if not result.done():  # else it was cancelled
+                process.submit(message, result)
 
     def __enter__(self) -> Workers:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            process.close()

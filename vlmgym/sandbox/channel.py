@@ -10,6 +10,7 @@ import pickle
 import socket
 import struct
 import time
+from collections.abc import Iterator
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -35,6 +36,17 @@ class Channel:
         """
         data = ForkingPickler.dumps(message)
         return _LENGTH.pack(len(data)) + bytes(data)
+
+    @staticmethod
+    def split(received: bytearray) -> Iterator[bytes]:
+        """Take the pickles of whole messages out of bytes that were received; the rest stays."""
+        while len(received) >= _LENGTH.size:
+            end = _LENGTH.size + int(_LENGTH.unpack_from(received)[0])
+            if len(received) < end:
+                return
+            message = bytes(received[_LENGTH.size : end])
+            del received[:end]
+            yield message
 
     def send(self, packed: bytes, timeout: float | None = None) -> None:
         """Send a packed message.

@@ -1,0 +1,126 @@
+import asyncio
+import os
+import signal
+import time
+
+import pytest
+
+from vlmgym.errors import StateError, WorkerError
+from vlmgym.evaluation.workers import Workers
+
+
+@pytest.fixture(scope="module")
+def workers():
+    with Workers(2) as workers:
+        asyncio.run(workers.start())
+        yield workers
+
+
+def test_calls_are_spread_and_answered_each_by_its_own(workers):
+    async def doubled():
+        return await asyncio.gather(*(workers.call(_slow_double, i) for i in range(50)))
+
+    answers = asyncio.run(doubled())
+    assert [value for value, _ in answers] == [2 * i for i in range(50)]
+    assert len({pid for _, pid in answers}) == 2
+
+
+def test_messages_larger_than_any_buffer_go_both_ways(workers):
+    async def echoed():
+        return await asyncio.gather(*(workers.call(bytes.upper, bytes([97 + i]) * 3_000_000) for i in range(6)))
+
+    assert asyncio.run(echoed()) == [bytes([65 + i]) * 3_000_000 for i in range(6)]
+
+
+def test_an_error_keeps_its_type_and_says_where_it_was_raised(workers):
+    with pytest.raises(StateError, match="no position") as raised:
+        asyncio.run(workers.call(_refuses))
+    assert "in _refuses" in str(raised.value.__cause__)
+
+
+def test_what_cannot_travel_is_an_error_and_the_process_goes_on(workers):
+    with pytest.raises(AttributeError, match="lambda"):
+        asyncio.run(workers.call(_gives_lambda))
+    with pytest.raises(WorkerError, match="a worker process raised _Unsendable: odd"):
+        asyncio.run(workers.call(_raises_unsendable))
+    with pytest.raises(WorkerError, match="the answer of a worker process cannot be read: ValueError: not here"):
+        asyncio.run(workers.call(_Unreadable))
+    assert asyncio.run(workers.call(_slow_double, 4))[0] == 8
+
+
+def test_answers_that_nobody_waits_for_any_more_reach_nobody_else(workers):
+    async def given_up():
+        calls = [asyncio.ensure_future(workers.call(time.sleep, 0.05)) for _ in range(12)]
+        await asyncio.sleep(0.02)
+        for call in calls:
+            call.cancel()
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    assert all(isinstance(ended, asyncio.CancelledError) for ended in asyncio.run(given_up()))
+    assert asyncio.run(workers.call(_slow_double, 21))[0] == 42  # in another event loop
+
+
+def test_a_dead_worker_fails_all_calls_soon_and_from_then_on():
+    async def ended():
+        with Workers(1) as workers:
+            first = [workers.call(_dies), *(workers.call(_slow_double, i) for i in range(5))]
+            return [*await asyncio.gather(*first, return_exceptions=True), *await _errors(workers.call(os.getpid))]
+
+    start = time.monotonic()
+    errors = asyncio.run(ended())
+    assert len(errors) == 7
+    assert all(isinstance(error, WorkerError) and "a worker process died" in str(error) for error in errors)
+    assert time.monotonic() - start < 10
+
+
+async def _errors(*calls):
+    return await asyncio.gather(*calls, return_exceptions=True)
+
+
+def test_a_pool_is_left_soon_although_its_process_is_busy():
+    async def left():
+        with Workers(1) as workers:
+            await workers.start()
+            call = asyncio.ensure_future(workers.call(time.sleep, 60))
+            await asyncio.sleep(0.1)
+            call.cancel()
+            return time.monotonic()
+
+    assert time.monotonic() - asyncio.run(left()) < 10
+
+
+def _slow_double(number):
+    time.sleep(0.005)
+    return 2 * number, os.getpid()
+
+
+def _refuses():
+    raise StateError("no position")
+
+
+def _gives_lambda():
+    return lambda: None
+
+
+class _Unsendable(Exception):
+    def __init__(self, one, two):
+        super().__init__(one)
+
+
+def _raises_unsendable():
+    raise _Unsendable("odd", 2)
+
+
+class _Unreadable:
+    def __reduce__(self):
+        return _not_here, (os.getpid(),)
+
+
+def _not_here(pid):
+    if pid != os.getpid():
+        raise ValueError("not here")
+    return _Unreadable()
+
+
+def _dies():
+    os.kill(os.getpid(), signal.SIGKILL)
