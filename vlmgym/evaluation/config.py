@@ -24,6 +24,8 @@ class EvalConfig(GameOptions):
     Default: the script's own, or random. Each has options of its own: --policy openai --help."""
     episodes: int = 10
     """Episodes of each game; their seeds are seed, seed + 1, ..."""
+    all_rows: bool = False
+    """Ask about every row of the data once: as many episodes as there are rows, instead of --episodes."""
     turns: int = 100
     """Limit of turns of an episode; an illegal or unparsable response uses one up."""
     seed: int = 0
@@ -55,6 +57,8 @@ class EvalConfig(GameOptions):
         check_limits(
             self.episodes, self.turns, self.seed, self.concurrency, self.history, self.history_images, self.workers
         )
+        if self.all_rows and self.episodes != EvalConfig.episodes:
+            raise UsageError("--all-rows says how many episodes there are: leave out either it or --episodes")
         if not 1 <= self.fps <= 60:
             raise UsageError(f"fps is 1 to 60, not {self.fps}")
         if self.resume is not None and self.out is not None and self.resume.resolve() != self.out.resolve():

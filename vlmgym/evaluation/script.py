@@ -30,6 +30,7 @@ from vlmgym.evaluation.workers import Workers, workers_for
 from vlmgym.options import parse_options, reporting_errors
 from vlmgym.policies import CustomFunction, Policy, PolicyChoice, PolicyOptions, make_policy, options_type
 from vlmgym.sandbox.game import Game
+from vlmgym.sandbox.task import Task
 from vlmgym.terminal import terminal
 
 REASONS = 3
@@ -112,6 +113,8 @@ def run_evaluation(
         SystemExit: Episodes ended as errors; everything is written.
     """
     played = _played(game_names, config, preset, curriculum)
+    if config.all_rows:
+        config = dataclasses.replace(config, episodes=rows_of(played), all_rows=False)
     games = games_of(played)
     choice: PolicyChoice = config.policy if config.policy is not None else custom_policy or "random"
     policy = make_policy(choice, options)
@@ -159,6 +162,21 @@ def _played(
     if (config.size, config.perception, config.reasoning, config.knobs) != (None, 3, 3, ()):
         raise UsageError("a curriculum says how hard its games are: leave out --size, --perception, --reasoning, --set")
     return Curriculum.read(curriculum)
+
+
+def rows_of(played: Played) -> int:
+    """How many rows the data of each game have."""
+    if isinstance(played, Curriculum):
+        raise UsageError("a curriculum does not go through data row by row: leave out --all-rows")
+    rows = {}
+    for game in played:
+        if not isinstance(game, Task) or game.config.data is None:
+            raise UsageError(f"{game.name} has no data whose rows could be gone through: name some by --set data=...")
+        rows[game.name] = len(game.source)
+    if len(set(rows.values())) > 1:
+        told = ", ".join(f"{name} has {count}" for name, count in rows.items())
+        raise UsageError(f"all games of a run have as many episodes, but not as many rows: {told}")
+    return next(iter(rows.values()))
 
 
 def _folder(config: EvalConfig, place: RunFolder | None, games: Sequence[Game[Any, Any]], policy: Policy) -> RunFolder:

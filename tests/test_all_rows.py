@@ -1,0 +1,85 @@
+"""`--all-rows`: an evaluation that asks about every row of the data once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from vlmgym import make_game
+from vlmgym.cli import main
+from vlmgym.errors import UsageError
+from vlmgym.evaluation import read_run
+from vlmgym.evaluation.config import EvalConfig
+from vlmgym.evaluation.script import rows_of, run_evaluation
+
+QUIET = ("--policy", "oracle", "--workers", "0", "--no-video", "--no-report", "--size", "64")
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[int], str]:
+    """Makes a table of so many questions; returns what to name as data."""
+    Image.new("RGB", (20, 20)).save(tmp_path / "a.png")
+
+    def table(count: int) -> str:
+        path = tmp_path / f"{count}.csv"
+        rows = (f"a.png,How many?,{number},number {number}\n" for number in range(count))
+        path.write_text("image,question,answer,keywords\n" + "".join(rows))
+        return str(path)
+
+    return table
+
+
+def evaluate(*words: str) -> None:
+    main(["eval", *words, *QUIET])
+
+
+def asked(folder: Path) -> list[int]:
+    """The rows that were asked about, in the order of their numbers."""
+    states: list[Any] = [episode.final_state for episode in read_run(folder).episodes]
+    return sorted(state["row"]["index"] for state in states)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        evaluate(*words, "--all-rows")
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seed", ["0", "7"])
+def test_every_row_is_asked_about_once(write: Callable[[int], str], tmp_path: Path, seed: str) -> None:
+    evaluate("vqa", "--all-rows", "--seed", seed, "--set", f"data={write(13)}", "--out", str(tmp_path / "run"))
+    assert asked(tmp_path / "run") == list(range(13))
+
+
+def test_games_with_as_many_rows_are_played_together(write: Callable[[int], str], tmp_path: Path) -> None:
+    evaluate("vqa", "caption", "--all-rows", "--set", f"data={write(4)}", "--out", str(tmp_path / "run"))
+    assert asked(tmp_path / "run") == sorted(2 * list(range(4)))
+
+
+def test_a_run_is_resumed_with_all_rows(
+    write: Callable[[int], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, folder = write(13), tmp_path / "run"
+    evaluate("vqa", "--episodes", "3", "--set", f"data={data}", "--out", str(folder))
+    evaluate("vqa", "--all-rows", "--set", f"data={data}", "--resume", str(folder))
+    assert asked(folder) == list(range(13))
+    evaluate("vqa", "--all-rows", "--set", f"data={data}", "--resume", str(folder))  # nothing is left to play
+    assert asked(folder) == list(range(13))
+    Path(data).write_text("".join(Path(data).read_text().splitlines(keepends=True)[:6]))
+    assert "episodes was 13 and is 5" in refused(capsys, "vqa", "--set", f"data={data}", "--resume", str(folder))
+
+
+def test_mistakes_end_in_one_sentence(write: Callable[[int], str], capsys: pytest.CaptureFixture[str]) -> None:
+    data = f"data={write(4)}"
+    assert "vqa has no data whose rows could be gone through" in refused(capsys, "vqa")
+    assert "2048 has no data whose rows could be gone through" in refused(capsys, "2048")
+    assert "leave out either it or --episodes" in refused(capsys, "vqa", "--set", data, "--episodes", "3")
+    with pytest.raises(UsageError, match="leave out --all-rows"):
+        run_evaluation([], EvalConfig(all_rows=True), curriculum=Path("2048"))
+    with pytest.raises(UsageError, match="not as many rows: vqa has 4, caption has 16"):
+        rows_of([make_game("vqa", data=write(4)), make_game("caption", data=write(16))])
