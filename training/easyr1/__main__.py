@@ -26,7 +26,9 @@ def main(args: list[str]) -> None:
     try:
         import verl.trainer.config  # noqa: F401
     except ImportError:
-        raise UsageError("EasyR1 is not installed here: run bash setup.sh --train and use .venv-train/bin/python") from None
+        raise UsageError(
+            "EasyR1 is not installed here: run bash setup.sh --train and use .venv-train/bin/python"
+        ) from None
     from training.easyr1.check import check_run
     from training.easyr1.config import read_config
 

@@ -87,9 +87,7 @@ def turn_rows(asked: Sequence[Asked], copies: int, generated: DataProto, played:
 
 def places_of(asked: Sequence[Asked], copies: int) -> list[Place]:
     """Which episodes a batch of responses is for, in its order."""
-    return [
-        (one.row, copy) for one in asked for copy in (range(copies) if one.copy is None else (one.copy,))
-    ]
+    return [(one.row, copy) for one in asked for copy in (range(copies) if one.copy is None else (one.copy,))]
 
 
 def fill(batch: DataProto, multiple: int, seed: int) -> DataProto:

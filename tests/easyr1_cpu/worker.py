@@ -1,0 +1,179 @@
+"""EasyR1's worker on a CPU: its own actor, critic, checkpoint keys and picture cache; tokens are drawn by a plain loop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from tensordict import TensorDict
+from torch.nn.parallel import DistributedDataParallel
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoModelForTokenClassification, GenerationConfig
+from verl.models.monkey_patch import apply_ulysses_patch
+from verl.protocol import DataProto
+from verl.single_controller.base import Worker
+from verl.single_controller.base.decorator import Dispatch, register
+from verl.utils import torch_functional as VF
+from verl.utils.dataset import process_image
+from verl.utils.tokenizer import get_processor, get_tokenizer
+from verl.workers.actor.dp_actor import DataParallelPPOActor
+from verl.workers.critic.dp_critic import DataParallelPPOCritic
+from verl.workers.fsdp_workers import FSDPWorker
+
+from training.easyr1.critics import register_critics
+from training.easyr1.worker import WorkerMends
+
+
+class CpuProcess(Worker):
+    def __init__(self) -> None:
+        with patch("torch.cuda.get_device_name", lambda *_: "cpu"):  # Worker.__init__ asks CUDA
+            super().__init__()
+
+
+class Pictures:
+    _process_multi_modal_inputs = FSDPWorker._process_multi_modal_inputs
+
+
+class CpuWorker(CpuProcess, WorkerMends, Pictures):
+    """Does what `FSDPWorker` does, without CUDA, FSDP and vLLM."""
+
+    def __init__(self, config: Any, role: str) -> None:
+        super().__init__()
+        torch.set_num_threads(1)
+        if not dist.is_initialized():
+            dist.init_process_group("gloo", rank=self.rank, world_size=self.world_size)
+        self.config, self.role = config, role
+        self._cache: dict[str, Any] = {}
+        for part in (config.actor, config.critic):  # as in FSDPWorker._init_dist_mesh
+            rows = part.global_batch_size * config.rollout.n
+            part.global_batch_size_per_device = rows // self.world_size
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def init_model(self) -> None:
+        path = self.config.actor.model.model_path
+        self.tokenizer, self.processor = get_tokenizer(path), get_processor(path)
+        torch.manual_seed(self.rank)
+        critic = self.role == "critic"
+        self.module = self._load(critic)
+        part = self.config.critic if critic else self.config.actor
+        whole = DistributedDataParallel(self.module, find_unused_parameters=True) if self.world_size > 1 else self.module
+        optim = part.optim
+        self.optimizer = torch.optim.AdamW(
+            whole.parameters(), lr=optim.lr, betas=optim.betas, weight_decay=optim.weight_decay
+        )
+        if critic:
+            self.critic = DataParallelPPOCritic(part, whole, self.optimizer)
+            return
+        self.actor = DataParallelPPOActor(part, whole, self.optimizer)
+        self.end = GenerationConfig.from_pretrained(path).eos_token_id
+        self.never = self.tokenizer.convert_tokens_to_ids(["<|image_pad|>", "<|video_pad|>"])
+        if not self.config.actor.disable_kl:
+            self.reference = DataParallelPPOActor(self.config.ref, self._load(False).requires_grad_(False))
+
+    def _load(self, critic: bool) -> Any:
+        path = self.config.actor.model.model_path
+        config = AutoConfig.from_pretrained(path)
+        apply_ulysses_patch(config.model_type)  # EasyR1's own forward of a Qwen-VL, as with padding_free
+        register_critics()
+        kind = AutoModelForTokenClassification if critic else AutoModelForImageTextToText
+        return kind.from_pretrained(path, config=config, attn_implementation="sdpa", dtype=torch.float32)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def prepare_rollout_engine(self) -> None: ...
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def release_rollout_engine(self) -> None: ...
+
+    @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
+    @torch.no_grad()
+    def generate_sequences(self, prompts: DataProto) -> DataProto:
+        """What vLLMRollout gives, by computing all of each sequence again for each token."""
+        meta, rollout = prompts.meta_info, self.config.rollout
+        n, temperature = meta["n"], meta.get("temperature", rollout.temperature)
+        inputs = {key: prompts.batch[key].repeat_interleave(n, dim=0) for key in prompts.batch.keys()}
+        shown = np.repeat(prompts.non_tensor_batch["multi_modal_data"], n, axis=0)
+        images = [
+            process_image(image, meta["min_pixels"], meta["max_pixels"]) for each in shown for image in each["images"]
+        ]
+        seen = dict(self.processor.image_processor(images=images, return_tensors="pt"))
+        tokens, mask, places = inputs["input_ids"], inputs["attention_mask"], inputs["position_ids"]
+        said, over = [], torch.zeros(len(tokens), dtype=torch.bool)
+        end = torch.tensor(self.end if isinstance(self.end, list) else [self.end])
+        self.module.eval()
+        while len(said) < rollout.response_length and not over.all():
+            logits = self.module(
+                input_ids=tokens, attention_mask=mask, position_ids=places.transpose(0, 1), use_cache=False, **seen
+            ).logits[:, -1]
+            logits[:, self.never] = -torch.inf
+            if temperature:
+                drawn = torch.multinomial(torch.softmax(logits / temperature, -1), 1)[:, 0]
+            else:
+                drawn = logits.argmax(-1)
+            drawn = torch.where(over, torch.full_like(drawn, self.tokenizer.pad_token_id), drawn)
+            said.append(drawn)
+            over |= torch.isin(drawn, end)
+            tokens, mask = torch.cat([tokens, drawn[:, None]], 1), torch.cat([mask, torch.ones_like(drawn)[:, None]], 1)
+            places = torch.cat([places, places[..., -1:] + 1], -1)
+        length = rollout.response_length
+        responses = VF.pad_sequence_to_length(torch.stack(said, 1), length, self.tokenizer.pad_token_id)
+        response_mask = VF.get_response_mask(responses, end.tolist(), inputs["attention_mask"].dtype)
+        later = inputs["position_ids"][..., -1:] + torch.arange(1, length + 1)
+        batch = {
+            "prompts": inputs["input_ids"],
+            "responses": responses,
+            "input_ids": torch.cat([inputs["input_ids"], responses], 1),
+            "attention_mask": torch.cat([inputs["attention_mask"], response_mask], 1),
+            "response_mask": response_mask,
+            "position_ids": torch.cat([inputs["position_ids"], later], -1),
+        }
+        return DataProto(TensorDict(batch, batch_size=len(responses)), {"multi_modal_data": shown}, meta)
+
+    @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
+    def compute_log_probs(self, data: DataProto) -> DataProto:
+        return self._log_probs(self.actor, data, "old_log_probs", {"temperature": self.config.rollout.temperature})
+
+    @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
+    def compute_ref_log_probs(self, data: DataProto) -> DataProto:
+        return self._log_probs(self.reference, data, "ref_log_probs", {})
+
+    def _log_probs(self, policy: Any, data: DataProto, key: str, meta: dict[str, Any]) -> DataProto:
+        self._process_multi_modal_inputs(data)
+        data.meta_info["temperature"] = self.config.rollout.temperature
+        return DataProto.from_dict(tensors={key: policy.compute_log_prob(data)}, meta_info=meta)
+
+    @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
+    def update_actor(self, data: DataProto) -> DataProto:
+        self._process_multi_modal_inputs(data)
+        return _metrics(self.actor.update_policy(data))
+
+    @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
+    def compute_values(self, data: DataProto) -> DataProto:
+        self._process_multi_modal_inputs(data)
+        return DataProto.from_dict(tensors={"values": self.critic.compute_values(data)})
+
+    @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
+    def update_critic(self, data: DataProto) -> DataProto:
+        self._process_multi_modal_inputs(data)
+        return _metrics(self.critic.update_critic(data))
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def save_checkpoint(self, path: str, save_model_only: bool = False) -> None:
+        folder = Path(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.rank == 0:
+            torch.save({"model": self.module.state_dict(), "optimizer": self.optimizer.state_dict()}, folder / "cpu.pt")
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def load_checkpoint(self, path: str) -> None:
+        saved = torch.load(Path(path) / "cpu.pt")
+        self.module.load_state_dict(saved["model"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+
+
+def _metrics(found: dict[str, Any]) -> DataProto:
+    return DataProto(
+        non_tensor_batch={key: np.array([value] if np.isscalar(value) else value) for key, value in found.items()}
+    )
