@@ -1,6 +1,6 @@
 """Opening large tables: seconds, memory, and how long a row at a random place takes.
 
-pip install -e .[data] && python benchmarks/datasets.py --rows 5000000 --folder /tmp/vlmgym-tables
+pip install -e .[data] && python benchmarks/datasets.py --rows 5000000
 
 Each kind of file is opened and read in a process of its own, so that its memory is its own. The rows are like those of
 OSV-5M. The files are made first and removed at the end; the page cache of the system is warm, as after a download.
@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import os
 import resource
-import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
@@ -42,8 +42,8 @@ class Config:
     """Rows of each table."""
     reads: int = 2000
     """Rows that are read in shuffled order."""
-    folder: Path = Path("/tmp/vlmgym-tables")
-    """Where the files are made; removed at the end."""
+    folder: Path | None = None
+    """Where the folder of the files is made, which is removed at the end. Default: the system's temporary folder."""
     measure: str | None = None
     """Measure this file only, in this process, and print JSON; for the script's own use."""
 
@@ -53,22 +53,25 @@ def main() -> None:
     if config.measure is not None:
         print(json.dumps(measured(config.measure, config.reads)))
         return
-    config.folder.mkdir(parents=True)
-    os.environ["VLMGYM_CACHE"] = str(config.folder / "cache")
+    with TemporaryDirectory(prefix="vlmgym-tables-", dir=config.folder) as folder:
+        Console(width=120).print(measured_files(Path(folder), config.rows, config.reads))
+
+
+def measured_files(folder: Path, rows: int, reads: int) -> Shown:
+    """Make each kind of file in a folder, and open it twice."""
+    os.environ["VLMGYM_CACHE"] = str(folder / "cache")
     shown = Shown(
         "file", "MB", "opened in s", "opened again in s", "resident MB more", "of them mapped", "ms a row", "p99"
     )
-    try:
-        for name, write in FILES.items():
-            path = config.folder / name
-            write(path, config.rows)
-            first, again = (in_a_process(path, config.reads) for _ in range(2))
-            numbers = (path.stat().st_size / 1e6, first["opened"], again["opened"], again["resident"], again["mapped"])
-            shown.add_row(name, *(f"{number:.2f}" for number in (*numbers, again["mean"], again["p99"])))
-            path.unlink()
-    finally:
-        shutil.rmtree(config.folder)
-    Console(width=120).print(f"{config.rows} rows, {config.reads} read in shuffled order", shown)
+    shown.title = f"{rows} rows, {reads} read in shuffled order"
+    for name, write in FILES.items():
+        path = folder / name
+        write(path, rows)
+        first, again = (in_a_process(path, reads) for _ in range(2))
+        numbers = (path.stat().st_size / 1e6, first["opened"], again["opened"], again["resident"], again["mapped"])
+        shown.add_row(name, *(f"{number:.2f}" for number in (*numbers, again["mean"], again["p99"])))
+        path.unlink()
+    return shown
 
 
 def measured(path: str, reads: int) -> dict[str, float]:
