@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -264,3 +265,15 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
 def test_a_progress_of_another_curriculum_is_refused(progress: Progress) -> None:
     with pytest.raises(UsageError, match="the progress"):
         CURRICULUM.check(progress)
+
+
+def test_the_documentation_shows_a_curriculum_and_a_program_that_work(tmp_path: Path) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "curricula.md").read_text(encoding="utf-8")
+    (toml,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "shown.toml").write_text(toml, encoding="utf-8")
+    assert len(Curriculum.read(tmp_path / "shown.toml").games) == 6
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    known: dict[str, Any] = {}
+    exec(program, known)
+    assert known["restored"] == known["progress"]
+    assert [episode.index for episode in known["episodes"]] == list(range(8))

@@ -77,7 +77,7 @@ def _curriculum_record(curriculum: Curriculum, config: EvalConfig) -> Curriculum
         raise UsageError("a run is played by a curriculum that was read from a file")
     entries = (curriculum.entries[curriculum.entry_at(config.seed, index)] for index in range(config.episodes))
     episodes = Counter(entry.stages[0].game.id for entry in entries)
-    return CurriculumRecord(file=curriculum.file.model_dump(mode="json", exclude_defaults=True), episodes=episodes)
+    return CurriculumRecord(file=curriculum.file.model_dump(mode="json", exclude_none=True), episodes=episodes)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -132,12 +132,13 @@ function rowElement(row, selected, size, place) {
   const marks = ["illegal", "unparsable"].filter((name) => sum(name)).map((name) =>
     element("span", { class: `mark ${name}`, title: plural(sum(name), `${name} turn`) }, `${OUTCOME_SIGNS[name]} ${number(sum(name))}`));
   const turns = [...new Set(cells(row).map((cell) => number(cell.turns)))].join(" / ");
+  const stages = [...new Set(cells(row).map((cell) => cell.stage).filter(Boolean).map(plain))].join(" / ");
   const gain = page.runs.length > 1 ? difference(row) : null;
   return element("div",
     { class: "row", id: rowId(row), role: "option", "aria-selected": String(selected), "aria-setsize": size, "aria-posinset": place + 1 },
     element("span", { class: "name" },
       element("b", {}, `seed ${row.seed}`),
-      element("span", { class: "faint" }, GAMES.length > 1 ? recorded(`${GAMES[row.game]}, `) : "", `${turns} turns`)),
+      element("span", { class: "faint" }, GAMES.length > 1 ? recorded(`${GAMES[row.game]}, `) : "", stages ? recorded(`${stages}, `) : "", `${turns} turns`)),
     element("span", { class: "marks" }, marks),
     element("span", { class: "scores" }, scores,
       gain === null ? null : element("span", { class: `gain ${gain > 0 ? "up" : gain < 0 ? "down" : ""}` }, signed(gain))));
