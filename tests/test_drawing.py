@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy import ndimage
 
 from vlmgym import game_ids, make_game
 from vlmgym.sandbox.board_game import BoardConfig, BoardGame
@@ -19,7 +20,8 @@ from vlmgym.sandbox.drawing.canvas import Canvas, text_width
 from vlmgym.sandbox.drawing.geometry import BoardGeometry
 from vlmgym.sandbox.drawing.palette import COLOURS, OUTCOME_COLOURS, THEMES, blend
 from vlmgym.sandbox.drawing.pictures import side_by_side
-from vlmgym.sandbox.drawing.shapes import OUTLINES, draw_shape
+from vlmgym.sandbox.drawing.shapes import OUTLINES, draw_shape, turned, unit_outline
+from vlmgym.sandbox.drawing.widening import widen
 from vlmgym.sandbox.reward import Outcome
 from vlmgym.sandbox.rules.tiles import COLOUR_NAMES, SHAPE_NAMES
 
@@ -147,6 +149,24 @@ def test_shapes_differ_and_stay_within_their_circle() -> None:
     for i, one in enumerate(pictures):
         for other in pictures[:i]:
             assert np.abs(one - other).sum() / max(one.sum(), other.sum()) > 0.05
+
+
+@pytest.mark.parametrize("shape", SHAPE_NAMES)
+@pytest.mark.parametrize("distance", [0.09, 0.17])
+def test_a_widened_outline_is_everywhere_as_far_from_the_shape(shape: str, distance: float) -> None:
+    side, radius = 100, 30
+    shape_alone, widened, both = Canvas(side, side, WHITE), Canvas(side, side, WHITE), Canvas(side, side, WHITE)
+    outline = widen(unit_outline(shape), distance)
+    for canvas in (shape_alone, both):
+        draw_shape(canvas, shape, 50, 50, radius, BLACK, angle=15)
+    for canvas in (widened, both):
+        canvas.polygon(turned(outline, 50, 50, radius, 15), BLACK)
+    np.testing.assert_array_equal(widened.pixels(), both.pixels())  # it leaves no hole
+    ink = shape_alone.pixels()[..., 0] < 128
+    far = ndimage.distance_transform_edt(~ink)
+    added = widened.pixels()[..., 0] < 128
+    assert far[added].max() <= distance * radius + 1.2
+    assert far[~added].min() >= distance * radius - 0.7
 
 
 # Geometry ---------------------------------------------------------------------------------------------------------

@@ -23,10 +23,10 @@ GOLDEN = {
     "2048-v0": {"states": "5b19b11a0ab9d10c", "prompts": "3c8664df2ed1d3c3", "turns": "cbc81419b70b8e71"},
     "caption-v0": {"states": "6b702bde87c3869f", "prompts": "287660f5b1104c67", "turns": "df0142376100cf80"},
     "geospot-v0": {"states": "a54d3ab849b7e894", "prompts": "fda99b6be12ad4b9", "turns": "18a978e44dea7d10"},
-    "nlvr2-v0": {"states": "f238fb7818567248", "prompts": "d034252d58620313", "turns": "a5db31afd42b0ffb"},
+    "nlvr2-v0": {"states": "7cabf13e13bfcded", "prompts": "d034252d58620313", "turns": "a5db31afd42b0ffb"},
     "shisensho-v0": {"states": "a11d608aaf833039", "prompts": "0339ffdff7eb15e6", "turns": "492024d8134b2acd"},
     "swap-v0": {"states": "c3c863dfe4dad2d7", "prompts": "67c766928f804159", "turns": "eaaf07a3e2dd581c"},
-    "vqa-v0": {"states": "7a123a0f7ee0d4db", "prompts": "976794ec600366b1", "turns": "ab0ee71d5c786cde"},
+    "vqa-v0": {"states": "c0a23f7c7eff1a6d", "prompts": "976794ec600366b1", "turns": "ab0ee71d5c786cde"},
 }
 """Hashes by the game's id: its positions, its prompts, and its actions, rewards, outcomes, feedback and facts."""
 

@@ -128,13 +128,9 @@ class Canvas:
         averaged = bytearray(drawn.reduce(SUPERSAMPLE).tobytes("raw", "RGB"))
         return np.frombuffer(averaged, np.uint8).reshape(self.height, self.width, 3)
 
-    def samples(self) -> NDArray[np.uint8]:
-        """What was drawn before it is averaged: uint8 of shape (SUPERSAMPLE height, SUPERSAMPLE width, 3).
-
-        Nothing can be drawn any more while it is held.
-        """
-        samples: NDArray[np.uint8] = pygame.surfarray.pixels3d(self._surface).swapaxes(0, 1)
-        return samples
+    def mask(self, colour: Colour) -> pygame.Mask:
+        """Which samples, SUPERSAMPLE times SUPERSAMPLE for each pixel, have exactly this colour."""
+        return pygame.mask.from_threshold(self._surface, colour, (1, 1, 1, 255))
 
     def _sample(self, x: float, y: float) -> tuple[int, int]:
         return round(x * SUPERSAMPLE) - self._left, round(y * SUPERSAMPLE) - self._top

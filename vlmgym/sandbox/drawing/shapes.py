@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
 
@@ -67,5 +68,16 @@ def draw_shape(canvas: Canvas, shape: str, x: float, y: float, radius: float, co
 
 def shape_points(shape: str, x: float, y: float, radius: float, angle: float = 0) -> Outline:
     """The corners of a shape as `draw_shape` draws it."""
+    return turned(unit_outline(shape), x, y, radius, angle)
+
+
+@cache
+def unit_outline(shape: str) -> Outline:
+    """The corners of a shape in a circle of about radius 1 around (0, 0); not to be changed."""
+    return OUTLINES[shape]()
+
+
+def turned(outline: Outline, x: float, y: float, radius: float, angle: float) -> Outline:
+    """An outline `radius` times as large, turned by `angle` degrees counter-clockwise, moved from (0, 0) to (x, y)."""
     cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
-    return [(x + radius * (px * cos + py * sin), y + radius * (py * cos - px * sin)) for px, py in OUTLINES[shape]()]
+    return [(x + radius * (px * cos + py * sin), y + radius * (py * cos - px * sin)) for px, py in outline]

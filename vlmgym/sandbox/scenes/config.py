@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from pydantic import model_validator
 
 from vlmgym.errors import StateError
 from vlmgym.sandbox.config import Levels, knob
 from vlmgym.sandbox.drawing.palette import ThemeName
 from vlmgym.sandbox.rules.tiles import MOST_COLOURS, MOST_SHAPES
-from vlmgym.sandbox.scenes.placing import Things, place
+from vlmgym.sandbox.scenes.placing import Things, place, room
 from vlmgym.sandbox.scenes.scene import SIZES, Kind, Scene, Vocabulary
 from vlmgym.sandbox.task import TaskConfig
 
@@ -25,6 +26,9 @@ SCENE_PERCEPTION: Levels = {
 """What the perception dial sets in tasks over scenes, besides what it sets in every task."""
 
 
+SceneConfigT = TypeVar("SceneConfigT", bound="SceneConfig")
+
+
 class SceneConfig(TaskConfig):
     """Knobs of the generated scenes; they make no difference to questions about data of the user."""
 
@@ -36,6 +40,14 @@ class SceneConfig(TaskConfig):
     colours: int = knob("reasoning", 6, "Colours of objects.", ge=3, le=MOST_COLOURS)
     shapes: int = knob("reasoning", 6, "Shapes of objects.", ge=3, le=MOST_SHAPES)
     attributes: int = knob("reasoning", 2, "Attributes by which an object is named, at most.", ge=1, le=3)
+
+    @model_validator(mode="after")
+    def _has_room(self: SceneConfigT) -> SceneConfigT:
+        """Refuse more objects than there is room for, which would only be known after a long search."""
+        most = room(self.visible, self.crop)
+        if self.data is None and self.objects > most:
+            raise ValueError(f"with visible={self.visible} and crop={self.crop}, objects is at most {most}")
+        return self
 
     @property
     def vocabulary(self) -> Vocabulary:

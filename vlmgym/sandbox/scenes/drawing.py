@@ -1,23 +1,22 @@
-"""Pictures of scenes, and how much of each object can be seen in them."""
+"""Pictures of scenes."""
 
 from __future__ import annotations
 
-from functools import lru_cache
+import math
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.sandbox.drawing.canvas import SUPERSAMPLE, Canvas, Colour, Point
+from vlmgym.sandbox.drawing.canvas import SUPERSAMPLE, Canvas, Colour
 from vlmgym.sandbox.drawing.palette import COLOURS, MIDDLE, THEMES, ThemeName, blend
-from vlmgym.sandbox.drawing.shapes import shape_points
-from vlmgym.sandbox.scenes.scene import RADII, Scene, Thing
+from vlmgym.sandbox.drawing.shapes import Outline, turned, unit_outline
+from vlmgym.sandbox.drawing.widening import widen
+from vlmgym.sandbox.scenes.scene import RADII, Scene, Size, Thing
 
 RIM = 9
 """Width of the gap around an object, which separates equal ones that overlap, in thousandths of the side."""
-MEASURED = 80
-"""Side in pixels of the canvas that visible shares are counted on; each pixel counts 16 times."""
-SMOOTH = 40
-"""An outline of so many corners is a curve."""
 
 
 def paint_scene(scene: Scene, size: int, similarity: float = 0.0, theme: ThemeName = "light") -> NDArray[np.uint8]:
@@ -29,51 +28,74 @@ def paint_scene(scene: Scene, size: int, similarity: float = 0.0, theme: ThemeNa
         similarity: How alike the colours are, 0 to 0.9.
         theme: Colour of the background.
     """
-    background = THEMES[theme].tile if theme == "light" else THEMES[theme].page
-    canvas = Canvas(size, size, THEMES[theme].board)
+    frame, background = THEMES[theme].board, THEMES[theme].tile if theme == "light" else THEMES[theme].page
     edge = max(1, size // 320)
-    canvas.rectangle(edge, edge, size - 2 * edge, size - 2 * edge, background)
-    for thing in scene:
-        _draw(canvas, thing, blend(COLOURS[thing.colour], MIDDLE, similarity), background)
-    return canvas.pixels()
+    rows = np.full((2, size, 3), frame, np.uint8)  # one of the frame, and one of all others, which are copied at once
+    rows[1, edge:-edge] = background
+    picture = rows[[0] * edge + [1] * (size - 2 * edge) + [0] * edge]
+    figures = [Figure.of(thing, size) for thing in scene]
+    colours = [blend(COLOURS[thing.colour], MIDDLE, similarity) for thing in scene]
+    for figure in figures:  # only where there are objects is there anything to draw
+        canvas = figure.window(frame)
+        canvas.rectangle(edge, edge, size - 2 * edge, size - 2 * edge, background)
+        for other, colour in zip(figures, colours):
+            if other.meets(figure):
+                other.draw(canvas, colour, background)
+        picture[figure.top : figure.bottom, figure.left : figure.right] = canvas.pixels()
+    return picture
 
 
-def visible_shares(scene: Scene, crop: float = 0.0) -> list[float]:
-    """Which share of each object's area can be seen, neither under others nor cut away, 0 to 1.
+class Figure(NamedTuple):
+    """An object in a picture, and the pixels that it and its rim may change; lengths in pixels.
 
-    Counted on a canvas of 320 x 320 points, on which objects and their rims are drawn as in the picture.
-
-    Args:
-        scene: At most 255 objects.
-        crop: Share of width and height that is cut away at the edges.
+    Attributes:
+        outline: Corners of the object.
+        rim: Corners of the gap around it.
+        left: First column.
+        top: First row.
+        right: Column after the last.
+        bottom: Row after the last.
     """
-    canvas = Canvas(MEASURED, MEASURED, (0, 0, 0))
-    for number, thing in enumerate(scene, start=1):
-        _draw(canvas, thing, (number, 0, 0), (0, 0, 0))
-    cut = round(MEASURED * SUPERSAMPLE * crop / 2)
-    points = canvas.samples()[..., 0]
-    shown = points[cut : len(points) - cut, cut : len(points) - cut]
-    seen = np.bincount(shown.ravel(), minlength=len(scene) + 1)
-    return [float(seen[number] / _area(thing)) for number, thing in enumerate(scene, start=1)]
+
+    outline: Outline
+    rim: Outline
+    left: int
+    top: int
+    right: int
+    bottom: int
+
+    @classmethod
+    def of(cls, thing: Thing, size: int) -> Figure:
+        """An object in a picture of size x size."""
+        unit = size / 1000
+        place = (thing.x * unit, thing.y * unit, RADII[thing.size] * unit, thing.angle)
+        outline, rim = turned(unit_outline(thing.shape), *place), turned(_unit_rim(thing.shape, thing.size), *place)
+        box = [
+            min(max(math.floor(value), 0), size)
+            for value in (
+                min(x for x, _ in rim) - 0.5 / SUPERSAMPLE,
+                min(y for _, y in rim) - 0.5 / SUPERSAMPLE,
+                max(x for x, _ in rim) + 0.5 / SUPERSAMPLE + 1,
+                max(y for _, y in rim) + 0.5 / SUPERSAMPLE + 1,
+            )
+        ]
+        return cls(outline, rim, *box)
+
+    def meets(self, other: Figure) -> bool:
+        """Whether the two may change the same pixels."""
+        across = self.left < other.right and other.left < self.right
+        return across and self.top < other.bottom and other.top < self.bottom
+
+    def window(self, background: Colour) -> Canvas:
+        """A canvas for the pixels that this object may change."""
+        return Canvas(self.right - self.left, self.bottom - self.top, background, left=self.left, top=self.top)
+
+    def draw(self, canvas: Canvas, colour: Colour, rim: Colour) -> None:
+        """Draw the object and the gap around it."""
+        canvas.polygon(self.rim, rim)
+        canvas.polygon(self.outline, colour)
 
 
-@lru_cache(maxsize=4096)
-def _area(thing: Thing) -> int:
-    """Points of an object that is alone, at its place, because a place between points changes their number."""
-    canvas = Canvas(MEASURED, MEASURED, (0, 0, 0))
-    canvas.polygon(_outline(canvas, thing), (1, 0, 0))
-    return int(np.count_nonzero(canvas.samples()[..., 0]))
-
-
-def _draw(canvas: Canvas, thing: Thing, colour: Colour, rim: Colour) -> None:
-    points, width = _outline(canvas, thing), RIM * canvas.width / 1000
-    for start, end in zip(points, [*points[1:], points[0]]):
-        canvas.line(start, end, 2 * width, rim)
-        if len(points) < SMOOTH:  # corners of the rim are round
-            canvas.circle(*start, width, rim)
-    canvas.polygon(points, colour)
-
-
-def _outline(canvas: Canvas, thing: Thing) -> list[Point]:
-    unit = canvas.width / 1000
-    return shape_points(thing.shape, thing.x * unit, thing.y * unit, RADII[thing.size] * unit, thing.angle)
+@cache
+def _unit_rim(shape: str, size: Size) -> Outline:
+    return widen(unit_outline(shape), RIM / RADII[size])
