@@ -28,6 +28,12 @@ def lamps(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     del sys.modules["lamps"], registry._registered["lamps-v0"], gymnasium.registry["vlmgym/lamps-v0"]
 
 
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache of data for one test alone."""
+    monkeypatch.setenv("VLMGYM_CACHE", str(tmp_path / "cache"))
+
+
 @pytest.fixture(scope="session")
 def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny, randomly initialised Qwen3-VL, whose responses depend on picture and prompt."""

@@ -1,6 +1,6 @@
 """Opening large tables: seconds, memory, and how long a row at a random place takes.
 
-pip install -e .[data] && python benchmarks/datasets.py --rows 5000000
+pip install -e .[data] && python benchmarks/tables.py --rows 5000000
 
 Each kind of file is opened and read in a process of its own, so that its memory is its own. The rows are like those of
 OSV-5M. The files are made first and removed at the end; the page cache of the system is warm, as after a download.
@@ -49,7 +49,7 @@ class Config:
 
 
 def main() -> None:
-    config = parse_options(Config, None, prog="datasets.py")
+    config = parse_options(Config, None, prog="tables.py")
     if config.measure is not None:
         print(json.dumps(measured(config.measure, config.reads)))
         return

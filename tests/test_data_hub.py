@@ -1,0 +1,179 @@
+"""The hub, as a real server on this machine; archives that are downloaded."""
+
+import os
+import struct
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.colours import GREEN, LABELS, RED, encoded
+from tests.hub_server import serving_hub
+from vlmgym.errors import UsageError
+from vlmgym.sandbox.datasets import unzip
+from vlmgym.sandbox.datasets.images import decode, picture_bytes
+from vlmgym.sandbox.datasets.opening import open_table
+from vlmgym.sandbox.datasets.unzip import unzip_pictures
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+# The hub --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hub(tmp_path):
+    with serving_hub(tmp_path / "hub") as found:
+        yield found
+
+
+def run(arguments, hub):
+    return subprocess.run(arguments, env={**os.environ, **hub.environment}, capture_output=True, text=True)
+
+
+SHOW_ROWS = """
+import sys
+from vlmgym.errors import UsageError
+from vlmgym.sandbox.datasets.images import decode, picture_bytes
+from vlmgym.sandbox.datasets.opening import open_table
+for data in sys.argv[1:]:
+    try:
+        table = open_table(*data.split())
+        for index in range(len(table)):
+            row = table[index]
+            print(data, decode(picture_bytes(row["image"], table.folder)).getpixel((0, 0)), row["label"])
+    except UsageError as error:
+        print(error)
+"""
+
+
+@pytest.mark.slow
+def test_data_of_the_hub_as_parquet_as_pictures_and_with_a_loading_script(hub):
+    table = pa.table({"image": [{"bytes": encoded(c), "path": "x.png"} for c in (RED, GREEN)], "label": [0, 1]})
+    table = table.replace_schema_metadata(LABELS)
+    for name in (
+        "toy/parquet/data/test-00000-of-00001.parquet",
+        "toy/script@refs_convert_parquet/default/test/0000.parquet",
+    ):
+        (hub.root / name).parent.mkdir(parents=True)
+        pq.write_table(table, hub.root / name)
+    (hub.root / "toy" / "script").mkdir()
+    (hub.root / "toy" / "script" / "script.py").write_text("import datasets")
+    for label, colour in (("cat", RED), ("dog", GREEN)):
+        (hub.root / "toy" / "pictures" / "test" / label).mkdir(parents=True)
+        (hub.root / "toy" / "pictures" / "test" / label / "1.png").write_bytes(encoded(colour))
+
+    names = ("toy/parquet test", "toy/script test", "toy/pictures test", "toy/parquet validation", "toy/nothing test")
+    shown = run([sys.executable, "-c", SHOW_ROWS, *names], hub).stdout.splitlines()
+    assert shown[:6] == [
+        *(f"toy/{kind} test {end}" for kind in ("parquet", "script") for end in (f"{RED} True", f"{GREEN} False")),
+        *(f"toy/pictures test {end}" for end in (f"{RED} cat", f"{GREEN} dog")),
+    ]
+    assert "'toy/parquet' cannot be opened: Unknown split \"validation\"" in shown[6]
+    assert "'toy/nothing' cannot be opened: Dataset 'toy/nothing' doesn't exist" in shown[7]
+
+
+def osv5m(hub, shards):
+    pictures = hub.root / "osv5m" / "osv5m" / "images" / "test"
+    pictures.mkdir(parents=True)
+    rows = ["id,latitude,longitude,cell", *(f'{100 + n},1,2,"(0, 8)"' for n in range(2 * shards))]
+    (pictures.parent.parent / "test.csv").write_text("\n".join(rows))
+    for shard in range(shards):
+        with zipfile.ZipFile(pictures / f"{shard:02}.zip", "w") as archive:
+            for n in range(2):
+                archive.writestr(f"{shard:02}/{100 + 2 * shard + n}.jpg", encoded(form="JPEG"))
+
+
+def fetch(hub, out, *options):
+    vlmgym = Path(sys.executable).parent / "vlmgym"
+    return run([vlmgym, "data", "fetch", "osv5m", "--out", out, *options], hub)
+
+
+@pytest.mark.slow
+def test_osv5m_is_fetched_shard_by_shard_and_goes_on_after_a_break(hub, tmp_path):
+    osv5m(hub, 3)
+    out = tmp_path / "out"
+    hub.lost.add("01.zip")
+    broken = fetch(hub, out, "--shards", "2")
+    assert broken.returncode == 1
+    assert "run it again to go on" in broken.stderr
+    assert not (out / "osv5m-test.csv").exists()
+
+    hub.lost.clear()
+    hub.asked.clear()
+    done = fetch(hub, out, "--shards", "2")
+    assert done.returncode == 0, done.stderr
+    assert "4 of 6 rows have their picture" in done.stdout
+    assert not [asked for asked in hub.asked if "00.zip" in asked or "02.zip" in asked]
+    table = open_table(str(out / "osv5m-test.csv"))
+    assert [table[index]["image"] for index in (0, 3)] == ["images/test/00/100.jpg", "images/test/01/103.jpg"]
+    assert table[0]["cell"] == "(0, 8)"
+    assert decode(picture_bytes(table[3]["image"], table.folder)).size == (30, 20)
+    assert not list(out.rglob("*.zip"))
+
+
+@pytest.mark.slow
+def test_a_hub_that_does_not_answer_is_an_infrastructure_error(hub, tmp_path):
+    ran = fetch(hub, tmp_path / "out")
+    assert ran.returncode == 1
+    assert "error: downloading OSV-5M failed" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+# Archives -------------------------------------------------------------------------------------------------------------
+
+
+def zipped(path, members, compression=zipfile.ZIP_DEFLATED):
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in members:
+            archive.writestr(name, content)
+    return path
+
+
+def test_pictures_are_unzipped_flat_and_nothing_else(tmp_path):
+    members = [("00/1.jpg", b"one"), ("00/2.JPG", b"two"), ("00/run.sh", b"no"), ("00/", b"")]
+    assert unzip_pictures(zipped(tmp_path / "a.zip", members), tmp_path / "out") == 2
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == {"1.jpg": b"one", "2.JPG": b"two"}
+
+
+LINK = zipfile.ZipInfo("link.jpg")
+LINK.external_attr = 0o120777 << 16
+
+
+@pytest.mark.parametrize(
+    ("members", "why"),
+    [
+        ([("../evil.jpg", b"x")], "leads out"),
+        ([("00/../../evil.jpg", b"x")], "leads out"),
+        ([("/tmp/evil.jpg", b"x")], "leads out"),
+        ([("..\\evil.jpg", b"x")], "leads out"),
+        ([("C:/evil.jpg", b"x")], "leads out"),
+        ([(LINK, b"/etc/passwd")], "is a link"),
+        ([("a/1.jpg", b"x"), ("b/1.jpg", b"y")], "two pictures '1.jpg'"),
+        ([("bomb.jpg", bytes((1 << 26) + 1))], "bytes from"),
+    ],
+)
+def test_an_archive_that_means_harm_is_refused_whole(tmp_path, members, why):
+    archive = zipped(tmp_path / "a.zip", [("good.jpg", b"good"), *members])
+    with pytest.raises(UsageError, match=why):
+        unzip_pictures(archive, tmp_path / "deep" / "out")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.zip"]
+
+
+def test_an_archive_that_lies_about_sizes_or_is_cut_off_leaves_nothing(tmp_path, monkeypatch):
+    archive = zipped(tmp_path / "a.zip", [("1.jpg", b"x" * 1000)])
+    content = archive.read_bytes()
+    lying = content.replace(struct.pack("<I", 1000), struct.pack("<I", 10))
+    for damaged in (lying, content[:-30], content.replace(b"1.jpg", b"1.jpg", 1)[:40] + b"zzzz" + content[44:]):
+        archive.write_bytes(damaged)
+        with pytest.raises(UsageError, match=r"refused|damaged"):
+            unzip_pictures(archive, tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+    archive.write_bytes(content)
+    monkeypatch.setattr(unzip, "LARGEST_ARCHIVE", 999)
+    with pytest.raises(UsageError, match="1000 bytes together"):
+        unzip_pictures(archive, tmp_path / "out")

@@ -1,0 +1,290 @@
+"""Pictures in data: files, bytes and addresses, good ones, damaged ones and those that mean harm."""
+
+import base64
+import io
+import struct
+import threading
+import time
+import warnings
+import zlib
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from tests.colours import GREEN, RED, encoded
+from vlmgym.sandbox.datasets import images
+from vlmgym.sandbox.datasets.images import decode, letterbox, picture_bytes
+from vlmgym.sandbox.datasets.rows import BadRow
+from vlmgym.sandbox.datasets.urls import download
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+# Pictures -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_picture_is_a_path_bytes_a_dict_or_a_data_url(tmp_path):
+    blob = encoded()
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "1.png").write_bytes(blob)
+    (tmp_path / "link.png").symlink_to("sub/1.png")
+    url = "data:image/png;base64," + base64.b64encode(blob).decode()
+    for value in (
+        "sub/1.png",
+        str(tmp_path / "sub" / "1.png"),
+        "sub/../sub/1.png",
+        "link.png",
+        blob,
+        bytearray(blob),
+        {"bytes": blob, "path": "elsewhere.png"},
+        {"bytes": None, "path": "sub/1.png"},
+        url,
+    ):
+        assert picture_bytes(value, tmp_path) == blob
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (None, "there is no picture"),
+        ("", "there is no picture"),
+        (float("nan"), "there is no picture"),
+        ({"bytes": None, "path": None}, "there is no picture"),
+        (7, "no picture but 7"),
+        (["a.png"], "no picture but"),
+        ("missing.png", "no picture 'missing.png'"),
+        (".", "no picture '.'"),
+        ("nul\0.png", "cannot be read"),
+        ("../secret.png", "outside of the folder"),
+        ("/etc/hostname", "outside of the folder"),
+        ("way_out.png", "outside of the folder"),
+        ("loop", "loop|no picture"),
+        ("data:image/png,abc", "not a data URL in base64"),
+        ("data:image/png;base64,@@@", "not base64"),
+        ("http://example.com/a.png", "only with urls=true"),
+        ("HTTPS://example.com/a.png", "only with urls=true"),
+        ("file:///etc/hostname", "no picture"),
+    ],
+)
+def test_a_value_that_is_no_picture_is_a_bad_row(tmp_path, value, why):
+    (tmp_path / "secret.png").write_bytes(encoded())
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "way_out.png").symlink_to("../secret.png")
+    (folder / "loop").symlink_to("loop")
+    with pytest.raises(BadRow, match=why):
+        picture_bytes(value, folder)
+
+
+def test_a_path_in_data_of_no_folder_and_a_huge_file_are_bad_rows(tmp_path, monkeypatch):
+    with pytest.raises(BadRow, match="lie in no folder"):
+        picture_bytes("a.png", None)
+    (tmp_path / "a.png").write_bytes(encoded())
+    monkeypatch.setattr(images, "LARGEST_FILE", 10)
+    with pytest.raises(BadRow, match="larger than"):
+        picture_bytes("a.png", tmp_path)
+
+
+def bomb(width, height):
+    """A small PNG that says it is huge."""
+
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    head = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
+    )
+
+
+@pytest.mark.parametrize(
+    ("blob", "why"),
+    [
+        (b"", "is empty"),
+        (b"no picture at all", "no known format"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "no known format"),
+        (encoded()[:60], "damaged|no known format"),
+        (encoded(form="JPEG", size=(200, 200))[:-200], "damaged"),
+        (encoded(form="GIF", mode="P", colour=1)[:30], "damaged|no known format"),
+        (encoded(form="TIFF")[:-100], "damaged"),
+        (encoded(form="WEBP")[:-20], "damaged|no known format"),
+        (bomb(9000, 8000), "9000 x 8000 pixels"),
+        (bomb(12000, 12000), "more than 64000000 pixels"),
+        (bomb(60000, 60000), "more than 64000000 pixels"),
+    ],
+)
+def test_a_damaged_picture_and_a_bomb_are_bad_rows(blob, why):
+    with pytest.raises(BadRow, match=why):
+        decode(blob)
+
+
+@pytest.mark.parametrize("side", [9_600, 12_000], ids=["92 million", "144 million"])
+def test_a_picture_of_too_many_pixels_is_a_bad_row_without_a_warning_of_pillow(side):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with pytest.raises(BadRow, match="more than 64000000 pixels"):
+            decode(bomb(side, side))
+    assert caught == []
+
+
+@pytest.mark.filterwarnings("ignore")  # Pillow's, of tags it skips
+@given(st.integers(0, 2**32 - 1), st.sampled_from(["PNG", "JPEG", "WEBP", "TIFF", "GIF", "BMP"]))
+def test_a_picture_with_damaged_bytes_is_decoded_or_a_bad_row_and_nothing_else(seed, form):
+    rng = np.random.default_rng(seed)
+    buffer = io.BytesIO()
+    Image.fromarray(rng.integers(0, 256, (24, 24, 3), np.uint8)).save(buffer, form)
+    blob = np.frombuffer(buffer.getvalue(), np.uint8).copy()
+    blob[rng.integers(0, blob.size, 4)] = rng.integers(0, 256, 4)
+    with suppress(BadRow):
+        assert decode(blob.tobytes()).mode == "RGB"
+
+
+def test_transparent_parts_are_white():
+    for mode, colour in (("RGBA", (*RED, 0)), ("LA", (10, 0))):
+        assert decode(encoded(colour, mode=mode)).getpixel((5, 5)) == (255, 255, 255)
+    assert decode(encoded((0, 0, 0, 128), mode="RGBA")).getpixel((5, 5)) == (127, 127, 127)
+    palette = Image.new("P", (4, 4), 0)
+    palette.putpalette([*RED, *GREEN])
+    buffer = io.BytesIO()
+    palette.save(buffer, "PNG", transparency=1)
+    assert decode(buffer.getvalue()).getpixel((0, 0)) == RED
+
+
+def test_sixteen_bits_keep_their_brightness():
+    grey = Image.fromarray(np.full((4, 4), 32768, np.uint16))
+    buffer = io.BytesIO()
+    grey.save(buffer, "PNG")
+    assert decode(buffer.getvalue()).getpixel((0, 0)) == (127, 127, 127)
+    buffer = io.BytesIO()
+    Image.fromarray(np.ones((4, 4), np.float32)).save(buffer, "TIFF")
+    with pytest.raises(BadRow, match="8 or 16 bits"):
+        decode(buffer.getvalue())
+
+
+def test_exif_turns_the_picture():
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    assert decode(encoded(form="JPEG", exif=exif)).size == (20, 30)
+
+
+@pytest.mark.parametrize(
+    ("size", "inside", "outside"), [((400, 200), (32, 20), (32, 5)), ((10, 30), (32, 32), (3, 32))]
+)
+def test_a_picture_keeps_its_shape_in_the_square(size, inside, outside):
+    picture = letterbox(Image.new("RGB", size, RED), 64)
+    assert (picture.shape, picture.dtype, picture.flags.writeable) == ((64, 64, 3), np.uint8, True)
+    assert tuple(picture[inside[1], inside[0]]) == RED
+    assert tuple(picture[outside[1], outside[0]]) == images.MARGIN
+    coloured = (picture == RED).all(axis=2)
+    wide, high = coloured.any(axis=0).sum(), coloured.any(axis=1).sum()
+    assert wide / high == pytest.approx(size[0] / size[1], rel=0.05)
+
+
+# Addresses ------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def web(answers):
+    """A server whose answers by path are functions of the request handler."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *args):
+            pass
+
+        def do_GET(self):
+            answers[self.path](self)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def body(content):
+    def answer(handler):
+        handler.send_response(200)
+        handler.end_headers()
+        handler.wfile.write(content)
+
+    return answer
+
+
+def redirect(to):
+    def answer(handler):
+        handler.send_response(302)
+        handler.send_header("Location", to)
+        handler.end_headers()
+
+    return answer
+
+
+def drip(handler):
+    """A byte now and then, so that no single read ever waits long."""
+    handler.send_response(200)
+    handler.end_headers()
+    try:
+        for _ in range(200):
+            handler.wfile.write(b"x")
+            handler.wfile.flush()
+            time.sleep(0.05)
+    except OSError:
+        pass  # the client has left
+
+
+def drip_headers(handler):
+    try:
+        for _ in range(200):
+            handler.connection.sendall(b"H")
+            time.sleep(0.05)
+    except OSError:
+        pass
+
+
+def missing(handler):
+    handler.send_error(404)
+
+
+def test_a_picture_from_an_address_also_after_a_redirect_on_the_same_host(tmp_path):
+    blob = encoded()
+    with web({"/a.png": body(blob), "/moved": redirect("/a.png")}) as url:
+        assert picture_bytes(f"{url}/a.png", None, urls=True) == blob
+        assert picture_bytes(f"{url}/moved", None, urls=True) == blob
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (missing, "answers 404"),
+        (body(bytes(2001)), "larger than"),
+        (drip, "longer than 0.5 seconds"),
+        (drip_headers, "longer than 0.5 seconds"),
+        (redirect("file:///etc/passwd"), "not allowed"),
+        (redirect("ftp://127.0.0.1/a.png"), "neither http nor https"),
+        (redirect("http://127.0.0.2:1/a.png"), "not on the public network"),
+        (redirect("http://169.254.169.254/latest"), "not on the public network"),
+        (redirect("http://[::1]/"), "not on the public network"),
+        (redirect("/here"), "redirect"),
+    ],
+)
+def test_an_address_that_leads_nowhere_good_is_a_bad_row(answer, why):
+    with web({"/here": answer}) as url:
+        started = time.monotonic()
+        with pytest.raises(BadRow, match=why):
+            download(f"{url}/here", seconds=0.5, largest=2000)
+        assert time.monotonic() - started < 3
+
+
+def test_a_server_that_is_not_there_is_a_bad_row():
+    with pytest.raises(BadRow, match="cannot be loaded"):
+        download("http://127.0.0.1:1/a.png")
+    with pytest.raises(BadRow, match="cannot be loaded"):
+        download("http://[broken/a.png")

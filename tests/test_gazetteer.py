@@ -1,0 +1,213 @@
+"""Distances on earth, and the gazetteer: every city, region and country is found by its names."""
+
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vlmgym.sandbox.geo.distance import EARTH_RADIUS_KM, distance_km
+from vlmgym.sandbox.geo.gazetteer import gazetteer
+from vlmgym.sandbox.geo.names import normalise, without_kind
+
+latitudes = st.floats(-90, 90)
+longitudes = st.floats(-180, 180)
+
+
+# Distances ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "geodesic"),
+    [
+        ((-41.32, 174.81), (40.96, -5.50), 19959.679),  # Wellington, Salamanca: an example of GeographicLib
+        ((0.0, 0.0), (90.0, 0.0), 10001.966),  # the quarter meridian of WGS 84
+        ((0.0, 0.0), (0.0, 90.0), 10018.754),  # a quarter of its equator
+        ((0.0, 179.5), (0.0, -179.5), 111.3195),
+    ],
+)
+def test_distances_are_those_of_the_ellipsoid_within_what_the_docs_say(one, other, geodesic):
+    assert distance_km(*one, *other) == pytest.approx(geodesic, rel=0.006)
+
+
+@given(latitudes, longitudes, latitudes, longitudes, latitudes, longitudes)
+def test_distances_are_a_metric(a, b, c, d, e, f):
+    there = distance_km(a, b, c, d)
+    assert distance_km(a, b, a, b) == 0
+    assert 0 <= there <= math.pi * EARTH_RADIUS_KM + 1e-6
+    assert there == pytest.approx(distance_km(c, d, a, b))
+    assert there <= distance_km(a, b, e, f) + distance_km(e, f, c, d) + 1e-3
+
+
+# Gazetteer ------------------------------------------------------------------------------------------------------------
+
+
+def test_every_country_is_found_by_its_codes_and_its_name():
+    found = 0
+    path = Path(sys.modules["vlmgym.sandbox.geo"].__path__[0]) / "data" / "countries.tsv"
+    for line in path.read_text("utf-8").splitlines():
+        code, code3, name = line.split("\t")[:3]
+        for form in (code, code3, name, name.upper()):
+            country = gazetteer().country(form)
+            assert country is not None, form
+            assert country.code == code, form
+        found += 1
+    assert found > 240
+
+
+def test_every_city_is_found_by_its_name_in_its_region():
+    places = gazetteer()
+    assert len(places) > 30_000
+    for number in range(len(places)):
+        city = places.city_at(number)
+        found = places.city(city.name, places.country_of(city), places.region_of(city))
+        assert found is not None, city
+        assert (found.country, found.region) == (city.country, city.region), city
+        assert found.population >= city.population, city
+        assert places.city_near(city.name, city.latitude, city.longitude) is not None
+
+
+SAME_NAME_BUT_FOR_ITS_KIND = {
+    ("AZ", "48"): "Shaki",
+    ("AZ", "68"): "Yevlax",
+    ("BG", "42"): "Sofia",
+    ("BM", "03"): "Hamilton",
+    ("BY", "04"): "Minsk",
+    ("HR", "20"): "Zagreb",
+    ("KZ", "01"): "Almaty",
+    ("LA", "24"): "Vientiane",
+    ("LV", "12"): "Jelgava",
+    ("LV", "24"): "Rēzekne",
+    ("LV", "33"): "Ventspils",
+    ("MX", "09"): "México",
+    ("MZ", "11"): "Maputo Province",
+    ("PE", "15"): "Lima Province",
+    ("RU", "04"): "Altai",
+    ("RU", "47"): "Moscow",
+    ("UA", "13"): "Kyiv City",
+    ("UZ", "14"): "Tashkent",
+}
+"""Regions whose bare name is that of another one: mostly a city and the region around it."""
+
+
+def all_regions():
+    path = Path(sys.modules["vlmgym.sandbox.geo"].__path__[0]) / "data" / "regions.tsv"
+    return [line.split("\t") for line in path.read_text("utf-8").splitlines()]
+
+
+def test_every_region_is_found_by_its_name_and_by_its_bare_name_in_its_country():
+    places, others = gazetteer(), {}
+    for code, own, name, *_ in all_regions():
+        country = places.country(code)
+        found = places.region(name, country)
+        assert found is not None, name
+        assert (found.country, found.code) == (code, own), name
+        bare = places.region(without_kind(normalise(re.sub(r"\(.*?\)", "", name))), country)
+        assert bare is not None, name
+        if (bare.country, bare.code) != (code, own):
+            others[code, own] = bare.name
+    assert others == SAME_NAME_BUT_FOR_ITS_KIND
+
+
+@pytest.mark.parametrize("country", ["IR", "MA"])
+def test_no_region_of_iran_or_morocco_has_the_name_of_another(country):
+    rows = [row for row in all_regions() if row[0] == country]
+    owner = {without_kind(normalise(row[2])): row[1] for row in rows}
+    for _, own, name, *_, keys in rows:
+        for key in keys.split("|"):
+            assert owner.get(without_kind(key), own) == own, name
+
+
+@pytest.mark.parametrize(
+    ("city", "region", "country", "latitude", "longitude"),
+    [
+        ("Paris", None, None, 48.85, 2.35),
+        ("PARIS", "Texas", "USA", 33.66, -95.56),
+        ("Paris", None, "U.S.", 33.66, -95.56),
+        ("paris", "TX", None, 33.66, -95.56),
+        ("Paris", None, "Germany", 48.85, 2.35),  # there is none
+        ("München", "Bayern", "Deutschland", 48.14, 11.58),
+        ("Sankt Peterburg", None, "Россия", 59.94, 30.31),
+        ("St. Petersburg", "Florida", "United States of America", 27.77, -82.68),
+        ("東京", None, "日本", 35.69, 139.69),
+        ("Sao Paulo", "SP", "Brasil", -23.55, -46.64),
+        ("kiev", None, "UA", 50.45, 30.52),
+        ("Saint-Étienne", None, None, 45.43, 4.39),
+    ],
+)
+def test_a_city_is_the_one_in_the_named_region_or_country_else_the_largest(city, region, country, latitude, longitude):
+    places = gazetteer()
+    known_country = places.country(country) if country else None
+    known_region = places.region(region, known_country) if region else None
+    assert (known_country is None) == (country is None)
+    assert (known_region is None) == (region is None)
+    found = places.city(city, known_country, known_region)
+    assert found is not None
+    assert (found.latitude, found.longitude) == pytest.approx((latitude, longitude), abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("region", "country", "same"),
+    [
+        ("Bavaria", "DE", "Bayern"),
+        ("Bavaria", "DE", "DE-BY"),
+        ("California", "US", "state of california"),
+        ("Tokyo", "JP", "Tokyo Prefecture"),
+        ("Normandy", "FR", "Normandie"),
+        ("Catalonia", "ES", "Cataluña"),
+        ("Moscow Oblast", "RU", "moscow oblast"),
+        ("Ho Chi Minh City (HCMC)", "VN", "Ho Chi Minh City"),
+        ("Ho Chi Minh City (HCMC)", "VN", "VN-SG"),
+        ("Da Nang City", "VN", "Đà Nẵng"),
+        ("Can Tho City", "VN", "Can Tho"),
+        ("Taipei", "TW", "Taipei City"),
+        ("Taipei", "TW", "New Taipei City"),
+        ("Takao", "TW", "Kaohsiung City"),
+        ("Madrid", "ES", "ES-MD"),
+        ("Mexico City", "MX", "MX-CMX"),
+        ("Mazovia", "PL", "PL-MZ"),
+        ("Tehran", "IR", "Tehran Province"),
+        ("Tehran", "IR", "IR-23"),
+        ("Rabat-Salé-Kénitra", "MA", "MA-04"),
+    ],
+)
+def test_a_region_has_several_names(region, country, same):
+    places = gazetteer()
+    within = places.country(country)
+    found = places.region(same, within)
+    assert found is not None
+    assert found == places.region(region, within)
+
+
+def test_names_that_differ_stay_apart_and_others_are_not_known():
+    places = gazetteer()
+    assert places.region("Moscow", places.country("RU")) != places.region("Moscow Oblast", places.country("RU"))
+    assert places.region("State of Mexico", places.country("MX")) != places.region("Mexico City", places.country("MX"))
+    for name in ("Xyzzyville", "", " ", "-", "\x00", "a" * 500):
+        assert places.city(name) is None
+        assert places.region(name) is None
+        assert places.country(name) is None
+
+
+@given(st.text("abcdefxyzéüñ' ", max_size=40))
+def test_case_accents_and_punctuation_of_names_do_not_count(name):
+    plain = name.replace("é", "e").replace("ü", "u").replace("ñ", "n")
+    for other in (name.upper(), plain, name.replace(" ", " - "), name.replace("'", ""), f" {name}, ", f"The {name}"):
+        if name.split() and name.split()[0].strip("'"):
+            assert normalise(other) == normalise(name)
+
+
+def test_the_gazetteer_is_not_read_before_it_is_needed():
+    code = (
+        "from vlmgym import make_game, make_vec\n"
+        "from vlmgym.sandbox.geo.gazetteer import gazetteer\n"
+        "make_game('geospot').observation_space\n"
+        "assert gazetteer.cache_info().currsize == 0\n"
+        "make_game('geospot').action_space.sample()\n"
+        "assert gazetteer.cache_info().currsize == 1\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
