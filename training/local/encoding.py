@@ -61,7 +61,7 @@ class Encoder:
         try:
             self.tokenizer = AutoTokenizer.from_pretrained(checkpoint)
             self.pictures = AutoImageProcessor.from_pretrained(checkpoint, use_fast=False)
-        except (OSError, ValueError, ImportError) as error:
+        except (OSError, ValueError, ImportError, TypeError) as error:  # TypeError: there is no vocabulary
             raise UsageError(f"the processor of {checkpoint} does not load: {reason(error)}") from None
         self.image_token = self.tokenizer.convert_tokens_to_ids(IMAGE)
         if not self.tokenizer.chat_template or self.image_token in (None, self.tokenizer.unk_token_id):

@@ -1,0 +1,298 @@
+"""The model that is trained: its log-probabilities, its responses, its checkpoints, for each architecture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoProcessor
+
+from tests.in_training.tiny import ALIKE, make_actor, make_checkpoint, questions, samples
+from training.local.actor import Actor, ModelConfig, Sample, entropy_of
+from training.tiny_vlm import CLASSES
+from vlmgym.errors import UsageError
+from vlmgym.policies.base import Reply
+from vlmgym.policies.local_model import LocalModel, Question
+from vlmgym.policies.token_sampling import Chance
+from vlmgym.sandbox.game import Picture
+
+PICTURE_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+LENGTHS = (5, 1, 9, 3)
+TEMPERATURE = 0.7
+
+
+@pytest.fixture(scope="module", params=CLASSES)
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("checkpoints") / request.param, request.param)
+
+
+@pytest.fixture(scope="module")
+def actor(checkpoint: Path) -> Actor:
+    return make_actor(checkpoint)
+
+
+class Judge:
+    """The checkpoint as Hugging Face loads it and asks it: one text at a time, nothing padded."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        self.processor = AutoProcessor.from_pretrained(checkpoint)
+        self.processor.image_processor = AutoImageProcessor.from_pretrained(checkpoint, use_fast=False)
+        self.model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=torch.float32).eval()
+        self.never = self.processor.tokenizer.convert_tokens_to_ids(list(PICTURE_TOKENS))
+
+    def batch(self, text: str, pictures: Sequence[Picture]) -> dict[str, torch.Tensor]:
+        content = [*({"type": "image"} for _ in pictures), {"type": "text", "text": text}]
+        message = {"role": "user", "content": content}
+        chat = self.processor.apply_chat_template([message], add_generation_prompt=True, tokenize=False)
+        images = [Image.fromarray(picture) for picture in pictures]
+        return dict(self.processor(text=[chat], images=images, return_tensors="pt"))
+
+    def logits(self, text: str, pictures: Sequence[Picture], response: Sequence[int]) -> torch.Tensor:
+        """What predicts each token of a response and the one after it; shape (tokens + 1, vocabulary)."""
+        batch = self.batch(text, pictures)
+        before = batch["input_ids"].shape[1]
+        tail = torch.tensor([response], dtype=torch.int64)
+        more = {"input_ids": tail, "attention_mask": torch.ones_like(tail), "mm_token_type_ids": torch.zeros_like(tail)}
+        longer = {name: torch.cat([batch[name], added], dim=1) for name, added in more.items() if name in batch}
+        with torch.no_grad():
+            logits: torch.Tensor = self.model(**{**batch, **longer}).logits[0, before - 1 :]
+        logits[:, self.never] = -torch.inf
+        return logits
+
+
+@pytest.fixture(scope="module")
+def judge(checkpoint: Path) -> Judge:
+    return Judge(checkpoint)
+
+
+def respond(
+    actor: Actor, asked: Sequence[tuple[str, list[Picture]]], seeds: Sequence[int], tokens: int, temperature: float
+) -> list[list[int]]:
+    """A response to each question."""
+    prompts = [actor.encoder.encode(text, pictures) for text, pictures in asked]
+    responses: list[list[int]] = actor.respond(prompts, range(len(prompts)), seeds, tokens, temperature)
+    return responses
+
+
+def measured(actor: Actor, some: Sequence[Sample]) -> list[np.ndarray]:
+    with torch.no_grad():
+        logprobs = actor.measure(some, TEMPERATURE).logprobs
+    return [row[: len(sample.response)].numpy() for row, sample in zip(logprobs, some)]
+
+
+# Prompts --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", [96, 100, 333])
+def test_a_prompt_is_what_the_processor_of_hugging_face_makes(actor: Actor, judge: Judge, side: int) -> None:
+    rng = np.random.default_rng(side)
+    pictures = [rng.integers(0, 256, (side, wide, 3), dtype=np.uint8) for wide in (side, side + 40)]
+    ours = actor.encoder.encode("Which tiles are equal?", pictures)
+    theirs = judge.batch("Which tiles are equal?", pictures)
+    assert ours.ids.tolist() == theirs["input_ids"][0].tolist()
+    torch.testing.assert_close(ours.patches, theirs["pixel_values"], rtol=0, atol=0)
+    assert ours.grids.tolist() == theirs["image_grid_thw"].tolist()
+
+
+def test_a_response_is_the_same_text_again(actor: Actor) -> None:
+    text = "<perception>2 4\n0 8</perception><think>é, 10 = 8 + 2</think><answer>up</answer>"
+    tokens = actor.encoder.tokens(text)
+    assert tokens[-1] == actor.encoder.end
+    assert actor.encoder.text(tokens) == text
+
+
+def test_a_prompt_cannot_write_the_token_of_a_picture(actor: Actor) -> None:
+    with pytest.raises(UsageError, match=r"the prompt writes <\|image_pad\|>"):
+        actor.encoder.encode("see <|image_pad|>", questions(1)[0][1])
+
+
+# Log-probabilities ----------------------------------------------------------------------------------------------------
+
+
+def test_log_probabilities_are_those_of_hugging_face(actor: Actor, judge: Judge) -> None:
+    some = samples(actor, LENGTHS)
+    with torch.no_grad():
+        found = actor.measure(some, TEMPERATURE)
+    assert found.mask.sum(dim=1).tolist() == list(LENGTHS)
+    for row, (sample, asked) in enumerate(zip(some, questions(len(some)))):
+        length = len(sample.response)
+        logits = judge.logits(*asked, sample.response)[:-1] / TEMPERATURE
+        expected = logits.log_softmax(-1)[range(length), sample.response]
+        torch.testing.assert_close(found.logprobs[row, :length], expected, rtol=0, atol=ALIKE)
+        entropy = torch.distributions.Categorical(logits=logits).entropy()
+        torch.testing.assert_close(found.entropy[row, :length], entropy, rtol=0, atol=ALIKE)
+        assert found.logprobs[row, length:].count_nonzero() == found.entropy[row, length:].count_nonzero() == 0
+
+
+def test_neither_padding_nor_order_of_a_batch_changes_log_probabilities(actor: Actor) -> None:
+    some = samples(actor, LENGTHS)
+    together = measured(actor, some)
+    backwards = measured(actor, some[::-1])[::-1]
+    alone = [measured(actor, [sample])[0] for sample in some]
+    for one, other, single in zip(together, backwards, alone):
+        np.testing.assert_allclose(one, other, rtol=0, atol=ALIKE)
+        np.testing.assert_allclose(one, single, rtol=0, atol=ALIKE)
+
+
+def test_the_picture_decides(actor: Actor) -> None:
+    sample, _, other = samples(actor, (5, 5, 5))
+    elsewhere = Sample(replace(sample.prompt, patches=other.prompt.patches), sample.response)
+    assert np.abs(measured(actor, [sample])[0] - measured(actor, [elsewhere])[0]).max() > 100 * ALIKE
+
+
+def test_a_critic_begins_with_zero_and_sees_what_comes_before_a_token(checkpoint: Path) -> None:
+    actor = make_actor(checkpoint, critic=True)
+    first, second = samples(actor, (4, 4))
+    changed = Sample(first.prompt, [*first.response[:2], *second.response[2:]])
+    with torch.no_grad():
+        assert actor.measure([first]).values.count_nonzero() == 0  # type: ignore[union-attr]
+        torch.nn.init.ones_(actor.critic.weight)  # type: ignore[union-attr]
+        values = actor.measure([first, changed]).values
+    torch.testing.assert_close(values[0, :3], values[1, :3], rtol=0, atol=ALIKE)  # type: ignore[index]
+    assert (values[0, 3] - values[1, 3]).abs() > ALIKE  # type: ignore[index]
+
+
+def test_entropy_does_not_count_what_cannot_be_drawn() -> None:
+    logits = torch.tensor([[0.0, 0.0, -torch.inf, 0.0], [0.0, -torch.inf, -torch.inf, -torch.inf]])
+    torch.testing.assert_close(entropy_of(logits), torch.tensor([np.log(3.0), 0.0], dtype=torch.float32))
+
+
+# Responses ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0, TEMPERATURE])
+def test_tokens_follow_from_the_logits_of_hugging_face_and_a_seed(
+    actor: Actor, judge: Judge, temperature: float
+) -> None:
+    asked, seeds = questions(4), [5, 6, 7, 8]
+    responses = respond(actor, asked, seeds, 10, temperature)
+    for each, seed, response in zip(asked, seeds, responses):
+        chance = Chance([seed], torch.device("cpu"), temperature) if temperature else None
+        for logits, token in zip(judge.logits(*each, response), response):
+            drawn = logits if chance is None else chance(None, logits[None])[0]
+            assert drawn[token] == pytest.approx(float(drawn.max()), abs=10 * ALIKE)
+
+
+def test_a_seed_decides_a_response_whatever_shares_its_batch(actor: Actor) -> None:
+    asked, seeds = questions(4), [5, 6, 7, 8]
+    together = respond(actor, asked, seeds, 8, 1.0)
+    assert respond(actor, asked, seeds, 8, 1.0) == together
+    assert respond(actor, asked[::-1], seeds[::-1], 8, 1.0)[::-1] == together
+    assert [respond(actor, [each], [seed], 8, 1.0)[0] for each, seed in zip(asked, seeds)] == together
+    assert len(set(map(tuple, respond(actor, asked[:1] * 4, seeds, 8, 1.0)))) == 4
+
+
+def test_responses_to_a_prompt_are_those_asked_one_by_one_and_end_with_their_end(
+    actor: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = [actor.encoder.encode(*each) for each in questions(3)]
+    places, seeds = [2, 0, 2, 1, 0, 2], range(6)
+    endless = actor.respond(prompts, places, seeds, 12, 1.0)
+    end = endless[2][4]
+    monkeypatch.setattr(actor.encoder, "end", end)
+    together = actor.respond(prompts, places, seeds, 12, 1.0)
+    alone = [actor.respond([prompts[place]], [0], [seed], 12, 1.0)[0] for place, seed in zip(places, seeds)]
+    assert together == alone
+    assert together == [row[: row.index(end) + 1] if end in row else row for row in endless]
+    assert len(together[2]) < max(map(len, together))
+
+
+def test_tokens_are_drawn_with_their_probabilities() -> None:
+    logits, draws = torch.tensor([1.0, 0.0, -torch.inf, -1.0, 2.0]), 4000
+    chance = Chance(range(draws), torch.device("cpu"), TEMPERATURE)
+    drawn = chance(None, logits.repeat(draws, 1)).argmax(-1)
+    expected = draws * (logits / TEMPERATURE).softmax(-1)
+    errors = (drawn.bincount(minlength=5) - expected) / (expected * (1 - expected / draws)).sqrt()
+    assert errors[expected > 0].abs().max() < 4
+    assert 2 not in drawn
+
+
+def test_tokens_that_stand_for_pictures_are_never_drawn(actor: Actor) -> None:
+    assert set(actor.encoder.tokenizer.convert_tokens_to_ids(list(PICTURE_TOKENS))) == set(actor.never)
+    drawn = {token for row in respond(actor, questions(2) * 20, range(40), 24, 100.0) for token in row}
+    assert len(drawn) > 300, "the test draws too few different tokens"
+    assert not drawn & set(actor.never)
+
+
+def test_a_prompt_that_does_not_fit_is_told(actor: Actor) -> None:
+    text, pictures = questions(1)[0]
+    with pytest.raises(UsageError, match=r"a prompt has .* tokens, and the model takes 4,096"):
+        respond(actor, [(text + " up" * actor.context, pictures)], [0], 4, 1.0)
+
+
+# Checkpoints ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_saved_model_is_the_model_for_hugging_face_and_for_vlmgym(actor: Actor, tmp_path: Path) -> None:
+    actor.save(tmp_path)
+    again = Judge(tmp_path)
+    some, asked = samples(actor, (4,)), questions(1)[0]
+    logprobs = again.logits(*asked, some[0].response)[:-1].div(TEMPERATURE).log_softmax(-1)
+    expected = logprobs[range(4), some[0].response].numpy()
+    np.testing.assert_allclose(measured(actor, some)[0], expected, rtol=0, atol=ALIKE)
+    greedy = actor.encoder.text(respond(actor, [asked], [0], 12, 0.0)[0])
+    reply = LocalModel(str(tmp_path), "cpu", "float32").answer([Question(asked[1], asked[0])], 12, temperature=0)[0]
+    assert isinstance(reply, Reply)
+    assert reply.text == greedy
+
+
+@pytest.fixture(scope="module")
+def adapted(checkpoint: Path) -> Actor:
+    """The model with adapters that do something."""
+    pytest.importorskip("peft")
+    actor = make_actor(checkpoint, lora=4)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in actor.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    return actor
+
+
+def test_only_adapters_are_trained(adapted: Actor) -> None:
+    trained = [name for name, parameter in adapted.named_parameters() if parameter.requires_grad]
+    assert trained
+    assert all("lora_" in name and "language_model" in name for name in trained)
+    assert set(adapted.trained_state()) == set(trained)
+    layers = {name.split("lora_")[0].rstrip(".").rpartition(".")[2] for name in trained}
+    assert layers == {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+
+
+def test_a_saved_model_has_its_adapters_merged_and_memory_stays_as_it_was(
+    actor: Actor, adapted: Actor, tmp_path: Path
+) -> None:
+    some = samples(adapted, LENGTHS)
+    before = measured(adapted, some)
+    adapted.save(tmp_path)
+    after, saved, plain = measured(adapted, some), measured(make_actor(tmp_path), some), measured(actor, some)
+    for one, kept, merged, base in zip(before, after, saved, plain):
+        np.testing.assert_allclose(one, kept, rtol=0, atol=ALIKE)
+        np.testing.assert_allclose(one, merged, rtol=0, atol=ALIKE)
+        assert np.abs(one - base).max() > 100 * ALIKE
+    assert not [file.name for file in tmp_path.iterdir() if "adapter" in file.name]
+
+
+def test_weights_of_another_rank_are_refused(checkpoint: Path, adapted: Actor) -> None:
+    with pytest.raises(ValueError, match="it is of another model, or of adapters of another rank"):
+        make_actor(checkpoint, lora=2).load_trained_state(adapted.trained_state())
+
+
+# What does not load ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", [None, "{}", '{"model_type": "gpt2"}'])
+def test_what_is_no_qwen_vl_is_told_in_a_sentence(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "config.json").write_text(content)
+    with pytest.raises(UsageError, match=f"{tmp_path}.* does not load|is no Qwen-VL"):
+        make_actor(tmp_path)
+
+
+def test_a_device_that_is_not_there_is_told(checkpoint: Path) -> None:
+    with pytest.raises(UsageError, match="the model cannot go to the device nowhere"):
+        Actor(checkpoint, ModelConfig(device="nowhere"))

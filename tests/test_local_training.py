@@ -1,0 +1,16 @@
+"""Training in one process: files of tests that need torch, each run by the Python that has it."""
+
+from __future__ import annotations
+
+from tests.training import run_training
+
+ARGS = ("-m", "pytest", "--noconftest", "-q", "-p", "no:cacheprovider", "-o", "filterwarnings=default", "--tb=short")
+
+
+def run_tests(file: str) -> None:
+    """Run `tests/in_training/<file>.py`; what fails there fails here, with the end of what it said."""
+    run_training(*ARGS, f"tests/in_training/{file}.py", timeout=600.0)
+
+
+def test_the_model_that_is_trained() -> None:
+    run_tests("actor")
