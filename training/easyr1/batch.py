@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from verl.protocol import DataProto
 from verl.utils.dataset import collate_fn
+from verl.workers.config import WorkerConfig
 
 from training.easyr1.table import Asked, Place, Played
 from vlmgym.policies.base import Reply
@@ -114,9 +115,21 @@ def fill(batch: DataProto, multiple: int, seed: int) -> DataProto:
     return batch[order]
 
 
-def rows_multiple(global_batch_size: int, copies: int, gpus: int) -> int:
-    """Of what number of rows a batch is a multiple: whole minibatches, and as many rows for each GPU."""
-    return math.lcm(global_batch_size * copies, gpus)
+def rows_multiple(worker: WorkerConfig, gpus: int, critic: bool) -> int:
+    """Of what number of rows a batch is a multiple: whole minibatches, and whole forward passes of each GPU.
+
+    Args:
+        worker: EasyR1's configuration, before its workers multiply batches by the number of responses.
+        gpus: How many.
+        critic: Whether there is one.
+    """
+    parts = [worker.actor, worker.critic] if critic else [worker.actor]
+    multiple = gpus
+    for part in parts:
+        multiple = math.lcm(multiple, part.global_batch_size * worker.rollout.n)
+        if not part.dynamic_batching:
+            multiple = math.lcm(multiple, part.micro_batch_size_per_device_for_experience * gpus)
+    return multiple
 
 
 def _objects(values: Sequence[Any]) -> Any:

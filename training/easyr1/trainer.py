@@ -69,7 +69,7 @@ class VlmgymTrainer(RayPPOTrainer):
         for entry in stream.progress.entries:
             metrics[f"curriculum/{entry.game}"] = entry.stage + 1
         gpus = self.actor_rollout_ref_wg.world_size
-        batch = fill(batch, rows_multiple(self.config.worker.actor.global_batch_size, copies, gpus), rows.start)
+        batch = fill(batch, rows_multiple(self.config.worker, gpus, self.use_critic), rows.start)
         batch.meta_info = self._picture_limits()
         return batch
 
