@@ -156,7 +156,7 @@ def test_the_command_takes_the_options_of_the_scripts():
         run("eval", "--help").stdout,
     )
     options = re.compile(r"--[a-z][a-z.-]*")
-    assert set(options.findall(command)) == set(options.findall(script)) | {"--games"}
+    assert set(options.findall(command)) == set(options.findall(script)) | {"--games", "--curriculum"}
     assert "--reward.game-weight" in command
 
 
