@@ -371,6 +371,12 @@ def test_data_are_looked_through(folder: Path, capsys: pytest.CaptureFixture[str
     assert "a keyword has no letters or digits" in " ".join(capsys.readouterr().out.split())
 
 
+def test_bad_rows_that_were_passed_over_are_in_the_summary(folder: Path) -> None:
+    game = at(data=write(folder, [{"keywords": "!"}, {"keywords": "cat"}]), order="rows", size=96)
+    skipped = [episode.metrics["bad rows skipped"] for episode in evaluate(game, "oracle", 2, workers=0)]
+    assert skipped == [1.0, 0.0]
+
+
 def test_read_keywords() -> None:
     assert read_keywords(" cat | kitten ,, table;\ncup |") == (("cat", "kitten"), ("table",), ("cup",))
 

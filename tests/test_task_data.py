@@ -380,6 +380,13 @@ def test_settings_of_data_without_data_are_refused(words):
     assert ColourConfig.at(order="shuffled", bad_rows="skip").data is None
 
 
+def test_data_are_named_by_a_text_or_a_path_and_a_table_is_told_what_to_do_with(tmp_path):
+    data = rows_in(tmp_path)
+    assert ColourConfig.at(data=Path(data)) == ColourConfig.at(data=data)
+    with pytest.raises(UsageError, match=r"^data: a path or a hub id, not of type list; .*keep\(\.\.\.\) makes a path"):
+        ColourConfig.at(data=[{"img": "red.png"}])
+
+
 def test_a_task_that_takes_no_data_says_so(tmp_path):
     class Blind(Colour):
         """A task without columns."""

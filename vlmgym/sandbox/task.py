@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from os import PathLike, fspath
 from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
@@ -67,6 +68,19 @@ class TaskConfig(TaskPerception):
         "skip", "Whether a row that no question can be made of is passed over, which the record tells, or an error."
     )
     urls: bool = setting(False, "Whether pictures may be loaded from http and https addresses in the data.")
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _name_data(cls, value: Any) -> Any:
+        """A path as its text; tables that are handed over are stored first."""
+        if isinstance(value, PathLike):
+            return fspath(value)
+        if value is not None and not isinstance(value, str):
+            kind = type(value).__name__
+            raise ValueError(
+                f"it is a path or a hub id, not a {kind}; vlmgym.sandbox.datasets.keep(...) makes one of it"
+            )
+        return value
 
     @field_validator("columns", mode="before")
     @classmethod

@@ -193,11 +193,12 @@ class Caption(LineTask[CaptionState]):
 
     def metrics(self, state: CaptionState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         """Coverage and precision: 0 of a response that was not played; an episode without one has none."""
+        told = super().metrics(state, infos)
         if not state.answered:
-            return {}
+            return told
         info = infos[-1] if infos else {}
         coverage, precision = (float(info.get(name, 0.0)) for name in ("coverage", "precision"))
-        return {"coverage": coverage, "precision": precision, "all named": float(coverage == 1)}
+        return {**told, "coverage": coverage, "precision": precision, "all named": float(coverage == 1)}
 
     def paint(self, state: CaptionState) -> list[Picture]:
         """The photograph."""
