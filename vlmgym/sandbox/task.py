@@ -76,10 +76,8 @@ class TaskConfig(TaskPerception):
         if isinstance(value, PathLike):
             return fspath(value)
         if value is not None and not isinstance(value, str):
-            kind = type(value).__name__
-            raise ValueError(
-                f"it is a path or a hub id, not a {kind}; vlmgym.sandbox.datasets.keep(...) makes one of it"
-            )
+            how = "vlmgym.sandbox.datasets.keep(...) makes a path of a table"
+            raise ValueError(f"a path or a hub id, not of type {type(value).__name__}; {how}")
         return value
 
     @field_validator("columns", mode="before")
