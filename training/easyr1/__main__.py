@@ -9,6 +9,7 @@ Takes YAML files, each over the ones before it, and single settings. --check say
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 
 from vlmgym.errors import UsageError
 from vlmgym.options import reporting_errors
@@ -23,21 +24,19 @@ def main(args: list[str]) -> None:
     if not args or {"-h", "--help"} & set(args):
         print(__doc__)
         return
-    try:
-        import verl.trainer.config  # noqa: F401
-    except ImportError:
-        raise UsageError(
-            "EasyR1 is not installed here: run bash setup.sh --train and use .venv-train/bin/python"
-        ) from None
+    if find_spec("verl") is None:
+        raise UsageError("EasyR1 is not installed here: run bash setup.sh --train and use .venv-train/bin/python")
+    if "vllm" not in sys.modules and find_spec("vllm") is None:
+        raise UsageError("EasyR1 needs vLLM: run bash setup.sh --train on a machine with a GPU")
     from training.easyr1.check import check_run
     from training.easyr1.config import read_config
 
     config = read_config([arg for arg in args if arg != "--check"])
-    problems, facts = check_run(config)
-    for fact in facts:
+    checked = check_run(config)
+    for fact in checked.facts:
         print(fact)
-    if problems:
-        raise UsageError("this would not work:\n" + "\n".join(f"- {problem}" for problem in problems))
+    if checked.problems:
+        raise UsageError("this would not work:\n" + "\n".join(f"- {problem}" for problem in checked.problems))
     if "--check" in args:
         print("nothing speaks against this run")
         return

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
-from transformers import AutoModelForImageTextToText, LogitsProcessorList
+from transformers import AutoModelForImageTextToText
 
 from training.local.encoding import Encoded, Encoder
 from training.local.lora import merged_weights, with_lora
@@ -113,40 +113,68 @@ class Actor(nn.Module):  # type: ignore[misc]
         device: torch.device = self.model.device
         return device
 
+    @torch.no_grad()  # type: ignore[untyped-decorator]
     def respond(
-        self, prompts: Sequence[Encoded], seeds: Sequence[int], max_tokens: int, temperature: float
+        self,
+        prompts: Sequence[Encoded],
+        asked: Sequence[int],
+        seeds: Sequence[int],
+        max_tokens: int,
+        temperature: float,
     ) -> list[list[int]]:
         """Responses as tokens, each with its end if it came to one.
 
+        A prompt goes through the model once, however many responses are asked to it.
+
         Args:
-            prompts: The prompts, all of which are answered together.
-            seeds: Which tokens are drawn, for each prompt: whatever shares the batch.
+            prompts: The prompts.
+            asked: The prompt of each response, by its place; all are written together.
+            seeds: Which tokens are drawn in each response: whatever shares the batch.
             max_tokens: Longest response.
             temperature: 0 takes the likeliest token.
+
+        Raises:
+            UsageError: A prompt is longer than what the model takes.
         """
         batch = self._inputs(prompts)
-        room = self.context - batch["input_ids"].shape[1]
-        if room < 1:
-            raise UsageError(
-                f"a prompt has {batch['input_ids'].shape[1]:,} tokens, and the model takes {self.context:,}"
-            )
+        length = batch["input_ids"].shape[1]
+        if length >= self.context:
+            raise UsageError(f"a prompt has {length:,} tokens, and the model takes {self.context:,}")
         self.model.eval()
-        with torch.no_grad():
-            made = self.model.generate(
-                **batch,
-                max_new_tokens=min(max_tokens, room),
-                do_sample=False,  # `Chance` draws
-                temperature=None,
-                top_p=None,
-                top_k=None,
-                suppress_tokens=self.never or None,
-                eos_token_id=self.encoder.end,
-                pad_token_id=self.encoder.pad,
-                logits_processor=LogitsProcessorList([Chance(seeds, self.device, temperature)] if temperature else []),
+        out = self.model(**batch, use_cache=True, logits_to_keep=1)
+        rows = torch.tensor(asked, device=self.device)
+        mask = batch["attention_mask"][rows]
+        positions = torch.tensor([[prompts[place].end] for place in asked], device=self.device)
+        cache, scores = out.past_key_values, out.logits[rows, -1]
+        cache.batch_select_indices(rows)
+        chance = Chance(seeds, self.device, temperature) if temperature else None
+        responses: list[list[int]] = [[] for _ in asked]
+        writing_ = list(range(len(asked)))
+        for _ in range(min(max_tokens, self.context - length)):
+            scores = self._allowed(scores.float())
+            tokens = (scores if chance is None else chance(None, scores)).argmax(-1)
+            for number, token in zip(writing_, tokens.tolist()):
+                responses[number].append(token)
+            going = [place for place, number in enumerate(writing_) if responses[number][-1] != self.encoder.end]
+            if not going:
+                break
+            if len(going) < len(writing_):  # the others have ended
+                kept = torch.tensor(going, device=self.device)
+                cache.batch_select_indices(kept)
+                mask, positions, tokens = mask[kept], positions[kept], tokens[kept]
+                writing_ = [writing_[place] for place in going]
+                chance = None if chance is None else chance.of(going)
+            mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
+            out = self.model(
+                input_ids=tokens[:, None],
+                attention_mask=mask,
+                position_ids=positions.expand(3, *positions.shape),
+                past_key_values=cache,
+                use_cache=True,
             )
+            scores, positions = out.logits[:, -1], positions + 1
         self.model.train()
-        rows: list[list[int]] = made[:, batch["input_ids"].shape[1] :].tolist()
-        return [row[: row.index(self.encoder.end) + 1] if self.encoder.end in row else row for row in rows]
+        return responses
 
     def measure(self, samples: Sequence[Sample], temperature: float = 1.0, *, learn_entropy: bool = False) -> Measured:
         """How likely each token of the responses was, with a gradient.
@@ -161,8 +189,7 @@ class Actor(nn.Module):  # type: ignore[misc]
         )
         hidden = self.model.model(**batch, use_cache=False).last_hidden_state
         before = hidden[:, -mask.shape[1] - 1 : -1]  # what each token was predicted from
-        logits = self.model.lm_head(before).float() / temperature
-        logits = logits.index_fill(-1, torch.tensor(self.never, device=logits.device), -torch.inf)
+        logits = self._allowed(self.model.lm_head(before).float() / temperature)
         tokens = batch["input_ids"][:, -mask.shape[1] :]
         logprobs = logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(-1)
         with torch.set_grad_enabled(learn_entropy and torch.is_grad_enabled()):
@@ -201,6 +228,10 @@ class Actor(nn.Module):  # type: ignore[misc]
         }:
             raise ValueError("it is of another model, or of adapters of another rank")
         self.load_state_dict(state, strict=False)
+
+    def _allowed(self, logits: torch.Tensor) -> torch.Tensor:
+        """Logits without the tokens that are never written."""
+        return logits.index_fill(-1, torch.tensor(self.never, dtype=torch.int64, device=logits.device), -torch.inf)
 
     def _inputs(self, prompts: Sequence[Encoded]) -> dict[str, Any]:
         batch = self.encoder.collate(prompts, self.device, self.model.dtype)

@@ -17,7 +17,8 @@ from vlmgym.sandbox.game import Picture
 
 IMAGE = "<|image_pad|>"
 """What the chat template writes for a picture, and the model's token of one patch of it."""
-PROCESSOR_FILES = (
+KEPT_FILES = (
+    "config.json",  # another version of transformers may write it otherwise than others read it
     "tokenizer.json",
     "tokenizer_config.json",
     "vocab.json",
@@ -42,11 +43,13 @@ class Encoded:
         ids: Tokens, a picture's token repeated for each of its patches; int64, shape (tokens,).
         patches: All pictures' pixels, shape (patches, values of a patch).
         grids: Each picture's patches in time, height and width, int64, shape (pictures, 3).
+        end: Position of the token that follows: text counts each token, a picture only its longer side.
     """
 
     ids: torch.Tensor
     patches: torch.Tensor
     grids: torch.Tensor
+    end: int
 
 
 class Encoder:
@@ -67,8 +70,8 @@ class Encoder:
         if not self.tokenizer.chat_template or self.image_token in (None, self.tokenizer.unk_token_id):
             raise UsageError(f"{checkpoint} is no Qwen-VL: its tokenizer has no chat template, or no {IMAGE}")
         folder = Path(snapshot(checkpoint))
-        self.files = [folder / name for name in PROCESSOR_FILES if (folder / name).is_file()]
-        """Files of the processor, which a checkpoint of the trained model takes over as they are."""
+        self.files = [folder / name for name in KEPT_FILES if (folder / name).is_file()]
+        """Files that a checkpoint of the trained model takes over as they are."""
         self.end: int = self.tokenizer.eos_token_id
         self.pad: int = self.tokenizer.pad_token_id
 
@@ -85,7 +88,9 @@ class Encoder:
         merged = self.pictures.merge_size**2
         spelled = begin + "".join(IMAGE * (int(grid.prod()) // merged) + part for grid, part in zip(grids, rest))
         ids = self.tokenizer(spelled, add_special_tokens=False, return_tensors="pt")["input_ids"][0]
-        return Encoded(ids, seen["pixel_values"], grids)
+        sides = sum(int(grid[1:].max()) // self.pictures.merge_size for grid in grids)
+        end = int((ids != self.image_token).sum()) + sides
+        return Encoded(ids, seen["pixel_values"], grids, end)
 
     def tokens(self, response: str) -> list[int]:
         """A response and its end as tokens."""

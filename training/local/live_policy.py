@@ -59,7 +59,9 @@ class LivePolicy(ModelPolicy):
         encoder = self._actor.encoder
         encoded = [encoder.encode(str(prompt), pictures) for pictures, prompt in zip(images, prompts)]
         seeds = [int(np.random.SeedSequence([prompt.seed, prompt.turn]).generate_state(1)[0]) for prompt in prompts]
-        responses = self._actor.respond(encoded, seeds, self.options.max_tokens, self.options.temperature)
+        responses = self._actor.respond(
+            encoded, range(len(encoded)), seeds, self.options.max_tokens, self.options.temperature
+        )
         return [
             Reply(
                 encoder.text(response),

@@ -72,18 +72,20 @@ def roll_out(
     while waiting := [number for number, seat in enumerate(seats) if not seat.over]:
         for first in range(0, len(waiting), config.batch):
             numbers = waiting[first : first + config.batch]
-            known: dict[int, Encoded] = {}
-            prompts = []
+            known: dict[int, int] = {}
+            prompts: list[Encoded] = []
+            asked = []
             for number in numbers:
                 position = seats[number].position  # copies of a row begin at one and the same
                 if id(position) not in known:
+                    known[id(position)] = len(prompts)
                     pictures = position.images if look is None else [look(picture) for picture in position.images]
-                    known[id(position)] = actor.encoder.encode(position.prompt, pictures)
-                prompts.append(known[id(position)])
+                    prompts.append(actor.encoder.encode(position.prompt, pictures))
+                asked.append(known[id(position)])
             seeds = [token_seed(chance, seats[number]) for number in numbers]
-            responses = actor.respond(prompts, seeds, config.max_tokens, config.temperature)
-            for number, prompt, response in zip(numbers, prompts, responses):
-                seat = seats[number]
+            responses = actor.respond(prompts, asked, seeds, config.max_tokens, config.temperature)
+            for number, place, response in zip(numbers, asked, responses):
+                seat, prompt = seats[number], prompts[place]
                 ended = response[-1] == actor.encoder.end
                 turn = seat.respond(
                     Reply(

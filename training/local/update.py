@@ -169,6 +169,7 @@ def learn(
         for part in np.array_split(order, min(minibatches, len(lessons))):
             update = [lessons[place] for place in part]
             tokens = sum(len(lesson.sample.response) for lesson in update)
+            asked = sum(0 if lesson.returns is None else int((~np.isnan(lesson.returns)).sum()) for lesson in update)
             sums: dict[str, float] = {}
             for first in range(0, len(update), config.micro_batch):
                 some = update[first : first + config.micro_batch]
@@ -176,7 +177,7 @@ def learn(
                     [lesson.sample for lesson in some], temperature, learn_entropy=weights.entropy > 0
                 )
                 counted = token_weights(measured.mask, config, len(update), tokens, max_tokens)
-                loss, found = _loss(measured, some, counted, config, weights)
+                loss, found = _loss(measured, some, counted, asked, config, weights)
                 if not math.isfinite(loss.item()):
                     raise TrainingError(f"the loss is {loss.item()}: lower --update.lr, or look at the last rollouts")
                 loss.backward()
@@ -192,7 +193,12 @@ def learn(
 
 
 def _loss(
-    measured: Measured, lessons: Sequence[Lesson], counted: torch.Tensor, config: UpdateConfig, weights: Weights
+    measured: Measured,
+    lessons: Sequence[Lesson],
+    counted: torch.Tensor,
+    asked: int,
+    config: UpdateConfig,
+    weights: Weights,
 ) -> tuple[torch.Tensor, dict[str, float]]:
     """The loss of some lessons, as their share of that of the whole update, and facts likewise."""
     device = measured.logprobs.device
@@ -214,20 +220,20 @@ def _loss(
         divergence = kl_estimate(logprobs, padded([lesson.reference for lesson in lessons], device))
         losses = losses + weights.kl * divergence
         facts["kl"] = float((divergence.detach() * counted).sum())
+    loss = (losses * counted).sum()
     if measured.values is not None:
         returns = padded([lesson.returns for lesson in lessons], device)
-        asked = ~returns.isnan() & measured.mask
         errors = value_loss(
             measured.values,
             padded([lesson.values for lesson in lessons], device),
             returns.nan_to_num(),
             weights.value_clip,
-        ).where(asked, 0.0)
+        )
         # A mean over what the critic is asked, which in GAE over turns is one token of each response.
-        per_token = measured.mask.sum() / asked.sum()
-        losses = losses + weights.value * per_token * errors
-        facts["value_loss"] = float((per_token * errors.detach() * counted).sum())
-    return (losses * counted).sum(), facts
+        error = errors.where(~returns.isnan() & measured.mask, 0.0).sum() / asked
+        loss = loss + weights.value * error
+        facts["value_loss"] = error.item()
+    return loss, facts
 
 
 def padded(arrays: Sequence[Floats | None], device: torch.device) -> torch.Tensor:

@@ -40,7 +40,13 @@ class Chance(LogitsProcessor):  # type: ignore[misc]
             else:
                 generator.manual_seed(seed)
 
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    def of(self, rows: Sequence[int]) -> Chance:
+        """The same for some of the rows."""
+        chosen = Chance((), torch.device("cpu"), self._temperature)
+        chosen._generators = [self._generators[row] for row in rows]
+        return chosen
+
+    def __call__(self, input_ids: torch.Tensor | None, scores: torch.Tensor) -> torch.Tensor:
         """Add Gumbel noise to log-probabilities of shape (prompts, tokens)."""
         noise = torch.empty_like(scores)
         for row, generator in zip(noise, self._generators, strict=True):
