@@ -1,12 +1,12 @@
 """A real headless Chromium for tests of pages."""
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
 from playwright.sync_api import Browser, Dialog, Page, sync_playwright
+
+from tests.needed import lacking
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 OPTIONS = (
@@ -28,8 +28,7 @@ def chromium() -> Iterator[Browser]:
     """
     path = next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
-        missing = f"there is no browser: none of {', '.join(NAMES)} is on the PATH"
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(missing)
+        lacking(f"there is no browser: none of {', '.join(NAMES)} is on the PATH")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=OPTIONS)
         try:

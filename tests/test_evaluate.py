@@ -417,6 +417,19 @@ def test_an_unfinished_episode_of_another_game_version_starts_afresh():
     assert again[0].status == "turn limit"
 
 
+def test_what_a_policy_loads_is_told_until_it_is_ready():
+    told = []
+
+    class Loads(_Model):
+        loading = "a checkpoint"
+
+        async def open(self):
+            told.append("open")
+
+    evaluate(GAME, Loads(), 1, turns=2, workers=0, hooks=Hooks(told.append, on_turns=lambda _: told.append("turn")))
+    assert told == ["a checkpoint", "open", None, "turn", "turn"]
+
+
 def test_a_run_stops_when_nothing_is_answered_any_more():
     reasons = []
     fails = {("2048", seed, 0) for seed in range(100)}

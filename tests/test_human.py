@@ -14,7 +14,7 @@ import pytest
 
 import vlmgym
 from vlmgym.cli import main
-from vlmgym.errors import DisplayError, PolicyError
+from vlmgym.errors import DisplayError, PolicyError, UsageError
 from vlmgym.evaluation import EvalConfig, evaluate, read_run
 from vlmgym.evaluation.script import run_evaluation
 from vlmgym.policies import Prompt, make_policy
@@ -94,6 +94,12 @@ def test_keys_and_words_are_responses_like_any_others(person: Any):
             assert 0 < turn.latency < 20
         assert episode.score == record.score
     assert records[0].turns[2].outcome.value == "unparsable"
+
+
+def test_pictures_of_earlier_turns_are_refused_as_the_person_is_not_shown_them(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    with pytest.raises(UsageError, match="human is not shown the pictures of earlier turns"):
+        evaluate(GAME, "human", 1, turns=1, workers=0, history=1, history_images=1)
 
 
 def test_the_person_sees_what_a_model_would_see(person: Any):

@@ -23,8 +23,9 @@ import vlmgym
 from tests.api_server import Answer, ApiServer, as_json, completion, first, refusal, well_behaved
 from vlmgym.cli import main
 from vlmgym.errors import PolicyError, UsageError
-from vlmgym.evaluation import Budget, Hooks, evaluate
+from vlmgym.evaluation import Budget, EvalConfig, Hooks, evaluate
 from vlmgym.evaluation.runner import ERRORS_IN_A_ROW
+from vlmgym.evaluation.script import run_evaluation
 from vlmgym.evaluation.stored import read_run
 from vlmgym.policies import openai_client
 from vlmgym.policies.chat_api import CUT, LONGEST_TEXT, Unreadable, picture_url, read_completion
@@ -885,7 +886,22 @@ def test_certificates_that_cannot_be_read_are_one_sentence(file, tmp_path, monke
     (tmp_path / "empty.pem").touch()
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / file))
     with pytest.raises(UsageError, match="SSL_CERT_FILE names a file of certificates, which cannot be read: "):
-        play(well_behaved)
+        OpenAIPolicy(OpenAIOptions(base_url="http://localhost:1/v1", model="m"))
+
+
+@pytest.mark.parametrize("address", ["ftp://me:secret@there", "http://1.2.3.999", "http://\N{SNOWMAN}.com"])
+def test_a_proxy_that_is_none_is_one_sentence_before_anything_is_written(address, tmp_path, monkeypatch):
+    monkeypatch.setenv("ALL_PROXY", address)
+    config = EvalConfig(policy="openai", out=tmp_path / "run", video=False, report=False)
+    with pytest.raises(UsageError, match=r"HTTP_PROXY, HTTPS_PROXY and ALL_PROXY is no address of a proxy$"):
+        run_evaluation(["2048"], config, OpenAIOptions(base_url="http://localhost:1/v1", model="m"))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("host", ["1.2.3.999", "\N{SNOWMAN}.com", "\N{ARABIC-INDIC DIGIT ZERO}.com"])
+def test_an_address_that_cannot_be_asked_is_one_sentence(host):
+    with pytest.raises(UsageError, match=f"base_url is no address that can be asked: .*{host}"):
+        OpenAIPolicy(OpenAIOptions(base_url=f"http://{host}/v1", model="m"))
 
 
 def test_what_decides_nothing_is_operational():

@@ -287,6 +287,11 @@ def test_output_that_cannot_be_written_is_no_traceback(tmp_path):
     command = f"{sys.executable} -m vlmgym games | head -c 1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False, timeout=60)
     assert "Traceback" not in done.stderr
+    for command in ("games", "eval --help"):
+        full = f"{sys.executable} -m vlmgym {command} > /dev/full"
+        done = subprocess.run(full, shell=True, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 1
+        assert done.stderr == "error: cannot write to standard output: No space left on device\n"
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     command = [sys.executable, "-m", "vlmgym", "eval", "2048", *SMALL, "--no-video", "--out", str(tmp_path / "o")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
@@ -409,19 +414,23 @@ SLOW = (
 )
 
 
-def test_a_job_that_is_preempted_keeps_the_turns_it_has(tmp_path):
+@pytest.mark.parametrize(("workers", "whom"), [("0", os.kill), ("2", os.killpg)])
+def test_a_job_that_is_preempted_keeps_the_turns_it_has(workers, whom, tmp_path):
     (tmp_path / "slow.py").write_text(SLOW)
     command = [sys.executable, "-m", "vlmgym", "eval", "2048", "--size", "96", "--policy", "slow.py:policy"]
-    options = ["--episodes", "3", "--turns", "500", "--concurrency", "2", "--workers", "0", "--out", "o"]
-    process = subprocess.Popen([*command, *options], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    options = ["--episodes", "3", "--turns", "500", "--concurrency", "2", "--workers", workers, "--out", "o"]
+    process = subprocess.Popen(
+        [*command, *options], cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     until = time.monotonic() + 60
     while time.monotonic() < until and not (tmp_path / "o" / "episodes.jsonl").exists():
         time.sleep(0.02)
-    time.sleep(1.0)
-    process.terminate()
+    time.sleep(1.0 if workers == "0" else 5.0)
+    whom(process.pid, signal.SIGTERM)
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == 128 + signal.SIGTERM
     assert "Traceback" not in stderr
+    assert "interrupted; 0 finished episodes are in " in stderr
     kept = read_run(tmp_path / "o").episodes
     assert {episode.status for episode in kept} == {"stopped"}
     assert all(episode.turns for episode in kept)

@@ -204,14 +204,14 @@ async def _measure_server(
             advance(time.perf_counter() - begun)
         return streamed
 
-    await policy.open()
+    await policy.begin_run()
     try:
         begun = time.perf_counter()
         await _all([place(begun) for _ in range(at_once)])  # opens connections, fills caches
         begun = time.perf_counter()
         places = await _all([place(begun + seconds) for _ in range(at_once)])
     finally:
-        await policy.close()
+        await policy.end_run()
     end = min(streamed[-1].ended for streamed in places)  # until here all places were busy
     return _speed(at_once, list(itertools.chain(*places)), begun, end)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import itertools
 import os
@@ -22,6 +23,8 @@ from vlmgym.sandbox.registry import make_game
 
 T = TypeVar("T")
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What the system says of a disk that takes no more."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
@@ -73,12 +76,16 @@ def reporting_errors() -> Iterator[None]:
             stream.reconfigure(errors="replace")  # a terminal that lacks a sign is no reason to fail
     ended_by: list[int] = []
     try:
-        with _like_an_interrupt(ended_by):
+        with _like_an_interrupt(ended_by), _written_out():
             yield
-        if sys.stdout is not None:  # it is closed where there is none
-            sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # who read the output has left
+        _write_no_more()  # who read the output has left
+        raise SystemExit(1) from None
+    except OSError as error:
+        if sys.stdout is None or error.errno not in FULL or error.filename is not None:  # files are named
+            raise
+        _write_no_more()
+        print(f"error: cannot write to standard output: {error.strerror}", file=sys.stderr)
         raise SystemExit(1) from None
     except VlmgymError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -86,6 +93,26 @@ def reporting_errors() -> Iterator[None]:
     except KeyboardInterrupt as error:
         print(f"\n{str(error) or 'interrupted'}", file=sys.stderr)
         raise SystemExit(128 + ended_by[0] if ended_by else INTERRUPTED) from None
+
+
+@contextmanager
+def _written_out() -> Iterator[None]:
+    """Raise what is wrong with standard output now, not when the program has ended."""
+    try:
+        yield
+    except SystemExit:
+        _flush()
+        raise
+    _flush()
+
+
+def _flush() -> None:
+    if sys.stdout is not None:  # it is closed where there is none
+        sys.stdout.flush()
+
+
+def _write_no_more() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager

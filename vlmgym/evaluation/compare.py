@@ -12,6 +12,7 @@ import tyro
 from pydantic import BaseModel, ConfigDict
 from rich.table import Table
 
+from vlmgym.checks import check_whole_number
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.files import replace_file, writing
 from vlmgym.evaluation.paired import LEVEL, RESAMPLES, PairedDifference, Share, paired_difference, share
@@ -19,7 +20,7 @@ from vlmgym.evaluation.record import EpisodeRecord, RunRecord
 from vlmgym.evaluation.report import LabelledRun, PageTable, write_page
 from vlmgym.evaluation.run_folder import changes
 from vlmgym.evaluation.stored import StoredRun, find_run
-from vlmgym.evaluation.workers import Workers, check_workers, workers_for
+from vlmgym.evaluation.workers import Workers, workers_for
 from vlmgym.sandbox.reward import Outcome, RewardConfig
 from vlmgym.terminal import terminal
 
@@ -53,7 +54,7 @@ class CompareConfig:
     def __post_init__(self) -> None:
         if self.labels is not None and (not all(map(str.strip, self.labels)) or self.labels[0] == self.labels[1]):
             raise UsageError(f"labels are two different names, not {self.labels[0]!r} and {self.labels[1]!r}")
-        check_workers(self.workers)
+        check_whole_number("workers", self.workers, 0, optional=True)
 
 
 class GameComparison(BaseModel):

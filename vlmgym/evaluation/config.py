@@ -8,9 +8,9 @@ from typing import Annotated
 
 import tyro
 
+from vlmgym.checks import check_whole_number
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.budget import Budget
-from vlmgym.evaluation.workers import check_workers
 from vlmgym.options import GameOptions
 from vlmgym.sandbox.reward import RewardConfig
 
@@ -81,8 +81,7 @@ def check_limits(
         ("history", history, 0),
         ("history_images", history_images, 0),
     ):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise UsageError(f"{name} is a whole number of at least {least}, not {value!r}")
-    check_workers(workers)
+        check_whole_number(name, value, least)
+    check_whole_number("workers", workers, 0, optional=True)
     if history_images > history:
         raise UsageError(f"pictures of {history_images} earlier turns need a history of as many, not of {history}")

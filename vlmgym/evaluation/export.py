@@ -16,6 +16,7 @@ import tyro
 from rich.console import Console
 from rich.progress import Progress
 
+from vlmgym.checks import check_whole_number
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.export_rows import IMAGES, Format, Rows, TurnFilter, export_episode
 from vlmgym.evaluation.files import replace_file, writing
@@ -24,7 +25,7 @@ from vlmgym.evaluation.progress import COLUMNS
 from vlmgym.evaluation.record import GameRecord, begun_with, versions
 from vlmgym.evaluation.runner import run_async
 from vlmgym.evaluation.stored import StoredEpisode, StoredRun, find_run
-from vlmgym.evaluation.workers import Workers, check_workers, workers_for
+from vlmgym.evaluation.workers import Workers, workers_for
 from vlmgym.sandbox.reward import Outcome
 from vlmgym.terminal import terminal
 
@@ -73,15 +74,14 @@ class ExportConfig:
                 raise UsageError(f"{name} is a finite number, not {number}")
         if not self.outcome:
             raise UsageError(f"outcome is one or more of {', '.join(outcome.value for outcome in Outcome)}")
-        if self.top is not None and self.top < 1:
-            raise UsageError(f"top is a whole number of at least 1, not {self.top}")
+        check_whole_number("top", self.top, 1, optional=True)
         if self.top_fraction is not None and not 0 < self.top_fraction <= 1:
             raise UsageError(f"top_fraction is above 0 and at most 1, not {self.top_fraction:g}")
         if self.top is not None and self.top_fraction is not None:
             raise UsageError("top and top_fraction exclude each other")
         if self.unfinished and (self.min_score, self.top, self.top_fraction) != (None, None, None):
             raise UsageError("an unfinished episode has no score: leave out --unfinished or the choice by score")
-        check_workers(self.workers)
+        check_whole_number("workers", self.workers, 0, optional=True)
 
 
 def export(config: ExportConfig) -> None:

@@ -91,7 +91,7 @@ def export_episode(
     """
     record = stored.read()
     if record.game not in games:
-        raise UsageError(f"line {stored.line} of {stored.file} is of another game than run.json says")
+        raise UsageError(f"{stored.place} is of another game than run.json says")
     pictures = _Pictures(record.game.game(), folder)
     rows = Rows()
     for i, turn in enumerate(record.turns):
@@ -103,7 +103,7 @@ def export_episode(
         try:
             names = [name for state in shown for name in pictures.of(state)]
         except StateError as error:
-            raise UsageError(f"line {stored.line} of {stored.file}, turn {turn.turn}: {error}") from None
+            raise UsageError(f"{stored.place}, turn {turn.turn}: {error}") from None
         rows.lines.append(json.dumps(FORMATS[format_](names, turn) | _facts(record, turn)))
     return rows
 

@@ -193,7 +193,7 @@ def play_run(
                 reward=config.reward,
                 budget=config.budget,
                 resume=left.read() if left is not None else (),
-                hooks=Hooks(on_turns, on_episode, on_stop),
+                hooks=Hooks(progress.loading, on_turns, on_episode, on_stop),
                 collect=False,
             )
             part.seconds = time.perf_counter() - began

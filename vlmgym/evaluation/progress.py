@@ -39,6 +39,12 @@ class LiveProgress(Progress):
         self._began = time.perf_counter()
         self._bar = self.add_task("turns", total=episodes * turns, facts="")
 
+    def loading(self, what: str | None) -> None:
+        """Say what is loaded before the first turn; None: nothing any more."""
+        self.update(self._bar, facts="" if what is None else f"loading {what}")
+        if what is None:
+            self._began = time.perf_counter()
+
     def turns(self, turns: Sequence[TurnRecord]) -> None:
         """Count turns that were played."""
         self._turns += len(turns)

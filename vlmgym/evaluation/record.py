@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
 from functools import lru_cache
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 import vlmgym
 from vlmgym.errors import UsageError, one_sentence
@@ -24,6 +24,19 @@ from vlmgym.sandbox.reward import Outcome, RewardConfig
 
 RECORD_VERSION: Literal[2] = 2
 """Raised when a field changes its meaning or goes; a reader refuses others, and ignores unknown fields."""
+
+LARGEST = 1e100
+"""Largest number of a record: squares and sums of such numbers are finite, so every summary has its means."""
+
+
+def _bounded(number: float) -> float:
+    if not abs(number) <= LARGEST:
+        raise ValueError(f"a number of a record is at most {LARGEST:g} in size, not {number:g}")
+    return number
+
+
+Number = Annotated[float, AfterValidator(_bounded)]
+Count = Annotated[int, Field(ge=0, le=2**53)]
 
 PACKAGES = ("numpy", "gymnasium", "gymnasium-2048", "pygame")
 """Packages that decide rules, chance and pixels, beside vlmgym and Python."""
@@ -36,11 +49,11 @@ class _Record(BaseModel):
 class RewardRecord(_Record):
     """The parts of one turn's reward; see `vlmgym.sandbox.reward.Scored`."""
 
-    overall: float
-    game: float
-    format: float
-    perception: float | None
-    perception_exact: float | None
+    overall: Number
+    game: Number
+    format: Number
+    perception: Number | None
+    perception_exact: Number | None
 
 
 class TurnRecord(_Record):
@@ -74,10 +87,10 @@ class TurnRecord(_Record):
     feedback: str
     reward: RewardRecord
     info: dict[str, JsonValue]
-    latency: float | None = None
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    cost: float | None = None
+    latency: Number | None = None
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
+    cost: Number | None = None
     finish_reason: str | None = None
     reasoning: str | None = None
     requests: int | None = None
@@ -166,8 +179,8 @@ class EpisodeRecord(_Record):
     final_state: JsonValue
     status: Status
     end: str
-    score: float | None
-    metrics: dict[str, float | str]
+    score: Number | None
+    metrics: dict[str, Number | str]
 
     @property
     def key(self) -> tuple[str, int]:
@@ -314,8 +327,8 @@ class RunSummary(_Record):
     record: Literal[2] = RECORD_VERSION
     games: dict[str, Summary]
     stopped: str | None
-    seconds: float
-    turns_per_second: float
+    seconds: Number
+    turns_per_second: Number
 
 
 class GameRunRecord(_Record):

@@ -43,12 +43,14 @@ class Hooks:
     """What is called while episodes are played; all in the thread that plays.
 
     Attributes:
+        on_loading: Called with what the policy loads before it is ready, and with None when it is.
         on_turns: Called after turns were played; those of `resume`, whose responses are only played again, are not.
         on_episode: Called with each record as its episode ends, in the order of ending; also with those that are no
             result (stopped, error).
         on_stop: Called with the reason when the run stops before everything is played.
     """
 
+    on_loading: Callable[[str | None], None] = lambda _: None
     on_turns: Callable[[Sequence[TurnRecord]], None] = lambda _: None
     on_episode: Callable[[EpisodeRecord], None] = lambda _: None
     on_stop: Callable[[str], None] = lambda _: None
@@ -110,7 +112,7 @@ def evaluate(
     player = make_policy(policy)
     for game in made:
         player.check(game)
-    check_budget(player, budget)
+    check_policy(player, budget, history_images)
     look = player.look if isinstance(player, ModelPolicy) else None
 
     def rules(game: Game[Any, Any]) -> Rules:
@@ -142,12 +144,14 @@ def evaluate(
     return sorted(collected.values(), key=jobs.place)
 
 
-def check_budget(policy: Policy, budget: Budget) -> None:
-    """Refuse a budget or prices where nobody counts tokens.
+def check_policy(policy: Policy, budget: Budget, history_images: int) -> None:
+    """Refuse a budget or prices where nobody counts tokens, and earlier pictures where nobody sees them.
 
     Raises:
         UsageError: The policy does not.
     """
+    if history_images and isinstance(policy, ModelPolicy) and not policy.shows_earlier_pictures:
+        raise UsageError(f"{policy.name} is not shown the pictures of earlier turns: leave out --history-images")
     if budget != Budget() and not policy.counts_tokens:
         raise UsageError(f"{policy.name} does not count tokens, so it has no price and no budget")
 
@@ -219,7 +223,9 @@ class _Runner:
                 await self._episode(job)
 
         if isinstance(self.policy, ModelPolicy) and left:
+            self.hooks.on_loading(self.policy.loading)
             await self.policy.begin_run()
+            self.hooks.on_loading(None)
         players = [asyncio.create_task(play_one_after_another()) for _ in range(min(self.concurrency, left))]
         try:
             await asyncio.gather(*players)

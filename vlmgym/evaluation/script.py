@@ -23,7 +23,7 @@ from vlmgym.evaluation.record import RunSummary
 from vlmgym.evaluation.report import LabelledRun, write_report
 from vlmgym.evaluation.results import Part, draw_results, write_summary
 from vlmgym.evaluation.run_folder import RunFolder, ScriptFolder
-from vlmgym.evaluation.runner import check_budget
+from vlmgym.evaluation.runner import check_policy
 from vlmgym.evaluation.stored import StoredRun, find_run
 from vlmgym.evaluation.table import bias_note, summary_table
 from vlmgym.evaluation.workers import Workers, workers_for
@@ -120,7 +120,7 @@ def run_evaluation(
     policy = make_policy(choice, options)
     for game in games:
         policy.check(game)
-    check_budget(policy, config.budget)
+    check_policy(policy, config.budget, config.history_images)
     folder = _folder(config, place, games, policy)
     asked = asked_for(config, played, policy)
     console, progress_console = terminal(), terminal(stderr=True)

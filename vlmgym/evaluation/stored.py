@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -49,7 +50,24 @@ class StoredEpisode:
         Raises:
             UsageError: It cannot be read.
         """
-        return _validated(EpisodeRecord, self.text(), f"line {self.line} of {self.file}")
+        return _validated(EpisodeRecord, self.text(), self.place)
+
+    @property
+    def place(self) -> str:
+        """Where it is, for messages."""
+        return f"line {self.line} of {self.file}"
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Say of what is wrong with the record where it is.
+
+        Raises:
+            UsageError: As was raised, with the place in front.
+        """
+        try:
+            yield
+        except UsageError as error:
+            raise UsageError(f"{self.place}, {error}") from None
 
     def text(self) -> bytes:
         """The line as it was written.

@@ -12,6 +12,7 @@ import numpy as np
 
 from vlmgym.evaluation.files import writing
 from vlmgym.evaluation.record import EpisodeRecord, TurnRecord
+from vlmgym.evaluation.recorded import recorded_action, recorded_positions
 from vlmgym.evaluation.stored import StoredEpisode
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, text_width
 from vlmgym.sandbox.drawing.palette import OUTCOME_COLOURS
@@ -63,17 +64,18 @@ def write_stored_video(path: Path, stored: StoredEpisode, fps: int) -> None:
         OutputError: The file cannot be written.
     """
     episode = stored.read()
-    write_video(path, episode.game.game(), episode, fps)
+    with stored.named():
+        write_video(path, episode.game.game(), episode, fps)
 
 
 def _frames(game: Game[Any, Any], episode: EpisodeRecord, hold: int) -> Iterator[Picture]:
-    states = [turn.state for turn in episode.turns] + [episode.final_state]
+    positions = recorded_positions(game, episode)
     score = 0.0
-    for i, state in enumerate(states):
+    for i, position in enumerate(positions):
         turn = episode.turns[i - 1] if i else None
         score += turn.reward.game if turn else 0.0
-        board = side_by_side(game.images(game.from_data(state)))
-        last = i == len(states) - 1
+        board = side_by_side(game.images(position))
+        last = i == len(positions) - 1
         strip = draw_strip(board.shape[1], game, episode, turn, score, episode.end if last else "")
         frame = _even(np.concatenate([board, strip]))
         for _ in range(hold if last else 1):
@@ -98,7 +100,7 @@ def draw_strip(
         )
     else:
         outcome = turn.outcome.value
-        action = "no action" if turn.action is None else game.format(game.to_action(turn.action))
+        action = recorded_action(game, turn) or "no action"
         canvas.text(action, pad, lower, small, _INK, align="left", max_width=width * 0.4)
         x = pad + min(text_width(action, small), width * 0.4) + small * 1.6
         canvas.circle(x, lower, small * 0.42, OUTCOME_COLOURS[outcome])

@@ -21,16 +21,6 @@ AHEAD = 2
 """Calls that a process is handed at a time: it goes on with the next one while its answer is read."""
 
 
-def check_workers(count: int | None) -> None:
-    """Refuse a number of workers that is none; None stands for one per core.
-
-    Raises:
-        UsageError: It is not a whole number of at least 0.
-    """
-    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 0):
-        raise UsageError(f"workers is a whole number of at least 0, not {count!r}")
-
-
 def workers_for(episodes: int, asked: int | None) -> int:
     """As many workers as were asked for, by default one per core and no more than episodes."""
     return min(available_cores(), episodes) if asked is None else asked

@@ -144,6 +144,8 @@ class ModelPolicy(Policy):
     be pickled, for instance one that encodes. None: the policy does not look, and nothing is drawn."""
     episodes_at_once: int | None = None
     """How many episodes can be played at once at most; None: any number."""
+    shows_earlier_pictures: ClassVar[bool] = True
+    """Whether the pictures of earlier turns reach who answers, where `--history-images` asks for them."""
     _in_use = False
 
     async def begin_run(self) -> None:
@@ -171,6 +173,11 @@ class ModelPolicy(Policy):
             await self.close()
         finally:
             self._in_use = False
+
+    @property
+    def loading(self) -> str | None:
+        """What `open` loads, for the progress of a run; None: it takes no time."""
+        return None
 
     async def open(self) -> None:
         """Get ready in the event loop that will ask: connect, load. Called once a run.

@@ -28,6 +28,7 @@ class HumanPolicy(ModelPolicy):
     name = "human"
     look = None
     episodes_at_once = 1
+    shows_earlier_pictures = False
 
     def __init__(self, options: PolicyOptions | None = None) -> None:
         super().__init__(options)

@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from vlmgym.checks import check_whole_number
 from vlmgym.errors import UsageError, missing_extra
 from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply, check_timeout
 from vlmgym.policies.chat_api import Detail, PictureFormat, picture_url, user_message
@@ -64,9 +65,7 @@ class OpenAIOptions(SamplingOptions):
         super().__post_init__()
         check_timeout(self.timeout)
         for name, least in (("max_requests", 1), ("retries", 0)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise UsageError(f"{name} is a whole number of at least {least}, not {value!r}")
+            check_whole_number(name, getattr(self, name), least)
         for name, accepted in (("picture_format", get_args(PictureFormat)), ("detail", get_args(Detail))):
             if getattr(self, name) not in accepted:
                 raise UsageError(f"{name} is one of {', '.join(accepted)}, not {getattr(self, name)!r}")
@@ -155,8 +154,8 @@ class OpenAIPolicy(ModelPolicy):
         """Nothing is asked yet.
 
         Raises:
-            UsageError: The model or the key is missing, the key would be recorded, or packages that this policy needs
-                are missing.
+            UsageError: The model or the key is missing, the key would be recorded, packages that this policy needs are
+                missing, or certificates, proxies or the address cannot be used.
         """
         super().__init__(options)
         if not self.options.model:
@@ -167,28 +166,12 @@ class OpenAIPolicy(ModelPolicy):
         if self._secrets().hide(recorded) != recorded:
             raise UsageError("extra_body is recorded, so it cannot hold the API key or the password of --base-url")
         self._client_type = _client_type()
+        self._new_client()  # one that cannot be made is refused now, before a run has a folder
         self._opened = AsyncExitStack()
 
     async def open(self) -> None:
-        """Get ready to connect.
-
-        Raises:
-            UsageError: The certificates that SSL_CERT_FILE names cannot be read.
-        """
-        options = self.options
-        try:
-            self._client = self._client_type(
-                options.address,
-                self._key,
-                options.login,
-                self._secrets().hide,
-                at_openai=options.at_openai,
-                max_requests=options.max_requests,
-                timeout=options.timeout,
-                retries=options.retries,
-            )
-        except OSError as error:
-            raise UsageError(f"SSL_CERT_FILE names a file of certificates, which cannot be read: {error}") from None
+        """Get ready to connect."""
+        self._client = self._new_client()
         self._opened.push_async_callback(self._client.close)
 
     async def close(self) -> None:
@@ -202,6 +185,19 @@ class OpenAIPolicy(ModelPolicy):
     async def stream(self, images: list[str], prompt: Prompt) -> Streamed:
         """When the model's response came, for measurements: asked once, without retries."""
         return await self._client.stream(self._body(images, prompt))
+
+    def _new_client(self) -> OpenAIClient:
+        options = self.options
+        return self._client_type(
+            options.address,
+            self._key,
+            options.login,
+            self._secrets().hide,
+            at_openai=options.at_openai,
+            max_requests=options.max_requests,
+            timeout=options.timeout,
+            retries=options.retries,
+        )
 
     def _body(self, images: list[str], prompt: Prompt) -> dict[str, Any]:
         sampling = self.options.sampling(prompt)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
+from importlib import import_module
 from typing import Any, TypeVar
 
 import aiohttp
@@ -17,12 +18,15 @@ from openai.types.chat import ChatCompletionChunk
 from openai.types.chat.chat_completion_chunk import ChoiceDelta
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from vlmgym.errors import InfrastructureError, PolicyError
+from vlmgym.errors import InfrastructureError, PolicyError, UsageError
 from vlmgym.policies.base import Reply
 from vlmgym.policies.chat_api import LONGEST_MESSAGE, Unreadable, error_message, printable, read_completion
 from vlmgym.policies.request_limit import RequestLimit
 
 T = TypeVar("T")
+
+_http: Any = import_module(type(openai.DEFAULT_CONNECTION_LIMITS).__module__.partition(".")[0])
+"""The HTTP library of the client: httpx, or httpx2 in later versions."""
 
 LONGEST_BODY = 16 * 2**20
 """Bytes of a body that are read at most, so that one without an end does not fill the memory."""
@@ -93,6 +97,9 @@ class OpenAIClient:
             max_requests: Requests at once, at most.
             timeout: Seconds that a request may take.
             retries: How often a failed request is sent again.
+
+        Raises:
+            UsageError: The address, or what the environment says of certificates and proxies, cannot be used.
         """
         self.limit = RequestLimit(max_requests)
         self._hide, self._timeout, self._retries = hide, timeout, retries
@@ -101,19 +108,26 @@ class OpenAIClient:
             "Authorization": f"Bearer {key or NO_KEY}" if login is None else f"Basic {login}",
             "Accept-Encoding": "identity",  # the length of a compressed body says nothing
         }
-        limits = type(openai.DEFAULT_CONNECTION_LIMITS)(
-            max_connections=max_requests, max_keepalive_connections=max_requests
-        )
-        self._client = openai.AsyncOpenAI(
-            base_url=base_url,
-            api_key=key or NO_KEY,
-            max_retries=0,
-            timeout=None,  # `_post` limits the whole of a request, not only each of its parts
-            default_headers=headers,
-            http_client=_BoundedHttp(
-                limits=limits, follow_redirects=False, event_hooks={"request": [] if at_openai else [_drop_headers]}
-            ),
-        )
+        hooks = {"request": [] if at_openai else [_drop_headers]}
+        limits = _http.Limits(max_connections=max_requests, max_keepalive_connections=max_requests)
+        try:
+            http = _BoundedHttp(limits=limits, follow_redirects=False, event_hooks=hooks)
+        except OSError as error:
+            raise UsageError(f"SSL_CERT_FILE names a file of certificates, which cannot be read: {error}") from None
+        except (ValueError, _http.InvalidURL):  # the addresses are not shown: they may hold passwords
+            names = "HTTP_PROXY, HTTPS_PROXY and ALL_PROXY"
+            raise UsageError(f"one of the environment variables {names} is no address of a proxy") from None
+        try:
+            self._client = openai.AsyncOpenAI(
+                base_url=base_url,
+                api_key=key or NO_KEY,
+                max_retries=0,
+                timeout=None,  # `_post` limits the whole of a request, not only each of its parts
+                default_headers=headers,
+                http_client=http,
+            )
+        except _http.InvalidURL as error:
+            raise UsageError(f"base_url is no address that can be asked: {error}") from None
 
     async def close(self) -> None:
         """Close all connections."""

@@ -9,6 +9,7 @@ from zlib import crc32
 
 import numpy as np
 
+from vlmgym.checks import check_whole_number
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import PolicyOptions, Prompt
 
@@ -38,9 +39,7 @@ class SamplingOptions(PolicyOptions):
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UsageError(f"top_p is a number above 0 and at most 1, not {self.top_p!r}")
         for name, least in (("top_k", 1), ("max_tokens", 1), ("sample_seed", 0)):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-                raise UsageError(f"{name} is a whole number of at least {least}, not {value!r}")
+            check_whole_number(name, getattr(self, name), least, optional=True)
         if isinstance(self.stop, str) or not all(isinstance(text, str) and text for text in self.stop):
             raise UsageError(f"stop is a list of texts that are not empty, not {self.stop!r}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
+from vlmgym.checks import check_whole_number
 from vlmgym.errors import UsageError, missing_extra
 from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply
 from vlmgym.policies.batching import Batcher
@@ -38,8 +39,7 @@ class TransformersOptions(SamplingOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.batch_size, bool) or not isinstance(self.batch_size, int) or self.batch_size < 1:
-            raise UsageError(f"batch_size is a whole number of at least 1, not {self.batch_size!r}")
+        check_whole_number("batch_size", self.batch_size, 1)
         if self.dtype not in get_args(DType):
             raise UsageError(f"dtype is one of {', '.join(get_args(DType))}, not {self.dtype!r}")
 
@@ -67,6 +67,11 @@ class TransformersPolicy(ModelPolicy):
         self._checkpoint = find_checkpoint(self.options.model, self.name)
         self._model_type = local_model_type(f"the policy {self.name}")
         self._thread = DaemonThread(self.name)
+
+    @property
+    def loading(self) -> str:
+        """The model."""
+        return self.options.model
 
     async def open(self) -> None:
         """Load the model."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from PIL import Image
 
+from vlmgym.checks import check_whole_number
 from vlmgym.errors import InfrastructureError, PolicyError, UsageError, shorten
 from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply
 from vlmgym.policies.chat_api import BROKEN_OFF
@@ -58,9 +59,7 @@ class VLLMOptions(SamplingOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("max_model_len", "tensor_parallel_size", "images_per_prompt"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise UsageError(f"{name} is a whole number of at least 1, not {value!r}")
+            check_whole_number(name, getattr(self, name), 1, optional=True)
         share = self.gpu_memory_utilization
         if share is not None and not (isinstance(share, int | float) and 0 < share <= 1):
             raise UsageError(f"gpu_memory_utilization is a share above 0 and at most 1, not {share!r}")
@@ -134,6 +133,11 @@ class VLLMPolicy(ModelPolicy):
             raise UsageError(f"the policy vllm needs {error.name}: {MISSING}") from None
         self._thread = DaemonThread("vllm")
         self._numbers = itertools.count()
+
+    @property
+    def loading(self) -> str:
+        """The model."""
+        return self.options.model
 
     async def open(self) -> None:
         """Start vLLM and load the model, which takes half a minute and more."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from vlmgym.errors import ParseError, UsageError
 from vlmgym.evaluation.record import EpisodeRecord, GameRecord, TurnRecord
+from vlmgym.evaluation.recorded import recorded_action, recorded_positions
 from vlmgym.evaluation.report.pictures import episode_pictures
 from vlmgym.evaluation.report.texts import marked, safe_json, shown
 from vlmgym.sandbox import response_form
@@ -35,6 +37,9 @@ class StoredRecord(Protocol):
     def read(self) -> EpisodeRecord:
         """The whole record."""
 
+    def named(self) -> AbstractContextManager[None]:
+        """Say of what is wrong with the record where it is."""
+
 
 @dataclass(frozen=True, slots=True)
 class EpisodePage:
@@ -59,11 +64,14 @@ def make_episode(source: EpisodeRecord | StoredRecord, with_pictures: bool) -> E
         with_pictures: Whether pictures are drawn.
 
     Raises:
-        UsageError: The record cannot be read, or a position in it is none of its game's.
+        UsageError: The record cannot be read, or a position or an action in it is none of its game's.
     """
-    episode = source if isinstance(source, EpisodeRecord) else source.read()
-    gains = None if episode.score is None else [turn.reward.game for turn in episode.turns]
-    return EpisodePage(_row(episode), gains, safe_json(episode_data(episode, with_pictures)))
+    if not isinstance(source, EpisodeRecord):
+        episode = source.read()
+        with source.named():
+            return make_episode(episode, with_pictures)
+    gains = None if source.score is None else [turn.reward.game for turn in source.turns]
+    return EpisodePage(_row(source), gains, safe_json(episode_data(source, with_pictures)))
 
 
 def _row(episode: EpisodeRecord) -> dict[str, Any]:
@@ -77,6 +85,7 @@ def _row(episode: EpisodeRecord) -> dict[str, Any]:
         "perception": sum(seen) / len(seen) if seen else None,
         "status": episode.status,
         "end": shown(episode.end),
+        "stage": None if episode.stage is None else shown(episode.stage),
     }
 
 
@@ -89,8 +98,7 @@ def episode_data(episode: EpisodeRecord, with_pictures: bool) -> dict[str, Any]:
     """
     game = installed_game(episode.game)
     texts = _Texts()
-    states = [turn.state for turn in episode.turns] + [episode.final_state]
-    positions = [] if game is None else [game.from_data(state) for state in states]
+    positions = [] if game is None else recorded_positions(game, episode)
     truths = [None if game is None else game.describe(position) for position in positions]
     turns = [
         _turn(turn, game, truth, texts) for turn, truth in zip(episode.turns, truths or [None] * len(episode.turns))
@@ -136,9 +144,10 @@ class _Texts:
 
 
 def _turn(turn: TurnRecord, game: Game[Any, Any] | None, truth: str | None, texts: _Texts) -> dict[str, Any]:
-    action = None
-    if turn.action is not None:
-        action = json.dumps(turn.action) if game is None else game.format(game.to_action(turn.action))
+    if game is not None:
+        action = recorded_action(game, turn)
+    else:
+        action = None if turn.action is None else json.dumps(turn.action)
     return {
         "prompt": texts.number(turn.prompt),
         "response": marked(turn.response),

@@ -1,0 +1,96 @@
+"""Records that were edited by hand end in one sentence that says where."""
+
+import json
+import math
+import shutil
+
+import pytest
+
+from vlmgym.errors import UsageError
+from vlmgym.evaluation import find_run, read_run
+from vlmgym.evaluation.config import EvalConfig
+from vlmgym.evaluation.report.command import ReportConfig, report
+from vlmgym.evaluation.report.episode import make_episode
+from vlmgym.evaluation.script import run_evaluation
+from vlmgym.evaluation.video import write_stored_video
+
+OPTIONS = {"episodes": 2, "turns": 3, "workers": 0, "video": False, "report": False}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("played") / "run"
+    run_evaluation(["2048"], EvalConfig(policy="random-legal", out=folder, **OPTIONS))
+    return folder
+
+
+@pytest.fixture
+def edited(run, tmp_path):
+    """A copy of the run, the last of whose two records is changed by a function."""
+
+    def edit(change):
+        folder = tmp_path / "edited"
+        shutil.copytree(run, folder)
+        file = folder / "episodes.jsonl"
+        records = [json.loads(line) for line in file.read_text().splitlines()]
+        change(records[-1])
+        file.write_text("".join(json.dumps(record) + "\n" for record in records))
+        return folder
+
+    return edit
+
+
+EDITS = [
+    (lambda r: r["turns"][2].update(action=7), r"turn 3: an action of 2048 is a value of Discrete\(4\), not 7$"),
+    (lambda r: r["turns"][2].update(action=-1), r"turn 3: an action of 2048 is a value of Discrete\(4\), not -1$"),
+    (lambda r: r["turns"][2].update(action="up"), r"turn 3: an action of 2048 is a value of Discrete\(4\), not 'up'$"),
+    (lambda r: r["turns"][1].update(state={"board": [[3]]}), "turn 2: not a position of 2048: "),
+    (lambda r: r.update(final_state=5), "final_state: not a position of 2048: "),
+    (lambda r: r["game"]["config"].update(size=-4), "not a configuration of 2048-v0: size: "),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), EDITS)
+def test_what_is_none_of_its_game_is_named_by_line_and_turn(edited, change, message, tmp_path):
+    folder = edited(change)
+    stored = find_run(folder).episodes[-1]
+    place = rf"^line 2 of \S*episodes\.jsonl, {message}"
+    with pytest.raises(UsageError, match=place):
+        make_episode(stored, with_pictures=False)
+    with pytest.raises(UsageError, match=place):
+        write_stored_video(tmp_path / "video.mp4", stored, fps=4)
+    with pytest.raises(UsageError, match=place):
+        report(ReportConfig(run=folder, workers=0))
+
+
+@pytest.mark.parametrize("number", [1e308, -1e308, math.nan, math.inf])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda r, x: r.update(score=x),
+        lambda r, x: r["metrics"].update(speed=x),
+        lambda r, x: r["turns"][0]["reward"].update(game=x),
+        lambda r, x: r["turns"][0].update(latency=x),
+    ],
+)
+def test_numbers_that_have_no_mean_are_refused(edited, change, number):
+    folder = edited(lambda record: change(record, number))
+    with pytest.raises(UsageError, match=r"^line 2 of .* a number of a record is at most 1e\+100 in size, not "):
+        read_run(folder)
+
+
+def test_the_largest_numbers_have_a_summary(edited):
+    folder = edited(lambda record: record.update(score=-1e100))
+    summary = find_run(folder).summaries()["2048-v0"]
+    assert summary.score_mean == pytest.approx(-5e99)
+    assert math.isfinite(summary.score_se)
+
+
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, 1e308])
+def test_a_summary_whose_time_is_no_time_counts_as_none(edited, seconds):
+    folder = edited(lambda record: record.update(score=None, status="stopped", turns=[]))
+    summary = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps(summary | {"seconds": seconds, "turns_per_second": seconds}))
+    resumed = run_evaluation(["2048"], EvalConfig(policy="random-legal", resume=folder, **OPTIONS))
+    assert 0 < resumed.seconds < 100
+    assert resumed.games["2048-v0"].episodes == 2
