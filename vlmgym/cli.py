@@ -13,6 +13,7 @@ import tyro
 
 from vlmgym.bench import BenchConfig, bench
 from vlmgym.bench_model import BenchModelConfig, bench_model
+from vlmgym.calibration.command import CalibrateConfig, calibrate_games
 from vlmgym.data import DataCheckConfig, DataFetchConfig, check_data, fetch_data
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.compare import CompareConfig, compare
@@ -93,6 +94,11 @@ def export_command(config: Merged[ExportConfig]) -> None:
     export(config)
 
 
+def calibrate_command(config: Merged[CalibrateConfig]) -> None:
+    """Measure what the levels of games do, without a language model, and write a page with plots for each."""
+    calibrate_games(config)
+
+
 def data_command(
     config: Annotated[
         Annotated[DataCheckConfig, tyro.conf.subcommand("check")]
@@ -129,6 +135,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "rescore": rescore_command,
     "compare": compare_command,
     "export": export_command,
+    "calibrate": calibrate_command,
     "data": data_command,
     "games": games_command,
 }

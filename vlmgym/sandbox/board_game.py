@@ -28,7 +28,7 @@ SMALLEST_CELL = 12
 
 BOARD_PERCEPTION: Levels = {
     1: {"coordinates": True, "similarity": 0.0},
-    2: {"coordinates": True},
+    2: {"coordinates": True, "similarity": 0.05},
     3: {},
     4: {"similarity": 0.35, "rotation": 15, "noise": 0.08, "clutter": 2},
     5: {"similarity": 0.6, "rotation": 30, "noise": 0.16, "clutter": 4},

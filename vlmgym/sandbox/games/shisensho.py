@@ -88,7 +88,7 @@ class ShisenShoConfig(BoardConfig):
             level: {**BOARD_PERCEPTION[level], "colours": colours, "shapes": shapes, "variety": variety}
             for level, (colours, shapes, variety) in {
                 1: (5, 5, 1),
-                2: (6, 5, 2),
+                2: (5, 6, 2),
                 3: (6, 6, 256),
                 4: (7, 7, 256),
                 5: (8, 8, 256),

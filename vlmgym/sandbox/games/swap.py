@@ -19,7 +19,7 @@ from vlmgym.sandbox.coordinates import Pair
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.colour_shapes import paint_colour_shape
 from vlmgym.sandbox.game import Step
-from vlmgym.sandbox.oracles.swap import best_swap
+from vlmgym.sandbox.oracles.swap import search
 from vlmgym.sandbox.rules.swap import RUN, SwapRules, Tiles
 from vlmgym.sandbox.rules.tiles import COLOUR_NAMES, MOST_COLOURS, MOST_SHAPES, SHAPE_NAMES, kinds
 
@@ -163,8 +163,8 @@ class Swap(BoardGame[SwapState, Pair]):
 
     def best_action(self, state: SwapState) -> Pair | None:
         """The swap that is expected to clear most tiles."""
-        index = best_swap(self.rules, _tiles(state.board), self.config.kinds)
-        return None if index is None else self.rules.actions[index]
+        swap = search(self.rules, _tiles(state.board), self.config.kinds).swap
+        return None if swap is None else self.rules.actions[swap]
 
     def metrics(self, state: SwapState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         """Tiles cleared, rounds of the longest cascade, and how often the board was reshuffled or dealt anew."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
@@ -26,8 +27,21 @@ ROUNDS = 6
 """Rounds of a cascade that are looked at."""
 
 
-def best_swap(rules: SwapRules, tiles: Tiles, kinds: int) -> int | None:
-    """Index into `rules.actions` of the swap with the best expected clearing, or None if no swap is legal.
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What a search found.
+
+    Attributes:
+        swap: Index into `SwapRules.actions` of the swap with the best expected clearing, or None if none is legal.
+        nodes: Cascades that were played.
+    """
+
+    swap: int | None
+    nodes: int
+
+
+def search(rules: SwapRules, tiles: Tiles, kinds: int) -> Search:
+    """Look for the best swap.
 
     Args:
         rules: The rules on boards of this size.
@@ -37,12 +51,12 @@ def best_swap(rules: SwapRules, tiles: Tiles, kinds: int) -> int | None:
     # Both orders of a swap are the same move: keep the first.
     swaps = [index for index in rules.legal_swaps(tiles) if rules.actions[index][:2] < rules.actions[index][2:]]
     if len(swaps) < 2:
-        return swaps[0] if swaps else None
+        return Search(swaps[0] if swaps else None, 0)
     alone = {index: _cleared_without_new_tiles(rules, tiles, index) for index in swaps}
     candidates = sorted(swaps, key=lambda index: -alone[index])[:CANDIDATES]
     rng = np.random.default_rng(zlib.crc32(bytes(tiles)))
     expected = {index: _cleared_in_samples(rules, tiles, index, kinds, rng) for index in candidates}
-    return max(candidates, key=expected.__getitem__)
+    return Search(max(candidates, key=expected.__getitem__), len(swaps) + len(candidates) * SAMPLES)
 
 
 def _cleared_without_new_tiles(rules: SwapRules, tiles: Tiles, index: int) -> int:

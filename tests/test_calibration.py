@@ -1,0 +1,126 @@
+"""Calibration: intervals, readers and players measure what they say, and the levels are in order, cheaply."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from vlmgym.calibration.claims import claims
+from vlmgym.calibration.command import CalibrateConfig, calibrate_games
+from vlmgym.calibration.crops import SIDE
+from vlmgym.calibration.estimate import Estimate, drift, falls, paired_steps, steps
+from vlmgym.calibration.play import play
+from vlmgym.calibration.reader import TemplateReader, fitted_accuracy
+from vlmgym.calibration.sight import FirstReader, read_level
+from vlmgym.calibration.subject import Subject
+from vlmgym.calibration.subjects import SUBJECTS, subject_of
+from vlmgym.errors import UsageError
+
+
+def test_differences_have_the_interval_of_both() -> None:
+    first, second = Estimate(0.9, 0.86, 0.93, 100), Estimate(0.5, 0.46, 0.54, 100)
+    difference = first.less(second)
+    assert difference.mean == pytest.approx(0.4)
+    assert difference.low == pytest.approx(0.4 - math.hypot(0.04, 0.04))
+    assert difference.high == pytest.approx(0.4 + math.hypot(0.03, 0.04))
+
+
+def test_a_step_within_its_interval_is_no_step() -> None:
+    levels = {1: Estimate(0.9, 0.88, 0.92, 9), 2: Estimate(0.8, 0.78, 0.82, 9), 3: Estimate(0.79, 0.77, 0.81, 9)}
+    assert not falls(steps(levels))
+    assert falls(steps({level: levels[level] for level in (1, 2)}))
+    assert falls(paired_steps({1: [0.3, 0.5, 0.72], 2: [0.2, 0.41, 0.6]}))
+
+
+def test_drift_counts_the_farthest_end_of_an_interval() -> None:
+    dial = {1: Estimate(1.0, 1.0, 1.0, 9), 3: Estimate(0.5, 0.5, 0.5, 9), 5: Estimate(0.0, 0.0, 0.0, 9)}
+    elsewhere = {1: Estimate(0.52, 0.49, 0.55, 9), 3: dial[3], 5: Estimate(0.48, 0.41, 0.55, 9)}
+    assert drift(elsewhere, dial) == pytest.approx(0.09)
+
+
+def test_a_reader_knows_what_it_was_shown_and_only_what_it_may_choose_from() -> None:
+    pictures = np.eye(3, 12, dtype=np.float32)
+    reader = TemplateReader(np.concatenate([pictures, pictures]), ["a", "b", "c"] * 2)
+    assert reader.read(pictures) == ["a", "b", "c"]
+    assert reader.among({"a", "b"}).read(pictures)[:2] == ["a", "b"]
+    assert reader.among({"b"}).read(pictures) == ["b"] * 3
+
+
+def test_a_fitted_reader_is_tested_on_pictures_that_it_has_not_seen() -> None:
+    rng = np.random.default_rng(0)
+    noise, words = rng.standard_normal((400, 30)).astype(np.float32), ["a", "b"] * 200
+    right, total, exact = fitted_accuracy(np.concatenate([noise, noise]), words * 2)
+    assert total == 100, "a picture that comes twice counts once"
+    assert 0.3 < right / total < 0.7, "noise can be learned by heart, but not be read"
+    assert not exact
+    assert fitted_accuracy(np.eye(2, 12, dtype=np.float32), ["a", "b"]) == (2, 2, True)
+
+
+def test_play_counts_what_is_legal() -> None:
+    game = subject_of("2048").at()
+    measures = play(game, "random-legal", 3, 20)
+    assert measures["turns"] == Estimate(20.0, 20.0, 20.0, 3)
+    assert measures["share legal"].mean == pytest.approx(measures["legal actions"].mean / 4)
+    assert measures["ended"].mean == 0
+
+
+def small(name: str, turns: int) -> Subject:
+    """A subject with small pictures and short episodes."""
+    subject = subject_of(name)
+    return replace(subject, knobs={**subject.knobs, "size": 256}, turns=dict.fromkeys(subject.turns, turns))
+
+
+@pytest.mark.parametrize("name", list(SUBJECTS))
+def test_a_subject_is_measured_and_written(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vlmgym.calibration.command.subject_of", lambda name: small(name, 10))
+    config = CalibrateConfig(game=(name,), episodes=5, pictures=8, out=tmp_path)
+    (found,) = calibrate_games(config, Console(quiet=True))
+    page = (tmp_path / f"{name}.md").read_text(encoding="utf-8")
+    assert f"vlmgym calibrate {name} --episodes 5 --pictures 8" in page
+    assert f"({name}.png)" in page
+    with Image.open(tmp_path / f"{name}.png") as plots:
+        assert plots.width == 1000
+    assert len(claims(found)) == 5
+    for claim in claims(found):
+        assert claim.words in page
+    assert "nan" not in page
+
+
+@pytest.mark.parametrize("name", ["2048", "shisensho", "swap"])
+def test_levels_are_in_order(name: str) -> None:
+    """Few samples, and levels that are far apart; the pages have all of them."""
+    subject = small(name, 300 if name == "2048" else 30)
+    reader = FirstReader(subject, 10)
+    read = {level: read_level(subject, reader, level, 20) for level in (1, 4, 5)}
+    assert falls(paired_steps({level: reading.pictures for level, reading in read.items()}))
+    assert read[4].fitted.low > 0.9
+    chosen = subject.criterion
+    turns = subject.turns[chosen.player]
+    played = {level: play(subject.at(reasoning=level), chosen.player, 12, turns)[chosen.measure] for level in (2, 3, 4)}
+    assert falls(steps(played))
+
+
+def test_cells_are_cut_out_whole() -> None:
+    subject = subject_of("2048")
+    seen, words = subject.sight.cut(subject.at(1), np.random.default_rng(0))
+    assert seen.shape == (16, SIDE * SIDE * 3)
+    assert 0 <= seen.min() <= seen.max() <= 1
+    for word in set(words):
+        same = seen[[other == word for other in words]]
+        assert np.array_equal(same, np.repeat(same[:1], len(same), axis=0)), "equal tiles look equal at level 1"
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [({"game": ("chess",)}, "'chess' is not declared"), ({"episodes": 2}, "episodes is at least 5, not 2")],
+)
+def test_mistakes_are_told_in_a_sentence(config: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=words):
+        calibrate_games(CalibrateConfig(**config, out=tmp_path), Console(quiet=True))

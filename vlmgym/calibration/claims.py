@@ -1,0 +1,78 @@
+"""What the levels of a game are to be, and whether that was found."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from vlmgym.calibration.estimate import drift, falls, paired_steps, steps
+from vlmgym.calibration.measure import Calibration
+from vlmgym.calibration.wording import number, percent, written
+
+FLAT = 0.1
+"""How far one dial may move what the other is judged by, as a share of what that dial does itself."""
+READABLE = 0.95
+"""What a fitted reader reads of level 4, at least."""
+
+
+class Claim(NamedTuple):
+    """A claim, what was measured of it, and whether it holds."""
+
+    words: str
+    measured: str
+    holds: bool
+
+
+def claims(found: Calibration) -> list[Claim]:
+    """All claims about a subject."""
+    return [*_reasoning(found), *_perception(found)]
+
+
+def _reasoning(found: Calibration) -> list[Claim]:
+    criterion = found.subject.criterion
+    levels, elsewhere = found.criterion, found.play_elsewhere
+    if criterion.log:
+        levels, elsewhere = ({level: value.log() for level, value in v.items()} for v in (levels, elsewhere))
+    down = steps(levels)
+    smallest = min(step.low for step in down.values())
+    step = f"to {math.exp(-smallest):.0%} of it or less" if criterion.log else f"by {number(smallest)} or more"
+    ends = [written(criterion.measure, found.criterion[level]) for level in (1, 5)]
+    moved = drift(elsewhere, levels)
+    return [
+        Claim(
+            "Each level of reasoning is harder than the one before",
+            f"{criterion.label} falls from {ends[0]} to {ends[1]}, at every step {step}",
+            falls(down),
+        ),
+        Claim(
+            "The perception dial leaves play as it is",
+            f"it moves the same by {moved:.0%} or less of what the reasoning dial does",
+            moved <= FLAT,
+        ),
+    ]
+
+
+def _perception(found: Calibration) -> list[Claim]:
+    levels = found.first_reader
+    down = paired_steps({level: reading.pictures for level, reading in found.reading.items()})
+    smallest = min(step.low for step in down.values())
+    moved = drift(found.reading_elsewhere, levels)
+    fitted = found.reading[4].fitted
+    return [
+        Claim(
+            "Each level of perception is harder to read than the one before",
+            f"the reader of level 1 falls from {percent(levels[1])} to {percent(levels[5])}, at every step by "
+            f"{100 * smallest:.1f} points or more",
+            falls(down),
+        ),
+        Claim(
+            "The reasoning dial leaves reading as it is",
+            f"it moves the same by {moved:.0%} or less of what the perception dial does",
+            moved <= FLAT,
+        ),
+        Claim(
+            f"Nothing becomes unreadable: a reader fitted to level 4 reads over {READABLE:.0%} of it",
+            percent(fitted),
+            fitted.low > READABLE,
+        ),
+    ]

@@ -1,0 +1,97 @@
+"""All measurements of one subject."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from vlmgym.calibration.estimate import Estimate
+from vlmgym.calibration.play import Measures, play
+from vlmgym.calibration.sight import FirstReader, Reading, read_level, read_other_dial
+from vlmgym.calibration.subject import Player, Subject
+from vlmgym.sandbox.config import LEVELS
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """How much is measured.
+
+    Attributes:
+        episodes: Episodes of each player at each level; the oracle plays `Subject.costly` of them.
+        pictures: Pictures that a reader learns from, and that it is tested on, at each level.
+    """
+
+    episodes: int
+    pictures: int
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What was measured of a subject.
+
+    Attributes:
+        subject: Of what.
+        samples: How much of it.
+        plays: Measures by level of reasoning and player, at level 3 of perception.
+        reading: By level of perception, at level 3 of reasoning.
+        play_elsewhere: The criterion by level of perception, at level 3 of reasoning.
+        reading_elsewhere: What the reader of level 1 reads by level of reasoning, at level 3 of perception.
+    """
+
+    subject: Subject
+    samples: Samples
+    plays: Mapping[int, Mapping[Player, Measures]]
+    reading: Mapping[int, Reading]
+    play_elsewhere: Mapping[int, Estimate]
+    reading_elsewhere: Mapping[int, Estimate]
+
+    @property
+    def criterion(self) -> dict[int, Estimate]:
+        """The criterion of reasoning by its levels."""
+        chosen = self.subject.criterion
+        return {level: players[chosen.player][chosen.measure] for level, players in self.plays.items()}
+
+    @property
+    def first_reader(self) -> dict[int, Estimate]:
+        """What the reader of level 1 reads, by level of perception."""
+        return {level: reading.first for level, reading in self.reading.items()}
+
+
+def calibrate(subject: Subject, samples: Samples, tell: Callable[[str], None] = lambda _: None) -> Calibration:
+    """Measure everything.
+
+    Args:
+        subject: What is measured.
+        samples: How much.
+        tell: Is told what is under way.
+    """
+    chosen = subject.criterion
+    plays: dict[int, dict[Player, Measures]] = {}
+    for level in LEVELS:
+        tell(f"reasoning {level}")
+        game = subject.at(reasoning=level)
+        plays[level] = {
+            player: play(game, player, _episodes(subject, player, samples), turns, subject.effort)
+            for player, turns in subject.turns.items()
+        }
+    play_elsewhere = {3: plays[3][chosen.player][chosen.measure]}
+    for level in LEVELS:
+        if level != 3:
+            # Other episodes than those of level 3, so that being equal is not the work of equal seeds.
+            episodes = _episodes(subject, chosen.player, samples)
+            game = subject.at(perception=level)
+            seed = level * samples.episodes
+            measured = play(game, chosen.player, episodes, subject.turns[chosen.player], seed=seed)
+            play_elsewhere[level] = measured[chosen.measure]
+    tell("learning to read level 1")
+    reader = FirstReader(subject, samples.pictures)
+    reading = {}
+    for level in LEVELS:
+        tell(f"perception {level}")
+        reading[level] = read_level(subject, reader, level, samples.pictures)
+    reading_elsewhere = read_other_dial(subject, reader, samples.pictures)
+    return Calibration(subject, samples, plays, reading, dict(sorted(play_elsewhere.items())), reading_elsewhere)
+
+
+def _episodes(subject: Subject, player: Player, samples: Samples) -> int:
+    return max(2, round(samples.episodes * (subject.costly if player == "oracle" else 1)))

@@ -1,0 +1,133 @@
+"""The page of a subject: claims with what was measured, tables, plots, and how it was done, as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from vlmgym.calibration.claims import FLAT, claims
+from vlmgym.calibration.measure import Calibration
+from vlmgym.calibration.reader import HELD_OUT
+from vlmgym.calibration.subject import Player
+from vlmgym.calibration.wording import percent, written
+from vlmgym.sandbox.config import LEVELS, Dial
+
+PLAYERS: Mapping[Player, str] = {
+    "random": "Random play, from all actions",
+    "random-legal": "Random legal play",
+    "oracle": "Oracle",
+}
+
+
+def write_page(found: Calibration, command: str) -> str:
+    """The page as Markdown.
+
+    Args:
+        found: What was measured.
+        command: The command that measured it.
+    """
+    subject = found.subject
+    parts = [
+        f"# {subject.title}: how hard the levels are",
+        f"Measured without a language model, and written by\n\n    {command}",
+        f"![What the two dials do]({subject.name}.png)",
+        _claims(found),
+        subject.notes,
+        "## Reasoning",
+        f"Judged by the **{subject.criterion.label}** in {subject.criterion.player} play: {subject.criterion.why}.",
+        _knobs(found, "reasoning"),
+        _plays(found),
+        "## Perception",
+        _readers(found),
+        _knobs(found, "perception"),
+        _reading(found),
+        "## How it is measured",
+        _method(found),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _claims(found: Calibration) -> str:
+    lines = [f"| {one.words} | {one.measured} | {'yes' if one.holds else '**no**'} |" for one in claims(found)]
+    return "\n".join(["| claim | measured | holds |", "|---|---|---|", *lines])
+
+
+def _plays(found: Calibration) -> str:
+    rows: list[tuple[str, list[str]]] = []
+    for player in found.subject.turns:
+        rows.append((f"**{PLAYERS[player]}**", [""] * len(LEVELS)))
+        for measure in found.plays[3][player]:
+            name = measure
+            if measure == "effort" and found.subject.effort is not None:
+                name = f"effort: {found.subject.effort.words}"
+            values = [found.plays[level][player].get(measure) for level in LEVELS]
+            rows.append((name, ["" if value is None else written(measure, value) for value in values]))
+    return _table("reasoning", rows)
+
+
+def _reading(found: Calibration) -> str:
+    readings = [found.reading[level] for level in LEVELS]
+    return _table(
+        "perception",
+        [
+            ("reader of level 1", [percent(reading.first) for reading in readings]),
+            ("the same, clear eyes", [percent(reading.clear) for reading in readings]),
+            ("reader fitted to the level", [percent(reading.fitted) for reading in readings]),
+        ],
+    )
+
+
+def _knobs(found: Calibration, dial: Dial) -> str:
+    """The table of a dial as far as it sets anything, from the game's configuration."""
+    config: Any = type(found.subject.at()).Config
+    table = config.dials.get(dial, {})
+    names = list(dict.fromkeys(name for level in LEVELS for name in table.get(level, {})))
+    games = {level: found.subject.at(**{dial: level}).config for level in LEVELS}
+    rows = [(f"`{name}`", [_word(getattr(games[level], name)) for level in LEVELS]) for name in names]
+    return _table(dial, rows)
+
+
+def _readers(found: Calibration) -> str:
+    sight = found.subject.sight
+    first = (
+        f"Two readers see pixels only, each {sight.words} brought to 16 x 16. The **reader of level 1** names a "
+        f"{sight.words} by the nearest mean picture of those it knows from level 1, among the "
+        "kinds that this level has"
+    )
+    if sight.one_example:
+        first += ", of the board of the same seed: one picture of each kind"
+    if sight.haze:
+        first += (
+            f". It looks through haze, noise with a standard deviation of {sight.haze:g} of full scale: clean pictures "
+            "are all alike to perfect eyes, and how much of them is lost in haze tells which has least to spare"
+        )
+    return (
+        f"{first}. The **fitted reader** has clear eyes and learned from the level itself (principal components and a "
+        f"support vector machine); every {HELD_OUT}th picture of a kind is kept from it for the test."
+    )
+
+
+def _method(found: Calibration) -> str:
+    samples, subject = found.samples, found.subject
+    oracle = max(2, round(samples.episodes * subject.costly))
+    turns = ", ".join(f"{player} {limit:,}" for player, limit in subject.turns.items())
+    return f"""\
+Play: {samples.episodes} episodes of each player at each level, {oracle} of the oracle, cut off after so many turns: \
+{turns}. Values are means over episodes; an episode's share of legal actions is the mean over its positions. At other \
+levels of perception the episodes have other seeds. Reading: {samples.pictures} pictures at each level for the test, \
+as many to learn from; every kind of {subject.sight.words} is as likely as the others where the game allows.
+
+All intervals are 95%: Student's for means over episodes and over pictures, Wilson's for shares. Those of differences \
+follow from them (Zou and Donner, 2008); but levels of perception are compared picture by picture, as a picture has \
+the same seed and the same haze at every level. A level is harder if the interval of its difference to the one before \
+is above 0 altogether. One dial leaves what the other is judged by as it is if no end of the interval of a difference \
+to level 3 is farther out than {FLAT:.0%} of the way that the other makes from level 1 to 5."""
+
+
+def _table(corner: str, rows: Iterable[tuple[str, list[str]]]) -> str:
+    head = [f"| {corner} | " + " | ".join(map(str, LEVELS)) + " |", "|---|" + "---|" * len(LEVELS)]
+    return "\n".join([*head, *(f"| {name} | " + " | ".join(values) + " |" for name, values in rows)])
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)

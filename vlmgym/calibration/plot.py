@@ -1,0 +1,75 @@
+"""The plots of a page: what each dial does to what it is judged by, and what the other dial does to the same."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, PercentFormatter
+from PIL import Image
+
+from vlmgym.calibration.claims import READABLE
+from vlmgym.calibration.estimate import Estimate
+from vlmgym.calibration.measure import Calibration
+from vlmgym.calibration.wording import SHARES
+from vlmgym.sandbox.config import LEVELS
+
+OWN, OTHER, CLEAR, FITTED = "#c8502d", "#9a9a9a", "#e0a088", "#2d6fb4"
+"""Colours: the dial's own criterion, what the other dial does to it, and the two readers beside it."""
+
+
+def draw_plots(found: Calibration) -> bytes:
+    """A PNG: on the left the reasoning dial, on the right the perception dial."""
+    figure = Figure(figsize=(10, 3.9), dpi=100, layout="constrained")
+    play, sight = figure.subplots(1, 2)
+    criterion = found.subject.criterion
+    _line(play, found.play_elsewhere, OTHER, "by perception, reasoning 3", ls="--")
+    _line(play, found.criterion, OWN, "by reasoning, perception 3", lw=2.4)
+    _frame(play, "Reasoning", "level", criterion.label)
+    if criterion.log:
+        play.set_yscale("log")
+    shown = _as_percent if criterion.measure in SHARES else _as_number
+    play.yaxis.set_major_formatter(FuncFormatter(shown))
+    play.yaxis.set_minor_formatter(FuncFormatter(shown))
+    play.tick_params(axis="y", which="minor", labelsize=8)
+    _line(sight, found.reading_elsewhere, OTHER, "reader of level 1, by reasoning", ls="--")
+    _line(sight, {level: reading.fitted for level, reading in found.reading.items()}, FITTED, "reader of each level")
+    _line(sight, found.first_reader, OWN, "reader of level 1", lw=2.4)
+    sight.axhline(READABLE, color=FITTED, lw=0.8, ls=":")
+    _frame(sight, "Perception", "level", f"{found.subject.sight.words}s read rightly")
+    sight.set_ylim(0, 1.04)
+    sight.yaxis.set_major_formatter(PercentFormatter(1.0))
+    png = io.BytesIO()
+    figure.savefig(png, format="png")
+    few_colours = io.BytesIO()  # a third of the bytes, and nothing to be seen of it
+    Image.open(png).convert("RGB").quantize(64).save(few_colours, "PNG", optimize=True)
+    return few_colours.getvalue()
+
+
+def _as_percent(value: float, _: int | None = None) -> str:
+    return f"{100 * value:.3g}%"
+
+
+def _as_number(value: float, _: int | None = None) -> str:
+    return f"{value:,.4g}"
+
+
+def _line(axes: Axes, levels: Mapping[int, Estimate], colour: str, label: str, **style: Any) -> None:
+    ordered = sorted(levels)
+    means = [levels[level].mean for level in ordered]
+    lows, highs = [levels[level].low for level in ordered], [levels[level].high for level in ordered]
+    axes.fill_between(ordered, lows, highs, color=colour, alpha=0.18, lw=0)
+    axes.plot(ordered, means, "o", color=colour, label=label, **{"ls": "-", "lw": 1.6, "ms": 5, **style})
+
+
+def _frame(axes: Axes, title: str, across: str, up: str) -> None:
+    axes.set_title(title, loc="left", weight="bold")
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    axes.set_xticks(LEVELS)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False, fontsize=8.5, loc="best")

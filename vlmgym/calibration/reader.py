@@ -1,0 +1,89 @@
+"""Readers that see pixels only: nearest mean pictures for what level 1 taught, support vectors for a level itself."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from copy import copy
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmgym.sandbox.datasets.extra import library
+
+Seen = NDArray[np.float32]
+
+COMPONENTS = 60
+"""Principal components that the fitted reader looks at, at most."""
+PENALTY = 10.0
+"""C of its support vector machine."""
+HELD_OUT = 4
+"""Every so many pictures of a kind the fitted reader is tested on, and has not seen."""
+
+
+class TemplateReader:
+    """Names a cut-out by the mean picture of each kind that is nearest to it."""
+
+    def __init__(self, seen: Seen, words: Sequence[str]) -> None:
+        self.kinds, kind_of = np.unique(np.array(words), return_inverse=True)
+        counts = np.bincount(kind_of)
+        sums = np.zeros((len(self.kinds), seen.shape[1]), dtype=np.float64)
+        np.add.at(sums, kind_of, seen)
+        self._means = (sums / counts[:, None]).astype(np.float32)
+
+    def among(self, words: Collection[str]) -> TemplateReader:
+        """The reader that is told that there is nothing but these words."""
+        chosen = copy(self)
+        kept = np.isin(self.kinds, list(words))
+        chosen.kinds, chosen._means = self.kinds[kept], self._means[kept]
+        return chosen
+
+    def read(self, seen: Seen) -> list[str]:
+        """What is in each cut-out."""
+        # The cut-out's own square is the same for all kinds.
+        distances = (self._means**2).sum(axis=1) - 2 * seen @ self._means.T
+        words: list[str] = self.kinds[distances.argmin(axis=1)].tolist()
+        return words
+
+
+def hazy(seen: Seen, haze: float, rng: np.random.Generator) -> Seen:
+    """Cut-outs through noise of a standard deviation."""
+    return seen + haze * rng.standard_normal(seen.shape, dtype=np.float32) if haze else seen
+
+
+def fitted_accuracy(seen: Seen, words: Sequence[str]) -> tuple[int, int, bool]:
+    """How much of a level a reader reads that was trained on the level itself.
+
+    A picture of a tile that comes again pixel by pixel counts once. A quarter of the pictures of each kind are kept for
+    the test; a kind that has one picture only is trained and tested on it.
+
+    Returns:
+        How many it names rightly, of how many, and whether every kind has one picture only.
+
+    Raises:
+        UsageError: scikit-learn is not installed.
+    """
+    pictures: dict[str, dict[bytes, Seen]] = defaultdict(dict)
+    for picture, word in zip(seen, words):
+        pictures[word][picture.tobytes()] = picture
+    train: list[tuple[Seen, str]] = []
+    test: list[tuple[Seen, str]] = []
+    for word, different in pictures.items():
+        found = [(picture, word) for picture in different.values()]
+        test += found[::HELD_OUT]
+        train += found if len(found) == 1 else [entry for i, entry in enumerate(found) if i % HELD_OUT]
+    single = all(len(different) == 1 for different in pictures.values())
+    learned, names = np.stack([picture for picture, _ in train]), [word for _, word in train]
+    shown = np.stack([picture for picture, _ in test])
+    read = TemplateReader(learned, names).read(shown) if single else _classifier(learned, names).predict(shown)
+    right = sum(said == word for said, (_, word) in zip(read, test))
+    return int(right), len(test), single
+
+
+def _classifier(seen: Seen, words: Sequence[str]) -> Any:
+    decomposition, pipeline, svm = (
+        library(f"sklearn.{part}", "calibrate", "tasks") for part in ("decomposition", "pipeline", "svm")
+    )
+    parts = decomposition.PCA(min(COMPONENTS, len(seen) - 1, seen.shape[1]), random_state=0), svm.SVC(C=PENALTY)
+    return pipeline.make_pipeline(*parts).fit(seen, words)

@@ -1,0 +1,110 @@
+"""What is calibrated: the declaration of every game."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from vlmgym.calibration.crops import boards_of, dealt_boards
+from vlmgym.calibration.subject import Criterion, Effort, Sight, Subject
+from vlmgym.errors import UsageError
+from vlmgym.sandbox.oracles import game2048, shisensho, swap
+from vlmgym.sandbox.rules.tiles import EMPTY, MOST_COLOURS, MOST_SHAPES
+
+_GUESS = "how often a guess is right, and so how much there is to rule out; compared as ratios"
+_SURVIVED = "how many turns legal moves without a plan survive, cut off after 2,000; compared as ratios"
+_NUMBERS = (0, *(2**power for power in range(1, 14)))
+"""The cells of 2048 that look different from each other: tiles above 8192 have one colour."""
+
+
+def _effort_2048(game: Any, state: Any) -> int:
+    return game2048.search(state.board, game.config.four_probability, game.config.goal).nodes
+
+
+def _effort_shisensho(game: Any, state: Any) -> int:
+    return shisensho.plan(state.board, game.config.turns).nodes
+
+
+def _effort_swap(game: Any, state: Any) -> int:
+    tiles = [tile for row in state.board for tile in row]
+    return swap.search(game.rules, tiles, game.config.kinds).nodes
+
+
+def _tiles_and_empty(game: Any) -> Sequence[str]:
+    return (*game.kinds, EMPTY)
+
+
+_SHISENSHO = Subject(
+    name="shisensho",
+    title="Shisen-Sho",
+    game="shisensho",
+    criterion=Criterion("share of legal actions", "random-legal", "share legal", _GUESS, log=True),
+    sight=Sight(
+        "cell",
+        boards_of(_tiles_and_empty),
+        haze=1.4,
+        schooling={"colours": MOST_COLOURS, "shapes": MOST_SHAPES},
+    ),
+    effort=Effort("positions in the plan of a whole board", _effort_shisensho, whole=True),
+    notes="""\
+Joining whatever can be joined clears most boards of every level: most of the difficulty is in finding a pair that a
+path joins, among ever more pairs of cells that none does. That is what the criterion counts. The oracle needs little
+search at the published size and much more above it.""",
+)
+
+_ALL = (
+    Subject(
+        name="2048",
+        title="2048",
+        game="2048",
+        criterion=Criterion("turns survived", "random-legal", "turns", _SURVIVED, log=True),
+        sight=Sight("cell", boards_of(lambda game: _NUMBERS), haze=1.4),
+        effort=Effort("boards in the tree of a move", _effort_2048),
+        turns={"random": 100, "random-legal": 2000, "oracle": 100},
+        notes="""\
+A smaller board forgives less. Nearly every move is legal at every level, so that the share of legal actions says
+little here. Scores of different levels do not compare: on a large board play goes on for longer. Within 100 turns,
+levels 1 and 2 hardly ever end, whoever plays; give them more turns to see a difference in scores. The oracle searches
+as much as its budget allows, which is about the same at every level.""",
+    ),
+    _SHISENSHO,
+    replace(
+        _SHISENSHO,
+        name="shisensho_pictures",
+        title="Shisen-Sho with pictures of handwritten digits",
+        knobs={"tiles": "digits"},
+        sight=Sight("cell", dealt_boards, haze=0.5, one_example=True),
+        notes="""\
+The boards and the rules are those of [Shisen-Sho](shisensho.md). What is hard to see at level 3 is that pictures of a
+class differ, so the reader of level 1 is one that learns from the board itself: it is shown the board of the same
+seed at level 1, on which every class has one picture, and names each cell by the picture that is most alike. CIFAR-10
+and pictures of your own are not measured: no classical reader names photographs well enough to tell what is lost.""",
+    ),
+    Subject(
+        name="swap",
+        title="Swap",
+        game="swap",
+        criterion=Criterion("share of legal actions", "random-legal", "share legal", _GUESS, log=True),
+        sight=Sight("cell", boards_of(lambda game: range(game.config.kinds)), haze=1.4),
+        effort=Effort("cascades played before a move", _effort_swap),
+        notes="""\
+Every legal swap scores 1, so that all players who know the rules score the number of turns; the tiles they clear tell
+them apart. With more kinds of tile on a larger board fewer swaps are legal, cascades are rarer, and boards come to
+where no swap is left and are reshuffled.""",
+    ),
+)
+
+SUBJECTS: Mapping[str, Subject] = {subject.name: subject for subject in _ALL}
+"""By name."""
+
+
+def subject_of(name: str) -> Subject:
+    """A subject by its name.
+
+    Raises:
+        UsageError: There is none of this name.
+    """
+    if name not in SUBJECTS:
+        raise UsageError(f"{name!r} is not declared for calibration; what is: {', '.join(SUBJECTS)}")
+    return SUBJECTS[name]

@@ -1,0 +1,31 @@
+"""Estimates in words."""
+
+from __future__ import annotations
+
+from vlmgym.calibration.estimate import Estimate
+
+SHARES = frozenset({"ended", "share legal"})
+"""Measures that are written in percent."""
+
+
+def written(measure: str, value: Estimate) -> str:
+    """The value of a measure of `play`, with its interval."""
+    return percent(value) if measure in SHARES else mean(value)
+
+
+def mean(value: Estimate) -> str:
+    """For instance `17.8 ± 0.14`; the farther end of the interval counts."""
+    reach = max(value.high - value.mean, value.mean - value.low)
+    return f"{number(value.mean)} ± {number(reach, 2)}" if reach else number(value.mean)
+
+
+def percent(value: Estimate) -> str:
+    """For instance `94.7% (93.7 to 95.5)`."""
+    if value.low == value.high:
+        return f"{number(100 * value.mean)}%"
+    return f"{number(100 * value.mean)}% ({number(100 * value.low)} to {number(100 * value.high)})"
+
+
+def number(value: float, digits: int = 3) -> str:
+    """So many digits, and all of those before the decimal point."""
+    return f"{value:,.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:.{digits}g}"
