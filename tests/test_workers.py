@@ -77,6 +77,19 @@ async def _errors(*calls):
     return await asyncio.gather(*calls, return_exceptions=True)
 
 
+def test_an_interrupt_comes_before_the_death_of_a_worker_that_the_same_signal_ended():
+    async def interrupted():
+        with Workers(1) as workers:
+            await workers.start()
+            call = asyncio.ensure_future(workers.call(_dies))
+            await asyncio.sleep(0.1)
+            call.cancel()
+            return await _errors(call)
+
+    (error,) = asyncio.run(interrupted())
+    assert isinstance(error, asyncio.CancelledError)
+
+
 def test_a_pool_is_left_soon_although_its_process_is_busy():
     async def left():
         with Workers(1) as workers:
