@@ -14,3 +14,7 @@ def run_tests(file: str) -> None:
 
 def test_the_model_that_is_trained() -> None:
     run_tests("actor")
+
+
+def test_what_is_learned_from_responses() -> None:
+    run_tests("losses")

@@ -1,0 +1,408 @@
+"""What is learned from responses: losses and gradients against TRL and plain formulas, advantages against loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from transformers import AutoProcessor
+from trl import GRPOConfig, GRPOTrainer
+
+from tests.in_training.tiny import ALIKE, make_actor, make_checkpoint, samples
+from training.local.actor import Actor, Sample, TrainingError
+from training.local.grpo import GrpoConfig, grpo_advantages
+from training.local.ppo import PpoConfig, ppo_advantages
+from training.local.rollout import Answer
+from training.local.update import (
+    Lesson,
+    UpdateConfig,
+    Weights,
+    kl_estimate,
+    learn,
+    padded,
+    policy_loss,
+    token_weights,
+    value_loss,
+)
+
+LENGTHS = (7, 2, 12, 4, 1)
+TEMPERATURE, MAX_TOKENS = 0.8, 16
+LOW, HIGH, KL = 0.2, 0.28, 0.3
+Gradients = dict[str, torch.Tensor]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("checkpoint"))
+
+
+@pytest.fixture
+def actor(checkpoint: Path) -> Actor:
+    return make_actor(checkpoint)
+
+
+def lessons_of(actor: Actor, *, critic: bool = False) -> list[Lesson]:
+    """Lessons whose probabilities have moved: some by more than is counted, in both directions."""
+    rng = np.random.default_rng(1)
+    some = samples(actor, LENGTHS)
+    with torch.no_grad():
+        logprobs = actor.measure(some, TEMPERATURE).logprobs.double().numpy()
+    lessons = []
+    for row, sample in enumerate(some):
+        length = len(sample.response)
+        now = logprobs[row, :length]
+        returns = rng.normal(size=length)
+        returns[1:][rng.random(length - 1) < 0.5] = np.nan
+        lessons.append(
+            Lesson(
+                sample,
+                np.full(length, rng.normal()),
+                logprobs=now + rng.normal(0, 0.3, length),
+                values=rng.normal(0, 0.3, length) if critic else None,
+                returns=returns if critic else None,
+                reference=now + rng.normal(0, 0.5, length),
+            )
+        )
+    return lessons
+
+
+class Kept(torch.optim.SGD):  # type: ignore[misc]
+    """An optimizer that keeps the gradients of each step, and changes nothing."""
+
+    def __init__(self, actor: Actor) -> None:
+        super().__init__(actor.parameters(), lr=0.0)
+        self.steps: list[Gradients] = []
+        self._named = dict(actor.named_parameters())
+
+    def step(self, closure: Any = None) -> None:
+        named = self._named.items()
+        self.steps.append({name: parameter.grad.clone() for name, parameter in named if parameter.grad is not None})
+
+
+def gradients_of(actor: Actor, lessons: Sequence[Lesson], config: UpdateConfig, weights: Weights) -> tuple[float, Any]:
+    """The loss of one update, and the gradient by name of the parameter."""
+    kept = Kept(actor)
+    facts = learn(
+        actor,
+        kept,
+        lessons,
+        config,
+        weights,
+        temperature=TEMPERATURE,
+        max_tokens=MAX_TOKENS,
+        rng=np.random.default_rng(0),
+    )
+    (gradients,) = kept.steps
+    return facts["loss"], gradients
+
+
+def update_config(**more: Any) -> UpdateConfig:
+    return UpdateConfig(**{"clip_low": LOW, "clip_high": HIGH, "grad_norm": 1e9, **more})
+
+
+def assert_alike(ours: Gradients, theirs: Gradients) -> None:
+    """Equal in each parameter, to 1e-5 of the length of the whole gradient."""
+    assert set(ours) == set(theirs)
+    length = torch.cat([gradient.flatten() for gradient in theirs.values()]).norm()
+    assert length > 1e-3
+    for name, gradient in theirs.items():
+        assert (ours[name] - gradient).norm() <= ALIKE * length, name
+
+
+# Against TRL ----------------------------------------------------------------------------------------------------------
+
+
+def trl_gradients(checkpoint: Path, out: Path, loss_type: str, lessons: Sequence[Lesson]) -> tuple[float, Gradients]:
+    """The loss of TRL's own trainer on these lessons, and its gradient."""
+    config = GRPOConfig(
+        output_dir=str(out),
+        loss_type=loss_type,
+        beta=KL,
+        use_bias_correction_kl=False,  # as the paper has it, and EasyR1
+        epsilon=LOW,
+        epsilon_high=HIGH,
+        temperature=TEMPERATURE,
+        max_completion_length=MAX_TOKENS,
+        num_generations=2,
+        per_device_train_batch_size=2,
+        gradient_checkpointing=False,
+        use_cpu=True,
+        bf16=False,
+        report_to="none",
+    )
+    trainer = GRPOTrainer(
+        model=str(checkpoint),
+        reward_funcs=lambda completions, **_: [0.0] * len(completions),
+        args=config,
+        train_dataset=Dataset.from_list([{"prompt": "up"}] * 2),
+        processing_class=AutoProcessor.from_pretrained(checkpoint),
+    )
+    trainer.current_gradient_accumulation_steps = 1
+    device = torch.device("cpu")
+    batch = trl_batch([lesson.sample for lesson in lessons])
+    batch |= {
+        "advantages": torch.tensor([lesson.advantages[0] for lesson in lessons], dtype=torch.float32),
+        "old_per_token_logps": padded([lesson.logprobs for lesson in lessons], device),
+        "ref_per_token_logps": padded([lesson.reference for lesson in lessons], device),
+    }
+    trainer.model.train()
+    loss = trainer._compute_loss(trainer.model, batch)
+    loss.backward()
+    named = trainer.model.named_parameters()
+    return loss.item(), {f"model.{name}": one.grad for name, one in named if one.grad is not None}
+
+
+def trl_batch(some: Sequence[Sample]) -> dict[str, Any]:
+    """Prompts padded on the left, responses on the right, as TRL has them."""
+
+    def pad(rows: Sequence[torch.Tensor], side: str) -> torch.Tensor:
+        return torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_side=side)
+
+    prompts, responses = [sample.prompt.ids for sample in some], [torch.tensor(sample.response) for sample in some]
+    return {
+        "prompt_ids": pad(prompts, "left"),
+        "prompt_mask": pad([torch.ones_like(ids) for ids in prompts], "left"),
+        "completion_ids": pad(responses, "right"),
+        "completion_mask": pad([torch.ones_like(ids) for ids in responses], "right"),
+        "pixel_values": torch.cat([sample.prompt.patches for sample in some]),
+        "image_grid_thw": torch.cat([sample.prompt.grids for sample in some]),
+        "num_images": [len(sample.prompt.grids) for sample in some],
+    }
+
+
+@pytest.mark.parametrize(
+    ("loss_type", "loss_over"), [("bnpo", "tokens"), ("grpo", "responses"), ("dr_grpo", "constant")]
+)
+def test_loss_and_gradients_of_grpo_are_those_of_trl(
+    checkpoint: Path, tmp_path: Path, loss_type: str, loss_over: Any
+) -> None:
+    actor = make_actor(checkpoint)
+    actor.never = []  # TRL draws tokens of pictures, too
+    lessons = lessons_of(actor)
+    loss, gradients = trl_gradients(checkpoint, tmp_path, loss_type, lessons)
+    for micro_batch in (64, 2):
+        config = update_config(loss_over=loss_over, micro_batch=micro_batch)
+        ours, mine = gradients_of(actor, lessons, config, Weights(kl=KL))
+        assert ours == pytest.approx(loss, abs=ALIKE)
+        assert_alike(mine, gradients)
+
+
+# Against formulas -----------------------------------------------------------------------------------------------------
+
+
+def plain_loss(actor: Actor, lessons: Sequence[Lesson], loss_over: str, weights: Weights) -> torch.Tensor:
+    """The loss by its definition, token by token, response by response."""
+    tokens = sum(len(lesson.sample.response) for lesson in lessons)
+    policy, value, asked = torch.zeros(()), torch.zeros(()), 0
+    for lesson in lessons:
+        measured = actor.measure([lesson.sample], TEMPERATURE, learn_entropy=True)
+        length = len(lesson.sample.response)
+        share = {"tokens": tokens, "responses": length * len(lessons), "constant": len(lessons) * MAX_TOKENS}[loss_over]
+        old, reference = cast(Any, lesson.logprobs), cast(Any, lesson.reference)
+        before, returns = cast(Any, lesson.values), cast(Any, lesson.returns)
+        for t in range(length):
+            logprob, advantage = measured.logprobs[0, t], lesson.advantages[t]
+            ratio = (logprob - old[t]).exp()
+            beyond = ratio.item() > 1 + HIGH if advantage > 0 else ratio.item() < 1 - LOW
+            loss = -advantage * (torch.tensor(1 + HIGH if advantage > 0 else 1 - LOW) if beyond else ratio)
+            r = (reference[t] - logprob).exp()
+            loss = loss - weights.entropy * measured.entropy[0, t] + weights.kl * (r - 1 - r.log())
+            policy = policy + loss / share
+            if measured.values is not None and not np.isnan(returns[t]):
+                now = measured.values[0, t]
+                near = before[t] + (now - before[t]).clamp(-weights.value_clip, weights.value_clip)
+                value = value + 0.5 * torch.max((now - returns[t]) ** 2, (near - returns[t]) ** 2)
+                asked += 1
+    return policy + weights.value * value / max(1, asked)
+
+
+@pytest.mark.parametrize("loss_over", ["tokens", "responses", "constant"])
+def test_loss_and_gradients_of_ppo_are_those_of_its_definition(checkpoint: Path, loss_over: Any) -> None:
+    actor = make_actor(checkpoint, critic=True)
+    lessons = lessons_of(actor, critic=True)
+    weights = Weights(value=0.7, value_clip=0.2, entropy=0.05, kl=KL)
+    expected = plain_loss(actor, lessons, loss_over, weights)
+    expected.backward()
+    named = actor.named_parameters()
+    gradients = {name: one.grad.clone() for name, one in named if one.grad is not None}
+    actor.zero_grad()
+    for micro_batch in (64, 2, 1):
+        config = update_config(loss_over=loss_over, micro_batch=micro_batch)
+        loss, mine = gradients_of(actor, lessons, config, weights)
+        assert loss == pytest.approx(expected.item(), abs=ALIKE)
+        assert_alike(mine, gradients)
+
+
+def test_advantages_stop_counting_where_probabilities_have_moved_too_far() -> None:
+    ratios, advantages = torch.tensor([0.5, 0.9, 1.0, 1.2, 1.5] * 2), torch.tensor([1.0] * 5 + [-1.0] * 5)
+    logprobs = ratios.log().requires_grad_()
+    losses = policy_loss(logprobs, torch.zeros(10), advantages, LOW, HIGH)
+    expected = torch.tensor([-0.5, -0.9, -1.0, -1.2, -1.28, 0.8, 0.9, 1.0, 1.2, 1.5])
+    torch.testing.assert_close(losses.detach(), expected)
+    losses.sum().backward()
+    counts = torch.tensor([1, 1, 1, 1, 0, 0, 1, 1, 1, 1])
+    torch.testing.assert_close(logprobs.grad, -advantages * ratios * counts)
+
+
+def test_a_value_that_has_moved_far_towards_its_return_is_not_moved_on() -> None:
+    values = torch.tensor([0.1, 0.5, -0.5], requires_grad=True)
+    returns = torch.ones(3)
+    torch.testing.assert_close(value_loss(values, torch.zeros(3), returns, 0.0).detach(), 0.5 * (values - 1) ** 2)
+    losses = value_loss(values, torch.zeros(3), returns, 0.2)
+    torch.testing.assert_close(losses.detach(), 0.5 * torch.tensor([0.9, 0.8, 1.5]) ** 2)
+    losses.sum().backward()
+    torch.testing.assert_close(values.grad, torch.tensor([-0.9, 0.0, -1.5]))
+
+
+def test_the_estimate_of_a_divergence_is_right_on_average_and_never_negative() -> None:
+    generator = torch.Generator().manual_seed(0)
+    policy, reference = torch.randn(2, 100, 7, dtype=torch.float64, generator=generator).log_softmax(-1)
+    estimates = kl_estimate(policy, reference)
+    assert estimates.min() >= 0
+    exact = (policy.exp() * (policy - reference)).sum(-1)
+    torch.testing.assert_close((policy.exp() * estimates).sum(-1), exact)
+
+
+@pytest.mark.parametrize("loss_over", ["tokens", "responses", "constant"])
+def test_the_weights_of_tokens_are_a_mean(loss_over: Any) -> None:
+    mask = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0]], dtype=torch.bool)
+    found = token_weights(mask, UpdateConfig(loss_over=loss_over), responses=2, tokens=4, max_tokens=8)
+    each = {"tokens": (1 / 4, 1 / 4), "responses": (1 / 6, 1 / 2), "constant": (1 / 16, 1 / 16)}[loss_over]
+    torch.testing.assert_close(found, torch.tensor([[each[0]] * 3 + [0], [each[1], 0, 0, 0]]))
+
+
+# Updates --------------------------------------------------------------------------------------------------------------
+
+
+def test_each_lesson_is_in_one_minibatch_of_each_epoch(actor: Actor) -> None:
+    lessons = lessons_of(actor)[:4]
+    for number, lesson in enumerate(lessons):
+        lesson.advantages = np.full_like(lesson.advantages, 10.0**number)
+        lesson.logprobs = None
+    kept = Kept(actor)
+    facts = learn(
+        actor,
+        kept,
+        lessons,
+        update_config(loss_over="responses"),
+        Weights(),
+        temperature=TEMPERATURE,
+        max_tokens=MAX_TOKENS,
+        epochs=3,
+        minibatches=2,
+        rng=np.random.default_rng(0),
+    )
+    assert len(kept.steps) == 6
+    # Where nothing has moved, the loss of a response is -advantage, so that the mean tells all of them apart.
+    assert facts["loss"] == pytest.approx(-1111 / 4)
+    assert facts["clipped"] == 0
+    assert facts["moved"] == pytest.approx(0, abs=ALIKE)
+    lengths = {round(torch.cat([g.flatten() for g in step.values()]).norm().item(), 3) for step in kept.steps}
+    assert len(lengths) > 2, "minibatches are the same in all epochs"
+
+
+def test_a_gradient_is_made_no_longer_than_it_may_be(actor: Actor) -> None:
+    lessons = lessons_of(actor)
+    _, whole = gradients_of(actor, lessons, update_config(), Weights())
+    kept = Kept(actor)
+    place = {"temperature": TEMPERATURE, "max_tokens": MAX_TOKENS, "rng": np.random.default_rng(0)}
+    facts = learn(actor, kept, lessons, update_config(grad_norm=1e-3), Weights(), **cast(Any, place))
+    length = torch.cat([g.flatten() for g in whole.values()]).norm().item()
+    assert facts["grad_norm"] == pytest.approx(length, rel=1e-4)
+    short = torch.cat([g.flatten() for g in kept.steps[0].values()]).norm().item()
+    assert short == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_a_loss_that_is_no_number_changes_nothing(actor: Actor) -> None:
+    lessons = lessons_of(actor)
+    lessons[2].advantages[3] = np.inf
+    kept = Kept(actor)
+    place = {"temperature": TEMPERATURE, "max_tokens": MAX_TOKENS, "rng": np.random.default_rng(0)}
+    with pytest.raises(TrainingError, match=r"the loss is .*: lower --update.lr"):
+        learn(actor, kept, lessons, update_config(micro_batch=1), Weights(), **cast(Any, place))
+    assert not kept.steps
+
+
+# Advantages -----------------------------------------------------------------------------------------------------------
+
+
+def answers_of(episodes: Sequence[tuple[int, int, Sequence[float]]]) -> list[Answer]:
+    """Answers of episodes: row, copy and the rewards of the turns."""
+    nothing = cast(Any, None)
+    return [Answer(row, copy, nothing, reward, nothing) for row, copy, rewards in episodes for reward in rewards]
+
+
+@pytest.mark.parametrize("scale", [True, False])
+def test_an_answer_is_compared_with_what_its_group_earns_from_the_same_turn_on(scale: bool) -> None:
+    episodes = [(0, 0, [1.0, 0.0, 2.0]), (0, 1, [0.5]), (0, 2, [0.0, 3.0]), (1, 0, [1.0]), (1, 1, [1.0, 4.0])]
+    gamma = 0.9
+    found = grpo_advantages(answers_of(episodes), GrpoConfig(scale=scale, gamma=gamma))
+    expected = []
+    for row, _, rewards in episodes:
+        for turn in range(len(rewards)):
+            group = [
+                sum(reward * gamma ** (later - turn) for later, reward in enumerate(others) if later >= turn)
+                for other, _, others in episodes
+                if other == row
+            ]
+            mine = sum(reward * gamma ** (later - turn) for later, reward in enumerate(rewards) if later >= turn)
+            better = mine - np.mean(group)
+            expected.append(better / (np.std(group, ddof=1) + 1e-4) if scale else better)
+    np.testing.assert_allclose(found, expected)
+
+
+EPISODES = [(0, 0, [1.0, -0.5, 2.0]), (1, 0, [0.3]), (2, 0, [0.0, 0.7])]
+TOKENS = [3, 1, 4, 2, 5, 1]
+"""Tokens of the answers of these episodes."""
+
+
+def critic_says() -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.normal(size=tokens) for tokens in TOKENS]
+
+
+def generalised(rewards: Sequence[float], values: Sequence[float], keep: Sequence[float], lam: Sequence[float]) -> Any:
+    """Advantages by their definition, where discount and lambda of each step are its own."""
+    following = [*values[1:], 0.0]
+    deltas = [r + g * after - v for r, g, after, v in zip(rewards, keep, following, values)]
+    return [
+        sum(np.prod([keep[j] * lam[j] for j in range(t, k)]) * deltas[k] for k in range(t, len(deltas)))
+        for t in range(len(deltas))
+    ]
+
+
+def test_advantages_over_turns_are_their_definition() -> None:
+    config, values = PpoConfig(over="turns", gamma=0.9, lam=0.8), critic_says()
+    advantages, returns = ppo_advantages(answers_of(EPISODES), values, config)
+    place = 0
+    for _, _, rewards in EPISODES:
+        turns = len(rewards)
+        judged = [each[0] for each in values[place : place + turns]]
+        for turn, expected in enumerate(generalised(rewards, judged, [0.9] * turns, [0.8] * turns)):
+            np.testing.assert_allclose(advantages[place + turn], np.full(TOKENS[place + turn], expected))
+            assert returns[place + turn][0] == pytest.approx(expected + judged[turn])
+            assert np.isnan(returns[place + turn][1:]).all()
+        place += turns
+
+
+def test_advantages_over_tokens_are_their_definition() -> None:
+    config = PpoConfig(over="tokens", gamma=0.9, lam=0.8, token_gamma=0.99, token_lam=0.95)
+    values = critic_says()
+    advantages, returns = ppo_advantages(answers_of(EPISODES), values, config)
+    place = 0
+    for _, _, rewards in EPISODES:
+        lengths = TOKENS[place : place + len(rewards)]
+        flat = list(np.concatenate(values[place : place + len(rewards)]))
+        earned = [x for reward, n in zip(rewards, lengths) for x in [*[0.0] * (n - 1), reward]]
+        keep = [x for n in lengths for x in [*[0.99] * (n - 1), 0.9]]  # from an answer's last token a turn passes
+        lam = [x for n in lengths for x in [*[0.95] * (n - 1), 0.8]]
+        expected = generalised(earned, flat, keep, lam)
+        np.testing.assert_allclose(np.concatenate(advantages[place : place + len(rewards)]), expected)
+        sums = np.add(expected, flat)
+        np.testing.assert_allclose(np.concatenate(returns[place : place + len(rewards)]), sums)
+        place += len(rewards)
