@@ -75,7 +75,7 @@ class Measured:
     values: torch.Tensor | None
 
 
-class Actor(nn.Module):  # type: ignore[misc]
+class Actor(nn.Module):
     """A Qwen-VL, and for PPO a value head on its last hidden states."""
 
     def __init__(self, checkpoint: Path | str, config: ModelConfig, *, critic: bool = False) -> None:
@@ -113,7 +113,7 @@ class Actor(nn.Module):  # type: ignore[misc]
         device: torch.device = self.model.device
         return device
 
-    @torch.no_grad()  # type: ignore[untyped-decorator]
+    @torch.no_grad()
     def respond(
         self,
         prompts: Sequence[Encoded],

@@ -1,0 +1,197 @@
+"""A step of GRPO here against one of TRL's GRPOTrainer: the same model, positions, group, lengths and rewards, in turns.
+
+    .venv-train/bin/python -m benchmarks.train_speed
+
+Both generate by transformers' `generate`, score by `vlmgym.sandbox.reward` and make one update of all responses; TRL
+draws its own tokens. So that both write responses of the same length, the model is untrained and may not end before the
+limit.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from PIL import Image
+from rich.table import Table
+from transformers import AutoModelForImageTextToText, AutoProcessor, TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
+
+from training.core.seats import take_seats
+from training.local.config import TrainConfig, read_config
+from training.local.run import TrainingRun
+from training.local.train import Trainer
+from vlmgym.errors import UsageError
+from vlmgym.options import parse_options, reporting_errors
+from vlmgym.policies.token_sampling import picture_tokens
+from vlmgym.sandbox.reward import score_response
+from vlmgym.terminal import terminal
+
+LIMIT = 0.8
+"""Of TRL's time, at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Measure and print a table."""
+
+    rounds: int = 5
+    """Turns of each."""
+    steps: int = 4
+    """Steps of a turn; the first is not counted."""
+    tokens: int = 52
+    """Length of every response."""
+
+    def __post_init__(self) -> None:
+        if self.steps < 2 or self.rounds < 1 or self.tokens < 1:
+            raise UsageError("there is at least one round of two steps, and one token")
+
+
+class Clock(TrainerCallback):
+    """Seconds and processor seconds of each of TRL's steps."""
+
+    def __init__(self) -> None:
+        self.begun = (0.0, 0.0)
+        self.steps: list[tuple[float, float]] = []
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        """Called by the trainer."""
+        self.begun = (time.perf_counter(), time.process_time())
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        """Called by the trainer."""
+        self.steps.append((time.perf_counter() - self.begun[0], time.process_time() - self.begun[1]))
+
+
+def our_steps(trainer: Trainer, steps: int) -> tuple[list[tuple[float, float]], list[dict[str, float]]]:
+    """Seconds and processor seconds of each step, and its numbers."""
+    times, rows = [], []
+    for _ in range(steps):
+        begun = (time.perf_counter(), time.process_time())
+        rows.append(trainer.take_step())
+        times.append((time.perf_counter() - begun[0], time.process_time() - begun[1]))
+    return times, rows
+
+
+def trl_steps(checkpoint: Path, config: TrainConfig, options: Options, folder: Path) -> list[tuple[float, float]]:
+    """Seconds and processor seconds of each of TRL's steps on the same positions."""
+    curriculum = config.make_curriculum()
+    rows = range(config.rows * options.steps)
+    seats = take_seats(curriculum, curriculum.begin(), config.seed, rows, 1, config.play, config.states, config.reward)
+    game = curriculum.games[0]
+    data = [
+        {
+            "prompt": [
+                {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": seat.position.prompt}]}
+            ],
+            "image": Image.fromarray(seat.position.images[0]),
+            "state": seat.position.snapshot.state,
+        }
+        for seat in seats
+    ]
+
+    def reward(completions: list[Any], state: list[str], **_: Any) -> list[float]:
+        texts = [completion[0]["content"] for completion in completions]
+        texts = [text if isinstance(text, str) else text[0]["text"] for text in texts]
+        rng = np.random.default_rng(0)
+        return [
+            score_response(game, game.from_json(before), text, rng, config.reward).overall
+            for before, text in zip(state, texts, strict=True)
+        ]
+
+    model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=torch.float32)
+    clock = Clock()
+    trainer = GRPOTrainer(
+        model=model,
+        reward_funcs=reward,
+        args=GRPOConfig(
+            output_dir=str(folder),
+            per_device_train_batch_size=config.rows * config.grpo.group,
+            num_generations=config.grpo.group,
+            max_completion_length=options.tokens,
+            max_steps=options.steps,
+            learning_rate=config.update.lr,
+            generation_kwargs={
+                "min_new_tokens": options.tokens,
+                "suppress_tokens": picture_tokens(model.config),
+                "top_k": 0,
+            },
+            beta=0.0,
+            use_cpu=True,
+            bf16=False,
+            gradient_checkpointing=False,
+            report_to=[],
+            save_strategy="no",
+            logging_strategy="no",
+            disable_tqdm=True,
+            seed=config.seed,
+        ),
+        train_dataset=Dataset.from_list(data),
+        processing_class=AutoProcessor.from_pretrained(checkpoint),
+        callbacks=[clock],
+    )
+    trainer.train()
+    return clock.steps
+
+
+def main() -> None:
+    """The command line."""
+    options = parse_options(Options, None, prog="python -m benchmarks.train_speed")
+    folder = Path(tempfile.mkdtemp())
+    try:
+        args = ["--preset", "tiny", "--rollouts-every", "0", "--out", str(folder / "ours")]
+        args += ["--rollout.max-tokens", str(options.tokens)]
+        config = read_config(args)
+        run = TrainingRun.begin(config, args)
+        trainer = Trainer(config, run)
+        trainer.actor.model.generation_config.min_new_tokens = options.tokens
+        ours: list[tuple[float, float]] = []
+        theirs: list[tuple[float, float]] = []
+        rows: list[dict[str, float]] = []
+        for _ in range(options.rounds):
+            times, found = our_steps(trainer, options.steps)
+            ours += times[1:]
+            rows += found[1:]
+            theirs += trl_steps(run.tiny, config, options, folder / "trl")[1:]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print_tables(ours, theirs, rows)
+
+
+def print_tables(
+    ours: list[tuple[float, float]], theirs: list[tuple[float, float]], rows: list[dict[str, float]]
+) -> None:
+    """What a step takes, and what takes it."""
+    table = Table(title="a step of 8 positions x 8 responses")
+    for column in ("", "seconds: median", "fastest to slowest", "processor seconds: median"):
+        table.add_column(column)
+    for name, times in (("vlmgym", ours), ("TRL's GRPOTrainer", theirs)):
+        wall, cpu = zip(*times)
+        table.add_row(name, f"{np.median(wall):.2f}", f"{min(wall):.2f} to {max(wall):.2f}", f"{np.median(cpu):.2f}")
+    console = terminal()
+    console.print(table)
+    ratio, cpu_ratio = (float(np.median([t[i] for t in ours]) / np.median([t[i] for t in theirs])) for i in (0, 1))
+    reached = "reached" if ratio <= LIMIT else "not reached"
+    console.print(f"ratio {ratio:.2f} (goal {LIMIT}: {reached}), of processor time {cpu_ratio:.2f}")
+    parts = {
+        "positions and pictures": "seconds_states",
+        "generation, encoding and scoring": "seconds_generation",
+        "advantages": "seconds_judging",
+        "update": "seconds_update",
+    }
+    total = np.median([row["seconds"] for row in rows])
+    shares = {name: float(np.median([row[key] for row in rows]) / total) for name, key in parts.items()}
+    console.print(json.dumps({name: round(share, 3) for name, share in shares.items()}))
+
+
+if __name__ == "__main__":
+    with reporting_errors():
+        main()
