@@ -1,4 +1,4 @@
-"""Trains a tiny checkpoint on a CPU by EasyR1's trainer: python -m tests.easyr1_cpu.fit FILE.yaml ... SETTING=VALUE ..."""
+"""Trains a tiny checkpoint on a CPU: python -m tests.easyr1_cpu.fit FILE.yaml ... SETTING=VALUE ..."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lets EasyR1 be imported without vLLM: modules with the names that it takes from it, which raise when they are used."""
+"""Lets EasyR1 be imported without vLLM: modules with the names that it takes from there, which raise when used."""
 
 from __future__ import annotations
 

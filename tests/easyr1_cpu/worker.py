@@ -1,4 +1,4 @@
-"""EasyR1's worker on a CPU: its own actor, critic, checkpoint keys and picture cache; tokens are drawn by a plain loop."""
+"""EasyR1's worker on a CPU: its own actor, critic and picture cache; tokens are drawn by a plain loop."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from verl.workers.fsdp_workers import FSDPWorker
 
 from training.easyr1.critics import register_critics
 from training.easyr1.worker import WorkerMends
+
+PROMPT = ("input_ids", "attention_mask", "position_ids")
 
 
 class CpuProcess(Worker):
@@ -53,13 +55,15 @@ class CpuWorker(CpuProcess, WorkerMends, Pictures):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def init_model(self) -> None:
-        path = self.config.actor.model.model_path
+        path = self.model_path = self.config.actor.model.model_path
         self.tokenizer, self.processor = get_tokenizer(path), get_processor(path)
         torch.manual_seed(self.rank)
         critic = self.role == "critic"
         self.module = self._load(critic)
         part = self.config.critic if critic else self.config.actor
-        whole = DistributedDataParallel(self.module, find_unused_parameters=True) if self.world_size > 1 else self.module
+        whole = self.module
+        if self.world_size > 1:
+            whole = DistributedDataParallel(self.module, find_unused_parameters=True)
         optim = part.optim
         self.optimizer = torch.optim.AdamW(
             whole.parameters(), lr=optim.lr, betas=optim.betas, weight_decay=optim.weight_decay
@@ -93,14 +97,15 @@ class CpuWorker(CpuProcess, WorkerMends, Pictures):
         """What vLLMRollout gives, by computing all of each sequence again for each token."""
         meta, rollout = prompts.meta_info, self.config.rollout
         n, temperature = meta["n"], meta.get("temperature", rollout.temperature)
-        inputs = {key: prompts.batch[key].repeat_interleave(n, dim=0) for key in prompts.batch.keys()}
+        inputs = {key: prompts.batch[key].repeat_interleave(n, dim=0) for key in PROMPT}
         shown = np.repeat(prompts.non_tensor_batch["multi_modal_data"], n, axis=0)
         images = [
             process_image(image, meta["min_pixels"], meta["max_pixels"]) for each in shown for image in each["images"]
         ]
         seen = dict(self.processor.image_processor(images=images, return_tensors="pt"))
         tokens, mask, places = inputs["input_ids"], inputs["attention_mask"], inputs["position_ids"]
-        said, over = [], torch.zeros(len(tokens), dtype=torch.bool)
+        said: list[torch.Tensor] = []
+        over = torch.zeros(len(tokens), dtype=torch.bool)
         end = torch.tensor(self.end if isinstance(self.end, list) else [self.end])
         self.module.eval()
         while len(said) < rollout.response_length and not over.all():
@@ -161,16 +166,20 @@ class CpuWorker(CpuProcess, WorkerMends, Pictures):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def save_checkpoint(self, path: str, save_model_only: bool = False) -> None:
+        """Files of FSDPCheckpointManager's names."""
+        if self.rank:
+            return
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
-        if self.rank == 0:
-            torch.save({"model": self.module.state_dict(), "optimizer": self.optimizer.state_dict()}, folder / "cpu.pt")
+        torch.save(self.module.state_dict(), folder / "model_world_size_1_rank_0.pt")
+        torch.save(self.optimizer.state_dict(), folder / "optim_world_size_1_rank_0.pt")
+        for part in (self.module.config, GenerationConfig.from_pretrained(self.model_path), self.processor):
+            part.save_pretrained(folder / "huggingface")
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def load_checkpoint(self, path: str) -> None:
-        saved = torch.load(Path(path) / "cpu.pt")
-        self.module.load_state_dict(saved["model"])
-        self.optimizer.load_state_dict(saved["optimizer"])
+        self.module.load_state_dict(torch.load(Path(path) / "model_world_size_1_rank_0.pt"))
+        self.optimizer.load_state_dict(torch.load(Path(path) / "optim_world_size_1_rank_0.pt"))
 
 
 def _metrics(found: dict[str, Any]) -> DataProto:

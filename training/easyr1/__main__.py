@@ -3,7 +3,8 @@
     python -m training.easyr1 training/configs/base.yaml training/configs/2048.yaml trainer.n_gpus_per_node=4
     python -m training.easyr1 training/configs/base.yaml training/configs/2048.yaml --check
 
-Takes YAML files, each over the ones before it, and single settings. --check says what would not work, and trains nothing.
+Takes YAML files, each over the ones before it, and single settings. --check says what would not work, and trains
+nothing.
 """
 
 from __future__ import annotations

@@ -103,10 +103,8 @@ def _divisibility(config: RunConfig, section: Section) -> Iterator[str]:
         if size * n % ranks:
             yield f"{place}.global_batch_size x worker.rollout.n = {size * n} is no multiple of {ranks} GPUs"
         elif each % part.micro_batch_size_per_device_for_update:
-            yield (
-                f"{place}.micro_batch_size_per_device_for_update={part.micro_batch_size_per_device_for_update} does not "
-                f"divide the {each} rows of a minibatch on each GPU"
-            )
+            name = f"{place}.micro_batch_size_per_device_for_update={part.micro_batch_size_per_device_for_update}"
+            yield f"{name} does not divide the {each} rows of a minibatch on each GPU"
         passed = part.micro_batch_size_per_device_for_experience
         if rows * n % passed or (not part.dynamic_batching and turns == 1 and rows * n % (passed * gpus)):
             yield f"{place}.micro_batch_size_per_device_for_experience={passed} does not divide the rows of a step"
@@ -149,10 +147,10 @@ def _room(config: RunConfig, longest: int, pictures: int) -> Iterator[str]:
     if rollout.limit_images and shown > rollout.limit_images:
         yield f"prompts show {shown} pictures, and worker.rollout.limit_images is {rollout.limit_images}"
     if rollout.max_num_batched_tokens < data.max_prompt_length + data.max_response_length:
-        yield (
-            f"worker.rollout.max_num_batched_tokens={rollout.max_num_batched_tokens} is less than data.max_prompt_length + "
-            f"data.max_response_length = {data.max_prompt_length + data.max_response_length}"
+        whole = (
+            f"data.max_prompt_length + data.max_response_length = {data.max_prompt_length + data.max_response_length}"
         )
+        yield f"worker.rollout.max_num_batched_tokens={rollout.max_num_batched_tokens} is less than {whole}"
 
 
 def _machine(config: RunConfig) -> Iterator[str]:

@@ -35,7 +35,7 @@ def read_config(args: Sequence[str]) -> RunConfig:
     for setting in settings:
         merged = _merge(merged, OmegaConf.from_dotlist([setting]), setting)
     try:
-        config: RunConfig = OmegaConf.to_object(merged)  # type: ignore[assignment]
+        config: RunConfig = OmegaConf.to_object(merged)
         critic, actor = config.worker.critic.model, config.worker.actor.model
         critic.model_path = critic.model_path or actor.model_path
         config.deep_post_init()

@@ -26,7 +26,7 @@ def critic_class(kind: str, name: str) -> type[Any]:
     base, backbone = getattr(module, f"{name}PreTrainedModel"), getattr(module, f"{name}Model")
     generator = getattr(module, f"{name}ForConditionalGeneration")
 
-    class Critic(base):  # type: ignore[misc]
+    class Critic(base):  # type: ignore[misc, valid-type]
         _checkpoint_conversion_mapping = getattr(generator, "_checkpoint_conversion_mapping", {})
 
         def __init__(self, config: Any) -> None:

@@ -90,7 +90,7 @@ class PromptEncoder(RLHFDataset):
             if "longer than" not in str(error):
                 raise
             raise UsageError(
-                f"a prompt has more tokens than data.max_prompt_length={self.max_prompt_length} ({error}): raise it, show "
-                "smaller pictures (data.max_pixels, the game's size), or repeat less history"
+                f"a prompt has more tokens than data.max_prompt_length={self.max_prompt_length} ({error}): raise it, "
+                "show smaller pictures (data.max_pixels, the game's size), or repeat less history"
             ) from None
         return {name: encoded[name] for name in FEATURES}

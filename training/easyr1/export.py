@@ -1,0 +1,145 @@
+"""Makes a Hugging Face folder of a checkpoint of EasyR1, which has a file of weights for each GPU.
+
+    python -m training.easyr1.export checkpoints/vlmgym/2048/global_step_300 checkpoints/2048
+
+EasyR1's own script for it (scripts/model_merger.py) is not part of the installed package.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+import tyro
+from torch.distributed.tensor import DTensor
+from transformers import AutoConfig, AutoModelForImageTextToText, GenerationConfig
+
+from vlmgym.errors import UsageError
+from vlmgym.options import reporting_errors
+
+PROCESSOR_FILES = (
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "merges.txt",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "video_preprocessor_config.json",
+    "vocab.json",
+)
+"""What EasyR1 writes beside the weights and is copied as it is."""
+
+
+def export(checkpoint: Path, out: Path, dtype: torch.dtype = torch.bfloat16) -> None:
+    """Write the model of a checkpoint.
+
+    Args:
+        checkpoint: Folder `global_step_...`, or its folder `actor`.
+        out: New folder.
+        dtype: Of the weights.
+
+    Raises:
+        UsageError: There is no checkpoint, it is not whole, or the folder is there already.
+    """
+    actor = checkpoint / "actor" if (checkpoint / "actor").is_dir() else checkpoint
+    if out.exists():
+        raise UsageError(f"{out} is there already: name a new folder")
+    source = actor / "huggingface"
+    if not (source / "config.json").is_file():
+        raise UsageError(f"{checkpoint} is no checkpoint of EasyR1: it has no actor/huggingface/config.json")
+    weights = whole_weights(actor)
+    config = AutoConfig.from_pretrained(source)
+    adapter = actor / "lora_adapter" / "adapter_config.json"
+    if adapter.is_file():
+        model = _merged(adapter, weights)
+    else:
+        with torch.device("meta"):
+            model = AutoModelForImageTextToText.from_config(config)
+        _load(model, weights, checkpoint)
+    model = model.to(dtype)
+    model.config.dtype = dtype
+    if (source / "generation_config.json").is_file():
+        model.generation_config = GenerationConfig.from_pretrained(source)
+    model.save_pretrained(out)
+    for name in PROCESSOR_FILES:
+        if (source / name).is_file():
+            shutil.copy(source / name, out / name)
+
+
+def whole_weights(actor: Path) -> dict[str, torch.Tensor]:
+    """The weights of all GPUs' files, put together.
+
+    Raises:
+        UsageError: A file is missing.
+    """
+    found = {path.name: path for path in actor.glob("model_world_size_*_rank_*.pt")}
+    sizes = {int(re.findall(r"\d+", name)[0]) for name in found}
+    if len(sizes) != 1:
+        raise UsageError(f"{actor} has weights of {len(sizes)} numbers of GPUs: it takes those of one")
+    size = sizes.pop()
+    names = [f"model_world_size_{size}_rank_{rank}.pt" for rank in range(size)]
+    if missing := [name for name in names if name not in found]:
+        raise UsageError(f"{actor} lacks {', '.join(missing)}: the checkpoint is not whole")
+    # Pickles, as EasyR1 writes and reads them: a checkpoint of one's own run.
+    parts = [torch.load(found[name], map_location="cpu", weights_only=False, mmap=True) for name in names]
+    return {name: _joined(name, [part[name] for part in parts]) for name in parts[0]}
+
+
+def _joined(name: str, parts: list[Any]) -> torch.Tensor:
+    first = parts[0]
+    if not isinstance(first, DTensor):
+        return torch.as_tensor(first)
+    placements = [place for place in first.placements if not place.is_replicate()]
+    if not placements:
+        return first.to_local()
+    if len(placements) > 1 or not placements[0].is_shard():
+        raise UsageError(f"{name} is distributed in a way that FSDP does not: {first.placements}")
+    copies = 1
+    for place, length in zip(first.placements, first.device_mesh.mesh.shape):
+        copies *= length if place.is_replicate() else 1
+    shards = parts[: len(parts) // copies]
+    return torch.cat([part.to_local() for part in shards], dim=placements[0].dim)
+
+
+def _load(model: Any, weights: dict[str, torch.Tensor], checkpoint: Path) -> None:
+    missing, unexpected = model.load_state_dict(weights, strict=False, assign=True)
+    model.tie_weights()
+    tied = set(model._tied_weights_keys or ())
+    if unexpected or set(missing) - tied:
+        names = ", ".join([*unexpected, *missing][:3])
+        raise UsageError(f"{checkpoint} does not hold the weights of its model: {names} ...")
+
+
+def _merged(adapter: Path, weights: dict[str, torch.Tensor]) -> Any:
+    """A model whose adapters are added to its weights."""
+    from peft import LoraConfig, get_peft_model
+
+    settings = json.loads(adapter.read_text(encoding="utf-8"))
+    base = AutoModelForImageTextToText.from_pretrained(settings["base_model_name_or_path"], dtype=torch.float32)
+    fields = LoraConfig.__dataclass_fields__
+    model = get_peft_model(base, LoraConfig(**{name: value for name, value in settings.items() if name in fields}))
+    model.load_state_dict(weights)
+    return model.merge_and_unload()
+
+
+def main(checkpoint: tyro.conf.Positional[Path], out: tyro.conf.Positional[Path], /) -> None:
+    """Make a Hugging Face folder of a checkpoint of EasyR1.
+
+    Args:
+        checkpoint: Folder global_step_... of the run.
+        out: New folder.
+    """
+    export(checkpoint, out)
+    print(f"{out} can be served: bash training/scripts/serve_vllm.sh {out}")
+
+
+if __name__ == "__main__":
+    with reporting_errors():
+        tyro.cli(main, prog="export.sh")

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Trains by EasyR1 with files of training/configs over base.yaml; the scripts beside this one name them:
+#
+#     bash training/scripts/rl_2048.sh --check                  # says what would not work, in seconds
+#     bash training/scripts/rl_2048.sh
+#     MODEL=Qwen/Qwen2.5-VL-3B-Instruct GPUS=8 bash training/scripts/rl_2048.sh trainer.max_steps=100
+#
+# MODEL        folder or hub name of a Qwen-VL (Qwen/Qwen2.5-VL-7B-Instruct)
+# GPUS, NODES  how many a machine, how many machines (4, 1)
+# LORA=1       trains adapters in place of all weights
+# LOW_MEMORY=1 holds weights and moments in bfloat16
+# OUT          folder of checkpoints, rollouts and curves (checkpoints/vlmgym/NAME)
+#
+# Everything else is a setting of the configuration: SETTING=VALUE, for instance data.seed=2 or worker.rollout.n=16.
+set -euo pipefail
+root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P)
+
+names=(base)
+while [ $# -gt 0 ] && [[ $1 != *=* && $1 != -* ]]; do
+    names+=("$1")
+    shift
+done
+[ -z "${LORA:-}" ] || names+=(lora)
+[ -z "${LOW_MEMORY:-}" ] || names+=(low_memory)
+
+settings=("trainer.n_gpus_per_node=${GPUS:-4}" "trainer.nnodes=${NODES:-1}")
+[ -z "${MODEL:-}" ] || settings+=("worker.actor.model.model_path=$MODEL")
+[ -z "${OUT:-}" ] || settings+=("trainer.save_checkpoint_path=$OUT")
+[ "${GPUS:-4}" != 1 ] || settings+=("worker.rollout.tensor_parallel_size=1")
+
+files=()
+for name in "${names[@]}"; do
+    files+=("$root/training/configs/$name.yaml")
+done
+[ -e "$root/.venv-train/.vlmgym-setup" ] || bash "$root/setup.sh" --train
+export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
+exec "$root/.venv-train/bin/python" -m training.easyr1 "${files[@]}" "${settings[@]}" "$@"

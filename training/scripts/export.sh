@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Makes a Hugging Face folder of a checkpoint of EasyR1:
+#
+#     bash training/scripts/export.sh checkpoints/vlmgym/2048/global_step_300 checkpoints/2048
+set -euo pipefail
+root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P)
+export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
+exec "$root/.venv-train/bin/python" -m training.easyr1.export "$@"

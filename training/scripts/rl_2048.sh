@@ -1,0 +1,3 @@
+#!/usr/bin/env bash
+# GRPO on single moves of 2048. Variables and settings: easyr1.sh.
+exec bash "$(dirname -- "${BASH_SOURCE[0]}")/easyr1.sh" 2048 "$@"
