@@ -1,9 +1,14 @@
-"""Trains a tiny checkpoint on a CPU: python -m tests.easyr1_cpu.fit FILE.yaml ... SETTING=VALUE ..."""
+"""Trains tiny checkpoints on a CPU by EasyR1's trainer: python -m tests.easyr1_cpu.fit RUNS.json
+
+The runs follow each other in one Ray cluster. RUNS.json is a list of lists of arguments, those of `python -m training.easyr1`.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from pathlib import Path
 
 from tests.easyr1_cpu import vllm_stub
 
@@ -12,26 +17,34 @@ vllm_stub.install()
 import ray  # noqa: E402
 
 from tests.easyr1_cpu.worker import CpuWorker  # noqa: E402
+from training.easyr1.check import check_run  # noqa: E402
 from training.easyr1.config import read_config  # noqa: E402
 from training.easyr1.launch import build_trainer, start_ray  # noqa: E402
 
+PRETENDED = 8
+"""GPUs and processors."""
 
-def main(args: list[str]) -> None:
-    config = read_config(args)
+
+def main(runs: list[list[str]]) -> None:
     os.environ["RAY_AUTH_MODE"] = "disabled"
-    gpus = config.trainer.n_gpus_per_node  # pretended
     start_ray(
-        num_cpus=gpus + 4,
-        num_gpus=gpus,
+        num_cpus=PRETENDED,
+        num_gpus=PRETENDED,
         include_dashboard=False,
         log_to_driver="RAY_LOG" in os.environ,
         runtime_env={"worker_process_setup_hook": "tests.easyr1_cpu.vllm_stub.install"},
     )
-    trainer = build_trainer(config, CpuWorker)
-    trainer.init_workers()
-    trainer.fit()
+    for run in runs:
+        config = read_config(run)
+        assert check_run(config, machine=False).problems == []
+        trainer = build_trainer(config, CpuWorker)
+        trainer.init_workers()
+        trainer.fit()
+        for pool in trainer.resource_pool_manager.resource_pool_dict.values():
+            for group in pool.get_placement_groups():  # and with it the workers
+                ray.util.remove_placement_group(group)
     ray.shutdown()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(json.loads(Path(sys.argv[1]).read_text()))

@@ -1,0 +1,507 @@
+"""What we rely on in EasyR1, and what we add to it; `tests/test_easyr1.py` runs this in .venv-train."""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.easyr1_cpu import vllm_stub
+
+vllm_stub.install()
+
+from transformers import AutoModelForImageTextToText, AutoModelForTokenClassification  # noqa: E402
+from verl.models.monkey_patch import apply_ulysses_patch  # noqa: E402
+from verl.protocol import DataProto  # noqa: E402
+from verl.trainer import core_algos, metrics, ray_trainer  # noqa: E402
+from verl.trainer.config import DataConfig  # noqa: E402
+from verl.workers.config import ModelConfig  # noqa: E402
+from verl.workers.fsdp_workers import FSDPWorker  # noqa: E402
+
+from training.easyr1 import critics, mends  # noqa: E402
+from training.easyr1.advantages import advantages_of, episode_advantages  # noqa: E402
+from training.easyr1.batch import fill, places_of, replies_of, rows_multiple, turn_rows  # noqa: E402
+from training.easyr1.check import check_run  # noqa: E402
+from training.easyr1.config import read_config  # noqa: E402
+from training.easyr1.export import export  # noqa: E402
+from training.easyr1.prompts import PromptEncoder, load_processors  # noqa: E402
+from training.easyr1.rows import RowStream  # noqa: E402
+from training.easyr1.section import Section  # noqa: E402
+from training.easyr1.table import Table  # noqa: E402
+from training.easyr1.worker import WorkerMends  # noqa: E402
+from training.tiny_vlm import make_tiny_vlm  # noqa: E402
+from vlmgym.errors import UsageError  # noqa: E402
+from vlmgym.policies.base import Reply  # noqa: E402
+from vlmgym.sandbox.registry import make_game  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = ROOT / "training" / "configs"
+KINDS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+SECTION = Section.read({"games": [{"game": "2048", "knobs": {"size": 128}}], "play": {"turns": 3}, "players": 0})
+RIGHT = "<perception></perception><think></think><answer>{}</answer>"
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp(request.param)
+    make_tiny_vlm(request.param, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def qwen3(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tiny")
+    make_tiny_vlm("qwen3_vl", folder)
+    return folder
+
+
+def encoder_of(checkpoint: Path, longest: int = 400) -> PromptEncoder:
+    data = DataConfig(max_prompt_length=longest, min_pixels=None, max_pixels=None)
+    return PromptEncoder(*load_processors(ModelConfig(str(checkpoint)), data), data)
+
+
+def table_of(checkpoint: Path) -> Table:
+    return Table(SECTION, encoder_of(checkpoint, 600), 0, "tiny")
+
+
+def a_prompt(size: int = 128) -> tuple[str, list[Any]]:
+    game = make_game("2048", size=size)
+    state = game.start(np.random.default_rng(0))
+    return game.prompt(state), list(game.images(state))
+
+
+# Signatures -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("function", "parameters"),
+    [
+        (ray_trainer.RayPPOTrainer._make_batch_data, ["self", "metrics"]),
+        (ray_trainer.RayPPOTrainer._validate, ["self"]),
+        (ray_trainer.RayPPOTrainer.fit, ["self"]),
+        (ray_trainer.compute_data_metrics, ["batch", "use_critic"]),
+        (FSDPWorker._process_multi_modal_inputs, ["self", "data"]),
+        (FSDPWorker.generate_sequences, ["self", "prompts"]),
+    ],
+)
+def test_signatures(function: Any, parameters: list[str]) -> None:
+    assert list(inspect.signature(function).parameters) == parameters
+
+
+def test_fit_uses_what_is_replaced() -> None:
+    source = inspect.getsource(ray_trainer.RayPPOTrainer.fit)
+    for used in ("compute_advantage(", "compute_data_metrics(", '"token_level_scores" not in batch.batch'):
+        assert used in source
+    assert "load_state_dict(dataloader_state_dict)" in inspect.getsource(ray_trainer.RayPPOTrainer._load_checkpoint)
+
+
+def test_gae_of_easyr1_still_needs_its_mend() -> None:
+    two = torch.ones(2, 3)
+    with pytest.raises(RuntimeError, match="ambiguous"):
+        core_algos.compute_gae_advantage_return(two, two, two, 1.0, 1.0)
+
+
+# Prompts --------------------------------------------------------------------------------------------------------------
+
+
+def test_prompt(checkpoint: Path) -> None:
+    encoder = encoder_of(checkpoint)
+    text, pictures = a_prompt()
+    encoded = encoder.encode(text, pictures)
+    length = int(encoded["attention_mask"].sum())
+    assert encoded["input_ids"].shape == encoded["attention_mask"].shape == (400,)
+    assert encoded["position_ids"].shape == (4, 400)
+    assert encoded["attention_mask"].tolist() == [0] * (400 - length) + [1] * length
+    picture = encoder.tokenizer.convert_tokens_to_ids("<|image_pad|>")
+    assert list(encoded["raw_prompt_ids"]).count(picture) == 1
+    side = 4 if checkpoint.name.startswith("qwen3") else 5  # 128 pixels in tokens of 32, or of 28
+    assert (encoded["input_ids"] == picture).sum() == side**2
+    model = AutoModelForImageTextToText.from_pretrained(checkpoint)
+    found, _ = model.model.get_rope_index(
+        encoded["input_ids"][None, -length:], torch.tensor([[1, 2 * side, 2 * side]]), None
+    )
+    assert torch.equal(found[:, 0], encoded["position_ids"][1:, -length:])
+    assert encoded["position_ids"][0, -length:].tolist() == list(range(length))
+
+
+def test_the_word_image_is_a_word(qwen3: Path) -> None:
+    _, pictures = a_prompt()
+    encoded = encoder_of(qwen3).encode("say <image> twice: <image>", pictures)
+    assert "<image> twice: <image>" in encoder_of(qwen3).tokenizer.decode(encoded["input_ids"])
+
+
+def test_prompt_that_is_too_long(qwen3: Path) -> None:
+    with pytest.raises(UsageError, match=r"data\.max_prompt_length=100"):
+        encoder_of(qwen3, 100).encode(*a_prompt())
+
+
+def test_forward_of_easyr1_is_that_of_transformers(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = encoder_of(checkpoint)
+    one, two = encoder.encode(*a_prompt()), encoder.encode("A longer one.", a_prompt(224)[1])
+    batch = {key: torch.stack([one[key], two[key]]) for key in ("input_ids", "attention_mask", "position_ids")}
+    from verl.utils.dataset import process_image
+
+    images = [process_image(image, None, None) for each in (one, two) for image in each["multi_modal_data"]["images"]]
+    seen = dict(encoder.processor.image_processor(images=images, return_tensors="pt"))
+    model = AutoModelForImageTextToText.from_pretrained(checkpoint, attn_implementation="sdpa").eval()
+    places = batch.pop("position_ids")
+    with torch.no_grad():
+        theirs = model(**batch, **seen).logits
+        for kind, name in critics.KINDS.items():
+            module = import_module(f"transformers.models.{kind}.modeling_{kind}")
+            for patched in (getattr(module, f"{name}Model"), getattr(module, f"{name}ForConditionalGeneration")):
+                monkeypatch.setattr(patched, "forward", patched.forward)  # so that it is put back
+        apply_ulysses_patch(model.config.model_type)
+        ours = model(**batch, **seen, position_ids=places.transpose(0, 1)).logits
+    mask = batch["attention_mask"].bool()
+    assert torch.allclose(ours[mask], theirs[mask], atol=1e-5)
+
+
+# The worker -----------------------------------------------------------------------------------------------------------
+
+
+def test_critic(checkpoint: Path) -> None:
+    critics.register_critics()
+    critic, loading = AutoModelForTokenClassification.from_pretrained(checkpoint, output_loading_info=True)
+    assert loading["missing_keys"] == {"score.weight"} or loading["missing_keys"] == ["score.weight"]
+    whole = AutoModelForImageTextToText.from_pretrained(checkpoint)
+    for (name, ours), theirs in zip(critic.model.named_parameters(), whole.model.parameters()):
+        assert torch.equal(ours, theirs), name
+    encoder = encoder_of(checkpoint)
+    encoded = encoder.encode(*a_prompt())
+    from verl.utils.dataset import process_image
+
+    images = [process_image(image, None, None) for image in encoded["multi_modal_data"]["images"]]
+    values = critic(
+        input_ids=encoded["input_ids"][None],
+        attention_mask=encoded["attention_mask"][None],
+        position_ids=encoded["position_ids"][:, None],
+        **encoder.processor.image_processor(images=images, return_tensors="pt"),
+    ).logits
+    assert values.shape == (1, 400, 1)
+    assert not values.any(), "it expects nothing before it has learned"
+    (values[0, -1, 0] - 1).square().backward()
+    assert critic.score.weight.grad.any()
+
+
+class Cache(WorkerMends):
+    """The picture cache of a worker."""
+
+    def __init__(self, processor: Any) -> None:
+        self.processor = processor
+        self._cache: dict[str, Any] = {}
+
+
+class StockCache:
+    _process_multi_modal_inputs = FSDPWorker._process_multi_modal_inputs
+
+
+class MendedCache(Cache, StockCache): ...
+
+
+def test_pictures_follow_their_uids(qwen3: Path) -> None:
+    encoder = encoder_of(qwen3)
+    cache = MendedCache(encoder.processor)
+
+    def seen(uids: list[str], sizes: list[int]) -> list[float]:
+        shown = np.empty(len(uids), dtype=object)
+        shown[:] = [encoder.encode("x", [np.full((64, 64, 3), grey, np.uint8)])["multi_modal_data"] for grey in sizes]
+        meta = {"min_pixels": None, "max_pixels": None, "video_fps": 2.0}
+        data = DataProto.from_dict(
+            tensors={"x": torch.zeros(len(uids))},
+            non_tensors={"uid": np.array(uids, dtype=object), "multi_modal_data": shown},
+            meta_info=meta,
+        )
+        cache._process_multi_modal_inputs(data)
+        return [float(inputs["pixel_values"].mean()) for inputs in data.non_tensor_batch["multi_modal_inputs"]]
+
+    dark, light = seen(["a", "b"], [0, 255])
+    assert dark < light
+    assert seen(["c", "d", "e"], [255, 0, 255]) == [light, dark, light], "another number of rows"
+    assert seen(["c", "d", "f"], [255, 0, 0]) == [light, dark, dark]
+
+
+# Turns and batches ----------------------------------------------------------------------------------------------------
+
+
+def generated_of(asked: list[Any], times: int, responses: list[str], tokenizer: Any, length: int = 60) -> DataProto:
+    """What a rollout gives for these responses, with an end each."""
+    rows = [[*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id] for text in responses]
+    ids = torch.tensor([row + [tokenizer.pad_token_id] * (length - len(row)) for row in rows])
+    mask = torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in rows])
+    prompts = torch.stack([one.features["input_ids"] for one in asked]).repeat_interleave(times, 0)
+    known = torch.stack([one.features["attention_mask"] for one in asked]).repeat_interleave(times, 0)
+    return DataProto.from_dict(
+        tensors={
+            "prompts": prompts,
+            "responses": ids,
+            "input_ids": torch.cat([prompts, ids], 1),
+            "attention_mask": torch.cat([known, mask], 1),
+            "response_mask": mask,
+            "position_ids": torch.zeros(len(ids), 4, prompts.shape[1] + length, dtype=torch.int64),
+        }
+    )
+
+
+def played_turns(qwen3: Path) -> list[DataProto]:
+    """Two rows of two episodes, three turns each; every answer is `up` but for one that is unparsable."""
+    table, turns = table_of(qwen3), []
+    tokenizer = table.encoder.tokenizer
+    asked = table.sit([4, 7], 2, table.curriculum.begin())
+    while asked:
+        times = 2 if asked[0].copy is None else 1
+        places = places_of(asked, 2)
+        said = ["nothing" if place == (7, 1) else RIGHT.format("up") for place in places]
+        generated = generated_of(asked, times, said, tokenizer)
+        replies = replies_of(generated, tokenizer, [tokenizer.eos_token_id])
+        assert [reply.text for reply in replies] == said
+        assert {reply.finish_reason for reply in replies} == {"stop"}
+        played = table.play(list(zip(places, replies)))
+        turns.append(turn_rows(asked, 2, generated, played))
+        asked = [one.next for one in played if one.next is not None]
+    return turns
+
+
+def test_turns(qwen3: Path) -> None:
+    first, second, third = played_turns(qwen3)
+    assert [len(turn) for turn in (first, second, third)] == [4, 4, 4]
+    assert first.non_tensor_batch["uid"].tolist() == ["4 1", "4 1", "7 1", "7 1"]
+    assert second.non_tensor_batch["uid"].tolist() == ["4 0 2", "4 1 2", "7 0 2", "7 1 2"]
+    anchors = first.non_tensor_batch["anchor"]
+    assert anchors[0] == anchors[1] != anchors[2], "the episodes of a row begin at one position"
+    assert second.non_tensor_batch["anchor"][0] == second.non_tensor_batch["anchor"][1], "and have the same chance"
+    scores, mask = first.batch["token_level_scores"], first.batch["response_mask"]
+    last = mask.sum(-1) - 1
+    assert not scores.scatter(1, last[:, None], 0.0).any(), "the reward is at the last token"
+
+
+def test_records_of_what_was_played(qwen3: Path) -> None:
+    table = table_of(qwen3)
+    asked = table.sit([4], 2, table.curriculum.begin())
+    table.play([((4, 0), Reply("nothing")), ((4, 1), Reply(RIGHT.format("up")))])
+    found = table.leave(2)
+    assert [(one.row, one.copy, one.turns, one.game) for one in found] == [(4, 0, 1, "2048-v0"), (4, 1, 1, "2048-v0")]
+    assert len(asked) == 1
+    assert '"seed":8' in found[0].record
+    assert '"seed":9' in found[1].record
+    assert table.leave(2) == []
+    held_out = table.sit_held_out([0, 1])
+    assert [one.row for one in held_out] == [0, 1]
+    assert '"seed":1000001' in table.leave(None)[1].record
+
+
+def test_filling_rows_teach_nothing(qwen3: Path) -> None:
+    batch = DataProto.concat(played_turns(qwen3))
+    filled = fill(batch, 8, seed=0)
+    assert len(filled) == 16
+    live = filled.non_tensor_batch["live"].astype(bool)
+    assert live.sum() == 12
+    assert not filled.batch["response_mask"][torch.from_numpy(~live)].any()
+    assert not filled.batch["token_level_scores"][torch.from_numpy(~live)].any()
+    facts = batch.non_tensor_batch
+    after = filled[np.flatnonzero(live)].non_tensor_batch
+    assert sorted(zip(after["uid"], after["copy"])) == sorted(zip(facts["uid"], facts["copy"]))
+    assert fill(batch, 8, seed=0).non_tensor_batch["uid"].tolist() == filled.non_tensor_batch["uid"].tolist()
+    filled.batch["token_level_rewards"] = filled.batch["token_level_scores"]
+    learned = advantages_of(filled, "grpo", 1.0, 1.0, step_weight=1.0, stock=ray_trainer.compute_advantage)
+    assert not learned.batch["advantages"][torch.from_numpy(~live)].any()
+    means = mends.metrics_of_live_rows(learned)
+    expected = batch.batch["token_level_scores"].sum(-1).mean()
+    assert means["critic/score/mean"] == pytest.approx(float(expected))
+    assert set(means) == set(metrics.compute_data_metrics(learned))
+
+
+@pytest.mark.parametrize(("dynamic", "multiple"), [(True, 24), (False, 72)])
+def test_rows_of_a_batch(dynamic: bool, multiple: int) -> None:
+    part = SimpleNamespace(global_batch_size=6, dynamic_batching=dynamic, micro_batch_size_per_device_for_experience=9)
+    worker = SimpleNamespace(actor=part, critic=part, rollout=SimpleNamespace(n=4))
+    assert rows_multiple(worker, 8, critic=False) == multiple
+
+
+# Advantages -----------------------------------------------------------------------------------------------------------
+
+
+def rows_of(rewards: list[float], rows: list[int], copies: list[int], turns: list[int], anchors: str) -> DataProto:
+    """Rows of two tokens with the reward at the second."""
+    count = len(rewards)
+    scores = torch.zeros(count, 3)
+    scores[:, 1] = torch.tensor(rewards)
+    mask = torch.tensor([[1, 1, 0]] * count)
+    facts = {"row": rows, "copy": copies, "turn": turns, "anchor": list(anchors), "live": [True] * count}
+    facts["uid"] = [str(row) for row in rows]
+    return DataProto.from_dict(
+        tensors={"token_level_rewards": scores, "response_mask": mask},
+        non_tensors={key: np.array(values, dtype=object) for key, values in facts.items()},
+    )
+
+
+def test_single_answers_are_left_to_easyr1() -> None:
+    data = rows_of([1.0, 0.0, 2.0, 4.0], [0, 0, 1, 1], [0, 1, 0, 1], [1, 1, 1, 1], "aabb")
+    ours = advantages_of(data, "grpo", 1.0, 1.0, step_weight=1.0, stock=ray_trainer.compute_advantage)
+    half = 0.5**0.5
+    assert ours.batch["advantages"][:, 0].tolist() == pytest.approx([half, -half, -half, half], abs=1e-4)
+    assert not ours.batch["advantages"][:, 2].any()
+
+
+def test_advantages_of_episodes() -> None:
+    # Episode 0 earns 1 + 1 from the positions a, b; episode 1 earns 0 + 0 from a, b.
+    data = rows_of([1.0, 1.0, 0.0, 0.0], [0] * 4, [0, 0, 1, 1], [1, 2, 1, 2], "abab")
+    half, near = 0.5**0.5, partial(pytest.approx, abs=1e-3)
+    assert episode_advantages(data, 0.5, 0.0).tolist() == near([half, half, -half, -half])
+    assert episode_advantages(data, 0.5, 1.0).tolist() == near([2 * half, 2 * half, -2 * half, -2 * half])
+    # At a position that only one of them came to, there is nothing to compare with.
+    data = rows_of([1.0, 1.0, 0.0, 0.0], [0] * 4, [0, 0, 1, 1], [1, 2, 1, 2], "abac")
+    assert episode_advantages(data, 0.5, 1.0).tolist() == near([2 * half, half, -2 * half, -half])
+    shuffled = data[np.array([3, 0, 2, 1])]
+    assert episode_advantages(shuffled, 0.5, 1.0).tolist() == near([-half, 2 * half, -2 * half, half])
+
+
+def test_gae_runs_over_the_tokens_of_an_episode() -> None:
+    data = rows_of([1.0, 2.0], [0, 0], [0, 0], [1, 2], "ab")
+    data.batch["values"] = torch.tensor([[0.1, 0.2, 0.0], [0.3, 0.4, 0.0]])
+    found = advantages_of(data, "gae", 0.9, 0.8, step_weight=1.0, stock=ray_trainer.compute_advantage)
+    rewards, values = [0.0, 1.0, 0.0, 2.0], [0.1, 0.2, 0.3, 0.4]
+    expected, later = [0.0] * 4, 0.0
+    for t in reversed(range(4)):
+        delta = rewards[t] + 0.9 * (values[t + 1] if t < 3 else 0.0) - values[t]
+        later = expected[t] = delta + 0.9 * 0.8 * later
+    returns = found.batch["returns"][:, :2].flatten()
+    assert returns.tolist() == pytest.approx([a + v for a, v in zip(expected, values)], abs=1e-5)
+    advantages = found.batch["advantages"][:, :2].flatten()
+    assert float(advantages.mean()) == pytest.approx(0.0, abs=1e-5)
+    assert np.argsort(advantages.numpy()).tolist() == np.argsort(expected).tolist()
+    assert not found.batch["advantages"][:, 2].any()
+
+
+def test_gae_of_one_row_is_easyr1s() -> None:
+    data = rows_of([1.5], [0], [0], [1], "a")
+    data.batch["response_mask"][:] = 1  # EasyR1's fails after the end of a response
+    data.batch["values"] = torch.tensor([[0.1, 0.2, 0.3]])
+    found = advantages_of(data, "gae", 0.9, 0.8, step_weight=1.0, stock=ray_trainer.compute_advantage)
+    theirs = core_algos.compute_gae_advantage_return(
+        data.batch["token_level_rewards"], data.batch["values"], data.batch["response_mask"], 0.9, 0.8
+    )
+    assert torch.allclose(found.batch["returns"], theirs[1])
+
+
+# Rows and configurations ----------------------------------------------------------------------------------------------
+
+
+def test_rows_go_on_after_a_checkpoint() -> None:
+    curriculum = SECTION.make_curriculum()
+    whole = RowStream(curriculum, 3, 4)
+    steps = iter(whole)
+    first = [next(steps) for _ in range(2)]
+    saved = whole.state_dict()
+    again = RowStream(curriculum, 3, 4)
+    again.load_state_dict(saved)
+    assert [list(rows) for rows in first] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert next(iter(again)) == next(steps) == range(8, 12)
+    with pytest.raises(UsageError, match=r"data\.seed=3, not 4"):
+        RowStream(curriculum, 4, 4).load_state_dict(saved)
+
+
+def test_positions_are_functions_of_seed_and_row(qwen3: Path) -> None:
+    def asked(table: Table, rows: list[int]) -> list[tuple[int, bytes]]:
+        found = table.sit(rows, 1, table.curriculum.begin())
+        return [(one.row, one.features["multi_modal_data"]["images"][0]["bytes"]) for one in found]
+
+    table = table_of(qwen3)
+    some = asked(table, [5, 6])
+    assert asked(table_of(qwen3), [6, 5]) == some[::-1]
+    other = Table(SECTION, table.encoder, 1, "tiny")
+    assert asked(other, [5]) != some[:1]
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({}, "vlmgym: name either games or a curriculum"),
+        ({"games": [{"game": "chess"}]}, "there is no game 'chess'"),
+        ({"curriculum": "geospot", "nothing": 1}, "nothing: extra inputs are not permitted"),
+        ({"curriculum": "geospot", "states": {"moves": [5, 1]}}, "moves are the least and the most"),
+        ({"curriculum": "geospot", "reward": {"shaping": "cubic"}}, "shaping"),
+    ],
+)
+def test_sections_that_are_not_accepted(section: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        Section.read(section).make_curriculum()
+
+
+GAMES = ("2048", "shisensho", "shisensho_pictures", "swap", "geospot", "nlvr2", "mixed")
+OVER = ((), ("ppo",), ("episodes",), ("lora", "low_memory"))
+
+
+@pytest.mark.parametrize("names", [(game,) for game in GAMES] + [("2048", *over) for over in OVER[1:]], ids="+".join)
+def test_configurations(qwen3: Path, names: tuple[str, ...]) -> None:
+    files = [str(CONFIGS / f"{name}.yaml") for name in ("base", *names)]
+    checked = check_run(read_config([*files, f"worker.actor.model.model_path={qwen3}"]), machine=False)
+    assert checked.problems == []
+    assert "prompts have up to" in checked.facts[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["data.rollout_batch_size=100"], "worker.actor.global_batch_size=128 does not divide"),
+        (["worker.rollout.n=1"], "worker.rollout.n is 2 or more"),
+        (["trainer.n_gpus_per_node=3"], "is no multiple of 3 GPUs"),
+        (["worker.actor.micro_batch_size_per_device_for_update=7"], "does not divide the 256 rows of a minibatch"),
+        (["vlmgym.play.turns=3"], "no multiple of vlmgym.play.turns=3"),
+        (["data.max_prompt_length=64"], "and data.max_prompt_length is 64"),
+        (["vlmgym.play.history=4"], "with 4 earlier turns prompts may have"),
+        (["worker.rollout.max_num_batched_tokens=1024"], "max_num_batched_tokens=1024 is less"),
+        (["trainer.max_steps=null"], "trainer.max_steps is not set"),
+        (["algorithm.adv_estimator=remax"], "algorithm.adv_estimator is one of"),
+        (["vlmgym.play.history=1", "vlmgym.play.history_images=1", "data.max_prompt_length=8192"], "show 2 pictures"),
+    ],
+)
+def test_configurations_that_would_not_work(qwen3: Path, settings: list[str], words: str) -> None:
+    files = [str(CONFIGS / f"{name}.yaml") for name in ("base", "2048")]
+    config = read_config([*files, f"worker.actor.model.model_path={qwen3}", *settings])
+    problems = check_run(config, machine=False).problems
+    assert any(words in problem for problem in problems), problems
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["nowhere.yaml"], "cannot read nowhere.yaml: No such file"),
+        (["trainer.steps=3"], "trainer.steps=3: Key 'steps' not in 'TrainerConfig'"),
+        (["trainer.max_steps=many"], "trainer.max_steps=many: Value 'many' .* could not be converted"),
+    ],
+)
+def test_settings_that_are_not_accepted(args: list[str], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        read_config(args)
+
+
+# Export ---------------------------------------------------------------------------------------------------------------
+
+
+def test_export(qwen3: Path, tmp_path: Path) -> None:
+    actor = tmp_path / "global_step_3" / "actor"
+    actor.mkdir(parents=True)
+    model = AutoModelForImageTextToText.from_pretrained(qwen3)
+    torch.save(model.state_dict(), actor / "model_world_size_1_rank_0.pt")
+    for part in (model.config, model.generation_config, load_processors(ModelConfig(str(qwen3)), DataConfig())[1]):
+        part.save_pretrained(actor / "huggingface")
+    export(actor.parent, tmp_path / "out", torch.float32)
+    again = AutoModelForImageTextToText.from_pretrained(tmp_path / "out")
+    for (name, ours), theirs in zip(again.named_parameters(), model.parameters()):
+        assert torch.equal(ours, theirs), name
+    assert encoder_of(tmp_path / "out").encode(*a_prompt())["input_ids"].any()
+    with pytest.raises(UsageError, match="is there already"):
+        export(actor.parent, tmp_path / "out")
+    (actor / "model_world_size_1_rank_0.pt").rename(actor / "model_world_size_2_rank_0.pt")
+    with pytest.raises(UsageError, match="lacks model_world_size_2_rank_1"):
+        export(actor.parent, tmp_path / "other")
+    with pytest.raises(UsageError, match="is no checkpoint of EasyR1"):
+        export(tmp_path, tmp_path / "other")

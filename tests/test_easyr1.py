@@ -1,0 +1,115 @@
+"""EasyR1 as it is installed in .venv-train: what we rely on in it, and short runs on the CPU in all modes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training import ROOT, easyr1_python, run_training
+from vlmgym.evaluation.record import EpisodeRecord
+
+FILES = ROOT / "tests" / "easyr1_cpu"
+
+
+@pytest.mark.slow
+def test_contracts() -> None:
+    command = [str(easyr1_python()), "-m", "pytest", "-c", str(FILES / "pytest.ini"), "--rootdir", str(ROOT)]
+    command += ["--noconftest", "-q", str(FILES / "contracts.py")]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders of three steps in each mode, and of a run that went on from the second step of the first."""
+    easyr1_python()
+    folder = tmp_path_factory.mktemp("runs")
+    run_training("-m", "training.tiny_vlm", "qwen3_vl", str(folder / "tiny"))
+    tiny = [str(FILES / "tiny.yaml")]
+    wanted = {
+        "state": [*tiny],
+        "episodes": [*tiny, str(FILES / "episodes.yaml")],
+        "ppo": [*tiny, str(FILES / "ppo.yaml")],
+        "resumed": [*tiny, f"trainer.load_checkpoint_path={folder / 'state' / 'global_step_2'}"],
+    }
+    for name, args in wanted.items():
+        args.append(f"worker.actor.model.model_path={folder / 'tiny'}")
+        args.append(f"trainer.save_checkpoint_path={folder / name}")
+    # A checkpoint is named before it is there: the runs follow each other in one Ray cluster.
+    (folder / "state" / "global_step_2").mkdir(parents=True)
+    (folder / "runs.json").write_text(json.dumps(list(wanted.values())))
+    run_training("-m", "tests.easyr1_cpu.fit", str(folder / "runs.json"), timeout=600)
+    return folder
+
+
+def numbers(run: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (run / "curve.jsonl").read_text().splitlines()]
+
+
+def records(run: Path, name: str) -> list[EpisodeRecord]:
+    return [EpisodeRecord.model_validate_json(line) for line in (run / "rollouts" / name).read_text().splitlines()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["state", "episodes", "ppo"])
+def test_three_steps(runs: Path, mode: str) -> None:
+    steps = numbers(runs / mode)
+    assert [row["step"] for row in steps] == [1, 2, 3]
+    for row in steps:
+        parts = [row[f"reward/{part}"] for part in ("overall", "game", "format", "perception")]
+        assert all(isinstance(part, float) for part in parts)
+        assert row["reward/played"] + row["reward/illegal"] + row["reward/unparsable"] == pytest.approx(1.0)
+        assert row["actor/grad_norm"] >= 0.0
+    assert (runs / mode / "curve.png").stat().st_size > 1000
+    assert (runs / mode / "rollouts" / "run.json").exists()
+
+
+@pytest.mark.slow
+def test_rollouts_are_records(runs: Path) -> None:
+    answers = records(runs / "state", "step_000002.jsonl")
+    assert [answer.seed for answer in answers] == list(range(8, 16)), "four positions, two answers each"
+    assert answers[0].turns[0].state == answers[1].turns[0].state != answers[2].turns[0].state
+    assert answers[0].turns[0].prompt_tokens
+    episodes = records(runs / "episodes", "step_000001.jsonl")
+    assert len(episodes) == 4
+    assert max(len(episode.turns) for episode in episodes) == 3
+    assert all(turn.reward.overall == -1.0 for turn in episodes[0].turns if turn.outcome == "unparsable")
+
+
+@pytest.mark.slow
+def test_validation_plays_whole_episodes(runs: Path) -> None:
+    last = numbers(runs / "state")[-1]
+    played = records(runs / "state", "validation_000003.jsonl")
+    assert [episode.seed for episode in played] == [1_000_000, 1_000_001]
+    assert last["val/score"] == pytest.approx(sum(episode.score or 0 for episode in played) / 2)
+    assert last["val/turns"] == 3.0
+
+
+@pytest.mark.slow
+def test_the_critic_learns(runs: Path) -> None:
+    steps = numbers(runs / "ppo")
+    assert steps[-1]["critic/grad_norm"] > 0
+    assert steps[-1]["critic/vf_loss"] < steps[0]["critic/vf_loss"]
+    assert "actor/kl_penalty" in steps[-1]
+
+
+@pytest.mark.slow
+def test_resumed_run_has_the_same_rows(runs: Path) -> None:
+    def positions(run: str) -> list[Any]:
+        return [(answer.seed, answer.turns[0].state) for answer in records(runs / run, "step_000003.jsonl")]
+
+    assert [row["step"] for row in numbers(runs / "resumed")] == [3]
+    assert positions("resumed") == positions("state")
