@@ -1,4 +1,4 @@
-"""A step of GRPO here against one of TRL's GRPOTrainer: the same model, positions, group, lengths and rewards, in turns.
+"""A step of GRPO here against one of TRL's GRPOTrainer: the same model, positions, group, lengths, rewards; in turns.
 
     .venv-train/bin/python -m benchmarks.train_speed
 
@@ -183,7 +183,8 @@ def print_tables(
     console.print(f"ratio {ratio:.2f} (goal {LIMIT}: {reached}), of processor time {cpu_ratio:.2f}")
     parts = {
         "positions and pictures": "seconds_states",
-        "generation, encoding and scoring": "seconds_generation",
+        "encoding and generation": "seconds_generation",
+        "scoring": "seconds_scoring",
         "advantages": "seconds_judging",
         "update": "seconds_update",
     }

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from training.local.actor import Actor, ModelConfig, Sample
+from training.local.cold_start import ColdStartConfig, cold_start
 from training.tiny_vlm import Kind, TinySize, make_tiny_vlm
 from vlmgym import make_game
 from vlmgym.sandbox.game import Picture
@@ -23,7 +24,7 @@ def make_checkpoint(folder: Path, kind: Kind = "qwen3_vl") -> Path:
     """A model whose next token depends on picture and prompt."""
     torch.set_num_threads(1)
     texts = [text for said, _ in questions(4) for text in (said, "<answer>up</answer>")]
-    make_tiny_vlm(kind, folder, size=TinySize(tied=False, vocabulary=400), texts=texts)
+    make_tiny_vlm(kind, folder, size=TinySize(tied=False, vocabulary=700), texts=texts)
     return folder
 
 
@@ -48,3 +49,17 @@ def samples(actor: Actor, lengths: Sequence[int]) -> list[Sample]:
         Sample(actor.encoder.encode(text, pictures), rng.choice(words, length).tolist())
         for (text, pictures), length in zip(questions(len(lengths)), lengths)
     ]
+
+
+def make_player(folder: Path) -> Path:
+    """A model that writes moves, one as often as another, whatever it sees; it takes a second."""
+    actor = make_actor(make_checkpoint(folder / "before"))
+    asked = [actor.encoder.encode(text, pictures) for text, pictures in questions(16)]
+    moves = [actor.encoder.tokens(f"<answer>{move}</answer>") for move in ("up", "right", "down", "left")]
+
+    def draw(step: int) -> list[Sample]:
+        return [Sample(asked[(4 * step + n) % len(asked)], move) for n, move in enumerate(moves)]
+
+    cold_start(actor, ColdStartConfig(steps=60), draw, lambda: 0.0, lambda step, loss: None)
+    actor.save(folder)
+    return folder

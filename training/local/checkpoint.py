@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from training.local.actor import Actor
 from vlmgym.curriculum import Progress
 from vlmgym.errors import UsageError, one_sentence
 from vlmgym.evaluation.files import replace_file, writing
+from vlmgym.policies.checkpoint import reason
 
 STEP = "step_{:06d}"
 MODEL = "model"
@@ -54,13 +56,6 @@ def save_checkpoint(
     return final
 
 
-def saved_weights(checkpoint: Path, device: torch.device) -> dict[str, torch.Tensor]:
-    """The trained weights of a checkpoint."""
-    saved = torch.load(checkpoint / "trainer.pt", map_location=device, weights_only=True)
-    weights: dict[str, torch.Tensor] = saved["actor"]
-    return weights
-
-
 def last_checkpoint(folder: Path) -> Path | None:
     """The checkpoint of most steps, None if there is none."""
     found = sorted(folder.glob("step_*"))
@@ -88,6 +83,6 @@ def load_checkpoint(
         progress = Progress.model_validate_json((checkpoint / "progress.json").read_text())
     except ValidationError as error:
         raise UsageError(f"{checkpoint}/progress.json cannot be read: {one_sentence(error)}") from None
-    except (OSError, KeyError, ValueError, RuntimeError) as error:
-        raise UsageError(f"the checkpoint {checkpoint} cannot be read: {str(error).splitlines()[0]}") from None
+    except (OSError, EOFError, UnpicklingError, KeyError, ValueError, RuntimeError) as error:
+        raise UsageError(f"the checkpoint {checkpoint} cannot be read: {reason(error)}") from None
     return int(state.pop("step")), progress, state

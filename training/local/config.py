@@ -58,8 +58,8 @@ class TrainConfig(GameOptions):
     """A curriculum instead: a TOML file, or a name such as geospot (docs/curricula.md)."""
     steps: int = 100
     """Steps of reinforcement learning."""
-    rows: int = 8
-    """Positions of a step; GRPO answers each of them --grpo.group times, PPO once."""
+    answers: int = 64
+    """Answers of a step, or episodes: PPO gives one to each position, GRPO --grpo.group."""
     seed: int = 0
     """Decides positions, tokens, minibatches, and the weights of a tiny model."""
     out: Path | None = None
@@ -100,11 +100,18 @@ class TrainConfig(GameOptions):
     """What is measured before and after."""
 
     def __post_init__(self) -> None:
-        for name in ("steps", "rows", "checkpoint_interval", "keep"):
+        for name in ("steps", "answers", "checkpoint_interval", "keep"):
             if getattr(self, name) < (0 if name == "steps" else 1):
                 raise UsageError(f"{name} is at least {0 if name == 'steps' else 1}, not {getattr(self, name)}")
+        if self.answers % self.copies:
+            raise UsageError(f"answers are a multiple of the group of {self.copies}, not {self.answers}")
         if self.rollout.temperature <= 0:
             raise UsageError("rollouts need a temperature above 0: without chance there is nothing to learn from")
+
+    @property
+    def rows(self) -> int:
+        """Positions of a step."""
+        return self.answers // self.copies
 
     @property
     def copies(self) -> int:

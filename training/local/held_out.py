@@ -91,7 +91,8 @@ def answer_held_out(
             seat.position = replace(seat.position, images=other)
     look: Callable[[Picture], Picture] | None = blank if eye == "blank" else None
     rollout = replace(config.rollout, temperature=warmth)
-    found = [answer.turn.reward for answer in roll_out(actor, seats, rollout, (config.seed, HELD_OUT), look)]
+    played = roll_out(actor, seats, rollout, (config.seed, HELD_OUT), look)
+    found = [answer.turn.reward for answer in played.answers]
     rewards = [reward.overall for reward in found]
     seen = [reward.perception for reward in found if reward.perception is not None]
     return HeldOut(

@@ -17,6 +17,8 @@ from vlmgym.errors import UsageError
 class PpoConfig:
     """Proximal policy optimisation."""
 
+    lr: float | None = None
+    """Highest learning rate of the model; None: that of --update.lr."""
     epochs: int = 4
     """Passes over the responses of a step."""
     minibatches: int = 4

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,6 +30,18 @@ class RolloutConfig:
     """What log-probabilities are divided by, in rollouts and when they are learned from."""
     batch: int = 64
     """Prompts that are answered at once, at most."""
+
+
+class Rollout(NamedTuple):
+    """What was played.
+
+    Attributes:
+        answers: All answers, seat by seat, the turns of each in order.
+        scoring: Seconds that scoring responses and drawing the next pictures took.
+    """
+
+    answers: list[Answer]
+    scoring: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +69,7 @@ def roll_out(
     config: RolloutConfig,
     chance: Sequence[int],
     look: Callable[[Picture], Picture] | None = None,
-) -> list[Answer]:
+) -> Rollout:
     """Play seats to their end, all together.
 
     Args:
@@ -64,11 +78,9 @@ def roll_out(
         config: How responses are written.
         chance: Seed of the tokens; a response's own follows from it and row, copy and turn.
         look: What becomes of each picture before the model sees it; None: it sees it as it is.
-
-    Returns:
-        All answers, seat by seat, the turns of each in order.
     """
     answers: list[list[Answer]] = [[] for _ in seats]
+    scoring = 0.0
     while waiting := [number for number, seat in enumerate(seats) if not seat.over]:
         for first in range(0, len(waiting), config.batch):
             numbers = waiting[first : first + config.batch]
@@ -84,6 +96,7 @@ def roll_out(
                 asked.append(known[id(position)])
             seeds = [token_seed(chance, seats[number]) for number in numbers]
             responses = actor.respond(prompts, asked, seeds, config.max_tokens, config.temperature)
+            began = time.perf_counter()
             for number, place, response in zip(numbers, asked, responses):
                 seat, prompt = seats[number], prompts[place]
                 ended = response[-1] == actor.encoder.end
@@ -96,7 +109,8 @@ def roll_out(
                     )
                 )
                 answers[number].append(Answer(seat.row, seat.copy, Sample(prompt, response), turn.reward.overall, turn))
-    return [answer for each in answers for answer in each]
+            scoring += time.perf_counter() - began
+    return Rollout([answer for each in answers for answer in each], scoring)
 
 
 def token_seed(chance: Sequence[int], seat: Seat) -> int:

@@ -21,6 +21,7 @@ from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.files import replace_file, writing
 from vlmgym.evaluation.record import GameRecord, PolicyRecord, RunRecord, now, versions
+from vlmgym.policies.checkpoint import find_checkpoint
 
 TEXTS = 300
 """Positions whose prompts and responses a tiny model's tokenizer is trained on."""
@@ -84,9 +85,13 @@ class TrainingRun:
         return run, now_
 
     def base_model(self, config: TrainConfig, curriculum: Curriculum) -> Path | str:
-        """The checkpoint that training begins with; a tiny one is made if none is named."""
+        """The checkpoint that training begins with; a tiny one is made if none is named.
+
+        Raises:
+            UsageError: What is named can be none.
+        """
         if config.model.model is not None:
-            return config.model.model
+            return find_checkpoint(config.model.model, "training")
         if not (self.tiny / "config.json").exists():
             make_tiny_vlm("qwen3_vl", self.tiny, seed=config.seed, size=config.tiny, texts=_texts(config, curriculum))
         return self.tiny

@@ -27,7 +27,7 @@ from training.core.seats import take_seats
 from training.core.states import sample_state
 from training.core.teacher import teach
 from training.local.actor import Actor, Sample, TrainingError
-from training.local.checkpoint import drop_old, last_checkpoint, load_checkpoint, save_checkpoint, saved_weights
+from training.local.checkpoint import drop_old, last_checkpoint, load_checkpoint, save_checkpoint
 from training.local.cold_start import cold_start
 from training.local.config import TrainConfig, read_config
 from training.local.curves import Curves
@@ -64,9 +64,12 @@ class Trainer:
         self.progress = self.curriculum.begin()
         checkpoint = run.base_model(config, self.curriculum)
         ppo = config.algorithm == "ppo"
-        self.actor = Actor(checkpoint, config.model, critic=ppo)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)  # of adapters
+            self.actor = Actor(checkpoint, config.model, critic=ppo)
         body = [parameter for parameter in self.actor.model.parameters() if parameter.requires_grad]
-        groups: list[dict[str, Any]] = [{"params": body, "peak": config.update.lr}]
+        peak = config.ppo.lr if ppo and config.ppo.lr is not None else config.update.lr
+        groups: list[dict[str, Any]] = [{"params": body, "peak": peak}]
         if self.actor.critic is not None:
             groups.append({"params": list(self.actor.critic.parameters()), "peak": config.ppo.value_lr})
         self.optimizer = torch.optim.AdamW(
@@ -115,7 +118,8 @@ class Trainer:
         where = (self.curriculum, self.progress, config.seed, rows, config.copies)
         seats = list(take_seats(*where, config.play, config.states, config.reward))
         placed = clock()
-        answers = roll_out(self.actor, seats, config.rollout, (config.seed, _RL), blank if config.blank else None)
+        look = blank if config.blank else None
+        answers, scoring = roll_out(self.actor, seats, config.rollout, (config.seed, _RL), look)
         played = clock()
         lessons, facts = self._judge(answers)
         judged = clock()
@@ -141,7 +145,8 @@ class Trainer:
             "tokens": float(np.mean([len(answer.sample.response) for answer in answers])),
             **facts,
             "seconds_states": placed - began,
-            "seconds_generation": played - placed,
+            "seconds_generation": played - placed - scoring,
+            "seconds_scoring": scoring,
             "seconds_judging": judged - played,
             "seconds_update": learned - judged,
             "seconds": clock() - began,
@@ -245,11 +250,9 @@ class Trainer:
         self.rewards, self.kl = extra["rewards"], extra["kl"]
 
     def keep_reference(self) -> None:
-        """Remember the model before reinforcement learning, if its divergence counts."""
+        """Remember the model as it is before reinforcement learning, if its divergence counts."""
         if self.config.update.kl or self.config.update.kl_target:
             self.reference = copy.deepcopy(self.actor).requires_grad_(False)
-            if (cold := last_checkpoint(self.run.cold_start)) is not None:
-                self.reference.load_state_dict(saved_weights(cold, self.actor.device), strict=False)
 
 
 def train(config: TrainConfig, run: TrainingRun, console: Console) -> dict[str, Any]:
@@ -262,17 +265,17 @@ def train(config: TrainConfig, run: TrainingRun, console: Console) -> dict[str, 
     began = time.perf_counter()
     trainer = Trainer(config, run)
     checkpoint = last_checkpoint(run.checkpoints)
-    if checkpoint is not None:
-        trainer.load(checkpoint)
-        console.print(f"going on after step {trainer.step}")
-    elif (cold := last_checkpoint(run.cold_start)) is not None:
+    if (cold := last_checkpoint(run.cold_start)) is not None:
         trainer.load(cold)
-    elif config.cold_start.steps:
+    elif checkpoint is None and config.cold_start.steps:
         with ColdStartProgress(console, config.cold_start.steps) as progress:
             taken = trainer.learn_to_respond(progress)
         trainer.save(run.cold_start)
         console.print(f"cold start: {taken} batches")
     trainer.keep_reference()
+    if checkpoint is not None:
+        trainer.load(checkpoint)
+        console.print(f"going on after step {trainer.step}")
     before = measure(trainer, run.before, console) if trainer.step == 0 else None
     if before is not None:
         replace_file(run.measured, json.dumps(before).encode())
@@ -362,7 +365,7 @@ def main(args: Sequence[str] | None = None) -> None:
             if "states" in result[name]:
                 console.print(f"{name:7} {HeldOut(**result[name]['states']).words()}")
         for name, path in result["paths"].items():
-            console.print(f"{name:8}{path}", soft_wrap=True)
+            console.print(f"{name:9}{path}", soft_wrap=True)
 
 
 def explained_variance(values: Any, returns: Any) -> float:

@@ -7,8 +7,8 @@ from torchvision, the transforms of pictures. Who calls one of the two (they fil
 own error.
 
 `setup.sh` puts this file into the site-packages of `.venv-serve` and `.venv-train` with a `.pth` file that imports it
-whenever that Python starts, and only where `import torchvision` fails: the builds of PyTorch's CPU index need no mending.
-It waits for the import of torchvision, so that other programs do not load torch.
+whenever that Python starts, and only where `import torchvision` fails: the builds of PyTorch's CPU index need no
+mending. It waits for the import of torchvision, so that other programs do not load torch.
 """
 
 from __future__ import annotations
