@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.needed import lacking
+
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = ROOT / ".venv-train"
 
@@ -16,10 +18,7 @@ ENVIRONMENT = ROOT / ".venv-train"
 def training_python() -> Path:
     """The Python that has torch, transformers and peft; without it the test is skipped, or fails where CI runs."""
     if not (ENVIRONMENT / ".vlmgym-setup").exists():
-        missing = f"there is no finished {ENVIRONMENT.name}: run bash setup.sh --train"
-        if os.environ.get("CI") == "true":
-            pytest.fail(missing)
-        pytest.skip(missing)
+        lacking(f"there is no finished {ENVIRONMENT.name}: run bash setup.sh --train")
     return ENVIRONMENT / "bin" / "python"
 
 
