@@ -412,5 +412,5 @@ fi
 say
 say "Play 2048:      .venv/bin/python vlmgym/test/eval_2048.py"
 if [ "$extra" = dev ]; then
-    say "Run the tests:  .venv/bin/python -m pytest"
+    say "Run the tests:  .venv/bin/python -m pytest -n 2 --dist loadgroup"
 fi

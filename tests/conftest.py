@@ -20,6 +20,13 @@ settings.register_profile("vlmgym", deadline=None)
 settings.load_profile("vlmgym")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With `-n 2 --dist loadgroup`, the tests of a file run in one process, those that ask vLLM in one, too."""
+    for item in items:
+        asks = {"vllm_server", "tiny_checkpoint"}.intersection(getattr(item, "fixturenames", ()))
+        item.add_marker(pytest.mark.xdist_group("vllm" if asks else item.path.stem))
+
+
 @pytest.fixture
 def lamps(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The user's game of the documentation, which is known only during the test."""
