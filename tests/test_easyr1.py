@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.serving import serve
 from tests.training import ROOT, easyr1_python, run_training
+from vlmgym.cli import main
 from vlmgym.evaluation.record import EpisodeRecord
 
 FILES = ROOT / "tests" / "easyr1_cpu"
@@ -113,3 +115,16 @@ def test_resumed_run_has_the_same_rows(runs: Path) -> None:
 
     assert [row["step"] for row in numbers(runs / "resumed")] == [3]
     assert positions("resumed") == positions("state")
+
+
+@pytest.mark.slow
+def test_trained_model_is_exported_served_and_compared(runs: Path, tmp_path: Path) -> None:
+    shell = ["bash", str(ROOT / "training" / "scripts" / "export.sh"), str(runs / "state" / "global_step_3")]
+    subprocess.run([*shell, str(tmp_path / "model")], check=True, capture_output=True, timeout=120)
+    command = ["eval", "2048", "--set", "size=64", "--episodes", "2", "--turns", "2", "--no-video", "--no-report"]
+    with serve(tmp_path / "model", tmp_path) as server:
+        asked = ["--policy", "openai", "--base-url", server.base_url, "--model", server.model, "--max-tokens", "8"]
+        main([*command, *asked, "--out", str(tmp_path / "trained")])
+    main([*command, "--policy", "random", "--out", str(tmp_path / "random")])
+    main(["compare", str(tmp_path / "trained"), str(tmp_path / "random"), "--out", str(tmp_path / "page")])
+    assert (tmp_path / "page" / "compare.html").stat().st_size > 10_000

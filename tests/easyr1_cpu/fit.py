@@ -1,6 +1,6 @@
 """Trains tiny checkpoints on a CPU by EasyR1's trainer: python -m tests.easyr1_cpu.fit RUNS.json
 
-The runs follow each other in one Ray cluster. RUNS.json is a list of lists of arguments, those of `python -m training.easyr1`.
+The runs follow each other in one Ray cluster. RUNS.json is a list of the arguments of `python -m training.easyr1`.
 """
 
 from __future__ import annotations

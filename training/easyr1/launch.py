@@ -29,7 +29,7 @@ VARIABLES = {
     "CUDA_DEVICE_MAX_CONNECTIONS": "1",
     "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",
 }
-"""What EasyR1's own entry point sets for all processes (trainer/main.py:112)."""
+"""What EasyR1's own entry point sets for all processes (trainer/main.py:105)."""
 
 
 def start_ray(**options: Any) -> None:

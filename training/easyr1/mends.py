@@ -2,8 +2,8 @@
 
 - trainer/ray_trainer.py:137 `compute_advantage` knows no episodes and no filling rows, and its GAE
   (trainer/core_algos.py:163) tests the truth of a tensor, which fails for more than one row.
-- trainer/metrics.py:54 `compute_data_metrics` counts filling rows.
-- utils/logger/logger.py:56 the `file` logger empties its file when a run goes on: `vlmgym` is one that does not.
+- trainer/metrics.py:48 `compute_data_metrics` counts filling rows.
+- utils/logger/logger.py:72 the `file` logger empties its file when a run goes on: `vlmgym` is one that does not.
 """
 
 from __future__ import annotations

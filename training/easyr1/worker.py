@@ -38,7 +38,7 @@ class VlmgymWorker(PlainWorker, WorkerMends, FSDPWorker):
         """Load the models.
 
         fsdp_workers.py:204 finds no critic for Qwen-VL, :453 gives the critic the configuration of the whole worker,
-        and vllm_rollout_spmd.py:156 makes rollout.seed the seed of every single request, by which equal prompts would
+        and vllm_rollout_spmd.py:157 makes rollout.seed the seed of every single request, by which equal prompts would
         be answered alike; the engine has that seed.
         """
         register_critics()
