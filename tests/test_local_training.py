@@ -18,3 +18,7 @@ def test_the_model_that_is_trained() -> None:
 
 def test_what_is_learned_from_responses() -> None:
     run_tests("losses")
+
+
+def test_runs_of_a_few_steps() -> None:
+    run_tests("runs")

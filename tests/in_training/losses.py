@@ -71,7 +71,7 @@ def lessons_of(actor: Actor, *, critic: bool = False) -> list[Lesson]:
     return lessons
 
 
-class Kept(torch.optim.SGD):  # type: ignore[misc]
+class Kept(torch.optim.SGD):
     """An optimizer that keeps the gradients of each step, and changes nothing."""
 
     def __init__(self, actor: Actor) -> None:

@@ -14,7 +14,7 @@ from torch import nn
 from transformers import AutoModelForImageTextToText
 
 from training.local.encoding import Encoded, Encoder
-from training.local.lora import merged_weights, with_lora
+from training.local.lora import save_merged, with_lora
 from vlmgym.errors import UsageError, VlmgymError
 from vlmgym.evaluation.files import writing
 from vlmgym.policies.checkpoint import reason
@@ -207,7 +207,7 @@ class Actor(nn.Module):
             if self.adapters is None:
                 self.model.save_pretrained(folder)
             else:
-                merged_weights(self.adapters, self.model, folder)
+                save_merged(self.model, folder)
             for file in self.encoder.files:
                 shutil.copy(file, folder / file.name)
 

@@ -16,18 +16,24 @@ def with_lora(model: Any, rank: int) -> Any:
     return get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules=LAYERS))
 
 
-def merged_weights(adapters: Any, model: Any, folder: Path) -> None:
-    """Save the model with its adapters merged into the weights, which stay as they are in memory.
+def save_merged(model: Any, folder: Path) -> None:
+    """Save a model with its adapters added to the weights; in memory nothing changes, not even by rounding.
 
     Args:
-        adapters: From `with_lora`.
-        model: The model inside.
+        model: The model inside what `with_lora` gave.
         folder: Where to.
     """
-    adapters.merge_adapter()
-    try:
-        weights = {name: tensor for name, tensor in model.state_dict().items() if "lora_" not in name}
-        plain = {name.replace(".base_layer.", "."): tensor for name, tensor in weights.items()}
-        model.save_pretrained(folder, state_dict=plain)
-    finally:
-        adapters.unmerge_adapter()
+    from peft.tuners.lora import LoraLayer
+
+    added = {
+        f"{name}.base_layer.weight": layer.get_delta_weight(adapter)
+        for name, layer in model.named_modules()
+        if isinstance(layer, LoraLayer)
+        for adapter in layer.active_adapters
+    }
+    weights = {
+        name.replace(".base_layer.", "."): (tensor + added[name]).to(tensor.dtype) if name in added else tensor
+        for name, tensor in model.state_dict().items()
+        if "lora_" not in name
+    }
+    model.save_pretrained(folder, state_dict=weights)

@@ -1,0 +1,325 @@
+"""Training runs of a few steps, by the command line: every way to train, resuming, and what is told where it fails."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForImageTextToText
+
+from tests.in_training.tiny import make_player
+from training.local.checkpoint import last_checkpoint
+from training.local.train import main
+from vlmgym.evaluation.record import EpisodeRecord
+
+HERE = Path(__file__).parent
+QUICK = ("--preset", str(HERE / "quick.args"))
+SMALL = ("--size", "96", "--set", "rows=3", "columns=3", "goal=16")
+EPISODES = ("--play.turns", "3", "--play.history", "2", "--play.history-images", "1")
+NO_EPISODES = ("--evaluation.episodes", "0")
+TAUGHT = ("--cold-start.steps", "2", "--cold-start.batch", "4")
+WAYS = {
+    "grpo": (*SMALL, "--update.kl", "0.1"),
+    "grpo, episodes": (*SMALL, *EPISODES, *NO_EPISODES, "--grpo.gamma", "0.9", "--update.micro-batch", "4"),
+    "dr grpo": (*SMALL, *NO_EPISODES, "--grpo.no-scale", "--update.loss-over", "constant", "--update.entropy", "0.01"),
+    "ppo": (*SMALL, *EPISODES, *NO_EPISODES, "--algorithm", "ppo", "--answers", "4", "--update.entropy", "0.01"),
+    "ppo, tokens": (
+        *(*SMALL, *NO_EPISODES, "--algorithm", "ppo", "--answers", "4", "--ppo.over", "tokens"),
+        *("--update.kl", "0.1", "--update.kl-target", "0.001", "--ppo.token-lam", "0.95"),
+    ),
+    "lora": (*SMALL, *NO_EPISODES, "--lora", "4", "--checkpointing", "--update.kl", "0.1"),
+    "bfloat16": (*SMALL, *NO_EPISODES, "--dtype", "bfloat16"),
+    "blank": (*SMALL, *NO_EPISODES, "--blank"),
+    "mixture": ("--games", "2048", "swap", "--reasoning", "1", "--size", "128", "--answers", "12"),
+    "curriculum": ("--curriculum", str(HERE / "curriculum.toml"), *NO_EPISODES),
+}
+"""Options of each way to train, of a model that answers already."""
+TO_RESUME = ("grpo, episodes", "ppo, tokens", "lora", "curriculum")
+
+Run = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def player(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_player(tmp_path_factory.mktemp("player"))
+
+
+@pytest.fixture(scope="module")
+def finished(player: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The folder of the finished run of a way to train; each is run once."""
+    done: dict[str, Path] = {}
+
+    def run(way: str) -> Path:
+        if way not in done:
+            done[way] = tmp_path_factory.mktemp("runs") / "run"
+            main([*QUICK, "--model", str(player), *WAYS[way], "--out", str(done[way])])
+        return done[way]
+
+    return run
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def curve(run: Path) -> list[dict[str, float]]:
+    """The numbers of each step but those that a clock says."""
+    lines = (run / "curve.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if not k.startswith("seconds")} for line in lines]
+
+
+def rollouts(run: Path) -> list[EpisodeRecord]:
+    files = sorted((run / "rollouts").glob("step_*.jsonl"))
+    return [EpisodeRecord.model_validate_json(line) for file in files for line in file.read_text().splitlines()]
+
+
+def failing(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str]:
+    """Exit code and last line of standard error of a command that fails."""
+    with pytest.raises(SystemExit) as raised:
+        main(args)
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    return int(raised.value.code or 0), said.strip().splitlines()[-1]
+
+
+# Ways to train --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_way_to_train(finished: Run, player: Path, way: str) -> None:
+    run = finished(way)
+    rows = curve(run)
+    assert [row["step"] for row in rows] == [1, 2, 3]
+    assert all(math.isfinite(value) for row in rows for value in row.values())
+    assert max(row["grad_norm"] for row in rows) > 0, "nothing could be learned, so nothing is tested"
+    ppo = way.startswith("ppo")
+    assert all(("explained" in row) == ("value_loss" in row) == ppo for row in rows)
+    assert all(("kl" in row) == ("--update.kl" in WAYS[way]) for row in rows)
+    assert not ppo or any(row["clipped"] > 0 for row in rows)
+
+    copies, positions = (1, 4) if ppo else (3, 4 if way == "mixture" else 2)
+    records = rollouts(run)
+    assert [record.seed for record in records] == list(range(3 * positions * copies))
+    starts = [record.turns[0].state for record in records]
+    assert all(starts[place] == starts[place - place % copies] for place in range(len(starts)))
+    assert all(1 <= len(record.turns) <= record.max_turns for record in records)
+
+    result = read(run / "result.json")
+    assert set(result) == {
+        *("final_reward", "total_steps", "total_episodes", "before", "after", "seconds", "paths"),
+    }
+    assert (result["total_steps"], result["total_episodes"]) == (3, len(records))
+    totals = [sum(turn.reward.overall for turn in record.turns) for record in records]
+    assert result["final_reward"] == pytest.approx(np.mean(totals))
+    for when in ("before", "after"):
+        assert result[when]["states"]["answers"] == 4
+    assert all(Path(path).exists() for name, path in result["paths"].items() if name != "report")
+
+    trained, before = load_file(run / "model" / "model.safetensors"), load_file(player / "model.safetensors")
+    assert set(trained) == set(before)
+    assert any((trained[name].float() - before[name]).abs().max() > 1e-4 for name in before)
+    assert all(tensor.isfinite().all() for tensor in trained.values())
+    AutoModelForImageTextToText.from_pretrained(run / "model")
+    assert sorted(folder.name for folder in (run / "checkpoints").iterdir()) == ["step_000002", "step_000003"]
+
+
+def test_whole_episodes_are_measured_as_any_other_policys(finished: Run) -> None:
+    run = finished("mixture")
+    result = read(run / "result.json")
+    for when in ("before", "after"):
+        folder = run / "evaluation" / when
+        lines = (folder / "episodes.jsonl").read_text().splitlines()
+        records = [EpisodeRecord.model_validate_json(line) for line in lines]
+        assert {record.game.id for record in records} == set(result[when]["episodes"]) == {"2048-v0", "swap-v0"}
+        for record in records:
+            assert result[when]["episodes"][record.game.id]["score"] == record.score
+            assert record.seed >= 1_000_000
+        assert "<html" in (folder / "report.html").read_text()
+    assert Path(result["paths"]["report"]).exists()
+
+
+def test_a_prompt_of_an_episode_repeats_the_turns_before(finished: Run) -> None:
+    longest = max(rollouts(finished("grpo, episodes")), key=lambda record: len(record.turns))
+    assert len(longest.turns) == 3
+    first, _, last = longest.turns
+    assert first.prompt in last.prompt or first.response in last.prompt
+    assert last.prompt_tokens is not None
+    assert first.prompt_tokens is not None
+    assert last.prompt_tokens > first.prompt_tokens + 2 * 9, "a picture is 9 tokens"
+
+
+def test_stages_of_a_curriculum_follow_and_are_recorded(finished: Run) -> None:
+    # The first stage ends after three groups; those of a step, two here, begin together.
+    assert [record.stage for record in rollouts(finished("curriculum"))] == ["bright"] * 12 + ["dark"] * 6
+
+
+def test_a_target_moves_the_weight_of_the_divergence(finished: Run) -> None:
+    weights = [row["kl_weight"] for row in curve(finished("ppo, tokens"))]
+    far = [row["kl"] > 0.001 for row in curve(finished("ppo, tokens"))]
+    for before, after, is_far in zip([0.1, *weights], weights, far):
+        assert (after > before) == is_far
+        assert 0.98 * before <= after <= 1.02 * before
+
+
+def test_a_tiny_model_is_made_and_taught_where_none_is_named(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    main([*QUICK, *SMALL, *NO_EPISODES, *TAUGHT, "--states.informative", "--steps", "1", "--out", str(run)])
+    cold, made = last_checkpoint(run / "cold_start"), load_file(run / "tiny" / "model.safetensors")
+    assert cold is not None
+    taught = load_file(cold / "model" / "model.safetensors")
+    assert any((taught[name] - made[name]).abs().max() > 1e-4 for name in made)
+    assert read(run / "result.json")["total_steps"] == 1
+    assert (run / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert list((run / "tensorboard").glob("events*"))
+
+
+# Resuming -------------------------------------------------------------------------------------------------------------
+
+
+def assert_same(run: Path, other: Path) -> None:
+    """Numbers, weights, rollouts and result of two runs are equal, bit for bit, but for what a clock says."""
+    assert curve(run) == curve(other)
+    weights, others = load_file(run / "model" / "model.safetensors"), load_file(other / "model" / "model.safetensors")
+    assert all(torch.equal(weights[name], others[name]) for name in weights)
+    assert [record.turns for record in rollouts(run)] == [record.turns for record in rollouts(other)]
+    results = read(run / "result.json"), read(other / "result.json")
+    for name in ("final_reward", "total_steps", "total_episodes"):
+        assert results[0][name] == results[1][name]
+    assert [result[when]["states"] for when in ("before", "after") for result in results[:1]] == [
+        result[when]["states"] for when in ("before", "after") for result in results[1:]
+    ]
+
+
+@pytest.mark.parametrize("way", TO_RESUME)
+def test_a_run_that_goes_on_is_the_run_that_was_never_stopped(
+    finished: Run, player: Path, tmp_path: Path, way: str
+) -> None:
+    whole, parts = finished(way), tmp_path / "run"
+    main([*QUICK, "--model", str(player), *WAYS[way], "--steps", "2", "--out", str(parts)])
+    main(["--resume", str(parts), "--steps", "3"])
+    assert_same(parts, whole)
+
+
+def test_a_run_that_was_killed_goes_on(player: Path, tmp_path: Path) -> None:
+    args = [*QUICK, "--model", str(player), *SMALL, *NO_EPISODES, *TAUGHT, "--update.kl", "0.1"]
+    args += ["--steps", "6", "--checkpoint-interval", "2"]
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    command = [sys.executable, "-m", "training.local.train", *args, "--out", str(killed)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=HERE.parents[1])
+    deadline = time.monotonic() + 120
+    while not (killed / "curve.jsonl").exists() or len(curve(killed)) < 3:
+        assert process.poll() is None, "it ended by itself"
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (killed / "result.json").exists()
+    with (killed / "curve.jsonl").open("a") as file:
+        file.write('{"step": 99, "rew')  # a line that was torn
+    (killed / "checkpoints" / ".step_000004.part" / "model").mkdir(parents=True, exist_ok=True)
+    main(["--resume", str(killed)])
+    main([*args, "--out", str(whole)])
+    assert_same(killed, whole)
+    assert sorted(folder.name for folder in (killed / "checkpoints").iterdir()) == ["step_000004", "step_000006"]
+
+
+def test_a_finished_run_can_be_made_longer(finished: Run, tmp_path: Path) -> None:
+    longer = tmp_path / "run"
+    shutil.copytree(finished("blank"), longer)
+    main(["--resume", str(longer), "--steps", "4"])
+    assert [row["step"] for row in curve(longer)] == [1, 2, 3, 4]
+    assert curve(longer)[:3] == curve(finished("blank"))
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("--seed", "1"), "seed was 0 and cannot be 1 in a resumed run"),
+        (("--update.lr", "0.5"), "update was UpdateConfig(lr=0.001"),
+        (("--algorithm", "ppo"), "algorithm was grpo and cannot be ppo in a resumed run"),
+    ],
+)
+def test_options_that_decide_what_is_learned_stay(
+    finished: Run, capsys: pytest.CaptureFixture[str], args: Sequence[str], message: str
+) -> None:
+    code, said = failing(capsys, "--resume", str(finished("blank")), *args)
+    assert (code, said[: len("error: " + message)]) == (2, "error: " + message)
+
+
+# Failures -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_loss_that_is_no_number_stops_and_the_last_checkpoint_is_good(
+    player: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    args = [*QUICK, "--model", str(player), *SMALL, *NO_EPISODES, "--steps", "20", "--out", str(run)]
+    code, said = failing(capsys, *args, "--update.lr", "1e30", "--update.weight-decay", "1", "--evaluation.states", "0")
+    assert code == 1
+    assert said.startswith("error: the ")
+    assert "lower --update.lr" in said
+    assert said.endswith(f"--resume {run} goes on from the last checkpoint")
+    last = last_checkpoint(run / "checkpoints")
+    assert last is not None
+    AutoModelForImageTextToText.from_pretrained(last / "model")
+    assert not (run / "result.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("--preset", "huge"), "there is no preset 'huge'; the presets are 1x24gb, 1x80gb, tiny, or a file of options"),
+        (("--model", "./no/where", *QUICK), "there is no folder ./no/where, and a name on the hub looks like"),
+        (("--games", "chess", *QUICK), "there is no game 'chess'"),
+        (("--curriculum", "nowhere.toml", *QUICK), "nowhere.toml is neither a file nor one of the curricula"),
+        (("--resume", "nowhere"), "nowhere holds no training run"),
+        (("--rollout.temperature", "0", *QUICK), "rollouts need a temperature above 0"),
+        (("--grpo.group", "1", *QUICK), "a group has at least 2 responses, not 1"),
+        (("--answers", "7", *QUICK), "answers are a multiple of the group of 3, not 7"),
+        (("--answers", "0", *QUICK), "answers is at least 1, not 0"),
+        (("--reward.illegal", "nan", *QUICK), "reward: "),
+    ],
+)
+def test_a_mistake_is_told_in_a_sentence(
+    args: Sequence[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = () if "--resume" in args else ("--out", str(tmp_path / "run"))
+    code, said = failing(capsys, *args, *out)
+    assert code == 2
+    assert said.startswith(f"error: {message}")
+
+
+def test_a_folder_that_cannot_be_used_is_told(
+    finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = finished("blank")
+    code, said = failing(capsys, *QUICK, "--out", str(done))
+    assert (code, said) == (2, f"error: {done} holds a training run: --resume it, or choose another --out")
+    (tmp_path / "file").write_text("")
+    assert failing(capsys, *QUICK, "--out", str(tmp_path / "file"))[1].startswith("error: cannot write")
+
+
+@pytest.mark.parametrize("left", [0.0, 0.5])
+def test_a_checkpoint_that_is_torn_is_told(
+    finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], left: float
+) -> None:
+    torn = tmp_path / "run"
+    shutil.copytree(finished("blank"), torn)
+    file = torn / "checkpoints" / "step_000003" / "trainer.pt"
+    file.write_bytes(file.read_bytes()[: int(left * file.stat().st_size)])
+    code, said = failing(capsys, "--resume", str(torn), "--steps", "4")
+    assert code == 2
+    assert said.startswith(f"error: the checkpoint {torn}/checkpoints/step_000003 cannot be read")
