@@ -21,6 +21,7 @@ content security policy allows no script but the page's own.
     texts.py      marks the sections of responses, shortens, writes JSON that is safe inside HTML
     episode.py    all of one episode, made in worker processes
     facts.py      what is shown at once: facts, summaries, curves
+    document.py   style and content security policy, which other pages share
     page.py       puts the page together and writes it
     command.py    `vlmgym report`, and the page of a run that was just played
     assets/       the page's HTML, CSS and scripts

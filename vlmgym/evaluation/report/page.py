@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import hashlib
 import html
 import re
@@ -11,7 +10,6 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.resources import files
 from itertools import count
 from pathlib import Path
 from string import Template
@@ -24,6 +22,7 @@ import vlmgym
 from vlmgym.evaluation.files import replace_file, writing
 from vlmgym.evaluation.progress import COLUMNS
 from vlmgym.evaluation.record import EpisodeRecord
+from vlmgym.evaluation.report.document import asset, content_policy
 from vlmgym.evaluation.report.episode import EpisodePage, StoredRecord, make_episode
 from vlmgym.evaluation.report.facts import LabelledRun, game_facts, run_facts
 from vlmgym.evaluation.report.texts import safe_json
@@ -170,32 +169,17 @@ def _page_data(
 
 
 def _document(title: str, data: dict[str, Any], inline: dict[str, str]) -> str:
-    assets = files(__package__) / "assets"
-    css = (assets / "page.css").read_text(encoding="utf-8")
-    parts = [(assets / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]
-    script = "(() => {\n'use strict';\n" + "\n".join(parts) + "})();\n"
+    css = asset("base.css") + asset("page.css")
+    script = "(() => {\n'use strict';\n" + "\n".join(asset(f"{name}.js") for name in SCRIPTS) + "})();\n"
     blocks = {"page": safe_json(data), **{f"episode-{name}": text for name, text in sorted(inline.items())}}
-    page = Template((assets / "page.html").read_text(encoding="utf-8"))
     others = "" if inline else " 'strict-dynamic'"  # the script loads the episodes beside the page
-    policy = [
-        "default-src 'none'",
-        "img-src data:",
-        f"style-src {_hash(css)}",
-        f"script-src {_hash(script)}{others}",
-        "base-uri 'none'",
-        "form-action 'none'",
-    ]
-    return page.substitute(
+    return Template(asset("page.html")).substitute(
         title=html.escape(title),
-        policy="; ".join(policy),
+        policy=content_policy(css, script, others),
         css=css,
         script=script,
         data="\n".join(f'<script type="application/json" id="{name}">{text}</script>' for name, text in blocks.items()),
     )
-
-
-def _hash(source: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
 
 
 _OWN = re.compile(r"[0-9a-f]{12}")
