@@ -24,6 +24,12 @@ from vlmgym.calibration.subjects import SUBJECTS, subject_of
 from vlmgym.errors import UsageError
 
 
+def small(name: str, turns: int) -> Subject:
+    """A subject with small pictures and short episodes."""
+    subject = subject_of(name)
+    return replace(subject, knobs={**subject.knobs, "size": 256}, turns=dict.fromkeys(subject.turns, turns))
+
+
 def test_differences_have_the_interval_of_both() -> None:
     first, second = Estimate(0.9, 0.86, 0.93, 100), Estimate(0.5, 0.46, 0.54, 100)
     difference = first.less(second)
@@ -64,17 +70,11 @@ def test_a_fitted_reader_is_tested_on_pictures_that_it_has_not_seen() -> None:
 
 
 def test_play_counts_what_is_legal() -> None:
-    game = subject_of("2048").at()
-    measures = play(game, "random-legal", 3, 20)
+    subject = small("2048", 20)
+    measures = play(subject, subject.at(), "random-legal", 3)
     assert measures["turns"] == Estimate(20.0, 20.0, 20.0, 3)
     assert measures["share legal"].mean == pytest.approx(measures["legal actions"].mean / 4)
     assert measures["ended"].mean == 0
-
-
-def small(name: str, turns: int) -> Subject:
-    """A subject with small pictures and short episodes."""
-    subject = subject_of(name)
-    return replace(subject, knobs={**subject.knobs, "size": 256}, turns=dict.fromkeys(subject.turns, turns))
 
 
 @pytest.mark.parametrize("name", list(SUBJECTS))
@@ -102,8 +102,8 @@ def test_levels_are_in_order(name: str) -> None:
     assert falls(paired_steps({level: reading.pictures for level, reading in read.items()}))
     assert read[4].fitted.low > 0.9
     chosen = subject.criterion
-    turns = subject.turns[chosen.player]
-    played = {level: play(subject.at(reasoning=level), chosen.player, 12, turns)[chosen.measure] for level in (2, 3, 4)}
+    games = {level: subject.at(reasoning=level) for level in (2, 3, 4)}
+    played = {level: play(subject, game, chosen.player, 12)[chosen.measure] for level, game in games.items()}
     assert falls(steps(played))
 
 

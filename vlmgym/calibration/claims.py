@@ -33,15 +33,19 @@ def _reasoning(found: Calibration) -> list[Claim]:
     levels, elsewhere = found.criterion, found.play_elsewhere
     if criterion.log:
         levels, elsewhere = ({level: value.log() for level, value in v.items()} for v in (levels, elsewhere))
+    if criterion.rises:
+        levels, elsewhere = ({level: value.negative() for level, value in v.items()} for v in (levels, elsewhere))
     down = steps(levels)
     smallest = min(step.low for step in down.values())
-    step = f"to {math.exp(-smallest):.0%} of it or less" if criterion.log else f"by {number(smallest)} or more"
+    step = f"by {number(smallest)} or more"
+    if criterion.log:
+        step = f"by a factor of {number(math.exp(smallest))} or more"
     ends = [written(criterion.measure, found.criterion[level]) for level in (1, 5)]
     moved = drift(elsewhere, levels)
     return [
         Claim(
             "Each level of reasoning is harder than the one before",
-            f"{criterion.label} falls from {ends[0]} to {ends[1]}, at every step {step}",
+            f"{criterion.label}: from {ends[0]} to {ends[1]}, at every step {step}",
             falls(down),
         ),
         Claim(

@@ -42,6 +42,10 @@ class Estimate:
         """The same on a logarithmic scale; all of it is above 0."""
         return Estimate(math.log(self.mean), math.log(self.low), math.log(self.high), self.count)
 
+    def negative(self) -> Estimate:
+        """The same with the other sign, so that what rises falls."""
+        return Estimate(-self.mean, -self.high, -self.low, self.count)
+
     def less(self, other: Estimate) -> Estimate:
         """The difference to another estimate from other samples.
 

@@ -71,8 +71,7 @@ def calibrate(subject: Subject, samples: Samples, tell: Callable[[str], None] = 
         tell(f"reasoning {level}")
         game = subject.at(reasoning=level)
         plays[level] = {
-            player: play(game, player, _episodes(subject, player, samples), turns, subject.effort)
-            for player, turns in subject.turns.items()
+            player: play(subject, game, player, _episodes(subject, player, samples)) for player in subject.turns
         }
     play_elsewhere = {3: plays[3][chosen.player][chosen.measure]}
     for level in LEVELS:
@@ -81,7 +80,7 @@ def calibrate(subject: Subject, samples: Samples, tell: Callable[[str], None] = 
             episodes = _episodes(subject, chosen.player, samples)
             game = subject.at(perception=level)
             seed = level * samples.episodes
-            measured = play(game, chosen.player, episodes, subject.turns[chosen.player], seed=seed)
+            measured = play(subject, game, chosen.player, episodes, seed)
             play_elsewhere[level] = measured[chosen.measure]
     tell("learning to read level 1")
     reader = FirstReader(subject, samples.pictures)

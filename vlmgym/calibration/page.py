@@ -15,7 +15,9 @@ from vlmgym.sandbox.config import LEVELS, Dial
 PLAYERS: Mapping[Player, str] = {
     "random": "Random play, from all actions",
     "random-legal": "Random legal play",
+    "naive": "Naive player",
     "oracle": "Oracle",
+    "questions": "Questions",
 }
 
 
@@ -34,7 +36,7 @@ def write_page(found: Calibration, command: str) -> str:
         _claims(found),
         subject.notes,
         "## Reasoning",
-        f"Judged by the **{subject.criterion.label}** in {subject.criterion.player} play: {subject.criterion.why}.",
+        f"Judged by the **{subject.criterion.label}**: {subject.criterion.why}.",
         _knobs(found, "reasoning"),
         _plays(found),
         "## Perception",
@@ -55,7 +57,9 @@ def _claims(found: Calibration) -> str:
 def _plays(found: Calibration) -> str:
     rows: list[tuple[str, list[str]]] = []
     for player in found.subject.turns:
-        rows.append((f"**{PLAYERS[player]}**", [""] * len(LEVELS)))
+        naive = found.subject.naive
+        title = f"{PLAYERS[player]}: {naive.words}" if player == "naive" and naive is not None else PLAYERS[player]
+        rows.append((f"**{title}**", [""] * len(LEVELS)))
         for measure in found.plays[3][player]:
             name = measure
             if measure == "effort" and found.subject.effort is not None:

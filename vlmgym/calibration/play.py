@@ -1,17 +1,17 @@
-"""How games go at a level: random, random-legal and oracle play, measured episode by episode."""
+"""How games go at a level: random, naive and oracle play, measured episode by episode."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 from vlmgym.calibration.estimate import Estimate
-from vlmgym.calibration.subject import AnyGame, Effort, Player
+from vlmgym.calibration.subject import AnyGame, Player, Subject
 from vlmgym.sandbox.episode import Episode
 
 Measures = Mapping[str, Estimate]
@@ -23,57 +23,78 @@ CHANCE = 1
 """Random play has a stream of its own, beside the episode's."""
 
 
-def play(
-    game: AnyGame, player: Player, episodes: int, turns: int, effort: Effort | None = None, seed: int = 0
-) -> Measures:
+def play(subject: Subject, game: AnyGame, player: Player, episodes: int, seed: int = 0) -> Measures:
     """Episodes of one player.
 
-    Measures: `score`, `turns`, `ended` (share of episodes that came to an end of their own), the game's metrics that
-    are numbers; in random-legal play also `legal actions` (mean number in a position) and `share legal` (over all
-    actions); of the oracle also `effort`, the mean over the positions of an episode.
+    Measures: `score`; in games of several turns `turns` and `ended` (share of episodes that came to an end of their
+    own); the game's metrics that are numbers; in random-legal play `legal actions` (mean number in a position) and
+    `share legal` (over all actions); of the oracle `effort`, the mean over positions of an episode. Of `questions` the
+    subject's facts.
 
     Args:
-        game: The game.
+        subject: What is played.
+        game: It at a level.
         player: Who plays.
         episodes: How many, seeds from `seed` on.
-        turns: Turns after which an episode is cut off.
-        effort: How the oracle's effort is counted.
         seed: The first seed.
     """
     values: dict[str, list[float]] = defaultdict(list)
+    known = subject.naive.make(game) if player == "naive" and subject.naive is not None else None
     for number in range(seed, seed + episodes):
-        for name, value in _episode(game, player, number, turns, effort).items():
+        if player == "questions" and subject.facts is not None:
+            measures = subject.facts(game, Episode(game, number).state)
+        else:
+            measures = _Play(subject, game, player, number, known).measures()
+        for name, value in measures.items():
             values[name].append(value)
     return {name: Estimate.of(found) for name, found in values.items()}
 
 
-def _episode(game: AnyGame, player: Player, seed: int, turns: int, effort: Effort | None) -> dict[str, float]:
-    episode, rng = Episode(game, seed), np.random.default_rng([seed, CHANCE])
-    infos: list[Mapping[str, Any]] = []
-    legal_counts: list[int] = []
-    efforts: list[int] = []
-    while episode.ended is None and episode.turn < turns:
-        if player == "random":
-            action = game.random_action(rng)
-        elif player == "random-legal":
-            legal = game.legal_actions(episode.state) or ()
-            legal_counts.append(len(legal))
-            action = legal[int(rng.integers(len(legal)))]
-        else:
-            if effort is not None and (not efforts if effort.whole else episode.turn % EVERY == 0):
-                efforts.append(effort.count(game, episode.state))
-            action = game.best_action(episode.state)
-        infos.append(episode.act(action).info)
-    measures = {"score": episode.score, "turns": float(episode.turn), "ended": float(episode.ended is not None)}
-    metrics = game.metrics(episode.state, infos)
-    measures |= {name: float(value) for name, value in metrics.items() if not isinstance(value, str)}
-    if legal_counts:
-        measures["legal actions"] = sum(legal_counts) / len(legal_counts)
-        if number := action_count(game):
-            measures["share legal"] = measures["legal actions"] / number
-    if efforts:
-        measures["effort"] = sum(efforts) / len(efforts)
-    return measures
+class _Play:
+    """One episode of a player."""
+
+    def __init__(
+        self, subject: Subject, game: AnyGame, player: Player, seed: int, known: Callable[[Any], Any] | None
+    ) -> None:
+        self._game, self._player, self._known = game, player, known
+        self._effort, self._turns = subject.effort, subject.turns[player]
+        self._episode, self._rng = Episode(game, seed), np.random.default_rng([seed, CHANCE])
+        self._legal_counts: list[int] = []
+        self._efforts: list[int] = []
+
+    def measures(self) -> dict[str, float]:
+        """Play it and measure."""
+        episode, game = self._episode, self._game
+        infos: list[Mapping[str, Any]] = []
+        while episode.ended is None and episode.turn < self._turns:
+            infos.append(episode.act(self._action()).info)
+        measures = {"score": episode.score}
+        if self._turns > 1:
+            measures |= {"turns": float(episode.turn), "ended": float(episode.ended is not None)}
+        metrics = game.metrics(episode.state, infos)
+        measures |= {name: float(value) for name, value in metrics.items() if not isinstance(value, str)}
+        if self._legal_counts:
+            measures["legal actions"] = sum(self._legal_counts) / len(self._legal_counts)
+            if number := action_count(game):
+                measures["share legal"] = measures["legal actions"] / number
+        if self._efforts:
+            measures["effort"] = sum(self._efforts) / len(self._efforts)
+        return measures
+
+    def _action(self) -> Any:
+        game, state = self._game, self._episode.state
+        if self._player == "random":
+            return game.random_action(self._rng)
+        if self._player == "random-legal":
+            legal = game.legal_actions(state) or ()
+            self._legal_counts.append(len(legal))
+            return legal[int(self._rng.integers(len(legal)))]
+        if self._known is not None:
+            return self._known(state)
+        effort = self._effort
+        if effort is not None and (not self._efforts if effort.whole else self._episode.turn % EVERY == 0):
+            self._efforts.append(effort.count(game, state))
+        return game.best_action(state)
 
 
 def action_count(game: AnyGame) -> int | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from copy import copy
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,11 +52,16 @@ def hazy(seen: Seen, haze: float, rng: np.random.Generator) -> Seen:
     return seen + haze * rng.standard_normal(seen.shape, dtype=np.float32) if haze else seen
 
 
-def fitted_accuracy(seen: Seen, words: Sequence[str]) -> tuple[int, int, bool]:
+def fitted_accuracy(seen: Seen, words: Sequence[str], aspects: bool = False) -> tuple[int, int, bool]:
     """How much of a level a reader reads that was trained on the level itself.
 
     A picture of a tile that comes again pixel by pixel counts once. A quarter of the pictures of each kind are kept for
     the test; a kind that has one picture only is trained and tested on it.
+
+    Args:
+        seen: The cut-outs.
+        words: What is in each.
+        aspects: See `Sight.aspects`.
 
     Returns:
         How many it names rightly, of how many, and whether every kind has one picture only.
@@ -73,17 +78,23 @@ def fitted_accuracy(seen: Seen, words: Sequence[str]) -> tuple[int, int, bool]:
         found = [(picture, word) for picture in different.values()]
         test += found[::HELD_OUT]
         train += found if len(found) == 1 else [entry for i, entry in enumerate(found) if i % HELD_OUT]
+    learned, shown = (np.stack([picture for picture, _ in entries]) for entries in (train, test))
+    names, truths = ([word.split() if aspects else [word] for _, word in entries] for entries in (train, test))
     single = all(len(different) == 1 for different in pictures.values())
-    learned, names = np.stack([picture for picture, _ in train]), [word for _, word in train]
-    shown = np.stack([picture for picture, _ in test])
-    read = TemplateReader(learned, names).read(shown) if single else _classifier(learned, names).predict(shown)
-    right = sum(said == word for said, (_, word) in zip(read, test))
-    return int(right), len(test), single
+    right = np.ones(len(test), dtype=bool)
+    for aspect, truth in zip(zip(*names), zip(*truths)):
+        read = TemplateReader(learned, aspect).read(shown) if single else _classified(learned, aspect, shown)
+        right &= np.array(truth) == np.array(read)
+    return int(right.sum()), len(test), single
 
 
-def _classifier(seen: Seen, words: Sequence[str]) -> Any:
+def _classified(learned: Seen, words: Sequence[str], shown: Seen) -> list[str]:
     decomposition, pipeline, svm = (
         library(f"sklearn.{part}", "calibrate", "tasks") for part in ("decomposition", "pipeline", "svm")
     )
-    parts = decomposition.PCA(min(COMPONENTS, len(seen) - 1, seen.shape[1]), random_state=0), svm.SVC(C=PENALTY)
-    return pipeline.make_pipeline(*parts).fit(seen, words)
+    components = min(COMPONENTS, len(learned) - 1, learned.shape[1])
+    classifier = pipeline.make_pipeline(decomposition.PCA(components, random_state=0), svm.SVC(C=PENALTY))
+    with warnings.catch_warnings():  # many kinds with few pictures each are meant
+        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
+        read: list[str] = classifier.fit(learned, words).predict(shown).tolist()
+    return read

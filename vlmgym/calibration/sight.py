@@ -96,7 +96,7 @@ def read_level(subject: Subject, reader: FirstReader, level: int, pictures: int)
     game = subject.at(perception=level)
     shown = cut_many(subject, game, pictures, TESTING)
     pictures_read, clear = reader.accuracy(shown, _words(shown), subject.sight.one_example)
-    right, total, exact = fitted_accuracy(*together(cut_many(subject, game, pictures, FITTING)))
+    right, total, exact = fitted_accuracy(*together(cut_many(subject, game, pictures, FITTING)), subject.sight.aspects)
     fitted = Estimate(right / total, right / total, right / total, total) if exact else Estimate.share(right, total)
     return Reading(pictures_read, clear, fitted)
 

@@ -13,7 +13,8 @@ from vlmgym.sandbox.game import Game
 from vlmgym.sandbox.registry import make_game
 
 AnyGame = Game[Any, Any]
-Player = Literal["random", "random-legal", "oracle"]
+Player = Literal["random", "random-legal", "naive", "oracle", "questions"]
+"""Who plays; of `questions` nothing is played, and facts about first positions are counted."""
 Crops = tuple[NDArray[np.float32], list[str]]
 """Cut-outs as a reader sees them, float32 (number, pixels), 0 to 1, and what is in each, in words."""
 
@@ -28,6 +29,7 @@ class Criterion:
         measure: Name of a measure of `play`.
         why: What it says about a game's difficulty, as a sentence.
         log: Whether levels are compared by their ratio.
+        rises: It rises instead as a game becomes harder.
     """
 
     label: str
@@ -35,6 +37,7 @@ class Criterion:
     measure: str
     why: str
     log: bool = False
+    rises: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,19 @@ class Effort:
 
 
 @dataclass(frozen=True, slots=True)
+class Naive:
+    """A player that knows little, whose score tells how much there is to know.
+
+    Attributes:
+        words: What it knows and does.
+        make: The player of a game: an action for a position.
+    """
+
+    words: str
+    make: Callable[[AnyGame], Callable[[Any], Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class Sight:
     """How pictures are read.
 
@@ -64,6 +80,7 @@ class Sight:
             spare.
         schooling: Knobs of the pictures that the reader of level 1 learns from, so that it has seen everything that
             harder levels show.
+        aspects: The fitted reader learns each of the words about a cut-out by itself, and is right if all of them are.
         one_example: It learns each board anew, from one picture of each kind on the board of the same seed at level 1.
     """
 
@@ -72,6 +89,7 @@ class Sight:
     haze: float = 0.0
     schooling: Mapping[str, Any] = field(default_factory=dict)
     one_example: bool = False
+    aspects: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +105,8 @@ class Subject:
         effort: How the oracle's effort is counted; None: it searches nothing.
         knobs: Knobs that every level has.
         turns: Turns of an episode, at most, by player.
+        naive: The player of that name, where one plays.
+        facts: Numbers about a first position, for `questions`.
         costly: The oracle's episodes over those of the others.
         notes: What a reader of the page is to know, as Markdown.
     """
@@ -99,6 +119,8 @@ class Subject:
     effort: Effort | None = None
     knobs: Mapping[str, Any] = field(default_factory=dict)
     turns: Mapping[Player, int] = field(default_factory=lambda: {"random": 100, "random-legal": 100, "oracle": 100})
+    naive: Naive | None = None
+    facts: Callable[[AnyGame, Any], Mapping[str, float]] | None = None
     costly: float = 0.1
     notes: str = ""
 

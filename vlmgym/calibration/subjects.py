@@ -1,4 +1,4 @@
-"""What is calibrated: the declaration of every game."""
+"""What is calibrated: the declarations of the games on a board, and all of them by name."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 
 from vlmgym.calibration.crops import boards_of, dealt_boards
 from vlmgym.calibration.subject import Criterion, Effort, Sight, Subject
+from vlmgym.calibration.task_subjects import TASKS
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.oracles import game2048, shisensho, swap
 from vlmgym.sandbox.rules.tiles import EMPTY, MOST_COLOURS, MOST_SHAPES
 
-_GUESS = "how often a guess is right, and so how much there is to rule out; compared as ratios"
-_SURVIVED = "how many turns legal moves without a plan survive, cut off after 2,000; compared as ratios"
+_GUESS = "in random legal play, how often a guess is right, and so how much there is to rule out; compared as ratios"
+_SURVIVED = "how many turns random legal moves survive, cut off after 2,000; compared as ratios"
 _NUMBERS = (0, *(2**power for power in range(1, 14)))
 """The cells of 2048 that look different from each other: tiles above 8192 have one colour."""
 
@@ -53,7 +54,7 @@ path joins, among ever more pairs of cells that none does. That is what the crit
 search at the published size and much more above it.""",
 )
 
-_ALL = (
+_BOARDS = (
     Subject(
         name="2048",
         title="2048",
@@ -95,7 +96,7 @@ where no swap is left and are reshuffled.""",
     ),
 )
 
-SUBJECTS: Mapping[str, Subject] = {subject.name: subject for subject in _ALL}
+SUBJECTS: Mapping[str, Subject] = {subject.name: subject for subject in (*_BOARDS, *TASKS)}
 """By name."""
 
 

@@ -1,0 +1,90 @@
+"""Cut-outs of the pictures of tasks: objects of scenes, marks of maps, parts of photographs."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmgym.calibration.crops import shrink
+from vlmgym.calibration.subject import AnyGame, Crops
+from vlmgym.sandbox.drawing.degrade import degrade
+from vlmgym.sandbox.scenes.scene import RADII
+from vlmgym.sandbox.task import Task
+
+OBJECT = 1.1 * RADII["large"] / 1000
+"""Half the side of an object's cut-out over the picture's, before the picture is shrunk: as large objects need it."""
+DEGREES = 6.0
+"""Side of a mark's cut-out."""
+CITIES = 2000
+"""The marked city is one of so many at every level, as it is at level 3."""
+PARTS = 3
+"""A mark is in one of so many rows and columns of its cut-out."""
+QUARTERS = 2
+"""Rows and columns that a photograph is cut into."""
+
+Point = tuple[float, float]
+
+
+def scene_objects(game: AnyGame, rng: np.random.Generator) -> Crops:
+    """The objects of a question's pictures, each in the middle of its cut-out: size, colour and shape."""
+    state = game.start(rng)
+    scenes = state.scenes if hasattr(state, "scenes") else (state.scene,)
+    cuts, words = [], []
+    for picture, scene in zip(game.images(state), scenes, strict=True):
+        for thing in scene:
+            cuts.append(_cut(game, picture, (thing.x / 1000, thing.y / 1000), OBJECT))
+            words.append(" ".join(thing.kind))
+    return shrink(cuts), words
+
+
+def map_marks(game: AnyGame, rng: np.random.Generator) -> Crops:
+    """The mark of a map on so many degrees around it: the row and the column of the cut-out that it is in."""
+    c = game.config
+    # Which cities are asked about is no matter of looks, but the larger ones are in brighter parts of the earth.
+    state = type(game)(c.model_copy(update={"cities": CITIES})).start(rng)
+    (picture,) = game.images(state)
+    north, west = (state.middle[0] + c.span / 2, state.middle[1])
+    down = (north - state.latitude) / c.span
+    width = min(360.0, c.span / max(0.1, round(float(np.cos(np.radians(state.middle[0]))), 3)))
+    right = ((state.longitude - west + 180) % 360 - 180) / width + 0.5
+    side = DEGREES / c.span
+    cuts, words = [], []
+    for row in range(PARTS):
+        for column in range(PARTS):
+            middle = right + (0.5 - (column + 0.5) / PARTS) * side, down + (0.5 - (row + 0.5) / PARTS) * side
+            cuts.append(_cut(game, picture, middle, side / 2))
+            words.append(f"{row}-{column}")
+    return shrink(cuts), words
+
+
+def photograph_parts(game: AnyGame, rng: np.random.Generator) -> Crops:
+    """The quarters of a photograph, with strokes and noise of their own each time: which one of which photograph."""
+    state = game.start(rng)
+    assert isinstance(game, Task)
+    (painted,) = game.paint(state)
+    picture = degrade(painted, game.config, int(rng.integers(2**32)))
+    cuts, words = [], []
+    for row in range(QUARTERS):
+        for column in range(QUARTERS):
+            middle = (column + 0.5) / QUARTERS, (row + 0.5) / QUARTERS
+            cuts.append(_cut(game, picture, middle, 0.5 / QUARTERS))
+            words.append(f"{state.photograph}-{row}-{column}")
+    return shrink(cuts), words
+
+
+def _cut(game: AnyGame, picture: NDArray[np.uint8], middle: Point, reach: float) -> NDArray[np.uint8]:
+    """A square of a picture that was cropped and shrunk, by where it was before; the edge is continued beyond it.
+
+    Args:
+        game: Its configuration says what was done to the picture.
+        picture: uint8 (size, size, 3), as it is shown.
+        middle: To the right and down, 0 to 1, in the picture as it was painted.
+        reach: Half the side, likewise.
+    """
+    c, side = game.config, len(picture)
+    zoom = c.scale / (1 - c.crop)
+    half = max(1, round(reach * zoom * side))
+    x, y = (round((0.5 + (place - 0.5) * zoom) * side) for place in middle)
+    rows, columns = (np.clip(np.arange(place - half, place + half), 0, side - 1) for place in (y, x))
+    cut: NDArray[np.uint8] = picture[np.ix_(rows, columns)]
+    return cut
