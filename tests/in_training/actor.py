@@ -194,7 +194,7 @@ def test_responses_to_a_prompt_are_those_asked_one_by_one_and_end_with_their_end
     places, seeds = [2, 0, 2, 1, 0, 2], range(6)
     endless = actor.respond(prompts, places, seeds, 12, 1.0)
     end = endless[2][4]
-    monkeypatch.setattr(actor.encoder, "end", end)
+    monkeypatch.setattr(actor, "ends", {end})
     together = actor.respond(prompts, places, seeds, 12, 1.0)
     alone = [actor.respond([prompts[place]], [0], [seed], 12, 1.0)[0] for place, seed in zip(places, seeds)]
     assert together == alone
@@ -223,6 +223,11 @@ def test_a_prompt_that_does_not_fit_is_told(actor: Actor) -> None:
     text, pictures = questions(1)[0]
     with pytest.raises(UsageError, match=r"a prompt has .* tokens, and the model takes 4,096"):
         respond(actor, [(text + " up" * actor.context, pictures)], [0], 4, 1.0)
+
+
+def test_a_response_ends_where_that_of_a_served_model_ends(actor: Actor) -> None:
+    tokenizer = actor.encoder.tokenizer
+    assert actor.ends == set(tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"]))
 
 
 # Checkpoints ----------------------------------------------------------------------------------------------------------

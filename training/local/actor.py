@@ -94,6 +94,9 @@ class Actor(nn.Module):
             model.gradient_checkpointing_enable({"use_reentrant": False})
         self.never = sorted(picture_tokens(model.config))
         """Tokens that stand for pictures, which mean nothing in a response and are never sampled."""
+        ends = model.generation_config.eos_token_id
+        self.ends = {self.encoder.end, *(ends if isinstance(ends, list) else [ends])}
+        """Tokens that end a response, which are those that end it where the checkpoint is served."""
         self.context: int = model.config.get_text_config().max_position_embeddings
         self.adapters = with_lora(model, config.lora) if config.lora else None
         self.model = model
@@ -155,7 +158,7 @@ class Actor(nn.Module):
             tokens = (scores if chance is None else chance(None, scores)).argmax(-1)
             for number, token in zip(writing_, tokens.tolist()):
                 responses[number].append(token)
-            going = [place for place, number in enumerate(writing_) if responses[number][-1] != self.encoder.end]
+            going = [place for place, number in enumerate(writing_) if responses[number][-1] not in self.ends]
             if not going:
                 break
             if len(going) < len(writing_):  # the others have ended

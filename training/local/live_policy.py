@@ -67,7 +67,7 @@ class LivePolicy(ModelPolicy):
                 encoder.text(response),
                 prompt_tokens=len(prompt.ids),
                 completion_tokens=len(response),
-                finish_reason="stop" if response[-1] == encoder.end else "length",
+                finish_reason="stop" if response[-1] in self._actor.ends else "length",
             )
             for prompt, response in zip(encoded, responses)
         ]

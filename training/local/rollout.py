@@ -99,7 +99,7 @@ def roll_out(
             began = time.perf_counter()
             for number, place, response in zip(numbers, asked, responses):
                 seat, prompt = seats[number], prompts[place]
-                ended = response[-1] == actor.encoder.end
+                ended = response[-1] in actor.ends
                 turn = seat.respond(
                     Reply(
                         actor.encoder.text(response),
