@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from PIL import Image
 from scipy.stats import chi2
 
 from tests import scene_reading
-from vlmgym.errors import StateError, UsageError
+from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError
 from vlmgym.evaluation import evaluate
+from vlmgym.sandbox.games.caption import Caption
 from vlmgym.sandbox.games.vqa import Vqa, VqaConfig, VqaState
 from vlmgym.sandbox.reward import Outcome, score_response
 from vlmgym.sandbox.rules.answers import agreement, normalise
@@ -182,18 +184,37 @@ def test_a_response_is_read_as_it_stands() -> None:
         assert (scored.game, scored.outcome, scored.terminated) == (reward, outcome, True), text
 
 
-def test_any_printable_line_is_an_action() -> None:
+def test_any_line_is_an_action() -> None:
     space = Vqa().action_space
-    for line in ("yes", "caf\u00e9 au lait", "3.5", "x" * 100):
+    family = "\N{MAN}\N{ZERO WIDTH JOINER}\N{WOMAN}"
+    for line in ("yes", "caf\u00e9 au lait", "5\N{NO-BREAK SPACE}km", f"a {family}", "a\tb", "3.5", "x" * 100):
         assert line in space
         assert Vqa().to_action(line) == line
-    for other in ("", " yes", "a\nb", "x" * 101, "\x00", 3, None):
+        assert Vqa().parse(f"<answer>{line}</answer>") == line
+    for other in ("", " yes", "a\nb", "a\u2028b", "x" * 101, "\x00", "a\ud800", 3, None):
         assert other not in space
+    assert Vqa().action_space == space != Caption().action_space
     space.seed(0)
     samples = [space.sample() for _ in range(50)]
     assert all(sample in space for sample in samples)
     space.seed(0)
     assert samples == [space.sample() for _ in range(50)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "fault"),
+    [
+        ("", "the answer '' is empty"),
+        ("a\nb", r"the answer 'a\nb' has several lines"),
+        ("a\x00", r"the answer 'a\x00' has the character '\x00', which is not accepted"),
+        ("x" * 101, f"the answer '{'x' * 37}...' has 101 characters, and at most 100 are accepted"),
+    ],
+)
+def test_a_refused_line_is_told_why(answer: str, fault: str) -> None:
+    with pytest.raises(ParseError, match=re.escape(fault) + "$"):
+        Vqa().parse_answer(answer)
+    with pytest.raises(IllegalAction, match=re.escape(fault) + "$"):
+        Vqa().check_line(answer)
 
 
 def test_accuracy_by_type_is_in_the_summary() -> None:

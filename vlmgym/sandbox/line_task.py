@@ -33,11 +33,11 @@ class LineTask(Task[TaskStateT, str]):
         """One line of text, as it stands but for blanks around it.
 
         Raises:
-            ParseError: It has several lines, characters that cannot be printed, or is too long or empty.
+            ParseError: It is empty or too long, or has several lines or control characters.
         """
         line = text.strip()
-        if not self.action_space.contains(line):
-            raise ParseError(self._wrong(text))
+        if (fault := self.action_space.fault(line)) is not None:
+            raise ParseError(self._wrong(line, fault))
         return line
 
     def format(self, action: str) -> str:
@@ -48,11 +48,10 @@ class LineTask(Task[TaskStateT, str]):
         """Refuse an action that is no such line.
 
         Raises:
-            IllegalAction: It has several lines, characters that cannot be printed, or is too long or empty.
+            IllegalAction: It is empty or too long, or has several lines or control characters.
         """
-        if not self.action_space.contains(action):
-            raise IllegalAction(self._wrong(action))
+        if (fault := self.action_space.fault(action)) is not None:
+            raise IllegalAction(self._wrong(action, fault))
 
-    def _wrong(self, text: str) -> str:
-        told = f"the {self.answer_noun} {shorten(str(text), 40)!r}"
-        return f"{told} is not one line of 1 to {self.longest_answer} characters"
+    def _wrong(self, text: str, fault: str) -> str:
+        return f"the {self.answer_noun} {shorten(str(text), 40)!r} {fault}"

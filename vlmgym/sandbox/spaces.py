@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
+
+_REFUSED = ("Cc", "Cs")
+"""Unicode's categories of control characters and of surrogates."""
 
 
 class PictureSpace(spaces.Box):
@@ -46,7 +50,10 @@ class PictureSpace(spaces.Box):
 
 
 class LineSpace(spaces.Text):
-    """One line of text, in any characters, without blanks around it. A sample is a list of words that make sense."""
+    """One line of text without blanks around it. A sample is a list of words that make sense.
+
+    Any characters but those that break a line, control characters other than the tab, and halves of surrogate pairs.
+    """
 
     def __init__(
         self, longest: int, words: Sequence[str], most: int = 1, seed: int | np.random.Generator | None = None
@@ -69,7 +76,28 @@ class LineSpace(spaces.Text):
 
     def contains(self, x: Any) -> bool:
         """Whether something is such a line."""
-        return isinstance(x, str) and 0 < len(x) <= self.max_length and x == x.strip() and x.isprintable()
+        return self.fault(x) is None
+
+    def fault(self, x: Any) -> str | None:
+        """Why something is no such line, as a predicate ("is empty"); None: it is one."""
+        if not isinstance(x, str):
+            return "is not a text"
+        if not x:
+            return "is empty"
+        if x != x.strip():
+            return "has blanks around it"
+        if len(x) > self.max_length:
+            return f"has {len(x):,} characters, and at most {self.max_length:,} are accepted"
+        if len(x.splitlines()) > 1:
+            return "has several lines"
+        refused = (character for character in x if character != "\t" and unicodedata.category(character) in _REFUSED)
+        return next((f"has the character {character!r}, which is not accepted" for character in refused), None)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal to one with the same lines and the same samples."""
+        if not isinstance(other, LineSpace):
+            return False
+        return (self.max_length, self.words, self.most) == (other.max_length, other.words, other.most)
 
     def __repr__(self) -> str:
         return f"LineSpace({self.max_length})"
