@@ -197,6 +197,7 @@ def test_curricula_that_come_along_can_be_read(name: str) -> None:
 
 ENTRY = '[[entries]]\ngame = "2048"\n'
 SUCCESS = ENTRY + 'by = "success"\nstages = [{}, {}]\n'
+PLAYED = SUCCESS + 'measure = "played"\nwindow = 5\n'
 BAD_FILES = {
     "entries = " + "[" * 10_000: "is nested too deeply for a curriculum",
     "entries = [": "is not TOML: ",
@@ -204,6 +205,11 @@ BAD_FILES = {
     "entries = []": ": entries: tuple should have at least 1 item",
     "[[entry]]": ": there is no 'entry'; the fields are at_once, entries",
     "[[entries]]": ": entry 1: game is missing",
+    '[entries]\ngame = "2048"': ": entries is a list: write [[entries]] above each",
+    "entries = 3": ": entries is a list: write [[entries]] above each",
+    "entries = [3]": ": entry 1: a table is needed, such as { name = value }, not 3",
+    ENTRY + "knobs = 3": ": entry 1, knobs: a table is needed, such as { name = value }, not 3",
+    ENTRY + "[entries.stages]": ": entry 1: stages is a list: write [[entries.stages]] above each",
     ENTRY + "wieght = 2": ": entry 1: there is no 'wieght'; the fields are game, weight, ",
     ENTRY + "weight = 0": ": entry 1, weight: input should be greater than 0",
     ENTRY + "weight = inf": ": entry 1, weight: input should be a finite number",
@@ -224,9 +230,23 @@ BAD_FILES = {
     SUCCESS: ': entry 1: by = "success" needs measure and window and up',
     SUCCESS + 'measure = "score"\nwindow = 5\nup = 1\ndown = 1': ": entry 1: down is less than up, not 1 with up = 1",
     SUCCESS + 'measure = "luck"\nwindow = 5\nup = 1': ": entry 1, measure: input should be 'score', 'reward' or",
+    PLAYED + "up = 70": ": entry 1: up is more than 0 and at most 1, as success is a share here, not 70",
+    PLAYED + "up = 0": ": entry 1: up is more than 0 and at most 1, as success is a share here, not 0",
+    PLAYED + "up = 1\ndown = -1": ": entry 1: down is at least 0, as success is a share here, not -1",
+    PLAYED + "up = 1\nat_least = 90": ': entry 1: at_least of measure = "played" is more than 0 and at most 1, not 90',
+    SUCCESS + 'measure = "score"\nwindow = 5\nup = 70\nat_least = 8': ": entry 1: up is more than 0 and at most 1",
+    SUCCESS.replace("}, {", "at_least = 8 }, {")
+    + 'measure = "score"\nwindow = 5\nup = 1': ": entry 1: stage 2 has no at_least and others have: give it to all",
     ENTRY + 'by = "success"\nmeasure = "score"\nwindow = 5\nup = 1': ': entry 1: by = "success" needs at least two',
     ENTRY + 'stages = [{ name = "a", episodes = 1 }, { name = "a" }]': ": 2048-v0 has two stages 'a': give each a name",
 }
+
+
+def test_a_measure_without_known_bounds_may_have_any_limits(tmp_path: Path) -> None:
+    path = tmp_path / "my.toml"
+    path.write_text(SUCCESS + 'measure = "reward"\nwindow = 5\nup = 70\ndown = -2', encoding="utf-8")
+    entry = Curriculum.read(path).entries[0]
+    assert (entry.up, entry.down) == (70, -2)
 
 
 @pytest.mark.parametrize("text", BAD_FILES, ids=range(len(BAD_FILES)))

@@ -95,7 +95,26 @@ class EntryFile(_Part):
             raise ValueError(f'{next(iter(given), "at_least")} is for by = "success"')
         if self.up is not None and self.down is not None and self.down >= self.up:
             raise ValueError(f"down is less than up, not {self.down:g} with up = {self.up:g}")
+        if self.by == "success":
+            self._check_reachable()
         return self
+
+    def _check_reachable(self) -> None:
+        """Refuse limits that no success can pass; a score or a reward of its own has no bounds that are known here."""
+        least = [self.at_least if stage.at_least is None else stage.at_least for stage in self.stages]
+        given = [value for value in least if value is not None]
+        if given and len(given) < len(least):
+            raise ValueError(
+                f"stage {least.index(None) + 1} has no at_least and others have: give it to all or to none"
+            )
+        if self.measure == "played" and (wrong := [value for value in given if not 0 < value <= 1]):
+            raise ValueError(f'at_least of measure = "played" is more than 0 and at most 1, not {wrong[0]:g}')
+        if self.measure != "played" and not given:
+            return
+        if self.up is not None and not 0 < self.up <= 1:
+            raise ValueError(f"up is more than 0 and at most 1, as success is a share here, not {self.up:g}")
+        if self.down is not None and self.down < 0:
+            raise ValueError(f"down is at least 0, as success is a share here, not {self.down:g}")
 
 
 class CurriculumFile(_Part):
@@ -113,6 +132,9 @@ class CurriculumFile(_Part):
 
 _COUNTED: Mapping[str, tuple[str, type[BaseModel]]] = {"entries": ("entry", EntryFile), "stages": ("stage", StageFile)}
 """Lists of the file: what one of them is called, and its type."""
+
+_HEADERS: Mapping[str, str] = {"entries": "[[entries]]", "stages": "[[entries.stages]]"}
+"""What stands above each of a list."""
 
 
 def builtin_names() -> list[str]:
@@ -167,6 +189,10 @@ def _in_words(error: ValidationError) -> str:
         where, said = words[:-1], f"there is no {words[-1]!r}; the fields are {', '.join(model.model_fields)}"
     elif first["type"] == "missing":
         where, said = words[:-1], f"{words[-1]} is missing"
+    elif first["type"] == "tuple_type":
+        where, said = words[:-1], f"{words[-1]} is a list: write {_HEADERS[words[-1]]} above each"
+    elif first["type"] in ("dict_type", "model_type"):
+        where, said = words, f"a table is needed, such as {{ name = value }}, not {first['input']!r}"
     else:
         where, said = words, one_sentence(error).removeprefix(".".join(map(str, first["loc"])) + ": ")
     return f"{', '.join(where)}: {said}" if where else said
