@@ -2,11 +2,13 @@ import asyncio
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
 
-from vlmgym.errors import StateError, WorkerError
+from vlmgym.errors import StateError, UsageError, WorkerError
 from vlmgym.evaluation import worker_process
 from vlmgym.evaluation.workers import Workers
 
@@ -48,6 +50,36 @@ def test_what_cannot_travel_is_an_error_and_the_process_goes_on(workers):
     with pytest.raises(WorkerError, match="the answer of a worker process cannot be read: ValueError: not here"):
         asyncio.run(workers.call(_Unreadable))
     assert asyncio.run(workers.call(_slow_double, 4))[0] == 8
+
+
+def test_a_stop_iteration_is_an_error_and_does_not_hang(workers):
+    async def raised():
+        await asyncio.wait_for(workers.call(_takes_next_of_nothing), 10)
+
+    with pytest.raises(WorkerError, match="a worker process raised StopIteration"):
+        asyncio.run(raised())
+
+
+def test_what_cannot_be_sent_is_a_mistake_of_the_user_and_the_process_goes_on(workers):
+    for function in (lambda: 0, _UnreadableThere()):
+        with pytest.raises(UsageError, match=r"cannot be sent to a worker process \(.*\): define it in a module"):
+            asyncio.run(workers.call(function))
+    assert asyncio.run(workers.call(_slow_double, 4))[0] == 8
+
+
+def test_a_game_of_a_program_without_a_file_is_a_mistake_of_the_user():
+    program = """
+import asyncio
+from vlmgym.evaluation.workers import Workers
+
+class Mine:
+    def play(self): pass
+
+with Workers(1) as workers:
+    asyncio.run(workers.call(Mine().play))
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert "UsageError: an object cannot be sent to a worker process (AttributeError: Can't get" in run.stderr
 
 
 def test_answers_that_nobody_waits_for_any_more_reach_nobody_else(workers):
@@ -131,6 +163,10 @@ def _raises_unsendable():
     raise _Unsendable("odd", 2)
 
 
+def _takes_next_of_nothing():
+    return next(iter(()))
+
+
 class _Unreadable:
     def __reduce__(self):
         return _not_here, (os.getpid(),)
@@ -140,6 +176,15 @@ def _not_here(pid):
     if pid != os.getpid():
         raise ValueError("not here")
     return _Unreadable()
+
+
+class _UnreadableThere:
+    def __reduce__(self):
+        return _not_installed, ()
+
+
+def _not_installed():
+    raise ImportError("no such module")
 
 
 def _dies():

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from vlmgym.errors import WorkerError
+from vlmgym.errors import UsageError, WorkerError
 from vlmgym.sandbox.channel import Channel, ChannelClosed
 from vlmgym.sandbox.processes import interrupts_left_to_parent, live_with_parent
 
@@ -155,6 +155,12 @@ def _settle(result: Result, answer: bytes) -> None:
         result.set_exception(error)
 
 
+def unsendable(error: Exception) -> UsageError:
+    """What to raise when a call cannot be pickled, or not be unpickled in the process."""
+    told = f"{type(error).__name__}: {error}"
+    return UsageError(f"an object cannot be sent to a worker process ({told}): define it in a module, or use workers=0")
+
+
 class _InWorker(Exception):
     """Where an error was raised: a traceback of another process, in words."""
 
@@ -169,18 +175,22 @@ def _serve(end: socket.socket) -> None:
     channel = Channel(end)
     with contextlib.suppress(ChannelClosed):
         while True:
-            function, args, kwargs = channel.receive()
-            channel.send(_answer(function, args, kwargs))
+            channel.send(_answer(channel.receive_packed()))
 
 
-def _answer(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+def _answer(call: bytearray) -> bytes:
     """What a call returns or raises, as a message."""
+    try:
+        function, args, kwargs = pickle.loads(call)
+    except Exception as error:  # a class of `__main__` in a notebook, or whatever a class of the user's own raises
+        return Channel.pack((None, unsendable(error), traceback.format_exc()))
     try:
         return Channel.pack((function(*args, **kwargs), None, ""))
     except Exception as error:
         trace = traceback.format_exc()
-        with contextlib.suppress(Exception):  # an error of a game's own may be one that cannot be sent or read
-            message = Channel.pack((None, error, trace))
-            pickle.loads(pickle.dumps(error))
-            return message
+        if not isinstance(error, StopIteration):  # which a future does not take
+            with contextlib.suppress(Exception):  # an error of a game's own may be one that cannot be sent or read
+                message = Channel.pack((None, error, trace))
+                pickle.loads(pickle.dumps(error))
+                return message
         return Channel.pack((None, WorkerError(f"a worker process raised {type(error).__name__}: {error}"), trace))

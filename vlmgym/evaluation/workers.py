@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.worker_process import Result, WorkerProcess
-from vlmgym.sandbox.channel import Channel
+from vlmgym.evaluation.worker_process import Result, WorkerProcess, unsendable
+from vlmgym.sandbox.channel import UNPICKLABLE, Channel
 from vlmgym.sandbox.processes import available_cores
 
 P = ParamSpec("P")
@@ -56,14 +56,19 @@ class Workers:
         """The function's result.
 
         Raises:
+            UsageError: The function or an argument cannot be sent to a worker.
             WorkerError: A worker died, for instance of a lack of memory.
         """
         if not self._processes:
             return function(*args, **kwargs)
+        try:
+            message = Channel.pack((function, args, kwargs))
+        except UNPICKLABLE as error:
+            raise unsendable(error) from error
         for process in self._processes:
             process.listen()
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.append((Channel.pack((function, args, kwargs)), result))
+        self._waiting.append((message, result))
         self._hand_out()
         return await result
 

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
+UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError)
+"""What pickle raises about an object that it cannot take."""
 _LENGTH = struct.Struct("!Q")
 
 
@@ -32,7 +34,7 @@ class Channel:
         """A message as `send` takes it.
 
         Raises:
-            TypeError, AttributeError, pickle.PicklingError: It cannot be pickled.
+            UNPICKLABLE: It cannot be pickled.
         """
         data = ForkingPickler.dumps(message)
         return _LENGTH.pack(len(data)) + bytes(data)
@@ -66,7 +68,16 @@ class Channel:
             raise ChannelClosed from None
 
     def receive(self, timeout: float | None = None) -> Any:
-        """Wait for a message.
+        """Wait for a message, and read it.
+
+        Raises:
+            Exception: It cannot be read: a class in it is not known here, or its own way to be unpickled raises.
+            TimeoutError, ChannelClosed: As in `receive_packed`.
+        """
+        return pickle.loads(self.receive_packed(timeout))
+
+    def receive_packed(self, timeout: float | None = None) -> bytearray:
+        """Wait for a message, and leave it a pickle.
 
         Raises:
             TimeoutError: It is not there, whole, after so many seconds; the channel is of no more use.
@@ -74,7 +85,7 @@ class Channel:
         """
         until = None if timeout is None else time.monotonic() + timeout
         (length,) = _LENGTH.unpack(self._receive(_LENGTH.size, until))
-        return pickle.loads(self._receive(length, until))
+        return self._receive(length, until)
 
     def fileno(self) -> int:
         """For `multiprocessing.connection.wait`."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import multiprocessing
-import pickle
 import socket
 import time
 import traceback
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from vlmgym.errors import UsageError, VlmgymError, WorkerError
-from vlmgym.sandbox.channel import Channel, ChannelClosed
+from vlmgym.sandbox.channel import UNPICKLABLE, Channel, ChannelClosed
 from vlmgym.sandbox.game import Game
 from vlmgym.sandbox.processes import interrupts_left_to_parent, live_with_parent
 from vlmgym.sandbox.shard import Reply, Settings, Shard
@@ -158,7 +157,7 @@ class ProcessShard:
         """
         try:
             return _Packed(call, Channel.pack(call))
-        except _UNPICKLABLE as error:
+        except UNPICKLABLE as error:
             raise UsageError(f"a worker process cannot be handed that: {error}") from None
 
     def submit(self, packed: _Packed, timeout: float | None) -> None:
@@ -278,10 +277,6 @@ class ProcessShard:
         return f"environments {self.part.start} to {self.part.stop - 1}"
 
 
-_UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError)
-"""What pickle raises about an object that it cannot take."""
-
-
 def _serve(end: socket.socket, plan: Plan) -> None:
     """Answer calls until the channel is closed."""
     live_with_parent()
@@ -292,7 +287,7 @@ def _serve(end: socket.socket, plan: Plan) -> None:
             answer = _answer(shard, channel.receive())
             try:
                 message = Channel.pack(answer)
-            except _UNPICKLABLE as error:
+            except UNPICKLABLE as error:
                 message = Channel.pack((None, UsageError(f"a worker process cannot hand that over: {error}")))
             channel.send(message)
 
