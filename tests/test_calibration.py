@@ -18,7 +18,7 @@ from vlmgym.calibration.crops import SIDE
 from vlmgym.calibration.estimate import Estimate, drift, falls, paired_steps, steps
 from vlmgym.calibration.play import play
 from vlmgym.calibration.reader import TemplateReader, fitted_accuracy
-from vlmgym.calibration.sight import FirstReader, read_level
+from vlmgym.calibration.sight import TESTING, FirstReader, cut_many
 from vlmgym.calibration.subject import Subject
 from vlmgym.calibration.subjects import SUBJECTS, subject_of
 from vlmgym.errors import UsageError
@@ -27,7 +27,7 @@ from vlmgym.errors import UsageError
 def small(name: str, turns: int) -> Subject:
     """A subject with small pictures and short episodes."""
     subject = subject_of(name)
-    return replace(subject, knobs={**subject.knobs, "size": 256}, turns=dict.fromkeys(subject.turns, turns))
+    return replace(subject, knobs={**subject.knobs, "size": 160}, turns=dict.fromkeys(subject.turns, turns))
 
 
 def test_differences_have_the_interval_of_both() -> None:
@@ -77,9 +77,11 @@ def test_play_counts_what_is_legal() -> None:
     assert measures["ended"].mean == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(SUBJECTS))
 def test_a_subject_is_measured_and_written(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vlmgym.calibration.command.subject_of", lambda name: small(name, 10))
+    monkeypatch.setattr("vlmgym.calibration.task_subjects.LESSONS", 20)
     config = CalibrateConfig(game=(name,), episodes=5, pictures=8, out=tmp_path)
     (found,) = calibrate_games(config, Console(quiet=True))
     page = (tmp_path / f"{name}.md").read_text(encoding="utf-8")
@@ -93,14 +95,15 @@ def test_a_subject_is_measured_and_written(name: str, tmp_path: Path, monkeypatc
     assert "nan" not in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["2048", "shisensho", "swap"])
 def test_levels_are_in_order(name: str) -> None:
     """Few samples, and levels that are far apart; the pages have all of them."""
     subject = small(name, 300 if name == "2048" else 30)
     reader = FirstReader(subject, 10)
-    read = {level: read_level(subject, reader, level, 20) for level in (1, 4, 5)}
-    assert falls(paired_steps({level: reading.pictures for level, reading in read.items()}))
-    assert read[4].fitted.low > 0.9
+    shown = {level: cut_many(subject, subject.at(perception=level), 20, TESTING) for level in (1, 4, 5)}
+    words = {word for cuts in shown.values() for _, there in cuts for word in there}
+    assert falls(paired_steps({level: reader.accuracy(cuts, words)[0] for level, cuts in shown.items()}))
     chosen = subject.criterion
     games = {level: subject.at(reasoning=level) for level in (2, 3, 4)}
     played = {level: play(subject, game, chosen.player, 12)[chosen.measure] for level, game in games.items()}
@@ -119,7 +122,11 @@ def test_cells_are_cut_out_whole() -> None:
 
 @pytest.mark.parametrize(
     ("config", "words"),
-    [({"game": ("chess",)}, "'chess' is not declared"), ({"episodes": 2}, "episodes is at least 5, not 2")],
+    [
+        ({"game": ("chess",)}, "'chess' is not declared"),
+        ({"episodes": 2}, "episodes is at least 5, not 2"),
+        ({"pictures": 4}, "pictures is at least 5, not 4"),
+    ],
 )
 def test_mistakes_are_told_in_a_sentence(config: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=words):

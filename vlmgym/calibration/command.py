@@ -46,7 +46,7 @@ def calibrate_games(config: CalibrateConfig, console: Console | None = None) -> 
     """Measure and write `NAME.md` and `NAME.png` of each subject.
 
     Raises:
-        UsageError: A subject is unknown, or scikit-learn is not installed.
+        UsageError: A subject is unknown, the pictures are too few, or scikit-learn is not installed.
     """
     console = console or Console(stderr=True)
     subjects = [subject_of(name) for name in config.game or SUBJECTS]

@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, PercentFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFormatter
 from PIL import Image
 
 from vlmgym.calibration.claims import READABLE
@@ -31,10 +31,10 @@ def draw_plots(found: Calibration) -> bytes:
     _frame(play, "Reasoning", "level", criterion.label)
     if criterion.log:
         play.set_yscale("log")
+        play.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     shown = _as_percent if criterion.measure in SHARES else _as_number
     play.yaxis.set_major_formatter(FuncFormatter(shown))
-    play.yaxis.set_minor_formatter(FuncFormatter(shown))
-    play.tick_params(axis="y", which="minor", labelsize=8)
+    play.yaxis.set_minor_locator(NullLocator())
     _line(sight, found.reading_elsewhere, OTHER, "reader of level 1, by reasoning", ls="--")
     _line(sight, {level: reading.fitted for level, reading in found.reading.items()}, FITTED, "reader of each level")
     _line(sight, found.first_reader, OWN, "reader of level 1", lw=2.4)

@@ -14,7 +14,7 @@ from vlmgym.sandbox.datasets.extra import library
 
 Seen = NDArray[np.float32]
 
-COMPONENTS = 60
+COMPONENTS = 100
 """Principal components that the fitted reader looks at, at most."""
 PENALTY = 10.0
 """C of its support vector machine."""

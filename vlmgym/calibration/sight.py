@@ -10,6 +10,7 @@ import numpy as np
 from vlmgym.calibration.estimate import Estimate
 from vlmgym.calibration.reader import TemplateReader, fitted_accuracy, hazy
 from vlmgym.calibration.subject import AnyGame, Crops, Subject
+from vlmgym.errors import UsageError
 from vlmgym.sandbox.config import LEVELS
 
 TRAINING, TESTING, FITTING, HAZE = range(4)
@@ -105,9 +106,14 @@ def read_other_dial(subject: Subject, reader: FirstReader, pictures: int) -> dic
     """What the reader of level 1 reads by level of reasoning, at level 3 of perception, through haze.
 
     Counted is only what all these levels show: that one has more kinds of tile than another is no matter of looks.
+
+    Raises:
+        UsageError: The pictures are so few that this is nothing.
     """
     shown = {level: cut_many(subject, subject.at(reasoning=level), pictures, TESTING) for level in LEVELS}
     common = set.intersection(*map(_words, shown.values()))
+    if not common:
+        raise UsageError(f"{pictures} pictures are too few: they show no {subject.sight.words} that every level has")
     return {level: Estimate.of(reader.accuracy(cuts, common)[0]) for level, cuts in shown.items()}
 
 
