@@ -22,7 +22,9 @@ from transformers import AutoModelForImageTextToText
 
 from tests.in_training.tiny import make_player
 from training.local.checkpoint import last_checkpoint
+from training.local.config import read_config
 from training.local.train import main
+from vlmgym.errors import UsageError
 from vlmgym.evaluation.record import EpisodeRecord
 
 HERE = Path(__file__).parent
@@ -93,6 +95,25 @@ def failing(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str]:
     said = capsys.readouterr().err
     assert "Traceback" not in said
     return int(raised.value.code or 0), said.strip().splitlines()[-1]
+
+
+# Options --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_command_line_overrides_its_preset() -> None:
+    config = read_config(["--set", "rows=4", "theme=light", "--set", "columns=5", "--steps", "7"])
+    (game,) = config.make_curriculum().games
+    assert (game.config.rows, game.config.columns, game.config.theme) == (4, 5, "light")
+    assert (game.config.goal, game.config.size) == (16, 96)  # as the preset says
+    assert (config.steps, config.answers) == (7, 64)
+    with pytest.raises(UsageError, match="rows is set twice"):
+        read_config(["--set", "rows=4", "rows=5"]).make_curriculum()
+
+
+def test_a_preset_is_for_a_tiny_model_unless_one_is_named() -> None:
+    assert read_config([]).model.lora == 0
+    assert read_config(["--model", "Qwen/Qwen3-VL-4B-Instruct"]).model.lora == 64
+    assert read_config(["--model", "Qwen/Qwen3-VL-4B-Instruct", "--preset", "1x80gb"]).answers > 64
 
 
 # Ways to train --------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -132,20 +132,33 @@ class TrainConfig(GameOptions):
 
 
 def read_config(args: Sequence[str]) -> TrainConfig:
-    """The configuration that a command line says, after the options of its preset.
+    """The configuration that a command line says, after the options of its preset, which it overrides, knobs too.
 
     Raises:
         UsageError: There is no such preset, or a value is not accepted.
     """
+    named = _glance(args)
+    preset = preset_options(named.preset or ("tiny" if named.model is None else "1x24gb"))
+    config = parse_options(TrainConfig, [*preset, *args], prog="python -m training.local.train")
+    of_preset = len(_glance(preset).set)
+    given = {setting.partition("=")[0] for group in config.knobs[of_preset:] for setting in group}
+    kept = [
+        tuple(setting for setting in group if setting.partition("=")[0] not in given)
+        for group in config.knobs[:of_preset]
+    ]
+    return replace(config, knobs=(*kept, *config.knobs[of_preset:]))
+
+
+def _glance(args: Sequence[str]) -> argparse.Namespace:
+    """What has to be known before options are parsed in earnest."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--preset")
     parser.add_argument("--model")
+    parser.add_argument("--set", nargs="+", action="append", default=[])
     try:
-        named = parser.parse_known_args(args)[0]
+        return parser.parse_known_args(args)[0]
     except argparse.ArgumentError:
-        named = argparse.Namespace(preset=None, model=None)  # an option without its value: the parser below says so
-    preset = named.preset or ("tiny" if named.model is None else "1x24gb")
-    return parse_options(TrainConfig, [*preset_options(preset), *args], prog="python -m training.local.train")
+        return argparse.Namespace(preset=None, model=None, set=[])  # an option without its value: tyro says so
 
 
 def preset_options(preset: str) -> list[str]:
