@@ -1,6 +1,9 @@
 import asyncio
+import gc
+import itertools
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -10,6 +13,7 @@ import pytest
 
 from vlmgym.errors import StateError, UsageError, WorkerError
 from vlmgym.evaluation import worker_process
+from vlmgym.evaluation import workers as pool
 from vlmgym.evaluation.workers import Workers
 
 
@@ -129,16 +133,41 @@ def test_an_interrupt_comes_before_the_death_of_a_worker_that_the_same_signal_en
     assert isinstance(error, asyncio.CancelledError)
 
 
-def test_a_pool_is_left_soon_although_its_process_is_busy():
-    async def left():
-        with Workers(1) as workers:
-            await workers.start()
-            call = asyncio.ensure_future(workers.call(time.sleep, 60))
-            await asyncio.sleep(0.1)
-            call.cancel()
-            return time.monotonic()
+def test_a_pool_is_left_soon_although_its_processes_are_busy(monkeypatch):
+    monkeypatch.setattr(pool, "LAST_CALLS", 3.0)
 
-    assert time.monotonic() - asyncio.run(left()) < 10
+    async def left():
+        with Workers(2) as workers:
+            await workers.start()
+            calls = [asyncio.ensure_future(workers.call(time.sleep, 60)) for _ in range(6)]
+            await asyncio.sleep(0.1)
+            start = time.monotonic()
+        took = time.monotonic() - start
+        with pytest.raises(UsageError, match="the pool is closed"):
+            await workers.call(os.getpid)
+        return took, await asyncio.wait_for(_errors(*calls), 10)
+
+    took, errors = asyncio.run(left())
+    assert took < 5  # not 3 seconds for each
+    assert all(isinstance(error, asyncio.CancelledError) for error in errors)
+
+
+def test_nothing_stays_open_when_a_process_cannot_be_started(workers):
+    def used():
+        gc.collect()
+        return {int(name) for name in os.listdir("/dev/fd")}, {*multiprocessing.active_children()}
+
+    before = used()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = (number for number in itertools.count() if number not in before[0])
+    few = next(itertools.islice(free, 12, None))  # a process takes six while it starts, of which it keeps three
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, limits[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            Workers(100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert used() == before
 
 
 def _slow_double(number):

@@ -24,8 +24,6 @@ PART = 2**18
 GRACE = 0.2
 """Seconds after the end of the process until its calls fail: a signal that ended it may have been for the whole group
 of processes (SIGTERM of a scheduler), and then the parent's own interrupt says more."""
-LAST_CALL = 1.0
-"""Seconds that the process may still work on what nobody waits for when it is closed."""
 
 
 class WorkerProcess:
@@ -50,9 +48,11 @@ class WorkerProcess:
         self._socket.setblocking(False)
         context = multiprocessing.get_context("spawn")
         self._process = context.Process(target=_serve, args=(theirs,), daemon=True, name="vlmgym worker")
-        with interrupts_left_to_parent():
-            self._process.start()
-        theirs.close()
+        with theirs, contextlib.ExitStack() as if_it_fails:
+            if_it_fails.enter_context(self._socket)
+            with interrupts_left_to_parent():
+                self._process.start()
+            if_it_fails.pop_all()
 
     @property
     def waiting(self) -> int:
@@ -83,11 +83,16 @@ class WorkerProcess:
             loop.add_reader(self._socket, self._read)
             self._write()
 
-    def close(self) -> None:
-        """End it, by force if it works on something that nobody waits for."""
+    def hang_up(self) -> None:
+        """Cancel what is not answered, and let the process end when it is done with its call."""
         self._rest()
         self._socket.close()
-        self._process.join(LAST_CALL)
+        for result in self._calls:
+            cancel(result)
+
+    def join(self, timeout: float) -> None:
+        """Wait so many seconds for the end of the process after `hang_up`, then end it by force."""
+        self._process.join(timeout)
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
@@ -139,6 +144,12 @@ class WorkerProcess:
             if not result.done():
                 result.set_exception(self._died)
         self._on_answer()
+
+
+def cancel(result: Result) -> None:
+    """Let nobody wait for it any more; an event loop that is over waits for nothing."""
+    if not result.get_loop().is_closed():
+        result.cancel()
 
 
 def _settle(result: Result, answer: bytes) -> None:

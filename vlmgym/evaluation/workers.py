@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import ParamSpec, TypeVar
 
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.worker_process import Result, WorkerProcess, unsendable
+from vlmgym.evaluation.worker_process import Result, WorkerProcess, cancel, unsendable
 from vlmgym.sandbox.channel import UNPICKLABLE, Channel
 from vlmgym.sandbox.processes import available_cores
 
@@ -19,6 +21,8 @@ T = TypeVar("T")
 
 AHEAD = 2
 """Calls that a process is handed at a time: it goes on with the next one while its answer is read."""
+LAST_CALLS = 1.0
+"""Seconds that the processes may still work on what nobody waits for when the pool is closed."""
 
 
 def workers_for(episodes: int, asked: int | None) -> int:
@@ -46,7 +50,13 @@ class Workers:
             raise UsageError("worker processes cannot import a program that is read from standard input: use workers=0")
         self.count = count
         self._waiting: deque[tuple[bytes, Result]] = deque()
-        self._processes = [WorkerProcess(self._hand_out) for _ in range(count)]
+        self._closed = False
+        self._processes: list[WorkerProcess] = []
+        with ExitStack() as if_one_fails:
+            if_one_fails.callback(self.close)
+            for _ in range(count):
+                self._processes.append(WorkerProcess(self._hand_out))
+            if_one_fails.pop_all()
 
     async def start(self) -> None:
         """Wait until all processes run, so that what follows is not slowed by their start."""
@@ -56,9 +66,12 @@ class Workers:
         """The function's result.
 
         Raises:
-            UsageError: The function or an argument cannot be sent to a worker.
+            UsageError: The function or an argument cannot be sent to a worker, or the pool is closed.
             WorkerError: A worker died, for instance of a lack of memory.
+            asyncio.CancelledError: The pool was closed meanwhile.
         """
+        if self._closed:
+            raise UsageError("the pool is closed")
         if not self._processes:
             return function(*args, **kwargs)
         try:
@@ -71,6 +84,18 @@ class Workers:
         self._waiting.append((message, result))
         self._hand_out()
         return await result
+
+    def close(self) -> None:
+        """Cancel the calls that are not answered and end the processes, by force those that stay busy."""
+        self._closed = True
+        for _, result in self._waiting:
+            cancel(result)
+        self._waiting.clear()
+        for process in self._processes:
+            process.hang_up()
+        until = time.monotonic() + LAST_CALLS
+        for process in self._processes:
+            process.join(max(0.0, until - time.monotonic()))
 
     def _hand_out(self) -> None:
         """Send calls, first come, first served, to the processes that have fewest."""
@@ -86,5 +111,4 @@ class Workers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in self._processes:
-            process.close()
+        self.close()
