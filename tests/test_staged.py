@@ -188,6 +188,9 @@ def test_the_command_plays_a_curriculum_and_resumes_it(
         assert stage.score_mean == pytest.approx(sum(scores) / len(scores))
         assert f"stage {name}" in said
     assert summary.games["swap-v0"].stages == {}
+    assert summary.games["swap-v0"].score_se is not None
+    assert (summary.games["2048-v0"].score_se, summary.games["2048-v0"].score_ci) == (None, None)
+    assert ", all stages together" in said
 
     lines = made.folder.episodes.read_bytes().splitlines(keepends=True)
     made.folder.episodes.write_bytes(b"".join(lines[:11]) + lines[11][:100])  # as if killed

@@ -13,6 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from vlmgym.evaluation.record import EpisodeRecord
 from vlmgym.evaluation.summary import mean_and_error
+from vlmgym.evaluation.table import ALL_STAGES
 
 _LABELLED = 10
 """Runs that get a line in the legend each; more share one."""
@@ -33,15 +34,18 @@ class _Curve:
 def draw_curves(episodes: Iterable[EpisodeRecord]) -> bytes:
     """A PNG: the cumulative game reward of every episode that is a result, and their mean with its standard error.
 
+    The mean of episodes at several stages of a curriculum has no error, and the title says that it is one.
+
     An episode that ended early keeps its score to the right, so that the mean is one over all episodes everywhere; a
     dot marks where it ended.
 
     Args:
         episodes: At least one, all of the same game and policy; they are read one after another, and not kept.
     """
-    curves = []
+    curves, stages = [], set()
     for episode in episodes:
         title = f"{episode.game.id}, {episode.policy.name}"
+        stages.add(episode.stage)
         gained = [0.0, *(turn.reward.game for turn in episode.turns)]
         curves.append(_Curve(episode.seed, episode.terminated, np.cumsum(gained)))
     longest = max(curve.turns for curve in curves)
@@ -54,11 +58,15 @@ def draw_curves(episodes: Iterable[EpisodeRecord]) -> bytes:
         if curve.terminated:
             axes.plot(curve.turns, curve.totals[-1], "o", ms=5, color=line.get_color())
     mean = totals.mean(axis=0)
-    error = np.array([mean_and_error(column)[1] or 0.0 for column in totals.T])
     turns = np.arange(longest + 1)
-    axes.fill_between(turns, mean - error, mean + error, color="black", alpha=0.16, lw=0, label="standard error")
+    if len(stages) == 1:
+        error = np.array([mean_and_error(column)[1] or 0.0 for column in totals.T])
+        axes.fill_between(turns, mean - error, mean + error, color="black", alpha=0.16, lw=0, label="standard error")
+        came_to = f"{mean[-1]:,.1f} ± {error[-1]:,.1f}"
+    else:
+        came_to = f"{mean[-1]:,.1f}{ALL_STAGES}"
     axes.plot(turns, mean, color="black", lw=2.4, label=f"mean of {len(curves)} episodes")
-    axes.set_title(f"{title}: {mean[-1]:,.1f} ± {error[-1]:,.1f}", loc="left", weight="bold")
+    axes.set_title(f"{title}: {came_to}", loc="left", weight="bold")
     axes.set_xlabel("turn")
     axes.set_ylabel("cumulative reward")
     axes.set_xlim(0, longest * 1.02)

@@ -270,9 +270,11 @@ class Summary(_Record):
         unfinished: How many episodes have no result, by their status; `not begun` have no record either.
         turns: Turns of the results.
         score_mean: Mean score, None without results.
-        score_se: Standard error of the mean (sample standard deviation over root n), None for a single episode.
+        score_se: Standard error of the mean (sample standard deviation over root n), None for a single episode, and for
+            several stages: how many episodes each had follows from how they went, or from the schedule.
         score_ci: 95% confidence interval of the mean: by Wilson if all scores are 0 or 1, else by Student's t; None for
-            a single episode, and if all scores are equal but not 0 or 1, where it would have no width.
+            a single episode, for several stages, and if all scores are equal but not 0 or 1, where it would have no
+            width.
         score_best: Highest score.
         illegal_rate: Share of turns whose action was illegal; None without turns, as the next two.
         unparsable_rate: Share of turns whose response held no action.

@@ -139,6 +139,7 @@ class _GameTally:
         if asked_for is not None and asked_for > self.episodes:
             unfinished["not begun"] = asked_for - self.episodes
         mean, error = mean_and_error(self.scores) if self.scores else (None, None)
+        one_stage = len(self.stages) < 2
         latencies = sorted(self.latencies)
 
         def per_turn(total: float) -> float | None:
@@ -149,8 +150,8 @@ class _GameTally:
             unfinished=unfinished,
             turns=self.turns,
             score_mean=mean,
-            score_se=error,
-            score_ci=confidence_interval(self.scores),
+            score_se=error if one_stage else None,
+            score_ci=confidence_interval(self.scores) if one_stage else None,
             score_best=max(self.scores, default=None),
             illegal_rate=per_turn(self.outcomes[Outcome.ILLEGAL]),
             unparsable_rate=per_turn(self.outcomes[Outcome.UNPARSABLE]),

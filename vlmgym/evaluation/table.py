@@ -8,6 +8,9 @@ from rich.table import Table
 
 from vlmgym.evaluation.record import RunSummary, StageSummary, Summary
 
+ALL_STAGES = ", all stages together"
+"""Says of a mean that it is over stages of different difficulty, which has no interval."""
+
 
 def summary_table(policy: str, run: RunSummary) -> Table:
     """What a reader asks first: a column for each game."""
@@ -40,7 +43,7 @@ def summary_words(game: Summary) -> list[tuple[str, str]]:
     rows = [
         ("episodes", f"{game.episodes:,}"),
         ("no result", _counts(game.unfinished)),
-        ("mean score", _with_error(game.score_mean, game.score_se)),
+        ("mean score", _with_error(game.score_mean, game.score_se) + (ALL_STAGES if len(game.stages) > 1 else "")),
         ("95% interval", "" if interval is None else f"{interval[0]:,.2f} to {interval[1]:,.2f}"),
         *((f"stage {name}", _stage(stage)) for name, stage in game.stages.items()),
         ("best score", "" if game.score_best is None else f"{game.score_best:,.6g}"),

@@ -90,12 +90,16 @@ def game_facts(game: str, runs: Sequence[LabelledRun], gains: Sequence[Sequence[
         "id": game,
         "table": [(name, [column.get(name, "") for column in words]) for name in names],
         "summaries": summaries,
-        "curves": [curves(run) for run in gains],
+        "curves": [
+            curves(run, interval=summary is None or len(summary.stages) < 2) for run, summary in zip(gains, summaries)
+        ],
     }
 
 
-def curves(gains: Sequence[Sequence[float]]) -> dict[str, Any] | None:
+def curves(gains: Sequence[Sequence[float]], *, interval: bool) -> dict[str, Any] | None:
     """Cumulative game reward of episodes over turns: `mean`, its 95% interval `low` to `high`, and `single` ones.
+
+    Without `interval`, for episodes of several stages of a curriculum, `low` and `high` are None.
 
     An episode that ended early keeps its score to the right, so that the mean is one over all episodes everywhere.
     """
@@ -108,13 +112,13 @@ def curves(gains: Sequence[Sequence[float]]) -> dict[str, Any] | None:
         line[:] = np.concatenate([[0.0], np.cumsum(gained)])[np.minimum(turns, len(gained))]
     mean, count = totals.mean(axis=0), len(gains)
     reach = np.zeros(len(turns))
-    if count > 1:
+    if interval and count > 1:
         reach = students_t(count) * totals.std(axis=0, ddof=1) / np.sqrt(count)
     return {
         "turns": turns.tolist(),
         "mean": _rounded(mean),
-        "low": _rounded(mean - reach),
-        "high": _rounded(mean + reach),
+        "low": _rounded(mean - reach) if interval else None,
+        "high": _rounded(mean + reach) if interval else None,
         "single": [_rounded(line[turns <= len(gained)]) for line, gained in zip(totals[:SINGLE_CURVES], gains)],
         "count": count,
     }

@@ -8,9 +8,10 @@ function showCurves(figure, game) {
     figure.append(element("p", { class: "faint" }, "No episode has a result."));
     return;
   }
-  const words = curves.map(({ run, mean, count }) => {
+  const words = curves.map(({ run, low, count }) => {
     const label = page.runs.length > 1 ? `${page.runs[run].label}: ` : "";
-    return element("span", { class: `key run-${run}` }, recorded(`${label}mean of ${plural(count, "episode")}, with its 95% interval`));
+    const what = low ? "with its 95% interval" : "all stages together";
+    return element("span", { class: `key run-${run}` }, recorded(`${label}mean of ${plural(count, "episode")}, ${what}`));
   });
   const one = curves.length === 1 && curves[0].single.length > 1;
   const readout = element("span", { class: "readout" });
@@ -38,7 +39,7 @@ function singleWords({ single, count }) {
 function plot(title, curves, width, withSingle, readout) {
   const height = Math.round(Math.min(340, Math.max(220, width * 0.45)));
   const turns = Math.max(...curves.map((curve) => curve.turns.at(-1)), 1);
-  const shown = curves.flatMap((curve) => [curve.low, curve.high, ...(withSingle ? curve.single : [])]);
+  const shown = curves.flatMap((curve) => [curve.low ?? curve.mean, curve.high ?? curve.mean, ...(withSingle ? curve.single : [])]);
   let low = Math.min(0, ...shown.map((line) => Math.min(...line)));
   let high = Math.max(...shown.map((line) => Math.max(...line)));
   if (high <= low) high = low + 1;
@@ -68,7 +69,7 @@ function plot(title, curves, width, withSingle, readout) {
       if (end < at.length - 1) svg.append(drawing("circle", { class: "end", cx: x(at[end]), cy: y(line[end]), r: 2.5 }));
     }
   }
-  for (const { run, turns: at, mean, low: lows, high: highs } of curves) {
+  for (const { run, turns: at, low: lows, high: highs } of curves.filter((curve) => curve.low)) {
     const upper = highs.map((value, i) => [x(at[i]), y(value)]);
     const lower = lows.map((value, i) => [x(at[i]), y(value)]).reverse();
     svg.append(drawing("path", { class: `band run-${run}`, d: path([...upper, ...lower]) + "Z" }));
@@ -84,7 +85,8 @@ function plot(title, curves, width, withSingle, readout) {
       const i = nearest(curve.turns, turn);
       cursor.setAttribute("x1", x(curve.turns[i]));
       cursor.setAttribute("x2", x(curve.turns[i]));
-      return [curve.turns[i], `${number(curve.mean[i])} (${number(curve.low[i])} to ${number(curve.high[i])})`];
+      const interval = curve.low ? ` (${number(curve.low[i])} to ${number(curve.high[i])})` : "";
+      return [curve.turns[i], number(curve.mean[i]) + interval];
     });
     cursor.setAttribute("visibility", "visible");
     readout.textContent = `turn ${told[0][0]}: ${told.map(([, words]) => words).join(" and ")}`;

@@ -45,7 +45,7 @@ function card(game, summary, i) {
   };
   return element("div", { class: "card panel" },
     label,
-    element("p", { class: "faint" }, "mean score"),
+    element("p", { class: "faint" }, Object.keys(summary.stages).length > 1 ? "mean score, all stages together" : "mean score"),
     element("p", { class: "score" }, summary.score_mean === null ? "none" : number(summary.score_mean)),
     element("p", { class: "faint" }, interval ? `95% interval ${number(interval[0])} to ${number(interval[1])}` : "",
       interval ? element("br") : null, `${plural(summary.episodes, "episode")}, ${plural(summary.turns, "turn")}`),
