@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 
 import pytest
@@ -168,6 +169,31 @@ def test_nothing_stays_open_when_a_process_cannot_be_started(workers):
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert used() == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_while_a_worker_starts_ends_the_program_and_not_the_worker(tmp_path, number):
+    script = tmp_path / "program.py"
+    program = """
+        import asyncio, os, signal
+        from vlmgym.evaluation.workers import Workers
+        from vlmgym.options import reporting_errors
+        from vlmgym.sandbox.processes import interrupts_left_to_parent
+
+        if __name__ == "__mp_main__":  # a worker that reads this program
+            os.kill(os.getpid(), signal.SIGINT)
+
+        if __name__ == "__main__":
+            with reporting_errors(), Workers(1) as workers:
+                print(asyncio.run(workers.call(abs, -7)), flush=True)
+                with interrupts_left_to_parent():
+                    os.kill(os.getpid(), NUMBER)
+                print("lost")
+        """
+    script.write_text(textwrap.dedent(program).replace("NUMBER", str(int(number))))
+    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    assert (run.stdout, run.returncode) == ("7\n", 128 + number)
+    assert "Traceback" not in run.stderr
 
 
 def _slow_double(number):

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 
 
@@ -20,20 +21,22 @@ def available_cores() -> int:
 
 @contextmanager
 def interrupts_left_to_parent() -> Iterator[None]:
-    """Processes started in here ignore Ctrl-C from their first moment, not only when `live_with_parent` is called."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Processes started in here hear no Ctrl-C, from their first moment; they must call `live_with_parent`.
+
+    The parent hears one that comes meanwhile at the end.
+    """
+    resource_tracker.ensure_running()  # its start, which that of a first process includes, would unblock the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def live_with_parent() -> None:
     """Call first in a worker process: ignore Ctrl-C, and end when the parent is gone, however it went."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see `interrupts_left_to_parent`
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
