@@ -34,7 +34,9 @@ class Workers:
     """Calls functions in worker processes, or in this one if there are none; serves one event loop at a time.
 
     The event loop speaks to the processes itself: the threads of `concurrent.futures.ProcessPoolExecutor` take turns
-    with it at the interpreter's lock, which costs a fifth more processor time a turn (`benchmarks/concurrency.py`).
+    with it at the interpreter's lock, which costs 8 to 23% more processor time a turn (`docs/log.md`).
+
+    A process that dies is not started again: its calls fail, which ends the run, and `vlmgym eval --resume` goes on.
     """
 
     def __init__(self, count: int) -> None:
