@@ -19,6 +19,7 @@ from vlmgym.evaluation.summary import confidence_interval, mean_and_error, summa
 from vlmgym.evaluation.turns import TURN_LIMIT
 from vlmgym.evaluation.workers import Workers
 from vlmgym.policies import ModelPolicy, Reply, StatePolicy, random_response
+from vlmgym.policies.sampling import SamplingOptions
 from vlmgym.sandbox.episode import Episode
 from vlmgym.sandbox.reward import Outcome, RewardConfig
 
@@ -499,6 +500,17 @@ def test_what_was_played_is_kept_also_if_the_policy_does_not_close():
     assert [(record.status, len(record.turns)) for record in kept] == [("stopped", 2)]
 
 
+def test_numbers_of_numpy_are_numbers():
+    made = evaluate(
+        "2048", "random", np.int64(2), turns=np.int8(1), seed=np.uint8(255), concurrency=np.int16(1), workers=0
+    )
+    assert [record.seed for record in made] == [255, 256]
+    with pytest.raises(UsageError, match="episodes is a whole number of at least 1, not "):
+        evaluate("2048", "random", np.float64(2), workers=0)
+    with pytest.raises(UsageError, match=r"max_tokens is a whole number of at least 1, not .*5.*: write int\(...\)"):
+        SamplingOptions(max_tokens=np.int64(5))
+
+
 def test_a_resumed_run_tells_of_new_turns_only():
     first = evaluate(GAME, _Model({("2048", 0, 4)}), 1, turns=6, workers=0)
     told = []
@@ -506,10 +518,18 @@ def test_a_resumed_run_tells_of_new_turns_only():
     assert [turn.turn for turn in told] == [5, 6]
 
 
-@pytest.mark.parametrize("other", [{"turns": 9}, {"history": 1}, {"reward": RewardConfig(illegal=-1.0)}, {"size": 96}])
-def test_records_of_another_configuration_are_not_gone_on_with(random_records, other):
+@pytest.mark.parametrize(
+    ("other", "different"),
+    [
+        ({"turns": 9}, "turns was 30 and is 9"),
+        ({"history": 1}, "history was 0 and is 1"),
+        ({"reward": RewardConfig(illegal=-1.0)}, "reward.illegal was None and is -1.0"),
+        ({"size": 96}, "game.config.size was 64 and is 96"),
+    ],
+)
+def test_records_of_another_configuration_are_not_gone_on_with(random_records, other, different):
     game = vlmgym.make_game("2048", size=other.pop("size", 64))
-    with pytest.raises(UsageError, match="the record of 2048-v0, seed 5, is of another configuration"):
+    with pytest.raises(UsageError, match=f"the record of 2048-v0, seed 5, was played by other rules, .*: {different}$"):
         evaluate(game, "random", 3, **({"turns": 30} | other), seed=5, workers=0, resume=random_records)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from vlmgym.cli import main
 from vlmgym.curriculum import Curriculum, CurriculumFile
-from vlmgym.errors import InfrastructureError
+from vlmgym.errors import InfrastructureError, UsageError
 from vlmgym.evaluation import Budget, EpisodeRecord, Hooks, evaluate, read_run
 from vlmgym.evaluation.stored import find_run
 from vlmgym.evaluation.turns import TURN_LIMIT
@@ -119,6 +119,28 @@ def test_concurrency_and_the_order_of_ending_decide_nothing(
 def test_a_resumed_run_comes_to_the_same_stages(curriculum: Curriculum, whole: list[EpisodeRecord], cut: int) -> None:
     earlier = whole[:cut] + [r for r in whole[cut + 1 : cut + AT_ONCE] if r.index % 2]  # as if some had still run
     assert facts(evaluate(curriculum, Model(), EPISODES, **SETTINGS, resume=earlier)) == facts(whole)
+
+
+def test_a_result_that_is_given_twice_counts_once(curriculum: Curriculum, whole: list[EpisodeRecord]) -> None:
+    earlier = [*whole[:9], whole[3], whole[8].model_copy(update={"score": None, "status": "error"})]
+    assert facts(evaluate(curriculum, Model(), EPISODES, **SETTINGS, resume=earlier)) == facts(whole)
+
+
+def test_a_result_of_another_game_or_configuration_is_not_counted(
+    curriculum: Curriculum, whole: list[EpisodeRecord]
+) -> None:
+    first = whole[0]
+    other = first.game.model_copy(update={"config": {**first.game.config, "size": 128}})
+    with pytest.raises(UsageError, match="size was 128 and is"):
+        evaluate(curriculum, Model(), 1, **SETTINGS, resume=[first.model_copy(update={"game": other})])
+
+
+def test_a_record_without_a_field_that_came_later_is_gone_on_with(
+    curriculum: Curriculum, whole: list[EpisodeRecord]
+) -> None:
+    config = {name: value for name, value in whole[0].game.config.items() if name != "prompt"}
+    old = whole[0].model_copy(update={"game": whole[0].game.model_copy(update={"config": config})})
+    assert evaluate(curriculum, Model(), 1, **SETTINGS, resume=[old])[0].game.config == config
 
 
 def test_an_episode_without_a_result_stops_what_follows_from_it_until_it_is_resumed(

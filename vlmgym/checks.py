@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+import numpy as np
+
 from vlmgym.errors import UsageError
+
+T = TypeVar("T")
+
+
+def plain(value: T) -> T | int:
+    """Python's number for a whole number of NumPy's, whose sums wrap and which JSON does not take; else the value."""
+    return int(value) if isinstance(value, np.integer) else value
 
 
 def check_whole_number(name: str, value: object, least: int, *, optional: bool = False) -> None:
@@ -20,4 +31,5 @@ def check_whole_number(name: str, value: object, least: int, *, optional: bool =
     if optional and value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UsageError(f"{name} is a whole number of at least {least}, not {value!r}")
+        told = f"{value!r}: write int(...)" if isinstance(value, np.integer) else repr(value)
+        raise UsageError(f"{name} is a whole number of at least {least}, not {told}")

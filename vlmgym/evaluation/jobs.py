@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.record import EpisodeRecord, GameRecord
+from vlmgym.evaluation.run_folder import changes
 from vlmgym.evaluation.turns import Rules
 
 
@@ -34,11 +35,24 @@ class Job:
             UsageError: It was played by other rules.
         """
         rules = self.rules
-        asked = (GameRecord.of(rules.game), rules.reward, rules.history, rules.history_images, rules.max_turns)
-        if asked != (earlier.game, earlier.reward, earlier.history, earlier.history_images, earlier.max_turns):
+        asked = {
+            "game": GameRecord.of(rules.game).model_dump(mode="json"),
+            "reward": rules.reward.model_dump(mode="json"),
+            "history": rules.history,
+            "history_images": rules.history_images,
+            "turns": rules.max_turns,
+        }
+        played = {
+            "game": earlier.game.model_dump(mode="json"),
+            "reward": earlier.reward.model_dump(mode="json"),
+            "history": earlier.history,
+            "history_images": earlier.history_images,
+            "turns": earlier.max_turns,
+        }
+        if different := [*map(str, changes(played, asked))]:
             raise UsageError(
-                f"the record of {earlier.game.id}, seed {earlier.seed}, is of another configuration, reward, history "
-                "or limit of turns, so the run cannot go on with it"
+                f"the record of {earlier.game.id}, seed {earlier.seed}, was played by other rules, so the run cannot "
+                f"go on with it: {'; '.join(different)}"
             )
         self.done = earlier.score is not None
         self.earlier = None if self.done else earlier
@@ -59,7 +73,10 @@ class Jobs(ABC):
 
     @abstractmethod
     def resume(self, record: EpisodeRecord) -> bool:
-        """Take in a record of an earlier part of the run; whether the episode is one of these.
+        """Take in a record of an earlier part of the run.
+
+        Returns:
+            Whether it is of use: the episode is one of these, and no result of it was taken in before.
 
         Raises:
             UsageError: It was played by other rules.
@@ -116,9 +133,10 @@ class IndependentJobs(Jobs):
     def resume(self, record: EpisodeRecord) -> bool:
         """As in `Jobs`."""
         job = self._jobs.get(record.key)
-        if job is not None:
-            job.resume(record)
-        return job is not None
+        if job is None or job.done:
+            return False
+        job.resume(record)
+        return True
 
     @property
     def left(self) -> int:

@@ -61,8 +61,9 @@ class ReplayPolicy(ModelPolicy):
             names = ", ".join(dict.fromkeys(known.id for known in self._games))
             raise UsageError(f"{self.options.record} is a record of {names}, not of {game.id}")
         asked = GameRecord.of(game)
-        if asked not in recorded:
-            different = "; ".join(map(str, changes(recorded[0].config, asked.config)))
+        found = [[*map(str, changes(known.config, asked.config))] for known in recorded]
+        if all(found):
+            different = "; ".join(found[0])
             raise UsageError(f"{self.options.record} is a record of another configuration of {game.id}: {different}")
 
     def expect(self, episodes: int) -> None:

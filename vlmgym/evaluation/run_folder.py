@@ -224,7 +224,7 @@ class Change(NamedTuple):
 
 
 def changes(before: object, after: object, where: str = "") -> Iterator[Change]:
-    """In what two values of JSON differ."""
+    """In what two values of JSON differ; what one of them lacks is None there."""
     if isinstance(before, dict) and isinstance(after, dict):
         for name in sorted({*before, *after}):
             yield from changes(before.get(name), after.get(name), f"{where}.{name}" if where else name)

@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from vlmgym.checks import plain
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import InfrastructureError, UsageError
 from vlmgym.evaluation import turns as play
@@ -103,6 +104,8 @@ def evaluate(
         WorkerError: A worker process died.
     """
     count = workers.count if isinstance(workers, Workers) else workers
+    episodes, turns, seed, concurrency = map(plain, (episodes, turns, seed, concurrency))
+    history, history_images = plain(history), plain(history_images)
     check_limits(episodes, turns, seed, concurrency, history, history_images, count)
     if isinstance(games, Curriculum):
         made = [*games.games]

@@ -47,11 +47,16 @@ class StagedJobs(Jobs):
     def resume(self, record: EpisodeRecord) -> bool:
         """As in `Jobs`."""
         index = record.index
+        known = self._recorded.get(index)
         if not (0 <= index < self.count and record.seed == self._seed + index):
+            return False
+        if known is not None and known.score is not None:
             return False
         if record.score is None:
             self._recorded[index] = record
             return True
+        pick = self._pick_of(record)
+        Job(self._rules(pick.game), record.seed, index, pick.stage).resume(record)
         self._learn(record)
         self._results += 1
         self._recorded[index] = record.model_copy(update={"turns": ()})
@@ -99,9 +104,12 @@ class StagedJobs(Jobs):
         """The order of picking."""
         return record.index
 
+    def _pick_of(self, record: EpisodeRecord) -> Pick:
+        return self._curriculum.at(self._curriculum.entry_at(self._seed, record.index), record.stage)
+
     def _learn(self, record: EpisodeRecord) -> None:
-        pick = self._curriculum.at(self._curriculum.entry_at(self._seed, record.index), record.stage)
-        self._success[record.index] = self._curriculum.success(pick, record.turns)
+        if self._curriculum.by_success:
+            self._success[record.index] = self._curriculum.success(self._pick_of(record), record.turns)
 
     def _count_up_to(self, count: int) -> bool:
         """Bring the progress to where exactly the first `count` episodes are counted; False: a result is missing."""
