@@ -219,6 +219,10 @@ BAD_FILES = {
     ENTRY + "knobs = { perception = 2 }": ": entry 1: perception is a field of its own, not a knob",
     '[[entries]]\ngame = "chess"': ": entry 1: there is no game 'chess'",
     ENTRY + "stages = [{ episodes = 5 }, { name = 3 }]": ": entry 1, stage 2, name: input should be a valid string",
+    ENTRY
+    + 'stages = [{ name = "a\\nb" }]': "entry 1, stage 1, name: a name is one line of printable characters, not 'a",
+    ENTRY + 'stages = [{ name = "" }]': "entry 1, stage 1, name: a name is one line of printable characters, not ''",
+    '[[entries]]\ngame = "g1/shisensho-6x6"\nreasoning = 2': "has no levels: leave them at 3, and set single knobs",
     ENTRY + "stages = [{ episodes = 5 }, { rows = 3 }]": ": entry 1, stage 2: there is no 'rows'; the fields are name",
     ENTRY
     + "stages = [{ episodes = 5 }, { knobs = { row = 3 } }]": ": entry 1, stage 2: 2048: there is no option 'row'",

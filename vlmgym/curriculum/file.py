@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from vlmgym.errors import UsageError, one_sentence
 
@@ -37,12 +37,19 @@ class StageFile(_Part):
         knobs: Single knobs of the game, beside those of the entry or in their place.
     """
 
-    name: str | None = Field(None, min_length=1, max_length=80)
+    name: str | None = Field(None, max_length=80)
     episodes: int | None = Field(None, ge=1)
     at_least: float | None = None
     perception: int | None = Field(None, ge=1, le=5)
     reasoning: int | None = Field(None, ge=1, le=5)
     knobs: dict[str, Any] = {}
+
+    @field_validator("name")
+    @classmethod
+    def _one_line(cls, name: str | None) -> str | None:
+        if name is not None and not (name.isprintable() and name.strip()):
+            raise ValueError(f"a name is one line of printable characters, not {name!r}")
+        return name
 
 
 class EntryFile(_Part):

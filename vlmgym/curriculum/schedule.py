@@ -313,7 +313,9 @@ def _stage_at(begins: Sequence[int], episodes: int) -> int:
 
 
 def _measured(measure: Measure, turns: Sequence[TurnRecord]) -> float:
-    if measure == "score":
+    if (
+        measure == "score"
+    ):  # exact, and of turns also where there is a record, so that training moves as evaluation does
         return math.fsum(turn.reward.game for turn in turns)
     values = [turn.reward.overall if measure == "reward" else turn.outcome == Outcome.PLAYED for turn in turns]
     return math.fsum(values) / len(values) if values else 0.0

@@ -101,7 +101,7 @@ def make_game(game: str, /, perception: int = 3, reasoning: int = 3, **knobs: An
     """
     if (preset := PRESETS.get(game)) is not None:
         if (perception, reasoning) != (3, 3):
-            raise UsageError(f"{game} is a published setting and has no levels: single knobs may differ, by --set")
+            raise UsageError(f"{game} is a published setting and has no levels: leave them at 3, and set single knobs")
         return make_game(preset.game, **{**preset.knobs, **knobs})
     found = game_class(game)
     try:
