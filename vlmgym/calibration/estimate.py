@@ -28,9 +28,10 @@ class Estimate:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Estimate:
-        """The mean of values, at least one."""
+        """The mean of values, at least one; without an interval where all are the same."""
         mean, _ = mean_and_error(values)
-        low, high = confidence_interval(values) or (mean, mean)
+        interval = confidence_interval(values) if len(set(values)) > 1 else None
+        low, high = interval or (mean, mean)
         return cls(mean, low, high, len(values))
 
     @classmethod

@@ -114,18 +114,20 @@ def _readers(found: Calibration) -> str:
 def _method(found: Calibration) -> str:
     samples, subject = found.samples, found.subject
     oracle = max(2, round(samples.episodes * subject.costly))
-    turns = ", ".join(f"{player} {limit:,}" for player, limit in subject.turns.items())
+    limits = ", ".join(f"{player} {limit:,}" for player, limit in subject.turns.items() if limit > 1)
+    cut_off = f", cut off after so many turns: {limits}" if limits else ""
     return f"""\
-Play: {samples.episodes} episodes of each player at each level, {oracle} of the oracle, cut off after so many turns: \
-{turns}. Values are means over episodes; an episode's share of legal actions is the mean over its positions. At other \
-levels of perception the episodes have other seeds. Reading: {samples.pictures} pictures at each level for the test, \
-as many to learn from; every kind of {subject.sight.words} is as likely as the others where the game allows.
+Play: {samples.episodes} episodes of each player at each level, {oracle} of the oracle{cut_off}. Values are means over \
+episodes; an episode's share of legal actions is the mean over its positions. At other levels of perception the \
+episodes have other seeds. Reading: {samples.pictures} pictures at each level for the test, as many to learn from; \
+every kind of {subject.sight.words} is as likely as the others where the game allows.
 
-All intervals are 95%: Student's for means over episodes and over pictures, Wilson's for shares. Those of differences \
-follow from them (Zou and Donner, 2008); but levels of perception are compared picture by picture, as a picture has \
-the same seed and the same haze at every level. A level is harder if the interval of its difference to the one before \
-is above 0 altogether. One dial leaves what the other is judged by as it is if no end of the interval of a difference \
-to level 3 is farther out than {FLAT:.0%} of the way that the other makes from level 1 to 5."""
+All intervals are 95%: Student's for means over episodes and over pictures, Wilson's for shares; a value without one \
+was the same each time. Those of differences follow from them (Zou and Donner, 2008); but levels of perception are \
+compared picture by picture, as a picture has the same seed and the same haze at every level. A level is harder if the \
+interval of its difference to the one before is above 0 altogether. One dial leaves what the other is judged by as it \
+is if no end of the interval of a difference to level 3 is farther out than {FLAT:.0%} of the way that the other makes \
+from level 1 to 5."""
 
 
 def _table(corner: str, rows: Iterable[tuple[str, list[str]]]) -> str:

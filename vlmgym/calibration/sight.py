@@ -46,11 +46,12 @@ class FirstReader:
 
         Args:
             subject: What is read.
-            pictures: How many pictures it learns from, at each level of reasoning.
+            pictures: How many pictures it learns from, at all levels of reasoning together.
         """
         self._subject = subject
+        share = -(-pictures // len(LEVELS))
         schools = [subject.at(1, level, **subject.sight.schooling) for level in LEVELS]
-        lessons = [part for game in schools for part in cut_many(subject, game, pictures, TRAINING)]
+        lessons = [part for game in schools for part in cut_many(subject, game, share, TRAINING)]
         self._taught = TemplateReader(*together(lessons))
 
     def accuracy(
