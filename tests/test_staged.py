@@ -193,7 +193,9 @@ def test_the_command_plays_a_curriculum_and_resumes_it(
 ) -> None:
     folder = tmp_path / "run"
     run(path, "--episodes", str(EPISODES), "--out", str(folder))
-    said = capsys.readouterr().out
+    printed = capsys.readouterr()
+    said = printed.out
+    assert f"at most {AT_ONCE} episodes are played at once: at_once of the curriculum\n" in printed.err
     made = read_run(folder)
     assert facts(sorted(made.episodes, key=lambda record: record.index)) == facts(whole)
     assert made.asked.game_ids == ("2048-v0", "swap-v0")

@@ -157,6 +157,14 @@ def play_run(
     left = earlier.run if earlier is not None else None
     finished = sum(episode.score is not None for episode in left.episodes) if left is not None else 0
     names = dict.fromkeys(game.id for game in games_of(played))
+    if (
+        isinstance(played, Curriculum)
+        and played.by_success
+        and played.at_once < min(config.concurrency, config.episodes)
+    ):
+        console.print(
+            f"at most {played.at_once} episodes are played at once: at_once of the curriculum", soft_wrap=True
+        )
     progress = LiveProgress(console, list(names), count_of(played, config) - finished, config.turns)
     with LineLog(folder.episodes) as log, progress:
 
