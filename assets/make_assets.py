@@ -1,6 +1,6 @@
 """Make the README's pictures: `.venv/bin/python assets/make_assets.py`.
 
-`games.png` shows every game at five difficulties, `oracle.gif` the oracles at play. The same files on every machine,
+`gallery.png` shows every game at five levels, `oracle.gif` the oracles at play. The same files on every machine,
 but for the compression of the installed Pillow.
 """
 
@@ -15,6 +15,8 @@ import numpy as np
 from PIL import Image
 
 from vlmgym import make_game
+from vlmgym.gallery.exhibits import EXHIBITS
+from vlmgym.gallery.poster import draw_poster
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.palette import THEMES
 from vlmgym.sandbox.episode import Episode
@@ -23,10 +25,6 @@ from vlmgym.sandbox.game import Picture
 FOLDER = Path(__file__).parent
 THEME = THEMES["light"]
 GAMES = {"2048": "2048", "shisensho": "Shisen-Sho", "swap": "Swap"}
-LEVELS = (1, 2, 3, 4, 5)
-MOVES_BEFORE = {"2048": (260, 200, 150, 60, 40)}
-"""Oracle moves played before a picture is taken, by level; games that are not named show their first position."""
-
 GIF_TURNS = 40
 GIF_MILLISECONDS = 320
 
@@ -41,8 +39,7 @@ class Panel:
 
 def main() -> None:
     """Write all pictures beside this file."""
-    rows = [(title, [position(name, level) for level in LEVELS]) for name, title in GAMES.items()]
-    Image.fromarray(sheet(rows, side=296)).save(FOLDER / "games.png", optimize=True)
+    (FOLDER / "gallery.png").write_bytes(draw_poster(EXHIBITS))
 
     frames = [sheet([("", panels)], side=296) for panels in oracle_play(side=296)]
     # One palette for all frames, from enough of them that every colour is in it.
@@ -50,16 +47,6 @@ def main() -> None:
     first, *others = (Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames)
     durations = [GIF_MILLISECONDS] * len(others) + [3000]
     first.save(FOLDER / "oracle.gif", save_all=True, append_images=others, duration=durations, loop=0, optimize=True)
-
-
-def position(name: str, level: int, side: int = 296) -> Panel:
-    """A game at a level of both dials, after some moves of its oracle."""
-    game = make_game(name, perception=level, reasoning=level, size=side)
-    episode = Episode(game, seed=7)
-    moves = MOVES_BEFORE.get(name, (0,) * len(LEVELS))[LEVELS.index(level)]
-    while episode.turn < moves and not episode.ended:
-        episode.act(game.best_action(episode.state))
-    return Panel(game.images(episode.state)[0], f"perception {level}, reasoning {level}")
 
 
 def oracle_play(side: int) -> Iterator[list[Panel]]:

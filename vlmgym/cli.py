@@ -22,6 +22,7 @@ from vlmgym.evaluation.export import ExportConfig, export
 from vlmgym.evaluation.report.command import ReportConfig, report
 from vlmgym.evaluation.rescore import RescoreConfig, rescore
 from vlmgym.evaluation.script import policy_options, run_evaluation, with_options
+from vlmgym.gallery.command import GalleryConfig, gallery
 from vlmgym.options import reporting_errors
 from vlmgym.play import PlayConfig, play
 from vlmgym.sandbox.presets import PRESETS
@@ -99,6 +100,11 @@ def calibrate_command(config: Merged[CalibrateConfig]) -> None:
     calibrate_games(config)
 
 
+def gallery_command(config: Merged[GalleryConfig]) -> None:
+    """Draw every game at every level into one page, with prompts and scored responses."""
+    gallery(config)
+
+
 def data_command(
     config: Annotated[
         Annotated[DataCheckConfig, tyro.conf.subcommand("check")]
@@ -136,6 +142,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "compare": compare_command,
     "export": export_command,
     "calibrate": calibrate_command,
+    "gallery": gallery_command,
     "data": data_command,
     "games": games_command,
 }

@@ -1,0 +1,75 @@
+"""`vlmgym gallery`: every game at every level on one page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from vlmgym.checks import check_whole_number
+from vlmgym.errors import UsageError
+from vlmgym.evaluation.files import replace_file, writing
+from vlmgym.gallery.exhibits import Exhibit, exhibits_of
+from vlmgym.gallery.page import LeftOut, write_page
+from vlmgym.gallery.poster import draw_poster
+from vlmgym.sandbox.episode import Episode
+from vlmgym.terminal import terminal
+
+
+@dataclass(frozen=True, kw_only=True)
+class GalleryConfig:
+    """Draw games at every level into one page that opens from disk, with prompts and scored responses."""
+
+    game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
+    """Names or ids of games, or shisensho_pictures. Default: all that are installed."""
+    out: Path = Path("gallery.html")
+    """The page."""
+    poster: Path | None = None
+    """Write one picture of all levels, too: a PNG file."""
+    size: int = 384
+    """Side of the page's pictures in pixels."""
+
+    def __post_init__(self) -> None:
+        check_whole_number("size", self.size, 64)
+
+
+def gallery(config: GalleryConfig) -> None:
+    """Write the page, and the poster if it is asked for, and print where they are.
+
+    Raises:
+        UsageError: There is no such game, or one that was named cannot be drawn here.
+        OutputError: A file cannot be written.
+    """
+    console = terminal()
+    shown = exhibits_of(config.game)
+    left_out: list[LeftOut] = []
+    if not config.game:
+        shown, left_out = _drawable(shown, config.size)
+    _write(config.out, write_page(shown, config.size, left_out).encode())
+    console.print(f"page    {config.out}", soft_wrap=True)
+    if config.poster is not None:
+        _write(config.poster, draw_poster(shown))
+        console.print(f"poster  {config.poster}", soft_wrap=True)
+
+
+def _drawable(exhibits: Sequence[Exhibit], size: int) -> tuple[list[Exhibit], list[LeftOut]]:
+    """What can be drawn here, and what cannot: the pictures of some need libraries that may not be installed."""
+    shown, left_out = [], []
+    for exhibit in exhibits:
+        try:
+            game = exhibit.at(size)
+            game.images(Episode(game, exhibit.seed).state)
+        except UsageError as error:
+            left_out.append(LeftOut(exhibit.title, str(error)))
+        else:
+            shown.append(exhibit)
+    return shown, left_out
+
+
+def _write(path: Path, data: bytes) -> None:
+    with writing(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, data)
