@@ -87,7 +87,7 @@ class G1Random(StatePolicy):
     game takes them out again: of row 1, column 7, row 2, column 7 it makes row 2, column 1, row 3, column 1.
     """
 
-    name = "random of G1's script"
+    name = "random as in G1"
 
     def check(self, game: Game[Any, Any]) -> None:
         """Refuse other games."""
@@ -106,12 +106,14 @@ Policies = Mapping[str, tuple[PolicyChoice, int | None]]
 OPEN: Policies = {"random": ("random", None), "oracle": ("oracle", None)}
 """Who plays a task whose legal answers cannot be listed."""
 LISTED: Policies = {"random": ("random", None), "random-legal": ("random-legal", None), "oracle": ("oracle", None)}
+AS_IN_G1: Policies = {**LISTED, G1Random.name: (G1Random(), None)}
 LARGE: Policies = {
     "random": ("random", None),
-    G1Random.name: (G1Random(), None),
     "random-legal": ("random-legal", None),
     BoundedOracle.name: (BoundedOracle(), 300),
+    G1Random.name: (G1Random(), None),
 }
+"""Who plays on 12 x 12, where the search of the oracle is cut short."""
 
 
 @dataclass(frozen=True)
@@ -134,18 +136,22 @@ class Setting:
 SETTINGS = (
     Setting("2048", make_game("2048"), "largest tile"),
     Setting("shisensho", make_game("shisensho"), "tiles left"),
-    Setting("shisensho tiles=digits", make_game("shisensho", tiles="digits"), "tiles left"),
+    Setting("shisensho tiles=digits", make_game("shisensho", tiles="digits"), "tiles left", AS_IN_G1),
     Setting("swap", make_game("swap"), "tiles cleared"),
     Setting("geospot", make_game("geospot"), "geoscore", OPEN),
     Setting("nlvr2", make_game("nlvr2"), "accuracy"),
     Setting("vqa", make_game("vqa"), "accuracy", OPEN),
     Setting("caption", make_game("caption"), "coverage", OPEN),
     Setting("g1/2048", make_game("g1/2048"), "largest tile"),
-    Setting("g1/shisensho-6x6", make_game("g1/shisensho-6x6"), "tiles left"),
+    Setting("g1/shisensho-6x6", make_game("g1/shisensho-6x6"), "tiles left", AS_IN_G1),
     Setting("g1/shisensho-12x12", make_game("g1/shisensho-12x12"), "tiles left", LARGE),
     Setting("g1/swap", make_game("g1/swap"), "tiles cleared"),
     Setting("vlm-gym/geospot", make_game("vlm-gym/geospot"), "geoscore", OPEN),
 )
+
+
+PUBLISHED = ("Random", "GPT-4o", "Claude-3.7-Sonnet-Thinking", "G1")
+"""Players of G1's figure."""
 
 
 @dataclass(frozen=True)
@@ -156,22 +162,20 @@ class Compared:
         game: As G1 calls it.
         counts: What a score counts: a field of `Played`.
         setting: Name of the setting.
-        random: Who plays at random.
-        published: Scores as they are written in figure 1 of arxiv.org/abs/2505.13426, which is assets/image.png of
-            github.com/chenllliang/G1 at 716e666: random, GPT-4o, Claude-3.7-Sonnet-Thinking, G1.
+        published: Scores of `PUBLISHED` as they are written in figure 1 of arxiv.org/abs/2505.13426, which is
+            assets/image.png of github.com/chenllliang/G1 at 716e666.
     """
 
     game: str
     counts: Literal["score", "moves"]
     setting: str
     published: tuple[str, str, str, str]
-    random: str = "random"
 
 
 COMPARED = (
     Compared("2048", "score", "g1/2048", ("701", "620", "892", "1070")),
     Compared("Shisen-Sho, 6 x 6", "moves", "g1/shisensho-6x6", ("0.4", "1.5", "15.3", "17.5")),
-    Compared("Shisen-Sho, as released", "moves", "g1/shisensho-12x12", ("", "", "", ""), G1Random.name),
+    Compared("Shisen-Sho, 12 x 12", "moves", "g1/shisensho-12x12", ("", "", "", "")),
     Compared("Shisen-Sho-Cifar10", "moves", "shisensho tiles=digits", ("0.4", "4.7", "8.7", "14.1")),
     Compared("Swap", "moves", "g1/swap", ("1", "1", "43", "78")),
 )
@@ -266,18 +270,17 @@ def baselines(store: Store) -> Iterator[str]:
 
 def beside_published(store: Store) -> Iterator[str]:
     """The table of G1's figures and those measured here as lines of Markdown."""
-    yield "| | counted | random | GPT-4o | Claude-3.7-Sonnet-Thinking | G1 | random | random-legal | oracle |"
-    yield "|---|---|---|---|---|---|---|---|---|"
+    here = ("random", G1Random.name, "random-legal", "oracle")
+    yield f"| | counted | {' | '.join((*(f'published: {name}' for name in PUBLISHED), *here))} |"
+    yield "|---|---|" + "---|" * (len(PUBLISHED) + len(here))
     settings = {setting.name: setting for setting in SETTINGS}
     for row in COMPARED:
-        setting = settings[row.setting]
-        oracle = next(policy for policy in setting.policies if policy.startswith("oracle"))
-        here = []
-        for policy in (row.random, "random-legal", oracle):
-            played = store.read(setting.game, policy)
-            here.append(mean([getattr(one, row.counts) for one in played]) if played else "")
+        game, cells = settings[row.setting].game, []
+        for policy in here:
+            played = store.read(game, policy) or (store.read(game, BoundedOracle.name) if policy == "oracle" else [])
+            cells.append(mean([getattr(one, row.counts) for one in played]) if played else "")
         counted = "score" if row.counts == "score" else "moves played"
-        yield f"| {row.game} | {counted} | {' | '.join((*row.published, *here))} |"
+        yield f"| {row.game} | {counted} | {' | '.join((*row.published, *cells))} |"
 
 
 def mean(values: Sequence[float]) -> str:

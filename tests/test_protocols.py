@@ -1,0 +1,109 @@
+"""The command that measures baselines: few episodes, a page of its own."""
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from vlmgym import make_game
+from vlmgym.errors import UsageError
+from vlmgym.evaluation import evaluate
+from vlmgym.evaluation.summary import summarise
+from vlmgym.sandbox.presets import PRESETS
+from vlmgym.sandbox.registry import BUILT_IN
+
+PAGE = "before\n<!-- baselines -->\nold\n<!-- /baselines -->\n<!-- published -->\n<!-- /published -->\nafter\n"
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def protocols(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    return importlib.import_module("protocols")
+
+
+def run(protocols: ModuleType, folder: Path, *args: str) -> str:
+    page = folder / "page.md"
+    page.write_text(PAGE)
+    protocols.main([*args, "--workers", "0", "--out", str(folder / "kept"), "--page", str(page)])
+    return page.read_text()
+
+
+def test_every_game_and_published_setting_is_measured(protocols: ModuleType) -> None:
+    names = {setting.name for setting in protocols.SETTINGS}
+    assert names >= set(PRESETS)
+    assert names >= {game_id.rpartition("-v")[0] for game_id in BUILT_IN}
+    assert {row.setting for row in protocols.COMPARED} <= names
+
+
+def test_scores_are_those_of_an_evaluation(protocols: ModuleType, tmp_path: Path) -> None:
+    page = run(protocols, tmp_path, "--games", "g1/shisensho-6x6", "geospot", "--episodes", "3")
+    assert page.startswith("before\n<!-- baselines -->\n| setting |")
+    assert page.endswith("<!-- /published -->\nafter\n")
+    assert "old" not in page
+    for setting, policy in (("g1/shisensho-6x6", "random"), ("geospot", "random"), ("geospot", "oracle")):
+        told = summarise(evaluate(setting, policy, 3, workers=0))
+        score = f"{told.score_mean:.4g}" + (f" ± {told.score_se:.2g}" if told.score_se else "")
+        assert f"| `{setting}` | {policy} | 3 | {score} |" in page
+    assert "| `vlm-gym/geospot` | | | the same game as `geospot` |" in page
+    assert "`swap`" not in page.replace("the same game as `swap`", "")
+
+
+def test_an_interrupted_run_goes_on(protocols: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = run(protocols, tmp_path, "--games", "nlvr2", "--episodes", "4")
+    (kept,) = (tmp_path / "kept").glob("nlvr2-*-random.jsonl")
+    lines = kept.read_text()
+    kept.write_text(lines[: len(lines) // 2])  # in the middle of a line
+    played: list[tuple[int, int]] = []
+
+    def watched(game: object, policy: object, episodes: int, *, seed: int, **others: object) -> object:
+        played.append((seed, episodes))
+        return evaluate(game, policy, episodes, seed=seed, **others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(protocols, "evaluate", watched)
+    assert run(protocols, tmp_path, "--games", "nlvr2", "--episodes", "4") == whole
+    assert kept.read_text() == lines
+    assert len(played) == 1
+    assert sum(played[0]) == 4
+    assert run(protocols, tmp_path, "--games", "nlvr2", "--episodes", "2") == whole  # nothing that was played is lost
+
+
+def test_random_answers_as_in_g1_are_packed_and_unpacked_in_base_6(protocols: ModuleType) -> None:
+    game = make_game("g1/shisensho-12x12")
+    rng, same = np.random.default_rng(3), np.random.default_rng(3)
+    for _ in range(50):
+        row, column, other_row, other_column = (int(value) for value in same.integers(8, size=4))
+        number = row * 6 * 6 * 6 + column * 6 * 6 + other_row * 6 + other_column
+        cells = (number // 216, (number % 216) // 36, (number % 36) // 6, number % 6)
+        assert game.parse(protocols.G1Random().respond(game, None, rng)) == cells
+    with pytest.raises(UsageError, match="plays shisensho"):
+        protocols.G1Random().check(make_game("swap"))
+
+
+def test_the_oracle_that_is_cut_short_plays_on_to_the_end(protocols: ModuleType) -> None:
+    (episode,) = evaluate("g1/shisensho-12x12", protocols.BoundedOracle(), 1, seed=3, workers=0)
+    assert episode.status == "ended"
+    assert all(turn.outcome.value == "played" for turn in episode.turns)
+
+
+def test_mistakes_end_in_a_sentence(protocols: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for args, words in (
+        (["--games", "chess"], "there is no setting 'chess'"),
+        (["--episodes", "0"], "episodes is a whole number of at least 1"),
+        (["--page", str(tmp_path / "none.md")], "there is no page"),
+    ):
+        with pytest.raises(SystemExit):
+            protocols.main([*args, "--out", str(tmp_path / "kept")])
+        assert words in capsys.readouterr().err
+    with pytest.raises(UsageError, match="no markers"):
+        protocols.write_between("a page", "baselines", ["line"])
+
+
+def test_the_page_has_the_tables(protocols: ModuleType) -> None:
+    text = (ROOT / "docs" / "protocols.md").read_text()
+    for setting in protocols.SETTINGS:
+        assert f"| `{setting.name}` |" in text
+    for row in protocols.COMPARED:
+        assert f"| {row.game} | " in text
