@@ -123,7 +123,11 @@ def test_a_resumed_run_comes_to_the_same_stages(curriculum: Curriculum, whole: l
 
 def test_a_result_that_is_given_twice_counts_once(curriculum: Curriculum, whole: list[EpisodeRecord]) -> None:
     earlier = [*whole[:9], whole[3], whole[8].model_copy(update={"score": None, "status": "error"})]
-    assert facts(evaluate(curriculum, Model(), EPISODES, **SETTINGS, resume=earlier)) == facts(whole)
+    model = Model()
+    assert facts(evaluate(curriculum, model, EPISODES, **SETTINGS, resume=earlier)) == facts(whole)
+    assert model.begun == {*range(5 + 9, 5 + EPISODES)}
+    last = evaluate(curriculum, Model(), 10, **SETTINGS, resume=[*whole[:9], whole[3]])
+    assert facts(last) == facts(whole[:10])
 
 
 def test_a_result_of_another_game_or_configuration_is_not_counted(
