@@ -410,6 +410,7 @@ SLOW = (
     "import time\n"
     "def policy(images, prompts):\n"
     "    time.sleep(0.05)\n"
+    "    open('asked', 'a').write('.')\n"
     "    return ['<answer>up</answer>' for _ in prompts]\n"
 )
 
@@ -422,10 +423,9 @@ def test_a_job_that_is_preempted_keeps_the_turns_it_has(workers, whom, tmp_path)
     process = subprocess.Popen(
         [*command, *options], cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    until = time.monotonic() + 60
-    while time.monotonic() < until and not (tmp_path / "o" / "episodes.jsonl").exists():
+    asked, until = tmp_path / "asked", time.monotonic() + 120
+    while time.monotonic() < until and not (asked.exists() and asked.stat().st_size > 5):
         time.sleep(0.02)
-    time.sleep(1.0 if workers == "0" else 5.0)
     whom(process.pid, signal.SIGTERM)
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == 128 + signal.SIGTERM
