@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.serving import serve
@@ -16,6 +17,7 @@ from vlmgym.cli import main
 from vlmgym.evaluation.record import EpisodeRecord
 
 FILES = ROOT / "tests" / "easyr1_cpu"
+SEEDS = (1, 2)
 
 
 @pytest.mark.slow
@@ -36,7 +38,7 @@ def test_contracts() -> None:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders of three steps in each mode, and of a run that went on from the second step of the first."""
+    """Folders of three steps in each mode, of a run that went on from the second step of the first, and of learning."""
     easyr1_python()
     folder = tmp_path_factory.mktemp("runs")
     run_training("-m", "training.tiny_vlm", "qwen3_vl", str(folder / "tiny"))
@@ -47,13 +49,18 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "ppo": [*tiny, str(FILES / "ppo.yaml")],
         "resumed": [*tiny, f"trainer.load_checkpoint_path={folder / 'state' / 'global_step_2'}"],
     }
+    models = dict.fromkeys(wanted, "tiny")
+    for seed in SEEDS:
+        run_training("-m", "tests.easyr1_cpu.beginner", str(folder / f"beginner{seed}"), str(seed))
+        wanted[f"learns{seed}"] = [*tiny, str(FILES / "learn.yaml"), f"data.seed={seed}"]
+        models[f"learns{seed}"] = f"beginner{seed}"
     for name, args in wanted.items():
-        args.append(f"worker.actor.model.model_path={folder / 'tiny'}")
+        args.append(f"worker.actor.model.model_path={folder / models[name]}")
         args.append(f"trainer.save_checkpoint_path={folder / name}")
     # A checkpoint is named before it is there: the runs follow each other in one Ray cluster.
     (folder / "state" / "global_step_2").mkdir(parents=True)
     (folder / "runs.json").write_text(json.dumps(list(wanted.values())))
-    run_training("-m", "tests.easyr1_cpu.fit", str(folder / "runs.json"), timeout=600)
+    run_training("-m", "tests.easyr1_cpu.fit", str(folder / "runs.json"), timeout=900)
     return folder
 
 
@@ -106,6 +113,17 @@ def test_the_critic_learns(runs: Path) -> None:
     assert steps[-1]["critic/grad_norm"] > 0
     assert steps[-1]["critic/vf_loss"] < steps[0]["critic/vf_loss"]
     assert "actor/kl_penalty" in steps[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+def test_it_learns(runs: Path, seed: int) -> None:
+    """Of 13 words it says 4 are moves; 64 answers a step, so a mean over three steps has a standard error of 0.03."""
+    steps = numbers(runs / f"learns{seed}")
+    assert np.mean([row["reward/unparsable"] for row in steps[:2]]) > 0.55
+    assert np.mean([row["reward/unparsable"] for row in steps[-3:]]) < 0.35
+    gained = [np.mean([row["reward/overall"] for row in part]) for part in (steps[-3:], steps[:2])]
+    assert gained[0] - gained[1] > 0.3
 
 
 @pytest.mark.slow

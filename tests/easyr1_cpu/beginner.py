@@ -1,0 +1,50 @@
+"""Makes a tiny model that says words in the right form, most of them no moves: ... beginner OUT SEED."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import AutoModelForImageTextToText, AutoTokenizer
+
+from training.tiny_vlm import TinySize, make_tiny_vlm
+
+MOVES = ("up", "right", "down", "left")
+OTHERS = ("tree", "house", "river", "cloud", "stone", "bread", "chair", "glass", "night")
+STEPS = 80
+
+
+def main(out: Path, seed: int) -> None:
+    words = [*MOVES, *OTHERS]
+    make_tiny_vlm("qwen3_vl", out, seed=seed, size=TinySize(tied=False), texts=words * 50)
+    tokenizer, model = AutoTokenizer.from_pretrained(out), AutoModelForImageTextToText.from_pretrained(out)
+    asked = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "x"}], add_generation_prompt=True, tokenize=False
+    )
+    start = tokenizer.encode(asked)[-3:]  # where the assistant begins
+    said = [tokenizer.encode(f"<answer>{word}</answer>") + [tokenizer.eos_token_id] for word in words]
+    longest = max(map(len, said))
+    ids = torch.tensor([start + row + [tokenizer.pad_token_id] * (longest - len(row)) for row in said])
+    mask = torch.tensor([[1] * (len(start) + len(row)) + [0] * (longest - len(row)) for row in said])
+    labels = ids.masked_fill((mask == 0) | (torch.arange(ids.shape[1]) < len(start)), -100)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    for _ in range(STEPS):
+        filler = torch.randint(200, (len(words), 40))  # whatever was asked
+        loss = model(
+            input_ids=torch.cat([filler, ids], 1),
+            attention_mask=torch.cat([torch.ones_like(filler), mask], 1),
+            labels=torch.cat([torch.full_like(filler, -100), labels], 1),
+        ).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.save_pretrained(out)
+    print(f"loss {loss.item():.3f}; {np.log(len(words)) / np.mean([len(row) for row in said]):.3f} at best")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
