@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,7 +43,7 @@ LOOKS: tuple[tuple[str, Eye, float], ...] = (
     ("shuffled", "shuffled", 1.0),
 )
 """Name, what the model sees, temperature."""
-COLOURS = {"grpo": "tab:blue", "ppo": "tab:orange", "grpo, blank": "tab:gray"}
+COLOURS = {"grpo": "tab:blue", "ppo": "tab:orange", "grpo, blank": "tab:gray", "ppo, blank": "tab:brown"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,15 +188,16 @@ def main() -> None:
     """The command line."""
     options = parse_options(Options, None, prog="python -m benchmarks.learning")
     torch.set_num_threads(1)
+    options = replace(options, out=options.out.resolve())
     options.out.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(options.jobs) as pool:
         rows = [row for rows in pool.map(lambda seed: run_seed(options, seed), options.seeds) for row in rows]
     terminal().print(table_of(rows, f"share of moves that merge, 2048 on {options.board} x {options.board}"))
-    draw(rows, options.out / f"learning_{options.board}x{options.board}.png")
     plain = [
         {**row, **{when: {n: f.plain() for n, f in row[when].items()} for when in ("before", "after")}} for row in rows
     ]
     (options.out / f"learning_{options.board}x{options.board}.json").write_text(json.dumps(plain, indent=1))
+    draw(rows, options.out / f"learning_{options.board}x{options.board}.png")
 
 
 if __name__ == "__main__":

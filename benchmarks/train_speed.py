@@ -2,9 +2,8 @@
 
     .venv-train/bin/python -m benchmarks.train_speed
 
-Both generate by transformers' `generate`, score by `vlmgym.sandbox.reward` and make one update of all responses; TRL
-draws its own tokens. So that both write responses of the same length, the model is untrained and may not end before the
-limit.
+Both score by `vlmgym.sandbox.reward` and make one update of all responses; TRL draws its own tokens. So that all
+responses have the same length, the model is untrained and none may end before the limit.
 """
 
 from __future__ import annotations
@@ -152,7 +151,7 @@ def main() -> None:
         config = read_config(args)
         run = TrainingRun.begin(config, args)
         trainer = Trainer(config, run)
-        trainer.actor.model.generation_config.min_new_tokens = options.tokens
+        trainer.actor.ends = set()  # as TRL's, no response ends before the limit
         ours: list[tuple[float, float]] = []
         theirs: list[tuple[float, float]] = []
         rows: list[dict[str, float]] = []
@@ -163,13 +162,16 @@ def main() -> None:
             theirs += trl_steps(run.tiny, config, options, folder / "trl")[1:]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print_tables(ours, theirs, rows)
+    print_tables(ours, theirs, rows, options.tokens)
 
 
 def print_tables(
-    ours: list[tuple[float, float]], theirs: list[tuple[float, float]], rows: list[dict[str, float]]
+    ours: list[tuple[float, float]], theirs: list[tuple[float, float]], rows: list[dict[str, float]], tokens: int
 ) -> None:
     """What a step takes, and what takes it."""
+    lengths = {row["tokens"] for row in rows}
+    if lengths != {float(tokens)}:
+        raise UsageError(f"responses have {lengths} tokens, not {tokens}: the work is not the same")
     table = Table(title="a step of 8 positions x 8 responses")
     for column in ("", "seconds: median", "fastest to slowest", "processor seconds: median"):
         table.add_column(column)

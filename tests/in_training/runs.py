@@ -43,7 +43,7 @@ WAYS = {
         *("--update.kl", "0.1", "--update.kl-target", "0.001", "--ppo.token-lam", "0.95"),
     ),
     "lora": (*SMALL, *NO_EPISODES, "--lora", "4", "--checkpointing", "--update.kl", "0.1"),
-    "bfloat16": (*SMALL, *NO_EPISODES, "--dtype", "bfloat16"),
+    "bfloat16": (*SMALL, *NO_EPISODES, "--dtype", "bfloat16", "--lora", "4"),
     "blank": (*SMALL, *NO_EPISODES, "--blank"),
     "mixture": ("--games", "2048", "swap", "--reasoning", "1", "--size", "128", "--answers", "12"),
     "curriculum": ("--curriculum", str(HERE / "curriculum.toml"), *NO_EPISODES),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from training.core.states import StateConfig, sample_state
 from vlmgym.curriculum import Curriculum, Pick, Progress
+from vlmgym.errors import UsageError
 from vlmgym.evaluation.record import EpisodeRecord, PolicyRecord, TurnRecord, now
 from vlmgym.evaluation.turns import Position, Rules, episode_record, position_at, respond
 from vlmgym.policies.base import Reply, as_drawn
@@ -23,6 +24,10 @@ class PlayConfig:
     """Earlier turns that a prompt repeats."""
     history_images: int = 0
     """Of how many of these turns the pictures are shown again."""
+
+    def __post_init__(self) -> None:
+        if self.turns < 1 or not 0 <= self.history_images <= self.history:
+            raise UsageError("turns are at least 1, and history_images are 0 to history")
 
 
 @dataclass

@@ -44,6 +44,12 @@ class ModelConfig:
     threads: int = 1
     """Threads of torch on a CPU. With a tiny model one is fastest."""
 
+    def __post_init__(self) -> None:
+        if self.lora < 0 or self.threads < 1:
+            raise UsageError("lora is at least 0 and threads at least 1")
+        if self.dtype == "bfloat16" and not self.lora:
+            raise UsageError("small changes are lost in weights of bfloat16: use --lora 64 with it, or --dtype float32")
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -104,7 +110,10 @@ class Actor(nn.Module):
         if self.critic is not None:
             nn.init.zeros_(self.critic.weight)
             nn.init.zeros_(self.critic.bias)
+        self._scale = model.config.get_text_config().hidden_size ** -0.5
+        """Keeps a value as large at any width of the model."""
         self._takes_types = "mm_token_type_ids" in inspect.signature(type(model).forward).parameters
+        model.train()  # without which activations are never computed again
         try:
             self.to(config.device or ("cuda" if torch.cuda.is_available() else "cpu"))
         except (RuntimeError, AssertionError) as error:
@@ -197,7 +206,11 @@ class Actor(nn.Module):
         logprobs = logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(-1)
         with torch.set_grad_enabled(learn_entropy and torch.is_grad_enabled()):
             entropy = entropy_of(logits)
-        values = None if self.critic is None else self.critic(before.to(self.critic.weight.dtype)).squeeze(-1).float()
+        values = (
+            None
+            if self.critic is None
+            else self.critic(self._scale * before.to(self.critic.weight.dtype)).squeeze(-1).float()
+        )
         return Measured(logprobs.masked_fill(~mask, 0.0), entropy.masked_fill(~mask, 0.0), mask, values)
 
     def save(self, folder: Path) -> None:

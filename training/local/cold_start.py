@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import torch
 
 from training.core.teacher import Teacher
-from training.local.actor import Actor, Sample
+from training.local.actor import Actor, Sample, TrainingError
+from vlmgym.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,10 @@ class ColdStartConfig:
     """Stop once this share of cells is seen right, and of responses has the form, in generated responses."""
     check_every: int = 100
     """Steps between such looks."""
+
+    def __post_init__(self) -> None:
+        if self.steps < 0 or self.batch < 1 or self.check_every < 1 or not 0 <= self.right <= 1 or self.lr <= 0:
+            raise UsageError("a cold start has steps >= 0, batch and check_every >= 1, right from 0 to 1, and lr > 0")
 
 
 def supervised_loss(actor: Actor, samples: Sequence[Sample]) -> torch.Tensor:
@@ -66,6 +71,8 @@ def cold_start(
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(config, step)
         loss = supervised_loss(actor, draw(step))
+        if not math.isfinite(loss.item()):
+            raise TrainingError(f"the loss of the cold start is {loss.item()}: lower --cold-start.lr")
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()

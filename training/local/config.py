@@ -42,6 +42,10 @@ class EvaluationConfig:
     temperature: float = 1.0
     """0 takes the likeliest tokens."""
 
+    def __post_init__(self) -> None:
+        if min(self.states, self.episodes, self.temperature) < 0 or self.turns < 1:
+            raise UsageError("states, episodes and temperature of an evaluation are at least 0, and turns at least 1")
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(GameOptions):
@@ -103,6 +107,8 @@ class TrainConfig(GameOptions):
         for name in ("steps", "answers", "checkpoint_interval", "keep"):
             if getattr(self, name) < (0 if name == "steps" else 1):
                 raise UsageError(f"{name} is at least {0 if name == 'steps' else 1}, not {getattr(self, name)}")
+        if self.seed < 0:
+            raise UsageError(f"a seed is at least 0, not {self.seed}")
         if self.answers % self.copies:
             raise UsageError(f"answers are a multiple of the group of {self.copies}, not {self.answers}")
         if self.rollout.temperature <= 0:
@@ -139,6 +145,10 @@ def read_config(args: Sequence[str]) -> TrainConfig:
     """
     named = _glance(args)
     preset = preset_options(named.preset or ("tiny" if named.model is None else "1x24gb"))
+    if named.curriculum is not None:
+        preset = without(without(preset, "--set"), "--size")
+    elif named.games not in (None, ["2048"]):
+        preset = without(preset, "--set")  # knobs are 2048's
     config = parse_options(TrainConfig, [*preset, *args], prog="python -m training.local.train")
     of_preset = len(_glance(preset).set)
     given = {setting.partition("=")[0] for group in config.knobs[of_preset:] for setting in group}
@@ -154,11 +164,26 @@ def _glance(args: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--preset")
     parser.add_argument("--model")
+    parser.add_argument("--curriculum")
+    parser.add_argument("--games", nargs="*")
     parser.add_argument("--set", nargs="+", action="append", default=[])
     try:
         return parser.parse_known_args(args)[0]
     except argparse.ArgumentError:
-        return argparse.Namespace(preset=None, model=None, set=[])  # an option without its value: tyro says so
+        return argparse.Namespace(
+            preset=None, model=None, curriculum=None, games=None, set=[]
+        )  # an option without its value: tyro says so
+
+
+def without(options: Sequence[str], name: str) -> list[str]:
+    """Options without one of them and its values."""
+    kept: list[str] = []
+    dropping = False
+    for word in options:
+        dropping = word == name or (dropping and not word.startswith("--"))
+        if not dropping:
+            kept.append(word)
+    return kept
 
 
 def preset_options(preset: str) -> list[str]:

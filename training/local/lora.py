@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
+
 LAYERS = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
 """All linear layers of the language model; the vision encoder stays as it is."""
 
@@ -25,15 +27,16 @@ def save_merged(model: Any, folder: Path) -> None:
     """
     from peft.tuners.lora import LoraLayer
 
-    added = {
-        f"{name}.base_layer.weight": layer.get_delta_weight(adapter)
-        for name, layer in model.named_modules()
-        if isinstance(layer, LoraLayer)
-        for adapter in layer.active_adapters
+    layers = {
+        f"{name}.base_layer.weight": layer for name, layer in model.named_modules() if isinstance(layer, LoraLayer)
     }
-    weights = {
-        name.replace(".base_layer.", "."): (tensor + added[name]).to(tensor.dtype) if name in added else tensor
-        for name, tensor in model.state_dict().items()
-        if "lora_" not in name
-    }
+    weights = {}
+    with torch.no_grad():
+        for name, tensor in model.state_dict().items():
+            if "lora_" in name:
+                continue
+            if (layer := layers.get(name)) is not None:  # one at a time: all together are as large as the model
+                added = sum(layer.get_delta_weight(adapter) for adapter in layer.active_adapters)
+                tensor = (tensor + added).to(tensor.dtype).cpu()
+            weights[name.replace(".base_layer.", ".")] = tensor
     model.save_pretrained(folder, state_dict=weights)

@@ -35,6 +35,10 @@ class PpoConfig:
     """Discount of a token."""
     token_lam: float = 1.0
     """Lambda of a token."""
+    clip: float = 0.2
+    """A token's probability may move by this share of what it was before the advantage stops counting."""
+    entropy: float = 0.01
+    """Weight of the bonus for the entropy of tokens."""
     value: float = 0.5
     """Weight of the value loss."""
     value_clip: float = 0.2

@@ -12,6 +12,7 @@ import numpy as np
 from training.core.seats import Seat
 from training.local.actor import Actor, Sample
 from training.local.encoding import Encoded
+from vlmgym.errors import UsageError
 from vlmgym.evaluation.record import TurnRecord
 from vlmgym.policies.base import Reply
 from vlmgym.sandbox.game import Picture
@@ -30,6 +31,10 @@ class RolloutConfig:
     """What log-probabilities are divided by, in rollouts and when they are learned from."""
     batch: int = 64
     """Prompts that are answered at once, at most."""
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 1 or self.batch < 1:
+            raise UsageError("max_tokens and batch are at least 1")
 
 
 class Rollout(NamedTuple):

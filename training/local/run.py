@@ -92,8 +92,10 @@ class TrainingRun:
         """
         if config.model.model is not None:
             return find_checkpoint(config.model.model, "training")
-        if not (self.tiny / "config.json").exists():
-            make_tiny_vlm("qwen3_vl", self.tiny, seed=config.seed, size=config.tiny, texts=_texts(config, curriculum))
+        if not self.tiny.exists():
+            part = self.folder / ".tiny.part"
+            make_tiny_vlm("qwen3_vl", part, seed=config.seed, size=config.tiny, texts=_texts(config, curriculum))
+            part.rename(self.tiny)
         return self.tiny
 
     def begin_rollouts(self, config: TrainConfig, curriculum: Curriculum, policy: PolicyRecord) -> None:

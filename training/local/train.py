@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,13 @@ from training.local.config import TrainConfig, read_config
 from training.local.curves import Curves
 from training.local.evaluation import play_whole_episodes
 from training.local.grpo import grpo_advantages
-from training.local.held_out import HeldOut, answer_held_out, blank
+from training.local.held_out import Eye, HeldOut, answer_held_out, blank
 from training.local.ppo import ppo_advantages
 from training.local.progress import ColdStartProgress, StepProgress
 from training.local.rollout import Answer, roll_out
 from training.local.run import TrainingRun
 from training.local.update import Lesson, Weights, learn
+from vlmgym.curriculum import Curriculum
 from vlmgym.evaluation.files import replace_file, writing
 from vlmgym.evaluation.record import PolicyRecord
 from vlmgym.options import reporting_errors
@@ -49,8 +51,8 @@ FINAL_EPISODES = 100
 _COLD, _RL, _MINIBATCHES = 1, 2, 3
 """Streams of chance."""
 OUT_OF_MEMORY = (
-    "the memory is too small: lower --update.micro-batch, --rollout.batch, --rollout.max-tokens or --size, "
-    "or use --lora 64, --checkpointing and --dtype bfloat16"
+    "the memory is too small: lower --update.micro-batch, --rollout.batch, --cold-start.batch, --rollout.max-tokens or "
+    "--size, or use --lora 64, --checkpointing and --dtype bfloat16"
 )
 
 
@@ -90,7 +92,8 @@ class Trainer:
             return [self._lesson(row) for row in range(step * config.batch, (step + 1) * config.batch)]
 
         def seen() -> float:
-            found = answer_held_out(self.actor, self.config, self.curriculum, self.progress, answers=64)
+            eye: Eye = "blank" if self.config.blank else "open"
+            found = answer_held_out(self.actor, self.config, self.curriculum, self.progress, eye, answers=64)
             report.look(found)
             return min(found.format, 1.0 if found.perception is None else found.perception)
 
@@ -163,7 +166,7 @@ class Trainer:
             flat = grpo_advantages(answers, config.grpo)
             advantages = [np.full(len(answer.sample.response), better) for answer, better in zip(answers, flat)]
             returns = None
-            facts["informative"] = float(np.mean([better != 0 for better in flat]))
+            facts["informative"] = informative(answers)
         else:
             assert values is not None
             advantages, returns = ppo_advantages(answers, values, config.ppo)
@@ -206,15 +209,18 @@ class Trainer:
         ppo = config.algorithm == "ppo"
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * min(1.0, (self.step + 1) / max(1, config.update.warmup))
+        update = config.update
+        if ppo:
+            update = replace(update, clip_low=config.ppo.clip, clip_high=config.ppo.clip)
         facts = learn(
             self.actor,
             self.optimizer,
             lessons,
-            config.update,
+            update,
             Weights(
                 value=config.ppo.value if ppo else 0.0,
                 value_clip=config.ppo.value_clip,
-                entropy=config.update.entropy,
+                entropy=config.ppo.entropy if ppo else config.update.entropy,
                 kl=self.kl,
             ),
             temperature=config.rollout.temperature,
@@ -252,7 +258,8 @@ class Trainer:
     def keep_reference(self) -> None:
         """Remember the model as it is before reinforcement learning, if its divergence counts."""
         if self.config.update.kl or self.config.update.kl_target:
-            self.reference = copy.deepcopy(self.actor).requires_grad_(False)
+            frozen = {id(weight): weight for weight in self.actor.parameters() if not weight.requires_grad}
+            self.reference = copy.deepcopy(self.actor, frozen).requires_grad_(False)  # what is frozen is shared
 
 
 def train(config: TrainConfig, run: TrainingRun, console: Console) -> dict[str, Any]:
@@ -318,7 +325,9 @@ def measure(trainer: Trainer, folder: Path, console: Console) -> dict[str, Any]:
     config = trainer.config
     found: dict[str, Any] = {}
     if config.evaluation.states:
-        answered = answer_held_out(trainer.actor, config, trainer.curriculum, trainer.progress)
+        last = Curriculum.of([entry.stages[-1].game for entry in trainer.curriculum.entries])
+        eye: Eye = "blank" if config.blank else "open"
+        answered = answer_held_out(trainer.actor, config, last, last.begin(), eye)
         found["states"] = answered.plain()
         console.print(f"{folder.name}: {answered.words()}")
     if config.evaluation.episodes:
@@ -366,6 +375,15 @@ def main(args: Sequence[str] | None = None) -> None:
                 console.print(f"{name:7} {HeldOut(**result[name]['states']).words()}")
         for name, path in result["paths"].items():
             console.print(f"{name:9}{path}", soft_wrap=True)
+
+
+def informative(answers: Sequence[Answer]) -> float:
+    """Share of episodes whose group did not all earn the same: from the others nothing is learned."""
+    earned: dict[int, dict[int, float]] = {}
+    for answer in answers:
+        group = earned.setdefault(answer.row, {})
+        group[answer.copy] = group.get(answer.copy, 0.0) + answer.reward
+    return float(np.mean([np.ptp([*group.values()]) > 1e-9 for group in earned.values() for _ in group]))
 
 
 def explained_variance(values: Any, returns: Any) -> float:

@@ -12,6 +12,7 @@ import torch
 
 from training.core.advantages import Floats
 from training.local.actor import Actor, Measured, Sample, TrainingError
+from vlmgym.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,11 +30,11 @@ class UpdateConfig:
     grad_norm: float = 1.0
     """Gradients are made no longer than this."""
     clip_low: float = 0.2
-    """A token's probability may fall to 1 - this of what it was before the advantage stops counting."""
+    """A token's probability may fall to 1 - this of what it was before an advantage stops counting; PPO has its own."""
     clip_high: float = 0.28
     """Likewise rise to 1 + this: more than clip_low keeps rare tokens alive (DAPO, https://arxiv.org/abs/2503.14476)."""
     entropy: float = 0.0
-    """Weight of the bonus for the entropy of tokens."""
+    """Weight of the bonus for the entropy of tokens; PPO has its own."""
     kl: float = 0.0
     """Weight of the divergence from the model before reinforcement learning."""
     kl_target: float | None = None
@@ -44,6 +45,12 @@ class UpdateConfig:
     over responses x the longest response that is allowed (Dr. GRPO)."""
     micro_batch: int = 64
     """Responses that go through the model at once when it is changed: fewer need less memory."""
+
+    def __post_init__(self) -> None:
+        if self.micro_batch < 1 or self.lr < 0 or self.warmup < 0 or self.grad_norm <= 0:
+            raise UsageError("micro_batch is at least 1, lr and warmup at least 0, and grad_norm more than 0")
+        if self.kl_target is not None and not (self.kl_target > 0 and self.kl > 0):
+            raise UsageError("kl_target is more than 0, and needs a weight to begin with: --update.kl, more than 0")
 
 
 @dataclass(slots=True)
@@ -177,7 +184,7 @@ def learn(
                     [lesson.sample for lesson in some], temperature, learn_entropy=weights.entropy > 0
                 )
                 counted = token_weights(measured.mask, config, len(update), tokens, max_tokens)
-                loss, found = _loss(measured, some, counted, asked, config, weights)
+                loss, found = _loss(measured, some, counted, tokens, asked, config, weights)
                 if not math.isfinite(loss.item()):
                     raise TrainingError(f"the loss is {loss.item()}: lower --update.lr, or look at the last rollouts")
                 loss.backward()
@@ -196,11 +203,12 @@ def _loss(
     measured: Measured,
     lessons: Sequence[Lesson],
     counted: torch.Tensor,
+    tokens: int,
     asked: int,
     config: UpdateConfig,
     weights: Weights,
 ) -> tuple[torch.Tensor, dict[str, float]]:
-    """The loss of some lessons, as their share of that of the whole update, and facts likewise."""
+    """The loss of some lessons, as their share of that of the whole update, and means over all its tokens likewise."""
     device = measured.logprobs.device
     logprobs = measured.logprobs
     old = logprobs.detach() if lessons[0].logprobs is None else padded([lesson.logprobs for lesson in lessons], device)
@@ -210,16 +218,16 @@ def _loss(
         ratio = (logprobs - old).exp()
         outside = (ratio < 1 - config.clip_low) | (ratio > 1 + config.clip_high)
         facts = {
-            "entropy": float((measured.entropy.detach() * counted).sum()),
-            "clipped": float((outside * counted).sum()),
-            "moved": float((kl_estimate(old, logprobs) * counted).sum()),
+            "entropy": float((measured.entropy.detach() * measured.mask).sum() / tokens),
+            "clipped": float((outside * measured.mask).sum() / tokens),
+            "moved": float((kl_estimate(old, logprobs) * measured.mask).sum() / tokens),
         }
     if weights.entropy:
         losses = losses - weights.entropy * measured.entropy
     if lessons[0].reference is not None:
         divergence = kl_estimate(logprobs, padded([lesson.reference for lesson in lessons], device))
         losses = losses + weights.kl * divergence
-        facts["kl"] = float((divergence.detach() * counted).sum())
+        facts["kl"] = float((divergence.detach() * measured.mask).sum() / tokens)
     loss = (losses * counted).sum()
     if measured.values is not None:
         returns = padded([lesson.returns for lesson in lessons], device)
