@@ -18,7 +18,7 @@ from vlmgym.sandbox.task import TaskConfig
 
 SCENE_PERCEPTION: Levels = {
     1: {"similarity": 0.0, "visible": 0.95, "rotation": 0},
-    2: {"similarity": 0.0, "visible": 0.9, "rotation": 10},
+    2: {"similarity": 0.05, "visible": 0.85, "rotation": 10},
     3: {},
     4: {"similarity": 0.3, "visible": 0.65, "rotation": 25},
     5: {"similarity": 0.5, "visible": 0.6, "rotation": 30},
