@@ -110,7 +110,7 @@ AS_IN_G1: Policies = {**LISTED, G1Random.name: (G1Random(), None)}
 LARGE: Policies = {
     "random": ("random", None),
     "random-legal": ("random-legal", None),
-    BoundedOracle.name: (BoundedOracle(), 300),
+    BoundedOracle.name: (BoundedOracle(), 200),
     G1Random.name: (G1Random(), None),
 }
 """Who plays on 12 x 12, where the search of the oracle is cut short."""
