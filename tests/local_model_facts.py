@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import resource
 import sys
 import time
@@ -45,7 +46,9 @@ def answers(model: LocalModel) -> dict[str, Any]:
     long = question(0, more=" up" * model.context)
     first = greedy[0]
     assert isinstance(first, Reply)
-    end = first.text[4:8]
+    stop = re.compile("[ -~]{2,4}").search(first.text, 4)
+    assert stop, first.text
+    end = stop[0]  # of whole characters: halves of one are no text to stop at
     return {
         "greedy": told(greedy),
         "greedy alone": told([model.answer([one], TOKENS, temperature=0)[0] for one in asked]),
