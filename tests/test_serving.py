@@ -57,7 +57,9 @@ def test_server_answers_to_a_picture(vllm_server: Server) -> None:
     again, *others = [chat(vllm_server, seed)[1] for seed in (0, 1, 2)]
     assert again["choices"][0]["message"]["content"] == answer["choices"][0]["message"]["content"]
     # An untrained model may say the same to every picture, but it is not as sure of it.
-    assert len({log_probabilities(one) for one in [answer, *others]}) == 3, "the response does not depend on the picture"
+    assert len({log_probabilities(one) for one in [answer, *others]}) == 3, (
+        "the response does not depend on the picture"
+    )
 
 
 def test_server_lists_its_model(vllm_server: Server) -> None:
