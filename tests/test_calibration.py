@@ -38,6 +38,13 @@ def test_differences_have_the_interval_of_both() -> None:
     assert difference.high == pytest.approx(0.4 + math.hypot(0.03, 0.04))
 
 
+def test_a_mean_of_shares_counts_each_as_much_as_the_others() -> None:
+    assert Estimate.evenly([(1, 1), (0, 99)]).mean == pytest.approx(0.5)
+    even, alone = Estimate.evenly([(50, 100), (60, 120)]), Estimate.share(110, 220)
+    assert (even.mean, even.count) == (alone.mean, alone.count)
+    assert even.low == pytest.approx(alone.low, abs=0.005)
+
+
 def test_a_step_within_its_interval_is_no_step() -> None:
     levels = {1: Estimate(0.9, 0.88, 0.92, 9), 2: Estimate(0.8, 0.78, 0.82, 9), 3: Estimate(0.79, 0.77, 0.81, 9)}
     assert not falls(steps(levels))
@@ -82,10 +89,11 @@ def test_play_counts_what_is_legal() -> None:
 def test_a_subject_is_measured_and_written(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vlmgym.calibration.command.subject_of", lambda name: small(name, 10))
     monkeypatch.setattr("vlmgym.calibration.task_subjects.LESSONS", 20)
-    config = CalibrateConfig(game=(name,), episodes=5, pictures=8, out=tmp_path)
+    pictures = 16 if name == "vqa" else 8  # a question's picture shows few objects
+    config = CalibrateConfig(game=(name,), episodes=5, pictures=pictures, out=tmp_path)
     (found,) = calibrate_games(config, Console(quiet=True))
     page = (tmp_path / f"{name}.md").read_text(encoding="utf-8")
-    assert f"vlmgym calibrate {name} --episodes 5 --pictures 8" in page
+    assert f"vlmgym calibrate {name} --episodes 5 --pictures {pictures}" in page
     assert f"({name}.png)" in page
     with Image.open(tmp_path / f"{name}.png") as plots:
         assert plots.width == 1000

@@ -9,6 +9,9 @@ from itertools import pairwise
 
 from vlmgym.evaluation.summary import confidence_interval, mean_and_error, wilson
 
+NORMAL = 1.96
+"""Half the width of a 95% interval of the normal distribution, in standard errors."""
+
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
@@ -38,6 +41,16 @@ class Estimate:
     def share(cls, count: int, of: int) -> Estimate:
         """The share `count / of` with Wilson's interval."""
         return cls(count / of, *wilson(count, of), of)
+
+    @classmethod
+    def evenly(cls, shares: Sequence[tuple[int, int]]) -> Estimate:
+        """The mean of several shares `count / of`, each of which counts as much, however many it is of."""
+        mean = math.fsum(count / of for count, of in shares) / len(shares)
+        # Laplace's estimate of each share, as one that is 0 or 1 by chance would add no doubt.
+        smoothed = [((count + 1) / (of + 2), of) for count, of in shares]
+        error = math.sqrt(math.fsum(share * (1 - share) / of for share, of in smoothed)) / len(shares)
+        reach = NORMAL * error
+        return cls(mean, max(0.0, mean - reach), min(1.0, mean + reach), sum(of for _, of in shares))
 
     def log(self) -> Estimate:
         """The same on a logarithmic scale; all of it is above 0."""

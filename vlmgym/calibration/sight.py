@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from vlmgym.calibration.estimate import Estimate
-from vlmgym.calibration.reader import TemplateReader, fitted_accuracy, hazy
+from vlmgym.calibration.reader import Seen, TemplateReader, fitted_accuracy, hazy
 from vlmgym.calibration.subject import AnyGame, Crops, Subject
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.config import LEVELS
@@ -54,6 +55,11 @@ class FirstReader:
         lessons = [part for game in schools for part in cut_many(subject, game, share, TRAINING)]
         self._taught = TemplateReader(*together(lessons))
 
+    @property
+    def words(self) -> set[str]:
+        """What it has learned to see."""
+        return set(self._taught.kinds.tolist())
+
     def accuracy(
         self, pictures: Sequence[Crops], only: Collection[str], one_example: bool = False
     ) -> tuple[list[float], Estimate]:
@@ -61,23 +67,25 @@ class FirstReader:
 
         Args:
             pictures: Cut-outs of the pictures of the `TESTING` stream, in order.
-            only: Words that it chooses from; cut-outs that show something else do not count.
+            only: Words that it chooses from, all that the pictures show among them.
             one_example: See `Sight.one_example`; the game is at level 3 of reasoning.
         """
         told, shares, right, total = self._taught.among(only), [], 0, 0
         for number, (every, words) in enumerate(pictures):
-            counted = [i for i, word in enumerate(words) if word in only]
-            if not counted:
-                continue
             reader = self._one_example(number) if one_example else told
             haze = np.random.default_rng([HAZE, number])
             blurred, clear = (
-                sum(words[i] == said for i, said in zip(counted, reader.read(seen[counted])))
+                sum(word == said for word, said in zip(words, reader.read(seen)))
                 for seen in (hazy(every, self._subject.sight.haze, haze), every)
             )
-            shares.append(blurred / len(counted))
-            right, total = right + clear, total + len(counted)
+            shares.append(blurred / len(words))
+            right, total = right + clear, total + len(words)
         return shares, Estimate.share(right, total)
+
+    def through_haze(self, seen: Seen, only: Collection[str], seed: int) -> list[str]:
+        """What it reads through haze of its own seed, choosing from some words."""
+        haze = np.random.default_rng([HAZE, seed])
+        return self._taught.among(only).read(hazy(seen, self._subject.sight.haze, haze))
 
     def _one_example(self, number: int) -> TemplateReader:
         return TemplateReader(*self._subject.sight.cut(self._subject.at(1), np.random.default_rng([TESTING, number])))
@@ -106,17 +114,32 @@ def read_level(subject: Subject, reader: FirstReader, level: int, pictures: int)
 def read_other_dial(subject: Subject, reader: FirstReader, pictures: int) -> dict[int, Estimate]:
     """What the reader of level 1 reads by level of reasoning, at level 3 of perception, through haze.
 
-    Counted is only what all these levels show: that one has more kinds of tile than another is no matter of looks.
+    Counted is only what all these levels show and the reader has learned, and everything as much: that a level has more
+    kinds of tile than another, or other ones more often, is no matter of looks.
 
     Raises:
         UsageError: The pictures are so few that this is nothing.
     """
-    shown = {level: cut_many(subject, subject.at(reasoning=level), pictures, TESTING) for level in LEVELS}
-    common = set.intersection(*map(_words, shown.values()))
+    shown = {level: _by_word(cut_many(subject, subject.at(reasoning=level), pictures, TESTING)) for level in LEVELS}
+    common = sorted(reader.words.intersection(*shown.values()))
     if not common:
         raise UsageError(f"{pictures} pictures are too few: they show no {subject.sight.words} that every level has")
-    return {level: Estimate.of(reader.accuracy(cuts, common)[0]) for level, cuts in shown.items()}
+    reading = {}
+    for level, cuts in shown.items():
+        names = [word for word in common for _ in cuts[word]]
+        read = reader.through_haze(np.concatenate([cuts[word] for word in common]), common, level)
+        right = Counter(name for said, name in zip(read, names) if said == name)
+        reading[level] = Estimate.evenly([(right[word], len(cuts[word])) for word in common])
+    return reading
 
 
 def _words(pictures: Sequence[Crops]) -> set[str]:
     return {word for _, words in pictures for word in words}
+
+
+def _by_word(pictures: Sequence[Crops]) -> dict[str, Seen]:
+    seen, words = together(pictures)
+    places: dict[str, list[int]] = defaultdict(list)
+    for place, word in enumerate(words):
+        places[word].append(place)
+    return {word: seen[found] for word, found in places.items()}
