@@ -26,9 +26,9 @@ import numpy as np
 import torch
 from rich.table import Table
 
+from training.core.plots import read_rows
 from training.local.actor import Actor
 from training.local.config import read_config
-from training.local.curves import read_rows
 from training.local.held_out import Eye, HeldOut, answer_held_out
 from vlmgym.errors import UsageError
 from vlmgym.options import parse_options, reporting_errors

@@ -10,7 +10,7 @@ from typing import Any
 
 from verl.utils.logger.logger import Logger
 
-from training.local.curves import DRAW_EVERY, draw_curves, read_rows
+from training.core.plots import DRAW_EVERY, draw_curves, read_rows
 from vlmgym.evaluation.files import replace_file
 
 PANELS = {

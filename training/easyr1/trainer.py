@@ -10,14 +10,14 @@ import numpy as np
 from verl.protocol import DataProto, pad_dataproto_to_divisor, unpad_dataproto
 from verl.trainer.ray_trainer import RayPPOTrainer
 
+from training.core.rollouts import begin_rollouts, write_rollouts
 from training.easyr1.batch import fill, places_of, prompts_of, replies_of, rows_multiple, turn_rows
 from training.easyr1.players import Players
 from training.easyr1.rows import RowStream
 from training.easyr1.section import Section
 from training.easyr1.table import Asked, Finished, Played
 from vlmgym.curriculum import Curriculum
-from vlmgym.evaluation.files import replace_file
-from vlmgym.evaluation.record import GameRecord, PolicyRecord, RunRecord, now, versions
+from vlmgym.evaluation.record import PolicyRecord
 from vlmgym.sandbox.reward import Outcome
 
 
@@ -46,7 +46,6 @@ class VlmgymTrainer(RayPPOTrainer):
 
     def fit(self) -> None:
         """Train; see `RayPPOTrainer.fit`."""
-        self.rollouts.mkdir(parents=True, exist_ok=True)
         self._describe_rollouts()
         super().fit()
 
@@ -61,7 +60,7 @@ class VlmgymTrainer(RayPPOTrainer):
             played += answers
         finished = self.players.leave(copies)
         self._go_on_with_the_curriculum(finished)
-        self._write(f"step_{self.global_step:06d}.jsonl", finished)
+        self._write(f"step_{self.global_step:06d}", finished)
         batch = DataProto.concat(turns)
         metrics.update(response_metrics("reward", played))
         metrics.update(episode_metrics("episode", finished))
@@ -84,7 +83,7 @@ class VlmgymTrainer(RayPPOTrainer):
             played += answers
         self.actor_rollout_ref_wg.release_rollout_engine()
         finished = self.players.leave(None)
-        self._write(f"validation_{self.global_step:06d}.jsonl", finished)
+        self._write(f"validation_{self.global_step:06d}", finished)
         self.val_reward_score = float(np.mean([episode.score for episode in finished]))
         return {**response_metrics("val", played), **episode_metrics("val", finished)}
 
@@ -131,25 +130,14 @@ class VlmgymTrainer(RayPPOTrainer):
             stream.progress = self.curriculum.after(stream.progress, pick, success)
 
     def _write(self, name: str, finished: Sequence[Finished]) -> None:
-        replace_file(self.rollouts / name, (episode.record.encode() + b"\n" for episode in finished))
+        write_rollouts(self.rollouts, name, (episode.record for episode in finished))
 
     def _describe_rollouts(self) -> None:
         """Say what the rollouts are of, so that `vlmgym report` can show them."""
         section, copies = self.section, self.config.worker.rollout.n
-        asked = RunRecord(
-            started=now(),
-            versions=versions(),
-            games=tuple(map(GameRecord.of, self.curriculum.games)),
-            policy=PolicyRecord(name="easyr1", options={"model": self.config.worker.actor.model.model_path}),
-            reward=section.reward,
-            history=section.play.history,
-            history_images=section.play.history_images,
-            max_turns=section.play.turns,
-            seed=0,
-            episodes=self.training_steps * self.train_dataloader.batch * copies,
-            options={},
-        )
-        replace_file(self.rollouts / "run.json", (asked.model_dump_json(indent=1) + "\n").encode())
+        policy = PolicyRecord(name="easyr1", options={"model": self.config.worker.actor.model.model_path})
+        episodes = self.training_steps * self.train_dataloader.batch * copies
+        begin_rollouts(self.rollouts, self.curriculum, policy, section.play, section.reward, episodes)
 
 
 def response_metrics(prefix: str, played: Sequence[Played]) -> dict[str, float]:

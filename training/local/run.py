@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from training.core.rollouts import begin_rollouts, write_rollouts
 from training.core.seats import Seat
 from training.core.states import sample_state
 from training.core.teacher import teach
@@ -20,7 +21,7 @@ from training.tiny_vlm import make_tiny_vlm
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.files import replace_file, writing
-from vlmgym.evaluation.record import GameRecord, PolicyRecord, RunRecord, now, versions
+from vlmgym.evaluation.record import PolicyRecord
 from vlmgym.policies.checkpoint import find_checkpoint
 
 TEXTS = 300
@@ -100,27 +101,13 @@ class TrainingRun:
 
     def begin_rollouts(self, config: TrainConfig, curriculum: Curriculum, policy: PolicyRecord) -> None:
         """Say what the rollouts are of, so that `vlmgym report` can show them."""
-        asked = RunRecord(
-            started=now(),
-            versions=versions(),
-            games=tuple(map(GameRecord.of, curriculum.games)),
-            policy=policy,
-            reward=config.reward,
-            history=config.play.history,
-            history_images=config.play.history_images,
-            max_turns=config.play.turns,
-            seed=0,
-            episodes=config.steps * config.rows * config.copies,
-            options={},
-        )
-        with writing(self.rollouts):
-            self.rollouts.mkdir(exist_ok=True)
-        replace_file(self.rollouts / "run.json", (asked.model_dump_json(indent=1) + "\n").encode())
+        episodes = config.steps * config.rows * config.copies
+        begin_rollouts(self.rollouts, curriculum, policy, config.play, config.reward, episodes)
 
     def record(self, step: int, seats: Sequence[Seat], policy: PolicyRecord, copies: int) -> None:
         """Write the rollouts of a step, counted from 0."""
-        lines = (seat.record(policy, copies).model_dump_json().encode() + b"\n" for seat in seats)
-        replace_file(self.rollouts / f"step_{step + 1:06d}.jsonl", lines)
+        records = (seat.record(policy, copies).model_dump_json() for seat in seats)
+        write_rollouts(self.rollouts, f"step_{step + 1:06d}", records)
 
 
 def _texts(config: TrainConfig, curriculum: Curriculum) -> Iterator[str]:

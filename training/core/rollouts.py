@@ -1,0 +1,55 @@
+"""Rollouts of training in the evaluator's form, so that `vlmgym report` makes a page of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from training.core.seats import PlayConfig
+from vlmgym.curriculum import Curriculum
+from vlmgym.evaluation.files import replace_file, writing
+from vlmgym.evaluation.record import GameRecord, PolicyRecord, RunRecord, now, versions
+from vlmgym.sandbox.reward import RewardConfig
+
+
+def begin_rollouts(
+    folder: Path, curriculum: Curriculum, policy: PolicyRecord, play: PlayConfig, reward: RewardConfig, episodes: int
+) -> None:
+    """Make the folder, and say in its `run.json` what the rollouts are of.
+
+    Args:
+        folder: Where rollouts go.
+        curriculum: What is played.
+        policy: Who plays.
+        play: How.
+        reward: Weights and shaping.
+        episodes: Of the whole run.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    asked = RunRecord(
+        started=now(),
+        versions=versions(),
+        games=tuple(map(GameRecord.of, curriculum.games)),
+        policy=policy,
+        reward=reward,
+        history=play.history,
+        history_images=play.history_images,
+        max_turns=play.turns,
+        seed=0,
+        episodes=episodes,
+        options={},
+    )
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    replace_file(folder / "run.json", (asked.model_dump_json(indent=1) + "\n").encode())
+
+
+def write_rollouts(folder: Path, name: str, records: Iterable[str]) -> None:
+    """Write the records of episodes, each as JSON, as a file of that name and a line each.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    replace_file(folder / f"{name}.jsonl", (record.encode() + b"\n" for record in records))
