@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from training.core.advantages import discounted_returns, gae, group_normalised, whitened
 from training.core.seats import PlayConfig, take_seats
+from training.core.split import FIRST_HELD_OUT, check_held_out, split_of
 from training.core.states import StateConfig, all_actions, sample_state
 from training.core.teacher import teach
 from vlmgym import make_game
@@ -72,6 +78,69 @@ def test_all_actions_of_a_pair_of_cells_are_listed_once() -> None:
     actions = all_actions(game)
     assert len(actions) == len(set(actions)) == 4**4
     assert set(game.legal_actions(game.start(np.random.default_rng(0))) or ()) <= set(actions)
+
+
+# Held-out rows --------------------------------------------------------------------------------------------------------
+
+
+def table_of(folder: Path, rows: int, bad: Sequence[int] = ()) -> str:
+    """Questions about pictures, of which some have no answer."""
+    lines = ["image,question,answer"]
+    for row in range(rows):
+        Image.new("RGB", (32, 32), (row, 0, 0)).save(folder / f"{row}.png")
+        lines.append(f"{row}.png,Which one?,{'' if row in bad else row}")
+    (folder / "table.csv").write_text("\n".join(lines))
+    return str(folder / "table.csv")
+
+
+def rows_of(game: Any, count: int, *, held_out: bool) -> set[int]:
+    states = StateConfig(held_out=0.2)
+    found = [sample_state(game, 0, index, states, held_out=held_out).state for index in range(count)]
+    return {game.from_json(text).row.index for text in found}
+
+
+@pytest.mark.parametrize("order", ["rows", "shuffled"])
+def test_held_out_rows_are_never_trained_on(tmp_path: Path, order: str) -> None:
+    game = make_game("vqa", data=table_of(tmp_path, 40), order=order)
+    held_out, training = rows_of(game, 100, held_out=True), rows_of(game, 200, held_out=False)
+    assert (len(held_out), len(training)) == (8, 32)
+    assert not held_out & training
+    assert rows_of(game, 8, held_out=True) == held_out, "the first 8 are not different ones"
+    evaluated = [Episode(game, FIRST_HELD_OUT + n).state for n in range(8)]
+    assert {state.row.index for state in evaluated if state.row is not None} == held_out
+
+
+def test_bad_rows_lead_from_neither_side_to_the_other(tmp_path: Path) -> None:
+    plain = make_game("vqa", data=table_of(tmp_path, 40), order="rows")
+    first = Episode(plain, FIRST_HELD_OUT).state.row.index  # type: ignore[union-attr]
+    # the last two of the held-out rows, the last of the others, and one of each in between
+    bad = [(first + n) % 40 for n in (7, 6, 39, 2, 20)]
+    game = make_game("vqa", data=table_of(tmp_path, 40, bad), order="rows", size=64)
+    held_out, training = rows_of(game, 100, held_out=True), rows_of(game, 200, held_out=False)
+    assert held_out == {(first + n) % 40 for n in (0, 1, 3, 4, 5)}
+    assert training == {(first + n) % 40 for n in range(8, 39) if n != 20}
+
+
+def test_photographs_are_held_out_and_what_is_generated_needs_not_be() -> None:
+    photographs, generated = make_game("caption"), make_game("vqa")
+    split = split_of(photographs, 0.25)
+    assert split is not None
+    assert (len(split.held_out), len(split.training)) == (4, 12)
+    assert split_of(generated, 0.25) is None
+    assert sample_state(generated, 0, 3) == sample_state(generated, 0, 3, held_out=True)
+
+
+def test_too_few_held_out_rows_are_refused(tmp_path: Path) -> None:
+    game = make_game("vqa", data=table_of(tmp_path, 40))
+    check_held_out([game], 0.2, 8, "--evaluation.states")
+    with pytest.raises(
+        UsageError, match=r"of the 40 questions of vqa 8 are held out, and --evaluation.states asks for 9"
+    ):
+        check_held_out([game], 0.2, 9, "--evaluation.states")
+    with pytest.raises(UsageError, match=r"vqa has 40 questions, of which 0\.01 cannot be held out"):
+        split_of(game, 0.01)
+    with pytest.raises(UsageError, match="held_out is a share of rows"):
+        StateConfig(held_out=1.0)
 
 
 # Teachers -------------------------------------------------------------------------------------------------------------

@@ -85,6 +85,8 @@ def take_seats(
     play: PlayConfig,
     states: StateConfig,
     reward: RewardConfig,
+    *,
+    held_out: bool = False,
 ) -> Iterator[Seat]:
     """Seats at the positions of some rows, row by row; those of a row begin at one position, with the same chance.
 
@@ -97,10 +99,12 @@ def take_seats(
         play: Limits.
         states: Which positions.
         reward: Weights and shaping.
+        held_out: Whether a table's held-out rows are taken.
     """
     for row in rows:
         pick = curriculum.pick(progress, seed, row)
         rules = Rules(pick.game, reward, play.turns, play.history, play.history_images, as_drawn)
-        position = position_at(rules, sample_state(pick.game, seed, row, states, reward))
+        snapshot = sample_state(pick.game, seed, row, states, reward, held_out=held_out)
+        position = position_at(rules, snapshot)
         for copy in range(copies):
             yield Seat(pick, rules, row, copy, position)

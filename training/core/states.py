@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from gymnasium import spaces
 
+from training.core.split import split_of
 from vlmgym.errors import GenerationError, UsageError
 from vlmgym.sandbox.episode import Episode, Snapshot
 from vlmgym.sandbox.game import Game
@@ -37,6 +38,8 @@ class StateConfig:
     """Who makes them. A game that ends before is answered at its last position that goes on."""
     informative: bool = False
     """Take only positions in which not all actions earn the same reward: no other can teach which one is better."""
+    held_out: float = 0.1
+    """Share of a table's rows that are measured on and never trained on."""
 
     def __post_init__(self) -> None:
         least, most = self.moves
@@ -44,6 +47,8 @@ class StateConfig:
             raise UsageError(
                 f"moves are the least and the most moves before a position, such as 0 20, not {self.moves}"
             )
+        if not 0 < self.held_out < 1:
+            raise UsageError(f"held_out is a share of rows, more than 0 and less than 1, not {self.held_out}")
 
 
 def sample_state(
@@ -52,24 +57,31 @@ def sample_state(
     index: int,
     config: StateConfig = StateConfig(),
     reward: RewardConfig = RewardConfig(),  # noqa: B008 - frozen
+    *,
+    held_out: bool = False,
 ) -> Snapshot:
     """A position to answer, as an episode that begins there with chance of its own.
 
     Args:
         game: The game.
         seed: Seed of the training run, at least 0.
-        index: Number of the position, at least 0. Equal arguments give equal positions; a task over a data set takes
-            the row of this number.
+        index: Number of the position, at least 0. Equal arguments give equal positions; a task over a table takes its
+            rows one after the other, those that are not held out.
         config: Which positions.
         reward: What `informative` compares.
+        held_out: Take a table's held-out rows instead.
 
     Raises:
         GenerationError: Of 1,000 positions none was informative.
         UsageError: The actions of the game cannot be listed, as `informative` needs.
     """
+    split, question = split_of(game, config.held_out), index
+    if split is not None:
+        seeds = split.held_out if held_out else split.training
+        question = seeds[index % len(seeds)]
     for attempt in range(MOST_TRIES if config.informative else 1):
         rng = np.random.default_rng([_STREAM, seed, index, attempt])
-        episode: Episode[Any, Any] = Episode(game, index, reward, rng=rng)
+        episode: Episode[Any, Any] = Episode(game, question, reward, rng=rng)
         _move_on(episode, int(rng.integers(config.moves[0], config.moves[1] + 1)), config.mover)
         if not config.informative or _is_informative(game, episode.state, reward):
             snapshot = episode.snapshot()

@@ -176,6 +176,15 @@ class Task(Game[TaskStateT, ActionT]):
         chosen = map_columns(self.columns, self.optional_fields, self.config.columns, table, self.config.data)
         return Source(table, chosen, self.picture_fields, self.config.urls)
 
+    @property
+    def question_count(self) -> int | None:
+        """How many questions there are, which seeds in a row ask once each; None: they are generated without end.
+
+        Raises:
+            UsageError: The data cannot be opened.
+        """
+        return None if self.config.data is None else len(self.source)
+
     def start(self, rng: np.random.Generator) -> TaskStateT:
         """A question: of a row taken by chance, or without data a generated one.
 

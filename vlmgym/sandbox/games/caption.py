@@ -131,6 +131,11 @@ class Caption(LineTask[CaptionState]):
         """One of the photographs."""
         return self._photograph(int(rng.integers(len(PHOTOGRAPHS))))
 
+    @property
+    def question_count(self) -> int:
+        """One for each photograph, or for each row of the data."""
+        return super().question_count or len(PHOTOGRAPHS)
+
     def start_at(self, seed: int, rng: np.random.Generator) -> CaptionState:
         """The row of a seed, or without data its photograph: as many seeds in a row show every one once."""
         if self.config.data is not None:
