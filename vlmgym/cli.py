@@ -23,6 +23,7 @@ from vlmgym.evaluation.report.command import ReportConfig, report
 from vlmgym.evaluation.rescore import RescoreConfig, rescore
 from vlmgym.evaluation.script import policy_options, run_evaluation, with_options
 from vlmgym.gallery.command import GalleryConfig, gallery
+from vlmgym.knobs import tell_games
 from vlmgym.options import reporting_errors
 from vlmgym.play import PlayConfig, play
 from vlmgym.sandbox.presets import PRESETS
@@ -119,8 +120,17 @@ def data_command(
         fetch_data(config)
 
 
-def games_command() -> None:
-    """List the games that are installed, and the published settings of games."""
+def games_command(
+    game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = (),
+) -> None:
+    """List the games that are installed, and the published settings of games; or tell of one, with all its knobs.
+
+    Args:
+        game: Names or ids of games to tell of.
+    """
+    if game:
+        tell_games(game)
+        return
     for game_id in game_ids():
         try:
             summary = (game_class(game_id).__doc__ or "").strip().partition("\n")[0]

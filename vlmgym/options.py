@@ -42,7 +42,7 @@ class GameOptions:
     knobs: Annotated[
         tuple[tuple[str, ...], ...], tyro.conf.arg(name="set", metavar="NAME=VALUE ..."), tyro.conf.UseAppendAction
     ] = ()
-    """Single knobs of the game that override the levels, for instance rows=5 columns=5."""
+    """Single knobs that override the levels, for instance rows=5 columns=5; vlmgym games GAME lists them."""
 
     def make_game(self, name: str, preset: Mapping[str, Any] | None = None) -> Game[Any, Any]:
         """The game at this difficulty.
@@ -63,9 +63,16 @@ class GameOptions:
         return make_game(name, self.perception, self.reasoning, **{**(preset or {}), **knobs})
 
 
-def parse_options(config: type[T], args: Sequence[str] | None, prog: str) -> T:
-    """Options from a command line; wrong ones end the program with exit code 2 and a message."""
-    return tyro.cli(config, args=args, prog=prog)
+def parse_options(config: type[T], args: Sequence[str] | None, prog: str, description: str | None = None) -> T:
+    """Options from a command line; wrong ones end the program with exit code 2 and a message.
+
+    Args:
+        config: Their type.
+        args: The command line.
+        prog: The program's name.
+        description: What help begins with; None: the type's docstring.
+    """
+    return tyro.cli(config, args=args, prog=prog, description=description)
 
 
 @contextmanager

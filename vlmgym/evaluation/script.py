@@ -27,9 +27,11 @@ from vlmgym.evaluation.runner import check_policy
 from vlmgym.evaluation.stored import StoredRun, find_run
 from vlmgym.evaluation.table import bias_note, summary_table
 from vlmgym.evaluation.workers import Workers, workers_for
+from vlmgym.knobs import in_short
 from vlmgym.options import parse_options, reporting_errors
 from vlmgym.policies import CustomFunction, Policy, PolicyChoice, PolicyOptions, make_policy, options_type
 from vlmgym.sandbox.game import Game
+from vlmgym.sandbox.registry import game_class
 from vlmgym.sandbox.task import Task
 from vlmgym.terminal import terminal
 
@@ -58,7 +60,9 @@ def evaluate_script(
     with reporting_errors():
         options = policy_options(args, custom_policy)
         config = with_options(EvalConfig, options)
-        parsed = parse_options(config, args, prog=Path(file).name)
+        found = game_class(game)
+        about = f"{config.__doc__} The knobs of {found.name} for --set are {in_short(found.Config)}."
+        parsed = parse_options(config, args, Path(file).name, about)
         place = ScriptFolder(Path(file).resolve().parent, Path(file).stem.replace("eval_", "test_", 1))
         run_evaluation([game], parsed.config, parsed.options, place, custom_policy, preset)
 

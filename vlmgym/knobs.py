@@ -1,0 +1,124 @@
+"""The options of games in words, from their declarations: `vlmgym games GAME`, help of scripts, `docs/knobs.md`.
+
+python -m vlmgym.knobs > docs/knobs.md
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.box import SIMPLE
+from rich.table import Table
+
+from vlmgym.sandbox.config import DIALS, LEVELS, GameConfig
+from vlmgym.sandbox.registry import game_class, game_ids
+from vlmgym.terminal import terminal
+
+KINDS: Mapping[str | None, str] = {"perception": "perceptual", "reasoning": "reasoning", None: "setting"}
+"""What an option is called by its dial."""
+PAGE = """\
+# Knobs of the games
+
+Written by `python -m vlmgym.knobs` from the declarations of the games. A knob is perceptual (`--perception` 1 to 5 sets
+those that have levels) or reasoning (likewise `--reasoning`); a setting makes nothing harder. The default is level 3.
+`--set NAME=VALUE` sets any of them, whatever the level. What the levels do was [measured](difficulty).
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of a game.
+
+    Attributes:
+        name: As in `--set`.
+        kind: `perceptual`, `reasoning` or `setting`.
+        default: Its value if nothing is said.
+        levels: Its value at each level of its dial; nothing if no level sets it.
+        accepted: What it takes.
+        description: What it does.
+    """
+
+    name: str
+    kind: str
+    default: str
+    levels: tuple[str, ...]
+    accepted: str
+    description: str
+
+
+def options_of(config: type[GameConfig]) -> list[Option]:
+    """All options of a configuration: perceptual, then reasoning, then those of no dial."""
+    dials, declared = config.knobs(), config.model_json_schema()["properties"]
+    found = []
+    for dial in (*DIALS, None):
+        for name, schema in declared.items():
+            if dials.get(name) != dial:
+                continue
+            set_at = [config.dials.get(dial, {}).get(level, {}) for level in LEVELS] if dial else []
+            levels = [level.get(name, schema["default"]) for level in set_at if any(name in at for at in set_at)]
+            default, values = _value(schema["default"]), tuple(map(_value, levels))
+            found.append(Option(name, KINDS[dial], default, values, _accepted(schema), schema["description"]))
+    return found
+
+
+def in_short(config: type[GameConfig]) -> str:
+    """The names of all options by their kind, as a sentence."""
+    options = options_of(config)
+    names = {kind: ", ".join(one.name for one in options if one.kind == kind) for kind in KINDS.values()}
+    return "; ".join(f"{kind}: {told}" for kind, told in names.items() if told)
+
+
+def table(config: type[GameConfig]) -> str:
+    """The options as a table in Markdown."""
+    rows = (
+        f"| `{one.name}` | {one.kind} | {one.default} | {' '.join(one.levels)} | {one.accepted} | {one.description} |"
+        for one in options_of(config)
+    )
+    return "\n".join(["| knob | kind | default | levels 1 to 5 | accepts | |", "|---|---|---|---|---|---|", *rows])
+
+
+def tell_games(names: Sequence[str]) -> None:
+    """Print the pages of games: their docstrings, and all their options.
+
+    Raises:
+        UsageError: There is no such game.
+    """
+    console = terminal()
+    for found in [game_class(name) for name in names]:
+        console.print(inspect.cleandoc(found.__doc__ or ""), highlight=False, soft_wrap=True)
+        for kind in KINDS.values():
+            told = Table("", "default", "levels 1 to 5", "accepts", "", box=SIMPLE, title=kind, title_justify="left")
+            for one in options_of(found.Config):
+                if one.kind == kind:
+                    told.add_row(one.name, one.default, " ".join(one.levels), one.accepted, one.description)
+            console.print(told)
+
+
+def page() -> str:
+    """The page of all games that are installed."""
+    parts = (f"## {game_class(game_id).name}\n\n{table(game_class(game_id).Config)}\n" for game_id in game_ids())
+    return "\n".join([PAGE, *parts])
+
+
+def _value(value: object) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _accepted(schema: Mapping[str, Any]) -> str:
+    """What a schema of pydantic accepts."""
+    if "anyOf" in schema:
+        return " or ".join(map(_accepted, schema["anyOf"]))
+    if "enum" in schema:
+        return ", ".join(map(str, schema["enum"]))
+    if schema["type"] == "array":
+        return f"{schema['minItems']} numbers" if "prefixItems" in schema else "a list of texts"
+    least, most = schema.get("minimum"), schema.get("maximum")
+    limits = "" if least is None else f" from {least:.9g}" if most is None else f" {least:.9g} to {most:.9g}"
+    return {"boolean": "true, false", "string": "text"}.get(schema["type"], schema["type"]) + limits
+
+
+if __name__ == "__main__":
+    print(page(), end="")
