@@ -200,9 +200,10 @@ SUCCESS = ENTRY + 'by = "success"\nstages = [{}, {}]\n'
 PLAYED = SUCCESS + 'measure = "played"\nwindow = 5\n'
 BAD_FILES = {
     "entries = " + "[" * 10_000: "is nested too deeply for a curriculum",
-    "entries = [": "is not TOML: ",
+    "entries = [": "is not TOML, as a curriculum is: ",
+    "entries:\n  - game: swap": "is not TOML, as a curriculum is: ",
     "": ": entries is missing",
-    "entries = []": ": entries: tuple should have at least 1 item",
+    "entries = []": ": entries has at least one: write [[entries]] above it",
     "[[entry]]": ": there is no 'entry'; the fields are at_once, entries",
     "[[entries]]": ": entry 1: game is missing",
     '[entries]\ngame = "2048"': ": entries is a list: write [[entries]] above each",
@@ -243,6 +244,7 @@ BAD_FILES = {
     + 'measure = "score"\nwindow = 5\nup = 1': ": entry 1: stage 2 has no at_least and others have: give it to all",
     ENTRY + 'by = "success"\nmeasure = "score"\nwindow = 5\nup = 1': ': entry 1: by = "success" needs at least two',
     ENTRY + 'stages = [{ name = "a", episodes = 1 }, { name = "a" }]': ": 2048-v0 has two stages 'a': give each a name",
+    ENTRY + "perception = 1\n" + ENTRY: ": 2048-v0 is in two entries without stages: give each a stage",
 }
 
 
@@ -251,6 +253,12 @@ def test_a_measure_without_known_bounds_may_have_any_limits(tmp_path: Path) -> N
     path.write_text(SUCCESS + 'measure = "reward"\nwindow = 5\nup = 70\ndown = -2', encoding="utf-8")
     entry = Curriculum.read(path).entries[0]
     assert (entry.up, entry.down) == (70, -2)
+
+
+def test_a_mark_that_an_editor_puts_in_front_is_no_mistake(tmp_path: Path) -> None:
+    path = tmp_path / "my.toml"
+    path.write_text(ENTRY, encoding="utf-8-sig")
+    assert Curriculum.read(path).entries[0].stages[0].game == make_game("2048")
 
 
 @pytest.mark.parametrize("text", BAD_FILES, ids=range(len(BAD_FILES)))

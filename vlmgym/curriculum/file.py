@@ -159,7 +159,7 @@ def read_file(path: Path) -> CurriculumFile:
         text = (_builtin() / f"{path}.toml").read_text(encoding="utf-8")
     else:
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")  # some editors put a mark in front
         except FileNotFoundError:
             names = ", ".join(builtin_names())
             raise UsageError(f"{path} is neither a file nor one of the curricula {names}") from None
@@ -170,7 +170,7 @@ def read_file(path: Path) -> CurriculumFile:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path} is not TOML: {error}") from None
+        raise UsageError(f"{path} is not TOML, as a curriculum is: {error}") from None
     try:
         return CurriculumFile.model_validate(data)
     except ValidationError as error:
@@ -196,6 +196,8 @@ def _in_words(error: ValidationError) -> str:
         where, said = words[:-1], f"there is no {words[-1]!r}; the fields are {', '.join(model.model_fields)}"
     elif first["type"] == "missing":
         where, said = words[:-1], f"{words[-1]} is missing"
+    elif first["type"] == "too_short":
+        where, said = words[:-1], f"{words[-1]} has at least one: write {_HEADERS[words[-1]]} above it"
     elif first["type"] == "tuple_type":
         where, said = words[:-1], f"{words[-1]} is a list: write {_HEADERS[words[-1]]} above each"
     elif first["type"] in ("dict_type", "model_type"):

@@ -144,12 +144,18 @@ class Curriculum:
             source: What messages call it.
 
         Raises:
-            UsageError: A game cannot be made, or a game has two stages of one name.
+            UsageError: A game cannot be made, or a game has two stages of one name, or twice none.
         """
         entries = tuple(_entry(entry, f"{source}: entry {n}") for n, entry in enumerate(file.entries, 1))
-        names = Counter((stage.game.id, stage.name) for entry in entries for stage in entry.stages if stage.name)
-        if twice := [name for name, count in names.items() if count > 1]:
-            raise UsageError(f"{source}: {twice[0][0]} has two stages {twice[0][1]!r}: give each a name of its own")
+        names = Counter((stage.game.id, stage.name) for entry in entries for stage in entry.stages)
+        for (game, stage), count in names.items():
+            if count > 1:
+                twice = (
+                    "is in two entries without stages: give each a stage with a name"
+                    if stage is None
+                    else f"has two stages {stage!r}: give each a name of its own"
+                )
+                raise UsageError(f"{source}: {game} {twice}")
         return cls(entries, file)
 
     @classmethod
