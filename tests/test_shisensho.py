@@ -449,15 +449,28 @@ def test_answers_and_actions_invert_each_other(origin: int) -> None:
 @pytest.mark.parametrize(
     ("action", "words"),
     [
-        ((0, 0, 0, 3), "There is a red circle at (1, 1) and at (1, 4). A path with 2 turns joins them: "),
-        ((1, 1, 1, 2), "There is a green star at (2, 2) and at (2, 3). A path with no turn joins them: 1 right."),
-        ((1, 4, 0, 3), "There is a red circle at (2, 5) and at (1, 4). A path with 1 turn joins them: 1 up, 1 left."),
+        ((0, 0, 0, 3), "I choose the red circle at (1, 1) and at (1, 4). A path with 2 turns joins them: "),
+        ((1, 1, 1, 2), "I choose the green star at (2, 2) and at (2, 3). A path with no turn joins them: 1 right."),
+        ((1, 4, 0, 3), "I choose the red circle at (2, 5) and at (1, 4). A path with 1 turn joins them: 1 up, 1 left."),
         ((0, 0, 0, 1), "I choose (1, 1) (1, 2)."),  # illegal: there is nothing to say for it
     ],
 )
 def test_an_explanation_tells_the_path(action: Any, words: str) -> None:
     state = state_of("rbgro", "bggbr")
-    assert game_for(state, origin=1).explain(state, action).startswith(words)
+    candidates, explanation = game_for(state, origin=1).explain(state, action).split(". ", 1)
+    assert candidates.startswith("Equal tiles, and whether a path joins them: (1, 1) (1, 4) yes; ")
+    assert explanation.startswith(words)
+
+
+def test_an_explanation_tells_which_equal_tiles_are_joined() -> None:
+    state = state_of("rbgr", "gbbg")
+    game = game_for(state)
+    told = game.explain(state, (0, 0, 0, 3)).split(". ")[0].removeprefix("Equal tiles, and whether a path joins them: ")
+    pairs = {words.rsplit(" ", 1)[0]: words.rsplit(" ", 1)[1] for words in told.split("; ")}
+    assert list(pairs) == sorted(pairs)
+    assert len(pairs) == 1 + 3 + 3, "of two red, three blue and three green tiles"
+    legal = game.legal_actions(state)
+    assert pairs == {pair: "yes" if game.parse_answer(pair) in legal else "no" for pair in pairs}
 
 
 def test_a_way_around_the_edge_in_words() -> None:

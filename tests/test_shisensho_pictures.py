@@ -122,7 +122,7 @@ def test_the_words_name_the_class() -> None:
     assert "a handwritten digit (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)" in game.prompt(state)
     assert "the same kind, even if their pictures differ, off the board" in game.prompt(state)
     action = game.legal_actions(state)[0]
-    assert f"There is a {state.board[action[0]][action[1]]} at" in game.explain(state, action)
+    assert f"I choose the {state.board[action[0]][action[1]]} at" in game.explain(state, action)
 
 
 # Pictures -------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import chain, cycle, islice, pairwise
+from heapq import nsmallest
+from itertools import chain, combinations, cycle, islice, pairwise
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -44,6 +45,8 @@ Actions: the coordinates (row, column) of the two tiles, in any order.
 _SHAPES = "A tile shows a shape ({shapes}) in a colour ({colours}). A move takes two tiles of the same shape and colour"
 _PICTURES = "A tile shows {kind} ({classes}). A move takes two tiles of the same kind, even if their pictures differ,"
 _KINDS = {"digits": "a handwritten digit", "cifar10": "a photograph", "folder": "a picture of one of several kinds"}
+MOST_CANDIDATES = 8
+"""Pairs of equal tiles that an explanation tells of."""
 MOST_LISTED = 100
 """Classes of pictures that a prompt lists."""
 
@@ -303,16 +306,20 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         return _PICTURES.format(kind=_KINDS[c.tiles], classes=classes)
 
     def explain(self, state: ShisenShoState, action: Pair) -> str:
-        """Which tiles match, and how a path runs from one to the other."""
+        """Which tiles match, whether paths join them, and how that of a legal action runs."""
+        candidates = self._candidates(state)
         try:
             path = self._path(state, action)
         except IllegalAction:
-            return super().explain(state, action)
+            return f"{candidates} {super().explain(state, action)}"
         first, second = (self.where(cell) for cell in (path[0], path[-1]))
         legs = [_leg(start, end) for start, end in pairwise(path)]
         turns = _count(len(legs) - 1, "turn") if len(legs) > 1 else "no turn"
         tile = state.board[action[0]][action[1]]
-        return f"There is a {tile} at {first} and at {second}. A path with {turns} joins them: {', '.join(legs)}."
+        return (
+            f"{candidates} I choose the {tile} at {first} and at {second}. "
+            f"A path with {turns} joins them: {', '.join(legs)}."
+        )
 
     def check_state(self, state: ShisenShoState) -> None:
         """Refuse a board of another size, with an unknown tile, or with other pictures than it was dealt with."""
@@ -362,6 +369,18 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
                 f"{self.where(cells[1])}"
             )
         return path
+
+    def _candidates(self, state: ShisenShoState) -> str:
+        """The first pairs of equal tiles in reading order, each with whether it is legal."""
+        finder, legal = _paths(state.board, self.config.turns), set(self.legal_actions(state))
+        equal = chain.from_iterable(
+            combinations(sorted(map(finder.cell, group)), 2) for group in _groups(state.board)[1]
+        )
+        told = [
+            f"{self.where(first)} {self.where(second)} {'yes' if first + second in legal else 'no'}"
+            for first, second in nsmallest(MOST_CANDIDATES, equal)
+        ]
+        return f"Equal tiles, and whether a path joins them: {'; '.join(told)}."
 
     def _deal_solvable(self, chosen: list[str], rng: np.random.Generator) -> Board | None:
         """A board that can be cleared by construction; None if the removal of blank tiles came to a dead end."""
