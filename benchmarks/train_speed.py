@@ -27,7 +27,7 @@ from trl import GRPOConfig, GRPOTrainer
 from training.core.seats import take_seats
 from training.local.config import TrainConfig, read_config
 from training.local.run import TrainingRun
-from training.local.train import Trainer
+from training.local.trainer import Trainer
 from vlmgym.errors import UsageError
 from vlmgym.options import parse_options, reporting_errors
 from vlmgym.policies.token_sampling import picture_tokens

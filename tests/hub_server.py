@@ -1,4 +1,4 @@
-"""A server that answers as the Hugging Face hub does, with the files of a folder as its data sets."""
+"""A server that answers as the Hugging Face hub does, with the files of a folder as its data sets and models."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Hub:
 
 @contextmanager
 def serving_hub(root: Path) -> Iterator[Hub]:
-    """Serve `root/OWNER/NAME/...` as data sets, and other revisions as `NAME@REVISION`, with _ for /."""
+    """Serve `root/OWNER/NAME/...` as data sets and as models, and other revisions as `NAME@REVISION`, with _ for /."""
     hub = Hub(root)
 
     class Handler(BaseHTTPRequestHandler):
@@ -52,6 +52,8 @@ def serving_hub(root: Path) -> Iterator[Hub]:
         def answer(self):
             path = unquote(urlsplit(self.path).path)
             hub.asked.append(f"{self.command} {path}")
+            path = re.sub(r"^/api/models/", "/api/datasets/", path)
+            path = re.sub(r"^/([^/]+/[^/]+/resolve)/", r"/datasets/\1/", path)
             named = re.match(r"(?:/api)?/datasets/([^/]+/[^/]+)", path)
             if not (named and list(root.glob(f"{named[1]}*"))):
                 self.refuse("RepoNotFound")

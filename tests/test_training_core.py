@@ -112,7 +112,7 @@ def test_held_out_rows_are_never_trained_on(tmp_path: Path, order: str) -> None:
 
 def test_bad_rows_lead_from_neither_side_to_the_other(tmp_path: Path) -> None:
     plain = make_game("vqa", data=table_of(tmp_path, 40), order="rows")
-    first = Episode(plain, FIRST_HELD_OUT).state.row.index  # type: ignore[union-attr]
+    first = Episode(plain, FIRST_HELD_OUT).state.row.index
     # the last two of the held-out rows, the last of the others, and one of each in between
     bad = [(first + n) % 40 for n in (7, 6, 39, 2, 20)]
     game = make_game("vqa", data=table_of(tmp_path, 40, bad), order="rows", size=64)

@@ -15,6 +15,8 @@ from trl import GRPOConfig, GRPOTrainer
 
 from tests.in_training.tiny import ALIKE, make_actor, make_checkpoint, samples
 from training.local.actor import Actor, Sample, TrainingError
+from training.local.cold_start import supervised_step
+from training.local.encoding import Encoder
 from training.local.grpo import GrpoConfig, grpo_advantages
 from training.local.ppo import PpoConfig, ppo_advantages
 from training.local.rollout import Answer
@@ -117,7 +119,9 @@ def assert_alike(ours: Gradients, theirs: Gradients) -> None:
 # Against TRL ----------------------------------------------------------------------------------------------------------
 
 
-def trl_gradients(checkpoint: Path, out: Path, loss_type: str, lessons: Sequence[Lesson]) -> tuple[float, Gradients]:
+def trl_gradients(
+    checkpoint: Path, out: Path, encoder: Encoder, loss_type: str, lessons: Sequence[Lesson]
+) -> tuple[float, Gradients]:
     """The loss of TRL's own trainer on these lessons, and its gradient."""
     config = GRPOConfig(
         output_dir=str(out),
@@ -144,7 +148,7 @@ def trl_gradients(checkpoint: Path, out: Path, loss_type: str, lessons: Sequence
     )
     trainer.current_gradient_accumulation_steps = 1
     device = torch.device("cpu")
-    batch = trl_batch([lesson.sample for lesson in lessons])
+    batch = trl_batch(encoder, [lesson.sample for lesson in lessons])
     batch |= {
         "advantages": torch.tensor([lesson.advantages[0] for lesson in lessons], dtype=torch.float32),
         "old_per_token_logps": padded([lesson.logprobs for lesson in lessons], device),
@@ -157,7 +161,7 @@ def trl_gradients(checkpoint: Path, out: Path, loss_type: str, lessons: Sequence
     return loss.item(), {f"model.{name}": one.grad for name, one in named if one.grad is not None}
 
 
-def trl_batch(some: Sequence[Sample]) -> dict[str, Any]:
+def trl_batch(encoder: Encoder, some: Sequence[Sample]) -> dict[str, Any]:
     """Prompts padded on the left, responses on the right, as TRL has them."""
 
     def pad(rows: Sequence[torch.Tensor], side: str) -> torch.Tensor:
@@ -169,7 +173,7 @@ def trl_batch(some: Sequence[Sample]) -> dict[str, Any]:
         "prompt_mask": pad([torch.ones_like(ids) for ids in prompts], "left"),
         "completion_ids": pad(responses, "right"),
         "completion_mask": pad([torch.ones_like(ids) for ids in responses], "right"),
-        "pixel_values": torch.cat([sample.prompt.patches for sample in some]),
+        "pixel_values": encoder.pixel_values(torch.cat([sample.prompt.patches for sample in some])),
         "image_grid_thw": torch.cat([sample.prompt.grids for sample in some]),
         "num_images": [len(sample.prompt.grids) for sample in some],
     }
@@ -184,7 +188,7 @@ def test_loss_and_gradients_of_grpo_are_those_of_trl(
     actor = make_actor(checkpoint)
     actor.never = []  # TRL draws tokens of pictures, too
     lessons = lessons_of(actor)
-    loss, gradients = trl_gradients(checkpoint, tmp_path, loss_type, lessons)
+    loss, gradients = trl_gradients(checkpoint, tmp_path, actor.encoder, loss_type, lessons)
     for micro_batch in (64, 2):
         config = update_config(loss_over=loss_over, micro_batch=micro_batch)
         ours, mine = gradients_of(actor, lessons, config, Weights(kl=KL))
@@ -326,6 +330,37 @@ def test_a_loss_that_is_no_number_changes_nothing(actor: Actor) -> None:
     with pytest.raises(TrainingError, match=r"the loss is .*: lower --update.lr"):
         learn(actor, kept, lessons, update_config(micro_batch=1), Weights(), **cast(Any, place))
     assert not kept.steps
+
+
+def test_a_loss_that_is_too_large_changes_nothing(actor: Actor) -> None:
+    lessons = lessons_of(actor)
+    assert lessons[2].logprobs is not None
+    lessons[2].advantages[3], lessons[2].logprobs[3] = -1.0, lessons[2].logprobs[3] - 12  # e^12 likelier than before
+    kept = Kept(actor)
+    place = {"temperature": TEMPERATURE, "max_tokens": MAX_TOKENS, "rng": np.random.default_rng(0)}
+    with pytest.raises(TrainingError, match=r"the loss of the policy is .*, beyond 1000: lower --update.lr"):
+        learn(actor, kept, lessons, update_config(), Weights(), **cast(Any, place))
+    assert not kept.steps
+    learn(actor, kept, lessons, update_config(loss_limit=1e6), Weights(), **cast(Any, place))
+    assert kept.steps
+
+
+# Cold start -----------------------------------------------------------------------------------------------------------
+
+
+def test_parts_of_a_batch_add_up_to_its_gradient(actor: Actor) -> None:
+    some = samples(actor, LENGTHS)
+    found = []
+    for micro_batch in (64, 2, 1):
+        actor.zero_grad()
+        loss = supervised_step(actor, some, micro_batch)
+        found.append((loss, {name: one.grad.clone() for name, one in actor.named_parameters() if one.grad is not None}))
+    with torch.no_grad():
+        measured = actor.measure(some)
+    assert found[0][0] == pytest.approx(float(-measured.logprobs.sum() / measured.mask.sum()), abs=ALIKE)
+    for loss, gradients in found[1:]:
+        assert loss == pytest.approx(found[0][0], abs=ALIKE)
+        assert_alike(gradients, found[0][1])
 
 
 # Advantages -----------------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ QUICK = ("--preset", str(HERE / "quick.args"))
 SMALL = ("--size", "96", "--set", "rows=3", "columns=3", "goal=16")
 EPISODES = ("--play.turns", "2", "--play.history", "1", "--play.history-images", "1")
 NO_EPISODES = ("--evaluation.episodes", "0")
-TAUGHT = ("--cold-start.steps", "2", "--cold-start.batch", "4")
+TAUGHT = ("--cold-start.steps", "2", "--cold-start.batch", "4", "--cold-start.gate", "0")
 WAYS = {
     "grpo": (*SMALL, "--update.kl", "0.1"),
     "grpo, episodes": (*SMALL, *EPISODES, *NO_EPISODES, "--grpo.gamma", "0.9", "--update.micro-batch", "4"),
@@ -266,16 +266,19 @@ def test_a_finished_run_can_be_made_longer(finished: Run, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("--seed", "1"), "seed was 0 and cannot be 1 in a resumed run"),
-        (("--update.lr", "0.5"), "update was UpdateConfig(lr=0.001"),
-        (("--algorithm", "ppo"), "algorithm was grpo and cannot be ppo in a resumed run"),
+        (("--seed", "1"), "seed was 0 and is 1"),
+        (("--update.lr", "0.5"), "update.lr was 0.001 and is 0.5"),
+        (("--algorithm", "ppo"), "algorithm was 'grpo' and is 'ppo'"),
+        (("--set", "similarity=0.5"), "games.0.config.similarity was 0.1 and is 0.5"),
     ],
 )
 def test_options_that_decide_what_is_learned_stay(
     finished: Run, capsys: pytest.CaptureFixture[str], args: Sequence[str], message: str
 ) -> None:
-    code, said = failing(capsys, "--resume", str(finished("blank")), *args)
-    assert (code, said[: len("error: " + message)]) == (2, "error: " + message)
+    run = finished("blank")
+    code, said = failing(capsys, "--resume", str(run), *args)
+    assert code == 2
+    assert said == f"error: {run} was a run with other options, so it cannot be resumed: {message}"
 
 
 # Failures -------------------------------------------------------------------------------------------------------------

@@ -60,6 +60,6 @@ def make_player(folder: Path) -> Path:
     def draw(step: int) -> list[Sample]:
         return [Sample(asked[(4 * step + n) % len(asked)], move) for n, move in enumerate(moves)]
 
-    cold_start(actor, ColdStartConfig(steps=60), draw, lambda: 0.0, lambda step, loss: None)
+    cold_start(actor, ColdStartConfig(steps=60), 64, draw, lambda: 0.0, lambda step, loss: None)
     actor.save(folder)
     return folder

@@ -79,6 +79,6 @@ def check_held_out(games: Iterable[Game[Any, Any]], share: float, count: int, op
         if split is not None and len(split.held_out) < count:
             there, some = len(split.held_out) + len(split.training), len(split.held_out)
             raise UsageError(
-                f"of the {there:,} questions of {game.name} {some:,} are held out, and {option} asks for {count:,}: set it "
-                f"lower, or held_out of the states higher than {share:g}"
+                f"of the {there:,} questions of {game.name} {some:,} are held out, and {option} asks for {count:,}: "
+                f"set it lower, or held_out of the states higher than {share:g}"
             )

@@ -14,12 +14,15 @@ from torch import nn
 from transformers import AutoModelForImageTextToText
 
 from training.local.encoding import Encoded, Encoder
-from training.local.lora import save_merged, with_lora
+from training.local.lora import load_adapters, save_adapters, save_merged, with_lora
 from vlmgym.errors import UsageError, VlmgymError
 from vlmgym.evaluation.files import writing
+from vlmgym.policies.base import Reply
 from vlmgym.policies.checkpoint import reason
 from vlmgym.policies.token_sampling import Chance, picture_tokens
 
+MODEL, ADAPTER = "model", "adapter"
+"""Folders of a whole checkpoint, and of adapters."""
 DType = Literal["float32", "bfloat16"]
 
 
@@ -125,6 +128,15 @@ class Actor(nn.Module):
         device: torch.device = self.model.device
         return device
 
+    def reply(self, prompt: Encoded, response: Sequence[int]) -> Reply:
+        """A response as one that is played."""
+        return Reply(
+            self.encoder.text(response),
+            prompt_tokens=len(prompt.ids),
+            completion_tokens=len(response),
+            finish_reason="stop" if response[-1] in self.ends else "length",
+        )
+
     @torch.no_grad()
     def respond(
         self,
@@ -227,23 +239,32 @@ class Actor(nn.Module):
             for file in self.encoder.files:
                 shutil.copy(file, folder / file.name)
 
-    def trained_state(self) -> dict[str, torch.Tensor]:
-        """The weights that training changes."""
-        trained = {name for name, parameter in self.named_parameters() if parameter.requires_grad}
-        return {name: tensor for name, tensor in self.state_dict().items() if name in trained}
-
-    def load_trained_state(self, state: dict[str, torch.Tensor]) -> None:
-        """Put back what `trained_state` gave.
+    def save_trained(self, folder: Path) -> None:
+        """Write the weights of the model that training changes: the whole checkpoint, or the adapters alone.
 
         Raises:
-            ValueError: It is of another model.
+            OutputError: It cannot be written.
         """
-        expected = self.trained_state()
-        if {name: tensor.shape for name, tensor in state.items()} != {
-            name: tensor.shape for name, tensor in expected.items()
-        }:
-            raise ValueError("it is of another model, or of adapters of another rank")
-        self.load_state_dict(state, strict=False)
+        if self.adapters is None:
+            self.save(folder / MODEL)
+        else:
+            with writing(folder):
+                save_adapters(self.adapters, folder / ADAPTER)
+
+    def load_trained(self, folder: Path) -> None:
+        """Put back what `save_trained` wrote, bit for bit.
+
+        Raises:
+            OSError: It is not there.
+            ValueError: It is of another model.
+            RuntimeError: Likewise.
+            SafetensorError: It is not whole.
+        """
+        if self.adapters is None:
+            saved = AutoModelForImageTextToText.from_pretrained(folder / MODEL, dtype=self.model.dtype)
+            self.model.load_state_dict(saved.state_dict())
+        else:
+            load_adapters(self.adapters, folder / ADAPTER)
 
     def _allowed(self, logits: torch.Tensor) -> torch.Tensor:
         """Logits without the tokens that are never written."""

@@ -1,31 +1,62 @@
-"""Checkpoints: a Hugging Face model, and beside it what a trainer needs to go on exactly."""
+"""Checkpoints: a Hugging Face model or adapters, and beside it what a trainer needs to go on exactly."""
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from pydantic import ValidationError
+from safetensors import SafetensorError
 
-from training.local.actor import Actor
+from training.local.actor import MODEL, Actor
 from vlmgym.curriculum import Progress
 from vlmgym.errors import UsageError, one_sentence
 from vlmgym.evaluation.files import replace_file, writing
 from vlmgym.policies.checkpoint import reason
 
 STEP = "step_{:06d}"
-MODEL = "model"
-"""Subfolder that holds the Hugging Face model."""
+
+
+@contextmanager
+def replacing(final: Path) -> Iterator[Path]:
+    """A folder to write into, which takes the place of `final` once it is whole.
+
+    Raises:
+        OutputError: It cannot be written; what `final` was stays.
+    """
+    part, old = (final.with_name(f".{final.name}.{state}") for state in ("part", "old"))
+    with writing(final):
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        yield part
+        for file in part.rglob("*"):
+            if file.is_file():
+                with file.open("rb") as opened:
+                    os.fsync(opened.fileno())
+        shutil.rmtree(old, ignore_errors=True)
+        if final.exists():
+            final.rename(old)
+        part.rename(final)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def save_checkpoint(
-    folder: Path, step: int, actor: Actor, optimizer: torch.optim.Optimizer, progress: Progress, extra: dict[str, Any]
+    folder: Path,
+    step: int,
+    actor: Actor,
+    optimizer: torch.optim.Optimizer,
+    progress: Progress,
+    extra: dict[str, Any],
+    *,
+    merged: bool = False,
 ) -> Path:
-    """Write a checkpoint; its name is there once it is whole.
+    """Write a checkpoint: `model`, or with adapters `adapter`, and what a trainer needs besides.
 
     Args:
         folder: Where checkpoints are.
@@ -34,25 +65,20 @@ def save_checkpoint(
         optimizer: Its optimizer.
         progress: Of the curriculum.
         extra: Numbers and lists of the trainer.
+        merged: With adapters, write `model` too, the weights with the adapters added.
 
     Raises:
         OutputError: It cannot be written.
     """
     final = folder / STEP.format(step)
-    part = folder / f".{final.name}.part"
-    with writing(final):
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-        actor.save(part / MODEL)
-        state = {"actor": actor.trained_state(), "optimizer": optimizer.state_dict(), "step": step, **extra}
+    with replacing(final) as part:
+        actor.save_trained(part)
+        if merged and actor.adapters is not None:
+            actor.save(part / MODEL)
+        critic = None if actor.critic is None else actor.critic.state_dict()
+        state = {"critic": critic, "optimizer": optimizer.state_dict(), "step": step, **extra}
         torch.save(state, part / "trainer.pt")
         replace_file(part / "progress.json", progress.model_dump_json().encode())
-        for file in part.rglob("*"):
-            if file.is_file():
-                with file.open("rb") as opened:
-                    os.fsync(opened.fileno())
-        shutil.rmtree(final, ignore_errors=True)
-        part.rename(final)
     return final
 
 
@@ -77,12 +103,15 @@ def load_checkpoint(
         UsageError: It cannot be read, or is of another model.
     """
     try:
-        state = torch.load(checkpoint / "trainer.pt", map_location=actor.device, weights_only=True)  # no pickled code
-        actor.load_trained_state(state.pop("actor"))
+        state = torch.load(checkpoint / "trainer.pt", map_location="cpu", weights_only=True)  # no pickled code
+        actor.load_trained(checkpoint)
+        critic = state.pop("critic")
+        if actor.critic is not None:
+            actor.critic.load_state_dict(critic)
         optimizer.load_state_dict(state.pop("optimizer"))
         progress = Progress.model_validate_json((checkpoint / "progress.json").read_text())
     except ValidationError as error:
         raise UsageError(f"{checkpoint}/progress.json cannot be read: {one_sentence(error)}") from None
-    except (OSError, EOFError, UnpicklingError, KeyError, ValueError, RuntimeError) as error:
+    except (OSError, EOFError, UnpicklingError, KeyError, ValueError, RuntimeError, SafetensorError) as error:
         raise UsageError(f"the checkpoint {checkpoint} cannot be read: {reason(error)}") from None
     return int(state.pop("step")), progress, state

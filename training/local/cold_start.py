@@ -10,7 +10,11 @@ import torch
 
 from training.core.teacher import Teacher
 from training.local.actor import Actor, Sample, TrainingError
-from vlmgym.errors import UsageError
+from vlmgym.errors import UsageError, VlmgymError
+
+
+class ColdStartError(VlmgymError):
+    """The cold start taught too little for rewards to go on from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,17 +34,35 @@ class ColdStartConfig:
     until: float = 0.99
     """Stop once this share of cells is seen right, and of responses has the form, in generated responses."""
     check_every: int = 100
-    """Steps between such looks."""
+    """Steps between such looks; there is one at the end, too."""
+    gate: float = 0.5
+    """Share of cells seen right, and of responses in form, without which reinforcement learning is not begun: it has
+    nothing to go by. 0: it is begun whatever was learned."""
 
     def __post_init__(self) -> None:
         if self.steps < 0 or self.batch < 1 or self.check_every < 1 or not 0 <= self.right <= 1 or self.lr <= 0:
             raise UsageError("a cold start has steps >= 0, batch and check_every >= 1, right from 0 to 1, and lr > 0")
+        if not 0 <= self.gate <= 1:
+            raise UsageError(f"the gate of a cold start is a share, 0 to 1, not {self.gate}")
 
 
-def supervised_loss(actor: Actor, samples: Sequence[Sample]) -> torch.Tensor:
-    """Mean negative log-likelihood of the responses' tokens."""
-    measured = actor.measure(samples)
-    return -measured.logprobs.sum() / measured.mask.sum()
+def supervised_step(actor: Actor, samples: Sequence[Sample], micro_batch: int) -> float:
+    """Add the gradient of the mean negative log-likelihood of the responses' tokens, and return it.
+
+    Args:
+        actor: The model.
+        samples: What is learned.
+        micro_batch: How many go through the model at once; the gradient does not depend on it.
+    """
+    tokens = sum(len(sample.response) for sample in samples)
+    total = 0.0
+    for first in range(0, len(samples), micro_batch):
+        loss = -actor.measure(samples[first : first + micro_batch]).logprobs.sum() / tokens
+        if not math.isfinite(loss.item()):
+            raise TrainingError(f"the loss of the cold start is {loss.item()}: lower --cold-start.lr")
+        loss.backward()
+        total += loss.item()
+    return total
 
 
 def learning_rate(config: ColdStartConfig, step: int) -> float:
@@ -52,32 +74,35 @@ def learning_rate(config: ColdStartConfig, step: int) -> float:
 def cold_start(
     actor: Actor,
     config: ColdStartConfig,
+    micro_batch: int,
     draw: Callable[[int], list[Sample]],
     seen: Callable[[], float],
     report: Callable[[int, float], None],
 ) -> int:
-    """Learn, and return how many steps it took.
+    """Learn, and return how many steps it took; the last thing that is called is `seen`.
 
     Args:
         actor: The model.
         config: How.
+        micro_batch: Responses that go through the model at once.
         draw: The batch of a step.
         seen: Share of cells seen right and of responses in form, whichever is less, in generated responses.
         report: Called with step and loss.
+
+    Raises:
+        TrainingError: The loss is not finite.
     """
     parameters = [parameter for parameter in actor.model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(parameters, config.lr, betas=(0.9, 0.98), weight_decay=0.01)
     for step in range(config.steps):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(config, step)
-        loss = supervised_loss(actor, draw(step))
-        if not math.isfinite(loss.item()):
-            raise TrainingError(f"the loss of the cold start is {loss.item()}: lower --cold-start.lr")
-        loss.backward()
+        loss = supervised_step(actor, draw(step), micro_batch)
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        report(step, loss.item())
-        if (step + 1) % config.check_every == 0 and seen() >= config.until:
+        report(step, loss)
+        last = step + 1 == config.steps
+        if ((step + 1) % config.check_every == 0 or last) and (seen() >= config.until or last):
             return step + 1
     return config.steps

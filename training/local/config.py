@@ -74,6 +74,8 @@ class TrainConfig(GameOptions):
     """Steps between checkpoints."""
     keep: int = 2
     """Checkpoints that are kept, the latest ones; the final model is kept besides."""
+    merge: bool = False
+    """With --lora, checkpoints hold the whole model with its adapters added, too; the model of the end always does."""
     rollouts_every: int = 1
     """Steps between those whose rollouts are recorded; 0: none."""
     wandb: str | None = None
@@ -87,7 +89,7 @@ class TrainConfig(GameOptions):
     play: PlayConfig = field(default_factory=PlayConfig)
     """Single answers or whole episodes."""
     states: StateConfig = field(default_factory=StateConfig)
-    """Which positions."""
+    """Which positions, and which of them are held out."""
     reward: RewardConfig = field(default_factory=RewardConfig)
     """Weights and shaping of the reward."""
     rollout: RolloutConfig = field(default_factory=RolloutConfig)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from training.core.plots import DRAW_EVERY, draw_curves, read_rows
 from vlmgym.errors import UsageError
@@ -25,7 +27,6 @@ class Curves:
             after: Steps that stay of an earlier part of the run; later ones are dropped, as they are taken again.
 
         Raises:
-            UsageError: wandb is asked for and not installed.
             OutputError: A file cannot be written.
         """
         from torch.utils.tensorboard import SummaryWriter
@@ -59,7 +60,7 @@ class Curves:
         for name, value in numbers.items():
             self._board.add_scalar(name, value, int(row["step"]))
         if self._wandb is not None:
-            self._wandb.log(numbers, step=int(row["step"]))
+            self._wandb.log(dict(row))
         if time.monotonic() > self._drawn + DRAW_EVERY:
             self.draw()
 
@@ -70,9 +71,23 @@ class Curves:
             replace_file(self.picture, draw_curves(self.rows))
 
 
+def check_wandb(project: str | None) -> None:
+    """Refuse a project of Weights & Biases where wandb is not installed.
+
+    Raises:
+        UsageError: It is asked for.
+    """
+    if project is not None and find_spec("wandb") is None:
+        raise UsageError("--wandb needs wandb: run pip install wandb in this environment, or leave it out")
+
+
 def _wandb_run(project: str, folder: Path) -> Any:
-    try:
-        import wandb
-    except ImportError:
-        raise UsageError("--wandb needs wandb: run pip install wandb in this environment, or leave it out") from None
-    return wandb.init(project=project, dir=str(folder), name=folder.name)
+    """The run at Weights & Biases: that of the folder, if it has one."""
+    import wandb
+
+    kept = folder / "wandb_id"
+    if not kept.exists():
+        replace_file(kept, uuid4().hex.encode())
+    run = wandb.init(project=project, dir=str(folder), name=folder.name, id=kept.read_text(), resume="allow")
+    run.define_metric("*", step_metric="step")  # wandb's own steps cannot be taken again after a crash
+    return run

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from transformers import AutoImageProcessor, AutoTokenizer
@@ -41,7 +42,8 @@ class Encoded:
 
     Attributes:
         ids: Tokens, a picture's token repeated for each of its patches; int64, shape (tokens,).
-        patches: All pictures' pixels, shape (patches, values of a patch).
+        patches: All pictures' pixels before they are normalised, uint8, shape (patches, values of a patch). A step's
+            prompts are all kept, and as the model takes them they need four times the memory.
         grids: Each picture's patches in time, height and width, int64, shape (pictures, 3).
         end: Position of the token that follows: text counts each token, a picture only its longer side.
     """
@@ -62,25 +64,27 @@ class Encoder:
             UsageError: They do not load, or the tokenizer has no chat template or no picture token.
         """
         try:
-            self.tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-            self.pictures = AutoImageProcessor.from_pretrained(checkpoint, use_fast=False)
+            folder = snapshot(checkpoint)
+            self.tokenizer = AutoTokenizer.from_pretrained(folder)
+            self.pictures = AutoImageProcessor.from_pretrained(folder, use_fast=False)
         except (OSError, ValueError, ImportError, TypeError) as error:  # TypeError: there is no vocabulary
             raise UsageError(f"the processor of {checkpoint} does not load: {reason(error)}") from None
         self.image_token = self.tokenizer.convert_tokens_to_ids(IMAGE)
         if not self.tokenizer.chat_template or self.image_token in (None, self.tokenizer.unk_token_id):
             raise UsageError(f"{checkpoint} is no Qwen-VL: its tokenizer has no chat template, or no {IMAGE}")
-        folder = Path(snapshot(checkpoint))
+        self.tokenizer.split_special_tokens = False  # a picture's token is one, whatever the checkpoint says
         self.files = [folder / name for name in KEPT_FILES if (folder / name).is_file()]
         """Files that a checkpoint of the trained model takes over as they are."""
         self.end: int = self.tokenizer.eos_token_id
         self.pad: int = self.tokenizer.pad_token_id
+        self._levels = self._normalised_levels()
 
     def encode(self, text: str, pictures: Sequence[Picture]) -> Encoded:
         """A prompt in the model's chat form: the pictures, then the text."""
         content = [*({"type": "image"} for _ in pictures), {"type": "text", "text": text}]
         message = {"role": "user", "content": content}
         chat: str = self.tokenizer.apply_chat_template([message], add_generation_prompt=True, tokenize=False)
-        seen = self.pictures(images=[Image.fromarray(picture) for picture in pictures], return_tensors="pt")
+        seen = self._patches([Image.fromarray(picture) for picture in pictures], do_rescale=False, do_normalize=False)
         grids = seen["image_grid_thw"]
         begin, *rest = chat.split(IMAGE)
         if len(rest) != len(grids):
@@ -90,7 +94,31 @@ class Encoder:
         ids = self.tokenizer(spelled, add_special_tokens=False, return_tensors="pt")["input_ids"][0]
         sides = sum(int(grid[1:].max()) // self.pictures.merge_size for grid in grids)
         end = int((ids != self.image_token).sum()) + sides
-        return Encoded(ids, seen["pixel_values"], grids, end)
+        return Encoded(ids, seen["pixel_values"].to(torch.uint8), grids, end)
+
+    def pixel_values(self, patches: torch.Tensor) -> torch.Tensor:
+        """What the model takes of `Encoded.patches`: float32, on the same device."""
+        channels = len(self._levels)
+        levels, apart = self._levels.to(patches.device), patches.view(len(patches), channels, -1).int()
+        return torch.stack([levels[channel][apart[:, channel]] for channel in range(channels)], 1).view(patches.shape)
+
+    def _patches(self, images: list[Image.Image], **options: bool) -> Any:
+        return self.pictures(images=images, return_tensors="pt", **options)
+
+    def _normalised_levels(self) -> torch.Tensor:
+        """What the picture processor makes of each value of a pixel: float32, shape (channels, 256)."""
+        side = self.pictures.patch_size * self.pictures.merge_size
+        wide = -(-256 // side) * side
+        ramp = np.broadcast_to(np.minimum(np.arange(wide), 255).astype(np.uint8)[None, :, None], (side, wide, 3))
+        image = [Image.fromarray(np.ascontiguousarray(ramp))]
+        before = self._patches(image, do_resize=False, do_rescale=False, do_normalize=False)["pixel_values"]
+        after = self._patches(image, do_resize=False)["pixel_values"]
+        levels = torch.empty(3, 256)
+        for channel, (raw, made) in enumerate(
+            zip(before.view(len(before), 3, -1).unbind(1), after.view(len(after), 3, -1).unbind(1))
+        ):
+            levels[channel, raw.long()] = made
+        return levels
 
     def tokens(self, response: str) -> list[int]:
         """A response and its end as tokens."""
@@ -118,7 +146,7 @@ class Encoder:
             "input_ids": ids.to(device),
             "attention_mask": mask.to(device),
             "mm_token_type_ids": (ids == self.image_token).long().to(device),
-            "pixel_values": torch.cat([prompt.patches for prompt in prompts]).to(device, dtype),
+            "pixel_values": self.pixel_values(torch.cat([prompt.patches for prompt in prompts]).to(device)).to(dtype),
             "image_grid_thw": torch.cat([prompt.grids for prompt in prompts]).to(device),
         }
 
@@ -142,10 +170,15 @@ class Encoder:
         return {**batch, **joined}, mask.bool().to(device)
 
 
-def snapshot(checkpoint: Path | str) -> str:
-    """The folder of a checkpoint: itself, or that of the hub's cache, once its tokenizer has been loaded from there."""
-    if Path(checkpoint).is_dir():
-        return str(checkpoint)
-    from huggingface_hub import hf_hub_download
+def snapshot(checkpoint: Path | str) -> Path:
+    """The folder of a checkpoint: itself, or that of the hub's cache with all that belongs to one but the weights.
 
-    return str(Path(hf_hub_download(str(checkpoint), "tokenizer_config.json")).parent)
+    Raises:
+        OSError: The hub has no such checkpoint, or cannot be reached and it is not in the cache.
+        ValueError: Likewise.
+    """
+    if Path(checkpoint).is_dir():
+        return Path(checkpoint)
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(str(checkpoint), allow_patterns=list(KEPT_FILES)))

@@ -1,14 +1,19 @@
-"""Whole episodes by the evaluator, on held-out seeds: records, curves and a page, as of any other policy."""
+"""What a model is worth before and after: held-out positions, and whole episodes by the evaluator."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
+from training.core.split import FIRST_HELD_OUT, check_held_out
 from training.local.actor import Actor
 from training.local.config import TrainConfig
+from training.local.held_out import Eye, answer_held_out
 from training.local.live_policy import LiveOptions, LivePolicy
 from vlmgym.curriculum import Curriculum
 from vlmgym.evaluation.config import EvalConfig
@@ -19,20 +24,84 @@ from vlmgym.evaluation.results import draw_results, write_summary
 from vlmgym.evaluation.run_folder import RunFolder
 from vlmgym.evaluation.stored import find_run
 from vlmgym.evaluation.workers import Workers
+from vlmgym.sandbox.game import Game
 
-FIRST_SEED = 1_000_000
-"""Episodes of training begin at rows, which are numbers from 0."""
+
+def check_evaluation(config: TrainConfig, curriculum: Curriculum) -> None:
+    """Refuse to measure on more rows of a table than are held out.
+
+    Raises:
+        UsageError: There are fewer, or the data cannot be opened.
+    """
+    games, share, wanted = last_games(curriculum), config.states.held_out, config.evaluation
+    check_held_out(games, share, wanted.states, "--evaluation.states")
+    check_held_out(games, share, wanted.episodes, "--evaluation.episodes")
+
+
+def last_games(curriculum: Curriculum) -> list[Game[Any, Any]]:
+    """The games at their last stages, each once."""
+    return list(dict.fromkeys(entry.stages[-1].game for entry in curriculum.entries))
+
+
+def measure(
+    actor: Actor, config: TrainConfig, curriculum: Curriculum, step: int, folder: Path, console: Console
+) -> dict[str, Any]:
+    """Answer held-out positions, and play whole episodes on held-out seeds, of the games at their last stages.
+
+    Args:
+        actor: The model.
+        config: How many of each.
+        curriculum: The games.
+        step: Steps of reinforcement learning that the model has had.
+        folder: Where records of episodes go.
+        console: Where progress is shown.
+
+    Returns:
+        What `result.json` says: `states` as `HeldOut.plain`, and `episodes` with mean score and interval of each game.
+    """
+    found: dict[str, Any] = {}
+    if config.evaluation.states:
+        last = Curriculum.of([entry.stages[-1].game for entry in curriculum.entries])
+        eye: Eye = "blank" if config.blank else "open"
+        answered = answer_held_out(actor, config, last, last.begin(), eye)
+        found["states"] = answered.plain()
+        console.print(f"{folder.name}: {answered.words()}")
+    if config.evaluation.episodes:
+        found["episodes"] = {}
+        for number, games in enumerate(in_runs(last_games(curriculum)), 1):
+            place = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+            shutil.rmtree(place, ignore_errors=True)  # what an interrupted run left there
+            summary = play_whole_episodes(actor, config, games, step, place, console)
+            for game, one in summary.games.items():
+                name = game if number == 1 else f"{game} ({number})"
+                found["episodes"][name] = {
+                    "score": one.score_mean,
+                    "interval": one.score_ci,
+                    "episodes": one.episodes,
+                }
+    return found
+
+
+def in_runs(games: Sequence[Game[Any, Any]]) -> list[list[Game[Any, Any]]]:
+    """Games in as few runs as there can be: in a run of the evaluator all games have different ids."""
+    runs: list[dict[str, Game[Any, Any]]] = []
+    for game in games:
+        free = next((run for run in runs if game.id not in run), None)
+        if free is None:
+            runs.append(free := {})
+        free[game.id] = game
+    return [list(run.values()) for run in runs]
 
 
 def play_whole_episodes(
-    actor: Actor, config: TrainConfig, curriculum: Curriculum, step: int, folder: Path, console: Console
+    actor: Actor, config: TrainConfig, games: Sequence[Game[Any, Any]], step: int, folder: Path, console: Console
 ) -> RunSummary:
-    """Play the games of the curriculum's last stages and write a run's folder.
+    """Play games as any other policy does and write a run's folder: records, curves and a page.
 
     Args:
         actor: The model.
         config: How many episodes, how many turns.
-        curriculum: The games.
+        games: The games.
         step: Steps of reinforcement learning that the model has had.
         folder: Where to.
         console: Where progress is shown.
@@ -43,7 +112,7 @@ def play_whole_episodes(
     wanted = EvalConfig(
         episodes=config.evaluation.episodes,
         turns=config.evaluation.turns,
-        seed=FIRST_SEED,
+        seed=FIRST_HELD_OUT,
         workers=0,
         history=config.play.history,
         history_images=config.play.history_images,
@@ -55,7 +124,6 @@ def play_whole_episodes(
         actor,
         LiveOptions(step=step, temperature=rollout.temperature, max_tokens=rollout.max_tokens, batch=rollout.batch),
     )
-    games = list({entry.stages[-1].game.id: entry.stages[-1].game for entry in curriculum.entries}.values())
     place = RunFolder(folder)
     with place.reserved(), Workers(0) as workers:
         place.make_way()

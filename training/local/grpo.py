@@ -9,6 +9,7 @@ import numpy as np
 
 from training.core.advantages import discounted_returns, group_normalised
 from training.local.rollout import Answer
+from training.local.update import Lesson
 from vlmgym.errors import UsageError
 
 
@@ -26,6 +27,19 @@ class GrpoConfig:
     def __post_init__(self) -> None:
         if self.group < 2:
             raise UsageError(f"a group has at least 2 responses, not {self.group}")
+
+
+def grpo_lessons(answers: Sequence[Answer], config: GrpoConfig) -> tuple[list[Lesson], dict[str, float]]:
+    """What is learned from answers, and the share of them whose group is informative.
+
+    There is one update of all answers, so that their probabilities have not moved since they were written.
+    """
+    advantages = grpo_advantages(answers, config)
+    lessons = [
+        Lesson(answer.sample, np.full(len(answer.sample.response), advantage))
+        for answer, advantage in zip(answers, advantages)
+    ]
+    return lessons, {"informative": informative(answers)}
 
 
 def grpo_advantages(answers: Sequence[Answer], config: GrpoConfig) -> list[float]:
@@ -53,3 +67,12 @@ def grpo_advantages(answers: Sequence[Answer], config: GrpoConfig) -> list[float
         for turn, place in enumerate(places):
             advantages[place] = float(better[number, turn])
     return advantages
+
+
+def informative(answers: Sequence[Answer]) -> float:
+    """Share of episodes whose group did not all earn the same: from the others nothing is learned."""
+    earned: dict[int, dict[int, float]] = {}
+    for answer in answers:
+        group = earned.setdefault(answer.row, {})
+        group[answer.copy] = group.get(answer.copy, 0.0) + answer.reward
+    return float(np.mean([np.ptp([*group.values()]) > 1e-9 for group in earned.values() for _ in group]))

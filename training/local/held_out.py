@@ -17,7 +17,7 @@ from vlmgym.evaluation.summary import confidence_interval
 from vlmgym.sandbox.game import Picture
 
 HELD_OUT = 0x68656C64
-"""Added to the seed of the positions: those of training have the seed itself."""
+"""Added to the seed of the positions: those of training have the seed itself. Rows of a table are split besides."""
 
 Eye = Literal["open", "blank", "shuffled"]
 """What the model sees: the picture, a grey one, or that of another position."""
@@ -40,6 +40,11 @@ class HeldOut:
     interval: tuple[float, float] | None
     perception: float | None
     format: float
+
+    @property
+    def learned(self) -> float:
+        """The share of cells seen right, or of answers in form, whichever is less."""
+        return self.format if self.perception is None else min(self.format, self.perception)
 
     def words(self) -> str:
         """In one line."""
@@ -84,7 +89,8 @@ def answer_held_out(
     warmth = config.evaluation.temperature if temperature is None else temperature
     rows = range(count)
     play = PlayConfig(turns=1)
-    seats = list(take_seats(curriculum, progress, config.seed + HELD_OUT, rows, 1, play, config.states, config.reward))
+    where = (curriculum, progress, config.seed + HELD_OUT, rows, 1)
+    seats = list(take_seats(*where, play, config.states, config.reward, held_out=True))
     if eye == "shuffled":
         pictures = [seat.position.images for seat in seats]
         for seat, other in zip(seats, [*pictures[1:], *pictures[:1]]):

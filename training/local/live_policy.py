@@ -62,12 +62,4 @@ class LivePolicy(ModelPolicy):
         responses = self._actor.respond(
             encoded, range(len(encoded)), seeds, self.options.max_tokens, self.options.temperature
         )
-        return [
-            Reply(
-                encoder.text(response),
-                prompt_tokens=len(prompt.ids),
-                completion_tokens=len(response),
-                finish_reason="stop" if response[-1] in self._actor.ends else "length",
-            )
-            for prompt, response in zip(encoded, responses)
-        ]
+        return [self._actor.reply(prompt, response) for prompt, response in zip(encoded, responses)]

@@ -18,6 +18,27 @@ def with_lora(model: Any, rank: int) -> Any:
     return get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules=LAYERS))
 
 
+def save_adapters(adapted: Any, folder: Path) -> None:
+    """Write what `with_lora` gave in peft's form, without the weights that it adapts."""
+    adapted.save_pretrained(folder)
+
+
+def load_adapters(adapted: Any, folder: Path) -> None:
+    """Put back what `save_adapters` wrote.
+
+    Raises:
+        ValueError: It is of another model, or of another rank.
+    """
+    from peft import get_peft_model_state_dict, set_peft_model_state_dict
+    from safetensors.torch import load_file
+
+    state = load_file(folder / "adapter_model.safetensors")
+    expected = get_peft_model_state_dict(adapted)
+    if {n: t.shape for n, t in state.items()} != {n: t.shape for n, t in expected.items()}:
+        raise ValueError("it is of another model, or of adapters of another rank")
+    set_peft_model_state_dict(adapted, state)
+
+
 def save_merged(model: Any, folder: Path) -> None:
     """Save a model with its adapters added to the weights; in memory nothing changes, not even by rounding.
 

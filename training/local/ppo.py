@@ -8,8 +8,9 @@ from typing import Literal
 
 import numpy as np
 
-from training.core.advantages import Floats, gae
+from training.core.advantages import Floats, gae, whitened
 from training.local.rollout import Answer
+from training.local.update import Lesson
 from vlmgym.errors import UsageError
 
 
@@ -56,6 +57,28 @@ class PpoConfig:
             raise UsageError("epochs and minibatches are at least 1")
 
 
+def ppo_lessons(
+    answers: Sequence[Answer], logprobs: Sequence[Floats], values: Sequence[Floats], config: PpoConfig
+) -> tuple[list[Lesson], dict[str, float]]:
+    """What is learned from answers, and how much of their returns the critic explains.
+
+    Args:
+        answers: All answers of all episodes, the turns of each in order.
+        logprobs: Log-probability of each token of each answer, before the step.
+        values: What the critic expected before each token of each answer.
+        config: How.
+    """
+    advantages, returns = ppo_advantages(answers, values, config)
+    if config.whiten:
+        flat = whitened(np.concatenate(advantages))
+        advantages = np.split(flat, np.cumsum([len(each) for each in advantages])[:-1])
+    lessons = [
+        Lesson(answer.sample, better, logprobs=before, values=expected, returns=earned)
+        for answer, better, before, expected, earned in zip(answers, advantages, logprobs, values, returns)
+    ]
+    return lessons, {"explained": explained_variance(np.concatenate(values), np.concatenate(returns))}
+
+
 def ppo_advantages(
     answers: Sequence[Answer], values: Sequence[Floats], config: PpoConfig
 ) -> tuple[list[Floats], list[Floats]]:
@@ -93,3 +116,13 @@ def ppo_advantages(
                 advantages[place], returns[place] = better, earned
                 after, advantage_after = float(values[place][0]), float(better[0])
     return advantages, returns
+
+
+def explained_variance(values: Floats, returns: Floats) -> float:
+    """How much of the variance of returns a critic explains: 1 all of it, 0 none, less than 0 worse than their mean.
+
+    Returns that are NaN are not counted.
+    """
+    asked = ~np.isnan(returns)
+    spread = np.var(returns[asked])
+    return float(1 - np.var(returns[asked] - values[asked]) / spread) if spread > 0 else 0.0

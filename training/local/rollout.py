@@ -14,7 +14,6 @@ from training.local.actor import Actor, Sample
 from training.local.encoding import Encoded
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.record import TurnRecord
-from vlmgym.policies.base import Reply
 from vlmgym.sandbox.game import Picture
 
 _STREAM = 0x746F6B656E73
@@ -104,15 +103,7 @@ def roll_out(
             began = time.perf_counter()
             for number, place, response in zip(numbers, asked, responses):
                 seat, prompt = seats[number], prompts[place]
-                ended = response[-1] in actor.ends
-                turn = seat.respond(
-                    Reply(
-                        actor.encoder.text(response),
-                        prompt_tokens=len(prompt.ids),
-                        completion_tokens=len(response),
-                        finish_reason="stop" if ended else "length",
-                    )
-                )
+                turn = seat.respond(actor.reply(prompt, response))
                 answers[number].append(Answer(seat.row, seat.copy, Sample(prompt, response), turn.reward.overall, turn))
             scoring += time.perf_counter() - began
     return Rollout([answer for each in answers for answer in each], scoring)

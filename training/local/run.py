@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic_core import to_jsonable_python
 
 from training.core.rollouts import begin_rollouts, write_rollouts
 from training.core.seats import Seat
@@ -21,14 +21,17 @@ from training.tiny_vlm import make_tiny_vlm
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.files import replace_file, writing
-from vlmgym.evaluation.record import PolicyRecord
+from vlmgym.evaluation.record import GameRecord, PolicyRecord
+from vlmgym.evaluation.run_folder import changes
 from vlmgym.policies.checkpoint import find_checkpoint
 
 TEXTS = 300
 """Positions whose prompts and responses a tiny model's tokenizer is trained on."""
 _TEXT_SEED = 2**40
-MAY_CHANGE = ("resume", "out", "preset", "steps", "checkpoint_interval", "keep", "rollouts_every", "wandb")
+MAY_CHANGE = ("resume", "out", "preset", "steps", "checkpoint_interval", "keep", "merge", "rollouts_every", "wandb")
 """Options that a resumed run may have otherwise than before."""
+NAMED = ("games", "curriculum", "perception", "reasoning", "knobs", "size")
+"""Options that only say which games are played; what counts is the games themselves."""
 
 
 class TrainingRun:
@@ -38,6 +41,7 @@ class TrainingRun:
         """Name the files; nothing is touched yet."""
         self.folder = folder
         self.options = folder / "options.json"
+        self.decided = folder / "config.json"
         self.tiny = folder / "tiny"
         self.cold_start = folder / "cold_start"
         self.checkpoints = folder / "checkpoints"
@@ -50,17 +54,19 @@ class TrainingRun:
 
     @classmethod
     def begin(cls, config: TrainConfig, args: Sequence[str]) -> TrainingRun:
-        """Make the folder of a new run.
+        """Make the folder of a new run, with its options and all that follows from them.
 
         Raises:
-            UsageError: It holds one already.
+            UsageError: It holds one already, or a game is none.
             OutputError: It cannot be written.
         """
+        decided = decided_by(config)
         run = cls(config.out or _new_folder(config))
         if run.options.exists():
             raise UsageError(f"{run.folder} holds a training run: --resume it, or choose another --out")
         with writing(run.folder):
             run.folder.mkdir(parents=True, exist_ok=True)
+        replace_file(run.decided, json.dumps(decided, indent=1).encode())
         replace_file(run.options, json.dumps(list(args), indent=1).encode())
         return run
 
@@ -69,21 +75,22 @@ class TrainingRun:
         """Go on with a run: its options, with those of now after them.
 
         Raises:
-            UsageError: There is no run, or an option differs that decides what is learned.
+            UsageError: There is no run, or something differs that decides what is learned, be it an option, or what a
+                preset's, a curriculum's or a game's file says now.
         """
         run = cls(folder)
         try:
             before = json.loads(run.options.read_text(encoding="utf-8"))
+            decided = json.loads(run.decided.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            raise UsageError(f"{folder} holds no training run: {run.options} cannot be read") from None
+            names = f"{run.options.name} or {run.decided.name}"
+            raise UsageError(f"{folder} holds no training run: {names} cannot be read") from None
         if not (isinstance(before, list) and all(isinstance(arg, str) for arg in before)):
             raise UsageError(f"{run.options} is not a list of options")
-        was, now_ = read_config(before), read_config([*before, *args])
-        for field in dataclasses.fields(was):
-            old, new = getattr(was, field.name), getattr(now_, field.name)
-            if field.name not in MAY_CHANGE and old != new:
-                raise UsageError(f"{field.name} was {old} and cannot be {new} in a resumed run")
-        return run, now_
+        config = read_config([*before, *args])
+        if different := [*map(str, changes(decided, decided_by(config)))]:
+            raise UsageError(f"{folder} was a run with other options, so it cannot be resumed: {'; '.join(different)}")
+        return run, config
 
     def base_model(self, config: TrainConfig, curriculum: Curriculum) -> Path | str:
         """The checkpoint that training begins with; a tiny one is made if none is named.
@@ -108,6 +115,22 @@ class TrainingRun:
         """Write the rollouts of a step, counted from 0."""
         records = (seat.record(policy, copies).model_dump_json() for seat in seats)
         write_rollouts(self.rollouts, f"step_{step + 1:06d}", records)
+
+
+def decided_by(config: TrainConfig) -> dict[str, Any]:
+    """All that decides what is learned, as JSON has it: each option, and the games at all stages of the curriculum.
+
+    Raises:
+        UsageError: A game is none.
+    """
+    curriculum = config.make_curriculum()
+    plain: dict[str, Any] = to_jsonable_python(config)
+    stages = None if curriculum.file is None else curriculum.file.model_dump(mode="json", exclude_none=True)
+    return {
+        **{name: value for name, value in plain.items() if name not in (*MAY_CHANGE, *NAMED)},
+        "games": [GameRecord.of(game).model_dump(mode="json") for game in curriculum.games],
+        "curriculum": stages,
+    }
 
 
 def _texts(config: TrainConfig, curriculum: Curriculum) -> Iterator[str]:

@@ -43,12 +43,18 @@ class UpdateConfig:
     loss_over: Literal["tokens", "responses", "constant"] = "tokens"
     """What the loss is a mean over. tokens: of all responses; responses: of each, then over these; constant: their sum
     over responses x the longest response that is allowed (Dr. GRPO)."""
+    loss_limit: float = 1e3
+    """Training stops where the loss of the policy is larger, as it does where it is no number. Its advantages are of
+    size 1, so that it is near 0 while all is well; the loss of the critic, which is in units of the reward, is not
+    part of it."""
     micro_batch: int = 64
     """Responses that go through the model at once when it is changed: fewer need less memory."""
 
     def __post_init__(self) -> None:
-        if self.micro_batch < 1 or self.lr < 0 or self.warmup < 0 or self.grad_norm <= 0:
-            raise UsageError("micro_batch is at least 1, lr and warmup at least 0, and grad_norm more than 0")
+        if self.micro_batch < 1 or self.lr < 0 or self.warmup < 0 or min(self.grad_norm, self.loss_limit) <= 0:
+            raise UsageError(
+                "micro_batch is at least 1, lr and warmup at least 0, and grad_norm and loss_limit are more than 0"
+            )
         if self.kl_target is not None and not (self.kl_target > 0 and self.kl > 0):
             raise UsageError("kl_target is more than 0, and needs a weight to begin with: --update.kl, more than 0")
 
@@ -163,11 +169,11 @@ def learn(
         rng: Decides which lessons make a minibatch.
 
     Returns:
-        Means over updates: loss, grad_norm, entropy, clipped (share of tokens), kl (from the reference), moved (from
-        the model before the step), value_loss.
+        Means over updates: loss, policy_loss, grad_norm, entropy, clipped (share of tokens), kl (from the reference),
+        moved (from the model before the step), value_loss.
 
     Raises:
-        TrainingError: The loss or the gradient is not finite.
+        TrainingError: The loss or the gradient is not finite, or the loss larger than what it may be.
     """
     parameters = [parameter for parameter in actor.parameters() if parameter.requires_grad]
     facts: list[dict[str, float]] = []
@@ -187,6 +193,11 @@ def learn(
                 loss, found = _loss(measured, some, counted, tokens, asked, config, weights)
                 if not math.isfinite(loss.item()):
                     raise TrainingError(f"the loss is {loss.item()}: lower --update.lr, or look at the last rollouts")
+                if abs(found["policy_loss"]) > config.loss_limit:
+                    raise TrainingError(
+                        f"the loss of the policy is {found['policy_loss']:.3g}, beyond {config.loss_limit:g}: lower "
+                        "--update.lr, or raise --update.loss-limit"
+                    )
                 loss.backward()
                 for name, value in {"loss": loss.item(), **found}.items():
                     sums[name] = sums.get(name, 0.0) + value
@@ -229,6 +240,7 @@ def _loss(
         losses = losses + weights.kl * divergence
         facts["kl"] = float((divergence.detach() * measured.mask).sum() / tokens)
     loss = (losses * counted).sum()
+    facts["policy_loss"] = loss.item()
     if measured.values is not None:
         returns = padded([lesson.returns for lesson in lessons], device)
         errors = value_loss(

@@ -1,0 +1,247 @@
+"""The state of a training run and what changes it: the cold start, and a step of GRPO or PPO."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from training.core.advantages import Floats
+from training.core.seats import take_seats
+from training.core.states import sample_state
+from training.core.teacher import teach
+from training.local.actor import Actor, Sample
+from training.local.checkpoint import load_checkpoint, save_checkpoint
+from training.local.cold_start import ColdStartError, cold_start
+from training.local.config import TrainConfig
+from training.local.grpo import grpo_lessons
+from training.local.held_out import Eye, HeldOut, answer_held_out, blank
+from training.local.ppo import ppo_lessons
+from training.local.progress import ColdStartProgress
+from training.local.rollout import Answer, roll_out
+from training.local.run import TrainingRun
+from training.local.update import Lesson, Weights, learn
+from vlmgym.evaluation.record import PolicyRecord, TurnRecord
+
+FINAL_EPISODES = 100
+"""Episodes at the end whose mean reward is `final_reward`."""
+LOOKED_AT = 64
+"""Held-out positions that are answered to see what the cold start has taught."""
+_COLD, _RL, _MINIBATCHES = 1, 2, 3
+"""Streams of chance."""
+
+
+class Trainer:
+    """One training run."""
+
+    def __init__(self, config: TrainConfig, run: TrainingRun) -> None:
+        """Load the model that training begins with.
+
+        Raises:
+            UsageError: It does not load, or a game is none.
+        """
+        torch.set_num_threads(config.model.threads)
+        self.config, self.run = config, run
+        self.curriculum = config.make_curriculum()
+        self.progress = self.curriculum.begin()
+        checkpoint = run.base_model(config, self.curriculum)
+        ppo = config.algorithm == "ppo"
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)  # of adapters
+            self.actor = Actor(checkpoint, config.model, critic=ppo)
+        body = [parameter for parameter in self.actor.model.parameters() if parameter.requires_grad]
+        peak = config.ppo.lr if ppo and config.ppo.lr is not None else config.update.lr
+        groups: list[dict[str, Any]] = [{"params": body, "peak": peak}]
+        if self.actor.critic is not None:
+            groups.append({"params": list(self.actor.critic.parameters()), "peak": config.ppo.value_lr})
+        self.optimizer = torch.optim.AdamW(
+            groups, lr=config.update.lr, betas=config.update.betas, weight_decay=config.update.weight_decay
+        )
+        self.reference: Actor | None = None
+        self.kl = config.update.kl
+        self.step = 0
+        self.rewards: list[float] = []
+
+    # Cold start -----------------------------------------------------------------------------------------------------
+
+    def learn_to_respond(self, progress: ColdStartProgress) -> str:
+        """The cold start; what it came to, in words.
+
+        Raises:
+            ColdStartError: Too little was learned to go on.
+            TrainingError: The loss is not finite.
+        """
+        config = self.config.cold_start
+        eye: Eye = "blank" if self.config.blank else "open"
+        found: HeldOut
+
+        def draw(step: int) -> list[Sample]:
+            return [self._lesson(row) for row in range(step * config.batch, (step + 1) * config.batch)]
+
+        def seen() -> float:
+            nonlocal found
+            found = answer_held_out(self.actor, self.config, self.curriculum, self.progress, eye, answers=LOOKED_AT)
+            progress.look(found)
+            return found.learned
+
+        taken = cold_start(self.actor, config, self.config.update.micro_batch, draw, seen, progress.batch)
+        if found.learned < config.gate:
+            raise ColdStartError(
+                f"the cold start taught too little, and --cold-start.gate asks for {config.gate:.0%}: {found.words()}; "
+                "begin anew with more --cold-start.steps or another --cold-start.lr"
+            )
+        short = "" if found.learned >= config.until else f" (not the {config.until:.0%} of --cold-start.until)"
+        return f"cold start: {taken} batches{short}, {found.words()}"
+
+    def _lesson(self, row: int) -> Sample:
+        """A position of the cold start with a response to learn."""
+        config = self.config
+        seed = config.seed + _COLD * 2**32
+        game = self.curriculum.pick(self.progress, seed, row).game
+        state = game.from_json(sample_state(game, seed, row, config.states, config.reward).state)
+        rng = np.random.default_rng([seed, row])
+        text = teach(game, state, config.cold_start.teacher, config.cold_start.right, config.reward, rng)
+        pictures = [blank(picture) if config.blank else picture for picture in game.images(state)]
+        encoder = self.actor.encoder
+        return Sample(encoder.encode(game.instructions(state), pictures), encoder.tokens(text))
+
+    # Reinforcement learning -----------------------------------------------------------------------------------------
+
+    def take_step(self) -> dict[str, float]:
+        """Play, judge, learn; the step's numbers."""
+        config, clock = self.config, time.perf_counter
+        began = clock()
+        rows = range(self.step * config.rows, (self.step + 1) * config.rows)
+        where = (self.curriculum, self.progress, config.seed, rows, config.copies)
+        seats = list(take_seats(*where, config.play, config.states, config.reward))
+        placed = clock()
+        look = blank if config.blank else None
+        answers, scoring = roll_out(self.actor, seats, config.rollout, (config.seed, _RL), look)
+        played = clock()
+        lessons, facts = self._judge(answers)
+        judged = clock()
+        facts |= self._learn(lessons)
+        learned = clock()
+        for row in rows:
+            group = [seat for seat in seats if seat.row == row]
+            success = float(np.mean([self.curriculum.success(seat.pick, seat.turns) for seat in group]))
+            self.progress = self.curriculum.after(self.progress, group[0].pick, success)
+        if config.rollouts_every and self.step % config.rollouts_every == 0:
+            self.run.record(self.step, seats, self.player(), config.copies)
+        earned = [sum(turn.reward.overall for turn in seat.turns) for seat in seats]
+        self.rewards = (self.rewards + earned)[-FINAL_EPISODES:]
+        self.step += 1
+        return {
+            "step": self.step,
+            **means_of([answer.turn for answer in answers]),
+            **({"episode_reward": float(np.mean(earned))} if config.play.turns > 1 else {}),
+            "tokens": float(np.mean([len(answer.sample.response) for answer in answers])),
+            **facts,
+            "seconds_states": placed - began,
+            "seconds_generation": played - placed - scoring,
+            "seconds_scoring": scoring,
+            "seconds_judging": judged - played,
+            "seconds_update": learned - judged,
+            "seconds": clock() - began,
+        }
+
+    def _judge(self, answers: Sequence[Answer]) -> tuple[list[Lesson], dict[str, float]]:
+        """What is learned from answers, and numbers of it."""
+        if self.config.algorithm == "grpo":
+            lessons, facts = grpo_lessons(answers, self.config.grpo)
+        else:
+            lessons, facts = ppo_lessons(answers, *self._measure(self.actor, answers), self.config.ppo)
+        if self.reference is not None:
+            for lesson, logprobs in zip(lessons, self._measure(self.reference, answers)[0]):
+                lesson.reference = logprobs
+        return lessons, facts
+
+    def _measure(self, actor: Actor, answers: Sequence[Answer]) -> tuple[list[Floats], list[Floats]]:
+        """Log-probability and value of each token of each answer."""
+        logprobs: list[Floats] = []
+        values: list[Floats] = []
+        size = self.config.update.micro_batch
+        for first in range(0, len(answers), size):
+            some = [answer.sample for answer in answers[first : first + size]]
+            with torch.no_grad():
+                measured = actor.measure(some, self.config.rollout.temperature)
+            for row, sample in enumerate(some):
+                length = len(sample.response)
+                logprobs.append(measured.logprobs[row, :length].double().cpu().numpy())
+                if measured.values is not None:
+                    values.append(measured.values[row, :length].double().cpu().numpy())
+        return logprobs, values
+
+    def _learn(self, lessons: Sequence[Lesson]) -> dict[str, float]:
+        """Change the model: one update by GRPO, epochs of minibatches by PPO."""
+        config, update = self.config, self.config.update
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["peak"] * min(1.0, (self.step + 1) / max(1, update.warmup))
+        epochs = minibatches = 1
+        weights = Weights(entropy=update.entropy, kl=self.kl)
+        if config.algorithm == "ppo":
+            ppo = config.ppo
+            epochs, minibatches = ppo.epochs, ppo.minibatches
+            update = replace(update, clip_low=ppo.clip, clip_high=ppo.clip)
+            weights = Weights(value=ppo.value, value_clip=ppo.value_clip, entropy=ppo.entropy, kl=self.kl)
+        facts = learn(
+            self.actor,
+            self.optimizer,
+            lessons,
+            update,
+            weights,
+            temperature=config.rollout.temperature,
+            max_tokens=config.rollout.max_tokens,
+            epochs=epochs,
+            minibatches=minibatches,
+            rng=np.random.default_rng([config.seed, _MINIBATCHES, self.step]),
+        )
+        if update.kl_target is not None and "kl" in facts:
+            # Ziegler et al. 2019, section 2.2: proportional to the error, which counts as 20% at most.
+            error = np.clip(facts["kl"] / update.kl_target - 1, -0.2, 0.2)
+            self.kl *= float(1 + 0.1 * error)
+            facts["kl_weight"] = self.kl
+        return facts
+
+    # Keeping --------------------------------------------------------------------------------------------------------
+
+    def player(self) -> PolicyRecord:
+        """Who plays, for records."""
+        rollout = self.config.rollout
+        options = {"algorithm": self.config.algorithm, "step": self.step, "temperature": rollout.temperature}
+        return PolicyRecord(name="training", options=options)
+
+    def save(self, folder: Path) -> None:
+        """Write a checkpoint."""
+        extra = {"rewards": self.rewards, "kl": self.kl}
+        merged = self.config.merge
+        save_checkpoint(folder, self.step, self.actor, self.optimizer, self.progress, extra, merged=merged)
+
+    def load(self, checkpoint: Path) -> None:
+        """Go on from a checkpoint."""
+        self.step, self.progress, extra = load_checkpoint(checkpoint, self.actor, self.optimizer)
+        self.curriculum.check(self.progress)
+        self.rewards, self.kl = extra["rewards"], extra["kl"]
+
+    def keep_reference(self) -> None:
+        """Remember the model as it is before reinforcement learning, if its divergence counts."""
+        if self.config.update.kl or self.config.update.kl_target:
+            frozen = {id(weight): weight for weight in self.actor.parameters() if not weight.requires_grad}
+            self.reference = copy.deepcopy(self.actor, frozen).requires_grad_(False)  # what is frozen is shared
+
+
+def means_of(turns: Sequence[TurnRecord]) -> dict[str, float]:
+    """Means over answers: reward, share in form, share that was played, and where there is a truth, what is seen."""
+    seen = [turn.reward.perception for turn in turns if turn.reward.perception is not None]
+    return {
+        "reward": float(np.mean([turn.reward.overall for turn in turns])),
+        "format": float(np.mean([turn.reward.format for turn in turns])),
+        **({"perception": float(np.mean(seen))} if seen else {}),
+        "played": float(np.mean([turn.outcome == "played" for turn in turns])),
+    }
