@@ -195,6 +195,21 @@ def test_curricula_that_come_along_can_be_read(name: str) -> None:
     assert Curriculum.from_file(CurriculumFile.model_validate_json(curriculum.file.model_dump_json())) == curriculum
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["2048", "three-games"])
+def test_who_plays_well_leaves_every_stage_and_who_guesses_none_of_shisensho_and_swap(name: str) -> None:
+    curriculum = Curriculum.read(Path(name))
+    for number, entry in enumerate(curriculum.entries):
+        for stage in entry.stages[:-1] if entry.begins is None else ():
+            pick = curriculum.at(number, stage.name)
+            turns = 100 if entry.measure == "score" else 20
+            (good,) = evaluate(stage.game, "oracle", 1, turns=turns, workers=0)
+            assert curriculum.success(pick, good.turns) >= entry.up, stage.name
+            if entry.measure == "played":
+                (poor,) = evaluate(stage.game, "random", 1, turns=turns, workers=0)
+                assert curriculum.success(pick, poor.turns) <= entry.down, stage.name
+
+
 ENTRY = '[[entries]]\ngame = "2048"\n'
 SUCCESS = ENTRY + 'by = "success"\nstages = [{}, {}]\n'
 PLAYED = SUCCESS + 'measure = "played"\nwindow = 5\n'
