@@ -94,9 +94,8 @@ def _knobs(found: Calibration, dial: Dial) -> str:
 def _readers(found: Calibration) -> str:
     sight = found.subject.sight
     first = (
-        f"Two readers see pixels only, each {sight.words} brought to 16 x 16. The **reader of level 1** names a "
-        f"{sight.words} by the nearest mean picture of those it knows from level 1, among the "
-        "kinds that this level has"
+        f"Two readers see pixels only, each {sight.words} brought to 16 x 16. The **reader of level 1** names each "
+        "by the nearest mean picture of those it knows from level 1, among the kinds that this level has"
     )
     if sight.one_example:
         first += ", of the board of the same seed: one picture of each kind"
@@ -120,10 +119,12 @@ def _method(found: Calibration) -> str:
 Play: {samples.episodes} episodes of each player at each level, {oracle} of the oracle{cut_off}. Values are means over \
 episodes; an episode's share of legal actions is the mean over its positions. At other levels of perception the \
 episodes have other seeds. Reading: {samples.pictures} pictures at each level for the test, as many to learn from; \
-every kind of {subject.sight.words} is as likely as the others where the game allows.
+every kind of {subject.sight.words} is as likely as the others where the game allows. How the reasoning dial moves \
+reading is asked of the kinds alone that all its levels show, each counted alike, and with these alone to choose from: \
+where they are fewer than level 3 shows, more of them is read.
 
-All intervals are 95%: Student's for means over episodes and over pictures, Wilson's for shares; a value without one \
-was the same each time. Those of differences follow from them (Zou and Donner, 2008); but levels of perception are \
+All intervals are 95%: Student's for means over episodes and over pictures, Wilson's for shares, the normal one for \
+means over kinds; a value without one was the same each time. Those of differences follow from them (Zou and Donner, 2008); but levels of perception are \
 compared picture by picture, as a picture has the same seed and the same haze at every level. A level is harder if the \
 interval of its difference to the one before is above 0 altogether. One dial leaves what the other is judged by as it \
 is if no end of the interval of a difference to level 3 is farther out than {FLAT:.0%} of the way that the other makes \
