@@ -66,8 +66,8 @@ _BOARDS = (
         notes="""\
 A smaller board forgives less. Nearly every move is legal at every level, so that the share of legal actions says
 little here. Scores of different levels do not compare: on a large board play goes on for longer. Within 100 turns,
-levels 1 and 2 hardly ever end, whoever plays; give them more turns to see a difference in scores. The oracle searches
-as much as its budget allows, which is about the same at every level.""",
+levels 1 and 2 hardly ever end, whoever plays; give them more turns to see a difference in scores. The oracle looks as
+far ahead as its budget allows, farther on a crowded board: its effort tells how crowded boards are.""",
     ),
     _SHISENSHO,
     replace(
