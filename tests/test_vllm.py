@@ -116,13 +116,14 @@ def test_offline_vllm_says_what_the_server_says_and_refuses_what_does_not_fit(
     served: Path, tiny_checkpoint: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    # A prompt of 2048 has 214 tokens, one of Shisen-Sho 263.
-    options = [*VLLM, "--model", str(tiny_checkpoint), "--max-model-len", "240", "--turns", "1", "--out", str(out)]
+    remote = records(served)
+    # As much as 2048 needs; the prompts of Shisen-Sho are longer.
+    limit = TOKENS + max(record.turns[0].prompt_tokens or 0 for record in remote.values())
+    options = [*VLLM, "--model", str(tiny_checkpoint), "--max-model-len", str(limit), "--turns", "1", "--out", str(out)]
     with no_process_left() as group:
         said = evaluation([*group, *serving_vlmgym()], "2048", "shisensho", *options, *SAME, code=1)
     assert f"{EPISODES} episodes have no score" in said
     assert "Traceback" not in said
-    remote = records(served)
     for (game, seed), record in records(out).items():
         if game == "2048-v0":
             check_turns(record.turns)
@@ -131,7 +132,7 @@ def test_offline_vllm_says_what_the_server_says_and_refuses_what_does_not_fit(
             assert record.turns[0].prompt_tokens == remote[game, seed].turns[0].prompt_tokens
         else:
             assert (record.status, record.score, record.turns) == ("error", None, ())
-            assert "vLLM refused the prompt: This model's maximum context length is 240 tokens" in record.end
+            assert f"vLLM refused the prompt: This model's maximum context length is {limit} tokens" in record.end
 
 
 def test_when_vllm_dies_the_run_ends_and_what_was_finished_is_kept(tiny_checkpoint: Path, tmp_path: Path) -> None:
