@@ -12,6 +12,7 @@ from vlmgym.checks import check_whole_number
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.budget import Budget
 from vlmgym.options import GameOptions
+from vlmgym.sandbox.processes import Backend
 from vlmgym.sandbox.reward import RewardConfig
 
 
@@ -32,6 +33,8 @@ class EvalConfig(GameOptions):
     """First seed."""
     workers: int | None = None
     """Worker processes; 0 plays in this process. Default: one per core."""
+    backend: Backend = "process"
+    """Where the worker processes are: on this machine, or on those of the Ray cluster that RAY_ADDRESS names."""
     concurrency: int = 64
     """Episodes played at once, at most."""
     history: int = 0

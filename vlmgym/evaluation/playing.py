@@ -31,7 +31,7 @@ from vlmgym.evaluation.results import Part
 from vlmgym.evaluation.run_folder import RunFolder, differences
 from vlmgym.evaluation.runner import Hooks, evaluate, run_async
 from vlmgym.evaluation.stored import StoredRun, drop_torn_line, find_run
-from vlmgym.evaluation.workers import Workers
+from vlmgym.evaluation.workers import WorkerPool
 from vlmgym.policies import Policy
 from vlmgym.sandbox.game import Game
 
@@ -66,6 +66,7 @@ def asked_for(config: EvalConfig, played: Played, policy: Policy) -> RunRecord:
         options={
             "concurrency": config.concurrency,
             "workers": config.workers,
+            "backend": config.backend,
             **dataclasses.asdict(config.budget),
             "policy": policy.options.shown(),
         },
@@ -136,7 +137,7 @@ def play_run(
     policy: Policy,
     config: EvalConfig,
     earlier: Reopened | None,
-    workers: Workers,
+    workers: WorkerPool,
     console: Console,
 ) -> Part:
     """Play what is missing of a run, each episode on the disk as it ends; none stays in memory.

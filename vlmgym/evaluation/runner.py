@@ -24,9 +24,10 @@ from vlmgym.evaluation.jobs import IndependentJobs, Job, Jobs
 from vlmgym.evaluation.record import EpisodeRecord, PolicyRecord, Status, TurnRecord, now
 from vlmgym.evaluation.staged import StagedJobs
 from vlmgym.evaluation.turns import Position, Rules
-from vlmgym.evaluation.workers import Workers, workers_for
+from vlmgym.evaluation.workers import WorkerPool, open_pool
 from vlmgym.policies import ModelPolicy, Policy, PolicyChoice, Prompt, StatePolicy, make_policy
 from vlmgym.sandbox.game import Game
+from vlmgym.sandbox.processes import Backend
 from vlmgym.sandbox.registry import make_game
 from vlmgym.sandbox.reward import RewardConfig
 
@@ -65,7 +66,8 @@ def evaluate(
     turns: int = 100,
     seed: int = 0,
     concurrency: int = 64,
-    workers: int | Workers | None = None,
+    workers: int | WorkerPool | None = None,
+    backend: Backend = "process",
     history: int = 0,
     history_images: int = 0,
     reward: RewardConfig = RewardConfig(),  # noqa: B008 - frozen
@@ -84,6 +86,7 @@ def evaluate(
         seed: First seed.
         concurrency: How many episodes are played at once, at most.
         workers: Worker processes; 0 plays in this process; None: one per core, and no more than episodes. Or a pool.
+        backend: `process`: the processes are of this machine; `ray`: of a Ray cluster, see `vlmgym.ray_backend`.
         history: How many earlier turns a prompt repeats.
         history_images: Of how many of them the pictures are shown again.
         reward: Weights and shaping.
@@ -103,7 +106,7 @@ def evaluate(
         PolicyError: The policy failed; `on_episode` has had all episodes that ended before.
         WorkerError: A worker process died.
     """
-    count = workers.count if isinstance(workers, Workers) else workers
+    count = workers.count if isinstance(workers, WorkerPool) else workers
     episodes, turns, seed, concurrency = map(plain, (episodes, turns, seed, concurrency))
     history, history_images = plain(history), plain(history_images)
     check_limits(episodes, turns, seed, concurrency, history, history_images, count)
@@ -139,7 +142,7 @@ def evaluate(
             collected[record.key] = record
         hooks.on_episode(record)
 
-    pool = nullcontext(workers) if isinstance(workers, Workers) else Workers(workers_for(jobs.count, workers))
+    pool = nullcontext(workers) if isinstance(workers, WorkerPool) else open_pool(backend, jobs.count, workers)
     with pool as running:
         runner = _Runner(jobs, player, running, concurrency, spent, replace(hooks, on_episode=on_episode))
         with rare_collections():
@@ -209,7 +212,7 @@ class _Running:
 
 class _Runner:
     def __init__(
-        self, jobs: Jobs, policy: Policy, workers: Workers, concurrency: int, spent: Spent, hooks: Hooks
+        self, jobs: Jobs, policy: Policy, workers: WorkerPool, concurrency: int, spent: Spent, hooks: Hooks
     ) -> None:
         self.jobs, self.policy, self.workers, self.spent, self.hooks = jobs, policy, workers, spent, hooks
         at_once = policy.episodes_at_once if isinstance(policy, ModelPolicy) else None

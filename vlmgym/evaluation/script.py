@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from datetime import datetime
 from itertools import count
 from pathlib import Path
@@ -26,7 +27,7 @@ from vlmgym.evaluation.run_folder import RunFolder, ScriptFolder
 from vlmgym.evaluation.runner import check_policy
 from vlmgym.evaluation.stored import StoredRun, find_run
 from vlmgym.evaluation.table import bias_note, summary_table
-from vlmgym.evaluation.workers import Workers, workers_for
+from vlmgym.evaluation.workers import Workers, open_pool, workers_for
 from vlmgym.knobs import in_short
 from vlmgym.options import parse_options, reporting_errors
 from vlmgym.policies import CustomFunction, Policy, PolicyChoice, PolicyOptions, make_policy, options_type
@@ -136,8 +137,14 @@ def run_evaluation(
         else:
             earlier = reopen(folder, asked, progress_console)
         before = earlier.summary if earlier is not None else None
-        with Workers(workers_for(count_of(played, config), config.workers)) as workers:
-            part = play_run(folder, played, policy, config, earlier, workers, progress_console)
+        episodes = count_of(played, config)
+        with ExitStack() as pools:
+            players = pools.enter_context(open_pool(config.backend, episodes, config.workers))
+            part = play_run(folder, played, policy, config, earlier, players, progress_console)
+            # Files are written on this machine.
+            workers = (
+                players if isinstance(players, Workers) else pools.enter_context(Workers(workers_for(episodes, None)))
+            )
             if before is None:
                 folder.clear_results()
             run = find_run(folder)

@@ -9,12 +9,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import ParamSpec, TypeVar
+from types import TracebackType
+from typing import ParamSpec, Protocol, TypeVar, get_args, runtime_checkable
 
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.worker_process import Result, WorkerProcess, cancel, unsendable
 from vlmgym.sandbox.channel import UNPICKLABLE, Channel
-from vlmgym.sandbox.processes import available_cores
+from vlmgym.sandbox.processes import Backend, available_cores
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,6 +29,52 @@ LAST_CALLS = 1.0
 def workers_for(episodes: int, asked: int | None) -> int:
     """As many workers as were asked for, by default one per core and no more than episodes."""
     return min(available_cores(), episodes) if asked is None else asked
+
+
+@runtime_checkable
+class WorkerPool(Protocol):
+    """Calls functions in worker processes; see `Workers`.
+
+    Attributes:
+        count: Number of processes.
+    """
+
+    count: int
+
+    async def start(self) -> None:
+        """Wait until all processes run."""
+
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The function's result."""
+
+    def close(self) -> None:
+        """End the processes."""
+
+    def __enter__(self) -> WorkerPool: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+
+def open_pool(backend: Backend, episodes: int, asked: int | None) -> WorkerPool:
+    """Workers that play.
+
+    Args:
+        backend: On this machine, or on those of a Ray cluster.
+        episodes: How many are played.
+        asked: How many workers were asked for; None: one per core, and no more than episodes.
+
+    Raises:
+        UsageError: There is no such backend, no Ray cluster, or it has fewer processors.
+    """
+    if backend == "ray":
+        from vlmgym.ray_backend import RayWorkers
+
+        return RayWorkers(asked, episodes)
+    if backend != "process":
+        raise UsageError(f"backend is one of {', '.join(get_args(Backend))}, not {backend!r}")
+    return Workers(workers_for(episodes, asked))
 
 
 class Workers:

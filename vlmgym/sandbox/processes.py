@@ -10,6 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
+from typing import Literal
+
+Backend = Literal["process", "ray"]
+"""Where worker processes are: on this machine, or on those of a Ray cluster."""
 
 
 def available_cores() -> int:

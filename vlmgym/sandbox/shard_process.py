@@ -10,7 +10,7 @@ import time
 import traceback
 import warnings
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -97,6 +97,25 @@ class ShardHandle(Protocol):
         """End it."""
 
 
+class Link(Protocol):
+    """How a shard in another process is spoken to; see `Channel`."""
+
+    def pack(self, message: Any) -> bytes:
+        """A message as `send` takes it; raises what `UNPICKLABLE` names."""
+
+    def send(self, packed: bytes, timeout: float | None) -> None:
+        """Send a packed message; raises `TimeoutError` or `ChannelClosed`."""
+
+    def receive(self, timeout: float | None) -> Any:
+        """Wait for the answer to the oldest message; raises `TimeoutError` or `ChannelClosed`."""
+
+    def fileno(self) -> int:
+        """For `multiprocessing.connection.wait`."""
+
+    def close(self) -> None:
+        """Close it; doing it twice is fine."""
+
+
 class LocalShard:
     """A shard in this process: a call is over when it is begun."""
 
@@ -111,7 +130,7 @@ class LocalShard:
 
     def submit(self, packed: Call, timeout: float | None) -> None:
         """Do it."""
-        self._results.append(_answer(self._shard, packed))
+        self._results.append(answer(self._shard, packed))
 
     def result(self, timeout: float | None) -> Any:
         """Return or raise what the oldest call did."""
@@ -140,6 +159,8 @@ class _Packed:
 class ProcessShard:
     """A shard in a process. If it dies, another goes on from its last checkpoints, with a warning."""
 
+    _channel: Link
+
     def __init__(self, plan: Plan) -> None:
         self.part = plan.part
         self._plan = plan
@@ -156,7 +177,7 @@ class ProcessShard:
             UsageError: It cannot be pickled.
         """
         try:
-            return _Packed(call, Channel.pack(call))
+            return _Packed(call, self._channel.pack(call))
         except UNPICKLABLE as error:
             raise UsageError(f"a worker process cannot be handed that: {error}") from None
 
@@ -193,7 +214,7 @@ class ProcessShard:
         self._remember(call, result)
         return result
 
-    def wait_on(self) -> Channel:
+    def wait_on(self) -> Link:
         """Where the answer comes from, or the news that the process is gone."""
         return self._channel
 
@@ -228,21 +249,20 @@ class ProcessShard:
             raise self._hung() from None
 
     def _restart(self, timeout: float | None) -> None:
-        self._process.join()
-        code, self._deaths = self._process.exitcode, self._deaths + 1
+        death, self._deaths = self._death(), self._deaths + 1
         if self._deaths > RESTARTS:
             raise WorkerError(
-                f"{self._name()} died {self._deaths} times over the same call, last with exit code {code}; if memory "
+                f"{self._name()} died {self._deaths} times over the same call, last with {death}; if memory "
                 'ran out, use fewer environments; a script needs `if __name__ == "__main__":` around its main part'
             )
         if any(checkpoint is not None for checkpoint in self._checkpoints):
-            text = f"{self._name()} died (exit code {code}); its environments go on in another from their last states"
+            text = f"{self._name()} died ({death}); its environments go on in another from their last states"
             warnings.warn(text, RuntimeWarning, stacklevel=2)
         self._channel.close()
         self._start()
         restore: Call = ("restore", (self._checkpoints, self._since))
         try:
-            self._send(Channel.pack(restore), timeout)
+            self._send(self._channel.pack(restore), timeout)
             result, error = self._channel.receive(timeout)
         except ChannelClosed:
             return self._restart(timeout)
@@ -252,6 +272,11 @@ class ProcessShard:
             raise error
         self._remember(restore, result)
         return self._send_next(timeout)
+
+    def _death(self) -> str:
+        """How the process that is gone has ended."""
+        self._process.join()
+        return f"exit code {self._process.exitcode}"
 
     def _hung(self) -> WorkerError:
         """What to raise of a process that did not read or answer in time, and is ended."""
@@ -284,15 +309,18 @@ def _serve(end: socket.socket, plan: Plan) -> None:
     channel, shard = Channel(end), plan.make()
     with contextlib.suppress(ChannelClosed):
         while True:
-            answer = _answer(shard, channel.receive())
-            try:
-                message = Channel.pack(answer)
-            except UNPICKLABLE as error:
-                message = Channel.pack((None, UsageError(f"a worker process cannot hand that over: {error}")))
-            channel.send(message)
+            channel.send(packed(answer(shard, channel.receive()), Channel.pack))
 
 
-def _answer(shard: Shard, call: Call) -> tuple[Any, VlmgymError | None]:
+def packed(answered: tuple[Any, VlmgymError | None], pack: Callable[[Any], bytes]) -> bytes:
+    """An answer as it is sent; one that cannot be is a `UsageError`."""
+    try:
+        return pack(answered)
+    except UNPICKLABLE as error:
+        return pack((None, UsageError(f"a worker process cannot hand that over: {error}")))
+
+
+def answer(shard: Shard, call: Call) -> tuple[Any, VlmgymError | None]:
     """What a call returns, or the error that it ends in."""
     name, args = call
     try:

@@ -44,6 +44,10 @@ class OwnArray:
     def _reserve(self, size: int) -> Any:
         return np.zeros(size, np.uint8)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What another process gets is memory of its own, zeros again."""
+        return type(self), (self.shape, self.dtype)
+
 
 class SharedArray(OwnArray):
     """The same memory in every process that the object is handed to at its start.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from gymnasium import spaces
@@ -19,13 +19,13 @@ from vlmgym.sandbox.drawing.pictures import side_by_side
 from vlmgym.sandbox.env import GameEnv, Response
 from vlmgym.sandbox.episode import Episode, Snapshot
 from vlmgym.sandbox.game import Game, Picture
-from vlmgym.sandbox.processes import available_cores
+from vlmgym.sandbox.processes import Backend, available_cores
 from vlmgym.sandbox.recycling import RecyclingCopier
 from vlmgym.sandbox.registry import make_game
 from vlmgym.sandbox.reward import RewardConfig
 from vlmgym.sandbox.shard import OUTCOMES, ROW, Reply, Settings, check_attribute
 from vlmgym.sandbox.shard_group import Ids, ShardGroup
-from vlmgym.sandbox.shard_process import LocalShard, Memory, Plan, ProcessShard
+from vlmgym.sandbox.shard_process import LocalShard, Memory, Plan, ProcessShard, ShardHandle
 from vlmgym.sandbox.shared_memory import OwnArray, SharedArray
 from vlmgym.sandbox.spaces import PictureSpace
 
@@ -50,6 +50,7 @@ def make_vec(
     copy: bool = True,
     words: bool = False,
     timeout: float | None = 60.0,
+    backend: Backend = "process",
     **knobs: Any,
 ) -> GameVectorEnv:
     """A vector environment over one game or several.
@@ -58,7 +59,7 @@ def make_vec(
         game: Id, name or game; or several, which the environments have in turn.
         num_envs: How many environments.
         num_workers: Processes, each with its own part of the environments; 0: none, everything in this process; None:
-            one per core, and no more than environments.
+            one per core (with `ray` one per processor of the cluster), and no more than environments.
         perception: Level 1 to 5 for the eye, of games that are given by name.
         reasoning: Level 1 to 5 for the mind, of games that are given by name.
         reward: Weights and shaping; None: the games' own rewards.
@@ -69,10 +70,11 @@ def make_vec(
             read-only views of memory that the next step changes.
         words: Tell descriptions, legal actions and the like in the infos, as `GameEnv` does.
         timeout: Seconds without an answer after which a process counts as hung; None: never.
+        backend: `process`: the processes are of this machine; `ray`: of a Ray cluster, see `vlmgym.ray_backend`.
         knobs: Single settings that override the levels, of games that are given by name.
 
     Raises:
-        UsageError: There is no such game, level or knob, or a value is not accepted.
+        UsageError: There is no such game, level or knob, a value is not accepted, or there is no Ray cluster.
     """
     if num_envs < 1:
         raise UsageError(f"num_envs is at least 1, not {num_envs}")
@@ -83,10 +85,10 @@ def make_vec(
     specs = [game] if isinstance(game, str | Game) else list(game)
     if not specs:
         raise UsageError("name at least one game")
-    if num_workers is None:
-        num_workers = min(available_cores(), num_envs)
-    if num_workers < 0:
+    if num_workers is not None and num_workers < 0:
         raise UsageError(f"num_workers is a number of processes, 0 for none, not {num_workers}")
+    if backend not in get_args(Backend):
+        raise UsageError(f"backend is one of {', '.join(get_args(Backend))}, not {backend!r}")
     made = [spec if isinstance(spec, Game) else make_game(spec, perception, reasoning, **knobs) for spec in specs]
     try:
         mode = AutoresetMode(autoreset_mode)
@@ -95,7 +97,7 @@ def make_vec(
         raise UsageError(f"autoreset_mode is one of {modes}, not {autoreset_mode!r}") from None
     settings = Settings(reward or RewardConfig(), mode, max_episode_steps, words)
     games = [made[i % len(made)] for i in range(num_envs)]
-    return GameVectorEnv(games, settings, min(num_workers, num_envs), render, copy, timeout)
+    return GameVectorEnv(games, settings, num_workers, render, copy, timeout, backend=backend)
 
 
 class GameVectorEnv(VectorEnv[Any, Any, Any]):
@@ -117,34 +119,36 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         self,
         games: Sequence[Game[Any, Any]],
         settings: Settings,
-        num_workers: int,
+        num_workers: int | None,
         render: bool = True,
         copy: bool = True,
         timeout: float | None = 60.0,
         attributes: Sequence[dict[str, Any]] | None = None,
+        backend: Backend = "process",
     ) -> None:
         """Make the environments; see `make_vec`. `attributes` are set of each environment, see `set_attr`.
 
         Raises:
-            UsageError: The games' pictures differ in size or number.
+            UsageError: The games' pictures differ in size or number, or there is no Ray cluster.
         """
-        self.games, self.settings, self.num_workers = list(games), settings, num_workers
+        self.games, self.settings, self.backend = list(games), settings, backend
         self.draws, self.copy, self.timeout = render, copy, timeout
         self.num_envs = len(self.games)
         fps = GameEnv.metadata["render_fps"]
         self.metadata = {"autoreset_mode": settings.autoreset, "render_modes": ["rgb_array"], "render_fps": fps}
         self.render_mode = "rgb_array"
         self._set_spaces()
+        shard, self.num_workers = _shards(backend, num_workers, self.num_envs)
         memory = self._reserve()
         self._table = memory.table.array()
         self._frames = self._views(memory.frames)
         self._final = self._views(memory.final_frames)
         self._copiers = [RecyclingCopier() for _ in self._frames]
         self._attributes = [dict(given) for given in attributes or [{}] * self.num_envs]
-        bounds = np.linspace(0, self.num_envs, max(1, num_workers) + 1).astype(int).tolist()
+        bounds = np.linspace(0, self.num_envs, max(1, self.num_workers) + 1).astype(int).tolist()
         parts = [slice(start, stop) for start, stop in pairwise(bounds)]
         plans = [Plan(self.games[part], settings, self._attributes[part], part, memory) for part in parts]
-        self._group = ShardGroup([(ProcessShard if num_workers else LocalShard)(plan) for plan in plans])
+        self._group = ShardGroup([shard(plan) for plan in plans])
         self._finalizer = weakref.finalize(self, self._group.close)
         self._started = np.zeros(self.num_envs, bool)
 
@@ -284,10 +288,11 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         if n < 1:
             raise UsageError(f"n is at least 1, not {n}")
         games = [game for game in self.games for _ in range(n)]
-        workers = self.num_workers if num_workers is None else min(num_workers, len(games))
+        workers = self.num_workers if num_workers is None else num_workers
         draws = self.draws if render is None else render
         given = [attributes for attributes in self._attributes for _ in range(n)]
-        copies = GameVectorEnv(games, self.settings, workers, draws, self.copy, self.timeout, given)
+        backend = self.backend if workers else "process"
+        copies = GameVectorEnv(games, self.settings, workers, draws, self.copy, self.timeout, given, backend)
         copies.set_states([state for state in self.get_states() for _ in range(n)], seed=seed)
         return copies
 
@@ -402,7 +407,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
             self.action_space = spaces.Tuple(each)
 
     def _reserve(self) -> Memory:
-        array = SharedArray if self.num_workers else OwnArray
+        array = SharedArray if self.num_workers and self.backend == "process" else OwnArray
 
         def frames() -> tuple[OwnArray, ...]:
             return tuple(array((self.num_envs, *shape), np.uint8) for shape in self._shapes)
@@ -521,6 +526,16 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
                 last = pictures[0] if len(pictures) == 1 else tuple(pictures)
                 infos = self._add_info(infos, {"final_obs": last, "final_info": info}, place[local + start])
         return _cut(infos, len(ids))
+
+
+def _shards(backend: Backend, num_workers: int | None, num_envs: int) -> tuple[Callable[[Plan], ShardHandle], int]:
+    """What makes a shard, and how many there are; 0: one in this process."""
+    if backend == "ray":
+        from vlmgym.ray_backend import RayShard, join_cluster, workers_of
+
+        return RayShard, min(workers_of(join_cluster(), num_workers, num_envs), num_envs)
+    workers = min(available_cores() if num_workers is None else num_workers, num_envs)
+    return (ProcessShard if workers else LocalShard), workers
 
 
 def _cut(infos: dict[str, Any], length: int) -> dict[str, Any]:

@@ -1,0 +1,173 @@
+"""Vector runners and evaluations on a Ray cluster of three nodes; `tests/test_ray.py` runs this in .venv-train."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+os.environ["RAY_AUTH_MODE"] = "disabled"
+
+import ray
+from ray.cluster_utils import Cluster
+
+from vlmgym import make_vec
+from vlmgym.errors import StateError, UsageError, WorkerError
+from vlmgym.evaluation.record import EpisodeRecord
+from vlmgym.evaluation.runner import Hooks, evaluate
+from vlmgym.ray_backend import RayWorkers
+from vlmgym.sandbox.game import Game
+
+SMALL: dict[str, Any] = {"size": 64, "autoreset_mode": "SameStep", "max_episode_steps": 7}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    for _ in range(2):
+        cluster.add_node(num_cpus=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ADDRESS", cluster.address)
+        yield cluster
+        ray.shutdown()
+    cluster.shutdown()
+
+
+def kill_node(cluster: Cluster, node_id: str) -> None:
+    """End all processes of a node at once, as when its machine loses its power."""
+    node = next(node for node in cluster.worker_nodes if node.node_id == node_id)
+    raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
+    for process in [raylet, *raylet.children(recursive=True)]:
+        process.send_signal(signal.SIGKILL)
+    cluster.remove_node(node, allow_graceful=False)
+
+
+def equal(ours: Any, theirs: Any) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(ours[:4], theirs[:4], strict=True))
+
+
+def test_the_runner_plays_what_processes_play_and_goes_on_when_a_node_dies(cluster: Cluster) -> None:
+    ours, theirs = make_vec("2048", 6, backend="ray", **SMALL), make_vec("2048", 6, 0, **SMALL)
+    assert ours.num_workers == 3
+    assert np.array_equal(ours.reset(seed=3)[0], theirs.reset(seed=3)[0])
+    rng = np.random.default_rng(0)
+    shards: Any = ours._group.shards
+    nodes = [shard._link.node for shard in shards]
+    assert len(set(nodes)) > 1
+    head = cluster.head_node.node_id
+    for turn in range(40):
+        actions = rng.integers(0, 4, 6)
+        if turn == 20:
+            lost = next(node for node in nodes if node != head)
+            kill_node(cluster, lost)
+            part = shards[nodes.index(lost)].part
+            told = rf"environments {part.start} to {part.stop - 1} died \(on node .* \({lost[:8]}\)"
+            with pytest.warns(RuntimeWarning, match=told):
+                results = ours.step(actions)
+        else:
+            results = ours.step(actions)
+        expected = theirs.step(actions)
+        assert equal(results, expected)
+        assert results[4].keys() == expected[4].keys()
+        if "final_obs" in expected[4]:
+            pairs = zip(results[4]["final_obs"], expected[4]["final_obs"])
+            assert all(np.array_equal(a, b) for a, b in pairs)
+    assert ours.get_states() == theirs.get_states()
+    copies, theirs_too = ours.branch(2, num_workers=1, render=False), theirs.branch(2)
+    assert copies.step([0] * 12)[1].tolist() == theirs_too.step([0] * 12)[1].tolist()
+    assert np.array_equal(copies.picture(3), theirs_too.picture(3))
+    for runner in (ours, theirs, copies, theirs_too):
+        runner.close()
+    cluster.add_node(num_cpus=1)
+
+
+def test_turns_come_back_as_they_are_ready(cluster: Cluster) -> None:
+    runner, theirs = make_vec("2048", 2, 2, backend="ray", size=64), make_vec("2048", 2, 0, size=64)
+    runner.reset(seed=0), theirs.reset(seed=0)
+    runner.send([0, 1])
+    rewards = dict(zip((0, 1), theirs.step([0, 1])[1]))
+    for _ in range(2):
+        *_, ids = received = runner.recv()
+        assert received[1].tolist() == [rewards.pop(int(ids[0]))]
+    assert not rewards
+    with pytest.raises(UsageError, match="action"):
+        runner.step([0, "x"])
+    runner.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"num_workers": 0}, "there is at least 1"),
+        ({"num_workers": 99}, "the Ray cluster has 3 processors, fewer than the 99 workers"),
+        ({"backend": "slurm"}, "backend is one of process, ray, not 'slurm'"),
+    ],
+)
+def test_arguments_that_are_refused(cluster: Cluster, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        make_vec(**{"game": "2048", "num_envs": 100, "backend": "ray", **options})
+
+
+def without_times(records: list[EpisodeRecord]) -> list[dict[str, Any]]:
+    return [record.model_dump(mode="json", exclude={"started"}) for record in records]
+
+
+def test_episodes_of_a_node_that_dies_are_played_again(cluster: Cluster) -> None:
+    killed: list[str] = []
+
+    def kill_one(_: EpisodeRecord) -> None:
+        if not killed:
+            killed.append(next(iter(cluster.worker_nodes)).node_id)
+            kill_node(cluster, killed[0])
+
+    games: list[Game[Any, Any] | str] = ["2048", "swap"]
+    options: dict[str, Any] = {"episodes": 12, "turns": 30, "seed": 5}
+    ours = evaluate(games, "random-legal", backend="ray", hooks=Hooks(on_episode=kill_one), **options)
+    assert killed
+    assert without_times(ours) == without_times(evaluate(games, "random-legal", workers=0, **options))
+    cluster.add_node(num_cpus=1)
+
+
+def refuse() -> None:
+    raise StateError("no position")
+
+
+def fail() -> None:
+    raise ZeroDivisionError("a fault")
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_errors_of_calls(cluster: Cluster) -> None:
+    with RayWorkers(2, 2) as workers:
+        with pytest.raises(StateError, match=r"^no position$"):
+            asyncio.run(workers.call(refuse))
+        with pytest.raises(WorkerError, match=r"^a Ray worker raised ZeroDivisionError: a fault$"):
+            asyncio.run(workers.call(fail))
+        with pytest.raises(UsageError, match="cannot be sent to a Ray worker"):
+            asyncio.run(workers.call(print, threading.Lock()))
+        with pytest.raises(WorkerError, match="a call failed in 4 Ray workers, one after another: "):
+            asyncio.run(workers.call(die))
+    with pytest.raises(UsageError, match="the pool is closed"):
+        asyncio.run(workers.call(refuse))
+
+
+def test_the_command_plays_on_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    from vlmgym.cli import main
+
+    command = ["eval", "2048", "--episodes", "2", "--turns", "3", "--set", "size=64", "--no-video"]
+    main([*command, "--backend", "ray", "--out", str(tmp_path / "ray")])
+    main([*command, "--workers", "0", "--out", str(tmp_path / "here")])
+    lines = [sorted((tmp_path / name / "episodes.jsonl").read_text().splitlines()) for name in ("ray", "here")]
+    ours, theirs = ([EpisodeRecord.model_validate_json(line) for line in each] for each in lines)
+    assert without_times(ours) == without_times(theirs)
