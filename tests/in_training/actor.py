@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import huggingface_hub
 import numpy as np
 import pytest
 import torch
@@ -122,24 +124,6 @@ def test_the_token_of_a_picture_is_one_token_whatever_the_checkpoint_says(
     config.write_text(json.dumps({**json.loads(config.read_text()), "split_special_tokens": True}))
     asked = questions(1)[0]
     assert Encoder(splitting).encode(*asked).ids.tolist() == actor.encoder.encode(*asked).ids.tolist()
-
-
-@pytest.mark.parametrize("checkpoint", ["qwen3_vl"], indirect=True)
-def test_all_that_belongs_to_a_checkpoint_comes_from_the_hub(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    served = tmp_path / "hub" / "owner" / "model"
-    shutil.copytree(checkpoint, served)
-    with serving_hub(tmp_path / "hub") as hub:
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", hub.url)
-        template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        encoder = Encoder("owner/model")
-    expected = {path.name for path in checkpoint.iterdir() if path.suffix != ".safetensors"}
-    assert {path.name for path in encoder.files} == expected
-    assert all(path.read_bytes() == (checkpoint / path.name).read_bytes() for path in encoder.files)
 
 
 def test_a_prompt_cannot_write_the_token_of_a_picture(actor: Actor) -> None:
@@ -282,6 +266,21 @@ def test_a_saved_model_is_the_model_for_hugging_face_and_for_vlmgym(actor: Actor
     assert reply.text == greedy
 
 
+SAVED = "from training.local.actor import *; Actor('owner/model', ModelConfig(device='cpu')).save(Path('{out}'))"
+
+
+@pytest.mark.parametrize("checkpoint", ["qwen3_vl"], indirect=True)
+def test_a_model_of_the_hub_is_saved_with_all_that_belongs_to_it(checkpoint: Path, tmp_path: Path) -> None:
+    shutil.copytree(checkpoint, tmp_path / "hub" / "owner" / "model")
+    with serving_hub(tmp_path / "hub") as hub:
+        environment = {**os.environ, **hub.environment, "HF_HUB_OFFLINE": "0"}
+        command = [sys.executable, "-c", SAVED.format(out=tmp_path / "out")]
+        subprocess.run(command, env=environment, check=True, capture_output=True, timeout=240)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {path.name for path in checkpoint.iterdir()}
+    kept = [path for path in checkpoint.iterdir() if path.suffix != ".safetensors"]
+    assert all((tmp_path / "out" / path.name).read_bytes() == path.read_bytes() for path in kept)
+
+
 @pytest.fixture(scope="module")
 def adapted(checkpoint: Path) -> Actor:
     """The model with adapters that do something."""
@@ -327,6 +326,7 @@ def test_adapters_are_kept_alone_and_put_back_bit_for_bit(checkpoint: Path, adap
     peft = pytest.importorskip("peft")
     base = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=torch.float32)
     theirs = peft.PeftModel.from_pretrained(base, tmp_path / "adapter").state_dict()
+    assert adapted.adapters is not None
     ours = adapted.adapters.state_dict()
     assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
     with pytest.raises(ValueError, match="it is of another model, or of adapters of another rank"):

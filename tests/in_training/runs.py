@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,17 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
-from tests.in_training.tiny import make_player
+from tests.in_training.tiny import make_actor, make_player
 from training.local.checkpoint import last_checkpoint
 from training.local.config import read_config
+from training.local.evaluation import measure
+from training.local.run import TrainingRun
 from training.local.train import main
+from vlmgym import make_game
+from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.record import EpisodeRecord
+from vlmgym.terminal import terminal
 
 HERE = Path(__file__).parent
 QUICK = ("--preset", str(HERE / "quick.args"))
@@ -34,7 +40,7 @@ EPISODES = ("--play.turns", "2", "--play.history", "1", "--play.history-images",
 NO_EPISODES = ("--evaluation.episodes", "0")
 TAUGHT = ("--cold-start.steps", "2", "--cold-start.batch", "4", "--cold-start.gate", "0")
 WAYS = {
-    "grpo": (*SMALL, "--update.kl", "0.1"),
+    "grpo": (*SMALL, *NO_EPISODES, "--update.kl", "0.1"),
     "grpo, episodes": (*SMALL, *EPISODES, *NO_EPISODES, "--grpo.gamma", "0.9", "--update.micro-batch", "4"),
     "dr grpo": (*SMALL, *NO_EPISODES, "--grpo.no-scale", "--update.loss-over", "constant", "--update.entropy", "0.01"),
     "ppo": (*SMALL, *EPISODES, *NO_EPISODES, "--algorithm", "ppo", "--answers", "4", "--update.entropy", "0.01"),
@@ -46,10 +52,10 @@ WAYS = {
     "bfloat16": (*SMALL, *NO_EPISODES, "--dtype", "bfloat16", "--lora", "4"),
     "blank": (*SMALL, *NO_EPISODES, "--blank"),
     "mixture": ("--games", "2048", "swap", "--reasoning", "1", "--size", "128", "--answers", "12"),
-    "curriculum": ("--curriculum", str(HERE / "curriculum.toml"), *NO_EPISODES),
+    "curriculum": ("--curriculum", str(HERE / "curriculum.toml"), *EPISODES, *NO_EPISODES),
 }
 """Options of each way to train, of a model that answers already."""
-TO_RESUME = ("grpo, episodes", "ppo, tokens", "lora", "curriculum")
+TO_RESUME = ("ppo, tokens", "lora", "curriculum")
 
 Run = Callable[..., Path]
 
@@ -154,7 +160,13 @@ def test_a_way_to_train(finished: Run, player: Path, way: str) -> None:
     assert any((trained[name].float() - before[name]).abs().max() > 1e-4 for name in before)
     assert all(tensor.isfinite().all() for tensor in trained.values())
     AutoModelForImageTextToText.from_pretrained(run / "model")
-    assert sorted(folder.name for folder in (run / "checkpoints").iterdir()) == ["step_000002", "step_000003"]
+    checkpoints = sorted((run / "checkpoints").iterdir())
+    assert [folder.name for folder in checkpoints] == ["step_000002", "step_000003"]
+    weights = "adapter/adapter_model.safetensors" if "--lora" in WAYS[way] else "model/model.safetensors"
+    for folder in checkpoints:
+        assert [str(path.relative_to(folder)) for path in folder.rglob("*.safetensors")] == [weights]
+    trainer = torch.load(checkpoints[-1] / "trainer.pt", weights_only=True)
+    assert (trainer["critic"] is not None) == ppo
 
 
 def test_whole_episodes_are_measured_as_any_other_policys(finished: Run) -> None:
@@ -170,6 +182,17 @@ def test_whole_episodes_are_measured_as_any_other_policys(finished: Run) -> None
             assert record.seed >= 1_000_000
         assert "<html" in (folder / "report.html").read_text()
     assert Path(result["paths"]["report"]).exists()
+
+
+def test_a_game_at_two_levels_is_measured_at_both(player: Path, tmp_path: Path) -> None:
+    config = read_config([*QUICK, *SMALL, "--evaluation.states", "0", "--evaluation.turns", "1"])
+    games = [make_game("2048", size=96, rows=3, columns=3, goal=goal) for goal in (16, 32)]
+    actor = make_actor(player)
+    found = measure(actor, config, Curriculum.of([*games, games[0]]), 0, tmp_path / "before", terminal(stderr=True))
+    assert set(found["episodes"]) == {"2048-v0", "2048-v0 (2)"}
+    for folder, game in zip(("before", "before-2"), games):
+        (line,) = (tmp_path / folder / "episodes.jsonl").read_text().splitlines()
+        assert EpisodeRecord.model_validate_json(line).game.config["goal"] == game.config.goal
 
 
 def test_a_prompt_of_an_episode_repeats_the_turn_before(finished: Run) -> None:
@@ -238,7 +261,7 @@ def test_a_run_that_was_killed_goes_on(player: Path, tmp_path: Path) -> None:
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     command = [sys.executable, "-m", "training.local.train", *args, "--out", str(killed)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=HERE.parents[1])
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not (killed / "curve.jsonl").exists() or len(curve(killed)) < 3:
         assert process.poll() is None, "it ended by itself"
         assert time.monotonic() < deadline
@@ -281,6 +304,34 @@ def test_options_that_decide_what_is_learned_stay(
     assert said == f"error: {run} was a run with other options, so it cannot be resumed: {message}"
 
 
+@pytest.mark.parametrize(
+    ("way", "file", "now", "message"),
+    [
+        ("blank", "quick.args", ("--update.lr 1e-3", "--update.lr 2e-3"), "update.lr was 0.001 and is 0.002"),
+        (
+            "curriculum",
+            "curriculum.toml",
+            ("episodes = 3", "episodes = 4"),
+            "entries.0.stages.0.episodes was 3 and is 4",
+        ),
+    ],
+)
+def test_a_file_that_a_run_began_with_stays(
+    finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], way: str, file: str, now: Any, message: str
+) -> None:
+    run, changed = tmp_path / "run", tmp_path / file
+    shutil.copytree(finished(way), run)
+    changed.write_text((HERE / file).read_text())
+    options = (run / "options.json").read_text()
+    (run / "options.json").write_text(options.replace(str(HERE / file), str(changed)))
+    TrainingRun.reopen(run, [])  # it lies elsewhere, and says the same
+    changed.write_text(changed.read_text().replace(*now))
+    code, said = failing(capsys, "--resume", str(run))
+    assert code == 2
+    assert said.startswith(f"error: {run} was a run with other options, so it cannot be resumed: ")
+    assert said.endswith(message)
+
+
 # Failures -------------------------------------------------------------------------------------------------------------
 
 
@@ -300,9 +351,30 @@ def test_a_loss_that_is_no_number_stops_and_the_last_checkpoint_is_good(
     assert not (run / "result.json").exists()
 
 
+def test_a_cold_start_that_taught_nothing_is_not_gone_on_from(
+    player: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = [*QUICK, "--model", str(player), *SMALL, *TAUGHT[:-1], "0.9", "--out", str(tmp_path / "run")]
+    code, said = failing(capsys, *args)
+    assert code == 1
+    assert said.startswith("error: the cold start taught too little, and --cold-start.gate asks for 90%: reward ")
+    assert said.endswith("begin anew with more --cold-start.steps or another --cold-start.lr")
+    assert not (tmp_path / "run" / "rollouts").exists()
+
+
+@pytest.mark.skipif(find_spec("wandb") is not None, reason="wandb is installed")
+def test_wandb_that_is_not_installed_is_told_before_anything_is_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said = failing(capsys, *QUICK, "--wandb", "games", "--out", str(tmp_path / "run"))
+    assert (code, said[:32]) == (2, "error: --wandb needs wandb: run ")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
+        (("--games", "caption", *QUICK), "of the 16 questions of caption 1 are held out, and --evaluation.states asks"),
         (("--preset", "huge"), "there is no preset 'huge'; the presets are 1x24gb, 1x80gb, tiny, or a file of options"),
         (("--model", "./no/where", *QUICK), "there is no folder ./no/where, and a name on the hub looks like"),
         (("--games", "chess", *QUICK), "there is no game 'chess'"),
