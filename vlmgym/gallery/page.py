@@ -16,13 +16,15 @@ from vlmgym.gallery.exhibits import Exhibit, Level, levels_of
 from vlmgym.gallery.responses import Example, examples
 from vlmgym.sandbox.config import DIALS, Dial
 from vlmgym.sandbox.game import Picture
+from vlmgym.sandbox.presets import PRESETS
+from vlmgym.sandbox.registry import game_class
 
 Element = ElementTree.Element
 
 FOR_THE: dict[Dial, str] = {"perception": "harder to see", "reasoning": "harder to solve"}
 LEAD = (
     "Every game at every level. One dial makes a picture harder to see, the other makes the game harder to solve, "
-    "from 1 to 5; 3 is the published setting."
+    "from 1 to 5; 3 is the default, and the published setting where there is one."
 )
 
 
@@ -130,7 +132,7 @@ def _strip(exhibit: Exhibit, dial: Dial, size: int) -> Element:
 
 def _level(exhibit: Exhibit, level: Level) -> Element:
     asked = [] if exhibit.words is None else [element("p", {"class": "asked"}, exhibit.words(level.game, level.state))]
-    knobs = level.knobs or ["the published setting" if level.level == 3 else "as level 3"]
+    knobs = level.knobs or [_default_words(exhibit) if level.level == 3 else "as level 3"]
     return element(
         "figure",
         {"class": f"level {level.dial}-{level.level}"},
@@ -143,6 +145,12 @@ def _level(exhibit: Exhibit, level: Level) -> Element:
         ),
         *asked,
     )
+
+
+def _default_words(exhibit: Exhibit) -> str:
+    """What level 3 is."""
+    published = any(game_class(preset.game) is game_class(exhibit.game) for preset in PRESETS.values())
+    return "the published setting" if published else "the default"
 
 
 def _pictures(pictures: Sequence[Picture], alt: str) -> Element:
