@@ -1,20 +1,15 @@
 """Every game keeps the contract, at several levels and with all knobs."""
 
+from importlib import import_module
+from pkgutil import iter_modules
 from types import ModuleType
 
 import pytest
 
+import vlmgym.testing
 from vlmgym import game_ids, make_game
-from vlmgym.testing import (
-    CHECKS,
-    CLASS_CHECKS,
-    GAME_CHECKS,
-    Check,
-    check_determinism_over_processes,
-    check_game,
-    check_name,
-    run_check,
-)
+from vlmgym.testing import CHECKS, CLASS_CHECKS, GAME_CHECKS, Check, check_game, check_name, run_check
+from vlmgym.testing.chance import check_determinism_over_processes
 
 LEVELS = [(1, 1), (3, 3), (5, 5)]
 # Starting a process takes longer than all other checks: once a game will do.
@@ -54,7 +49,11 @@ def test_the_game_of_the_documentation_keeps_the_contract(lamps: ModuleType) -> 
 
 
 def test_no_check_is_left_out() -> None:
-    import vlmgym.testing
-
-    written = {name for name in vars(vlmgym.testing) if name.startswith("check_")} - {"check_game", "check_name"}
-    assert {check.__name__ for check in CHECKS} | {"check_env"} == written  # check_env is Gymnasium's
+    modules = [import_module(f"vlmgym.testing.{info.name}") for info in iter_modules(vlmgym.testing.__path__)]
+    written = {
+        name
+        for module in modules
+        for name, what in vars(module).items()
+        if name.startswith("check_") and what.__module__ == module.__name__
+    }
+    assert {check.__name__ for check in CHECKS} | {"check_game", "check_name"} == written

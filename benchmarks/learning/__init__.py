@@ -1,0 +1,1 @@
+"""What a tiny model learns: `python -m benchmarks.learning`."""

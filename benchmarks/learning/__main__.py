@@ -1,0 +1,148 @@
+"""Is it learned, and is it the eye that learns: fresh seeds, before and after, with controls.
+
+    .venv-train/bin/python -m benchmarks.learning                    # 3 seeds, GRPO and PPO, 3x3: about 30 minutes
+    .venv-train/bin/python -m benchmarks.learning --task 4x4
+
+For each seed a tiny model is made and cold-started once; each algorithm goes on from there. All that is measured is
+measured on held-out positions, sampled at temperature 1 and with the likeliest tokens (greedy). Controls: the trained
+model sees grey pictures, or those of other positions; and a model that is trained on grey pictures by the same
+commands. The page docs/learning/TASK.md and its picture are written from all of it.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from training.core.plots import read_rows
+from training.local.actor import Actor
+from training.local.config import read_config
+from training.local.held_out import Eye, HeldOut, answer_held_out
+from vlmgym.errors import UsageError
+from vlmgym.options import parse_options, reporting_errors
+from vlmgym.terminal import terminal
+
+from .page import Trained, write_page
+
+ROOT = Path(__file__).parents[2]
+LOOKS: tuple[tuple[str, Eye, float], ...] = (
+    ("sampled", "open", 1.0),
+    ("greedy", "open", 0.0),
+    ("blank", "blank", 1.0),
+    ("shuffled", "shuffled", 1.0),
+)
+"""Name, what the model sees, temperature."""
+TASKS: dict[str, list[str]] = {
+    "3x3": [],
+    "4x4": shlex.split("--set rows=4 columns=4 --size 128 --states.moves 0 40 --rollout.max-tokens 120"),
+}
+"""What differs from the preset `tiny`, a single move of 2048 on a board of 3 x 3."""
+RUNS: dict[str, list[str]] = {
+    "GRPO": ["--algorithm", "grpo"],
+    "PPO": ["--algorithm", "ppo"],
+    "PPO over tokens": ["--algorithm", "ppo", "--ppo.over", "tokens"],
+    "PPO over tokens, lambda 0.95": ["--algorithm", "ppo", "--ppo.over", "tokens", "--ppo.token-lam", "0.95"],
+}
+"""Algorithms and their variants."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Train, measure, and write a page."""
+
+    task: Literal["3x3", "4x4"] = "3x3"
+    """What is learned."""
+    seeds: tuple[int, ...] = (10, 11, 12)
+    """Seeds, none of which the settings were chosen with."""
+    runs: tuple[str, ...] = ("GRPO", "PPO")
+    """What is compared: GRPO, PPO, "PPO over tokens", "PPO over tokens, lambda 0.95"."""
+    blank: int = 1
+    """Seeds, the first ones, for which a model is trained on grey pictures, too, by the first of these."""
+    answers: int = 512
+    """Held-out positions of each measurement."""
+    jobs: int = 2
+    """Seeds at once."""
+    out: Path = Path("logs/learning")
+    """Folder of all runs; those that are finished there are not run again."""
+    pages: Path = Path("docs/learning")
+    """Folder of the page."""
+
+    def __post_init__(self) -> None:
+        if min(self.jobs, self.answers) < 1 or not self.seeds or not self.runs:
+            raise UsageError("there is at least one seed, one run, one job and one answer")
+        if unknown := [run for run in self.runs if run not in RUNS]:
+            raise UsageError(f"there is no run {unknown[0]!r}; the runs are {', '.join(RUNS)}")
+
+
+def train(folder: Path, *args: str) -> float:
+    """Run a training to its end, unless that was done; the minutes it took."""
+    took = folder / "minutes"
+    if not took.exists():
+        begun = time.perf_counter()
+        known = ["--resume", str(folder)] if (folder / "options.json").exists() else [*args, "--out", str(folder)]
+        command = [sys.executable, "-m", "training.local.train", *known]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise UsageError(f"{' '.join(command)} failed: {done.stderr.strip().splitlines()[-1:]}")
+        took.write_text(str((time.perf_counter() - begun) / 60))
+    return float(took.read_text())
+
+
+def measure(folder: Path, args: Sequence[str], answers: int) -> dict[str, HeldOut]:
+    """What the model of a run is worth, by name of the look; measured once."""
+    kept = folder / f"measured_{answers}.json"
+    if not kept.exists():
+        config = read_config(args)
+        curriculum = config.make_curriculum()
+        place = (Actor(folder / "model", config.model), config, curriculum, curriculum.begin())
+        found = {name: answer_held_out(*place, eye, temperature, answers) for name, eye, temperature in LOOKS}
+        kept.write_text(json.dumps({name: asdict(one) for name, one in found.items()}))
+    return {name: HeldOut(**one) for name, one in json.loads(kept.read_text()).items()}
+
+
+def run_seed(options: Options, seed: int) -> list[Trained]:
+    """All runs of a seed."""
+    shared = ["--preset", "tiny", "--seed", str(seed), "--evaluation.episodes", "0", "--evaluation.states", "0"]
+    shared += ["--rollouts-every", "0", *TASKS[options.task]]
+    trained = []
+    for blank in [False, True] if seed in options.seeds[: options.blank] else [False]:
+        name = f"{options.task}-{seed}{'-blank' if blank else ''}"
+        grey = ["--blank"] if blank else []
+        cold = options.out / f"{name}-cold"
+        minutes = train(cold, *shared, *grey, "--steps", "0")
+        before = measure(cold, shared, options.answers)
+        for run in options.runs[:1] if blank else options.runs:
+            folder = options.out / f"{name}-{run.lower().replace(', ', '-').replace(' ', '-')}"
+            go_on = ["--cold-start.steps", "0", "--model", str(cold / "model"), *RUNS[run]]
+            more = train(folder, *shared, *grey, *go_on)
+            after = measure(folder, shared, options.answers)
+            curve = read_rows(folder / "curve.jsonl")
+            trained.append(Trained(f"{run}, blank" if blank else run, seed, minutes, more, before, after, curve))
+    return trained
+
+
+def main() -> None:
+    """The command line."""
+    options = parse_options(Options, None, prog="python -m benchmarks.learning")
+    torch.set_num_threads(1)
+    options = replace(options, out=options.out.resolve())
+    options.out.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        trained = [one for found in pool.map(lambda seed: run_seed(options, seed), options.seeds) for one in found]
+    page = write_page(options.pages, options.task, trained)
+    terminal().print(f"page    {page}", soft_wrap=True)
+
+
+if __name__ == "__main__":
+    with reporting_errors():
+        main()

@@ -1,0 +1,51 @@
+"""The class: its name, its page, its knobs and their levels."""
+
+from __future__ import annotations
+
+from dataclasses import is_dataclass
+from itertools import pairwise, product
+
+import numpy as np
+
+from vlmgym.sandbox.config import DIALS, LEVELS
+from vlmgym.sandbox.registry import game_class, game_ids
+from vlmgym.testing.positions import AnyGame, Seeds, at_level, observation
+
+
+def check_identity(game: AnyGame, seeds: Seeds) -> None:
+    """The id names this class, the class has a page, its positions are frozen values, and it is equal to its like."""
+    found = type(game)
+    if game.id in game_ids():
+        assert game_class(game.id) is found, f"the id {game.id} is registered for {game_class(game.id)}"
+    assert (found.__dict__.get("__doc__") or "").strip(), "the class has no docstring, which is its page in the docs"
+    frozen = is_dataclass(found.State) and found.State.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    assert frozen, f"the positions' type {found.State.__name__} is no frozen dataclass"
+    assert found(game.config) == game, "two games of the same configuration are not equal"
+
+
+def check_knobs(game: AnyGame, seeds: Seeds) -> None:
+    """Every knob is marked perceptual or reasoning, and a configuration cannot be changed."""
+    knobs = game.Config.knobs()
+    assert game.config.model_config.get("frozen"), "the configuration is not frozen"
+    for dial in DIALS:
+        for level in game.Config.dials.get(dial, {}).values():
+            for name in level:
+                assert name in knobs, f"the dial {dial} sets {name}, which is no knob"
+                assert knobs[name] == dial, f"the dial {dial} sets {name}, which is marked {knobs[name]}"
+
+
+def check_levels(game: AnyGame, seeds: Seeds) -> None:
+    """Both dials have five different levels, the third is the default, and all 25 pairs start and draw at this size."""
+    for dial in DIALS:
+        levels = game.Config.dials.get(dial, {})
+        assert sorted(levels) == list(LEVELS), f"the dial {dial} has levels {sorted(levels)}, not 1 to 5"
+        configs = {level: game.Config.at(**{dial: level}) for level in LEVELS}
+        for lower, higher in pairwise(LEVELS):
+            assert configs[lower] != configs[higher], f"level {lower} of {dial} is the same as level {higher}"
+    assert game.Config.at(3, 3) == game.Config(), "levels 3 and 3 are not the default configuration"
+    for perception, reasoning in product(LEVELS, LEVELS):
+        made = at_level(type(game), perception, reasoning, size=game.config.size)
+        state = made.start(np.random.default_rng(seeds[0]))
+        assert made.observation_space.contains(observation(made, state)), (
+            f"at levels {perception} and {reasoning} the picture is not in the observation space"
+        )

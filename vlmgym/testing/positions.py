@@ -1,0 +1,128 @@
+"""How the positions and actions that are looked at are come by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice, product
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from vlmgym.errors import IllegalAction, UsageError
+from vlmgym.sandbox.game import Game
+from vlmgym.sandbox.registry import make_game
+
+AnyGame = Game[Any, Any]
+Seeds = Sequence[int]
+
+TURNS = 8
+"""Legal moves played to reach the positions of one seed."""
+ACTIONS = 300
+"""Actions of a larger space that are tried in a position."""
+TURNS_TO_THE_END = 500
+"""Moves within which random play may reach an ended position."""
+
+
+def at_level(game: str | type[AnyGame], perception: int = 3, reasoning: int = 3, **knobs: Any) -> AnyGame:
+    """A game at a difficulty, by its id or its class, which need not be registered."""
+    if isinstance(game, str):
+        return make_game(game, perception, reasoning, **knobs)
+    return game(game.Config.at(perception, reasoning, **knobs))
+
+
+def same_game_again(game: AnyGame) -> AnyGame:
+    """Another game object of the same class and configuration, without what the first has cached."""
+    return type(game)(game.config)
+
+
+def walk(game: AnyGame, seed: int) -> Iterator[Any]:
+    """The positions of an episode of random legal moves."""
+    chooser, rng = np.random.default_rng([seed, 2]), np.random.default_rng(seed)
+    state = game.start(rng)
+    yield state
+    for _ in range(TURNS):
+        if (action := choose(game, state, chooser)) is None:
+            return
+        state = game.step(state, action, rng).state
+        yield state
+
+
+def positions(game: AnyGame, seeds: Seeds) -> Iterator[Any]:
+    """Those of an episode from each seed."""
+    for seed in seeds:
+        yield from walk(game, seed)
+
+
+def ended_position(game: AnyGame, seed: int) -> Any:
+    """An ended position that random play reaches, None if it does not."""
+    chooser, rng = np.random.default_rng([seed, 3]), np.random.default_rng(seed)
+    state = game.start(rng)
+    for _ in range(TURNS_TO_THE_END):
+        if game.ended(state) is not None:
+            return state
+        if (action := choose(game, state, chooser)) is None:
+            return None
+        state = game.step(state, action, rng).state
+    return None
+
+
+def choose(game: AnyGame, state: Any, chooser: np.random.Generator) -> Any:
+    """A legal action by chance, None if there is none."""
+    legal = legal_actions(game, state)
+    return legal[int(chooser.integers(len(legal)))] if legal else None
+
+
+def legal_actions(game: AnyGame, state: Any) -> list[Any]:
+    """The legal actions, or samples of the space where they cannot be listed."""
+    listed = game.legal_actions(state)
+    return list(islice(sample_actions(game), 50)) if listed is None else list(listed)
+
+
+def sample_actions(game: AnyGame) -> Iterator[Any]:
+    """All actions of a small space, samples of a large one."""
+    space = game.action_space
+    if isinstance(space, spaces.Discrete) and space.n <= ACTIONS:
+        yield from range(int(space.start), int(space.start + space.n))
+    elif isinstance(space, spaces.MultiDiscrete) and space.nvec.prod() <= ACTIONS:
+        yield from product(*map(range, space.nvec.tolist()))
+    else:
+        rng = np.random.default_rng(0)
+        for _ in range(ACTIONS):
+            yield game.random_action(rng)
+
+
+def actions_out_of_range(game: AnyGame) -> list[Any]:
+    """Actions of the space's type just beyond its edges; -1 is a valid index in Python, and no action."""
+    space = game.action_space
+    if isinstance(space, spaces.Discrete):
+        return [int(space.start) - 1, int(space.start + space.n)]
+    if isinstance(space, spaces.MultiDiscrete):
+        inside = [0] * space.nvec.size
+        edges = [(i, beyond) for i, n in enumerate(space.nvec.tolist()) for beyond in (-1, n, 10**6)]
+        return [(*inside[:i], beyond, *inside[i + 1 :]) for i, beyond in edges]
+    return []
+
+
+def in_space(game: AnyGame, action: Any) -> bool:
+    """Whether an action is one of the action space, of its type."""
+    try:
+        fits = game.to_action(action) == action
+    except UsageError:
+        return False
+    return fits and game.action_space.contains(np.asarray(action) if isinstance(action, tuple) else action)
+
+
+def accepts(game: AnyGame, state: Any, action: Any) -> bool:
+    """Whether `step` takes an action."""
+    try:
+        game.step(state, action, np.random.default_rng(0))
+    except IllegalAction:
+        return False
+    return True
+
+
+def observation(game: AnyGame, state: Any) -> Any:
+    """A position's pictures as the observation space has them."""
+    pictures = game.images(state)
+    return pictures[0] if len(pictures) == 1 else tuple(pictures)
