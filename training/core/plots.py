@@ -47,7 +47,7 @@ def draw_curves(rows: Sequence[Mapping[str, float]]) -> bytes:
     wide, high = 4.4 * columns, 3.0 * lines  # inches
     figure = Figure(figsize=(wide, high), dpi=110)
     # Fixed margins: a layout that fits them to each label takes as long again as the drawing, which a run pays for.
-    figure.subplots_adjust(0.6 / wide, 0.5 / high, 1 - 0.15 / wide, 1 - 0.35 / high, wspace=0.2, hspace=0.42)
+    figure.subplots_adjust(0.6 / wide, 0.5 / high, 1 - 0.15 / wide, 1 - 0.35 / high, wspace=0.25, hspace=0.42)
     for place, (name, title) in enumerate(panels, 1):
         axes = figure.add_subplot(lines, columns, place)
         steps = np.array([row["step"] for row in rows if name in row])
