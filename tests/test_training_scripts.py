@@ -1,0 +1,57 @@
+"""The scripts of training that need no training environment to say what is wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.training import ROOT
+from vlmgym.cli import main
+
+
+def cold_start(*args: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    script = ROOT / "training" / "scripts" / "cold_start.sh"
+    environment = {**os.environ, **variables}
+    command = ["bash", str(script), *map(str, args)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cold") / "oracle 2048"
+    play = ["eval", "2048", "--policy", "oracle", "--episodes", "1", "--turns", "1", "--set", "size=64"]
+    main([*play, "--no-video", "--no-report", "--workers", "0", "--out", str(folder.parent / "run")])
+    main(["export", str(folder.parent / "run"), "--format", "sharegpt", "--workers", "0", "--out", str(folder)])
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("model", "template"),
+    [("Qwen/Qwen2.5-VL-3B-Instruct", "qwen2_vl"), ("Qwen/Qwen3-VL-4B-Instruct", "qwen3_vl_nothink")],
+)
+def test_cold_start_names_data_and_template(exported: Path, tmp_path: Path, model: str, template: str) -> None:
+    done = cold_start(exported, tmp_path / "out", "num_train_epochs=3", LLAMAFACTORY="echo", MODEL=model)
+    assert done.returncode == 0, done.stderr
+    for setting in (
+        f"train {ROOT}/training/cold_start/sft.yaml",
+        f"model_name_or_path={model} template={template} ",
+        f"dataset_dir={exported} media_dir={exported} dataset=oracle_2048 ",
+        " num_train_epochs=3\n",
+    ):
+        assert setting in done.stdout
+
+
+def test_cold_start_says_what_is_missing(exported: Path, tmp_path: Path) -> None:
+    for args, words in (
+        ((), "name the folder of vlmgym export"),
+        ((tmp_path, tmp_path / "out"), "has no dataset_info.json"),
+        ((exported, tmp_path), "is there already: name a new folder"),
+        ((exported, tmp_path / "out"), "there is no nowhere: pip install llamafactory"),
+    ):
+        done = cold_start(*args, LLAMAFACTORY="nowhere")
+        assert done.returncode == 2
+        assert words in done.stderr
+        assert len(done.stderr.splitlines()) == 1
