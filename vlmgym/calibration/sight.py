@@ -49,7 +49,7 @@ class FirstReader:
             subject: What is read.
             pictures: How many pictures it learns from, at all levels of reasoning together.
         """
-        self._subject = subject
+        self._subject, self._easiest = subject, subject.at(1)
         share = -(-pictures // len(LEVELS))
         schools = [subject.at(1, level, **subject.sight.schooling) for level in LEVELS]
         lessons = [part for game in schools for part in cut_many(subject, game, share, TRAINING)]
@@ -88,7 +88,7 @@ class FirstReader:
         return self._taught.among(only).read(hazy(seen, self._subject.sight.haze, haze))
 
     def _one_example(self, number: int) -> TemplateReader:
-        return TemplateReader(*self._subject.sight.cut(self._subject.at(1), np.random.default_rng([TESTING, number])))
+        return TemplateReader(*self._subject.sight.cut(self._easiest, np.random.default_rng([TESTING, number])))
 
 
 def cut_many(subject: Subject, game: AnyGame, pictures: int, stream: int) -> list[Crops]:
