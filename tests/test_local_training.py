@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.training import run_training
 
 ARGS = ("-m", "pytest", "--noconftest", "-q", "-p", "no:cacheprovider", "-o", "filterwarnings=default", "--tb=short")
@@ -9,7 +11,7 @@ ARGS = ("-m", "pytest", "--noconftest", "-q", "-p", "no:cacheprovider", "-o", "f
 
 def run_tests(file: str) -> None:
     """Run `tests/in_training/<file>.py`; what fails there fails here, with the end of what it said."""
-    run_training(*ARGS, f"tests/in_training/{file}.py", timeout=600.0)
+    run_training(*ARGS, f"tests/in_training/{file}.py", timeout=1200.0)
 
 
 def test_the_model_that_is_trained() -> None:
@@ -22,3 +24,8 @@ def test_what_is_learned_from_responses() -> None:
 
 def test_runs_of_a_few_steps() -> None:
     run_tests("runs")
+
+
+@pytest.mark.slow
+def test_a_tiny_model_learns() -> None:
+    run_tests("learning")

@@ -117,7 +117,8 @@ def _accepted(schema: Mapping[str, Any]) -> str:
         return f"{schema['minItems']} numbers" if "prefixItems" in schema else "a list of texts"
     least, most = schema.get("minimum"), schema.get("maximum")
     limits = "" if least is None else f" from {least:.9g}" if most is None else f" {least:.9g} to {most:.9g}"
-    return {"boolean": "true, false", "string": "text"}.get(schema["type"], schema["type"]) + limits
+    kind: str = schema["type"]
+    return {"boolean": "true, false", "string": "text"}.get(kind, kind) + limits
 
 
 if __name__ == "__main__":

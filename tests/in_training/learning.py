@@ -1,0 +1,36 @@
+"""A tiny model learns a game of a user's from nothing: to see by a cold start, then to choose by GRPO."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+from training.local.actor import Actor
+from training.local.config import read_config
+from training.local.held_out import answer_held_out
+from training.local.train import main
+
+HERE = Path(__file__).parent
+ARGS = ["--preset", str(HERE / "learning.args"), "--seed", "1"]
+CHANCE = 0.5
+"""Share of right answers of whoever does not look."""
+
+
+def test_rewards_teach_what_to_look_for(tmp_path: Path) -> None:
+    sys.path.insert(0, str(HERE.parents[1] / "examples"))
+    importlib.import_module("lamps")
+
+    run = tmp_path / "run"
+    main([*ARGS, "--out", str(run)])
+    result = json.loads((run / "result.json").read_text())
+    before, after = (result[when]["states"] for when in ("before", "after"))
+    assert after["interval"][0] > before["interval"][1] > before["reward"], "nothing was learned"
+    assert after["interval"][0] > CHANCE + 0.1
+
+    config = read_config(ARGS)
+    curriculum = config.make_curriculum()
+    blind = answer_held_out(Actor(run / "model", config.model), config, curriculum, curriculum.begin(), "shuffled")
+    assert blind.interval is not None
+    assert blind.interval[1] < after["interval"][0], "it is not the picture that decides"
