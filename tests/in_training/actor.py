@@ -275,7 +275,7 @@ def test_a_model_of_the_hub_is_saved_with_all_that_belongs_to_it(checkpoint: Pat
     with serving_hub(tmp_path / "hub") as hub:
         environment = {**os.environ, **hub.environment, "HF_HUB_OFFLINE": "0"}
         command = [sys.executable, "-c", SAVED.format(out=tmp_path / "out")]
-        subprocess.run(command, env=environment, check=True, capture_output=True, timeout=240)
+        subprocess.run(command, env=environment, check=True, capture_output=True, timeout=600)
     assert {path.name for path in (tmp_path / "out").iterdir()} == {path.name for path in checkpoint.iterdir()}
     kept = [path for path in checkpoint.iterdir() if path.suffix != ".safetensors"]
     assert all((tmp_path / "out" / path.name).read_bytes() == path.read_bytes() for path in kept)
