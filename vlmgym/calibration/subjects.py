@@ -80,7 +80,7 @@ far ahead as its budget allows, farther on a crowded board: its effort tells how
 The boards and the rules are those of [Shisen-Sho](shisensho.md). What is hard to see at level 3 is that pictures of a
 class differ, so the reader of level 1 is one that learns from the board itself: it is shown the board of the same
 seed at level 1, on which every class has one picture, and names each cell by the picture that is most alike. How the
-reasoning dial moves reading is asked of another reader, which knows the mean pictures of level 1 of each class. The knobs
+reasoning dial moves reading is asked of another reader, which knows the mean pictures of level 1 of each class.
 `colours`, `shapes` and `similarity` have no meaning here. CIFAR-10 and pictures of your own are not measured: no
 classical reader names photographs well enough to tell what is lost.""",
     ),
