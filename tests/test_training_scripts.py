@@ -55,3 +55,19 @@ def test_cold_start_says_what_is_missing(exported: Path, tmp_path: Path) -> None
         assert done.returncode == 2
         assert words in done.stderr
         assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "variables", "words"),
+    [
+        (("2048",), {"GPUS": "x"}, "GPUS is a number of at least 1, not x"),
+        (("2048",), {"NODES": "0"}, "NODES is a number of at least 1, not 0"),
+        (("2048",), {"LORA": "yes"}, "LORA is 1 or 0, not yes"),
+        (("chess",), {}, "there is no training/configs/chess.yaml"),
+    ],
+)
+def test_variables_of_easyr1_are_checked(names: tuple[str, ...], variables: dict[str, str], words: str) -> None:
+    command = ["bash", str(ROOT / "training" / "scripts" / "easyr1.sh"), *names, "--check"]
+    environment = {**os.environ, **variables}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (2, f"easyr1.sh: {words}\n")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -13,10 +15,11 @@ import numpy as np
 import pytest
 import torch
 
-from tests.easyr1_cpu import vllm_stub
+from tests.easyr1_cpu import sharded, vllm_stub
 
 vllm_stub.install()
 
+from torch.distributed.tensor import DTensor  # noqa: E402
 from transformers import AutoModelForImageTextToText, AutoModelForTokenClassification  # noqa: E402
 from verl.models.monkey_patch import apply_ulysses_patch  # noqa: E402
 from verl.protocol import DataProto  # noqa: E402
@@ -505,3 +508,29 @@ def test_export(qwen3: Path, tmp_path: Path) -> None:
         export(actor.parent, tmp_path / "other")
     with pytest.raises(UsageError, match="is no checkpoint of EasyR1"):
         export(tmp_path, tmp_path / "other")
+
+
+@pytest.fixture(scope="module")
+def checkpoints(qwen3: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of two processes, each with its half of the weights."""
+    folder = tmp_path_factory.mktemp("sharded") / "checkpoints"
+    command = [sys.executable, "-m", "tests.easyr1_cpu.sharded", str(qwen3), str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=300)
+    return folder
+
+
+@pytest.mark.parametrize("kind", sharded.KINDS)
+def test_export_of_shards(qwen3: Path, checkpoints: Path, tmp_path: Path, kind: str) -> None:
+    part = torch.load(checkpoints / kind / "actor" / "model_world_size_2_rank_1.pt", weights_only=False)
+    assert any(isinstance(weights, DTensor) for weights in part.values()), "it is sharded"
+    export(checkpoints / kind, tmp_path / "out", torch.float32)
+    ours = dict(AutoModelForImageTextToText.from_pretrained(tmp_path / "out").named_parameters())
+    saved = sharded.make_model(str(qwen3), kind)
+    theirs = dict((saved.merge_and_unload() if kind == "lora" else saved).named_parameters())
+    start = dict(AutoModelForImageTextToText.from_pretrained(qwen3).named_parameters())
+    assert ours.keys() == theirs.keys()
+    for name, weights in theirs.items():
+        assert torch.allclose(ours[name], weights, atol=1e-6), name
+    changed = {name for name, weights in ours.items() if not torch.equal(weights, start[name])}
+    assert changed
+    assert kind == "whole" or not any("visual" in name for name in changed)

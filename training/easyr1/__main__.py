@@ -15,6 +15,9 @@ from importlib.util import find_spec
 from vlmgym.errors import UsageError
 from vlmgym.options import reporting_errors
 
+NEEDED = {"verl": "EasyR1", "vllm": "vLLM", "flash_attn": "flash-attn"}
+"""Packages, and what they are called."""
+
 
 def main(args: list[str]) -> None:
     """Train, or check.
@@ -25,10 +28,12 @@ def main(args: list[str]) -> None:
     if not args or {"-h", "--help"} & set(args):
         print(__doc__)
         return
-    if find_spec("verl") is None:
-        raise UsageError("EasyR1 is not installed here: run bash setup.sh --train and use .venv-train/bin/python")
-    if "vllm" not in sys.modules and find_spec("vllm") is None:
-        raise UsageError("EasyR1 needs vLLM: run bash setup.sh --train on a machine with a GPU")
+    missing = [name for package, name in NEEDED.items() if package not in sys.modules and find_spec(package) is None]
+    if "EasyR1" in missing or "vLLM" in missing:  # without these its configuration cannot even be read
+        raise UsageError(
+            f"this Python has no {', no '.join(missing)}: run bash setup.sh --train on a machine with GPUs, where "
+            "--check looks at the rest; training/local trains without them"
+        )
     from training.easyr1.check import check_run
     from training.easyr1.config import read_config
 

@@ -123,7 +123,7 @@ def _merged(adapter: Path, weights: dict[str, torch.Tensor]) -> Any:
 
     settings = json.loads(adapter.read_text(encoding="utf-8"))
     base = AutoModelForImageTextToText.from_pretrained(settings["base_model_name_or_path"], dtype=torch.float32)
-    fields = LoraConfig.__dataclass_fields__
+    fields = LoraConfig.__dataclass_fields__.keys() - {"runtime_config"}  # how it was computed; saved as a plain dict
     model = get_peft_model(base, LoraConfig(**{name: value for name, value in settings.items() if name in fields}))
     model.load_state_dict(weights)
     return model.merge_and_unload()

@@ -15,13 +15,24 @@
 set -euo pipefail
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P)
 
+fail() {
+    echo "easyr1.sh: $1" >&2
+    exit 2
+}
+
 names=(base)
 while [ $# -gt 0 ] && [[ $1 != *=* && $1 != -* ]]; do
     names+=("$1")
     shift
 done
-[ -z "${LORA:-}" ] || names+=(lora)
-[ -z "${LOW_MEMORY:-}" ] || names+=(low_memory)
+for variable in GPUS NODES; do
+    [[ ${!variable:-1} =~ ^[1-9][0-9]*$ ]] || fail "$variable is a number of at least 1, not ${!variable}"
+done
+for variable in LORA LOW_MEMORY; do
+    [[ ${!variable:-0} =~ ^[01]$ ]] || fail "$variable is 1 or 0, not ${!variable}"
+done
+[ "${LORA:-0}" = 0 ] || names+=(lora)
+[ "${LOW_MEMORY:-0}" = 0 ] || names+=(low_memory)
 
 settings=("trainer.n_gpus_per_node=${GPUS:-4}" "trainer.nnodes=${NODES:-1}")
 [ -z "${MODEL:-}" ] || settings+=("worker.actor.model.model_path=$MODEL")
@@ -31,6 +42,7 @@ settings=("trainer.n_gpus_per_node=${GPUS:-4}" "trainer.nnodes=${NODES:-1}")
 files=()
 for name in "${names[@]}"; do
     files+=("$root/training/configs/$name.yaml")
+    [ -e "${files[${#files[@]} - 1]}" ] || fail "there is no training/configs/$name.yaml"
 done
 [ -e "$root/.venv-train/.vlmgym-setup" ] || bash "$root/setup.sh" --train
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
