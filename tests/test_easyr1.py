@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.serving import serve
-from tests.training import ROOT, easyr1_python, run_training
+from tests.training import ROOT, VARIABLES, easyr1_python, run_training
 from vlmgym.cli import main
 from vlmgym.evaluation.record import EpisodeRecord
 
@@ -27,7 +29,7 @@ def test_contracts() -> None:
     done = subprocess.run(
         command,
         cwd=ROOT,
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        env={**os.environ, **VARIABLES},
         capture_output=True,
         text=True,
         timeout=600,
@@ -38,7 +40,7 @@ def test_contracts() -> None:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders of three steps in each mode, of a run that went on from the second step of the first, and of learning."""
+    """Folders of three steps in each mode, of the first of them killed after two and gone on with, and of learning."""
     easyr1_python()
     folder = tmp_path_factory.mktemp("runs")
     run_training("-m", "training.tiny_vlm", "qwen3_vl", str(folder / "tiny"))
@@ -47,21 +49,39 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "state": [*tiny],
         "episodes": [*tiny, str(FILES / "episodes.yaml")],
         "ppo": [*tiny, str(FILES / "ppo.yaml")],
-        "resumed": [*tiny, f"trainer.load_checkpoint_path={folder / 'state' / 'global_step_2'}"],
+        "killed": [*tiny],
     }
     models = dict.fromkeys(wanted, "tiny")
     for seed in SEEDS:
-        run_training("-m", "tests.easyr1_cpu.beginner", str(folder / f"beginner{seed}"), str(seed))
         wanted[f"learns{seed}"] = [*tiny, str(FILES / "learn.yaml"), f"data.seed={seed}"]
         models[f"learns{seed}"] = f"beginner{seed}"
     for name, args in wanted.items():
         args.append(f"worker.actor.model.model_path={folder / models[name]}")
         args.append(f"trainer.save_checkpoint_path={folder / name}")
-    # A checkpoint is named before it is there: the runs follow each other in one Ray cluster.
-    (folder / "state" / "global_step_2").mkdir(parents=True)
+    run_training("-m", "tests.easyr1_cpu.beginner", str(folder), *map(str, SEEDS))
+    kill_after_checkpoint(wanted["killed"], folder / "killed")
     (folder / "runs.json").write_text(json.dumps(list(wanted.values())))
     run_training("-m", "tests.easyr1_cpu.fit", str(folder / "runs.json"), timeout=900)
     return folder
+
+
+def kill_after_checkpoint(args: list[str], run: Path) -> None:
+    """Begin a run, and end it without notice when it has written its first checkpoint, in the middle of a step."""
+    alone = run.with_suffix(".json")
+    alone.write_text(json.dumps([[*args, "trainer.max_steps=50"]]))
+    command = [str(easyr1_python()), "-m", "tests.easyr1_cpu.fit", str(alone)]
+    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **VARIABLES}, start_new_session=True)
+    try:
+        until = time.monotonic() + 300
+        while not (run / "checkpoint_tracker.json").exists():
+            assert process.poll() is None
+            assert time.monotonic() < until, "it writes no checkpoint"
+            time.sleep(0.05)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert json.loads((run / "checkpoint_tracker.json").read_text())["last_global_step"] == 2
+    (run / "rollouts" / "step_000003.jsonl").unlink(missing_ok=True)
 
 
 def numbers(run: Path) -> list[dict[str, float]]:
@@ -127,12 +147,12 @@ def test_it_learns(runs: Path, seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_resumed_run_has_the_same_rows(runs: Path) -> None:
+def test_a_killed_run_goes_on_with_the_same_rows(runs: Path) -> None:
     def positions(run: str) -> list[Any]:
         return [(answer.seed, answer.turns[0].state) for answer in records(runs / run, "step_000003.jsonl")]
 
-    assert [row["step"] for row in numbers(runs / "resumed")] == [3]
-    assert positions("resumed") == positions("state")
+    assert [row["step"] for row in numbers(runs / "killed")] == [1, 2, 3]
+    assert positions("killed") == positions("state")
 
 
 @pytest.mark.slow

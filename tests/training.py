@@ -13,6 +13,8 @@ from tests.needed import lacking
 
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = ROOT / ".venv-train"
+VARIABLES = {"HF_HUB_OFFLINE": "1", "RAY_worker_niceness": "0"}
+"""Of tests: without them Ray lets all other programs go first, and tests wait for what is far away."""
 
 
 def training_python() -> Path:
@@ -33,7 +35,7 @@ def easyr1_python() -> Path:
 def run_training(*args: str, timeout: float = 300.0, **variables: str) -> str:
     """What a module or script, run by that Python from the project's folder, writes to standard output."""
     command = [str(training_python()), *args]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", **variables}
+    environment = {**os.environ, **VARIABLES, **variables}
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout, check=False
     )

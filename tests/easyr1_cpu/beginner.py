@@ -1,4 +1,7 @@
-"""Makes a tiny model that says words in the right form, most of them no moves: ... beginner OUT SEED."""
+"""Makes tiny models that say words in the right form, most of them no moves: ... beginner FOLDER SEED ...
+
+They are in FOLDER/beginnerSEED.
+"""
 
 from __future__ import annotations
 
@@ -47,4 +50,5 @@ def main(out: Path, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    for given in sys.argv[2:]:
+        main(Path(sys.argv[1]) / f"beginner{given}", int(given))
