@@ -21,6 +21,7 @@ import tyro
 from tokenizers import Tokenizer
 from transformers import AutoConfig, AutoModelForImageTextToText
 
+from training.core.saving import saving
 from training.tiny_tokenizer import (
     END,
     IMAGE,
@@ -95,6 +96,7 @@ def make_tiny_vlm(
 
     Raises:
         UsageError: There is no such kind, a size is not possible, or the folder cannot be made.
+        OutputError: A file cannot be written.
     """
     if kind not in CLASSES:
         raise UsageError(f"there is no kind {kind!r}; the kinds are {', '.join(get_args(Kind))}")
@@ -108,11 +110,12 @@ def make_tiny_vlm(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"the folder {out} cannot be made: {error.strerror}") from None
-    model.save_pretrained(out)
-    save_tokenizer(tokenizer, out, size.context)
     files = {"config": config, "generation_config": _generation_config(tokenizer), **_processor_configs(kind, size)}
-    for name, content in files.items():
-        (out / f"{name}.json").write_text(json.dumps(content, indent=2))
+    with saving(out):
+        model.save_pretrained(out)
+        save_tokenizer(tokenizer, out, size.context)
+        for name, content in files.items():
+            (out / f"{name}.json").write_text(json.dumps(content, indent=2))
 
 
 def _model_config(kind: Kind, size: TinySize, tokenizer: Tokenizer) -> dict[str, Any]:

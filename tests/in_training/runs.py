@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import os
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,8 +23,10 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
-from tests.in_training.tiny import make_actor, make_player
-from training.local.checkpoint import last_checkpoint
+from tests.in_training.tiny import GAME, make_actor, make_checkpoint, make_player, questions
+from training.local.actor import Sample
+from training.local.checkpoint import last_checkpoint, save_checkpoint
+from training.local.cold_start import supervised_step
 from training.local.config import read_config
 from training.local.evaluation import measure
 from training.local.run import TrainingRun
@@ -30,7 +34,9 @@ from training.local.train import main
 from vlmgym import make_game
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
+from vlmgym.evaluation.files import OutputError
 from vlmgym.evaluation.record import EpisodeRecord
+from vlmgym.evaluation.run_folder import RunFolder
 from vlmgym.terminal import terminal
 
 HERE = Path(__file__).parent
@@ -41,6 +47,10 @@ NO_EPISODES = ("--evaluation.episodes", "0")
 TAUGHT = ("--cold-start.steps", "2", "--cold-start.batch", "4", "--cold-start.gate", "0")
 WAYS = {
     "grpo": (*SMALL, *NO_EPISODES, "--update.kl", "0.1"),
+    "grpo, updates": (
+        *(*SMALL, *NO_EPISODES, "--grpo.epochs", "2", "--grpo.minibatches", "2"),
+        *("--update.clip-high", "0.1"),
+    ),
     "grpo, episodes": (*SMALL, *EPISODES, *NO_EPISODES, "--grpo.gamma", "0.9", "--update.micro-batch", "4"),
     "dr grpo": (*SMALL, *NO_EPISODES, "--grpo.no-scale", "--update.loss-over", "constant", "--update.entropy", "0.01"),
     "ppo": (*SMALL, *EPISODES, *NO_EPISODES, "--algorithm", "ppo", "--answers", "4", "--update.entropy", "0.01"),
@@ -116,6 +126,14 @@ def test_a_command_line_overrides_its_preset() -> None:
         read_config(["--set", "rows=4", "rows=5"]).make_curriculum()
 
 
+def test_the_knobs_of_a_users_own_file_are_kept_whatever_is_played(tmp_path: Path) -> None:
+    (tmp_path / "mine.args").write_text("--set rows=6 columns=6")
+    (game,) = read_config(["--preset", str(tmp_path / "mine.args"), "--games", "swap"]).make_curriculum().games
+    assert (game.name, game.config.rows) == ("swap", 6)
+    (game,) = read_config(["--preset", "tiny", "--games", "swap", "--size", "256"]).make_curriculum().games
+    assert (game.name, game.config.rows) == ("swap", 8)
+
+
 def test_a_preset_is_for_a_tiny_model_unless_one_is_named() -> None:
     assert read_config([]).model.lora == 0
     assert read_config(["--model", "Qwen/Qwen3-VL-4B-Instruct"]).model.lora == 64
@@ -135,7 +153,7 @@ def test_a_way_to_train(finished: Run, player: Path, way: str) -> None:
     ppo = way.startswith("ppo")
     assert all(("explained" in row) == ("value_loss" in row) == ppo for row in rows)
     assert all(("kl" in row) == ("--update.kl" in WAYS[way]) for row in rows)
-    assert not ppo or any(row["clipped"] > 0 for row in rows)
+    assert any(row["clipped"] > 0 for row in rows) == (ppo or way == "grpo, updates")
 
     copies, positions = (1, 4) if ppo else (3, 4 if way == "mixture" else 2)
     records = rollouts(run)
@@ -385,6 +403,15 @@ def test_wandb_that_is_not_installed_is_told_before_anything_is_done(
         (("--answers", "7", *QUICK), "answers are a multiple of the group of 3, not 7"),
         (("--answers", "0", *QUICK), "answers is at least 1, not 0"),
         (("--reward.illegal", "nan", *QUICK), "reward: "),
+        (("--update.lr", "nan", *QUICK), "lr is a number, at least 0, not nan"),
+        (("--update.grad-norm", "0", *QUICK), "grad_norm is a number, more than 0, not 0.0"),
+        (("--update.betas", "0.9", "1", *QUICK), "betas are at least 0 and less than 1, not (0.9, 1.0)"),
+        (("--ppo.lr", "-1", *QUICK), "lr is a number, at least 0, not -1.0"),
+        (("--grpo.gamma", "7", *QUICK), "gamma is 0 to 1, not 7.0"),
+        (("--rollout.temperature", "inf", *QUICK), "temperature is a number, at least 0, not inf"),
+        (("--cold-start.lr", "0", *QUICK), "lr is a number, more than 0, not 0.0"),
+        (("--seed", str(2**63), *QUICK), "a seed is at least 0 and less than 2^63, not 9223372036854775808"),
+        (("--rollouts-every", "-1", *QUICK), "rollouts_every is at least 0, not -1"),
     ],
 )
 def test_a_mistake_is_told_in_a_sentence(
@@ -404,6 +431,45 @@ def test_a_folder_that_cannot_be_used_is_told(
     assert (code, said) == (2, f"error: {done} holds a training run: --resume it, or choose another --out")
     (tmp_path / "file").write_text("")
     assert failing(capsys, *QUICK, "--out", str(tmp_path / "file"))[1].startswith("error: cannot write")
+
+
+def test_a_run_goes_on_in_its_own_folder_and_in_one_process(
+    finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = finished("blank")
+    code, said = failing(capsys, "--resume", str(done), "--out", str(tmp_path / "elsewhere"))
+    assert (code, said) == (2, "error: a run goes on in its own folder: leave out --out beside --resume")
+    with RunFolder(done).reserved():
+        code, said = failing(capsys, "--resume", str(done))
+    assert (code, said) == (1, f"error: another run is writing {done}: choose another --out")
+
+
+@contextmanager
+def files_no_larger_than(size: int) -> Iterator[None]:
+    """As a disk does that is full, fail where a file becomes larger."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_disk_that_is_full_is_told_and_leaves_no_half_checkpoint(player: Path, tmp_path: Path) -> None:
+    actor = make_actor(player)
+    optimizer = torch.optim.AdamW(actor.parameters())
+    supervised_step(actor, [Sample(actor.encoder.encode(*questions(1)[0]), [actor.encoder.end])], 1)
+    optimizer.step()
+    place: Any = (tmp_path, 1, actor, optimizer, Curriculum.of([GAME]).begin(), {})
+    weights = (player / "model.safetensors").stat().st_size
+    for most in (weights // 2, weights + 100_000):  # too little for the weights, and for the optimizer's numbers
+        with files_no_larger_than(most), pytest.raises(OutputError, match=f"cannot write {tmp_path}"):
+            save_checkpoint(*place)
+        assert last_checkpoint(tmp_path) is None
+    with files_no_larger_than(weights // 2), pytest.raises(OutputError, match=f"cannot write {tmp_path / 'tiny'}: "):
+        make_checkpoint(tmp_path / "tiny")
+    save_checkpoint(*place)
+    assert last_checkpoint(tmp_path) == tmp_path / "step_000001"
 
 
 @pytest.mark.parametrize("left", [0.0, 0.5])

@@ -13,10 +13,10 @@ import torch
 from torch import nn
 from transformers import AutoModelForImageTextToText
 
+from training.core.saving import saving
 from training.local.encoding import Encoded, Encoder
 from training.local.lora import load_adapters, save_adapters, save_merged, with_lora
 from vlmgym.errors import UsageError, VlmgymError
-from vlmgym.evaluation.files import writing
 from vlmgym.policies.base import Reply
 from vlmgym.policies.checkpoint import reason
 from vlmgym.policies.token_sampling import Chance, picture_tokens
@@ -231,7 +231,7 @@ class Actor(nn.Module):
         Raises:
             OutputError: It cannot be written.
         """
-        with writing(folder):
+        with saving(folder):
             if self.adapters is None:
                 self.model.save_pretrained(folder)
             else:
@@ -248,7 +248,7 @@ class Actor(nn.Module):
         if self.adapters is None:
             self.save(folder / MODEL)
         else:
-            with writing(folder):
+            with saving(folder):
                 save_adapters(self.adapters, folder / ADAPTER)
 
     def load_trained(self, folder: Path) -> None:

@@ -14,6 +14,7 @@ import torch
 from pydantic import ValidationError
 from safetensors import SafetensorError
 
+from training.core.saving import saving
 from training.local.actor import MODEL, Actor
 from vlmgym.curriculum import Progress
 from vlmgym.errors import UsageError, one_sentence
@@ -77,7 +78,8 @@ def save_checkpoint(
             actor.save(part / MODEL)
         critic = None if actor.critic is None else actor.critic.state_dict()
         state = {"critic": critic, "optimizer": optimizer.state_dict(), "step": step, **extra}
-        torch.save(state, part / "trainer.pt")
+        with saving(final):
+            torch.save(state, part / "trainer.pt")
         replace_file(part / "progress.json", progress.model_dump_json().encode())
     return final
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from training.core.checks import check_numbers
 from training.core.teacher import Teacher
 from training.local.actor import Actor, Sample, TrainingError
 from vlmgym.errors import UsageError, VlmgymError
@@ -40,8 +41,9 @@ class ColdStartConfig:
     nothing to go by. 0: it is begun whatever was learned."""
 
     def __post_init__(self) -> None:
-        if self.steps < 0 or self.batch < 1 or self.check_every < 1 or not 0 <= self.right <= 1 or self.lr <= 0:
-            raise UsageError("a cold start has steps >= 0, batch and check_every >= 1, right from 0 to 1, and lr > 0")
+        if self.steps < 0 or self.batch < 1 or self.check_every < 1 or not 0 <= self.right <= 1:
+            raise UsageError("a cold start has steps >= 0, batch and check_every >= 1, and right from 0 to 1")
+        check_numbers(self, at_least_0=("until",), above_0=("lr",))
         if not 0 <= self.gate <= 1:
             raise UsageError(f"the gate of a cold start is a share, 0 to 1, not {self.gate}")
 

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from training.core.checks import check_numbers
 from training.core.seats import PlayConfig
 from training.core.states import StateConfig
 from training.local.actor import ModelConfig
@@ -43,8 +44,9 @@ class EvaluationConfig:
     """0 takes the likeliest tokens."""
 
     def __post_init__(self) -> None:
-        if min(self.states, self.episodes, self.temperature) < 0 or self.turns < 1:
-            raise UsageError("states, episodes and temperature of an evaluation are at least 0, and turns at least 1")
+        if min(self.states, self.episodes) < 0 or self.turns < 1:
+            raise UsageError("states and episodes of an evaluation are at least 0, and turns at least 1")
+        check_numbers(self, at_least_0=("temperature",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,11 +111,13 @@ class TrainConfig(GameOptions):
         for name in ("steps", "answers", "checkpoint_interval", "keep"):
             if getattr(self, name) < (0 if name == "steps" else 1):
                 raise UsageError(f"{name} is at least {0 if name == 'steps' else 1}, not {getattr(self, name)}")
-        if self.seed < 0:
-            raise UsageError(f"a seed is at least 0, not {self.seed}")
+        if not 0 <= self.seed < 2**63:
+            raise UsageError(f"a seed is at least 0 and less than 2^63, not {self.seed}")
+        if self.rollouts_every < 0:
+            raise UsageError(f"rollouts_every is at least 0, not {self.rollouts_every}")
         if self.answers % self.copies:
             raise UsageError(f"answers are a multiple of the group of {self.copies}, not {self.answers}")
-        if self.rollout.temperature <= 0:
+        if self.rollout.temperature == 0:
             raise UsageError("rollouts need a temperature above 0: without chance there is nothing to learn from")
 
     @property
@@ -146,11 +150,13 @@ def read_config(args: Sequence[str]) -> TrainConfig:
         UsageError: There is no such preset, or a value is not accepted.
     """
     named = _glance(args)
-    preset = preset_options(named.preset or ("tiny" if named.model is None else "1x24gb"))
-    if named.curriculum is not None:
-        preset = without(without(preset, "--set"), "--size")
-    elif named.games not in (None, ["2048"]):
-        preset = without(preset, "--set")  # knobs are 2048's
+    name = named.preset or ("tiny" if named.model is None else "1x24gb")
+    preset = preset_options(name)
+    if (PRESETS / f"{name}.args").is_file():  # a user's own file means what it says
+        if named.curriculum is not None:
+            preset = without(without(preset, "--set"), "--size")
+        elif named.games not in (None, ["2048"]):
+            preset = without(preset, "--set")  # knobs are 2048's
     config = parse_options(TrainConfig, [*preset, *args], prog="python -m training.local.train")
     of_preset = len(_glance(preset).set)
     given = {setting.partition("=")[0] for group in config.knobs[of_preset:] for setting in group}

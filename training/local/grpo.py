@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from training.core.advantages import discounted_returns, group_normalised
+from training.core.advantages import Floats, discounted_returns, group_normalised
 from training.local.rollout import Answer
 from training.local.update import Lesson
 from vlmgym.errors import UsageError
@@ -19,6 +19,10 @@ class GrpoConfig:
 
     group: int = 8
     """Responses to each position, or episodes from it."""
+    epochs: int = 1
+    """Passes over the responses of a step."""
+    minibatches: int = 1
+    """Updates in a pass. In a single update probabilities have not moved yet, so that nothing is clipped."""
     scale: bool = True
     """Divide by the group's standard deviation; without, and with --loss-over constant, it is Dr. GRPO."""
     gamma: float = 1.0
@@ -27,17 +31,33 @@ class GrpoConfig:
     def __post_init__(self) -> None:
         if self.group < 2:
             raise UsageError(f"a group has at least 2 responses, not {self.group}")
+        if not 0 <= self.gamma <= 1:
+            raise UsageError(f"gamma is 0 to 1, not {self.gamma}")
+        if self.epochs < 1 or self.minibatches < 1:
+            raise UsageError("epochs and minibatches are at least 1")
+
+    @property
+    def updates(self) -> int:
+        """Of a step."""
+        return self.epochs * self.minibatches
 
 
-def grpo_lessons(answers: Sequence[Answer], config: GrpoConfig) -> tuple[list[Lesson], dict[str, float]]:
+def grpo_lessons(
+    answers: Sequence[Answer], logprobs: Sequence[Floats] | None, config: GrpoConfig
+) -> tuple[list[Lesson], dict[str, float]]:
     """What is learned from answers, and the share of them whose group is informative.
 
-    There is one update of all answers, so that their probabilities have not moved since they were written.
+    Args:
+        answers: All answers of all episodes, the turns of each in order.
+        logprobs: Log-probability of each token of each answer, before the step; None where a step is a single update,
+            in which probabilities have not moved since answers were written.
+        config: How.
     """
     advantages = grpo_advantages(answers, config)
+    known: Sequence[Floats | None] = [None] * len(answers) if logprobs is None else logprobs
     lessons = [
-        Lesson(answer.sample, np.full(len(answer.sample.response), advantage))
-        for answer, advantage in zip(answers, advantages)
+        Lesson(answer.sample, np.full(len(answer.sample.response), advantage), logprobs=before)
+        for answer, advantage, before in zip(answers, advantages, known)
     ]
     return lessons, {"informative": informative(answers)}
 

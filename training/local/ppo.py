@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from training.core.advantages import Floats, gae, whitened
+from training.core.checks import check_numbers
 from training.local.rollout import Answer
 from training.local.update import Lesson
 from vlmgym.errors import UsageError
@@ -55,6 +56,7 @@ class PpoConfig:
                 raise UsageError(f"{name} is 0 to 1, not {getattr(self, name)}")
         if self.epochs < 1 or self.minibatches < 1:
             raise UsageError("epochs and minibatches are at least 1")
+        check_numbers(self, at_least_0=("lr", "clip", "entropy", "value", "value_clip", "value_lr"))
 
 
 def ppo_lessons(

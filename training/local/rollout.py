@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from training.core.checks import check_numbers
 from training.core.seats import Seat
 from training.local.actor import Actor, Sample
 from training.local.encoding import Encoded
@@ -34,6 +35,7 @@ class RolloutConfig:
     def __post_init__(self) -> None:
         if self.max_tokens < 1 or self.batch < 1:
             raise UsageError("max_tokens and batch are at least 1")
+        check_numbers(self, at_least_0=("temperature",))
 
 
 class Rollout(NamedTuple):

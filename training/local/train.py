@@ -29,7 +29,9 @@ from training.local.held_out import HeldOut
 from training.local.progress import ColdStartProgress, StepProgress
 from training.local.run import TrainingRun
 from training.local.trainer import Trainer
+from vlmgym.errors import UsageError
 from vlmgym.evaluation.files import replace_file
+from vlmgym.evaluation.run_folder import RunFolder
 from vlmgym.options import reporting_errors
 from vlmgym.terminal import terminal
 
@@ -45,6 +47,8 @@ def main(args: Sequence[str] | None = None) -> None:
         given = sys.argv[1:] if args is None else list(args)
         config = read_config(given)
         if config.resume is not None:
+            if config.out is not None:
+                raise UsageError("a run goes on in its own folder: leave out --out beside --resume")
             run, config = TrainingRun.reopen(config.resume, given)
         check_wandb(config.wandb)
         check_evaluation(config, config.make_curriculum())
@@ -53,7 +57,7 @@ def main(args: Sequence[str] | None = None) -> None:
         console = terminal()
         console.print(f"run     {run.folder}", soft_wrap=True)
         try:
-            with memory_errors():
+            with RunFolder(run.folder).reserved(), memory_errors():
                 result = train(config, run, terminal(stderr=True))
         except (TrainingError, KeyboardInterrupt) as error:
             last = last_checkpoint(run.checkpoints) or last_checkpoint(run.cold_start)

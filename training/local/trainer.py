@@ -154,7 +154,9 @@ class Trainer:
     def _judge(self, answers: Sequence[Answer]) -> tuple[list[Lesson], dict[str, float]]:
         """What is learned from answers, and numbers of it."""
         if self.config.algorithm == "grpo":
-            lessons, facts = grpo_lessons(answers, self.config.grpo)
+            grpo = self.config.grpo
+            before = self._measure(self.actor, answers)[0] if grpo.updates > 1 else None
+            lessons, facts = grpo_lessons(answers, before, grpo)
         else:
             lessons, facts = ppo_lessons(answers, *self._measure(self.actor, answers), self.config.ppo)
         if self.reference is not None:
@@ -179,11 +181,11 @@ class Trainer:
         return logprobs, values
 
     def _learn(self, lessons: Sequence[Lesson]) -> dict[str, float]:
-        """Change the model: one update by GRPO, epochs of minibatches by PPO."""
+        """Change the model: epochs of minibatches, by GRPO one of one unless more are asked for."""
         config, update = self.config, self.config.update
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * min(1.0, (self.step + 1) / max(1, update.warmup))
-        epochs = minibatches = 1
+        epochs, minibatches = config.grpo.epochs, config.grpo.minibatches
         weights = Weights(entropy=update.entropy, kl=self.kl)
         if config.algorithm == "ppo":
             ppo = config.ppo

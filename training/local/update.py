@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from training.core.advantages import Floats
+from training.core.checks import check_numbers
 from training.local.actor import Actor, Measured, Sample, TrainingError
 from vlmgym.errors import UsageError
 
@@ -30,7 +31,8 @@ class UpdateConfig:
     grad_norm: float = 1.0
     """Gradients are made no longer than this."""
     clip_low: float = 0.2
-    """A token's probability may fall to 1 - this of what it was before an advantage stops counting; PPO has its own."""
+    """A token's probability may fall to 1 - this of what it was before an advantage stops counting. PPO has its own,
+    and GRPO only clips where a step has several updates: --grpo.epochs, --grpo.minibatches."""
     clip_high: float = 0.28
     """Likewise rise to 1 + this: more than clip_low keeps rare tokens alive (DAPO, https://arxiv.org/abs/2503.14476)."""
     entropy: float = 0.0
@@ -51,10 +53,15 @@ class UpdateConfig:
     """Responses that go through the model at once when it is changed: fewer need less memory."""
 
     def __post_init__(self) -> None:
-        if self.micro_batch < 1 or self.lr < 0 or self.warmup < 0 or min(self.grad_norm, self.loss_limit) <= 0:
-            raise UsageError(
-                "micro_batch is at least 1, lr and warmup at least 0, and grad_norm and loss_limit are more than 0"
-            )
+        if self.micro_batch < 1 or self.warmup < 0:
+            raise UsageError("micro_batch is at least 1, and warmup at least 0")
+        check_numbers(
+            self,
+            at_least_0=("lr", "weight_decay", "clip_low", "clip_high", "entropy", "kl"),
+            above_0=("grad_norm", "loss_limit"),
+        )
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise UsageError(f"betas are at least 0 and less than 1, not {self.betas}")
         if self.kl_target is not None and not (self.kl_target > 0 and self.kl > 0):
             raise UsageError("kl_target is more than 0, and needs a weight to begin with: --update.kl, more than 0")
 
@@ -192,18 +199,22 @@ def learn(
                 counted = token_weights(measured.mask, config, len(update), tokens, max_tokens)
                 loss, found = _loss(measured, some, counted, tokens, asked, config, weights)
                 if not math.isfinite(loss.item()):
-                    raise TrainingError(f"the loss is {loss.item()}: lower --update.lr, or look at the last rollouts")
+                    raise TrainingError(
+                        f"the loss is {loss.item()}: lower --update.lr (of PPO --ppo.lr), or look at the last rollouts"
+                    )
                 if abs(found["policy_loss"]) > config.loss_limit:
                     raise TrainingError(
                         f"the loss of the policy is {found['policy_loss']:.3g}, beyond {config.loss_limit:g}: lower "
-                        "--update.lr, or raise --update.loss-limit"
+                        "--update.lr (of PPO --ppo.lr), or raise --update.loss-limit"
                     )
                 loss.backward()
                 for name, value in {"loss": loss.item(), **found}.items():
                     sums[name] = sums.get(name, 0.0) + value
             norm = float(torch.nn.utils.clip_grad_norm_(parameters, config.grad_norm))
             if not math.isfinite(norm):
-                raise TrainingError("the gradient is not finite: lower --update.lr, or use --dtype float32")
+                raise TrainingError(
+                    "the gradient is not finite: lower --update.lr (of PPO --ppo.lr), or use --dtype float32"
+                )
             optimizer.step()
             optimizer.zero_grad()
             facts.append({**sums, "grad_norm": norm})
