@@ -32,7 +32,7 @@ PRESETS = Path(__file__).parent / "presets"
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
-    """What is measured before and after, always on positions and episodes that were not trained on."""
+    """What is measured before and after, on positions and episodes that are drawn apart from those of training."""
 
     states: int = 256
     """Positions that are answered once each; 0: none."""

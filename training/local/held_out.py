@@ -1,4 +1,4 @@
-"""What a model is worth on positions that were not trained on: reward, and what it sees."""
+"""What a model is worth on positions that are drawn apart from those of training: reward, and what it sees."""
 
 from __future__ import annotations
 
