@@ -22,6 +22,8 @@ from vlmgym.calibration.sight import TESTING, FirstReader, cut_many
 from vlmgym.calibration.subject import Subject
 from vlmgym.calibration.subjects import SUBJECTS, subject_of
 from vlmgym.errors import UsageError
+from vlmgym.evaluation.files import OutputError
+from vlmgym.sandbox.datasets.extra import library
 
 
 def small(name: str, turns: int) -> Subject:
@@ -139,3 +141,25 @@ def test_cells_are_cut_out_whole() -> None:
 def test_mistakes_are_told_in_a_sentence(config: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=words):
         calibrate_games(CalibrateConfig(**config, out=tmp_path), Console(quiet=True))
+
+
+def test_each_subject_is_measured_with_one_thread_and_a_folder_that_is_none_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pools, threads = library("threadpoolctl", "calibrate", "tasks"), []
+
+    def stop(*_: Any) -> None:
+        threads.append({pool["num_threads"] for pool in pools.threadpool_info()})
+        if len(threads) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("vlmgym.calibration.command.calibrate", stop)
+    monkeypatch.setattr("vlmgym.calibration.command.write_page", lambda *_: "")
+    monkeypatch.setattr("vlmgym.calibration.command.draw_plots", lambda *_: b"")
+    monkeypatch.setattr("vlmgym.calibration.command._verdict", lambda *_: "")
+    with pools.threadpool_limits(2), pytest.raises(KeyboardInterrupt):
+        calibrate_games(CalibrateConfig(game=("2048", "swap"), out=tmp_path), Console(quiet=True))
+    assert threads == [{1}, {1}]
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="cannot write"):
+        calibrate_games(CalibrateConfig(game=("2048",), out=tmp_path / "file"), Console(quiet=True))

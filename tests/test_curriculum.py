@@ -216,6 +216,7 @@ PLAYED = SUCCESS + 'measure = "played"\nwindow = 5\n'
 BAD_FILES = {
     "entries = " + "[" * 10_000: "is nested too deeply for a curriculum",
     "entries = [": "is not TOML, as a curriculum is: ",
+    "at_once = " + "9" * 5000: "is not TOML, as a curriculum is: ",
     "entries:\n  - game: swap": "is not TOML, as a curriculum is: ",
     "": ": entries is missing",
     "entries = []": ": entries has at least one: write [[entries]] above it",
@@ -233,6 +234,7 @@ BAD_FILES = {
     ENTRY + "perception = 6": ": entry 1, perception: input should be less than or equal to 5",
     ENTRY + ENTRY + "knobs = { rows = 99 }": ": entry 2: 2048: rows: ",
     ENTRY + "knobs = { perception = 2 }": ": entry 1: perception is a field of its own, not a knob",
+    ENTRY + "knobs = { cls = 2 }": ": entry 1: 2048: there is no option 'cls'",
     '[[entries]]\ngame = "chess"': ": entry 1: there is no game 'chess'",
     ENTRY + "stages = [{ episodes = 5 }, { name = 3 }]": ": entry 1, stage 2, name: input should be a valid string",
     ENTRY

@@ -14,6 +14,7 @@ from playwright.sync_api import Browser
 from tests.browser import Watched, chromium
 from vlmgym.cli import main
 from vlmgym.errors import UsageError
+from vlmgym.gallery.command import GalleryConfig, gallery
 from vlmgym.gallery.exhibits import EXHIBITS, Exhibit, exhibits_of, levels_of
 from vlmgym.gallery.page import LeftOut, write_page
 from vlmgym.gallery.poster import draw_poster
@@ -144,6 +145,9 @@ def test_a_game_that_cannot_be_drawn_is_left_out_unless_it_was_named(
     with pytest.raises(SystemExit):
         main(["gallery", "folder", "--out", str(path)])
     assert "tiles=folder needs data" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="no game can be drawn: swap: size: input should be less"):
+        gallery(GalleryConfig(out=tmp_path / "none.html", size=5000))
+    assert not (tmp_path / "none.html").exists()
 
 
 def test_the_poster_has_a_column_for_each_game_and_a_row_for_each_level(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from vlmgym.calibration.page import write_page
 from vlmgym.calibration.plot import draw_plots
 from vlmgym.calibration.subjects import SUBJECTS, subject_of
 from vlmgym.errors import UsageError
+from vlmgym.evaluation.files import replace_file, writing
 from vlmgym.sandbox.datasets.extra import library
 
 FEWEST = 5
@@ -47,20 +48,23 @@ def calibrate_games(config: CalibrateConfig, console: Console | None = None) -> 
 
     Raises:
         UsageError: A subject is unknown, the pictures are too few, or scikit-learn is not installed.
+        OutputError: A file cannot be written.
     """
     console = console or Console(stderr=True)
     subjects = [subject_of(name) for name in config.game or SUBJECTS]
-    config.out.mkdir(parents=True, exist_ok=True)
+    with writing(config.out):
+        config.out.mkdir(parents=True, exist_ok=True)
     found = []
-    one_thread = library("threadpoolctl", "calibrate", "tasks").threadpool_limits(1)  # the matrices are small
+    threads = library("threadpoolctl", "calibrate", "tasks")
     for subject in subjects:
-        with one_thread, console.status(subject.name) as status:
+        # The matrices are small. The limit is for one `with`: after it, it would no longer be one.
+        with threads.threadpool_limits(1), console.status(subject.name) as status:
             samples = Samples(config.episodes, config.pictures)
             measured = calibrate(subject, samples, partial(_tell, status, subject.name))
         command = f"vlmgym calibrate {subject.name} --episodes {config.episodes} --pictures {config.pictures}"
-        (config.out / f"{subject.name}.png").write_bytes(draw_plots(measured))
+        replace_file(config.out / f"{subject.name}.png", draw_plots(measured))
         page = config.out / f"{subject.name}.md"
-        page.write_text(write_page(measured, command), encoding="utf-8")
+        replace_file(page, write_page(measured, command).encode())
         console.print(f"{page}: {_verdict(measured)}", highlight=False)
         found.append(measured)
     return found

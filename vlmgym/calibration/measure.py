@@ -24,6 +24,10 @@ class Samples:
     episodes: int
     pictures: int
 
+    def episodes_of(self, subject: Subject, player: Player) -> int:
+        """How many one player plays at each level."""
+        return max(2, round(self.episodes * (subject.costly if player == "oracle" else 1)))
+
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
@@ -71,13 +75,13 @@ def calibrate(subject: Subject, samples: Samples, tell: Callable[[str], None] = 
         tell(f"reasoning {level}")
         game = subject.at(reasoning=level)
         plays[level] = {
-            player: play(subject, game, player, _episodes(subject, player, samples)) for player in subject.turns
+            player: play(subject, game, player, samples.episodes_of(subject, player)) for player in subject.turns
         }
     play_elsewhere = {3: plays[3][chosen.player][chosen.measure]}
     for level in LEVELS:
         if level != 3:
             # Other episodes than those of level 3, so that being equal is not the work of equal seeds.
-            episodes = _episodes(subject, chosen.player, samples)
+            episodes = samples.episodes_of(subject, chosen.player)
             game = subject.at(perception=level)
             seed = level * samples.episodes
             measured = play(subject, game, chosen.player, episodes, seed)
@@ -90,7 +94,3 @@ def calibrate(subject: Subject, samples: Samples, tell: Callable[[str], None] = 
         reading[level] = read_level(subject, reader, level, samples.pictures)
     reading_elsewhere = read_other_dial(subject, reader, samples.pictures)
     return Calibration(subject, samples, plays, reading, dict(sorted(play_elsewhere.items())), reading_elsewhere)
-
-
-def _episodes(subject: Subject, player: Player, samples: Samples) -> int:
-    return max(2, round(samples.episodes * (subject.costly if player == "oracle" else 1)))

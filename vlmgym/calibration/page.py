@@ -112,7 +112,7 @@ def _readers(found: Calibration) -> str:
 
 def _method(found: Calibration) -> str:
     samples, subject = found.samples, found.subject
-    oracle = max(2, round(samples.episodes * subject.costly))
+    oracle = samples.episodes_of(subject, "oracle")
     limits = ", ".join(f"{player} {limit:,}" for player, limit in subject.turns.items() if limit > 1)
     cut_off = f", cut off after so many turns: {limits}" if limits else ""
     return f"""\

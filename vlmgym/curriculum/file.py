@@ -169,7 +169,7 @@ def read_file(path: Path) -> CurriculumFile:
             raise UsageError(f"{path} is not a text in UTF-8") from None
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # TOMLDecodeError is one, and Python's of a number with thousands of digits
         raise UsageError(f"{path} is not TOML, as a curriculum is: {error}") from None
     try:
         return CurriculumFile.model_validate(data)

@@ -48,6 +48,8 @@ def gallery(config: GalleryConfig) -> None:
     left_out: list[LeftOut] = []
     if not config.game:
         shown, left_out = _drawable(shown, config.size)
+        if not shown:
+            raise UsageError(f"no game can be drawn: {left_out[0].why}")
     _write(config.out, write_page(shown, config.size, left_out).encode())
     console.print(f"page    {config.out}", soft_wrap=True)
     if config.poster is not None:

@@ -54,7 +54,7 @@ class GameConfig(BaseModel):
     )
 
     @classmethod
-    def at(cls, perception: int = 3, reasoning: int = 3, **knobs: Any) -> GameConfig:
+    def at(cls, /, perception: int = 3, reasoning: int = 3, **knobs: Any) -> GameConfig:
         """The configuration at a level of each dial, with single knobs overridden.
 
         Raises:
