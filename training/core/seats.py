@@ -19,8 +19,8 @@ class PlayConfig:
     """How positions are answered."""
 
     turns: int = 1
-    """Limit of turns. 1: single responses to sampled positions; more: whole episodes from there. An episode that it cuts
-    off counts as ended: rewards that would have come later are none."""
+    """Limit of turns. 1: single responses to sampled positions; more: whole episodes from there. An episode that it
+    cuts off counts as ended: rewards that would have come later are none."""
     history: int = 0
     """Earlier turns that a prompt repeats."""
     history_images: int = 0
