@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from tests.browser import Watched, chromium
 from vlmgym import make_game
@@ -33,6 +33,9 @@ from vlmgym.evaluation.summary import summarise
 from vlmgym.evaluation.workers import Workers
 from vlmgym.policies import Prompt
 from vlmgym.sandbox.response_form import compose
+
+WAIT = 30_000
+"""Milliseconds for what a page loads."""
 
 EVIL = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script></script><!-- \u2028"
 
@@ -80,6 +83,11 @@ def visit(watched: Watched, path: Path, address: str = "") -> Page:
     watched.page.goto(f"{path.as_uri()}{address}")
     watched.page.wait_for_selector(".pane .outcome, .message:not(:empty)")
     return watched.page
+
+
+def shows(page: Page, selector: str, text: str) -> None:
+    """Wait until an element has a text; the page allows no code from strings, which `wait_for_function` needs."""
+    expect(page.locator(selector)).to_have_text(text, use_inner_text=True, timeout=WAIT)
 
 
 def turn(page: Page) -> str:
@@ -134,12 +142,12 @@ def test_keys_step_through_turns_and_episodes_and_jump_to_refused_turns(folder: 
     assert turn(opened) != "turn 12 of 12"
     assert opened.inner_text(".what") == "2048-v0, seed 0"
     opened.keyboard.press("j")
-    opened.wait_for_function("document.querySelector('.what').innerText === 'swap-v0, seed 0'")
+    shows(opened, ".what", "swap-v0, seed 0")
     opened.locator(".list").focus()
     opened.keyboard.press("ArrowDown")
-    opened.wait_for_function("document.querySelector('.what').innerText === '2048-v0, seed 1'")
+    shows(opened, ".what", "2048-v0, seed 1")
     opened.keyboard.press("k")
-    opened.wait_for_function("document.querySelector('.what').innerText === 'swap-v0, seed 0'")
+    shows(opened, ".what", "swap-v0, seed 0")
     watched.check()
 
 
@@ -211,13 +219,13 @@ def test_hostile_responses_are_shown_and_do_nothing(folder: RunFolder, watched: 
     assert opened.inner_text("pre.response").startswith("<img src=x onerror=")
     assert "U+2028" in opened.inner_text("pre.response")
     visit(watched, folder.report, "#2048-v0/0/5")
-    opened.wait_for_function("document.querySelector('.position').innerText === 'turn 5 of 12'")
+    shows(opened, ".position", "turn 5 of 12")
     shown = opened.inner_text("pre.response")
     assert "\N{SYMBOL FOR BELL}" in shown
     assert "U+202E" in shown
     assert "\u202e" not in shown
     visit(watched, folder.report, "#2048-v0/0/7")
-    opened.wait_for_function("document.querySelector('.position').innerText === 'turn 7 of 12'")
+    shows(opened, ".position", "turn 7 of 12")
     assert opened.locator("[data-section]").all_inner_texts()[1].startswith("<think><img src=x")
     assert opened.locator("td.wrong").count() >= 16
     assert opened.locator("img, iframe, object, [onerror]").count() == 0
@@ -288,8 +296,8 @@ def test_an_address_names_a_turn_and_follows_what_is_shown(folder: RunFolder, wa
     opened.keyboard.press("ArrowRight")
     assert opened.evaluate("location.hash") == "#swap-v0/3/5"
     opened.evaluate("location.hash = '#2048-v0/2/9'")
-    opened.wait_for_function("document.querySelector('.what').innerText === '2048-v0, seed 2'")
-    opened.wait_for_function("document.querySelector('.position').innerText === 'turn 9 of 12'")
+    shows(opened, ".what", "2048-v0, seed 2")
+    shows(opened, ".position", "turn 9 of 12")
     for nonsense in ("#nothing", "#%", "#2048-v0/99/1", "#2048-v0/2/-5", "#2048-v0/2/1e9"):
         opened.evaluate("address => location.hash = address", nonsense)
     opened.wait_for_timeout(100)
@@ -380,7 +388,7 @@ def test_thousands_of_episodes_are_loaded_as_they_are_looked_at(large: Path, wat
     assert large.stat().st_size < 1_000_000
     assert len(list(large.with_suffix("").glob("*/*.js"))) == 2500
     opened = visit(watched, large, "#2048-v0/2400/5")
-    opened.wait_for_function("document.querySelector('.position').innerText === 'turn 5 of 10'")
+    shows(opened, ".position", "turn 5 of 10")
     assert opened.inner_text(".what") == "2048-v0, seed 2400"
     assert [url.rpartition("/")[2].partition("#")[0] for url in watched.requests] == ["report.html", "0-2400.js"]
     assert 0 < opened.locator(".row").count() < 60
@@ -388,15 +396,15 @@ def test_thousands_of_episodes_are_loaded_as_they_are_looked_at(large: Path, wat
     assert "pictures of the first 10 episodes" in opened.inner_text(".before")
     for _ in range(5):
         opened.keyboard.press("j")
-    opened.wait_for_function("document.querySelector('.what').innerText === '2048-v0, seed 2405'")
+    shows(opened, ".what", "2048-v0, seed 2405")
     choose(opened, "Order", "worst score first")
     assert 0 < opened.locator(".row").count() < 60
     opened.eval_on_selector(".list", "list => list.scrollTop = list.scrollHeight")
-    opened.wait_for_function("document.querySelector('.row:last-child').ariaPosInSet === '2500'")
+    expect(opened.locator(".row").last).to_have_attribute("aria-posinset", "2500", timeout=WAIT)
     assert opened.locator(".row").count() < 60
     assert sum(url.endswith(".js") for url in watched.requests) <= 7
     visit(watched, large, "#2048-v0/1/1")
-    opened.wait_for_function("document.querySelector('.what').innerText === '2048-v0, seed 1'")
+    shows(opened, ".what", "2048-v0, seed 1")
     assert picture(opened, ".before").shape == (640, 640, 3)
     watched.check()
 
@@ -439,7 +447,7 @@ def test_two_runs_step_side_by_side(folder: RunFolder, watched: Watched, tmp_pat
     assert turn(opened) == "turn 9 of 12"
     assert opened.locator(".message").nth(1).inner_text() == "This episode ended after 8 turns."
     opened.keyboard.press("j")
-    opened.wait_for_function("document.querySelectorAll('.message')[1].innerText.includes('no record')")
+    expect(opened.locator(".message").nth(1)).to_contain_text("no record", timeout=WAIT)
     gain = (other[0].score or 0) - (run.episodes[0].read().score or 0)
     assert rows(opened)[0].split()[-1].replace("\u2212", "-") == (f"{gain:+,g}" if gain else "0")
     watched.check()
