@@ -20,11 +20,25 @@ settings.register_profile("vlmgym", deadline=None)
 settings.load_profile("vlmgym")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+LONGEST = ("vllm", "test_easyr1", "test_local_training", "test_ray")
+"""Groups of tests that take minutes; they begin first, so that no process waits for them at the end."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let pytest-xdist keep the order of groups, which it would sort by how many tests they have."""
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With `-n 2 --dist loadgroup`, the tests of a file run in one process, those that ask vLLM in one, too."""
+    groups: dict[pytest.Item, str] = {}
     for item in items:
         asks = {"vllm_server", "tiny_checkpoint"}.intersection(getattr(item, "fixturenames", ()))
-        item.add_marker(pytest.mark.xdist_group("vllm" if asks else item.path.stem))
+        groups[item] = "vllm" if asks else item.path.stem
+        item.add_marker(pytest.mark.xdist_group(groups[item]))
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: LONGEST.index(groups[item]) if groups[item] in LONGEST else len(LONGEST))
 
 
 @pytest.fixture
