@@ -245,9 +245,14 @@ def test_nothing_of_a_record_reaches_the_html_as_markup(folder: RunFolder) -> No
 def test_even_what_got_into_the_page_could_do_nothing(folder: RunFolder, watched: Watched) -> None:
     opened = visit(watched, folder.report)
     refused = opened.evaluate(INTRUSION)
-    assert {"script-src-attr", "script-src-elem", "img-src", "connect-src", "style-src-attr", "frame-src"} <= set(
-        refused
-    )
+    assert set(refused) >= {
+        "script-src-attr",
+        "script-src-elem",
+        "img-src",
+        "connect-src",
+        "style-src-attr",
+        "frame-src",
+    }
     assert opened.title() != "owned"
 
 
@@ -263,7 +268,9 @@ INTRUSION = """async () => {
   script.textContent = "document.title = 'owned'";
   place.append(script);
   await fetch('http://127.0.0.1:9/').catch(() => null);
-  await new Promise((resolve) => setTimeout(resolve, 100));
+  // What is refused is told later, and on a busy machine much later.
+  for (let waited = 0; waited < 100 && new Set(refused).size < 6; waited++)
+    await new Promise((resolve) => setTimeout(resolve, 100));
   return refused;
 }"""
 
