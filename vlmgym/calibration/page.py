@@ -10,6 +10,7 @@ from vlmgym.calibration.measure import Calibration
 from vlmgym.calibration.reader import HELD_OUT
 from vlmgym.calibration.subject import Player
 from vlmgym.calibration.wording import percent, written
+from vlmgym.knobs import value_in_words
 from vlmgym.sandbox.config import LEVELS, Dial
 
 PLAYERS: Mapping[Player, str] = {
@@ -87,7 +88,7 @@ def _knobs(found: Calibration, dial: Dial) -> str:
     table = config.dials.get(dial, {})
     names = list(dict.fromkeys(name for level in LEVELS for name in table.get(level, {})))
     games = {level: found.subject.at(**{dial: level}).config for level in LEVELS}
-    rows = [(f"`{name}`", [_word(getattr(games[level], name)) for level in LEVELS]) for name in names]
+    rows = [(f"`{name}`", [value_in_words(getattr(games[level], name)) for level in LEVELS]) for name in names]
     return _table(dial, rows)
 
 
@@ -134,7 +135,3 @@ leaves what the other is judged by as it is if no end of the interval of a diffe
 def _table(corner: str, rows: Iterable[tuple[str, list[str]]]) -> str:
     head = [f"| {corner} | " + " | ".join(map(str, LEVELS)) + " |", "|---|" + "---|" * len(LEVELS)]
     return "\n".join([*head, *(f"| {name} | " + " | ".join(values) + " |" for name, values in rows)])
-
-
-def _word(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
