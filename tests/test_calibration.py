@@ -16,14 +16,19 @@ from vlmgym.calibration.claims import claims
 from vlmgym.calibration.command import CalibrateConfig, calibrate_games
 from vlmgym.calibration.crops import SIDE
 from vlmgym.calibration.estimate import Estimate, drift, falls, paired_steps, steps
+from vlmgym.calibration.page import knob_table
 from vlmgym.calibration.play import play
 from vlmgym.calibration.reader import TemplateReader, fitted_accuracy
 from vlmgym.calibration.sight import TESTING, FirstReader, cut_many
 from vlmgym.calibration.subject import Subject
 from vlmgym.calibration.subjects import SUBJECTS, subject_of
+from vlmgym.calibration.wording import mean
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.files import OutputError
+from vlmgym.sandbox.config import DIALS
 from vlmgym.sandbox.datasets.extra import library
+
+PAGES = Path(__file__).parents[1] / "docs" / "difficulty"
 
 
 def small(name: str, turns: int) -> Subject:
@@ -118,6 +123,25 @@ def test_levels_are_in_order(name: str) -> None:
     games = {level: subject.at(reasoning=level) for level in (2, 3, 4)}
     played = {level: play(subject, game, chosen.player, 12)[chosen.measure] for level, game in games.items()}
     assert falls(steps(played))
+
+
+@pytest.mark.parametrize("name", list(SUBJECTS))
+def test_the_committed_page_is_of_the_dials_as_they_are_and_every_claim_on_it_holds(name: str) -> None:
+    page = (PAGES / f"{name}.md").read_text(encoding="utf-8")
+    for dial in DIALS:
+        assert knob_table(subject_of(name), dial) in page, f"vlmgym calibrate {name}"
+    assert page.count("| yes |") == 5
+    assert "**no**" not in page
+
+
+def test_there_is_a_page_of_every_subject_and_of_no_other() -> None:
+    assert {page.stem for page in PAGES.glob("*.md")} == set(SUBJECTS)
+
+
+def test_intervals_are_written_as_they_are() -> None:
+    assert mean(Estimate(17.8, 17.66, 17.94, 9)) == "17.8 ± 0.14"
+    assert mean(Estimate(0.07, 0.042, 0.114, 9)) == "0.07 (0.042 to 0.11)"
+    assert mean(Estimate(1.0, 1.0, 1.0, 9)) == "1"
 
 
 def test_cells_are_cut_out_whole() -> None:

@@ -58,10 +58,10 @@ def _reasoning(found: Calibration) -> list[Claim]:
 
 def _perception(found: Calibration) -> list[Claim]:
     levels = found.first_reader
-    down = paired_steps({level: reading.pictures for level, reading in found.reading.items()})
+    down = paired_steps({level: reading.pictures for level, reading in found.sighting.levels.items()})
     smallest = min(step.low for step in down.values())
-    moved = drift(found.reading_elsewhere, levels)
-    fitted = found.reading[4].fitted
+    moved = drift(found.sighting.alike["reasoning"], found.sighting.alike["perception"])
+    fitted = found.sighting.levels[4].fitted
     return [
         Claim(
             "Each level of perception is harder to read than the one before",
@@ -71,7 +71,8 @@ def _perception(found: Calibration) -> list[Claim]:
         ),
         Claim(
             "The reasoning dial leaves reading as it is",
-            f"it moves the same by {moved:.0%} or less of what the perception dial does",
+            f"of the kinds that all levels show, it moves what that reader reads by {moved:.0%} or less of what the "
+            "perception dial does",
             moved <= FLAT,
         ),
         Claim(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from vlmgym.calibration.estimate import Estimate
 from vlmgym.calibration.play import Measures, play
-from vlmgym.calibration.sight import FirstReader, Reading, read_level, read_other_dial
+from vlmgym.calibration.sight import Sighting, read_dials
 from vlmgym.calibration.subject import Player, Subject
 from vlmgym.sandbox.config import LEVELS
 
@@ -37,17 +37,15 @@ class Calibration:
         subject: Of what.
         samples: How much of it.
         plays: Measures by level of reasoning and player, at level 3 of perception.
-        reading: By level of perception, at level 3 of reasoning.
         play_elsewhere: The criterion by level of perception, at level 3 of reasoning.
-        reading_elsewhere: What the reader of level 1 reads by level of reasoning, at level 3 of perception.
+        sighting: What readers see.
     """
 
     subject: Subject
     samples: Samples
     plays: Mapping[int, Mapping[Player, Measures]]
-    reading: Mapping[int, Reading]
     play_elsewhere: Mapping[int, Estimate]
-    reading_elsewhere: Mapping[int, Estimate]
+    sighting: Sighting
 
     @property
     def criterion(self) -> dict[int, Estimate]:
@@ -58,7 +56,7 @@ class Calibration:
     @property
     def first_reader(self) -> dict[int, Estimate]:
         """What the reader of level 1 reads, by level of perception."""
-        return {level: reading.first for level, reading in self.reading.items()}
+        return {level: reading.first for level, reading in self.sighting.levels.items()}
 
 
 def calibrate(subject: Subject, samples: Samples, tell: Callable[[str], None] = lambda _: None) -> Calibration:
@@ -86,11 +84,5 @@ def calibrate(subject: Subject, samples: Samples, tell: Callable[[str], None] = 
             seed = level * samples.episodes
             measured = play(subject, game, chosen.player, episodes, seed)
             play_elsewhere[level] = measured[chosen.measure]
-    tell("learning to read level 1")
-    reader = FirstReader(subject, samples.pictures)
-    reading = {}
-    for level in LEVELS:
-        tell(f"perception {level}")
-        reading[level] = read_level(subject, reader, level, samples.pictures)
-    reading_elsewhere = read_other_dial(subject, reader, samples.pictures)
-    return Calibration(subject, samples, plays, reading, dict(sorted(play_elsewhere.items())), reading_elsewhere)
+    sighting = read_dials(subject, samples.pictures, tell)
+    return Calibration(subject, samples, plays, dict(sorted(play_elsewhere.items())), sighting)

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from vlmgym.calibration.claims import FLAT, claims
+from vlmgym.calibration.estimate import Estimate
 from vlmgym.calibration.measure import Calibration
 from vlmgym.calibration.reader import HELD_OUT
-from vlmgym.calibration.subject import Player
+from vlmgym.calibration.subject import Player, Subject
 from vlmgym.calibration.wording import percent, written
 from vlmgym.knobs import value_in_words
-from vlmgym.sandbox.config import LEVELS, Dial
+from vlmgym.sandbox.config import DIALS, LEVELS, Dial
 
 PLAYERS: Mapping[Player, str] = {
     "random": "Random play, from all actions",
@@ -38,11 +39,11 @@ def write_page(found: Calibration, command: str) -> str:
         subject.notes,
         "## Reasoning",
         f"Judged by the **{subject.criterion.label}**: {subject.criterion.why}.",
-        _knobs(found, "reasoning"),
+        knob_table(subject, "reasoning"),
         _plays(found),
         "## Perception",
         _readers(found),
-        _knobs(found, "perception"),
+        knob_table(subject, "perception"),
         _reading(found),
         "## How it is measured",
         _method(found),
@@ -71,23 +72,28 @@ def _plays(found: Calibration) -> str:
 
 
 def _reading(found: Calibration) -> str:
-    readings = [found.reading[level] for level in LEVELS]
-    return _table(
+    sighting = found.sighting
+    readings = [sighting.levels[level] for level in LEVELS]
+    own = _table(
         "perception",
         [
             ("reader of level 1", [percent(reading.first) for reading in readings]),
-            ("the same, clear eyes", [percent(reading.clear) for reading in readings]),
+            ("the same, clear eyes", [percent(Estimate.of(reading.clear)) for reading in readings]),
+            ("a guess", [f"{100 / sighting.kinds[level]:.3g}%" for level in LEVELS]),
             ("reader fitted to the level", [percent(reading.fitted) for reading in readings]),
         ],
     )
+    alike = {dial: [percent(sighting.alike[dial][level]) for level in LEVELS] for dial in DIALS}
+    title = f"the {sighting.common} kinds that all levels show"
+    return f"{own}\n\n" + _table(title, [(f"by {dial}", values) for dial, values in alike.items()])
 
 
-def _knobs(found: Calibration, dial: Dial) -> str:
+def knob_table(subject: Subject, dial: Dial) -> str:
     """The table of a dial as far as it sets anything, from the game's configuration."""
-    config: Any = type(found.subject.at()).Config
+    config: Any = type(subject.at()).Config
     table = config.dials.get(dial, {})
     names = list(dict.fromkeys(name for level in LEVELS for name in table.get(level, {})))
-    games = {level: found.subject.at(**{dial: level}).config for level in LEVELS}
+    games = {level: subject.at(**{dial: level}).config for level in LEVELS}
     rows = [(f"`{name}`", [value_in_words(getattr(games[level], name)) for level in LEVELS]) for name in names]
     return _table(dial, rows)
 
@@ -107,7 +113,8 @@ def _readers(found: Calibration) -> str:
         )
     return (
         f"{first}. The **fitted reader** has clear eyes and learned from the level itself (principal components and a "
-        f"support vector machine); every {HELD_OUT}th picture of a kind is kept from it for the test."
+        f"support vector machine); every {HELD_OUT}th picture of a kind is kept from it for the test, but a kind with "
+        "one picture only is tested on that one. *A guess* is one over the number of kinds."
     )
 
 
@@ -120,16 +127,17 @@ def _method(found: Calibration) -> str:
 Play: {samples.episodes} episodes of each player at each level, {oracle} of the oracle{cut_off}. Values are means over \
 episodes; an episode's share of legal actions is the mean over its positions. At other levels of perception the \
 episodes have other seeds. Reading: {samples.pictures} pictures at each level for the test, as many to learn from; \
-every kind of {subject.sight.words} is as likely as the others where the game allows. How the reasoning dial moves \
-reading is asked of the kinds alone that all its levels show, each counted alike, and with these alone to choose from: \
-where they are fewer than level 3 shows, more of them is read.
+every kind of {subject.sight.words} is as likely as the others where the game allows. What the two dials do to reading \
+is compared on the kinds alone that all levels of both show, each counted alike, and with these alone to choose from: \
+where they are fewer than a level shows, more of them is read.
 
-All intervals are 95%: Student's for means over episodes and over pictures, Wilson's for shares, the normal one for \
-means over kinds; a value without one was the same each time. Those of differences follow from them (Zou and Donner, \
-2008); but levels of perception are compared picture by picture, as a picture has the same seed and the same haze at \
-every level. A level is harder if the interval of its difference to the one before is above 0 altogether. One dial \
-leaves what the other is judged by as it is if no end of the interval of a difference to level 3 is farther out than \
-{FLAT:.0%} of the way that the other makes from level 1 to 5."""
+All intervals are 95%: Student's for means over episodes and over pictures, Wilson's for shares of episodes and for \
+the fitted reader, the normal one for means over kinds; a value without one was the same each time. Those of \
+differences follow from them (Zou and Donner, 2008); but levels of perception are compared picture by picture, as a \
+picture has the same seed and the same haze at every level. A level is harder if the interval of its difference to the \
+one before is above 0 altogether, each of the four steps by itself. One dial leaves what the other is judged by as it \
+is if no end of the interval of a difference to level 3 is farther out than {FLAT:.0%} of the way that the other makes \
+from level 1 to 5."""
 
 
 def _table(corner: str, rows: Iterable[tuple[str, list[str]]]) -> str:

@@ -17,8 +17,8 @@ from vlmgym.calibration.measure import Calibration
 from vlmgym.calibration.wording import SHARES
 from vlmgym.sandbox.config import LEVELS
 
-OWN, OTHER, CLEAR, FITTED = "#c8502d", "#9a9a9a", "#e0a088", "#2d6fb4"
-"""Colours: the dial's own criterion, what the other dial does to it, and the two readers beside it."""
+OWN, ALIKE, OTHER, FITTED = "#c8502d", "#e0a088", "#9a9a9a", "#2d6fb4"
+"""Colours: a dial's own criterion, it measured as for the other dial, what that does to it, the fitted reader."""
 
 
 def draw_plots(found: Calibration) -> bytes:
@@ -35,8 +35,10 @@ def draw_plots(found: Calibration) -> bytes:
     shown = _as_percent if criterion.measure in SHARES else _as_number
     play.yaxis.set_major_formatter(FuncFormatter(shown))
     play.yaxis.set_minor_locator(NullLocator())
-    _line(sight, found.reading_elsewhere, OTHER, "reader of level 1, by reasoning", ls="--")
-    _line(sight, {level: reading.fitted for level, reading in found.reading.items()}, FITTED, "reader of each level")
+    alike, levels = found.sighting.alike, found.sighting.levels
+    _line(sight, alike["reasoning"], OTHER, "by reasoning, kinds of all levels", ls="--")
+    _line(sight, alike["perception"], ALIKE, "the same kinds, by perception", ls="--")
+    _line(sight, {level: reading.fitted for level, reading in levels.items()}, FITTED, "reader fitted to each level")
     _line(sight, found.first_reader, OWN, "reader of level 1", lw=2.4)
     sight.axhline(READABLE, color=FITTED, lw=0.8, ls=":")
     _frame(sight, "Perception", "level", f"{found.subject.sight.words}s read rightly")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from vlmgym.calibration.estimate import Estimate
 from vlmgym.calibration.reader import Seen, TemplateReader, fitted_accuracy, hazy
 from vlmgym.calibration.subject import AnyGame, Crops, Subject
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.config import LEVELS
+from vlmgym.sandbox.config import DIALS, LEVELS, Dial
 
 TRAINING, TESTING, FITTING, HAZE = range(4)
 """Streams of chance, so that what is learned and what is tested are other pictures."""
@@ -25,12 +26,12 @@ class Reading:
     Attributes:
         pictures: Of each picture, by the reader of level 1, through haze. A number stands for the same seed and the
             same haze at every level, so that levels are compared picture by picture.
-        clear: By the same reader without haze.
+        clear: Likewise, by the same reader without haze.
         fitted: By a reader that learned from the level itself, without haze.
     """
 
     pictures: Sequence[float]
-    clear: Estimate
+    clear: Sequence[float]
     fitted: Estimate
 
     @property
@@ -62,25 +63,23 @@ class FirstReader:
 
     def accuracy(
         self, pictures: Sequence[Crops], only: Collection[str], one_example: bool = False
-    ) -> tuple[list[float], Estimate]:
-        """The share of each picture that it reads rightly through haze, and of all without.
+    ) -> tuple[list[float], list[float]]:
+        """The share of each picture that it reads rightly, through haze and without.
 
         Args:
             pictures: Cut-outs of the pictures of the `TESTING` stream, in order.
             only: Words that it chooses from, all that the pictures show among them.
             one_example: See `Sight.one_example`; the game is at level 3 of reasoning.
         """
-        told, shares, right, total = self._taught.among(only), [], 0, 0
+        told = self._taught.among(only)
+        blurred: list[float] = []
+        clear: list[float] = []
         for number, (every, words) in enumerate(pictures):
             reader = self._one_example(number) if one_example else told
             haze = np.random.default_rng([HAZE, number])
-            blurred, clear = (
-                sum(word == said for word, said in zip(words, reader.read(seen)))
-                for seen in (hazy(every, self._subject.sight.haze, haze), every)
-            )
-            shares.append(blurred / len(words))
-            right, total = right + clear, total + len(words)
-        return shares, Estimate.share(right, total)
+            for shares, seen in ((blurred, hazy(every, self._subject.sight.haze, haze)), (clear, every)):
+                shares.append(sum(word == said for word, said in zip(words, reader.read(seen))) / len(words))
+        return blurred, clear
 
     def through_haze(self, seen: Seen, only: Collection[str], seed: int) -> list[str]:
         """What it reads through haze of its own seed, choosing from some words."""
@@ -101,40 +100,68 @@ def together(parts: Sequence[Crops]) -> Crops:
     return np.concatenate([seen for seen, _ in parts]), [word for _, words in parts for word in words]
 
 
-def read_level(subject: Subject, reader: FirstReader, level: int, pictures: int) -> Reading:
-    """How a level of perception is read, at level 3 of reasoning."""
-    game = subject.at(perception=level)
-    shown = cut_many(subject, game, pictures, TESTING)
-    pictures_read, clear = reader.accuracy(shown, _words(shown), subject.sight.one_example)
-    right, total, exact = fitted_accuracy(*together(cut_many(subject, game, pictures, FITTING)), subject.sight.aspects)
-    fitted = Estimate(right / total, right / total, right / total, total) if exact else Estimate.share(right, total)
-    return Reading(pictures_read, clear, fitted)
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What readers see of all levels of both dials.
+
+    Attributes:
+        levels: By level of perception, at level 3 of reasoning.
+        alike: What the reader of level 1 reads of both dials through haze, measured alike: only what all these levels
+            show and it has learned, with that alone to choose from, and each kind counted as much. That a level has
+            more kinds of tile than another, or other ones more often, is no matter of looks.
+        kinds: Of how many kinds the reader of level 1 has to choose, at each level of perception.
+        common: How many kinds all these levels show.
+    """
+
+    levels: Mapping[int, Reading]
+    alike: Mapping[Dial, Mapping[int, Estimate]]
+    kinds: Mapping[int, int]
+    common: int
 
 
-def read_other_dial(subject: Subject, reader: FirstReader, pictures: int) -> dict[int, Estimate]:
-    """What the reader of level 1 reads by level of reasoning, at level 3 of perception, through haze.
+def read_dials(subject: Subject, pictures: int, tell: Callable[[str], None]) -> Sighting:
+    """Read every level of each dial, the other one at level 3.
 
-    Counted is only what all these levels show and the reader has learned, and everything as much: that a level has more
-    kinds of tile than another, or other ones more often, is no matter of looks.
+    Args:
+        subject: What is read.
+        pictures: How many pictures of each level, and as many again where a reader learns.
+        tell: Is told what is under way.
 
     Raises:
-        UsageError: The pictures are so few that this is nothing.
+        UsageError: The pictures are so few that no kind is seen on all levels; or scikit-learn is not installed.
     """
-    shown = {level: _by_word(cut_many(subject, subject.at(reasoning=level), pictures, TESTING)) for level in LEVELS}
-    common = sorted(reader.words.intersection(*shown.values()))
+    tell("learning to read level 1")
+    reader = FirstReader(subject, pictures)
+    levels, kinds = {}, {}
+    sorted_cuts: dict[tuple[Dial, int], dict[str, Seen]] = {}
+    for dial, level in product(DIALS, LEVELS):
+        tell(f"reading {dial} {level}")
+        game = subject.at(**{dial: level})
+        shown = cut_many(subject, game, pictures, TESTING)
+        sorted_cuts[dial, level] = _by_word(shown)
+        if dial == "perception":
+            words = set(sorted_cuts[dial, level])
+            levels[level], kinds[level] = _read_level(subject, game, reader, shown, words), len(words)
+    common = sorted(reader.words.intersection(*sorted_cuts.values()))
     if not common:
         raise UsageError(f"{pictures} pictures are too few: they show no {subject.sight.words} that every level has")
-    reading = {}
-    for level, cuts in shown.items():
+    alike: dict[Dial, dict[int, Estimate]] = {dial: {} for dial in DIALS}
+    for (dial, level), cuts in sorted_cuts.items():
         names = [word for word in common for _ in cuts[word]]
         read = reader.through_haze(np.concatenate([cuts[word] for word in common]), common, level)
         right = Counter(name for said, name in zip(read, names) if said == name)
-        reading[level] = Estimate.evenly([(right[word], len(cuts[word])) for word in common])
-    return reading
+        alike[dial][level] = Estimate.evenly([(right[word], len(cuts[word])) for word in common])
+    return Sighting(levels, alike, kinds, len(common))
 
 
-def _words(pictures: Sequence[Crops]) -> set[str]:
-    return {word for _, words in pictures for word in words}
+def _read_level(
+    subject: Subject, game: AnyGame, reader: FirstReader, shown: Sequence[Crops], words: Collection[str]
+) -> Reading:
+    hazy_shares, clear = reader.accuracy(shown, words, subject.sight.one_example)
+    lessons = together(cut_many(subject, game, len(shown), FITTING))
+    right, total, exact = fitted_accuracy(*lessons, subject.sight.aspects)
+    fitted = Estimate(right / total, right / total, right / total, total) if exact else Estimate.share(right, total)
+    return Reading(hazy_shares, clear, fitted)
 
 
 def _by_word(pictures: Sequence[Crops]) -> dict[str, Seen]:

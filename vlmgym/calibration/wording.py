@@ -8,15 +8,21 @@ SHARES = frozenset({"ended", "share legal"})
 """Measures that are written in percent."""
 
 
+LOPSIDED = 1.1
+"""An interval whose ends are as unequal is written with both of them."""
+
+
 def written(measure: str, value: Estimate) -> str:
     """The value of a measure of `play`, with its interval."""
     return percent(value) if measure in SHARES else mean(value)
 
 
 def mean(value: Estimate) -> str:
-    """For instance `17.8 ± 0.14`; the farther end of the interval counts."""
-    reach = max(value.high - value.mean, value.mean - value.low)
-    return f"{number(value.mean)} ± {number(reach, 2)}" if reach else number(value.mean)
+    """For instance `17.8 ± 0.14`, or `0.07 (0.042 to 0.114)` where one end is clearly farther than the other."""
+    below, above = value.mean - value.low, value.high - value.mean
+    if max(below, above) > LOPSIDED * min(below, above):
+        return f"{number(value.mean)} ({number(value.low, 2)} to {number(value.high, 2)})"
+    return f"{number(value.mean)} ± {number(above, 2)}" if above else number(value.mean)
 
 
 def percent(value: Estimate) -> str:

@@ -24,7 +24,7 @@ Element = ElementTree.Element
 FOR_THE: dict[Dial, str] = {"perception": "harder to see", "reasoning": "harder to solve"}
 LEAD = (
     "Every game at every level. One dial makes a picture harder to see, the other makes the game harder to solve, "
-    "from 1 to 5; 3 is the default, and the published setting where there is one."
+    "from 1 to 5; 3 is the default."
 )
 
 
@@ -149,7 +149,12 @@ def _level(exhibit: Exhibit, level: Level) -> Element:
 
 def _default_words(exhibit: Exhibit) -> str:
     """What level 3 is."""
-    published = any(game_class(preset.game) is game_class(exhibit.game) for preset in PRESETS.values())
+    config = game_class(exhibit.game).Config.at(**exhibit.knobs)
+    presets = [preset for preset in PRESETS.values() if game_class(preset.game) is game_class(exhibit.game)]
+    published = any(
+        all(getattr(config, name) == value for name, value in preset.knobs.items()) and not exhibit.knobs
+        for preset in presets
+    )
     return "the published setting" if published else "the default"
 
 

@@ -40,7 +40,7 @@ def draw_poster(exhibits: Sequence[Exhibit], side: int = 200) -> bytes:
         page.text(exhibit.title, left + width / 2, MARGIN + HEAD * 0.4, _fitting(exhibit.title, width), THEME.label)
     for level, top in zip(LEVELS, tops):
         page.text(str(level), MARGIN + LABELS * 0.4, top + side / 2, 34, THEME.label)
-        words = {LEVELS[0]: "easy", 3: "published", LEVELS[-1]: "hard"}.get(level)
+        words = {LEVELS[0]: "easy", 3: "default", LEVELS[-1]: "hard"}.get(level)
         if words:
             page.text(words, MARGIN + LABELS * 0.4, top + side / 2 + 36, 10, THEME.label)
     sheet = Image.fromarray(page.pixels())
