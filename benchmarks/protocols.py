@@ -100,18 +100,18 @@ class G1Random(StatePolicy):
         return answer_only(game.format((packed // 216, packed % 216 // 36, packed % 36 // 6, packed % 6)))
 
 
-Policies = Mapping[str, tuple[PolicyChoice, int | None]]
-"""Who plays, by name, and a limit of episodes where play is slow."""
+Policies = Mapping[str, PolicyChoice]
+"""Who plays, by name."""
 
-OPEN: Policies = {"random": ("random", None), "oracle": ("oracle", None)}
+OPEN: Policies = {"random": "random", "oracle": "oracle"}
 """Who plays a task whose legal answers cannot be listed."""
-LISTED: Policies = {"random": ("random", None), "random-legal": ("random-legal", None), "oracle": ("oracle", None)}
-AS_IN_G1: Policies = {**LISTED, G1Random.name: (G1Random(), None)}
+LISTED: Policies = {"random": "random", "random-legal": "random-legal", "oracle": "oracle"}
+AS_IN_G1: Policies = {**LISTED, G1Random.name: G1Random()}
 LARGE: Policies = {
-    "random": ("random", None),
-    "random-legal": ("random-legal", None),
-    BoundedOracle.name: (BoundedOracle(), 200),
-    G1Random.name: (G1Random(), None),
+    "random": "random",
+    "random-legal": "random-legal",
+    BoundedOracle.name: BoundedOracle(),
+    G1Random.name: G1Random(),
 }
 """Who plays on 12 x 12, where the search of the oracle is cut short."""
 
@@ -188,7 +188,7 @@ class Options:
     games: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SETTING ...")] = ()
     """Settings to play, as on the page; all if none is named."""
     episodes: int = 1000
-    """Episodes of each policy in each setting, seeds from 0 on; fewer where the page says so."""
+    """Episodes of each policy in each setting, seeds from 0 on."""
     workers: int = 2
     """Worker processes; 0 plays in this one."""
     out: Path = Path("logs/protocols")
@@ -238,14 +238,12 @@ def measure(options: Options, store: Store) -> None:
         Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=terminal(stderr=True)) as progress,
     ):
         for setting, policy in jobs:
-            choice, limit = setting.policies[policy]
-            count = min(options.episodes, limit or options.episodes)
-            done = len(store.read(setting.game, policy))
-            if done >= count:
+            choice, done = setting.policies[policy], len(store.read(setting.game, policy))
+            if done >= options.episodes:
                 continue
-            task = progress.add_task(f"{setting.name}: {policy}", total=count, completed=done)
-            while done < count:
-                more = min(AT_ONCE, count - done)
+            task = progress.add_task(f"{setting.name}: {policy}", total=options.episodes, completed=done)
+            while done < options.episodes:
+                more = min(AT_ONCE, options.episodes - done)
                 records = evaluate(setting.game, choice, more, turns=TURNS, seed=done, workers=workers)
                 store.add(setting.game, policy, [Played.of(record) for record in records])
                 done += more
