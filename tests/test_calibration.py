@@ -45,11 +45,15 @@ def test_differences_have_the_interval_of_both() -> None:
     assert difference.high == pytest.approx(0.4 + math.hypot(0.03, 0.04))
 
 
-def test_a_mean_of_shares_counts_each_as_much_as_the_others() -> None:
-    assert Estimate.evenly([(1, 1), (0, 99)]).mean == pytest.approx(0.5)
-    even, alone = Estimate.evenly([(50, 100), (60, 120)]), Estimate.share(110, 220)
-    assert (even.mean, even.count) == (alone.mean, alone.count)
-    assert even.low == pytest.approx(alone.low, abs=0.005)
+def test_a_mean_over_kinds_counts_each_as_much_as_the_others() -> None:
+    assert Estimate.evenly([[1.0], [0.0] * 99]).mean == pytest.approx(0.5)
+    rng = np.random.default_rng(0)
+    found = [
+        Estimate.evenly([rng.normal(0, 1, 4).tolist(), rng.normal(4, 1, 16).tolist(), rng.normal(8, 1, 10).tolist()])
+        for _ in range(1000)
+    ]
+    covered = sum(one.low < 4 < one.high for one in found) / len(found)
+    assert 0.92 < covered < 0.97, "95% intervals hold the truth about as often"
 
 
 def test_a_step_within_its_interval_is_no_step() -> None:

@@ -43,14 +43,22 @@ class Estimate:
         return cls(count / of, *wilson(count, of), of)
 
     @classmethod
-    def evenly(cls, shares: Sequence[tuple[int, int]]) -> Estimate:
-        """The mean of several shares `count / of`, each of which counts as much, however many it is of."""
-        mean = math.fsum(count / of for count, of in shares) / len(shares)
-        # Laplace's estimate of each share, as one that is 0 or 1 by chance would add no doubt.
-        smoothed = [((count + 1) / (of + 2), of) for count, of in shares]
-        error = math.sqrt(math.fsum(share * (1 - share) / of for share, of in smoothed)) / len(shares)
-        reach = NORMAL * error
-        return cls(mean, max(0.0, mean - reach), min(1.0, mean + reach), sum(of for _, of in shares))
+    def evenly(cls, kinds: Sequence[Sequence[float]]) -> Estimate:
+        """The mean of the means of several kinds of value, each of which counts as much, however many values it has.
+
+        Its interval is the normal one, with the variance that values of a kind have, which is taken to be that of every
+        kind (one-way analysis of variance); without an interval where the values of each kind are the same.
+
+        Args:
+            kinds: At least one kind, and at least one value of each.
+        """
+        means = [math.fsum(values) / len(values) for values in kinds]
+        count = sum(map(len, kinds))
+        squares = math.fsum((value - mean) ** 2 for values, mean in zip(kinds, means) for value in values)
+        variance = squares / max(1, count - len(kinds))
+        reach = NORMAL * math.sqrt(variance * math.fsum(1 / len(values) for values in kinds)) / len(kinds)
+        mean = math.fsum(means) / len(kinds)
+        return cls(mean, mean - reach, mean + reach, count)
 
     def log(self) -> Estimate:
         """The same on a logarithmic scale; all of it is above 0."""

@@ -9,6 +9,7 @@ from vlmgym.calibration.claims import FLAT, claims
 from vlmgym.calibration.estimate import Estimate
 from vlmgym.calibration.measure import Calibration
 from vlmgym.calibration.reader import HELD_OUT
+from vlmgym.calibration.sight import HAZES
 from vlmgym.calibration.subject import Player, Subject
 from vlmgym.calibration.wording import percent, written
 from vlmgym.knobs import value_in_words
@@ -74,15 +75,12 @@ def _plays(found: Calibration) -> str:
 def _reading(found: Calibration) -> str:
     sighting = found.sighting
     readings = [sighting.levels[level] for level in LEVELS]
-    own = _table(
-        "perception",
-        [
-            ("reader of level 1", [percent(reading.first) for reading in readings]),
-            ("the same, clear eyes", [percent(Estimate.of(reading.clear)) for reading in readings]),
-            ("a guess", [f"{100 / sighting.kinds[level]:.3g}%" for level in LEVELS]),
-            ("reader fitted to the level", [percent(reading.fitted) for reading in readings]),
-        ],
-    )
+    rows = [("reader of level 1", [percent(reading.first) for reading in readings])]
+    if found.subject.sight.haze:
+        rows.append(("the same, clear eyes", [percent(Estimate.of(reading.clear)) for reading in readings]))
+    rows.append(("a guess", [f"{100 / sighting.kinds[level]:.3g}%" for level in LEVELS]))
+    rows.append(("reader fitted to the level", [percent(reading.fitted) for reading in readings]))
+    own = _table("perception", rows)
     alike = {dial: [percent(sighting.alike[dial][level]) for level in LEVELS] for dial in DIALS}
     title = f"the {sighting.common} kinds that all levels show"
     return f"{own}\n\n" + _table(title, [(f"by {dial}", values) for dial, values in alike.items()])
@@ -123,13 +121,14 @@ def _method(found: Calibration) -> str:
     oracle = samples.episodes_of(subject, "oracle")
     limits = ", ".join(f"{player} {limit:,}" for player, limit in subject.turns.items() if limit > 1)
     cut_off = f", cut off after so many turns: {limits}" if limits else ""
+    hazes = f", and each cut-out seen through {HAZES} hazes" if subject.sight.haze else ""
     return f"""\
 Play: {samples.episodes} episodes of each player at each level, {oracle} of the oracle{cut_off}. Values are means over \
 episodes; an episode's share of legal actions is the mean over its positions. At other levels of perception the \
 episodes have other seeds. Reading: {samples.pictures} pictures at each level for the test, as many to learn from; \
 every kind of {subject.sight.words} is as likely as the others where the game allows. What the two dials do to reading \
-is compared on the kinds alone that all levels of both show, each counted alike, and with these alone to choose from: \
-where they are fewer than a level shows, more of them is read.
+is compared on the kinds alone that all levels of both show, each counted alike, with these alone to choose \
+from{hazes}: where the kinds are fewer than a level shows, more of them is read.
 
 All intervals are 95%: Student's for means over episodes and over pictures, Wilson's for shares of episodes and for \
 the fitted reader, the normal one for means over kinds; a value without one was the same each time. Those of \

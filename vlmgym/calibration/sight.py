@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 
@@ -17,6 +16,8 @@ from vlmgym.sandbox.config import DIALS, LEVELS, Dial
 
 TRAINING, TESTING, FITTING, HAZE = range(4)
 """Streams of chance, so that what is learned and what is tested are other pictures."""
+HAZES = 8
+"""How often each cut-out is seen through haze where the two dials are compared, so that haze adds little doubt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +82,11 @@ class FirstReader:
                 shares.append(sum(word == said for word, said in zip(words, reader.read(seen))) / len(words))
         return blurred, clear
 
-    def through_haze(self, seen: Seen, only: Collection[str], seed: int) -> list[str]:
-        """What it reads through haze of its own seed, choosing from some words."""
-        haze = np.random.default_rng([HAZE, seed])
-        return self._taught.among(only).read(hazy(seen, self._subject.sight.haze, haze))
+    def shares_through_haze(self, seen: Seen, word: str, only: Collection[str], seed: Sequence[int]) -> list[float]:
+        """Of cut-outs that all show one word, how often each is read so, seen `HAZES` times through haze."""
+        told, haze = self._taught.among(only), np.random.default_rng([HAZE, *seed])
+        read = [told.read(hazy(seen, self._subject.sight.haze, haze)) for _ in range(HAZES)]
+        return [said.count(word) / HAZES for said in zip(*read)]
 
     def _one_example(self, number: int) -> TemplateReader:
         return TemplateReader(*self._subject.sight.cut(self._easiest, np.random.default_rng([TESTING, number])))
@@ -133,24 +135,26 @@ def read_dials(subject: Subject, pictures: int, tell: Callable[[str], None]) -> 
     tell("learning to read level 1")
     reader = FirstReader(subject, pictures)
     levels, kinds = {}, {}
-    sorted_cuts: dict[tuple[Dial, int], dict[str, Seen]] = {}
-    for dial, level in product(DIALS, LEVELS):
-        tell(f"reading {dial} {level}")
-        game = subject.at(**{dial: level})
+    cuts: dict[tuple[Dial, int], dict[str, Seen]] = {}
+    for level in LEVELS:
+        tell(f"perception {level}")
+        game = subject.at(perception=level)
         shown = cut_many(subject, game, pictures, TESTING)
-        sorted_cuts[dial, level] = _by_word(shown)
-        if dial == "perception":
-            words = set(sorted_cuts[dial, level])
-            levels[level], kinds[level] = _read_level(subject, game, reader, shown, words), len(words)
-    common = sorted(reader.words.intersection(*sorted_cuts.values()))
+        cuts["perception", level] = found = _by_word(shown)
+        levels[level], kinds[level] = _read_level(subject, game, reader, shown, set(found)), len(found)
+    cuts["reasoning", 3] = cuts["perception", 3]
+    for level in sorted({*LEVELS} - {3}):
+        tell(f"reading reasoning {level}")
+        cuts["reasoning", level] = _by_word(cut_many(subject, subject.at(reasoning=level), pictures, TESTING))
+    common = sorted(reader.words.intersection(*cuts.values()))
     if not common:
         raise UsageError(f"{pictures} pictures are too few: they show no {subject.sight.words} that every level has")
     alike: dict[Dial, dict[int, Estimate]] = {dial: {} for dial in DIALS}
-    for (dial, level), cuts in sorted_cuts.items():
-        names = [word for word in common for _ in cuts[word]]
-        read = reader.through_haze(np.concatenate([cuts[word] for word in common]), common, level)
-        right = Counter(name for said, name in zip(read, names) if said == name)
-        alike[dial][level] = Estimate.evenly([(right[word], len(cuts[word])) for word in common])
+    for (dial, level), seen in cuts.items():
+        shares = [
+            reader.shares_through_haze(seen[word], word, common, (level, kind)) for kind, word in enumerate(common)
+        ]
+        alike[dial][level] = Estimate.evenly(shares)
     return Sighting(levels, alike, kinds, len(common))
 
 

@@ -94,7 +94,8 @@ classical reader names photographs well enough to tell what is lost.""",
         notes="""\
 Every legal swap scores 1, so that all players who know the rules score the number of turns; the tiles they clear tell
 them apart. With more kinds of tile on a larger board fewer swaps are legal, cascades are rarer, and boards come to
-where no swap is left and are reshuffled.""",
+where no swap is left and are reshuffled. The oracle plays out every legal swap before a move, so that its effort falls
+as fewer are legal: here it tells what there is to choose from, not how hard it is to find.""",
     ),
 )
 

@@ -13,7 +13,7 @@ from vlmgym.sandbox.task import Task
 
 OBJECT = 1.1 * RADII["large"] / 1000
 """Half the side of an object's cut-out over the picture's, before the picture is shrunk: as large objects need it."""
-DEGREES = 6.0
+DEGREES = 12.0
 """Side of a mark's cut-out."""
 CITIES = 2000
 """The marked city is one of so many at every level, as it is at level 3."""

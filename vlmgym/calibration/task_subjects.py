@@ -85,9 +85,11 @@ TASKS = (
         turns={**WITH_NAIVE, "questions": 1},
         costly=1.0,
         notes="""\
-Measured are the generated questions. How many objects a picture has is counted; the blind player, who has seen 300
-questions with their answers and guesses what was right most often after the same two words, tells how much the answers
-differ: with more to count and to choose from it guesses less.""",
+Measured are the generated questions. How many objects a picture has is set by the knob `objects`, so that counting them
+says that the knob does what it says, and not how hard that is for a mind: no player without a model answers half of the
+questions. The blind player, who has seen 300 questions with their answers and guesses what was right most often after
+the same two words, tells how much the answers differ: with more to count and to choose from it guesses less, but not at
+every step by more than its interval.""",
     ),
     Subject(
         name="nlvr2",
@@ -100,7 +102,8 @@ differ: with more to count and to choose from it guesses less.""",
         costly=1.0,
         notes="""\
 Measured are the generated statements. Half of them are true at every level, also among those with the same words, so
-that no guess tells levels apart: what is counted is how much there is to look at, and how long the statements are.""",
+that no guess tells levels apart. What is counted is how much there is to look at, which the knob `objects` sets, and
+how long the statements are: that the knobs do what they say, and not how hard that is for a mind.""",
     ),
     Subject(
         name="geospot",
@@ -113,13 +116,15 @@ that no guess tells levels apart: what is counted is how much there is to look a
             "what is earned by who sees exactly where the mark is, and answers with the nearest of the 100 largest "
             "cities on earth",
         ),
-        sight=Sight("mark", map_marks, haze=0.7),
+        sight=Sight("mark", map_marks),
         naive=Naive("knows the 100 largest cities, and where the mark is", _large_city),
         turns=WITH_NAIVE,
         costly=1.0,
         notes="""\
-Measured are the maps. A mark is read rightly if it is found in the right one of nine squares of two degrees: the more
-of the earth a map shows, the fewer pixels they have.""",
+Measured are the maps. A mark is read rightly if it is found in the right one of nine squares of four degrees: the more
+of the earth a map shows, the fewer pixels they have. Readers are asked about the 2,000 largest cities at every level
+of reasoning, because larger cities lie in brighter parts of the earth: that the reasoning dial leaves reading as it is
+holds with this put aside.""",
     ),
     Subject(
         name="caption",
@@ -137,6 +142,8 @@ of the earth a map shows, the fewer pixels they have.""",
         costly=1.0,
         notes="""\
 Measured are the photographs of scikit-image. What is in them no classical reader can name; it is told the quarters of
-all photographs as they are at level 1, and has to say which quarter of which one it is shown.""",
+all photographs as they are at level 1, and has to say which quarter of which one it is shown. What the player of two
+things earns follows from the knob `keywords` alone, two over their number: it says that the knob does what it says, and
+not how hard the further things are to see.""",
     ),
 )
