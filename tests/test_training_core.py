@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from training.core.advantages import discounted_returns, gae, group_normalised, whitened
-from training.core.seats import PlayConfig, take_seats
+from training.core.seats import PlayConfig, Seat, blank, take_seats
 from training.core.split import FIRST_HELD_OUT, check_held_out, split_of
 from training.core.states import StateConfig, all_actions, sample_state
 from training.core.teacher import teach
@@ -188,6 +188,38 @@ def test_copies_of_a_row_begin_alike_and_have_the_same_chance() -> None:
     assert (one.seed, two.seed) == (0, 1)
     assert EpisodeRecord.model_validate_json(one.model_dump_json()) == one
     assert 1 <= len(one.turns) <= 3
+
+
+def test_an_episode_that_is_cut_off_shows_what_it_would_have_gone_on_with() -> None:
+    curriculum = Curriculum.of([make_game("2048", **SMALL)])
+    where = (curriculum, curriculum.begin(), 0, range(3), 1)
+
+    def played(limit: int, turns: int) -> list[Seat]:
+        play = PlayConfig(turns=limit, history=2, history_images=1)
+        seats = list(take_seats(*where, play, StateConfig(moves=(0, 9)), SIGN, look=blank))
+        for seat in seats:
+            for move in ("up", "left")[:turns]:
+                seat.respond(Reply(f"<answer>{move}</answer>"))
+        return seats
+
+    for cut, going in zip(played(2, 2), played(9, 2)):
+        assert cut.truncated
+        assert not going.over
+        assert not going.truncated
+        left = cut.beyond()
+        assert (left.prompt, left.end) == (going.position.prompt, None)
+        assert "left" in left.prompt
+        assert len(left.images) == len(going.position.images) == 2
+        assert all((picture == 128).all() for picture in left.images)
+
+
+def test_an_episode_that_the_game_ended_is_not_cut_off() -> None:
+    game = make_game("vqa", size=96)
+    curriculum = Curriculum.of([game])
+    (seat,) = take_seats(curriculum, curriculum.begin(), 0, range(1), 1, PlayConfig(), StateConfig(), RewardConfig())
+    seat.respond(Reply("<answer>1</answer>"))
+    assert seat.over
+    assert not seat.truncated
 
 
 # Advantages -----------------------------------------------------------------------------------------------------------

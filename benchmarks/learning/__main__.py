@@ -6,7 +6,8 @@
 For each seed a tiny model is made and cold-started once; each algorithm goes on from there. All that is measured is
 measured on held-out positions, sampled at temperature 1 and with the likeliest tokens (greedy). Controls: the trained
 model sees grey pictures, or those of other positions; and a model that is trained on grey pictures by the same
-commands. The page docs/learning/TASK.md and its picture are written from all of it.
+commands. Small boards come up in training and among held-out positions, so that the trained model is measured on
+those alone, too, that never came up. The page docs/learning/TASK.md and its picture are written from all of it.
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ from typing import Literal
 import torch
 
 from training.core.plots import read_rows
+from training.core.seats import Seat
 from training.local.actor import Actor
-from training.local.config import read_config
-from training.local.held_out import Eye, HeldOut, answer_held_out
+from training.local.config import TrainConfig, read_config
+from training.local.held_out import Eye, HeldOut, answer_held_out, held_out_seats
 from vlmgym.errors import UsageError
 from vlmgym.options import parse_options, reporting_errors
 from vlmgym.terminal import terminal
 
+from .novel import novel
 from .page import Trained, write_page
 
 ROOT = Path(__file__).parents[2]
@@ -103,11 +106,41 @@ def measure(folder: Path, args: Sequence[str], answers: int) -> dict[str, HeldOu
     kept = folder / f"measured_{answers}.json"
     if not kept.exists():
         config = read_config(args)
-        curriculum = config.make_curriculum()
-        place = (Actor(folder / "model", config.model), config, curriculum, curriculum.begin())
-        found = {name: answer_held_out(*place, eye, temperature, answers) for name, eye, temperature in LOOKS}
+        actor = Actor(folder / "model", config.model)
+        found = {
+            name: answer_held_out(actor, config, seats_of(config, answers), eye, temperature)
+            for name, eye, temperature in LOOKS
+        }
         kept.write_text(json.dumps({name: asdict(one) for name, one in found.items()}))
     return {name: HeldOut(**one) for name, one in json.loads(kept.read_text()).items()}
+
+
+def measure_novel(folder: Path, cold: Sequence[str], after: Sequence[str], answers: int) -> HeldOut | None:
+    """What the model of a run is worth on those held-out positions that never came up in training, sampled.
+
+    Args:
+        folder: Of the run.
+        cold: Options of the cold start.
+        after: Options of the run.
+        answers: Held-out positions, of which these are some.
+
+    Returns:
+        None if all came up.
+    """
+    kept = folder / f"novel_{answers}.json"
+    if not kept.exists():
+        config = read_config(cold)
+        seats = novel(seats_of(config, answers), cold, after)
+        found = answer_held_out(Actor(folder / "model", config.model), config, seats, "open", 1.0) if seats else None
+        kept.write_text(json.dumps(None if found is None else asdict(found)))
+    plain = json.loads(kept.read_text())
+    return None if plain is None else HeldOut(**plain)
+
+
+def seats_of(config: TrainConfig, count: int) -> list[Seat]:
+    """At held-out positions, not yet played."""
+    curriculum = config.make_curriculum()
+    return held_out_seats(config, curriculum, curriculum.begin(), count)
 
 
 def run_seed(options: Options, seed: int) -> list[Trained]:
@@ -126,8 +159,10 @@ def run_seed(options: Options, seed: int) -> list[Trained]:
             go_on = ["--cold-start.steps", "0", "--model", str(cold / "model"), *RUNS[run]]
             more = train(folder, *shared, *grey, *go_on)
             after = measure(folder, shared, options.answers)
+            unseen = measure_novel(folder, shared, [*shared, *go_on], options.answers)
             curve = read_rows(folder / "curve.jsonl")
-            trained.append(Trained(f"{run}, blank" if blank else run, seed, minutes, more, before, after, curve))
+            label = f"{run}, blank" if blank else run
+            trained.append(Trained(label, seed, minutes, more, before, after, unseen, curve))
     return trained
 
 

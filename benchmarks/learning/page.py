@@ -37,7 +37,10 @@ real ones. *Explained*: the share of the variance of returns that the critic exp
 The answers of the cold start are right two times in five and else random, so that its likeliest answers are right
 already wherever the board is seen rightly: what rewards teach here is to be sure of them. The likeliest answers do not
 become better; compare the columns *greedy*. Held-out positions are drawn apart from those of training, with other
-numbers; a small board has few positions, so that a good part of them comes up in training, too.
+numbers; a small board has few positions, so that some of them come up in training, too. *Novel boards* leaves these
+out: it counts the held-out positions whose picture is not that of any position of the run's steps, nor of the batches
+that its cold start may take, all of which follow from the seed and were drawn again. A board that is only turned or
+mirrored counts as novel.
 
 Minutes are wall-clock time on two cores, of which a run takes one; other work on the machine makes them longer.
 """
@@ -50,6 +53,7 @@ HEAD = (
     "after, greedy",
     "after, blank",
     "after, shuffled",
+    "after, novel boards",
     "cells seen right",
     "explained",
     "minutes: cold start + RL",
@@ -67,6 +71,7 @@ class Trained:
         minutes: How long the rest took.
         before: What the model was worth after the cold start, by name of the look.
         after: Likewise at the end.
+        novel: What it is worth at the end on positions that never came up in training; None if all did.
         curve: The numbers of each step.
     """
 
@@ -76,6 +81,7 @@ class Trained:
     minutes: float
     before: dict[str, HeldOut]
     after: dict[str, HeldOut]
+    novel: HeldOut | None
     curve: Sequence[dict[str, Any]]
 
 
@@ -99,6 +105,7 @@ def _line(one: Trained) -> str:
         one.run,
         str(one.seed),
         *map(_shown, looks),
+        "none" if one.novel is None else f"{_shown(one.novel)}, {one.novel.answers} boards",
         f"{one.after['sampled'].perception:.0%}",
         f"{np.mean(explained):.2f}" if explained else "",
         f"{one.cold_minutes:.1f} + {one.minutes:.1f}",

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from tests.hub_server import serving_hub
 from tests.in_training.tiny import ALIKE, make_actor, make_checkpoint, questions, samples
 from training.local.actor import Actor, ModelConfig, Sample, entropy_of
 from training.local.encoding import Encoder
-from training.tiny_vlm import CLASSES
+from training.tiny_vlm import CLASSES, make_tiny_vlm
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import Reply
 from vlmgym.policies.local_model import LocalModel, Question
@@ -331,6 +332,15 @@ def test_adapters_are_kept_alone_and_put_back_bit_for_bit(checkpoint: Path, adap
     assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
     with pytest.raises(ValueError, match="it is of another model, or of adapters of another rank"):
         make_actor(checkpoint, lora=2).load_trained(tmp_path)
+
+
+def test_models_may_be_loaded_in_several_threads(tmp_path: Path) -> None:
+    make_tiny_vlm("qwen3_vl", tmp_path, texts=["up"])
+    with ThreadPoolExecutor(2) as pool:
+        actors = list(pool.map(lambda _: make_actor(tmp_path), range(6)))
+    first, *others = (actor.state_dict() for actor in actors)
+    assert all(torch.equal(tensor, other[name]) for other in others for name, tensor in first.items())
+    assert all(actor.model.lm_head.weight is actor.model.get_input_embeddings().weight for actor in actors)
 
 
 # What does not load ---------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from training.local.actor import Actor
 from training.local.config import read_config
-from training.local.held_out import answer_held_out
+from training.local.held_out import answer_held_out, held_out_seats
 from training.local.train import main
 
 HERE = Path(__file__).parent
@@ -31,6 +31,7 @@ def test_rewards_teach_what_to_look_for(tmp_path: Path) -> None:
 
     config = read_config(ARGS)
     curriculum = config.make_curriculum()
-    blind = answer_held_out(Actor(run / "model", config.model), config, curriculum, curriculum.begin(), "shuffled")
+    seats = held_out_seats(config, curriculum, curriculum.begin(), config.evaluation.states)
+    blind = answer_held_out(Actor(run / "model", config.model), config, seats, "shuffled")
     assert blind.interval is not None
     assert blind.interval[1] < after["interval"][0], "it is not the picture that decides"

@@ -394,6 +394,8 @@ def test_an_answer_is_compared_with_what_its_group_earns_from_the_same_turn_on(s
 EPISODES = [(0, 0, [1.0, -0.5, 2.0]), (1, 0, [0.3]), (2, 0, [0.0, 0.7])]
 TOKENS = [3, 1, 4, 2, 5, 1]
 """Tokens of the answers of these episodes."""
+BEYOND = {(0, 0): 0.6, (2, 0): -1.1}
+"""What the critic expects after those that were cut off."""
 
 
 def critic_says() -> list[np.ndarray]:
@@ -401,9 +403,11 @@ def critic_says() -> list[np.ndarray]:
     return [rng.normal(size=tokens) for tokens in TOKENS]
 
 
-def generalised(rewards: Sequence[float], values: Sequence[float], keep: Sequence[float], lam: Sequence[float]) -> Any:
+def generalised(
+    rewards: Sequence[float], values: Sequence[float], beyond: float, keep: Sequence[float], lam: Sequence[float]
+) -> Any:
     """Advantages by their definition, where discount and lambda of each step are its own."""
-    following = [*values[1:], 0.0]
+    following = [*values[1:], beyond]
     deltas = [r + g * after - v for r, g, after, v in zip(rewards, keep, following, values)]
     return [
         sum(np.prod([keep[j] * lam[j] for j in range(t, k)]) * deltas[k] for k in range(t, len(deltas)))
@@ -413,12 +417,12 @@ def generalised(rewards: Sequence[float], values: Sequence[float], keep: Sequenc
 
 def test_advantages_over_turns_are_their_definition() -> None:
     config, values = PpoConfig(over="turns", gamma=0.9, lam=0.8), critic_says()
-    advantages, returns = ppo_advantages(answers_of(EPISODES), values, config)
+    advantages, returns = ppo_advantages(answers_of(EPISODES), values, BEYOND, config)
     place = 0
-    for _, _, rewards in EPISODES:
-        turns = len(rewards)
+    for row, copy, rewards in EPISODES:
+        turns, beyond = len(rewards), BEYOND.get((row, copy), 0.0)
         judged = [each[0] for each in values[place : place + turns]]
-        for turn, expected in enumerate(generalised(rewards, judged, [0.9] * turns, [0.8] * turns)):
+        for turn, expected in enumerate(generalised(rewards, judged, beyond, [0.9] * turns, [0.8] * turns)):
             np.testing.assert_allclose(advantages[place + turn], np.full(TOKENS[place + turn], expected))
             assert returns[place + turn][0] == pytest.approx(expected + judged[turn])
             assert np.isnan(returns[place + turn][1:]).all()
@@ -428,15 +432,15 @@ def test_advantages_over_turns_are_their_definition() -> None:
 def test_advantages_over_tokens_are_their_definition() -> None:
     config = PpoConfig(over="tokens", gamma=0.9, lam=0.8, token_gamma=0.99, token_lam=0.95)
     values = critic_says()
-    advantages, returns = ppo_advantages(answers_of(EPISODES), values, config)
+    advantages, returns = ppo_advantages(answers_of(EPISODES), values, BEYOND, config)
     place = 0
-    for _, _, rewards in EPISODES:
+    for row, copy, rewards in EPISODES:
         lengths = TOKENS[place : place + len(rewards)]
         flat = list(np.concatenate(values[place : place + len(rewards)]))
         earned = [x for reward, n in zip(rewards, lengths) for x in [*[0.0] * (n - 1), reward]]
         keep = [x for n in lengths for x in [*[0.99] * (n - 1), 0.9]]  # from an answer's last token a turn passes
         lam = [x for n in lengths for x in [*[0.95] * (n - 1), 0.8]]
-        expected = generalised(earned, flat, keep, lam)
+        expected = generalised(earned, flat, BEYOND.get((row, copy), 0.0), keep, lam)
         np.testing.assert_allclose(np.concatenate(advantages[place : place + len(rewards)]), expected)
         sums = np.add(expected, flat)
         np.testing.assert_allclose(np.concatenate(returns[place : place + len(rewards)]), sums)

@@ -23,14 +23,19 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
-from tests.in_training.tiny import GAME, make_actor, make_checkpoint, make_player, questions
+from tests.in_training.tiny import ALIKE, GAME, make_actor, make_checkpoint, make_player, questions
+from training.core.seats import Seat, take_seats
 from training.local.actor import Sample
 from training.local.checkpoint import last_checkpoint, save_checkpoint
 from training.local.cold_start import supervised_step
 from training.local.config import read_config
+from training.local.encoding import Encoder
 from training.local.evaluation import measure
+from training.local.held_out import held_out_seats, look_at_cold_start
+from training.local.rollout import Answer, roll_out
 from training.local.run import TrainingRun
 from training.local.train import main
+from training.local.trainer import Trainer
 from vlmgym import make_game
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
@@ -111,6 +116,19 @@ def failing(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str]:
     said = capsys.readouterr().err
     assert "Traceback" not in said
     return int(raised.value.code or 0), said.strip().splitlines()[-1]
+
+
+def pictures_shown(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """All pictures that models get from now on."""
+    shown: list[Any] = []
+    encode = Encoder.encode
+
+    def kept(encoder: Encoder, text: str, pictures: Sequence[Any]) -> Any:
+        shown.extend(pictures)
+        return encode(encoder, text, pictures)
+
+    monkeypatch.setattr(Encoder, "encode", kept)
+    return shown
 
 
 # Options --------------------------------------------------------------------------------------------------------------
@@ -200,6 +218,52 @@ def test_whole_episodes_are_measured_as_any_other_policys(finished: Run) -> None
             assert record.seed >= 1_000_000
         assert "<html" in (folder / "report.html").read_text()
     assert Path(result["paths"]["report"]).exists()
+
+
+def test_a_blank_run_never_shows_a_picture(player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = pictures_shown(monkeypatch)
+    args = [*QUICK, "--model", str(player), *SMALL, *EPISODES, *TAUGHT, "--blank", "--steps", "1"]
+    main([*args, "--out", str(tmp_path / "run")])
+    assert len(shown) > 50
+    assert all((picture == 128).all() for picture in shown)
+
+
+def test_what_the_gate_of_the_cold_start_reads_is_not_measured_on(
+    player: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = read_config([*QUICK, "--size", "96"])
+    curriculum = config.make_curriculum()
+    place: Any = (config, curriculum, curriculum.begin(), 16)
+    shown = pictures_shown(monkeypatch)
+    assert look_at_cold_start(make_actor(player), *place).answers == 16
+    looked_at = {picture.tobytes() for picture in shown}
+    measured = {picture.tobytes() for seat in held_out_seats(*place) for picture in seat.position.images}
+    assert min(len(looked_at), len(measured)) > 10
+    assert not looked_at & measured
+
+
+@pytest.mark.parametrize("history", ["0", "1"])
+def test_the_critic_judges_where_an_episode_was_cut_off_as_it_would_the_next_turn(
+    player: Path, tmp_path: Path, history: str
+) -> None:
+    def played(limit: int) -> tuple[Trainer, list[Seat], list[Answer]]:
+        args = [*QUICK, "--model", str(player), *SMALL, "--algorithm", "ppo", "--play.turns", str(limit)]
+        args += ["--play.history", history, "--play.history-images", history, "--states.moves", "0", "2"]
+        config = read_config(args)
+        trainer = Trainer(config, TrainingRun(tmp_path))
+        assert trainer.actor.critic is not None
+        torch.nn.init.ones_(trainer.actor.critic.weight)
+        where = (trainer.curriculum, trainer.progress, 0, range(4), 1)
+        seats = list(take_seats(*where, config.play, config.states, config.reward))
+        return trainer, seats, roll_out(trainer.actor, seats, config.rollout, (0,)).answers
+
+    trainer, seats, _ = played(2)
+    found = trainer._expected_beyond(seats)
+    third = [answer for answer in played(3)[2] if answer.turn.turn == 3]
+    _, values = trainer._measure(trainer.actor, [answer.sample for answer in third])
+    assert found == pytest.approx({(one.row, one.copy): value[0] for one, value in zip(third, values)}, abs=ALIKE)
+    assert len(found) == 4
+    assert np.std(list(found.values())) > 100 * ALIKE
 
 
 def test_a_game_at_two_levels_is_measured_at_both(player: Path, tmp_path: Path) -> None:
@@ -299,9 +363,12 @@ def test_a_run_that_was_killed_goes_on(player: Path, tmp_path: Path) -> None:
 def test_a_finished_run_can_be_made_longer(finished: Run, tmp_path: Path) -> None:
     longer = tmp_path / "run"
     shutil.copytree(finished("blank"), longer)
+    torn = longer / "before.json"
+    torn.write_text(torn.read_text()[:20])
     main(["--resume", str(longer), "--steps", "4"])
     assert [row["step"] for row in curve(longer)] == [1, 2, 3, 4]
     assert curve(longer)[:3] == curve(finished("blank"))
+    assert read(longer / "result.json")["before"] == read(finished("blank") / "result.json")["before"]
 
 
 @pytest.mark.parametrize(
@@ -402,6 +469,16 @@ def test_wandb_that_is_not_installed_is_told_before_anything_is_done(
         (("--grpo.group", "1", *QUICK), "a group has at least 2 responses, not 1"),
         (("--answers", "7", *QUICK), "answers are a multiple of the group of 3, not 7"),
         (("--answers", "0", *QUICK), "answers is at least 1, not 0"),
+        (("--grpo.minibatches", "7", *QUICK), "grpo.minibatches is at most the number of answers of a step, 6, not 7"),
+        (
+            ("--algorithm", "ppo", "--ppo.minibatches", "7", *QUICK),
+            "ppo.minibatches is at most the number of answers of a step, 6, not 7",
+        ),
+        (("--games", "2048", "--curriculum", "2048", *QUICK), "a curriculum says which games are played: leave out"),
+        (
+            ("--tiny.layers", "2", "--model", "a/b", *QUICK),
+            "a model that is named has its size: leave out --tiny",
+        ),
         (("--reward.illegal", "nan", *QUICK), "reward: "),
         (("--update.lr", "nan", *QUICK), "lr is a number, at least 0, not nan"),
         (("--update.grad-norm", "0", *QUICK), "grad_norm is a number, more than 0, not 0.0"),

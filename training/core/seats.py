@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from training.core.states import StateConfig, sample_state
 from vlmgym.curriculum import Curriculum, Pick, Progress
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.record import EpisodeRecord, PolicyRecord, TurnRecord, now
-from vlmgym.evaluation.turns import Position, Rules, episode_record, position_at, respond
+from vlmgym.evaluation.turns import Look, Position, Rules, episode_record, position_at, respond, seen_beyond_limit
 from vlmgym.policies.base import Reply, as_drawn
+from vlmgym.sandbox.game import Picture
 from vlmgym.sandbox.reward import RewardConfig
+
+
+def blank(picture: Picture) -> Picture:
+    """A grey picture of the same shape: a control, which shows what can be learned without seeing."""
+    return np.full_like(picture, 128)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,8 +27,9 @@ class PlayConfig:
     """How positions are answered."""
 
     turns: int = 1
-    """Limit of turns. 1: single responses to sampled positions; more: whole episodes from there. An episode that it
-    cuts off counts as ended: rewards that would have come later are none."""
+    """Limit of turns. 1: single responses to sampled positions, for which nothing counts that comes later; more: whole
+    episodes from there. For an episode that it cuts off, PPO of training/local counts what the critic expects of the
+    position that was left; GRPO, and training/easyr1, count nothing."""
     history: int = 0
     """Earlier turns that a prompt repeats."""
     history_images: int = 0
@@ -57,6 +66,15 @@ class Seat:
         """Whether the episode is over."""
         return self.position.end is not None
 
+    @property
+    def truncated(self) -> bool:
+        """Whether the limit of turns cut the episode off: the game itself would go on."""
+        return self.over and not self.position.terminated
+
+    def beyond(self) -> Position:
+        """The position at which a truncated episode was left, with the pictures and the prompt of its next turn."""
+        return seen_beyond_limit(self.rules, self.position)
+
     def respond(self, reply: Reply) -> TurnRecord:
         """Play a reply."""
         turn, self.position = respond(self.rules, self.position, reply, None)
@@ -88,6 +106,7 @@ def take_seats(
     reward: RewardConfig,
     *,
     held_out: bool = False,
+    look: Look = as_drawn,
 ) -> Iterator[Seat]:
     """Seats at the positions of some rows, row by row; those of a row begin at one position, with the same chance.
 
@@ -101,10 +120,11 @@ def take_seats(
         states: Which positions.
         reward: Weights and shaping.
         held_out: Whether a table's held-out rows are taken.
+        look: What becomes of each picture before the model sees it.
     """
     for row in rows:
         pick = curriculum.pick(progress, seed, row)
-        rules = Rules(pick.game, reward, play.turns, play.history, play.history_images, as_drawn)
+        rules = Rules(pick.game, reward, play.turns, play.history, play.history_images, look)
         snapshot = sample_state(pick.game, seed, row, states, reward, held_out=held_out)
         position = position_at(rules, snapshot)
         for copy in range(copies):

@@ -1,4 +1,4 @@
-"""Held-out questions: rows of a user's table that are measured on and never trained on."""
+"""What keeps training and measuring apart: streams of chance, and rows of a user's table that are held out."""
 
 from __future__ import annotations
 
@@ -14,6 +14,12 @@ from vlmgym.sandbox.task import Task
 
 FIRST_HELD_OUT = 1_000_000
 """First seed of held-out episodes, whatever the game."""
+COLD_START = 2**32
+"""Added to a run's seed for the positions of its cold start; those of reinforcement learning have the seed itself."""
+HELD_OUT = 0x68656C64
+"""Likewise for positions that are measured on."""
+LOOKED_AT = 0x6C6F6F6B
+"""Likewise for positions that only decide whether the cold start has taught enough."""
 
 
 class Split(NamedTuple):

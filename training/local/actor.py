@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import shutil
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ from vlmgym.policies.token_sampling import Chance, picture_tokens
 MODEL, ADAPTER = "model", "adapter"
 """Folders of a whole checkpoint, and of adapters."""
 DType = Literal["float32", "bfloat16"]
+_LOADING = threading.Lock()
+"""transformers loads one model at a time: of two in two threads it makes weights that it takes for missing."""
 
 
 class TrainingError(VlmgymError):
@@ -96,7 +99,8 @@ class Actor(nn.Module):
         super().__init__()
         self.encoder = Encoder(checkpoint)
         try:
-            model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=getattr(torch, config.dtype))
+            with _LOADING:
+                model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=getattr(torch, config.dtype))
         except (OSError, ValueError, ImportError) as error:
             raise UsageError(f"the model {checkpoint} does not load: {reason(error)}") from None
         if config.checkpointing:

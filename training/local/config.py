@@ -26,6 +26,8 @@ from vlmgym.errors import UsageError
 from vlmgym.options import GameOptions, parse_options
 from vlmgym.sandbox.reward import RewardConfig
 
+DEFAULT_GAMES = ("2048",)
+"""What is played unless games or a curriculum are named."""
 PRESETS = Path(__file__).parent / "presets"
 """A file of command-line options each."""
 
@@ -58,8 +60,8 @@ class TrainConfig(GameOptions):
     Default: tiny, or 1x24gb where a model is named."""
     algorithm: Literal["grpo", "ppo"] = "grpo"
     """How answers are learned from."""
-    games: tuple[str, ...] = ("2048",)
-    """Games or tasks, drawn with equal weights."""
+    games: tuple[str, ...] | None = None
+    """Games or tasks, drawn with equal weights. Default: 2048."""
     curriculum: Path | None = None
     """A curriculum instead: a TOML file, or a name such as geospot (docs/curricula.md)."""
     steps: int = 100
@@ -117,8 +119,15 @@ class TrainConfig(GameOptions):
             raise UsageError(f"rollouts_every is at least 0, not {self.rollouts_every}")
         if self.answers % self.copies:
             raise UsageError(f"answers are a multiple of the group of {self.copies}, not {self.answers}")
+        if self.updates_in_a_pass > self.answers:
+            raise UsageError(
+                f"{self.algorithm}.minibatches is at most the number of answers of a step, {self.answers}, not "
+                f"{self.updates_in_a_pass}"
+            )
         if self.rollout.temperature == 0:
             raise UsageError("rollouts need a temperature above 0: without chance there is nothing to learn from")
+        if self.games is not None and self.curriculum is not None:
+            raise UsageError("a curriculum says which games are played: leave out --games beside --curriculum")
 
     @property
     def rows(self) -> int:
@@ -130,6 +139,11 @@ class TrainConfig(GameOptions):
         """Seats of each position."""
         return self.grpo.group if self.algorithm == "grpo" else 1
 
+    @property
+    def updates_in_a_pass(self) -> int:
+        """Over the answers of a step."""
+        return self.grpo.minibatches if self.algorithm == "grpo" else self.ppo.minibatches
+
     def make_curriculum(self) -> Curriculum:
         """The games, at their stages.
 
@@ -137,7 +151,7 @@ class TrainConfig(GameOptions):
             UsageError: There is no such game or file, or difficulty is set beside a curriculum.
         """
         if self.curriculum is None:
-            return Curriculum.of([self.make_game(game) for game in self.games])
+            return Curriculum.of([self.make_game(game) for game in self.games or DEFAULT_GAMES])
         if self.knobs or self.size is not None or (self.perception, self.reasoning) != (3, 3):
             raise UsageError("a curriculum sets difficulty and knobs of its games: leave out --set and the like")
         return Curriculum.read(self.curriculum)
@@ -147,7 +161,7 @@ def read_config(args: Sequence[str]) -> TrainConfig:
     """The configuration that a command line says, after the options of its preset, which it overrides, knobs too.
 
     Raises:
-        UsageError: There is no such preset, or a value is not accepted.
+        UsageError: There is no such preset, a value is not accepted, or options contradict each other.
     """
     named = _glance(args)
     name = named.preset or ("tiny" if named.model is None else "1x24gb")
@@ -155,9 +169,12 @@ def read_config(args: Sequence[str]) -> TrainConfig:
     if (PRESETS / f"{name}.args").is_file():  # a user's own file means what it says
         if named.curriculum is not None:
             preset = without(without(preset, "--set"), "--size")
-        elif named.games not in (None, ["2048"]):
+        elif named.games not in (None, [*DEFAULT_GAMES]):
             preset = without(preset, "--set")  # knobs are 2048's
     config = parse_options(TrainConfig, [*preset, *args], prog="python -m training.local.train")
+    sizes = [word for word in args if word.startswith("--tiny.")]
+    if sizes and config.model.model is not None:
+        raise UsageError(f"a model that is named has its size: leave out {sizes[0]} beside --model")
     of_preset = len(_glance(preset).set)
     given = {setting.partition("=")[0] for group in config.knobs[of_preset:] for setting in group}
     kept = [

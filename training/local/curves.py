@@ -13,6 +13,7 @@ from uuid import uuid4
 from training.core.plots import DRAW_EVERY, draw_curves, read_rows
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.files import LineLog, replace_file, writing
+from vlmgym.policies.checkpoint import reason
 
 
 class Curves:
@@ -28,6 +29,7 @@ class Curves:
 
         Raises:
             OutputError: A file cannot be written.
+            UsageError: Weights & Biases does not take the run.
         """
         from torch.utils.tensorboard import SummaryWriter
 
@@ -88,6 +90,9 @@ def _wandb_run(project: str, folder: Path) -> Any:
     kept = folder / "wandb_id"
     if not kept.exists():
         replace_file(kept, uuid4().hex.encode())
-    run = wandb.init(project=project, dir=str(folder), name=folder.name, id=kept.read_text(), resume="allow")
+    try:
+        run = wandb.init(project=project, dir=str(folder), name=folder.name, id=kept.read_text(), resume="allow")
+    except wandb.Error as error:
+        raise UsageError(f"Weights & Biases does not take the run: {reason(error)}") from None
     run.define_metric("*", step_metric="step")  # wandb's own steps cannot be taken again after a crash
     return run

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from rich.console import Console
 from training.core.split import FIRST_HELD_OUT, check_held_out
 from training.local.actor import Actor
 from training.local.config import TrainConfig
-from training.local.held_out import Eye, answer_held_out
+from training.local.held_out import Eye, answer_held_out, held_out_seats
 from training.local.live_policy import LiveOptions, LivePolicy
 from vlmgym.curriculum import Curriculum
 from vlmgym.evaluation.config import EvalConfig
@@ -63,7 +62,8 @@ def measure(
     if config.evaluation.states:
         last = Curriculum.of([entry.stages[-1].game for entry in curriculum.entries])
         eye: Eye = "blank" if config.blank else "open"
-        answered = answer_held_out(actor, config, last, last.begin(), eye)
+        seats = held_out_seats(config, last, last.begin(), config.evaluation.states)
+        answered = answer_held_out(actor, config, seats, eye)
         found["states"] = answered.plain()
         console.print(f"{folder.name}: {answered.words()}")
     if config.evaluation.episodes:
@@ -119,11 +119,14 @@ def play_whole_episodes(
         reward=config.reward,
         video=False,
     )
-    rollout = replace(config.rollout, temperature=config.evaluation.temperature)
-    policy = LivePolicy(
-        actor,
-        LiveOptions(step=step, temperature=rollout.temperature, max_tokens=rollout.max_tokens, batch=rollout.batch),
+    options = LiveOptions(
+        step=step,
+        temperature=config.evaluation.temperature,
+        max_tokens=config.rollout.max_tokens,
+        batch=config.rollout.batch,
+        blank=config.blank,
     )
+    policy = LivePolicy(actor, options)
     place = RunFolder(folder)
     with place.reserved(), Workers(0) as workers:
         place.make_way()

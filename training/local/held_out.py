@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from training.core.seats import PlayConfig, take_seats
+from training.core.seats import PlayConfig, Seat, blank, take_seats
+from training.core.split import HELD_OUT, LOOKED_AT
 from training.local.actor import Actor
 from training.local.config import TrainConfig
-from training.local.rollout import roll_out
+from training.local.rollout import Rollout, roll_out
 from vlmgym.curriculum import Curriculum, Progress
 from vlmgym.evaluation.summary import confidence_interval
-from vlmgym.sandbox.game import Picture
-
-HELD_OUT = 0x68656C64
-"""Added to the seed of the positions: those of training have the seed itself. Rows of a table are split besides."""
+from vlmgym.policies.base import as_drawn
 
 Eye = Literal["open", "blank", "shuffled"]
 """What the model sees: the picture, a grey one, or that of another position."""
@@ -25,7 +23,7 @@ Eye = Literal["open", "blank", "shuffled"]
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Answers to held-out positions.
+    """Answers to positions, one to each.
 
     Attributes:
         answers: How many.
@@ -46,12 +44,16 @@ class HeldOut:
         """The share of cells seen right, or of answers in form, whichever is less."""
         return self.format if self.perception is None else min(self.format, self.perception)
 
-    def words(self) -> str:
-        """In one line."""
+    def words(self, of: str = "held-out positions") -> str:
+        """In one line.
+
+        Args:
+            of: What was answered.
+        """
         low, high = self.interval or (self.reward, self.reward)
         seen = "" if self.perception is None else f", {self.perception:.0%} of cells seen right"
         return (
-            f"reward {self.reward:.3f} ({low:.3f} to {high:.3f}) over {self.answers} held-out positions"
+            f"reward {self.reward:.3f} ({low:.3f} to {high:.3f}) over {self.answers} {of}"
             f"{seen}, {self.format:.0%} in form"
         )
 
@@ -60,44 +62,69 @@ class HeldOut:
         return asdict(self)
 
 
-def blank(picture: Picture) -> Picture:
-    """A grey picture of the same shape."""
-    return np.full_like(picture, 128)
+def held_out_seats(config: TrainConfig, curriculum: Curriculum, progress: Progress, count: int) -> list[Seat]:
+    """Seats at held-out positions, which no training draws and no decision is made by.
+
+    Args:
+        config: Which positions.
+        curriculum: Which games.
+        progress: Where in the curriculum.
+        count: How many.
+    """
+    where = (curriculum, progress, config.seed + HELD_OUT, range(count), 1)
+    return list(take_seats(*where, PlayConfig(), config.states, config.reward, held_out=True))
 
 
 def answer_held_out(
     actor: Actor,
     config: TrainConfig,
-    curriculum: Curriculum,
-    progress: Progress,
+    seats: Sequence[Seat],
     eye: Eye = "open",
     temperature: float | None = None,
-    answers: int | None = None,
 ) -> HeldOut:
-    """Answer held-out positions at the present stage of the curriculum, once each.
+    """Answer held-out positions, once each.
 
     Args:
         actor: The model.
-        config: Which positions, how many, and how responses are written.
-        curriculum: Which games.
-        progress: Where in the curriculum.
+        config: How responses are written.
+        seats: At the positions; they are played in place.
         eye: What the model sees.
         temperature: Instead of the configuration's.
-        answers: Instead of the configuration's number.
     """
-    count = config.evaluation.states if answers is None else answers
+    shown = [seat.position.images for seat in seats]
+    if eye == "blank":
+        shown = [[blank(picture) for picture in pictures] for pictures in shown]
+    elif eye == "shuffled":
+        shown = [*shown[1:], *shown[:1]]
+    for seat, pictures in zip(seats, shown):
+        seat.position = replace(seat.position, images=pictures)
     warmth = config.evaluation.temperature if temperature is None else temperature
-    rows = range(count)
-    play = PlayConfig(turns=1)
-    where = (curriculum, progress, config.seed + HELD_OUT, rows, 1)
-    seats = list(take_seats(*where, play, config.states, config.reward, held_out=True))
-    if eye == "shuffled":
-        pictures = [seat.position.images for seat in seats]
-        for seat, other in zip(seats, [*pictures[1:], *pictures[:1]]):
-            seat.position = replace(seat.position, images=other)
-    look: Callable[[Picture], Picture] | None = blank if eye == "blank" else None
-    rollout = replace(config.rollout, temperature=warmth)
-    played = roll_out(actor, seats, rollout, (config.seed, HELD_OUT), look)
+    return found_in(roll_out(actor, seats, replace(config.rollout, temperature=warmth), (config.seed, HELD_OUT)))
+
+
+def look_at_cold_start(
+    actor: Actor, config: TrainConfig, curriculum: Curriculum, progress: Progress, count: int
+) -> HeldOut:
+    """Answer positions that are neither learned from nor measured on, to decide whether a cold start has taught enough.
+
+    Of a table these are rows that are trained on, as all others are kept for measuring.
+
+    Args:
+        actor: The model.
+        config: Which positions, and how responses are written.
+        curriculum: Which games.
+        progress: Where in the curriculum.
+        count: How many.
+    """
+    where = (curriculum, progress, config.seed + LOOKED_AT, range(count), 1)
+    look = blank if config.blank else as_drawn
+    seats = list(take_seats(*where, PlayConfig(), config.states, config.reward, look=look))
+    rollout = replace(config.rollout, temperature=config.evaluation.temperature)
+    return found_in(roll_out(actor, seats, rollout, (config.seed, LOOKED_AT)))
+
+
+def found_in(played: Rollout) -> HeldOut:
+    """What answers are worth."""
     found = [answer.turn.reward for answer in played.answers]
     rewards = [reward.overall for reward in found]
     seen = [reward.perception for reward in found if reward.perception is not None]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from training.core.seats import blank
 from training.local.actor import Actor
 from vlmgym.errors import VlmgymError
 from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply
@@ -26,6 +27,8 @@ class LiveOptions(PolicyOptions):
     """Longest response."""
     batch: int
     """Prompts that are answered at once, at most."""
+    blank: bool
+    """Whether it sees grey pictures instead."""
 
 
 class LivePolicy(ModelPolicy):
@@ -38,6 +41,8 @@ class LivePolicy(ModelPolicy):
     def __init__(self, actor: Actor, options: LiveOptions) -> None:
         super().__init__(options)
         self._actor = actor
+        if options.blank:
+            self.look = blank
 
     async def open(self) -> None:
         """Begin to gather batches."""

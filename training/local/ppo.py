@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -60,7 +60,11 @@ class PpoConfig:
 
 
 def ppo_lessons(
-    answers: Sequence[Answer], logprobs: Sequence[Floats], values: Sequence[Floats], config: PpoConfig
+    answers: Sequence[Answer],
+    logprobs: Sequence[Floats],
+    values: Sequence[Floats],
+    beyond: Mapping[tuple[int, int], float],
+    config: PpoConfig,
 ) -> tuple[list[Lesson], dict[str, float]]:
     """What is learned from answers, and how much of their returns the critic explains.
 
@@ -68,9 +72,10 @@ def ppo_lessons(
         answers: All answers of all episodes, the turns of each in order.
         logprobs: Log-probability of each token of each answer, before the step.
         values: What the critic expected before each token of each answer.
+        beyond: What it expects of the positions at which episodes were cut off, by row and copy.
         config: How.
     """
-    advantages, returns = ppo_advantages(answers, values, config)
+    advantages, returns = ppo_advantages(answers, values, beyond, config)
     if config.whiten:
         flat = whitened(np.concatenate(advantages))
         advantages = np.split(flat, np.cumsum([len(each) for each in advantages])[:-1])
@@ -82,13 +87,17 @@ def ppo_lessons(
 
 
 def ppo_advantages(
-    answers: Sequence[Answer], values: Sequence[Floats], config: PpoConfig
+    answers: Sequence[Answer], values: Sequence[Floats], beyond: Mapping[tuple[int, int], float], config: PpoConfig
 ) -> tuple[list[Floats], list[Floats]]:
     """Advantages and returns of each token of each answer.
+
+    Nothing comes after an episode that the game ended; one that the limit of turns cut off would have gone on, and what
+    the critic expects of that stands for it (Gymnasium's `terminated` and `truncated`).
 
     Args:
         answers: All answers of all episodes, the turns of each in order.
         values: What the critic expected before each token of each answer.
+        beyond: What it expects of the positions at which episodes were cut off, by row and copy.
         config: How.
 
     Returns:
@@ -100,21 +109,23 @@ def ppo_advantages(
         episodes.setdefault((answer.row, answer.copy), []).append(place)
     advantages: list[Floats] = [np.empty(0)] * len(answers)
     returns: list[Floats] = [np.empty(0)] * len(answers)
-    for places in episodes.values():
+    for episode, places in episodes.items():
+        after = beyond.get(episode, 0.0)
         if config.over == "turns":
             judged = [values[place][0] for place in places]
-            better, earned = gae([answers[place].reward for place in places], judged, config.gamma, config.lam)
+            rewards = [answers[place].reward for place in places]
+            better, earned = gae(rewards, judged, config.gamma, config.lam, after)
             for place, advantage, return_ in zip(places, better, earned):
                 advantages[place] = np.full(len(values[place]), advantage)
                 returns[place] = np.full(len(values[place]), np.nan)
                 returns[place][0] = return_
         else:
-            after, advantage_after = 0.0, 0.0
+            advantage_after = 0.0
             for place in reversed(places):
-                rewards = np.zeros(len(values[place]))
+                of_tokens = np.zeros(len(values[place]))
                 # The step to the next answer is one of a turn: what follows it counts with gamma and lambda of turns.
-                rewards[-1] = answers[place].reward + config.gamma * (after + config.lam * advantage_after)
-                better, earned = gae(rewards, values[place], config.token_gamma, config.token_lam)
+                of_tokens[-1] = answers[place].reward + config.gamma * (after + config.lam * advantage_after)
+                better, earned = gae(of_tokens, values[place], config.token_gamma, config.token_lam)
                 advantages[place], returns[place] = better, earned
                 after, advantage_after = float(values[place][0]), float(better[0])
     return advantages, returns

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,7 +15,6 @@ from training.local.actor import Actor, Sample
 from training.local.encoding import Encoded
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.record import TurnRecord
-from vlmgym.sandbox.game import Picture
 
 _STREAM = 0x746F6B656E73
 """Keeps the chance of tokens apart from that of positions."""
@@ -69,13 +68,7 @@ class Answer:
     turn: TurnRecord
 
 
-def roll_out(
-    actor: Actor,
-    seats: Sequence[Seat],
-    config: RolloutConfig,
-    chance: Sequence[int],
-    look: Callable[[Picture], Picture] | None = None,
-) -> Rollout:
+def roll_out(actor: Actor, seats: Sequence[Seat], config: RolloutConfig, chance: Sequence[int]) -> Rollout:
     """Play seats to their end, all together.
 
     Args:
@@ -83,7 +76,6 @@ def roll_out(
         seats: The episodes; they are played in place.
         config: How responses are written.
         chance: Seed of the tokens; a response's own follows from it and row, copy and turn.
-        look: What becomes of each picture before the model sees it; None: it sees it as it is.
     """
     answers: list[list[Answer]] = [[] for _ in seats]
     scoring = 0.0
@@ -97,8 +89,7 @@ def roll_out(
                 position = seats[number].position  # copies of a row begin at one and the same
                 if id(position) not in known:
                     known[id(position)] = len(prompts)
-                    pictures = position.images if look is None else [look(picture) for picture in position.images]
-                    prompts.append(actor.encoder.encode(position.prompt, pictures))
+                    prompts.append(actor.encoder.encode(position.prompt, position.images))
                 asked.append(known[id(position)])
             seeds = [token_seed(chance, seats[number]) for number in numbers]
             responses = actor.respond(prompts, asked, seeds, config.max_tokens, config.temperature)

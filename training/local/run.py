@@ -16,7 +16,7 @@ from training.core.rollouts import begin_rollouts, write_rollouts
 from training.core.seats import Seat
 from training.core.states import sample_state
 from training.core.teacher import teach
-from training.local.config import TrainConfig, read_config
+from training.local.config import DEFAULT_GAMES, TrainConfig, read_config
 from training.tiny_vlm import make_tiny_vlm
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
@@ -144,7 +144,7 @@ def _texts(config: TrainConfig, curriculum: Curriculum) -> Iterator[str]:
 
 
 def _new_folder(config: TrainConfig) -> Path:
-    what = config.curriculum.stem if config.curriculum is not None else "+".join(config.games)
+    what = config.curriculum.stem if config.curriculum is not None else "+".join(config.games or DEFAULT_GAMES)
     name = f"{config.algorithm}-{what}-{datetime.now():%Y%m%d-%H%M%S}"
     for n in count(1):
         folder = Path("logs") / (name if n == 1 else f"{name}-{n}")

@@ -83,6 +83,9 @@ def train(config: TrainConfig, run: TrainingRun, console: Console) -> dict[str, 
     trainer = Trainer(config, run)
     learn_to_respond(trainer, console)
     before = measure_before(trainer, console)
+    if (checkpoint := last_checkpoint(run.checkpoints)) is not None:
+        trainer.load(checkpoint)
+        console.print(f"going on after step {trainer.step}")
     run.begin_rollouts(config, trainer.curriculum, trainer.player())
     log = Curves(run.folder, config.wandb, after=trainer.step)
     with log as curves, StepProgress(console, config.steps) as progress:
@@ -115,27 +118,26 @@ def train(config: TrainConfig, run: TrainingRun, console: Console) -> dict[str, 
 
 
 def learn_to_respond(trainer: Trainer, console: Console) -> None:
-    """The cold start, or what was kept of it and of the steps after it."""
+    """The cold start, or what was kept of it."""
     run, config = trainer.run, trainer.config
-    checkpoint = last_checkpoint(run.checkpoints)
     if (cold := last_checkpoint(run.cold_start)) is not None:
         trainer.load(cold)
-    elif checkpoint is None and config.cold_start.steps:
+    elif config.cold_start.steps:
         with ColdStartProgress(console, config.cold_start.steps) as progress:
             words = trainer.learn_to_respond(progress)
         trainer.save(run.cold_start)
         console.print(words, soft_wrap=True)
     trainer.keep_reference()
-    if checkpoint is not None:
-        trainer.load(checkpoint)
-        console.print(f"going on after step {trainer.step}")
 
 
 def measure_before(trainer: Trainer, console: Console) -> dict[str, Any]:
-    """What the model is worth before reinforcement learning; once that began, what was found then."""
+    """What the model is worth before reinforcement learning, or what was found of that before."""
     run = trainer.run
-    if trainer.step:
+    try:
         kept: dict[str, Any] = json.loads(run.measured.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):  # not measured yet, or not all of the file is there
+        pass
+    else:
         return kept
     found = measure(trainer.actor, trainer.config, trainer.curriculum, 0, run.before, console)
     replace_file(run.measured, json.dumps(found).encode())

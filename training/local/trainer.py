@@ -13,7 +13,8 @@ import numpy as np
 import torch
 
 from training.core.advantages import Floats
-from training.core.seats import take_seats
+from training.core.seats import Seat, blank, take_seats
+from training.core.split import COLD_START
 from training.core.states import sample_state
 from training.core.teacher import teach
 from training.local.actor import Actor, Sample
@@ -21,20 +22,21 @@ from training.local.checkpoint import load_checkpoint, save_checkpoint
 from training.local.cold_start import ColdStartError, cold_start
 from training.local.config import TrainConfig
 from training.local.grpo import grpo_lessons
-from training.local.held_out import Eye, HeldOut, answer_held_out, blank
+from training.local.held_out import HeldOut, look_at_cold_start
 from training.local.ppo import ppo_lessons
 from training.local.progress import ColdStartProgress
 from training.local.rollout import Answer, roll_out
 from training.local.run import TrainingRun
 from training.local.update import Lesson, Weights, learn
 from vlmgym.evaluation.record import PolicyRecord, TurnRecord
+from vlmgym.policies.base import as_drawn
 
 FINAL_EPISODES = 100
 """Episodes at the end whose mean reward is `final_reward`."""
 LOOKED_AT = 64
-"""Held-out positions that are answered to see what the cold start has taught."""
-_COLD, _RL, _MINIBATCHES = 1, 2, 3
-"""Streams of chance."""
+"""Positions that are answered to see what the cold start has taught."""
+_RL, _MINIBATCHES = 2, 3
+"""Streams of chance that is no position's."""
 
 
 class Trainer:
@@ -67,6 +69,8 @@ class Trainer:
         self.kl = config.update.kl
         self.step = 0
         self.rewards: list[float] = []
+        self.look = blank if config.blank else as_drawn
+        """What becomes of each picture before the model sees it."""
 
     # Cold start -----------------------------------------------------------------------------------------------------
 
@@ -78,7 +82,6 @@ class Trainer:
             TrainingError: The loss is not finite.
         """
         config = self.config.cold_start
-        eye: Eye = "blank" if self.config.blank else "open"
         found: HeldOut
 
         def draw(step: int) -> list[Sample]:
@@ -86,28 +89,29 @@ class Trainer:
 
         def seen() -> float:
             nonlocal found
-            found = answer_held_out(self.actor, self.config, self.curriculum, self.progress, eye, answers=LOOKED_AT)
+            found = look_at_cold_start(self.actor, self.config, self.curriculum, self.progress, LOOKED_AT)
             progress.look(found)
             return found.learned
 
         taken = cold_start(self.actor, config, self.config.update.micro_batch, draw, seen, progress.batch)
         if found.learned < config.gate:
             raise ColdStartError(
-                f"the cold start taught too little, and --cold-start.gate asks for {config.gate:.0%}: {found.words()}; "
+                "the cold start taught too little, and --cold-start.gate asks for "
+                f"{config.gate:.0%}: {found.words('positions')}; "
                 "begin anew with more --cold-start.steps or another --cold-start.lr"
             )
         short = "" if found.learned >= config.until else f" (not the {config.until:.0%} of --cold-start.until)"
-        return f"cold start: {taken} batches{short}, {found.words()}"
+        return f"cold start: {taken} batches{short}, {found.words('positions')}"
 
     def _lesson(self, row: int) -> Sample:
         """A position of the cold start with a response to learn."""
         config = self.config
-        seed = config.seed + _COLD * 2**32
+        seed = config.seed + COLD_START
         game = self.curriculum.pick(self.progress, seed, row).game
         state = game.from_json(sample_state(game, seed, row, config.states, config.reward).state)
         rng = np.random.default_rng([seed, row])
         text = teach(game, state, config.cold_start.teacher, config.cold_start.right, config.reward, rng)
-        pictures = [blank(picture) if config.blank else picture for picture in game.images(state)]
+        pictures = [*map(self.look, game.images(state))]
         encoder = self.actor.encoder
         return Sample(encoder.encode(game.instructions(state), pictures), encoder.tokens(text))
 
@@ -119,12 +123,11 @@ class Trainer:
         began = clock()
         rows = range(self.step * config.rows, (self.step + 1) * config.rows)
         where = (self.curriculum, self.progress, config.seed, rows, config.copies)
-        seats = list(take_seats(*where, config.play, config.states, config.reward))
+        seats = list(take_seats(*where, config.play, config.states, config.reward, look=self.look))
         placed = clock()
-        look = blank if config.blank else None
-        answers, scoring = roll_out(self.actor, seats, config.rollout, (config.seed, _RL), look)
+        answers, scoring = roll_out(self.actor, seats, config.rollout, (config.seed, _RL))
         played = clock()
-        lessons, facts = self._judge(answers)
+        lessons, facts = self._judge(answers, seats)
         judged = clock()
         facts |= self._learn(lessons)
         learned = clock()
@@ -151,26 +154,40 @@ class Trainer:
             "seconds": clock() - began,
         }
 
-    def _judge(self, answers: Sequence[Answer]) -> tuple[list[Lesson], dict[str, float]]:
+    def _judge(self, answers: Sequence[Answer], seats: Sequence[Seat]) -> tuple[list[Lesson], dict[str, float]]:
         """What is learned from answers, and numbers of it."""
+        samples = [answer.sample for answer in answers]
         if self.config.algorithm == "grpo":
             grpo = self.config.grpo
-            before = self._measure(self.actor, answers)[0] if grpo.updates > 1 else None
+            before = self._measure(self.actor, samples)[0] if grpo.updates > 1 else None
             lessons, facts = grpo_lessons(answers, before, grpo)
         else:
-            lessons, facts = ppo_lessons(answers, *self._measure(self.actor, answers), self.config.ppo)
+            measured = self._measure(self.actor, samples)
+            lessons, facts = ppo_lessons(answers, *measured, self._expected_beyond(seats), self.config.ppo)
         if self.reference is not None:
-            for lesson, logprobs in zip(lessons, self._measure(self.reference, answers)[0]):
+            for lesson, logprobs in zip(lessons, self._measure(self.reference, samples)[0]):
                 lesson.reference = logprobs
         return lessons, facts
 
-    def _measure(self, actor: Actor, answers: Sequence[Answer]) -> tuple[list[Floats], list[Floats]]:
-        """Log-probability and value of each token of each answer."""
+    def _expected_beyond(self, seats: Sequence[Seat]) -> dict[tuple[int, int], float]:
+        """What the critic expects of the positions at which episodes were cut off, by row and copy.
+
+        A single response is no episode that is cut off: it is all that is asked.
+        """
+        cut = [seat for seat in seats if seat.truncated] if self.config.play.turns > 1 else []
+        encoder = self.actor.encoder
+        prompts = [encoder.encode(left.prompt, left.images) for left in (seat.beyond() for seat in cut)]
+        # A value stands before a token, whichever it is.
+        _, values = self._measure(self.actor, [Sample(prompt, [encoder.end]) for prompt in prompts])
+        return {(seat.row, seat.copy): float(value[0]) for seat, value in zip(cut, values)}
+
+    def _measure(self, actor: Actor, samples: Sequence[Sample]) -> tuple[list[Floats], list[Floats]]:
+        """Log-probability and value of each token of each response."""
         logprobs: list[Floats] = []
         values: list[Floats] = []
         size = self.config.update.micro_batch
-        for first in range(0, len(answers), size):
-            some = [answer.sample for answer in answers[first : first + size]]
+        for first in range(0, len(samples), size):
+            some = samples[first : first + size]
             with torch.no_grad():
                 measured = actor.measure(some, self.config.rollout.temperature)
             for row, sample in enumerate(some):

@@ -172,7 +172,7 @@ def learn(
         temperature: At which responses were sampled.
         max_tokens: Longest response that is allowed.
         epochs: Passes over the lessons.
-        minibatches: Updates in a pass.
+        minibatches: Updates in a pass, at most as many as lessons.
         rng: Decides which lessons make a minibatch.
 
     Returns:
@@ -186,7 +186,7 @@ def learn(
     facts: list[dict[str, float]] = []
     for _ in range(epochs):
         order = rng.permutation(len(lessons))
-        for part in np.array_split(order, min(minibatches, len(lessons))):
+        for part in np.array_split(order, minibatches):
             update = [lessons[place] for place in part]
             tokens = sum(len(lesson.sample.response) for lesson in update)
             asked = sum(0 if lesson.returns is None else int((~np.isnan(lesson.returns)).sum()) for lesson in update)

@@ -183,6 +183,12 @@ def episode_record(
     )
 
 
+def seen_beyond_limit(rules: Rules, position: Position) -> Position:
+    """What the policy would be shown where the limit of turns ended the episode, if there were one turn more."""
+    episode = Episode.restore(rules.game, position.snapshot, rules.reward)
+    return _position(replace(rules, max_turns=rules.max_turns + 1), episode, position.past)
+
+
 def without_images(position: Position) -> Position:
     """The position as it travels back to a worker, which does not need the pictures again."""
     return replace(position, images=[])

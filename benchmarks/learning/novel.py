@@ -1,0 +1,46 @@
+"""Which held-out positions never came up in a training: what it drew follows from its seed, and is drawn again."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from training.core.seats import Seat
+from training.core.split import COLD_START
+from training.core.states import sample_state
+from training.local.config import read_config
+from vlmgym.sandbox.game import Picture
+
+
+def novel(seats: Iterable[Seat], cold: Sequence[str], after: Sequence[str]) -> list[Seat]:
+    """Seats whose pictures neither a cold start nor the training after it showed.
+
+    Args:
+        seats: At positions of the one game that is trained.
+        cold: Options of the cold start; all its batches count, even if it ended before.
+        after: Options of the training.
+    """
+    batches, steps = read_config(cold).cold_start, read_config(after)
+    shown = pictures_drawn(tuple(cold), COLD_START, batches.steps * batches.batch)
+    shown |= pictures_drawn(tuple(after), 0, steps.steps * steps.rows)
+    return [seat for seat in seats if _digest(seat.position.images) not in shown]
+
+
+@lru_cache(maxsize=8)
+def pictures_drawn(args: tuple[str, ...], stream: int, count: int) -> frozenset[bytes]:
+    """Digests of what the first positions of a stream show.
+
+    Args:
+        args: Options of the run.
+        stream: Added to the run's seed.
+        count: Positions.
+    """
+    config = read_config(args)
+    (game,) = config.make_curriculum().games
+    snapshots = (sample_state(game, config.seed + stream, row, config.states, config.reward) for row in range(count))
+    return frozenset(_digest(game.images(game.from_json(snapshot.state))) for snapshot in snapshots)
+
+
+def _digest(pictures: Sequence[Picture]) -> bytes:
+    return hashlib.sha256(b"".join(picture.tobytes() for picture in pictures)).digest()
