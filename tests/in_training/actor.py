@@ -178,6 +178,21 @@ def test_a_critic_begins_with_zero_and_sees_what_comes_before_a_token(checkpoint
     assert (values[0, 3] - values[1, 3]).abs() > ALIKE  # type: ignore[index]
 
 
+def test_a_critic_sees_the_pictures_from_the_first_token_on(checkpoint: Path) -> None:
+    actor = make_actor(checkpoint, critic=True)
+    sample, longer, other = samples(actor, (3, 5, 3))
+    elsewhere = Sample(replace(sample.prompt, patches=other.prompt.patches), sample.response)
+    assert actor.critic is not None
+    with torch.no_grad():
+        actor.critic.weight[:, actor.critic.in_features // 2 :] = 1.0
+        alone = actor.measure([sample]).values[0]  # type: ignore[index]
+        beside = actor.measure([longer, sample]).values[1, :3]  # type: ignore[index]
+        changed = actor.measure([elsewhere]).values[0]  # type: ignore[index]
+    torch.testing.assert_close(alone, alone[:1].expand(3), rtol=0, atol=ALIKE)
+    torch.testing.assert_close(beside, alone, rtol=0, atol=10 * ALIKE)
+    assert (changed - alone).abs().min() > 100 * ALIKE
+
+
 def test_entropy_does_not_count_what_cannot_be_drawn() -> None:
     logits = torch.tensor([[0.0, 0.0, -torch.inf, 0.0], [0.0, -torch.inf, -torch.inf, -torch.inf]])
     torch.testing.assert_close(entropy_of(logits), torch.tensor([np.log(3.0), 0.0], dtype=torch.float32))

@@ -88,7 +88,7 @@ class Measured:
 
 
 class Actor(nn.Module):
-    """A Qwen-VL, and for PPO a value head on its last hidden states."""
+    """A Qwen-VL, and for PPO a value head on its last hidden states: a token's, and the mean of the pictures'."""
 
     def __init__(self, checkpoint: Path | str, config: ModelConfig, *, critic: bool = False) -> None:
         """Load.
@@ -113,7 +113,7 @@ class Actor(nn.Module):
         self.context: int = model.config.get_text_config().max_position_embeddings
         self.adapters = with_lora(model, config.lora) if config.lora else None
         self.model = model
-        self.critic = nn.Linear(model.config.get_text_config().hidden_size, 1) if critic else None
+        self.critic = nn.Linear(2 * model.config.get_text_config().hidden_size, 1) if critic else None
         if self.critic is not None:
             nn.init.zeros_(self.critic.weight)
             nn.init.zeros_(self.critic.bias)
@@ -222,12 +222,19 @@ class Actor(nn.Module):
         logprobs = logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(-1)
         with torch.set_grad_enabled(learn_entropy and torch.is_grad_enabled()):
             entropy = entropy_of(logits)
-        values = (
-            None
-            if self.critic is None
-            else self.critic(self._scale * before.to(self.critic.weight.dtype)).squeeze(-1).float()
-        )
+        values = None if self.critic is None else self._expected(hidden, before, batch["input_ids"])
         return Measured(logprobs.masked_fill(~mask, 0.0), entropy.masked_fill(~mask, 0.0), mask, values)
+
+    def _expected(self, hidden: torch.Tensor, before: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        """What the critic expects before each token of the responses: it reads what the token is predicted from, and
+        the mean over the prompt's pictures, of which the former says little until the response tells what is seen."""
+        assert self.critic is not None
+        prompt = tokens.shape[1] - before.shape[1]
+        pictures = (tokens[:, :prompt] == self.encoder.image_token).unsqueeze(-1)
+        seen = (hidden[:, :prompt] * pictures).sum(dim=1, keepdim=True) / pictures.sum(dim=1, keepdim=True).clamp(min=1)
+        read = torch.cat([before, seen.expand_as(before)], dim=-1).to(self.critic.weight.dtype)
+        values: torch.Tensor = self.critic(self._scale * read).squeeze(-1).float()
+        return values
 
     def save(self, folder: Path) -> None:
         """Write a checkpoint of Hugging Face's form, adapters merged into a copy of the weights.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -83,7 +83,9 @@ def ppo_lessons(
         Lesson(answer.sample, better, logprobs=before, values=expected, returns=earned)
         for answer, better, before, expected, earned in zip(answers, advantages, logprobs, values, returns)
     ]
-    return lessons, {"explained": explained_variance(np.concatenate(values), np.concatenate(returns))}
+    # With lambda below 1, what the critic is trained on holds its own values: it is judged by what was earned.
+    _, sums = ppo_advantages(answers, values, beyond, replace(config, lam=1.0, token_lam=1.0))
+    return lessons, {"explained": explained_variance(np.concatenate(values), np.concatenate(sums))}
 
 
 def ppo_advantages(

@@ -15,7 +15,6 @@ import torch
 from training.core.advantages import Floats
 from training.core.seats import Seat, blank, take_seats
 from training.core.split import COLD_START
-from training.core.states import sample_state
 from training.core.teacher import teach
 from training.local.actor import Actor, Sample
 from training.local.checkpoint import load_checkpoint, save_checkpoint
@@ -29,7 +28,7 @@ from training.local.rollout import Answer, roll_out
 from training.local.run import TrainingRun
 from training.local.update import Lesson, Weights, learn
 from vlmgym.evaluation.record import PolicyRecord, TurnRecord
-from vlmgym.policies.base import as_drawn
+from vlmgym.policies.base import Reply, as_drawn
 
 FINAL_EPISODES = 100
 """Episodes at the end whose mean reward is `final_reward`."""
@@ -104,16 +103,27 @@ class Trainer:
         return f"cold start: {taken} batches{short}, {found.words('positions')}"
 
     def _lesson(self, row: int) -> Sample:
-        """A position of the cold start with a response to learn."""
+        """A position of the cold start with a response to learn.
+
+        Where episodes are played, a random answer comes before every other position, so that prompts with earlier
+        turns, and with the reason why an answer was not played, are known.
+        """
         config = self.config
         seed = config.seed + COLD_START
-        game = self.curriculum.pick(self.progress, seed, row).game
-        state = game.from_json(sample_state(game, seed, row, config.states, config.reward).state)
+        where = (self.curriculum, self.progress, seed, [row], 1)
+        seat = next(take_seats(*where, config.play, config.states, config.reward, look=self.look))
+        game, position = seat.pick.game, seat.position
         rng = np.random.default_rng([seed, row])
+        for _ in range(int(rng.integers(min(config.play.turns, config.play.history + 2)))):
+            state = game.from_json(position.snapshot.state)
+            seat.respond(Reply(teach(game, state, config.cold_start.teacher, 0.0, config.reward, rng)))
+            if seat.over:
+                break
+            position = seat.position
+        state = game.from_json(position.snapshot.state)
         text = teach(game, state, config.cold_start.teacher, config.cold_start.right, config.reward, rng)
-        pictures = [*map(self.look, game.images(state))]
         encoder = self.actor.encoder
-        return Sample(encoder.encode(game.instructions(state), pictures), encoder.tokens(text))
+        return Sample(encoder.encode(position.prompt, position.images), encoder.tokens(text))
 
     # Reinforcement learning -----------------------------------------------------------------------------------------
 
