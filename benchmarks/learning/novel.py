@@ -24,7 +24,7 @@ def novel(seats: Iterable[Seat], cold: Sequence[str], after: Sequence[str]) -> l
     batches, steps = read_config(cold).cold_start, read_config(after)
     shown = pictures_drawn(tuple(cold), COLD_START, batches.steps * batches.batch)
     shown |= pictures_drawn(tuple(after), 0, steps.steps * steps.rows)
-    return [seat for seat in seats if _digest(seat.position.images) not in shown]
+    return [seat for seat in seats if digest(seat.position.images) not in shown]
 
 
 @lru_cache(maxsize=8)
@@ -39,8 +39,9 @@ def pictures_drawn(args: tuple[str, ...], stream: int, count: int) -> frozenset[
     config = read_config(args)
     (game,) = config.make_curriculum().games
     snapshots = (sample_state(game, config.seed + stream, row, config.states, config.reward) for row in range(count))
-    return frozenset(_digest(game.images(game.from_json(snapshot.state))) for snapshot in snapshots)
+    return frozenset(digest(game.images(game.from_json(snapshot.state))) for snapshot in snapshots)
 
 
-def _digest(pictures: Sequence[Picture]) -> bytes:
+def digest(pictures: Sequence[Picture]) -> bytes:
+    """The same for pictures of equal pixels alone."""
     return hashlib.sha256(b"".join(picture.tobytes() for picture in pictures)).digest()

@@ -23,8 +23,10 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
+from benchmarks.learning.novel import digest, novel, pictures_drawn
 from tests.in_training.tiny import ALIKE, GAME, make_actor, make_checkpoint, make_player, questions
 from training.core.seats import Seat, take_seats
+from training.core.split import COLD_START
 from training.local.actor import Sample
 from training.local.checkpoint import last_checkpoint, save_checkpoint
 from training.local.cold_start import supervised_step
@@ -308,6 +310,53 @@ def test_a_tiny_model_is_made_and_taught_where_none_is_named(tmp_path: Path) -> 
     assert read(run / "result.json")["total_steps"] == 1
     assert (run / "curve.png").read_bytes().startswith(b"\x89PNG")
     assert list((run / "tensorboard").glob("events*"))
+
+
+def test_where_episodes_are_played_the_cold_start_knows_prompts_after_an_answer(player: Path, tmp_path: Path) -> None:
+    args = [*QUICK, "--model", str(player), *SMALL]
+    said: list[list[str]] = []
+    for turns in ("3", "1"):
+        trainer = Trainer(read_config([*args, "--play.turns", turns]), TrainingRun(tmp_path))
+        said.append([trainer.actor.encoder.text(trainer._lesson(row).prompt.ids.tolist()) for row in range(24)])
+    failed, none = (sum("was not played" in prompt for prompt in prompts) for prompts in said)
+    assert 1 <= failed <= 12
+    assert none == 0
+
+
+# Novel positions ------------------------------------------------------------------------------------------------------
+
+
+def test_positions_that_a_training_drew_are_drawn_again(
+    finished: Run, player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = (*QUICK, "--model", str(player), *WAYS["grpo"])
+    states = {GAME.from_json(json.dumps(record.turns[0].state)) for record in rollouts(finished("grpo"))}
+    assert pictures_drawn(args, 0, 6) == {digest(GAME.images(state)) for state in states}
+
+    trainer, shown = Trainer(read_config(args), TrainingRun(tmp_path)), pictures_shown(monkeypatch)
+    for row in range(6):
+        trainer._lesson(row)
+    assert pictures_drawn(args, COLD_START, 6) == {digest([picture]) for picture in shown}
+
+
+def test_positions_are_novel_that_neither_cold_start_nor_training_drew(player: Path) -> None:
+    cold, after = (*QUICK, *SMALL, *TAUGHT), (*QUICK, *SMALL, "--model", str(player))
+    config = read_config(cold)
+    curriculum = config.make_curriculum()
+    place = (curriculum, curriculum.begin())
+
+    def seats(stream: int, count: int) -> list[Seat]:
+        return list(
+            take_seats(*place, config.seed + stream, range(count), 1, config.play, config.states, config.reward)
+        )
+
+    assert novel(seats(COLD_START, 8), cold, after) == novel(seats(0, 6), cold, after) == []
+    held_out = held_out_seats(config, *place, 40)
+    kept = novel(held_out, cold, after)
+    known = {seat.position.snapshot.state for stream in (COLD_START, 0) for seat in seats(stream, 8)}
+    assert {seat.row for seat in held_out} >= {seat.row for seat in kept}
+    assert len(kept) > 20
+    assert not known & {seat.position.snapshot.state for seat in kept}
 
 
 # Resuming -------------------------------------------------------------------------------------------------------------
