@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
@@ -23,7 +24,6 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
-from benchmarks.learning.novel import digest, novel, pictures_drawn
 from tests.in_training.tiny import ALIKE, GAME, make_actor, make_checkpoint, make_player, questions
 from training.core.seats import Seat, take_seats
 from training.core.split import COLD_START
@@ -72,6 +72,7 @@ WAYS = {
     "curriculum": ("--curriculum", str(HERE / "curriculum.toml"), *EPISODES, *NO_EPISODES),
 }
 """Options of each way to train, of a model that answers already."""
+NOVEL: Any = importlib.import_module("benchmarks.learning.novel")
 TO_RESUME = ("ppo, tokens", "lora", "curriculum")
 
 Run = Callable[..., Path]
@@ -331,12 +332,12 @@ def test_positions_that_a_training_drew_are_drawn_again(
 ) -> None:
     args = (*QUICK, "--model", str(player), *WAYS["grpo"])
     states = {GAME.from_json(json.dumps(record.turns[0].state)) for record in rollouts(finished("grpo"))}
-    assert pictures_drawn(args, 0, 6) == {digest(GAME.images(state)) for state in states}
+    assert NOVEL.pictures_drawn(args, 0, 6) == {NOVEL.digest(GAME.images(state)) for state in states}
 
     trainer, shown = Trainer(read_config(args), TrainingRun(tmp_path)), pictures_shown(monkeypatch)
     for row in range(6):
         trainer._lesson(row)
-    assert pictures_drawn(args, COLD_START, 6) == {digest([picture]) for picture in shown}
+    assert NOVEL.pictures_drawn(args, COLD_START, 6) == {NOVEL.digest([picture]) for picture in shown}
 
 
 def test_positions_are_novel_that_neither_cold_start_nor_training_drew(player: Path) -> None:
@@ -350,9 +351,9 @@ def test_positions_are_novel_that_neither_cold_start_nor_training_drew(player: P
             take_seats(*place, config.seed + stream, range(count), 1, config.play, config.states, config.reward)
         )
 
-    assert novel(seats(COLD_START, 8), cold, after) == novel(seats(0, 6), cold, after) == []
+    assert NOVEL.novel(seats(COLD_START, 8), cold, after) == NOVEL.novel(seats(0, 6), cold, after) == []
     held_out = held_out_seats(config, *place, 40)
-    kept = novel(held_out, cold, after)
+    kept = NOVEL.novel(held_out, cold, after)
     known = {seat.position.snapshot.state for stream in (COLD_START, 0) for seat in seats(stream, 8)}
     assert {seat.row for seat in held_out} >= {seat.row for seat in kept}
     assert len(kept) > 20
