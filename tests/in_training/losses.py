@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -18,7 +19,7 @@ from training.local.actor import Actor, Sample, TrainingError
 from training.local.cold_start import supervised_step
 from training.local.encoding import Encoder
 from training.local.grpo import GrpoConfig, grpo_advantages
-from training.local.ppo import PpoConfig, ppo_advantages
+from training.local.ppo import PpoConfig, explained_variance, ppo_advantages
 from training.local.rollout import Answer
 from training.local.update import (
     Lesson,
@@ -445,3 +446,18 @@ def test_advantages_over_tokens_are_their_definition() -> None:
         sums = np.add(expected, flat)
         np.testing.assert_allclose(np.concatenate(returns[place : place + len(rewards)]), sums)
         place += len(rewards)
+
+
+def test_what_a_critic_can_tell_is_measured() -> None:
+    critic: Any = importlib.import_module("benchmarks.critic")
+    rng = np.random.default_rng(0)
+    episodes = np.repeat(np.arange(80), 10)
+    told, noise = rng.normal(size=(800, 3)), rng.normal(size=(800, 3))
+    luck = np.repeat(rng.normal(size=80), 10)  # of an episode, which no other episode tells
+    returns = told[:, 0] - told[:, 1] + luck
+    assert 0.5 < explained_variance(critic.estimated(told, returns, episodes), returns) < 0.75  # of 3 parts 1 is luck
+    assert explained_variance(critic.estimated(noise, returns, episodes), returns) < 0.02
+    actions = (rng.random((800, 1)) < 0.5).astype(np.float64)
+    ((effect, error),) = critic.effects(returns + 0.5 * actions[:, 0], actions, told, episodes)
+    assert 0.03 < error < 0.12
+    assert abs(effect - 0.5) < 3 * error
