@@ -57,22 +57,26 @@ def run_python(*args: str) -> str:
 
 
 @contextmanager
-def serve(checkpoint: Path, folder: Path, model: str = "tiny") -> Iterator[Server]:
+def serve(checkpoint: Path, folder: Path, model: str = "tiny", *, script: Path | None = None) -> Iterator[Server]:
     """A server that answers; stopped, with all its processes, at the end.
 
     Args:
         checkpoint: Folder of the model.
         folder: Where the server's log and caches go.
         model: Name of the model in requests.
+        script: `serve_vllm.sh`, if that is to start it.
     """
-    port = _free_port()
-    command = [str(serving_python()), "-m", "vllm.entrypoints.openai.api_server"]
-    command += ["--model", str(checkpoint), "--served-model-name", model, "--host", "127.0.0.1", "--port", str(port)]
+    port, python = _free_port(), str(serving_python())
+    command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(checkpoint)]
+    command += ["--served-model-name", model, "--host", "127.0.0.1", "--port", str(port)]
+    if script is not None:
+        command = ["bash", str(script), str(checkpoint)]
     command += ["--dtype", "float32", "--max-model-len", str(CONTEXT), "--max-num-seqs", "32", "--enforce-eager"]
     command += ["--limit-mm-per-prompt", '{"image": 4, "video": 0}']
     command += ["--gpu-memory-utilization", "0.3"]  # on a CPU: the share of its memory that has to be free
     log = folder / "vllm.log"
-    environment = variables(VLLM_CACHE_ROOT=str(folder / "cache"), VLLM_CONFIG_ROOT=str(folder / "config"))
+    caches = {"VLLM_CACHE_ROOT": str(folder / "cache"), "VLLM_CONFIG_ROOT": str(folder / "config")}
+    environment = variables(PORT=str(port), NAME=model, **caches)  # which the script takes
     with (
         log.open("wb") as output,
         subprocess.Popen(

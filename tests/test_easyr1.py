@@ -6,14 +6,14 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.serving import serve
+from tests.serving import serve, variables
 from tests.training import ROOT, VARIABLES, easyr1_python, run_training
 from vlmgym.cli import main
 from vlmgym.evaluation.record import EpisodeRecord
@@ -40,48 +40,63 @@ def test_contracts() -> None:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders of three steps in each mode, of the first of them killed after two and gone on with, and of learning."""
+    """Folders of three steps in each mode, that of PPO killed after two and gone on with, and of learning.
+
+    What takes longest is that processes import what EasyR1 needs: all runs are those of one process, until it is killed
+    in the last of them.
+    """
     easyr1_python()
     folder = tmp_path_factory.mktemp("runs")
-    run_training("-m", "training.tiny_vlm", "qwen3_vl", str(folder / "tiny"))
-    tiny = [str(FILES / "tiny.yaml")]
-    wanted = {
-        "state": [*tiny],
-        "episodes": [*tiny, str(FILES / "episodes.yaml")],
-        "ppo": [*tiny, str(FILES / "ppo.yaml")],
-        "killed": [*tiny],
+    wanted: dict[str, list[str]] = {
+        "state": ["trainer.logger=[vlmgym,tensorboard]"],
+        "episodes": [str(FILES / "episodes.yaml")],
     }
-    models = dict.fromkeys(wanted, "tiny")
     for seed in SEEDS:
-        wanted[f"learns{seed}"] = [*tiny, str(FILES / "learn.yaml"), f"data.seed={seed}"]
-        models[f"learns{seed}"] = f"beginner{seed}"
+        wanted[f"learns{seed}"] = [str(FILES / "learn.yaml"), f"data.seed={seed}"]
+    wanted["ppo"] = [str(FILES / "ppo.yaml")]
     for name, args in wanted.items():
-        args.append(f"worker.actor.model.model_path={folder / models[name]}")
+        model = name.replace("learns", "beginner") if "learns" in name else "tiny"
+        args.insert(0, str(FILES / "tiny.yaml"))
+        args.append(f"worker.actor.model.model_path={folder / model}")
         args.append(f"trainer.save_checkpoint_path={folder / name}")
-    run_training("-m", "tests.easyr1_cpu.beginner", str(folder), *map(str, SEEDS))
-    kill_after_checkpoint(wanted["killed"], folder / "killed")
-    (folder / "runs.json").write_text(json.dumps(list(wanted.values())))
-    run_training("-m", "tests.easyr1_cpu.fit", str(folder / "runs.json"), timeout=900)
+    *whole, last = wanted.values()
+    first = folder / "first.json"
+    first.write_text(json.dumps({"models": str(folder), "runs": [*whole, [*last, "trainer.max_steps=50"]]}))
+    kill_after_checkpoint(first, folder / "ppo")
+    again = folder / "again.json"
+    again.write_text(json.dumps({"models": None, "runs": [last]}))
+    run_training("-m", "tests.easyr1_cpu.fit", str(again), timeout=900)
     return folder
 
 
-def kill_after_checkpoint(args: list[str], run: Path) -> None:
-    """Begin a run, and end it without notice when it has written its first checkpoint, in the middle of a step."""
-    alone = run.with_suffix(".json")
-    alone.write_text(json.dumps([[*args, "trainer.max_steps=50"]]))
-    command = [str(easyr1_python()), "-m", "tests.easyr1_cpu.fit", str(alone)]
-    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **VARIABLES}, start_new_session=True)
+def kill_after_checkpoint(asked: Path, run: Path) -> None:
+    """Begin runs, and end them without notice in the middle of a step, when the last has written a checkpoint."""
+    command = [str(easyr1_python()), "-m", "tests.easyr1_cpu.fit", str(asked)]
+    log = asked.with_suffix(".log")
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env={**os.environ, **VARIABLES}, stdout=output, stderr=output, start_new_session=True
+        )
     try:
-        until = time.monotonic() + 300
-        while not (run / "checkpoint_tracker.json").exists():
-            assert process.poll() is None
+        until = time.monotonic() + 1500
+        while last_step(run) is None:
+            assert process.poll() is None, log.read_text(errors="replace")[-6000:]
             assert time.monotonic() < until, "it writes no checkpoint"
             time.sleep(0.05)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    assert json.loads((run / "checkpoint_tracker.json").read_text())["last_global_step"] == 2
+    assert last_step(run) == 2
     (run / "rollouts" / "step_000003.jsonl").unlink(missing_ok=True)
+
+
+def last_step(run: Path) -> int | None:
+    """The step of the last checkpoint, once that is written."""
+    try:
+        step: int = json.loads((run / "checkpoint_tracker.json").read_text())["last_global_step"]
+    except (FileNotFoundError, ValueError):
+        return None
+    return step
 
 
 def numbers(run: Path) -> list[dict[str, float]]:
@@ -104,6 +119,13 @@ def test_three_steps(runs: Path, mode: str) -> None:
         assert row["actor/grad_norm"] >= 0.0
     assert (runs / mode / "curve.png").stat().st_size > 1000
     assert (runs / mode / "rollouts" / "run.json").exists()
+
+
+@pytest.mark.slow
+def test_loggers_of_easyr1_get_the_numbers(runs: Path) -> None:
+    written = b"".join(file.read_bytes() for file in (runs / "state" / "tensorboard").rglob("events.out.*"))
+    for name, times in (("reward/overall", 3), ("actor/grad_norm", 3), ("val/score", 1)):
+        assert written.count(name.encode()) == times
 
 
 @pytest.mark.slow
@@ -148,21 +170,32 @@ def test_it_learns(runs: Path, seed: int) -> None:
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_with_the_same_rows(runs: Path) -> None:
-    def positions(run: str) -> list[Any]:
-        return [(answer.seed, answer.turns[0].state) for answer in records(runs / run, "step_000003.jsonl")]
-
-    assert [row["step"] for row in numbers(runs / "killed")] == [1, 2, 3]
-    assert positions("killed") == positions("state")
+    """Both runs have the same seed; one gives two answers to a position, the other one."""
+    whole, killed = (records(runs / run, "step_000003.jsonl") for run in ("state", "ppo"))
+    assert [answer.seed for answer in killed] == [8, 9, 10, 11]
+    assert [answer.turns[0].state for answer in killed] == [answer.turns[0].state for answer in whole[::2]]
+    assert last_step(runs / "ppo") == 3
 
 
 @pytest.mark.slow
 def test_trained_model_is_exported_served_and_compared(runs: Path, tmp_path: Path) -> None:
-    shell = ["bash", str(ROOT / "training" / "scripts" / "export.sh"), str(runs / "state" / "global_step_3")]
-    subprocess.run([*shell, str(tmp_path / "model")], check=True, capture_output=True, timeout=120)
-    command = ["eval", "2048", "--set", "size=64", "--episodes", "2", "--turns", "2", "--no-video", "--no-report"]
-    with serve(tmp_path / "model", tmp_path) as server:
-        asked = ["--policy", "openai", "--base-url", server.base_url, "--model", server.model, "--max-tokens", "8"]
-        main([*command, *asked, "--out", str(tmp_path / "trained")])
-    main([*command, "--policy", "random", "--out", str(tmp_path / "random")])
-    main(["compare", str(tmp_path / "trained"), str(tmp_path / "random"), "--out", str(tmp_path / "page")])
+    """The commands of docs/training.md, as a user types them."""
+
+    def run(*command: str | Path) -> str:
+        done = subprocess.run(
+            [*map(str, command)], cwd=ROOT, env=variables(), capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+        return done.stdout
+
+    scripts, python = ROOT / "training" / "scripts", sys.executable
+    told = run("bash", scripts / "export.sh", runs / "state" / "global_step_3", tmp_path / "model")
+    assert f"serve_vllm.sh {tmp_path / 'model'}" in told
+    play = [python, str(ROOT / "vlmgym" / "test" / "eval_2048.py"), "--set", "size=64", "--episodes", "2"]
+    play += ["--turns", "2", "--no-video", "--no-report"]
+    with serve(tmp_path / "model", tmp_path, "trained", script=scripts / "serve_vllm.sh") as server:
+        asked = ["--base-url", server.base_url, "--model", server.model, "--max-tokens", "8"]
+        run(*play, "--policy", "openai", *asked, "--out", tmp_path / "trained")
+    run(*play, "--policy", "random", "--out", tmp_path / "baseline")
+    main(["compare", str(tmp_path / "trained"), str(tmp_path / "baseline"), "--out", str(tmp_path / "page")])
     assert (tmp_path / "page" / "compare.html").stat().st_size > 10_000

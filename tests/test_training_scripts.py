@@ -11,11 +11,12 @@ import pytest
 from tests.training import ROOT
 from vlmgym.cli import main
 
+SCRIPTS = ROOT / "training" / "scripts"
+
 
 def cold_start(*args: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    script = ROOT / "training" / "scripts" / "cold_start.sh"
     environment = {**os.environ, **variables}
-    command = ["bash", str(script), *map(str, args)]
+    command = ["bash", str(SCRIPTS / "cold_start.sh"), *map(str, args)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
 
 
@@ -67,7 +68,28 @@ def test_cold_start_says_what_is_missing(exported: Path, tmp_path: Path) -> None
     ],
 )
 def test_variables_of_easyr1_are_checked(names: tuple[str, ...], variables: dict[str, str], words: str) -> None:
-    command = ["bash", str(ROOT / "training" / "scripts" / "easyr1.sh"), *names, "--check"]
+    command = ["bash", str(SCRIPTS / "easyr1.sh"), *names, "--check"]
     environment = {**os.environ, **variables}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (2, f"easyr1.sh: {words}\n")
+
+
+@pytest.mark.parametrize(
+    "script", sorted(path.name for path in SCRIPTS.glob("*.sh") if "easyr1.sh" in path.read_text())
+)
+def test_scripts_of_easyr1_say_what_they_take(script: str) -> None:
+    done = subprocess.run(["bash", SCRIPTS / script, "--help"], capture_output=True, text=True, check=True, timeout=60)
+    for word in ("MODEL ", "GPUS, NODES ", "LORA=1 ", "LOW_MEMORY=1 ", "OUT ", "--check", "SETTING=VALUE"):
+        assert word in done.stdout
+    assert not done.stderr
+
+
+def test_serving_says_what_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    for folder, port, words in ((tmp_path / "none", "8000", "name the folder of a model"), (tmp_path, "x", "PORT is")):
+        command = ["bash", str(SCRIPTS / "serve_vllm.sh"), str(folder)]
+        environment = {**os.environ, "PORT": port}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 2
+        assert words in done.stderr
+        assert len(done.stderr.splitlines()) == 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import json
+import resource
 import subprocess
 import sys
 from functools import partial
@@ -15,24 +17,27 @@ import numpy as np
 import pytest
 import torch
 
-from tests.easyr1_cpu import sharded, vllm_stub
+from tests.easyr1_cpu import sharded
+from training.easyr1 import without_vllm
 
-vllm_stub.install()
+without_vllm.install()
 
+from PIL import Image  # noqa: E402
 from torch.distributed.tensor import DTensor  # noqa: E402
 from transformers import AutoModelForImageTextToText, AutoModelForTokenClassification  # noqa: E402
 from verl.models.monkey_patch import apply_ulysses_patch  # noqa: E402
 from verl.protocol import DataProto  # noqa: E402
+from verl.single_controller.ray import RayWorkerGroup  # noqa: E402
 from verl.trainer import core_algos, metrics, ray_trainer  # noqa: E402
 from verl.trainer.config import DataConfig  # noqa: E402
 from verl.workers.config import ModelConfig  # noqa: E402
 from verl.workers.fsdp_workers import FSDPWorker  # noqa: E402
 
-from training.easyr1 import critics, mends  # noqa: E402
+from training.easyr1 import critics, machine, mends  # noqa: E402
 from training.easyr1.advantages import advantages_of, episode_advantages  # noqa: E402
 from training.easyr1.batch import fill, places_of, replies_of, rows_multiple, turn_rows  # noqa: E402
 from training.easyr1.check import check_run  # noqa: E402
-from training.easyr1.config import read_config  # noqa: E402
+from training.easyr1.config import RunConfig, read_config  # noqa: E402
 from training.easyr1.export import export  # noqa: E402
 from training.easyr1.prompts import PromptEncoder, load_processors  # noqa: E402
 from training.easyr1.rows import RowStream  # noqa: E402
@@ -41,6 +46,7 @@ from training.easyr1.table import Table  # noqa: E402
 from training.easyr1.worker import WorkerMends  # noqa: E402
 from training.tiny_vlm import make_tiny_vlm  # noqa: E402
 from vlmgym.errors import UsageError  # noqa: E402
+from vlmgym.evaluation.files import OutputError  # noqa: E402
 from vlmgym.policies.base import Reply  # noqa: E402
 from vlmgym.sandbox.registry import make_game  # noqa: E402
 
@@ -102,6 +108,9 @@ def test_fit_uses_what_is_replaced() -> None:
     source = inspect.getsource(ray_trainer.RayPPOTrainer.fit)
     for used in ("compute_advantage(", "compute_data_metrics(", '"token_level_scores" not in batch.batch'):
         assert used in source
+    waits = inspect.getsource(RayWorkerGroup._init_with_resource_pool)
+    assert "for _ in range(120):" in waits, "the first worker has 120 s"
+    assert "time.sleep(1)" in waits
     assert "load_state_dict(dataloader_state_dict)" in inspect.getsource(ray_trainer.RayPPOTrainer._load_checkpoint)
 
 
@@ -438,14 +447,29 @@ def test_sections_that_are_not_accepted(section: dict[str, Any], words: str) -> 
         Section.read(section).make_curriculum()
 
 
-GAMES = ("2048", "shisensho", "shisensho_pictures", "swap", "geospot", "nlvr2", "mixed")
-OVER = ((), ("ppo",), ("episodes",), ("lora", "low_memory"))
+SCRIPTS = {
+    path.stem: tuple(path.read_text().split('easyr1.sh" ')[1].split()[:-1])
+    for path in sorted((ROOT / "training" / "scripts").glob("*.sh"))
+    if 'easyr1.sh" ' in path.read_text()
+}
+"""Which files of training/configs each script names."""
 
 
-@pytest.mark.parametrize("names", [(game,) for game in GAMES] + [("2048", *over) for over in OVER[1:]], ids="+".join)
+def of_script(name: str, *more: str) -> RunConfig:
+    return read_config([*(str(CONFIGS / f"{each}.yaml") for each in ("base", *SCRIPTS[name], *more))])
+
+
+def test_scripts() -> None:
+    games = ("2048", "shisensho", "shisensho_pictures", "swap", "geospot", "nlvr2", "mixed")
+    assert sorted(SCRIPTS) == sorted([*(f"rl_{game}" for game in games), "ppo_2048", "rl_2048_episodes"])
+    assert (SCRIPTS["ppo_2048"], SCRIPTS["rl_2048_episodes"]) == (("2048", "ppo"), ("2048", "episodes"))
+
+
+@pytest.mark.parametrize("names", [*((name,) for name in SCRIPTS), ("rl_2048", "lora", "low_memory")], ids="+".join)
 def test_configurations(qwen3: Path, names: tuple[str, ...]) -> None:
-    files = [str(CONFIGS / f"{name}.yaml") for name in ("base", *names)]
-    checked = check_run(read_config([*files, f"worker.actor.model.model_path={qwen3}"]), machine=False)
+    config = of_script(*names)
+    config.worker.actor.model.model_path = str(qwen3)
+    checked = check_run(config, machine=False)
     assert checked.problems == []
     assert "prompts have up to" in checked.facts[0]
 
@@ -464,6 +488,11 @@ def test_configurations(qwen3: Path, names: tuple[str, ...]) -> None:
         (["trainer.max_steps=null"], "trainer.max_steps is not set"),
         (["algorithm.adv_estimator=remax"], "algorithm.adv_estimator is one of"),
         (["vlmgym.play.history=1", "vlmgym.play.history_images=1", "data.max_prompt_length=8192"], "show 2 pictures"),
+        (["trainer.logger=[vlmgym,paper]"], "there is no paper"),
+        (["worker.actor.model.model_path=nowhere/at/all"], "there is no folder nowhere/at/all"),
+        (["worker.actor.model.model_path=null"], "names no model: set MODEL"),
+        (["trainer.n_gpus_per_node=0"], "trainer.n_gpus_per_node is at least 1, not 0"),
+        (["worker.actor.ulysses_size=8"], "worker.actor.ulysses_size=8 does not divide 4 GPUs"),
     ],
 )
 def test_configurations_that_would_not_work(qwen3: Path, settings: list[str], words: str) -> None:
@@ -471,6 +500,50 @@ def test_configurations_that_would_not_work(qwen3: Path, settings: list[str], wo
     config = read_config([*files, f"worker.actor.model.model_path={qwen3}", *settings])
     problems = check_run(config, machine=False).problems
     assert any(words in problem for problem in problems), problems
+
+
+def test_validation_asks_what_is_held_out(tmp_path: Path, qwen3: Path) -> None:
+    """Of 40 questions of a user 4 are held out."""
+    Image.new("RGB", (64, 64)).save(tmp_path / "a.png")
+    row = {"image": "a.png", "question": "Which colour?", "answer": "black"}
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps({**row, "id": str(i)}) + "\n" for i in range(40)))
+    config = of_script("rl_nlvr2")
+    config.worker.actor.model.model_path = str(qwen3)
+    config.vlmgym["games"] = [{"game": "vqa", "knobs": {"data": str(tmp_path / "rows.jsonl")}}]
+    assert any("4 are held out" in problem for problem in check_run(config, machine=False).problems)
+    config.vlmgym["validation"] = {"episodes": 4, "turns": 1}
+    assert check_run(config, machine=False).problems == []
+
+
+def test_what_a_machine_lacks(qwen3: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    config = of_script("rl_2048")
+    config.worker.actor.model.model_path = str(qwen3)
+    config.trainer.logger = ("vlmgym", "swanlab")
+    config.trainer.save_checkpoint_path = str(tmp_path / "file" / "out")
+    problems, facts = machine.look_at_machine(config)
+    for words in (
+        "trainer.n_gpus_per_node=4, and this machine has",
+        "swanlab, which is not installed",
+        "cannot be made",
+    ):
+        assert any(words in problem for problem in problems), words
+    assert "the model has 0.000" in facts[0]
+
+
+@pytest.mark.parametrize(
+    ("names", "memory", "checkpoint"),
+    [
+        # Weights and moments in float32, reference and two copies of vLLM's weights in bfloat16: 12 + 2 + 4.
+        (("rl_2048",), 18.0, 12),
+        (("rl_2048", "low_memory"), 14.0, 8),
+        (("rl_2048", "lora"), 6.0, 2),
+        (("ppo_2048",), 30.0, 24),
+    ],
+)
+def test_bytes_of_a_parameter(names: tuple[str, ...], memory: float, checkpoint: int) -> None:
+    config = of_script(*names)
+    assert (machine.host_bytes(config), machine.checkpoint_bytes(config)) == (memory, checkpoint)
 
 
 @pytest.mark.parametrize(
@@ -508,6 +581,26 @@ def test_export(qwen3: Path, tmp_path: Path) -> None:
         export(actor.parent, tmp_path / "other")
     with pytest.raises(UsageError, match="is no checkpoint of EasyR1"):
         export(tmp_path, tmp_path / "other")
+    half = (actor / "model_world_size_2_rank_0.pt").read_bytes()[:5000]
+    (actor / "model_world_size_2_rank_0.pt").unlink()
+    (actor / "model_world_size_1_rank_0.pt").write_bytes(half)
+    with pytest.raises(UsageError, match="cannot be read, perhaps as its writing was interrupted"):
+        export(actor.parent, tmp_path / "other")
+
+
+def test_export_to_a_full_disk(qwen3: Path, tmp_path: Path) -> None:
+    actor = tmp_path / "actor"
+    (actor / "huggingface").mkdir(parents=True)
+    model = AutoModelForImageTextToText.from_pretrained(qwen3)
+    torch.save(model.state_dict(), actor / "model_world_size_1_rank_0.pt")
+    model.config.save_pretrained(actor / "huggingface")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))  # no file becomes larger
+    try:
+        with pytest.raises(OutputError, match=f"cannot write {tmp_path / 'out'}"):
+            export(actor, tmp_path / "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,8 @@
 """Trains tiny checkpoints on a CPU by EasyR1's trainer: python -m tests.easyr1_cpu.fit RUNS.json
 
-The runs follow each other in one Ray cluster. RUNS.json is a list of the arguments of `python -m training.easyr1`.
+The runs follow each other in one Ray cluster. RUNS.json holds in `runs` the arguments of `python -m training.easyr1`
+for each, and in `models` a folder in which `tests.easyr1_cpu.models` is to make models before. All that is done in one
+process, as importing what EasyR1 needs takes longer than all else.
 """
 
 from __future__ import annotations
@@ -10,12 +12,13 @@ import os
 import sys
 from pathlib import Path
 
-from tests.easyr1_cpu import vllm_stub
+from training.easyr1 import without_vllm
 
-vllm_stub.install()
+without_vllm.install()
 
 import ray  # noqa: E402
 
+from tests.easyr1_cpu.models import make_models  # noqa: E402
 from tests.easyr1_cpu.worker import CpuWorker  # noqa: E402
 from training.easyr1.check import check_run  # noqa: E402
 from training.easyr1.config import read_config  # noqa: E402
@@ -25,14 +28,18 @@ PRETENDED = 8
 """GPUs and processors."""
 
 
-def main(runs: list[list[str]]) -> None:
+def main(models: str | None, runs: list[list[str]]) -> None:
+    if models is not None:
+        make_models(Path(models))
     os.environ["RAY_AUTH_MODE"] = "disabled"
     start_ray(
         num_cpus=PRETENDED,
         num_gpus=PRETENDED,
         include_dashboard=False,
+        object_store_memory=100 * 2**20,
+        _system_config={"prestart_worker_first_driver": False},  # workers that nobody asked for
         log_to_driver="RAY_LOG" in os.environ,
-        runtime_env={"worker_process_setup_hook": "tests.easyr1_cpu.vllm_stub.install"},
+        runtime_env={"worker_process_setup_hook": "training.easyr1.without_vllm.install"},
     )
     for run in runs:
         config = read_config(run)
@@ -47,4 +54,5 @@ def main(runs: list[list[str]]) -> None:
 
 
 if __name__ == "__main__":
-    main(json.loads(Path(sys.argv[1]).read_text()))
+    asked = json.loads(Path(sys.argv[1]).read_text())
+    main(asked["models"], asked["runs"])

@@ -10,9 +10,20 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as multiprocessing
+from training.easyr1 import without_vllm
+
+without_vllm.install()
+
+import peft  # noqa: E402
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.distributed.fsdp import FullyShardedDataParallel  # noqa: E402
+from torch.multiprocessing import start_processes  # noqa: E402
+from transformers import AutoModelForImageTextToText  # noqa: E402
+from verl.utils.checkpoint import fsdp_checkpoint_manager  # noqa: E402
+from verl.utils.fsdp_utils import get_fsdp_wrap_policy  # noqa: E402
+from verl.utils.tokenizer import get_processor  # noqa: E402
 
 PROCESSES = 2
 KINDS = ("whole", "lora")
@@ -20,9 +31,6 @@ KINDS = ("whole", "lora")
 
 def make_model(path: str, kind: str) -> Any:
     """The model that is saved: other weights than those of the folder, the same in every process."""
-    import peft
-    from transformers import AutoModelForImageTextToText
-
     torch.manual_seed(0)
     model = AutoModelForImageTextToText.from_pretrained(path, dtype=torch.float32)
     if kind == "lora":  # as in FSDPWorker, with the settings of configs/lora.yaml
@@ -36,15 +44,6 @@ def make_model(path: str, kind: str) -> Any:
 
 
 def save(rank: int, path: str, out: str) -> None:
-    from tests.easyr1_cpu import vllm_stub
-
-    vllm_stub.install()
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import FullyShardedDataParallel
-    from verl.utils.checkpoint import fsdp_checkpoint_manager
-    from verl.utils.fsdp_utils import get_fsdp_wrap_policy
-    from verl.utils.tokenizer import get_processor
-
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{out}/store", rank=rank, world_size=PROCESSES)
     mesh = init_device_mesh("cpu", (PROCESSES,), mesh_dim_names=("fsdp",))
@@ -76,4 +75,5 @@ class _CpuTorch:
 if __name__ == "__main__":
     path, out = sys.argv[1:]
     Path(out).mkdir(parents=True)
-    multiprocessing.spawn(save, (path, out), PROCESSES)
+    # Forked, so that what takes seconds to import is imported once; no thread has been started yet.
+    start_processes(save, (path, out), PROCESSES, start_method="fork")

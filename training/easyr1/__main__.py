@@ -12,11 +12,9 @@ from __future__ import annotations
 import sys
 from importlib.util import find_spec
 
+from training.easyr1 import without_vllm
 from vlmgym.errors import UsageError
 from vlmgym.options import reporting_errors
-
-NEEDED = {"verl": "EasyR1", "vllm": "vLLM", "flash_attn": "flash-attn"}
-"""Packages, and what they are called."""
 
 
 def main(args: list[str]) -> None:
@@ -28,12 +26,11 @@ def main(args: list[str]) -> None:
     if not args or {"-h", "--help"} & set(args):
         print(__doc__)
         return
-    missing = [name for package, name in NEEDED.items() if package not in sys.modules and find_spec(package) is None]
-    if "EasyR1" in missing or "vLLM" in missing:  # without these its configuration cannot even be read
-        raise UsageError(
-            f"this Python has no {', no '.join(missing)}: run bash setup.sh --train on a machine with GPUs, where "
-            "--check looks at the rest; training/local trains without them"
-        )
+    if strange := [arg for arg in args if arg.startswith("-") and arg != "--check"]:
+        raise UsageError(f"there is no option {strange[0]}: there are --check and --help, and settings are NAME=VALUE")
+    if find_spec("verl") is None:
+        raise UsageError("this Python has no EasyR1: run bash setup.sh --train where GitHub answers")
+    without_vllm.install()  # the check says whether it is there
     from training.easyr1.check import check_run
     from training.easyr1.config import read_config
 

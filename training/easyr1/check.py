@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
-import psutil
-import torch
+from verl.utils.logger.logger import LOGGERS
 
 from training.core.seats import take_seats
+from training.core.split import check_held_out
 from training.easyr1.config import RunConfig
+from training.easyr1.machine import look_at_machine
 from training.easyr1.prompts import PromptEncoder, load_processors
 from training.easyr1.section import Section
 from vlmgym.curriculum import Curriculum
+from vlmgym.errors import UsageError
 
-REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements" / "easyr1.txt"
 ESTIMATORS = ("grpo", "gae", "rloo", "reinforce_plus_plus", "grpo_passk")
 LONGEST = 65_536
 """Prompt tokens that are looked at; a prompt is longer than data.max_prompt_length or not."""
-BYTES_PER_PARAMETER = {"adamw": 16, "adamw_bf16": 8}
-"""Of weights, gradient and two moments, where all of them are kept in host memory between uses."""
+OWN_LOGGER = "vlmgym"
+"""Of `mends`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +45,48 @@ def check_run(config: RunConfig, machine: bool = True) -> Checked:
         machine: Whether to look at GPUs, memory and installed packages, too.
 
     Raises:
-        UsageError: The section `vlmgym` is not accepted, or the model's processor does not load.
+        UsageError: The section `vlmgym` is not accepted.
     """
     section = Section.read(config.vlmgym)
     curriculum = section.make_curriculum()
-    problems = [*_settings(config, section), *_divisibility(config, section)]
+    if problems := list(_too_small(config)):
+        return Checked(problems, [])
+    problems = [*_settings(config, section), *_divisibility(config, section), *_held_out(section, curriculum)]
     facts: list[str] = []
-    if not problems:
+    try:
         longest, pictures, tokens = _prompts(config, section, curriculum)
+    except UsageError as error:
+        problems.append(str(error))
+    else:
         facts.append(f"prompts have up to {longest:,} tokens, {tokens:,} of them of {pictures} picture(s)")
-        problems += _room(config, longest, pictures)
+        problems += _room(config, section, longest, pictures)
     if machine:
-        problems += _machine(config)
+        lacks, takes = look_at_machine(config)
+        problems, facts = problems + lacks, facts + takes
     return Checked(problems, facts)
+
+
+def _too_small(config: RunConfig) -> Iterator[str]:
+    """Counts by which others are divided."""
+    worker, sizes = (
+        config.worker,
+        ("micro_batch_size_per_device_for_update", "micro_batch_size_per_device_for_experience"),
+    )
+    counts = {
+        "data": (config.data, ("rollout_batch_size", "max_prompt_length", "max_response_length")),
+        "worker.actor": (worker.actor, ("global_batch_size", "ulysses_size", *sizes)),
+        "worker.critic": (worker.critic, ("global_batch_size", "ulysses_size", *sizes)),
+        "worker.rollout": (worker.rollout, ("n", "tensor_parallel_size")),
+        "trainer": (config.trainer, ("nnodes", "n_gpus_per_node")),
+    }
+    for part, (settings, names) in counts.items():
+        for name in names:
+            if getattr(settings, name) < 1:
+                yield f"{part}.{name} is at least 1, not {getattr(settings, name)}"
 
 
 def _settings(config: RunConfig, section: Section) -> Iterator[str]:
     algorithm, turns = config.algorithm, section.play.turns
-    if config.worker.actor.model.model_path is None:
-        yield "worker.actor.model.model_path names no model"
     if config.trainer.max_steps is None:
         yield "trainer.max_steps is not set, and live positions never end"
     if algorithm.adv_estimator not in ESTIMATORS:
@@ -81,6 +101,18 @@ def _settings(config: RunConfig, section: Section) -> Iterator[str]:
         yield "data.mini_rollout_batch_size is not supported: leave it out"
     if not config.trainer.val_only and config.trainer.val_freq > 0 and section.validation.episodes == 0:
         yield "trainer.val_freq asks for validation, and vlmgym.validation.episodes is 0"
+    if strange := [name for name in config.trainer.logger if name not in {*LOGGERS, OWN_LOGGER}]:
+        known = ", ".join([OWN_LOGGER, *LOGGERS])
+        yield f"trainer.logger is a list of {known}; there is no {', '.join(strange)}"
+
+
+def _held_out(section: Section, curriculum: Curriculum) -> Iterator[str]:
+    """Validation asks no question of a table that is trained on."""
+    games = [entry.stages[-1].game for entry in curriculum.entries]
+    try:
+        check_held_out(games, section.states.held_out, section.validation.episodes, "vlmgym.validation.episodes")
+    except UsageError as error:
+        yield str(error)
 
 
 def _divisibility(config: RunConfig, section: Section) -> Iterator[str]:
@@ -98,6 +130,9 @@ def _divisibility(config: RunConfig, section: Section) -> Iterator[str]:
         size, place = part.global_batch_size, f"worker.{name}"
         if rows % size:
             yield f"{place}.global_batch_size={size} does not divide data.rollout_batch_size={rows}"
+        if gpus % part.ulysses_size:
+            yield f"{place}.ulysses_size={part.ulysses_size} does not divide {gpus} GPUs"
+            continue
         ranks = gpus // part.ulysses_size
         each = size * n // ranks
         if size * n % ranks:
@@ -132,8 +167,7 @@ def _prompts(config: RunConfig, section: Section, curriculum: Curriculum) -> tup
     return longest, pictures, tokens
 
 
-def _room(config: RunConfig, longest: int, pictures: int) -> Iterator[str]:
-    section = Section.read(config.vlmgym)
+def _room(config: RunConfig, section: Section, longest: int, pictures: int) -> Iterator[str]:
     data, rollout = config.data, config.worker.rollout
     shown = pictures * (1 + section.play.history_images)
     with_history = longest * (1 + section.play.history_images) + section.play.history * data.max_response_length
@@ -151,51 +185,3 @@ def _room(config: RunConfig, longest: int, pictures: int) -> Iterator[str]:
             f"data.max_prompt_length + data.max_response_length = {data.max_prompt_length + data.max_response_length}"
         )
         yield f"worker.rollout.max_num_batched_tokens={rollout.max_num_batched_tokens} is less than {whole}"
-
-
-def _machine(config: RunConfig) -> Iterator[str]:
-    trainer = config.trainer
-    gpus = torch.cuda.device_count()
-    if trainer.nnodes == 1 and gpus < trainer.n_gpus_per_node:
-        yield f"trainer.n_gpus_per_node={trainer.n_gpus_per_node}, and this machine has {gpus} GPU(s) with CUDA"
-    for gpu in range(min(gpus, trainer.n_gpus_per_node)):
-        free, all_ = torch.cuda.mem_get_info(gpu)
-        if free < 0.9 * all_:
-            yield f"GPU {gpu} has {free / 2**30:.0f} of {all_ / 2**30:.0f} GiB free: another program uses it"
-    for package in ("vllm", "flash_attn"):
-        if find_spec(package) is None:
-            yield f"{package} is not installed: run bash setup.sh --train on a machine with a GPU"
-    if (installed := easyr1_commit()) != (wanted := wanted_commit()):
-        yield f"EasyR1 is installed at commit {installed}, and this was written for {wanted}: run bash setup.sh --train"
-    needed, free_memory = _host_memory(config), psutil.virtual_memory().available
-    if needed and needed > free_memory:
-        yield (
-            f"about {needed / 2**30:.0f} GiB of host memory are needed for offloaded weights and moments, and "
-            f"{free_memory / 2**30:.0f} are free: add configs/low_memory.yaml or configs/lora.yaml, or offload less"
-        )
-
-
-def _host_memory(config: RunConfig) -> int:
-    """A lower bound in bytes, from the size of a local checkpoint; 0 where that is not known."""
-    actor = config.worker.actor
-    folder = Path(str(actor.model.model_path))
-    weights = sum(file.stat().st_size for file in folder.glob("*.safetensors")) if folder.is_dir() else 0
-    if actor.model.lora.rank or not actor.offload.offload_optimizer:
-        return weights
-    models = 2 if config.algorithm.adv_estimator == "gae" else 1
-    return models * weights // 2 * BYTES_PER_PARAMETER.get(actor.optim.strategy, 16)
-
-
-def easyr1_commit() -> str | None:
-    """The commit that EasyR1 was installed from; None where it was not installed from git."""
-    try:
-        text = importlib.metadata.distribution("verl").read_text("direct_url.json")
-    except importlib.metadata.PackageNotFoundError:
-        return None
-    commit = json.loads(text or "{}").get("vcs_info", {}).get("commit_id")
-    return str(commit) if commit else None
-
-
-def wanted_commit() -> str:
-    """The commit that this is written for."""
-    return REQUIREMENTS.read_text(encoding="utf-8").strip().rsplit("@", 1)[-1]

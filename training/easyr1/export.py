@@ -11,6 +11,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -18,8 +19,10 @@ import tyro
 from torch.distributed.tensor import DTensor
 from transformers import AutoConfig, AutoModelForImageTextToText, GenerationConfig
 
+from training.core.saving import saving
 from vlmgym.errors import UsageError
 from vlmgym.options import reporting_errors
+from vlmgym.policies.checkpoint import reason
 
 PROCESSOR_FILES = (
     "added_tokens.json",
@@ -47,6 +50,7 @@ def export(checkpoint: Path, out: Path, dtype: torch.dtype = torch.bfloat16) -> 
 
     Raises:
         UsageError: There is no checkpoint, it is not whole, or the folder is there already.
+        OutputError: The folder cannot be written.
     """
     actor = checkpoint / "actor" if (checkpoint / "actor").is_dir() else checkpoint
     if out.exists():
@@ -67,17 +71,18 @@ def export(checkpoint: Path, out: Path, dtype: torch.dtype = torch.bfloat16) -> 
     model.config.dtype = dtype
     if (source / "generation_config.json").is_file():
         model.generation_config = GenerationConfig.from_pretrained(source)
-    model.save_pretrained(out)
-    for name in PROCESSOR_FILES:
-        if (source / name).is_file():
-            shutil.copy(source / name, out / name)
+    with saving(out):
+        model.save_pretrained(out)
+        for name in PROCESSOR_FILES:
+            if (source / name).is_file():
+                shutil.copy(source / name, out / name)
 
 
 def whole_weights(actor: Path) -> dict[str, torch.Tensor]:
     """The weights of all GPUs' files, put together.
 
     Raises:
-        UsageError: A file is missing.
+        UsageError: A file is missing, or not whole.
     """
     found = {path.name: path for path in actor.glob("model_world_size_*_rank_*.pt")}
     sizes = {int(re.findall(r"\d+", name)[0]) for name in found}
@@ -87,9 +92,17 @@ def whole_weights(actor: Path) -> dict[str, torch.Tensor]:
     names = [f"model_world_size_{size}_rank_{rank}.pt" for rank in range(size)]
     if missing := [name for name in names if name not in found]:
         raise UsageError(f"{actor} lacks {', '.join(missing)}: the checkpoint is not whole")
-    # Pickles, as EasyR1 writes and reads them: a checkpoint of one's own run.
-    parts = [torch.load(found[name], map_location="cpu", weights_only=False, mmap=True) for name in names]
+    parts = [_read(found[name]) for name in names]
     return {name: _joined(name, [part[name] for part in parts]) for name in parts[0]}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        # A pickle, as EasyR1 writes and reads it: a checkpoint of one's own run.
+        weights: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False, mmap=True)
+    except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
+        raise UsageError(f"{path} cannot be read, perhaps as its writing was interrupted: {reason(error)}") from None
+    return weights
 
 
 def _joined(name: str, parts: list[Any]) -> torch.Tensor:
@@ -122,7 +135,11 @@ def _merged(adapter: Path, weights: dict[str, torch.Tensor]) -> Any:
     from peft import LoraConfig, get_peft_model
 
     settings = json.loads(adapter.read_text(encoding="utf-8"))
-    base = AutoModelForImageTextToText.from_pretrained(settings["base_model_name_or_path"], dtype=torch.float32)
+    name = settings["base_model_name_or_path"]
+    try:
+        base = AutoModelForImageTextToText.from_pretrained(name, dtype=torch.float32)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"the model {name}, which the adapters are for, does not load: {reason(error)}") from None
     fields = LoraConfig.__dataclass_fields__.keys() - {"runtime_config"}  # how it was computed; saved as a plain dict
     model = get_peft_model(base, LoraConfig(**{name: value for name, value in settings.items() if name in fields}))
     model.load_state_dict(weights)

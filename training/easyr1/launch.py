@@ -17,6 +17,8 @@ from training.easyr1.prompts import PromptEncoder, load_processors
 from training.easyr1.rows import RowStream
 from training.easyr1.section import Section
 from training.easyr1.trainer import VlmgymTrainer
+from vlmgym.errors import UsageError
+from vlmgym.policies.checkpoint import reason
 
 ROOT = Path(__file__).resolve().parents[2]
 POOL = "gpus"
@@ -33,10 +35,20 @@ VARIABLES = {
 
 
 def start_ray(**options: Any) -> None:
-    """Join the Ray cluster that RAY_ADDRESS names, or start one on this machine."""
+    """Join the Ray cluster that RAY_ADDRESS names, or start one on this machine.
+
+    Raises:
+        UsageError: None answers there.
+    """
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     runtime = {"env_vars": {**VARIABLES, "PYTHONPATH": path}, **options.pop("runtime_env", {})}
-    ray.init(runtime_env=runtime, **options)
+    named = os.environ.get("RAY_ADDRESS")
+    try:
+        ray.init(runtime_env=runtime, **options)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        if not named:
+            raise
+        raise UsageError(f"no Ray cluster answers at RAY_ADDRESS={named}: {reason(error)}") from None
 
 
 def build_trainer(config: RunConfig, worker: type[Any]) -> VlmgymTrainer:
@@ -54,6 +66,7 @@ def build_trainer(config: RunConfig, worker: type[Any]) -> VlmgymTrainer:
     model, seed = config.worker.actor.model, config.data.seed
     tokenizer, processor = load_processors(model, config.data)
     mends.install(section.step_weight)
+    os.environ.setdefault("TENSORBOARD_DIR", str(Path(str(config.trainer.save_checkpoint_path)) / "tensorboard"))
     remote = ray.remote(worker)
     pool = ResourcePoolManager(
         {POOL: [config.trainer.n_gpus_per_node] * config.trainer.nnodes},

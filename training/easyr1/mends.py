@@ -3,14 +3,19 @@
 - trainer/ray_trainer.py:137 `compute_advantage` knows no episodes and no filling rows, and its GAE
   (trainer/core_algos.py:163) tests the truth of a tensor, which fails for more than one row.
 - trainer/metrics.py:48 `compute_data_metrics` counts filling rows.
+- single_controller/ray/base.py:303 waits 120 s for the first worker, which is not enough where torch and vLLM come from
+  a slow disk: here it waits for 5 minutes.
 - utils/logger/logger.py:72 the `file` logger empties its file when a run goes on: `vlmgym` is one that does not.
 """
 
 from __future__ import annotations
 
+import time
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
+import verl.single_controller.ray.base as ray_base
 import verl.trainer.ray_trainer as ray_trainer
 from verl.protocol import DataProto
 from verl.trainer.metrics import compute_data_metrics
@@ -19,6 +24,9 @@ from verl.utils.logger.logger import LOGGERS
 
 from training.easyr1.advantages import advantages_of
 from training.easyr1.run_log import RunLog
+
+WAIT = 300.0
+"""Seconds that the first worker has to start."""
 
 
 def install(step_weight: float) -> None:
@@ -29,6 +37,7 @@ def install(step_weight: float) -> None:
     """
     ray_trainer.compute_advantage = partial(advantages_of, step_weight=step_weight, stock=compute_advantage)
     ray_trainer.compute_data_metrics = metrics_of_live_rows
+    ray_base.time = SimpleNamespace(sleep=lambda _: time.sleep(WAIT / 120))
     LOGGERS["vlmgym"] = RunLog
 
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from huggingface_hub import HfApi, try_to_load_from_cache
 from verl.trainer.config import DataConfig
 from verl.utils.dataset import RLHFDataset
 from verl.utils.tokenizer import get_processor, get_tokenizer
 from verl.workers.config import ModelConfig
 
 from vlmgym.errors import UsageError
+from vlmgym.policies.checkpoint import find_checkpoint, reason
 from vlmgym.sandbox.drawing.encode import encode_png
 from vlmgym.sandbox.game import Picture
 
+HUB_SECONDS = 10.0
+"""That the hub has to answer."""
 FEATURES = ("input_ids", "attention_mask", "position_ids", "raw_prompt_ids", "multi_modal_data")
 """What a prompt consists of; see `PromptEncoder.encode`."""
 
@@ -24,6 +29,7 @@ def load_processors(model: ModelConfig, data: DataConfig) -> tuple[Any, Any]:
     Raises:
         UsageError: They do not load, or the model takes no pictures.
     """
+    check_model(model.model_path)
     options = {"override_chat_template": data.override_chat_template, "trust_remote_code": model.trust_remote_code}
     try:
         tokenizer = get_tokenizer(model.model_path, use_fast=True, **options)
@@ -34,6 +40,25 @@ def load_processors(model: ModelConfig, data: DataConfig) -> tuple[Any, Any]:
     if processor is None or not hasattr(processor, "image_processor"):
         raise UsageError(f"the model {model.model_path} takes no pictures: name a Qwen-VL")
     return tokenizer, processor
+
+
+def check_model(model: str | None) -> None:
+    """Look whether there is such a model, before transformers asks the hub for each of its files again and again.
+
+    Raises:
+        UsageError: There is no such folder or name, or the hub does not answer.
+    """
+    if not model:
+        raise UsageError("worker.actor.model.model_path names no model: set MODEL")
+    found = find_checkpoint(model, "easyr1")
+    if Path(found).is_dir() or isinstance(try_to_load_from_cache(found, "config.json"), str):
+        return
+    try:
+        HfApi().model_info(found, timeout=HUB_SECONDS)
+    except OSError as error:
+        raise UsageError(
+            f"the model {found} is in no folder and no cache here, and was not had from the hub: {reason(error)}"
+        ) from None
 
 
 class _Given:

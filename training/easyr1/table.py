@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from training.core.seats import Seat, take_seats
+from training.core.split import FIRST_HELD_OUT
 from training.easyr1.section import Section
 from vlmgym.curriculum import Pick, Progress
 from vlmgym.evaluation.record import PolicyRecord, TurnRecord
 from vlmgym.evaluation.turns import Rules, start
 from vlmgym.policies.base import Reply, as_drawn
-
-FIRST_HELD_OUT = 1_000_000
-"""First seed of the episodes of validation. Positions of training have a stream of chance of their own."""
 
 Place = tuple[int, int]
 """Row and copy: which episode."""

@@ -20,6 +20,14 @@ fail() {
     exit 2
 }
 
+for option in "$@"; do
+    case $option in
+    -h | --help)
+        sed -n '2,/^set /s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+        exit
+        ;;
+    esac
+done
 names=(base)
 while [ $# -gt 0 ] && [[ $1 != *=* && $1 != -* ]]; do
     names+=("$1")

@@ -4,5 +4,6 @@
 #     bash training/scripts/export.sh checkpoints/vlmgym/2048/global_step_300 checkpoints/2048
 set -euo pipefail
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P)
+[ -e "$root/.venv-train/.vlmgym-setup" ] || bash "$root/setup.sh" --train
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
 exec "$root/.venv-train/bin/python" -m training.easyr1.export "$@"

@@ -9,6 +9,10 @@ if [ $# -eq 0 ] || ! [ -e "$1/config.json" ]; then
     echo "serve_vllm.sh: name the folder of a model, with its config.json; export.sh makes one of a checkpoint" >&2
     exit 2
 fi
+if ! [[ ${PORT:-8000} =~ ^[1-9][0-9]*$ ]]; then
+    echo "serve_vllm.sh: PORT is a number, not $PORT" >&2
+    exit 2
+fi
 model=$1
 shift
 [ -e "$root/.venv-serve/.vlmgym-setup" ] || bash "$root/setup.sh" --serve

@@ -1,14 +1,9 @@
-"""Makes tiny models that say words in the right form, most of them no moves: ... beginner FOLDER SEED ...
-
-They are in FOLDER/beginnerSEED.
-"""
+"""Tiny models to train: `tiny`, untrained, and beginners that say words in the right form, most of them no moves."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-import numpy as np
 import torch
 from transformers import AutoModelForImageTextToText, AutoTokenizer
 
@@ -16,10 +11,20 @@ from training.tiny_vlm import TinySize, make_tiny_vlm
 
 MOVES = ("up", "right", "down", "left")
 OTHERS = ("tree", "house", "river", "cloud", "stone", "bread", "chair", "glass", "night")
+SEEDS = (1, 2)
 STEPS = 80
 
 
-def main(out: Path, seed: int) -> None:
+def make_models(folder: Path) -> None:
+    """Make `tiny`, and a beginner of each seed."""
+    torch.set_num_threads(1)
+    make_tiny_vlm("qwen3_vl", folder / "tiny")
+    for seed in SEEDS:
+        make_beginner(folder / f"beginner{seed}", seed)
+
+
+def make_beginner(out: Path, seed: int) -> None:
+    """A model that answers with one of 13 words, each as often."""
     words = [*MOVES, *OTHERS]
     make_tiny_vlm("qwen3_vl", out, seed=seed, size=TinySize(tied=False), texts=words * 50)
     tokenizer, model = AutoTokenizer.from_pretrained(out), AutoModelForImageTextToText.from_pretrained(out)
@@ -33,7 +38,6 @@ def main(out: Path, seed: int) -> None:
     mask = torch.tensor([[1] * (len(start) + len(row)) + [0] * (longest - len(row)) for row in said])
     labels = ids.masked_fill((mask == 0) | (torch.arange(ids.shape[1]) < len(start)), -100)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    torch.set_num_threads(1)
     torch.manual_seed(seed)
     for _ in range(STEPS):
         filler = torch.randint(200, (len(words), 40))  # whatever was asked
@@ -46,9 +50,3 @@ def main(out: Path, seed: int) -> None:
         optimizer.step()
         optimizer.zero_grad()
     model.save_pretrained(out)
-    print(f"loss {loss.item():.3f}; {np.log(len(words)) / np.mean([len(row) for row in said]):.3f} at best")
-
-
-if __name__ == "__main__":
-    for given in sys.argv[2:]:
-        main(Path(sys.argv[1]) / f"beginner{given}", int(given))

@@ -1,4 +1,8 @@
-"""Lets EasyR1 be imported without vLLM: modules with the names that it takes from there, which raise when used."""
+"""Lets EasyR1's configuration be read where vLLM is not installed, so that --check works on any machine.
+
+EasyR1 imports vLLM beside its configuration. Where it is missing, modules with the names that EasyR1 takes from there
+stand in for it; they raise when used.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,167 @@
+"""What a run needs of the machine that it starts on: packages, GPUs, host memory, and a disk for checkpoints."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from transformers import AutoConfig, AutoModelForImageTextToText
+from verl.utils.torch_dtypes import PrecisionType
+from verl.workers.config import ActorConfig, ModelConfig
+
+from training.easyr1.config import RunConfig
+
+REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements" / "easyr1.txt"
+PACKAGES = {"vllm": "vLLM", "flash_attn": "flash-attn"}
+"""Distributions, and what they are called."""
+LOGGERS = ("mlflow", "swanlab", "tensorboard", "wandb")
+"""Loggers of EasyR1 that are packages of that name; it looks for them only after the models are loaded."""
+GIB = 2**30
+
+
+def look_at_machine(config: RunConfig) -> tuple[list[str], list[str]]:
+    """What the machine lacks, and what to change; and what the run takes of it.
+
+    Args:
+        config: Of `read_config`.
+    """
+    problems = [*_packages(config), *_gpus(config)]
+    try:
+        count = parameter_count(config.worker.actor.model)
+    except (OSError, ValueError):  # its processor does not load either, which is told elsewhere
+        return [*problems, *_disk(config, 0)], []
+    memory, checkpoint = host_bytes(config) * count, checkpoint_bytes(config) * count
+    fact = (
+        f"the model has {count / 1e9:.3g} billion parameters: at least {memory / GIB:.0f} GiB of host memory, and "
+        f"{checkpoint / GIB:.0f} GiB of disk for a checkpoint"
+    )
+    return [*problems, *_host_memory(memory), *_disk(config, checkpoint)], [fact]
+
+
+def is_installed(package: str) -> bool:
+    """Whether a distribution is installed; a stand-in for its modules is none."""
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def parameter_count(model: ModelConfig) -> int:
+    """Parameters of a model, from its configuration alone."""
+    config = AutoConfig.from_pretrained(model.model_path, trust_remote_code=model.trust_remote_code)
+    with torch.device("meta"):
+        return sum(weights.numel() for weights in AutoModelForImageTextToText.from_config(config).parameters())
+
+
+def host_bytes(config: RunConfig) -> float:
+    """Bytes of host memory that each parameter of the model takes on each machine, as a lower bound.
+
+    Read off EasyR1's code: what is offloaded while it is not used. What is loaded, sent and pinned comes on top.
+    """
+    worker, trainer = config.worker, config.trainer
+    total: int = 0
+    for part in _trained(config):
+        weights, moments = _held(part)
+        total += weights * part.offload.offload_params + moments * part.offload.offload_optimizer
+    has_reference = not (config.algorithm.disable_kl or worker.actor.model.lora.rank)
+    if has_reference and (worker.ref.fsdp.enable_cpu_offload or worker.ref.offload.offload_params):
+        total += _size(worker.ref.fsdp.torch_dtype, torch.bfloat16)
+    # vLLM's weights, in bfloat16, are there while it sleeps (vllm_rollout_spmd.py:149)
+    copies: float = max(1.0, trainer.n_gpus_per_node / worker.rollout.tensor_parallel_size)
+    needed: float = total / trainer.nnodes + 2 * copies
+    return needed
+
+
+def checkpoint_bytes(config: RunConfig) -> int:
+    """Bytes of a checkpoint for each parameter of the model."""
+    held = [_held(part) for part in _trained(config)]
+    return sum(weights if config.trainer.save_model_only else weights + moments for weights, moments in held)
+
+
+def easyr1_commit() -> str | None:
+    """The commit that EasyR1 was installed from; None where it was not installed from git."""
+    try:
+        text = importlib.metadata.distribution("verl").read_text("direct_url.json")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    commit = json.loads(text or "{}").get("vcs_info", {}).get("commit_id")
+    return str(commit) if commit else None
+
+
+def wanted_commit() -> str:
+    """The commit that this is written for."""
+    return REQUIREMENTS.read_text(encoding="utf-8").strip().rsplit("@", 1)[-1]
+
+
+def _packages(config: RunConfig) -> Iterator[str]:
+    if missing := [name for package, name in PACKAGES.items() if not is_installed(package)]:
+        yield f"this Python has no {' and no '.join(missing)}: run bash setup.sh --train on a machine with NVIDIA GPUs"
+    for logger in config.trainer.logger:
+        if logger in LOGGERS and not is_installed(logger):
+            yield f"trainer.logger names {logger}, which is not installed: .venv-train/bin/pip install {logger}"
+    if (installed := easyr1_commit()) != (wanted := wanted_commit()):
+        yield f"EasyR1 is installed at commit {installed}, and this was written for {wanted}: run bash setup.sh --train"
+
+
+def _gpus(config: RunConfig) -> Iterator[str]:
+    wanted, there = config.trainer.n_gpus_per_node, torch.cuda.device_count()
+    if config.trainer.nnodes == 1 and there < wanted:
+        yield f"trainer.n_gpus_per_node={wanted}, and this machine has {there} GPU(s) with CUDA: set GPUS={there or 1}"
+    for gpu in range(min(there, wanted)):
+        free, all_ = torch.cuda.mem_get_info(gpu)
+        if free < 0.9 * all_:
+            yield f"GPU {gpu} has {free / GIB:.0f} of {all_ / GIB:.0f} GiB free: another program uses it"
+
+
+def _host_memory(needed: float) -> Iterator[str]:
+    free = psutil.virtual_memory().available
+    if needed > free:
+        yield (
+            f"about {needed / GIB:.0f} GiB of host memory are needed for what is offloaded, and {free / GIB:.0f} are "
+            "free: set LOW_MEMORY=1 or LORA=1, take a smaller MODEL, or offload less (worker.actor.offload)"
+        )
+
+
+def _disk(config: RunConfig, checkpoint: float) -> Iterator[str]:
+    """Checkpoints are on the disk until newer ones are written: as many as are kept, less those that are there."""
+    trainer, folder = config.trainer, Path(str(config.trainer.save_checkpoint_path))
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        yield f"trainer.save_checkpoint_path={folder} (OUT) cannot be made: {there} is no folder that can be written"
+    elif trainer.save_freq > 0:
+        saved = -(-(trainer.max_steps or 1) // trainer.save_freq)
+        kept = min(saved, trainer.save_limit) if trainer.save_limit > 0 else saved
+        needed = checkpoint * max(0, kept - len(list(folder.glob("global_step_*"))))
+        free = shutil.disk_usage(there).free
+        if needed > free:
+            yield (
+                f"{kept} checkpoints need {needed / GIB:.0f} GiB more on the disk of {there}, and {free / GIB:.0f} are "
+                "free: name another OUT, keep fewer (trainer.save_limit), or set trainer.save_model_only=true"
+            )
+
+
+def _trained(config: RunConfig) -> list[Any]:
+    worker = config.worker
+    return [worker.actor, worker.critic] if config.algorithm.adv_estimator == "gae" else [worker.actor]
+
+
+def _held(part: Any) -> tuple[int, int]:
+    """Bytes of weights and of moments for each parameter."""
+    if part.model.lora.rank and isinstance(part, ActorConfig):  # fsdp_workers.py:252; its adapters are not counted
+        return 2, 0
+    weights = _size(part.fsdp.torch_dtype, torch.float32)
+    # adamw_bf16 has two moments and what rounding lost, in bfloat16, whatever the weights are (torch_functional.py)
+    return weights, 6 if part.optim.strategy == "adamw_bf16" else 2 * weights
+
+
+def _size(name: str | None, otherwise: torch.dtype) -> int:
+    size: int = (otherwise if name is None else PrecisionType.to_dtype(name)).itemsize
+    return size
