@@ -17,6 +17,8 @@ from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.config import ActorConfig, ModelConfig
 
 from training.easyr1.config import RunConfig
+from training.easyr1.prompts import check_model
+from vlmgym.errors import UsageError
 
 REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements" / "easyr1.txt"
 PACKAGES = {"vllm": "vLLM", "flash_attn": "flash-attn"}
@@ -34,8 +36,9 @@ def look_at_machine(config: RunConfig) -> tuple[list[str], list[str]]:
     """
     problems = [*_packages(config), *_gpus(config)]
     try:
+        check_model(config.worker.actor.model.model_path)
         count = parameter_count(config.worker.actor.model)
-    except (OSError, ValueError):  # its processor does not load either, which is told elsewhere
+    except (UsageError, OSError, ValueError):  # its processor does not load either, which is told elsewhere
         return [*problems, *_disk(config, 0)], []
     memory, checkpoint = host_bytes(config) * count, checkpoint_bytes(config) * count
     fact = (
