@@ -150,7 +150,8 @@ def run_seed(options: Options, seed: int) -> list[Trained]:
     trained = []
     for blank in [False, True] if seed in options.seeds[: options.blank] else [False]:
         name = f"{options.task}-{seed}{'-blank' if blank else ''}"
-        grey = ["--blank"] if blank else []
+        # Without eyes little is learned in the cold start, which is no reason to stop here.
+        grey = ["--blank", "--cold-start.gate", "0"] if blank else []
         cold = options.out / f"{name}-cold"
         minutes = train(cold, *shared, *grey, "--steps", "0")
         before = measure(cold, shared, options.answers)
