@@ -13,10 +13,11 @@ from matplotlib.figure import Figure
 DRAW_EVERY = 20.0
 """Seconds between drawings."""
 SMOOTHING = 20
-"""Steps whose mean is the thick line."""
+"""Steps whose mean is the thick line, at most: a third of those that there are."""
 PANELS = (
     ("reward", "reward of an answer"),
     ("episode_reward", "reward of an episode"),
+    ("score", "score of held-out episodes"),
     ("perception", "share of cells seen right"),
     ("format", "share of answers in form"),
     ("entropy", "entropy of a token, nats"),
@@ -53,11 +54,13 @@ def draw_curves(rows: Sequence[Mapping[str, float]]) -> bytes:
         steps = np.array([row["step"] for row in rows if name in row])
         values = np.array([row[name] for row in rows if name in row])
         axes.plot(steps, values, lw=0.9, alpha=0.4, color="tab:blue")
-        window = min(SMOOTHING, len(values))
+        window = max(1, min(SMOOTHING, len(values) // 3))
         smooth = np.convolve(values, np.ones(window) / window, mode="valid")
-        axes.plot(steps[window - 1 :], smooth, lw=2.2, color="tab:blue")
+        axes.plot(steps[window - 1 :], smooth, lw=2.2, color="tab:blue", marker="." if len(values) < SMOOTHING else "")
         axes.set_title(title, loc="left", fontsize=10, weight="bold")
         axes.set_xlabel("step", fontsize=9)
+        axes.tick_params(labelsize=9)
+        axes.yaxis.set_major_formatter("{x:.3g}")
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
     png = io.BytesIO()

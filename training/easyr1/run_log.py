@@ -15,6 +15,7 @@ from vlmgym.evaluation.files import replace_file
 
 PANELS = {
     "reward/overall": "reward",
+    "val/score": "score",
     "reward/perception": "perception",
     "reward/format": "format",
     "actor/grad_norm": "grad_norm",
