@@ -314,14 +314,14 @@ def test_a_tiny_model_is_made_and_taught_where_none_is_named(tmp_path: Path) -> 
 
 
 def test_where_episodes_are_played_the_cold_start_knows_prompts_after_an_answer(player: Path, tmp_path: Path) -> None:
-    args = [*QUICK, "--model", str(player), *SMALL]
     said: list[list[str]] = []
-    for turns in ("3", "1"):
-        trainer = Trainer(read_config([*args, "--play.turns", turns]), TrainingRun(tmp_path))
+    for played in ([*NO_EPISODES, "--play.turns", "3"], [], NO_EPISODES):
+        trainer = Trainer(read_config([*QUICK, "--model", str(player), *SMALL, *played]), TrainingRun(tmp_path))
         said.append([trainer.actor.encoder.text(trainer._lesson(row).prompt.ids.tolist()) for row in range(24)])
-    failed, none = (sum("was not played" in prompt for prompt in prompts) for prompts in said)
-    assert 1 <= failed <= 12
-    assert none == 0
+    trained, evaluated, never = (sum("was not played" in prompt for prompt in prompts) for prompts in said)
+    assert 1 <= trained <= 12
+    assert 1 <= evaluated <= 12
+    assert never == 0
 
 
 # Novel positions ------------------------------------------------------------------------------------------------------
