@@ -524,12 +524,54 @@ def test_what_a_machine_lacks(qwen3: Path, tmp_path: Path) -> None:
     config.trainer.save_checkpoint_path = str(tmp_path / "file" / "out")
     problems, facts = machine.look_at_machine(config)
     for words in (
-        "trainer.n_gpus_per_node=4, and this machine has",
+        f"trainer.n_gpus_per_node=4, and this machine has {torch.cuda.device_count() or 'no'} GPU",
         "swanlab, which is not installed",
         "cannot be made",
     ):
         assert any(words in problem for problem in problems), words
     assert "the model has 0.000" in facts[0]
+
+
+def test_gpus_that_others_use_are_told(qwen3: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that asks GPUs for their memory finds these two."""
+    config = of_script("rl_2048")
+    config.worker.actor.model.model_path = str(qwen3)
+    gib = machine.GIB
+    found = tmp_path / "torch.py"
+    found.write_text(
+        f"class cuda:\n    mem_get_info = lambda gpu: [(10 * {gib}, 80 * {gib}), (79 * {gib}, 80 * {gib})][gpu]\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    told = [problem for problem in machine.look_at_machine(config)[0] if "GPU" in problem and "setup.sh" not in problem]
+    assert told == [
+        "trainer.n_gpus_per_node=4, and this machine has 2 GPU(s) with CUDA: set GPUS=2",
+        "GPU 0 has 10 of 80 GiB free: another program uses it",
+    ]
+    found.write_text("raise RuntimeError('CUDA error: devices are busy\\n\\nFor debugging consider')\n")
+    told = machine.look_at_machine(config)[0]
+    assert "the GPUs do not answer: RuntimeError: CUDA error: devices are busy" in told
+
+
+@pytest.mark.parametrize(
+    ("settings", "count"),
+    [(["trainer.save_freq=10"], 3), (["trainer.save_freq=200"], 2), (["trainer.save_freq=-1"], 1)],
+)
+def test_checkpoints_that_the_disk_does_not_hold(tmp_path: Path, settings: list[str], count: int) -> None:
+    """Of 300 steps; EasyR1 writes one at the end whatever save_freq is, and three are kept."""
+    files = [str(CONFIGS / f"{name}.yaml") for name in ("base", "2048")]
+    config = read_config([*files, f"trainer.save_checkpoint_path={tmp_path / 'out'}", *settings])
+    (problem,) = machine._disk(config, 2.0**60)
+    assert problem.startswith(f"{count} checkpoints need {count * 2**30} GiB more")
+    (tmp_path / "out" / "global_step_10").mkdir(parents=True)
+    assert len([*machine._disk(config, 2.0**60)]) == (count > 1)
+
+
+def test_a_model_that_is_not_here_is_told_without_the_hub(qwen3: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    config = of_script("rl_2048")
+    config.worker.actor.model.model_path = "nobody/nothing"
+    assert any("HF_HUB_OFFLINE is set" in problem for problem in check_run(config, machine=False).problems)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ import importlib.metadata
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ PACKAGES = {"vllm": "vLLM", "flash_attn": "flash-attn"}
 LOGGERS = ("mlflow", "swanlab", "tensorboard", "wandb")
 """Loggers of EasyR1 that are packages of that name; it looks for them only after the models are loaded."""
 GIB = 2**30
+MEMORY_OF_GPUS = "import json, torch; print(json.dumps([torch.cuda.mem_get_info(gpu) for gpu in range({})]))"
 
 
 def look_at_machine(config: RunConfig) -> tuple[list[str], list[str]]:
@@ -89,6 +92,25 @@ def checkpoint_bytes(config: RunConfig) -> int:
     return sum(weights if config.trainer.save_model_only else weights + moments for weights, moments in held)
 
 
+def gpu_memory(gpus: int) -> list[tuple[int, int]]:
+    """Free bytes and all bytes of each GPU.
+
+    A process of its own asks: who asks CUDA takes some hundred MiB of each GPU until it ends, and this one trains.
+
+    Args:
+        gpus: How many, from the first on.
+
+    Raises:
+        UsageError: They do not answer.
+    """
+    command = [sys.executable, "-c", MEMORY_OF_GPUS.format(gpus)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = done.stderr.split("\n\n")[0].strip().splitlines()  # CUDA's advice follows after an empty line
+        raise UsageError(f"the GPUs do not answer: {lines[-1] if lines else done.returncode}")
+    return [(free, whole) for free, whole in json.loads(done.stdout)]
+
+
 def easyr1_commit() -> str | None:
     """The commit that EasyR1 was installed from; None where it was not installed from git."""
     try:
@@ -111,17 +133,23 @@ def _packages(config: RunConfig) -> Iterator[str]:
         if logger in LOGGERS and not is_installed(logger):
             yield f"trainer.logger names {logger}, which is not installed: .venv-train/bin/pip install {logger}"
     if (installed := easyr1_commit()) != (wanted := wanted_commit()):
-        yield f"EasyR1 is installed at commit {installed}, and this was written for {wanted}: run bash setup.sh --train"
+        found = f"at commit {installed}" if installed else "otherwise than from git"
+        yield f"EasyR1 is installed {found}, and this was written for commit {wanted}: run bash setup.sh --train"
 
 
 def _gpus(config: RunConfig) -> Iterator[str]:
     wanted, there = config.trainer.n_gpus_per_node, torch.cuda.device_count()
     if config.trainer.nnodes == 1 and there < wanted:
-        yield f"trainer.n_gpus_per_node={wanted}, and this machine has {there} GPU(s) with CUDA: set GPUS={there or 1}"
-    for gpu in range(min(there, wanted)):
-        free, all_ = torch.cuda.mem_get_info(gpu)
-        if free < 0.9 * all_:
-            yield f"GPU {gpu} has {free / GIB:.0f} of {all_ / GIB:.0f} GiB free: another program uses it"
+        has = f"{there} GPU(s) with CUDA: set GPUS={there}" if there else "no GPU with CUDA"
+        yield f"trainer.n_gpus_per_node={wanted}, and this machine has {has}"
+    try:
+        memory = gpu_memory(min(there, wanted)) if there else []
+    except UsageError as error:
+        yield str(error)
+        return
+    for gpu, (free, whole) in enumerate(memory):
+        if free < 0.9 * whole:
+            yield f"GPU {gpu} has {free / GIB:.0f} of {whole / GIB:.0f} GiB free: another program uses it"
 
 
 def _host_memory(needed: float) -> Iterator[str]:
@@ -136,11 +164,11 @@ def _host_memory(needed: float) -> Iterator[str]:
 def _disk(config: RunConfig, checkpoint: float) -> Iterator[str]:
     """Checkpoints are on the disk until newer ones are written: as many as are kept, less those that are there."""
     trainer, folder = config.trainer, Path(str(config.trainer.save_checkpoint_path))
-    there = next(path for path in (folder, *folder.parents) if path.exists())
+    there = next(path for path in (folder, *folder.parents) if os.path.exists(path))  # which raises nothing
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         yield f"trainer.save_checkpoint_path={folder} (OUT) cannot be made: {there} is no folder that can be written"
-    elif trainer.save_freq > 0:
-        saved = -(-(trainer.max_steps or 1) // trainer.save_freq)
+    else:
+        saved = -(-(trainer.max_steps or 1) // trainer.save_freq) if trainer.save_freq > 0 else 1  # at the end
         kept = min(saved, trainer.save_limit) if trainer.save_limit > 0 else saved
         needed = checkpoint * max(0, kept - len(list(folder.glob("global_step_*"))))
         free = shutil.disk_usage(there).free

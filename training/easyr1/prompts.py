@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import HfApi, try_to_load_from_cache
-from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 from verl.trainer.config import DataConfig
 from verl.utils.dataset import RLHFDataset
 from verl.utils.tokenizer import get_processor, get_tokenizer
@@ -56,6 +56,8 @@ def check_model(model: str | None) -> None:
         return
     try:
         HfApi().model_info(found, timeout=HUB_SECONDS)
+    except OfflineModeIsEnabled:
+        raise UsageError(f"the model {found} is in no folder and no cache here, and HF_HUB_OFFLINE is set") from None
     except OSError as error:
         why = reason(error) if isinstance(error, HfHubHTTPError) else "it does not answer"
         raise UsageError(f"the model {found} is in no folder and no cache here, nor had from the hub: {why}") from None
