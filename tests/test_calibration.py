@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ from vlmgym.calibration.claims import claims
 from vlmgym.calibration.command import CalibrateConfig, calibrate_games
 from vlmgym.calibration.crops import SIDE
 from vlmgym.calibration.estimate import Estimate, drift, falls, paired_steps, steps
-from vlmgym.calibration.page import knob_table
+from vlmgym.calibration.measure import Samples
+from vlmgym.calibration.page import knob_table, method, readers
 from vlmgym.calibration.play import play
 from vlmgym.calibration.reader import TemplateReader, fitted_accuracy
-from vlmgym.calibration.sight import TESTING, FirstReader, cut_many
+from vlmgym.calibration.sight import TESTING, FirstReader, cut_many, read_dials
 from vlmgym.calibration.subject import Subject
 from vlmgym.calibration.subjects import SUBJECTS, subject_of
 from vlmgym.calibration.wording import mean
@@ -138,6 +140,20 @@ def test_the_committed_page_is_of_the_dials_as_they_are_and_every_claim_on_it_ho
     assert "**no**" not in page
 
 
+@pytest.mark.parametrize("name", list(SUBJECTS))
+def test_the_committed_page_says_how_it_was_measured_as_the_code_does(name: str) -> None:
+    subject, page = subject_of(name), (PAGES / f"{name}.md").read_text(encoding="utf-8")
+    command = re.search(rf"^    vlmgym calibrate {name} --episodes (\d+) --pictures (\d+)$", page, re.MULTILINE)
+    assert command is not None
+    for words in (
+        subject.notes,
+        subject.criterion.why,
+        readers(subject),
+        method(subject, Samples(*map(int, command.groups()))),
+    ):
+        assert words in page, f"vlmgym calibrate {name}"
+
+
 def test_there_is_a_page_of_every_subject_and_of_no_other() -> None:
     assert {page.stem for page in PAGES.glob("*.md")} == set(SUBJECTS)
 
@@ -158,6 +174,16 @@ def test_cells_are_cut_out_whole() -> None:
         assert np.array_equal(same, np.repeat(same[:1], len(same), axis=0)), "equal tiles look equal at level 1"
 
 
+def test_a_mark_is_in_the_part_of_its_cut_out_that_is_said() -> None:
+    subject = subject_of("geospot")
+    for perception in (1, 3):
+        seen, words = subject.sight.cut(subject.at(perception), np.random.default_rng(5))
+        red, green, blue = np.moveaxis(seen.reshape(-1, SIDE, SIDE, 3), -1, 0)
+        for cyan, word in zip(np.minimum(green, blue) - red, words, strict=True):  # as nothing but the mark is
+            row, column = (int(3 * place.mean() / SIDE) for place in np.nonzero(cyan > cyan.max() / 2))
+            assert word == f"{row}-{column}"
+
+
 @pytest.mark.parametrize(
     ("config", "words"),
     [
@@ -169,6 +195,11 @@ def test_cells_are_cut_out_whole() -> None:
 def test_mistakes_are_told_in_a_sentence(config: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=words):
         calibrate_games(CalibrateConfig(**config, out=tmp_path), Console(quiet=True))
+
+
+def test_pictures_that_are_too_few_are_told() -> None:
+    with pytest.raises(UsageError, match="5 pictures are too few: they show no part that every level has"):
+        read_dials(small("caption", 1), 5, lambda _: None)
 
 
 def test_each_subject_is_measured_with_one_thread_and_a_folder_that_is_none_is_refused(

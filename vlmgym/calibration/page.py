@@ -7,7 +7,7 @@ from typing import Any
 
 from vlmgym.calibration.claims import FLAT, claims
 from vlmgym.calibration.estimate import Estimate
-from vlmgym.calibration.measure import Calibration
+from vlmgym.calibration.measure import Calibration, Samples
 from vlmgym.calibration.reader import HELD_OUT
 from vlmgym.calibration.sight import HAZES
 from vlmgym.calibration.subject import Player, Subject
@@ -43,11 +43,11 @@ def write_page(found: Calibration, command: str) -> str:
         knob_table(subject, "reasoning"),
         _plays(found),
         "## Perception",
-        _readers(found),
+        readers(subject),
         knob_table(subject, "perception"),
         _reading(found),
         "## How it is measured",
-        _method(found),
+        method(subject, found.samples),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -96,8 +96,9 @@ def knob_table(subject: Subject, dial: Dial) -> str:
     return _table(dial, rows)
 
 
-def _readers(found: Calibration) -> str:
-    sight = found.subject.sight
+def readers(subject: Subject) -> str:
+    """Who reads the pictures of a subject."""
+    sight = subject.sight
     first = (
         f"Two readers see pixels only, each {sight.words} brought to 16 x 16. The **reader of level 1** names each "
         "by the nearest mean picture of those it knows from level 1, among the kinds that this level has"
@@ -116,8 +117,8 @@ def _readers(found: Calibration) -> str:
     )
 
 
-def _method(found: Calibration) -> str:
-    samples, subject = found.samples, found.subject
+def method(subject: Subject, samples: Samples) -> str:
+    """How a subject is measured."""
     oracle = samples.episodes_of(subject, "oracle")
     limits = ", ".join(f"{player} {limit:,}" for player, limit in subject.turns.items() if limit > 1)
     cut_off = f", cut off after so many turns: {limits}" if limits else ""

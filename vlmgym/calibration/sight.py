@@ -134,6 +134,7 @@ def read_dials(subject: Subject, pictures: int, tell: Callable[[str], None]) -> 
     """
     tell("learning to read level 1")
     reader = FirstReader(subject, pictures)
+    common = reader.words
     levels, kinds = {}, {}
     cuts: dict[tuple[Dial, int], dict[str, Seen]] = {}
     for level in LEVELS:
@@ -141,21 +142,29 @@ def read_dials(subject: Subject, pictures: int, tell: Callable[[str], None]) -> 
         game = subject.at(perception=level)
         shown = cut_many(subject, game, pictures, TESTING)
         cuts["perception", level] = found = _by_word(shown)
+        common = _seen_everywhere(common, found, subject, pictures)
         levels[level], kinds[level] = _read_level(subject, game, reader, shown, set(found)), len(found)
     cuts["reasoning", 3] = cuts["perception", 3]
     for level in sorted({*LEVELS} - {3}):
         tell(f"reading reasoning {level}")
-        cuts["reasoning", level] = _by_word(cut_many(subject, subject.at(reasoning=level), pictures, TESTING))
-    common = sorted(reader.words.intersection(*cuts.values()))
-    if not common:
-        raise UsageError(f"{pictures} pictures are too few: they show no {subject.sight.words} that every level has")
+        cuts["reasoning", level] = found = _by_word(cut_many(subject, subject.at(reasoning=level), pictures, TESTING))
+        common = _seen_everywhere(common, found, subject, pictures)
     alike: dict[Dial, dict[int, Estimate]] = {dial: {} for dial in DIALS}
     for (dial, level), seen in cuts.items():
         shares = [
-            reader.shares_through_haze(seen[word], word, common, (level, kind)) for kind, word in enumerate(common)
+            reader.shares_through_haze(seen[word], word, common, (level, kind))
+            for kind, word in enumerate(sorted(common))
         ]
         alike[dial][level] = Estimate.evenly(shares)
     return Sighting(levels, alike, kinds, len(common))
+
+
+def _seen_everywhere(words: Collection[str], found: Collection[str], subject: Subject, pictures: int) -> set[str]:
+    """The words that are found, too; there are some, or no reader could be asked."""
+    both = set(words).intersection(found)
+    if not both:
+        raise UsageError(f"{pictures} pictures are too few: they show no {subject.sight.words} that every level has")
+    return both
 
 
 def _read_level(

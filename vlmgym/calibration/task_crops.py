@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from vlmgym.calibration.crops import shrink
 from vlmgym.calibration.subject import AnyGame, Crops
 from vlmgym.sandbox.drawing.degrade import degrade
+from vlmgym.sandbox.geo.locator import Window, project
 from vlmgym.sandbox.scenes.scene import RADII
 from vlmgym.sandbox.task import Task
 
@@ -43,10 +44,9 @@ def map_marks(game: AnyGame, rng: np.random.Generator) -> Crops:
     # Which cities are asked about is no matter of looks, but the larger ones are in brighter parts of the earth.
     state = type(game)(c.model_copy(update={"cities": CITIES})).start(rng)
     (picture,) = game.images(state)
-    north, west = (state.middle[0] + c.span / 2, state.middle[1])
-    down = (north - state.latitude) / c.span
-    width = min(360.0, c.span / max(0.1, round(float(np.cos(np.radians(state.middle[0]))), 3)))
-    right = ((state.longitude - west + 180) % 360 - 180) / width + 0.5
+    latitude, longitude = state.middle
+    x, y = project(Window(latitude, longitude, c.span), np.array([(state.latitude, state.longitude)]), 1)
+    right, down = float(x[0]), float(y[0])
     side = DEGREES / c.span
     cuts, words = [], []
     for row in range(PARTS):

@@ -121,7 +121,7 @@ def paint_map(window: Window, place: tuple[float, float], style: MapStyle, gazet
     canvas = Canvas(style.size, style.size, NIGHT)
     if style.grid:
         _paint_grid(canvas, window)
-    x, y = _project(window, gazetteer.places, style.size)
+    x, y = project(window, gazetteer.places, style.size)
     shown = np.flatnonzero((x >= 0) & (x < style.size) & (y >= 0) & (y < style.size))[: style.lights]
     spots = list(zip(shown.tolist(), x[shown].tolist(), y[shown].tolist(), gazetteer.populations[shown].tolist()))
     unit = style.size * round((COMMON_SPAN / window.span) ** 0.35, 2)
@@ -131,7 +131,7 @@ def paint_map(window: Window, place: tuple[float, float], style: MapStyle, gazet
         canvas.circle(right, down, radius * unit, colour)
     if style.grid and style.degrees:
         _paint_degrees(canvas, window, style.crop)
-    mark = _project(window, np.array([place]), style.size)
+    mark = project(window, np.array([place]), style.size)
     at = float(mark[0][0]), float(mark[1][0])
     radius = style.mark_radius
     _paint_mark(canvas, *at, radius)
@@ -141,8 +141,17 @@ def paint_map(window: Window, place: tuple[float, float], style: MapStyle, gazet
     return canvas.pixels()
 
 
-def _project(window: Window, places: NDArray[np.float64], size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Pixels to the right and down of places (latitude, longitude)."""
+def project(window: Window, places: NDArray[np.float64], size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Where places are on a map.
+
+    Args:
+        window: What the map shows.
+        places: Latitude and longitude, shape (number, 2).
+        size: Side of the map in pixels.
+
+    Returns:
+        Pixels to the right of its left edge, and down from its upper one; of places beyond the edges, too.
+    """
     y = (window.latitude + window.span / 2 - places[:, 0]) * (size / window.span)
     east = (places[:, 1] - window.longitude + 180) % 360 - 180
     x = (east + window.width / 2) * (size / window.width)
