@@ -5,8 +5,8 @@
 A tiny model, cold-started for episodes, plays 2048 on the board of the preset `tiny` up to the tile 16. From
 each position, the sum of its later rewards (gamma 0.9) is estimated by ridge regression, in cross-validation over
 episodes: from the true board, which bounds what any critic could tell, and from what the model's value head reads.
-Then advantages are estimated with these critics, and told is how surely they show what an illegal answer, or a merge,
-is worth beside a legal answer without a merge on the same board: an effect in standard errors.
+Then advantages are estimated with each of these critics. The table says how much more or less an illegal answer, and a
+merge, is worth by them than a legal answer without a merge on the same board, and how many standard errors that is.
 """
 
 from __future__ import annotations

@@ -15,11 +15,12 @@ from transformers import AutoProcessor
 from trl import GRPOConfig, GRPOTrainer
 
 from tests.in_training.tiny import ALIKE, make_actor, make_checkpoint, samples
+from training.core.advantages import discounted_returns
 from training.local.actor import Actor, Sample, TrainingError
 from training.local.cold_start import supervised_step
 from training.local.encoding import Encoder
 from training.local.grpo import GrpoConfig, grpo_advantages
-from training.local.ppo import PpoConfig, explained_variance, ppo_advantages
+from training.local.ppo import PpoConfig, explained_variance, ppo_advantages, ppo_lessons
 from training.local.rollout import Answer
 from training.local.update import (
     Lesson,
@@ -446,6 +447,18 @@ def test_advantages_over_tokens_are_their_definition() -> None:
         sums = np.add(expected, flat)
         np.testing.assert_allclose(np.concatenate(returns[place : place + len(rewards)]), sums)
         place += len(rewards)
+
+
+@pytest.mark.parametrize(("over", "asked"), [("turns", [1] * 6), ("tokens", TOKENS)])
+def test_a_critic_is_judged_by_what_was_earned_whatever_lambda(over: Any, asked: list[int]) -> None:
+    episodes = [(0, 0, [1.0, -0.5, 2.0]), (1, 0, [0.3, 1.1]), (2, 0, [0.0])]
+    to_come = [x for _, _, rewards in episodes for x in discounted_returns(rewards, 0.9)]
+    guess = [1.0, 0.5, 0.8, 0.2, 2.0, 0.4]
+    values = [np.full(tokens, value) for tokens, value in zip(TOKENS, guess)]
+    config = PpoConfig(over=over, gamma=0.9, lam=0.0, token_lam=0.0)
+    _, facts = ppo_lessons(answers_of(episodes), values, values, {}, config)
+    earned, missed = np.repeat(to_come, asked), np.repeat(np.subtract(to_come, guess), asked)
+    assert facts["explained"] == pytest.approx(1 - np.var(missed) / np.var(earned))
 
 
 def test_what_a_critic_can_tell_is_measured() -> None:
