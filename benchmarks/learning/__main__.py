@@ -146,7 +146,8 @@ def seats_of(config: TrainConfig, count: int) -> list[Seat]:
 def run_seed(options: Options, seed: int) -> list[Trained]:
     """All runs of a seed."""
     shared = ["--preset", "tiny", "--seed", str(seed), "--evaluation.episodes", "0", "--evaluation.states", "0"]
-    shared += ["--rollouts-every", "0", *TASKS[options.task]]
+    # Single answers are measured, not episodes: no prompt says that an answer was not played.
+    shared += ["--rollouts-every", "0", "--cold-start.answers-before", "0", *TASKS[options.task]]
     trained = []
     for blank in [False, True] if seed in options.seeds[: options.blank] else [False]:
         name = f"{options.task}-{seed}{'-blank' if blank else ''}"

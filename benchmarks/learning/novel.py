@@ -10,6 +10,7 @@ from training.core.seats import Seat
 from training.core.split import COLD_START
 from training.core.states import sample_state
 from training.local.config import read_config
+from vlmgym.errors import UsageError
 from vlmgym.sandbox.game import Picture
 
 
@@ -20,8 +21,13 @@ def novel(seats: Iterable[Seat], cold: Sequence[str], after: Sequence[str]) -> l
         seats: At positions of the one game that is trained.
         cold: Options of the cold start; all its batches count, even if it ended before.
         after: Options of the training.
+
+    Raises:
+        UsageError: Other than first positions are trained on.
     """
     batches, steps = read_config(cold).cold_start, read_config(after)
+    if batches.answers_before or steps.play.turns > 1:
+        raise UsageError("only single answers to first positions are drawn again, not what comes after an answer")
     shown = pictures_drawn(tuple(cold), COLD_START, batches.steps * batches.batch)
     shown |= pictures_drawn(tuple(after), 0, steps.steps * steps.rows)
     return [seat for seat in seats if digest(seat.position.images) not in shown]

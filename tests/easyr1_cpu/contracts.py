@@ -589,6 +589,17 @@ def test_bytes_of_a_parameter(names: tuple[str, ...], memory: float, checkpoint:
     assert (machine.host_bytes(config), machine.checkpoint_bytes(config)) == (memory, checkpoint)
 
 
+def test_memory_is_free_within_the_limit_of_a_container(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("4:memory:/old\n0::/job/step\n")
+    group = tmp_path / "job" / "step"
+    group.mkdir(parents=True)
+    assert machine.free_memory(tmp_path, tmp_path / "mine") > 10_000
+    for folder, limit, used in ((group, "max", 3000), (group.parent, "10000", 4000)):
+        (folder / "memory.max").write_text(f"{limit}\n")
+        (folder / "memory.current").write_text(f"{used}\n")
+    assert machine.free_memory(tmp_path, tmp_path / "mine") == 6000
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [

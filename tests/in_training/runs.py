@@ -315,12 +315,12 @@ def test_a_tiny_model_is_made_and_taught_where_none_is_named(tmp_path: Path) -> 
 
 def test_where_episodes_are_played_the_cold_start_knows_prompts_after_an_answer(player: Path, tmp_path: Path) -> None:
     said: list[list[str]] = []
-    for played in ([*NO_EPISODES, "--play.turns", "3"], [], NO_EPISODES):
+    for played in (["--play.turns", "3"], ["--cold-start.answers-before", "1"], []):
         trainer = Trainer(read_config([*QUICK, "--model", str(player), *SMALL, *played]), TrainingRun(tmp_path))
         said.append([trainer.actor.encoder.text(trainer._lesson(row).prompt.ids.tolist()) for row in range(24)])
-    trained, evaluated, never = (sum("was not played" in prompt for prompt in prompts) for prompts in said)
-    assert 1 <= trained <= 12
-    assert 1 <= evaluated <= 12
+    episodes, asked, never = (sum("was not played" in prompt for prompt in prompts) for prompts in said)
+    assert 1 <= episodes <= 12
+    assert 1 <= asked <= 12
     assert never == 0
 
 

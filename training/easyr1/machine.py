@@ -152,8 +152,31 @@ def _gpus(config: RunConfig) -> Iterator[str]:
             yield f"GPU {gpu} has {free / GIB:.0f} of {whole / GIB:.0f} GiB free: another program uses it"
 
 
+def free_memory(groups: Path = Path("/sys/fs/cgroup"), mine: Path = Path("/proc/self/cgroup")) -> int:
+    """Bytes of host memory that are left to this process: by the machine, and by the limits of a container or a job.
+
+    Args:
+        groups: Where Linux shows its control groups, version 2.
+        mine: The file that names that of this process.
+    """
+    free = int(psutil.virtual_memory().available)
+    try:
+        lines = mine.read_text().splitlines()
+    except OSError:
+        return free  # no Linux
+    path = groups / next((line[3:] for line in lines if line.startswith("0::")), "").lstrip("/")
+    for group in (path, *path.parents):
+        try:
+            limit, used = ((group / f"memory.{name}").read_text().strip() for name in ("max", "current"))
+        except OSError:
+            continue  # no such group, as seen from a container
+        if limit.isdigit():
+            free = min(free, int(limit) - int(used))
+    return free
+
+
 def _host_memory(needed: float) -> Iterator[str]:
-    free = psutil.virtual_memory().available
+    free = free_memory()
     if needed > free:
         yield (
             f"about {needed / GIB:.0f} GiB of host memory are needed for what is offloaded, and {free / GIB:.0f} are "

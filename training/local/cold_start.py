@@ -32,6 +32,9 @@ class ColdStartConfig:
     """Share of right answers; the others are random, so that the answer is left to be learned by rewards."""
     teacher: Teacher = "greedy"
     """Whose answers are right: the game's oracle, or an action of the highest reward of this one turn (greedy)."""
+    answers_before: int = 0
+    """Random answers that are played before a position, at most; how many is drawn uniformly. The next prompt says why
+    one was not played, which is to be known in whole episodes; where --play.turns is above 1, one may come before."""
     until: float = 0.99
     """Stop once this share of cells is seen right, and of responses has the form, in generated responses."""
     check_every: int = 100
@@ -43,7 +46,7 @@ class ColdStartConfig:
     def __post_init__(self) -> None:
         if self.steps < 0 or self.batch < 1 or self.check_every < 1 or not 0 <= self.right <= 1:
             raise UsageError("a cold start has steps >= 0, batch and check_every >= 1, and right from 0 to 1")
-        check_numbers(self, at_least_0=("until",), above_0=("lr",))
+        check_numbers(self, at_least_0=("until", "answers_before"), above_0=("lr",))
         if not 0 <= self.gate <= 1:
             raise UsageError(f"the gate of a cold start is a share, 0 to 1, not {self.gate}")
 

@@ -105,18 +105,18 @@ class Trainer:
     def _lesson(self, row: int) -> Sample:
         """A position of the cold start with a response to learn.
 
-        Where episodes are played, in training or evaluation, a random answer comes before every other position, so that
-        prompts with earlier turns, and with the reason why an answer was not played, are known.
+        Random answers may come before it, so that prompts with earlier turns, and with the reason why an answer was not
+        played, are known.
         """
         config = self.config
         seed = config.seed + COLD_START
         where = (self.curriculum, self.progress, seed, [row], 1)
-        turns = max(config.play.turns, config.evaluation.turns if config.evaluation.episodes else 1)
-        play = replace(config.play, turns=turns)
+        before = max(config.cold_start.answers_before, min(config.play.turns - 1, config.play.history + 1))
+        play = replace(config.play, turns=max(config.play.turns, before + 1))
         seat = next(take_seats(*where, play, config.states, config.reward, look=self.look))
         game, position = seat.pick.game, seat.position
         rng = np.random.default_rng([seed, row])
-        for _ in range(int(rng.integers(min(turns, play.history + 2)))):
+        for _ in range(int(rng.integers(before + 1))):
             state = game.from_json(position.snapshot.state)
             seat.respond(Reply(teach(game, state, config.cold_start.teacher, 0.0, config.reward, rng)))
             if seat.over:
