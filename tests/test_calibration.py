@@ -47,15 +47,17 @@ def test_differences_have_the_interval_of_both() -> None:
     assert difference.high == pytest.approx(0.4 + math.hypot(0.03, 0.04))
 
 
-def test_a_mean_over_kinds_counts_each_as_much_as_the_others() -> None:
-    assert Estimate.evenly([[1.0], [0.0] * 99]).mean == pytest.approx(0.5)
-    rng = np.random.default_rng(0)
-    found = [
-        Estimate.evenly([rng.normal(0, 1, 4).tolist(), rng.normal(4, 1, 16).tolist(), rng.normal(8, 1, 10).tolist()])
-        for _ in range(1000)
-    ]
-    covered = sum(one.low < 4 < one.high for one in found) / len(found)
-    assert 0.92 < covered < 0.97, "95% intervals hold the truth about as often"
+@pytest.mark.parametrize("alike", [0.0, 2.0])
+def test_a_mean_over_kinds_counts_each_as_much_and_knows_that_values_of_a_picture_are_alike(alike: float) -> None:
+    assert Estimate.evenly([[1.0], [0.0] * 99], [[0], list(range(99))]).mean == pytest.approx(0.5)
+    rng, covered = np.random.default_rng(0), 0
+    for _ in range(1000):
+        pictures = rng.normal(0, 1, 40) * alike
+        sources = [rng.integers(40, size=count) for count in (40, 160, 100)]
+        kinds = [pictures[source] + rng.normal(4 * kind, 1, len(source)) for kind, source in enumerate(sources)]
+        found = Estimate.evenly([kind.tolist() for kind in kinds], [source.tolist() for source in sources])
+        covered += found.low < 4 < found.high
+    assert 920 < covered < 970, "95% intervals hold the truth about as often"
 
 
 def test_a_step_within_its_interval_is_no_step() -> None:

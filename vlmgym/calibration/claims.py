@@ -50,7 +50,7 @@ def _reasoning(found: Calibration) -> list[Claim]:
         ),
         Claim(
             "The perception dial leaves play as it is",
-            f"it moves the same by {moved:.0%} or less of what the reasoning dial does",
+            f"it moves the same from level 3 by {moved:.0%} or less of what the reasoning dial does from 1 to 5",
             moved <= FLAT,
         ),
     ]
@@ -71,8 +71,8 @@ def _perception(found: Calibration) -> list[Claim]:
         ),
         Claim(
             "The reasoning dial leaves reading as it is",
-            f"of the kinds that all levels show, it moves what that reader reads by {moved:.0%} or less of what the "
-            "perception dial does",
+            f"of the kinds that all levels show, it moves what that reader reads from level 3 by {moved:.0%} or less "
+            "of what the perception dial does from 1 to 5",
             moved <= FLAT,
         ),
         Claim(

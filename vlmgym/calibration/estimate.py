@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -43,22 +44,25 @@ class Estimate:
         return cls(count / of, *wilson(count, of), of)
 
     @classmethod
-    def evenly(cls, kinds: Sequence[Sequence[float]]) -> Estimate:
+    def evenly(cls, kinds: Sequence[Sequence[float]], pictures: Sequence[Sequence[int]]) -> Estimate:
         """The mean of the means of several kinds of value, each of which counts as much, however many values it has.
 
-        Its interval is the normal one, with the variance that values of a kind have, which is taken to be that of every
-        kind (one-way analysis of variance); without an interval where the values of each kind are the same.
+        Its interval is the normal one. Values of one picture may be alike, those of different ones are independent: so
+        what each picture adds to the mean is what varies (the linearised variance of a sample of clusters).
 
         Args:
             kinds: At least one kind, and at least one value of each.
+            pictures: By kind, the number of the picture that each value is from.
         """
         means = [math.fsum(values) / len(values) for values in kinds]
-        count = sum(map(len, kinds))
-        squares = math.fsum((value - mean) ** 2 for values, mean in zip(kinds, means) for value in values)
-        variance = squares / max(1, count - len(kinds))
-        reach = NORMAL * math.sqrt(variance * math.fsum(1 / len(values) for values in kinds)) / len(kinds)
+        added: dict[int, float] = defaultdict(float)
+        for values, sources, mean in zip(kinds, pictures, means):
+            for value, picture in zip(values, sources):
+                added[picture] += (value - mean) / len(values) / len(kinds)
+        many = len(added)
+        reach = NORMAL * math.sqrt(many / max(1, many - 1) * math.fsum(value**2 for value in added.values()))
         mean = math.fsum(means) / len(kinds)
-        return cls(mean, mean - reach, mean + reach, count)
+        return cls(mean, mean - reach, mean + reach, sum(map(len, kinds)))
 
     def log(self) -> Estimate:
         """The same on a logarithmic scale; all of it is above 0."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -83,10 +84,10 @@ class FirstReader:
         return blurred, clear
 
     def shares_through_haze(self, seen: Seen, word: str, only: Collection[str], seed: Sequence[int]) -> list[float]:
-        """Of cut-outs that all show one word, how often each is read so, seen `HAZES` times through haze."""
-        told, haze = self._taught.among(only), np.random.default_rng([HAZE, *seed])
-        read = [told.read(hazy(seen, self._subject.sight.haze, haze)) for _ in range(HAZES)]
-        return [said.count(word) / HAZES for said in zip(*read)]
+        """Of cut-outs that all show one word, how often each is read so, seen `HAZES` times through haze, if any."""
+        told, haze, rng = self._taught.among(only), self._subject.sight.haze, np.random.default_rng([HAZE, *seed])
+        read = [told.read(hazy(seen, haze, rng)) for _ in range(HAZES if haze else 1)]
+        return [said.count(word) / len(said) for said in zip(*read)]
 
     def _one_example(self, number: int) -> TemplateReader:
         return TemplateReader(*self._subject.sight.cut(self._easiest, np.random.default_rng([TESTING, number])))
@@ -111,13 +112,13 @@ class Sighting:
         alike: What the reader of level 1 reads of both dials through haze, measured alike: only what all these levels
             show and it has learned, with that alone to choose from, and each kind counted as much. That a level has
             more kinds of tile than another, or other ones more often, is no matter of looks.
-        kinds: Of how many kinds the reader of level 1 has to choose, at each level of perception.
+        kinds: From how many kinds the reader of level 1 has to choose, at each level of perception, in the mean.
         common: How many kinds all these levels show.
     """
 
     levels: Mapping[int, Reading]
     alike: Mapping[Dial, Mapping[int, Estimate]]
-    kinds: Mapping[int, int]
+    kinds: Mapping[int, float]
     common: int
 
 
@@ -136,26 +137,29 @@ def read_dials(subject: Subject, pictures: int, tell: Callable[[str], None]) -> 
     reader = FirstReader(subject, pictures)
     common = reader.words
     levels, kinds = {}, {}
-    cuts: dict[tuple[Dial, int], dict[str, Seen]] = {}
+    cuts: dict[tuple[Dial, int], dict[str, _Cuts]] = {}
     for level in LEVELS:
         tell(f"perception {level}")
         game = subject.at(perception=level)
         shown = cut_many(subject, game, pictures, TESTING)
         cuts["perception", level] = found = _by_word(shown)
         common = _seen_everywhere(common, found, subject, pictures)
-        levels[level], kinds[level] = _read_level(subject, game, reader, shown, set(found)), len(found)
+        levels[level] = _read_level(subject, game, reader, shown, set(found))
+        # A reader with one example of each kind on a board chooses from those on it.
+        chosen_from = [len(set(words)) for _, words in shown] if subject.sight.one_example else [len(found)]
+        kinds[level] = sum(chosen_from) / len(chosen_from)
     cuts["reasoning", 3] = cuts["perception", 3]
     for level in sorted({*LEVELS} - {3}):
         tell(f"reading reasoning {level}")
         cuts["reasoning", level] = found = _by_word(cut_many(subject, subject.at(reasoning=level), pictures, TESTING))
         common = _seen_everywhere(common, found, subject, pictures)
     alike: dict[Dial, dict[int, Estimate]] = {dial: {} for dial in DIALS}
-    for (dial, level), seen in cuts.items():
+    for (dial, level), by_word in cuts.items():
+        asked = [by_word[word] for word in sorted(common)]
         shares = [
-            reader.shares_through_haze(seen[word], word, common, (level, kind))
-            for kind, word in enumerate(sorted(common))
+            reader.shares_through_haze(cut.seen, cut.word, common, (level, kind)) for kind, cut in enumerate(asked)
         ]
-        alike[dial][level] = Estimate.evenly(shares)
+        alike[dial][level] = Estimate.evenly(shares, [cut.pictures for cut in asked])
     return Sighting(levels, alike, kinds, len(common))
 
 
@@ -177,9 +181,18 @@ def _read_level(
     return Reading(hazy_shares, clear, fitted)
 
 
-def _by_word(pictures: Sequence[Crops]) -> dict[str, Seen]:
+class _Cuts(NamedTuple):
+    """All cut-outs that show one word, and of which picture each is."""
+
+    word: str
+    seen: Seen
+    pictures: list[int]
+
+
+def _by_word(pictures: Sequence[Crops]) -> dict[str, _Cuts]:
     seen, words = together(pictures)
+    number_of = [number for number, (_, shown) in enumerate(pictures) for _ in shown]
     places: dict[str, list[int]] = defaultdict(list)
     for place, word in enumerate(words):
         places[word].append(place)
-    return {word: seen[found] for word, found in places.items()}
+    return {word: _Cuts(word, seen[found], [number_of[place] for place in found]) for word, found in places.items()}

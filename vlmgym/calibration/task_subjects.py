@@ -124,7 +124,7 @@ how long the statements are: that the knobs do what they say, and not how hard t
 Measured are the maps. A mark is read rightly if it is found in the right one of nine squares of four degrees: the more
 of the earth a map shows, the fewer pixels they have. Readers are asked about the 2,000 largest cities at every level
 of reasoning, because larger cities lie in brighter parts of the earth: that the reasoning dial leaves reading as it is
-holds with this put aside.""",
+holds with this put aside. What it still does is that fewer names are printed, among which marks are easier to find.""",
     ),
     Subject(
         name="caption",
