@@ -133,11 +133,11 @@ from{hazes}: where the kinds are fewer than a level shows, more of them is read.
 
 All intervals are 95%: Student's for means over episodes and over pictures, Wilson's for shares of episodes and for \
 the fitted reader, the normal one for means over kinds, from what differs between pictures; a value without one was \
-the same each time. Those of differences follow from them (Zou and Donner, 2008); but levels of perception are compared \
-picture by picture, as a picture has the same seed and the same haze at every level. A level is harder if the interval \
-of its difference to the one before is above 0 altogether, each of the four steps by itself; steps are not equally \
-large. One dial leaves what the other is judged by as it is if no end of the interval of a difference to level 3 is \
-farther out than {FLAT:.0%} of the way that the other makes from level 1 to 5."""
+the same each time. Those of differences follow from them (Zou and Donner, 2008); but levels of perception are \
+compared picture by picture, as a picture has the same seed and the same haze at every level. A level is harder if \
+the interval of its difference to the one before is above 0 altogether, each of the four steps by itself; steps are \
+not equally large. One dial leaves what the other is judged by as it is if no end of the interval of a difference to \
+level 3 is farther out than {FLAT:.0%} of the way that the other makes from level 1 to 5."""
 
 
 def _table(corner: str, rows: Iterable[tuple[str, list[str]]]) -> str:
