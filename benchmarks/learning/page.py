@@ -35,7 +35,7 @@ real ones. *Explained*: the share of the variance of returns that the critic exp
 ![rewards over steps]({picture})
 
 The answers of the cold start are right two times in five and else random, so that its likeliest answers are right
-already wherever the board is seen rightly: what rewards teach here is to be sure of them. The likeliest answers do not
+already wherever the board is seen rightly: what rewards teach here is to be sure of them. The likeliest answers hardly
 become better; compare the columns *greedy*. Held-out positions are drawn apart from those of training, with other
 numbers; a small board has few positions, so that some of them come up in training, too. *Novel boards* leaves these
 out: it counts the held-out positions whose picture is not that of any position of the run's steps, nor of the batches
