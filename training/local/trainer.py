@@ -32,7 +32,7 @@ from vlmgym.policies.base import Reply, as_drawn
 
 FINAL_EPISODES = 100
 """Episodes at the end whose mean reward is `final_reward`."""
-LOOKED_AT = 64
+GATE_POSITIONS = 64
 """Positions that are answered to see what the cold start has taught."""
 _RL, _MINIBATCHES = 2, 3
 """Streams of chance that is no position's."""
@@ -88,7 +88,7 @@ class Trainer:
 
         def seen() -> float:
             nonlocal found
-            found = look_at_cold_start(self.actor, self.config, self.curriculum, self.progress, LOOKED_AT)
+            found = look_at_cold_start(self.actor, self.config, self.curriculum, self.progress, GATE_POSITIONS)
             progress.look(found)
             return found.learned
 

@@ -6,8 +6,6 @@ from vlmgym.calibration.estimate import Estimate
 
 SHARES = frozenset({"ended", "share legal"})
 """Measures that are written in percent."""
-
-
 LOPSIDED = 1.1
 """An interval whose ends are as unequal is written with both of them."""
 

@@ -149,12 +149,10 @@ def _level(exhibit: Exhibit, level: Level) -> Element:
 
 def _default_words(exhibit: Exhibit) -> str:
     """What level 3 is."""
-    config = game_class(exhibit.game).Config.at(**exhibit.knobs)
-    presets = [preset for preset in PRESETS.values() if game_class(preset.game) is game_class(exhibit.game)]
-    published = any(
-        all(getattr(config, name) == value for name, value in preset.knobs.items()) and not exhibit.knobs
-        for preset in presets
-    )
+    game, config = game_class(exhibit.game), game_class(exhibit.game).Config.at()
+    presets = (preset.knobs.items() for preset in PRESETS.values() if game_class(preset.game) is game)
+    same = any(all(getattr(config, name) == value for name, value in knobs) for knobs in presets)
+    published = same and not exhibit.knobs
     return "the published setting" if published else "the default"
 
 
