@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import json
 import resource
+import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -33,7 +35,7 @@ from verl.trainer.config import DataConfig  # noqa: E402
 from verl.workers.config import ModelConfig  # noqa: E402
 from verl.workers.fsdp_workers import FSDPWorker  # noqa: E402
 
-from training.easyr1 import critics, machine, mends  # noqa: E402
+from training.easyr1 import critics, machine, mends, sizes  # noqa: E402
 from training.easyr1.advantages import advantages_of, episode_advantages  # noqa: E402
 from training.easyr1.batch import fill, places_of, replies_of, rows_multiple, turn_rows  # noqa: E402
 from training.easyr1.check import check_run  # noqa: E402
@@ -453,10 +455,12 @@ SCRIPTS = {
     if 'easyr1.sh" ' in path.read_text()
 }
 """Which files of training/configs each script names."""
+QUICK = "vlmgym.states={moves: [0, 0], informative: false}"
+"""Positions that are found at once."""
 
 
-def of_script(name: str, *more: str) -> RunConfig:
-    return read_config([*(str(CONFIGS / f"{each}.yaml") for each in ("base", *SCRIPTS[name], *more))])
+def of_script(name: str, *more: str, settings: Sequence[str] = ()) -> RunConfig:
+    return read_config([*(str(CONFIGS / f"{each}.yaml") for each in ("base", *SCRIPTS[name], *more)), *settings])
 
 
 def test_scripts() -> None:
@@ -496,9 +500,7 @@ def test_configurations(qwen3: Path, names: tuple[str, ...]) -> None:
     ],
 )
 def test_configurations_that_would_not_work(qwen3: Path, settings: list[str], words: str) -> None:
-    files = [str(CONFIGS / f"{name}.yaml") for name in ("base", "2048")]
-    quick = ["vlmgym.states={moves: [0, 0], informative: false}", f"worker.actor.model.model_path={qwen3}"]
-    config = read_config([*files, *quick, *settings])
+    config = of_script("rl_2048", settings=[QUICK, f"worker.actor.model.model_path={qwen3}", *settings])
     problems = check_run(config, machine=False).problems
     assert any(words in problem for problem in problems), problems
 
@@ -547,10 +549,71 @@ def test_gpus_that_others_use_are_told(qwen3: Path, tmp_path: Path, monkeypatch:
     assert told == [
         "trainer.n_gpus_per_node=4, and this machine has 2 GPU(s) with CUDA: set GPUS=2",
         "GPU 0 has 10 of 80 GiB free: another program uses it",
+        "vLLM takes 48.0 GiB of each GPU by worker.rollout.gpu_memory_utilization=0.6, and 10.0 are left to it: lower "
+        "it, or offload more (worker.actor.offload)",
     ]
     found.write_text("raise RuntimeError('CUDA error: devices are busy\\n\\nFor debugging consider')\n")
     told = machine.look_at_machine(config)[0]
     assert "the GPUs do not answer: RuntimeError: CUDA error: devices are busy" in told
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ([], []),
+        (["trainer.n_gpus_per_node=1", "worker.rollout.tensor_parallel_size=1"], ["at least 119.2 GiB of each GPU"]),
+        (["worker.rollout.gpu_memory_utilization=0.05"], ["vLLM's weights are 7.5 GiB on each GPU, and worker."]),
+        (
+            ["worker.actor.offload.offload_params=false", "worker.rollout.gpu_memory_utilization=0.95"],
+            ["vLLM takes 76"],
+        ),
+        (["worker.actor.offload.offload_optimizer=false"], []),
+    ],
+)
+def test_models_that_gpus_do_not_hold(settings: list[str], words: list[str]) -> None:
+    """8 billion parameters, and 79 of 80 GiB free."""
+    config = of_script("rl_2048", settings=settings)
+    needed = sizes.gpu_bytes(config, sizes.Parameters(8 * 10**9, 0, 0))
+    found = [*machine._gpu_room(config, needed, 79 * machine.GIB, 80 * machine.GIB)]
+    assert len(found) == len(words)
+    for problem, start in zip(found, words):
+        assert problem.startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        (None, "there is no config.json in it"),
+        ('{"model_type": ', "is not a valid JSON file"),
+        ("[]", "list indices must be integers"),
+        ('{"model_type": "qwen9_vl"}', "`qwen9_vl` but Transformers does not recognize"),
+        ('{"model_type": "qwen2"}', "Unrecognized configuration class"),
+        ('{"model_type": "qwen3_vl", "text_config": 3}', "no attribute 'text_config'"),
+    ],
+)
+def test_a_model_that_cannot_be_made_is_told(qwen3: Path, tmp_path: Path, written: str | None, words: str) -> None:
+    """Even if its processor loads; what cannot be added up is named, too."""
+    folder = tmp_path / "model"
+    shutil.copytree(qwen3, folder)
+    (folder / "config.json").unlink()
+    if written is not None:
+        (folder / "config.json").write_text(written)
+    checked = check_run(of_script("rl_2048", settings=[QUICK, f"worker.actor.model.model_path={folder}"]))
+    assert len([problem for problem in checked.problems if words in problem]) == 1
+    assert "memory and the disk for checkpoints are not added up, as the model does not load" in checked.facts
+
+
+@pytest.mark.parametrize("model", ["nowhere/at/all", "null"])
+def test_a_model_that_is_nowhere_is_told_once(model: str) -> None:
+    checked = check_run(of_script("rl_2048", settings=[f"worker.actor.model.model_path={model}"]))
+    assert len([problem for problem in checked.problems if "MODEL" in problem or model in problem]) == 1
+    assert any("not added up" in fact for fact in checked.facts)
+
+
+def test_a_model_without_a_tokenizer_is_told(qwen3: Path, tmp_path: Path) -> None:
+    shutil.copy(qwen3 / "config.json", tmp_path)
+    with pytest.raises(UsageError, match=f"the processor of the model {tmp_path} does not load"):
+        load_processors(ModelConfig(str(tmp_path)), DataConfig())
 
 
 @pytest.mark.parametrize(
@@ -575,18 +638,40 @@ def test_a_model_that_is_not_here_is_told_without_the_hub(qwen3: Path, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("names", "memory", "checkpoint"),
+    ("names", "settings", "host", "gpu", "checkpoint"),
     [
-        # Weights and moments in float32, reference and two copies of vLLM's weights in bfloat16: 12 + 2 + 4.
-        (("rl_2048",), 18.0, 12),
-        (("rl_2048", "low_memory"), 14.0, 8),
-        (("rl_2048", "lora"), 6.0, 2),
-        (("ppo_2048",), 30.0, 24),
+        # Of 1,000 parameters, 100 of the eye and 50 of the output, on 4 GPUs. On the host: weights and moments in
+        # float32, the reference and two copies of vLLM's weights in bfloat16. On a GPU: weights, gradient and moments.
+        (("rl_2048",), [], 12_000 + 2000 + 4000, 16_000 / 4, 12_000),
+        (("rl_2048",), ["worker.actor.model.freeze_vision_tower=true"], 17_200, (4000 + 12 * 900) / 4, 11_200),
+        (("rl_2048",), ["worker.actor.offload.offload_optimizer=false"], 10_000, 16_000 / 4, 12_000),
+        (("rl_2048",), ["algorithm.disable_kl=true", "trainer.save_model_only=true"], 16_000, 16_000 / 4, 4000),
+        (("rl_2048",), ["trainer.nnodes=2"], 14_000 / 2 + 4000, 16_000 / 8, 12_000),
+        (("rl_2048",), ["worker.actor.fsdp.fsdp_size=2"], 18_000, 16_000 / 2, 12_000),
+        (("rl_2048",), ["worker.ref.fsdp.enable_cpu_offload=false"], 16_000, (16_000 + 2000) / 4, 12_000),
+        (("rl_2048", "low_memory"), [], 14_000, (2 + 2 + 6) * 1000 / 4, 8000),
+        (("rl_2048", "lora"), [], 6000, 2000 / 4, 2000),
+        (("ppo_2048",), [], 18_000 + 12 * 950, 16_000 / 4, 12_000 + 12 * 950),
+        (("ppo_2048",), ["worker.critic.offload.offload_params=false"], 25_600, (16_000 + 4 * 950) / 4, 23_400),
     ],
 )
-def test_bytes_of_a_parameter(names: tuple[str, ...], memory: float, checkpoint: int) -> None:
-    config = of_script(*names)
-    assert (machine.host_bytes(config), machine.checkpoint_bytes(config)) == (memory, checkpoint)
+def test_bytes_of_a_run(names: tuple[str, ...], settings: list[str], host: float, gpu: float, checkpoint: int) -> None:
+    config = of_script(*names, settings=settings)
+    parameters = sizes.Parameters(whole=1000, eye=100, output=50)
+    assert sizes.host_bytes(config, parameters) == host
+    assert sizes.gpu_bytes(config, parameters).update == gpu
+    assert sizes.checkpoint_bytes(config, parameters) == checkpoint
+
+
+def test_parameters_are_those_of_the_models(checkpoint: Path) -> None:
+    """The eye as EasyR1 freezes it, and the critic, which is counted without its head."""
+    counted = sizes.count_parameters(ModelConfig(str(checkpoint)))
+    model = AutoModelForImageTextToText.from_pretrained(checkpoint)
+    critics.register_critics()
+    critic = AutoModelForTokenClassification.from_pretrained(checkpoint)
+    assert counted.whole == model.num_parameters()
+    assert counted.eye == sum(weights.numel() for weights in model.model.visual.parameters()) > 0
+    assert counted.whole - counted.output == critic.num_parameters() - critic.score.weight.numel()
 
 
 def test_memory_is_free_within_the_limit_of_a_container(tmp_path: Path) -> None:

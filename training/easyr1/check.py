@@ -62,7 +62,7 @@ def check_run(config: RunConfig, machine: bool = True) -> Checked:
         problems += _room(config, section, longest, pictures)
     if machine:
         lacks, takes = look_at_machine(config)
-        problems, facts = problems + lacks, facts + takes
+        problems, facts = list(dict.fromkeys(problems + lacks)), facts + takes  # a missing model is seen twice
     return Checked(problems, facts)
 
 

@@ -10,16 +10,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import torch
-from transformers import AutoConfig, AutoModelForImageTextToText
-from verl.utils.torch_dtypes import PrecisionType
-from verl.workers.config import ActorConfig, ModelConfig
 
 from training.easyr1.config import RunConfig
 from training.easyr1.prompts import check_model
+from training.easyr1.sizes import GpuBytes, checkpoint_bytes, count_parameters, gpu_bytes, host_bytes
 from vlmgym.errors import UsageError
 
 REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements" / "easyr1.txt"
@@ -37,18 +34,21 @@ def look_at_machine(config: RunConfig) -> tuple[list[str], list[str]]:
     Args:
         config: Of `read_config`.
     """
-    problems = [*_packages(config), *_gpus(config)]
     try:
         check_model(config.worker.actor.model.model_path)
-        count = parameter_count(config.worker.actor.model)
-    except (UsageError, OSError, ValueError):  # its processor does not load either, which is told elsewhere
-        return [*problems, *_disk(config, 0)], []
-    memory, checkpoint = host_bytes(config) * count, checkpoint_bytes(config) * count
-    fact = (
-        f"the model has {count / 1e9:.3g} billion parameters: at least {memory / GIB:.0f} GiB of host memory, and "
-        f"{checkpoint / GIB:.0f} GiB of disk for a checkpoint"
-    )
-    return [*problems, *_host_memory(memory), *_disk(config, checkpoint)], [fact]
+        parameters = count_parameters(config.worker.actor.model)
+    except UsageError as error:
+        problems = [*_packages(config), *_gpus(config, None), str(error), *_disk(config, 0)]
+        return problems, ["memory and the disk for checkpoints are not added up, as the model does not load"]
+    memory, checkpoint = host_bytes(config, parameters), checkpoint_bytes(config, parameters)
+    needed = gpu_bytes(config, parameters)
+    facts = [
+        f"the model has {parameters.whole / 1e9:.3g} billion parameters: at least {memory / GIB:.0f} GiB of host "
+        f"memory, and {checkpoint / GIB:.0f} GiB of disk for a checkpoint",
+        f"on each GPU it is at least {needed.update / GIB:.0f} GiB while it is updated, without activations, and "
+        f"{needed.engine / GIB:.0f} GiB of vLLM's share while it generates",
+    ]
+    return [*_packages(config), *_gpus(config, needed), *_host_memory(memory), *_disk(config, checkpoint)], facts
 
 
 def is_installed(package: str) -> bool:
@@ -58,38 +58,6 @@ def is_installed(package: str) -> bool:
     except importlib.metadata.PackageNotFoundError:
         return False
     return True
-
-
-def parameter_count(model: ModelConfig) -> int:
-    """Parameters of a model, from its configuration alone."""
-    config = AutoConfig.from_pretrained(model.model_path, trust_remote_code=model.trust_remote_code)
-    with torch.device("meta"):
-        return sum(weights.numel() for weights in AutoModelForImageTextToText.from_config(config).parameters())
-
-
-def host_bytes(config: RunConfig) -> float:
-    """Bytes of host memory that each parameter of the model takes on each machine, as a lower bound.
-
-    Read off EasyR1's code: what is offloaded while it is not used. What is loaded, sent and pinned comes on top.
-    """
-    worker, trainer = config.worker, config.trainer
-    total: int = 0
-    for part in _trained(config):
-        weights, moments = _held(part)
-        total += weights * part.offload.offload_params + moments * part.offload.offload_optimizer
-    has_reference = not (config.algorithm.disable_kl or worker.actor.model.lora.rank)
-    if has_reference and (worker.ref.fsdp.enable_cpu_offload or worker.ref.offload.offload_params):
-        total += _size(worker.ref.fsdp.torch_dtype, torch.bfloat16)
-    # vLLM's weights, in bfloat16, are there while it sleeps (vllm_rollout_spmd.py:149)
-    copies: float = max(1.0, trainer.n_gpus_per_node / worker.rollout.tensor_parallel_size)
-    needed: float = total / trainer.nnodes + 2 * copies
-    return needed
-
-
-def checkpoint_bytes(config: RunConfig) -> int:
-    """Bytes of a checkpoint for each parameter of the model."""
-    held = [_held(part) for part in _trained(config)]
-    return sum(weights if config.trainer.save_model_only else weights + moments for weights, moments in held)
 
 
 def gpu_memory(gpus: int) -> list[tuple[int, int]]:
@@ -137,7 +105,7 @@ def _packages(config: RunConfig) -> Iterator[str]:
         yield f"EasyR1 is installed {found}, and this was written for commit {wanted}: run bash setup.sh --train"
 
 
-def _gpus(config: RunConfig) -> Iterator[str]:
+def _gpus(config: RunConfig, needed: GpuBytes | None) -> Iterator[str]:
     wanted, there = config.trainer.n_gpus_per_node, torch.cuda.device_count()
     if config.trainer.nnodes == 1 and there < wanted:
         has = f"{there} GPU(s) with CUDA: set GPUS={there}" if there else "no GPU with CUDA"
@@ -150,6 +118,30 @@ def _gpus(config: RunConfig) -> Iterator[str]:
     for gpu, (free, whole) in enumerate(memory):
         if free < 0.9 * whole:
             yield f"GPU {gpu} has {free / GIB:.0f} of {whole / GIB:.0f} GiB free: another program uses it"
+    if memory and needed:
+        yield from _gpu_room(config, needed, *min(memory))
+
+
+def _gpu_room(config: RunConfig, needed: GpuBytes, free: int, whole: int) -> Iterator[str]:
+    """Whether vLLM starts, which looks for the whole of its share (vLLM 0.11, v1/worker/gpu_worker.py), and a step."""
+    rollout = config.worker.rollout
+    share, left = rollout.gpu_memory_utilization * whole, max(0.0, free - needed.beside)
+    setting = f"worker.rollout.gpu_memory_utilization={rollout.gpu_memory_utilization}"
+    if needed.engine >= share:
+        yield (
+            f"vLLM's weights are {needed.engine / GIB:.1f} GiB on each GPU, and {setting} gives it {share / GIB:.1f}: "
+            "raise it, or worker.rollout.tensor_parallel_size"
+        )
+    if share > left:
+        yield (
+            f"vLLM takes {share / GIB:.1f} GiB of each GPU by {setting}, and {left / GIB:.1f} are left to it: lower "
+            "it, or offload more (worker.actor.offload)"
+        )
+    if needed.update > free:
+        yield (
+            f"at least {needed.update / GIB:.1f} GiB of each GPU are needed while the model is updated, and "
+            f"{free / GIB:.1f} are free: set LOW_MEMORY=1 or LORA=1, take more GPUS, or a smaller MODEL"
+        )
 
 
 def free_memory(groups: Path = Path("/sys/fs/cgroup"), mine: Path = Path("/proc/self/cgroup")) -> int:
@@ -200,22 +192,3 @@ def _disk(config: RunConfig, checkpoint: float) -> Iterator[str]:
                 f"{kept} checkpoints need {needed / GIB:.0f} GiB more on the disk of {there}, and {free / GIB:.0f} are "
                 "free: name another OUT, keep fewer (trainer.save_limit), or set trainer.save_model_only=true"
             )
-
-
-def _trained(config: RunConfig) -> list[Any]:
-    worker = config.worker
-    return [worker.actor, worker.critic] if config.algorithm.adv_estimator == "gae" else [worker.actor]
-
-
-def _held(part: Any) -> tuple[int, int]:
-    """Bytes of weights and of moments for each parameter."""
-    if part.model.lora.rank and isinstance(part, ActorConfig):  # fsdp_workers.py:252; its adapters are not counted
-        return 2, 0
-    weights = _size(part.fsdp.torch_dtype, torch.float32)
-    # adamw_bf16 has two moments and what rounding lost, in bfloat16, whatever the weights are (torch_functional.py)
-    return weights, 6 if part.optim.strategy == "adamw_bf16" else 2 * weights
-
-
-def _size(name: str | None, otherwise: torch.dtype) -> int:
-    size: int = (otherwise if name is None else PrecisionType.to_dtype(name)).itemsize
-    return size

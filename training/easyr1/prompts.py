@@ -20,6 +20,8 @@ from vlmgym.sandbox.game import Picture
 
 HUB_SECONDS = 10.0
 """That the hub has to answer."""
+BROKEN = (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError)
+"""What transformers raises of a model's files that are missing, no JSON, or of values that do not fit."""
 FEATURES = ("input_ids", "attention_mask", "position_ids", "raw_prompt_ids", "multi_modal_data")
 """What a prompt consists of; see `PromptEncoder.encode`."""
 
@@ -35,9 +37,8 @@ def load_processors(model: ModelConfig, data: DataConfig) -> tuple[Any, Any]:
     try:
         tokenizer = get_tokenizer(model.model_path, use_fast=True, **options)
         processor = get_processor(model.model_path, use_fast=True, **options)
-    except (OSError, ValueError, ImportError) as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError(f"the processor of the model {model.model_path} does not load: {reason}") from None
+    except (ImportError, *BROKEN) as error:
+        raise UsageError(f"the processor of the model {model.model_path} does not load: {reason(error)}") from None
     if processor is None or not hasattr(processor, "image_processor"):
         raise UsageError(f"the model {model.model_path} takes no pictures: name a Qwen-VL")
     return tokenizer, processor
