@@ -151,10 +151,20 @@ def test_validation_plays_whole_episodes(runs: Path) -> None:
 
 @pytest.mark.slow
 def test_the_critic_learns(runs: Path) -> None:
+    """Each answer earns -1, and it expects nothing before it has learned."""
     steps = numbers(runs / "ppo")
+    assert steps[0]["critic/values/mean"] == 0.0
     assert steps[-1]["critic/grad_norm"] > 0
-    assert steps[-1]["critic/vf_loss"] < steps[0]["critic/vf_loss"]
+    assert steps[-1]["critic/values/mean"] < -0.1
     assert "actor/kl_penalty" in steps[-1]
+
+
+@pytest.mark.slow
+def test_the_critic_judges_what_episodes_that_are_cut_off_leave(runs: Path) -> None:
+    """Each answer earns -1; what the last of an episode is worth is that, and what the critic expects beyond it."""
+    last = numbers(runs / "ppo")[-1]
+    assert last["reward/unparsable"] == 1.0
+    assert last["critic/returns/max"] < last["critic/rewards/max"] - 0.1
 
 
 @pytest.mark.slow

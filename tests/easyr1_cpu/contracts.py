@@ -32,19 +32,21 @@ from verl.protocol import DataProto  # noqa: E402
 from verl.single_controller.ray import RayWorkerGroup  # noqa: E402
 from verl.trainer import core_algos, metrics, ray_trainer  # noqa: E402
 from verl.trainer.config import DataConfig  # noqa: E402
-from verl.workers.config import ModelConfig  # noqa: E402
+from verl.utils.dataset import process_image  # noqa: E402
+from verl.workers.config import CriticConfig, ModelConfig  # noqa: E402
+from verl.workers.critic.dp_critic import DataParallelPPOCritic  # noqa: E402
 from verl.workers.fsdp_workers import FSDPWorker  # noqa: E402
 
 from training.easyr1 import critics, machine, mends, sizes  # noqa: E402
 from training.easyr1.advantages import advantages_of, episode_advantages  # noqa: E402
-from training.easyr1.batch import fill, places_of, replies_of, rows_multiple, turn_rows  # noqa: E402
+from training.easyr1.batch import fill, judged_rows, places_of, replies_of, rows_multiple, turn_rows  # noqa: E402
 from training.easyr1.check import check_run  # noqa: E402
 from training.easyr1.config import RunConfig, read_config  # noqa: E402
 from training.easyr1.export import export  # noqa: E402
 from training.easyr1.prompts import PromptEncoder, load_processors  # noqa: E402
 from training.easyr1.rows import RowStream  # noqa: E402
 from training.easyr1.section import Section  # noqa: E402
-from training.easyr1.table import Table  # noqa: E402
+from training.easyr1.table import Asked, Table  # noqa: E402
 from training.easyr1.worker import WorkerMends  # noqa: E402
 from training.tiny_vlm import make_tiny_vlm  # noqa: E402
 from vlmgym.errors import UsageError  # noqa: E402
@@ -55,6 +57,8 @@ from vlmgym.sandbox.registry import make_game  # noqa: E402
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "training" / "configs"
 KINDS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+GIVEN: dict[str, Any] = {"step_weight": 1.0, "stock": ray_trainer.compute_advantage, "beyond": dict}
+"""To `advantages_of`, besides what EasyR1 gives; no episode was cut off."""
 SECTION = Section.read({"games": [{"game": "2048", "knobs": {"size": 128}}], "play": {"turns": 3}, "players": 0})
 RIGHT = "<perception></perception><think></think><answer>{}</answer>"
 
@@ -116,6 +120,34 @@ def test_fit_uses_what_is_replaced() -> None:
     assert "load_state_dict(dataloader_state_dict)" in inspect.getsource(ray_trainer.RayPPOTrainer._load_checkpoint)
 
 
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        ("workers/fsdp_workers.py:204", "AutoClass = AutoModelForTokenClassification"),
+        ("workers/fsdp_workers.py:453", "config=self.config,"),
+        ("workers/fsdp_workers.py:507", 'np.all(data.non_tensor_batch["uid"] == self._cache["uid"])'),
+        ("workers/rollout/vllm_rollout_spmd.py:157", "for key in config.to_dict().keys():"),
+        ("trainer/core_algos.py:163", "if response_mask[:, t]:"),
+        ("trainer/metrics.py:48", "def compute_data_metrics("),
+        ("single_controller/ray/base.py:303", "for _ in range(120):"),
+        ("single_controller/ray/base.py:463", "worker_cls = cls.cls.__ray_actor_class__.__base__"),
+        ("utils/logger/logger.py:72", '"experiment_log.jsonl"), "w")'),
+        # and what sizes are read off
+        ("workers/fsdp_workers.py:121", "fsdp_size = config.fsdp.fsdp_size"),
+        ("workers/fsdp_workers.py:254", "p.data = p.to(torch.bfloat16)"),
+        ("workers/fsdp_workers.py:265", "model.model.visual.requires_grad_(False)"),
+        ("workers/fsdp_workers.py:329", "filter(lambda p: p.requires_grad, self.fsdp_module.parameters())"),
+        ("workers/fsdp_workers.py:558", "load_fsdp_model(self.fsdp_module)"),
+        ("workers/fsdp_workers.py:561", "load_fsdp_optimizer(optimizer=self.optimizer)"),
+        ("workers/rollout/vllm_rollout_spmd.py:149", "self.inference_engine.sleep(level=1)"),
+    ],
+)
+def test_lines_of_easyr1_that_are_named(place: str, text: str) -> None:
+    name, line = place.split(":")
+    folder = Path(inspect.getfile(ray_trainer)).parents[1]
+    assert text in (folder / name).read_text().splitlines()[int(line) - 1]
+
+
 def test_gae_of_easyr1_still_needs_its_mend() -> None:
     two = torch.ones(2, 3)
     with pytest.raises(RuntimeError, match="ambiguous"):
@@ -160,8 +192,6 @@ def test_forward_of_easyr1_is_that_of_transformers(checkpoint: Path, monkeypatch
     encoder = encoder_of(checkpoint)
     one, two = encoder.encode(*a_prompt()), encoder.encode("A longer one.", a_prompt(224)[1])
     batch = {key: torch.stack([one[key], two[key]]) for key in ("input_ids", "attention_mask", "position_ids")}
-    from verl.utils.dataset import process_image
-
     images = [process_image(image, None, None) for each in (one, two) for image in each["multi_modal_data"]["images"]]
     seen = dict(encoder.processor.image_processor(images=images, return_tensors="pt"))
     model = AutoModelForImageTextToText.from_pretrained(checkpoint, attn_implementation="sdpa").eval()
@@ -190,8 +220,6 @@ def test_critic(checkpoint: Path) -> None:
         assert torch.equal(ours, theirs), name
     encoder = encoder_of(checkpoint)
     encoded = encoder.encode(*a_prompt())
-    from verl.utils.dataset import process_image
-
     images = [process_image(image, None, None) for image in encoded["multi_modal_data"]["images"]]
     values = critic(
         input_ids=encoded["input_ids"][None],
@@ -203,6 +231,32 @@ def test_critic(checkpoint: Path) -> None:
     assert not values.any(), "it expects nothing before it has learned"
     (values[0, -1, 0] - 1).square().backward()
     assert critic.score.weight.grad.any()
+
+
+def test_the_critic_judges_prompts(qwen3: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it expects of a prompt is what it says at its last token, by EasyR1's own code, however it is padded."""
+    critics.register_critics()
+    critic = AutoModelForTokenClassification.from_pretrained(qwen3, attn_implementation="sdpa").eval()
+    torch.nn.init.normal_(critic.score.weight, generator=torch.Generator().manual_seed(0))
+    encoder = encoder_of(qwen3)
+    pictures = a_prompt()[1]
+    asked = [Asked(row, 0, encoder.encode("Move. " * (row + 1), pictures)) for row in range(2)]
+    rows = judged_rows(asked, {"min_pixels": None, "max_pixels": None, "video_fps": 2.0})
+    MendedCache(encoder.processor)._process_multi_modal_inputs(rows)
+    config = CriticConfig(dynamic_batching=False, micro_batch_size_per_device_for_experience=2)
+    values = DataParallelPPOCritic(config, critic, None).compute_values(rows)
+    for value, one in zip(values, asked):
+        length = int(one.features["attention_mask"].sum())
+        seen = encoder.processor.image_processor(
+            images=[process_image(image, None, None) for image in one.features["multi_modal_data"]["images"]],
+            return_tensors="pt",
+        )
+        whole = {key: one.features[key][..., -length:] for key in ("input_ids", "attention_mask", "position_ids")}
+        places = whole.pop("position_ids")[:, None]
+        with torch.no_grad():
+            said = critic(**{key: part[None] for key, part in whole.items()}, position_ids=places, **seen).logits
+        assert value.tolist() == pytest.approx([float(said[0, -1, 0])], abs=1e-4)
+    assert values[0] != values[1]
 
 
 class Cache(WorkerMends):
@@ -311,6 +365,20 @@ def test_records_of_what_was_played(qwen3: Path) -> None:
     assert '"seed":1000001' in table.leave(None)[1].record
 
 
+def test_what_is_beyond_the_limit_of_turns(qwen3: Path) -> None:
+    """Of two episodes the limit of three turns cuts one off; the other is not over."""
+    table = table_of(qwen3)
+    table.sit([4, 7], 1, table.curriculum.begin())
+    for turn in range(3):
+        table.play([((4, 0), Reply("nothing"))])
+        assert len(table.beyond()) == (turn == 2)
+    ((place, asked),) = table.beyond()
+    assert (place, asked.row, asked.copy) == ((4, 0), 4, 0)
+    seat = table.seats[4, 0]
+    left = table.encoder.encode(seat.beyond().prompt, seat.beyond().images)
+    assert torch.equal(asked.features["input_ids"], left["input_ids"])
+
+
 def test_filling_rows_teach_nothing(qwen3: Path) -> None:
     batch = DataProto.concat(played_turns(qwen3))
     filled = fill(batch, 8, seed=0)
@@ -324,7 +392,7 @@ def test_filling_rows_teach_nothing(qwen3: Path) -> None:
     assert sorted(zip(after["uid"], after["copy"])) == sorted(zip(facts["uid"], facts["copy"]))
     assert fill(batch, 8, seed=0).non_tensor_batch["uid"].tolist() == filled.non_tensor_batch["uid"].tolist()
     filled.batch["token_level_rewards"] = filled.batch["token_level_scores"]
-    learned = advantages_of(filled, "grpo", 1.0, 1.0, step_weight=1.0, stock=ray_trainer.compute_advantage)
+    learned = advantages_of(filled, "grpo", 1.0, 1.0, **GIVEN)
     assert not learned.batch["advantages"][torch.from_numpy(~live)].any()
     means = mends.metrics_of_live_rows(learned)
     expected = batch.batch["token_level_scores"].sum(-1).mean()
@@ -358,7 +426,7 @@ def rows_of(rewards: list[float], rows: list[int], copies: list[int], turns: lis
 
 def test_single_answers_are_left_to_easyr1() -> None:
     data = rows_of([1.0, 0.0, 2.0, 4.0], [0, 0, 1, 1], [0, 1, 0, 1], [1, 1, 1, 1], "aabb")
-    ours = advantages_of(data, "grpo", 1.0, 1.0, step_weight=1.0, stock=ray_trainer.compute_advantage)
+    ours = advantages_of(data, "grpo", 1.0, 1.0, **GIVEN)
     half = 0.5**0.5
     assert ours.batch["advantages"][:, 0].tolist() == pytest.approx([half, -half, -half, half], abs=1e-4)
     assert not ours.batch["advantages"][:, 2].any()
@@ -377,14 +445,16 @@ def test_advantages_of_episodes() -> None:
     assert episode_advantages(shuffled, 0.5, 1.0).tolist() == near([-half, 2 * half, -2 * half, half])
 
 
-def test_gae_runs_over_the_tokens_of_an_episode() -> None:
-    data = rows_of([1.0, 2.0], [0, 0], [0, 0], [1, 2], "ab")
+@pytest.mark.parametrize("left", [0.0, 0.5])
+def test_gae_runs_over_the_tokens_of_an_episode(left: float) -> None:
+    """The critic expects something of the position at which it was cut off."""
+    data = rows_of([1.0, 2.0], [0, 0], [1, 1], [1, 2], "ab")
     data.batch["values"] = torch.tensor([[0.1, 0.2, 0.0], [0.3, 0.4, 0.0]])
-    found = advantages_of(data, "gae", 0.9, 0.8, step_weight=1.0, stock=ray_trainer.compute_advantage)
+    found = advantages_of(data, "gae", 0.9, 0.8, **{**GIVEN, "beyond": lambda: {(0, 0): 9.0, (0, 1): left}})
     rewards, values = [0.0, 1.0, 0.0, 2.0], [0.1, 0.2, 0.3, 0.4]
     expected, later = [0.0] * 4, 0.0
     for t in reversed(range(4)):
-        delta = rewards[t] + 0.9 * (values[t + 1] if t < 3 else 0.0) - values[t]
+        delta = rewards[t] + 0.9 * (values[t + 1] if t < 3 else left) - values[t]
         later = expected[t] = delta + 0.9 * 0.8 * later
     returns = found.batch["returns"][:, :2].flatten()
     assert returns.tolist() == pytest.approx([a + v for a, v in zip(expected, values)], abs=1e-5)
@@ -398,7 +468,7 @@ def test_gae_of_one_row_is_easyr1s() -> None:
     data = rows_of([1.5], [0], [0], [1], "a")
     data.batch["response_mask"][:] = 1  # EasyR1's fails after the end of a response
     data.batch["values"] = torch.tensor([[0.1, 0.2, 0.3]])
-    found = advantages_of(data, "gae", 0.9, 0.8, step_weight=1.0, stock=ray_trainer.compute_advantage)
+    found = advantages_of(data, "gae", 0.9, 0.8, **GIVEN)
     theirs = core_algos.compute_gae_advantage_return(
         data.batch["token_level_rewards"], data.batch["values"], data.batch["response_mask"], 0.9, 0.8
     )

@@ -28,8 +28,8 @@ class PlayConfig:
 
     turns: int = 1
     """Limit of turns. 1: single responses to sampled positions, for which nothing counts that comes later; more: whole
-    episodes from there. For an episode that it cuts off, PPO of training/local counts what the critic expects of the
-    position that was left; GRPO, and training/easyr1, count nothing."""
+    episodes from there. For an episode that it cuts off, PPO counts what the critic expects of the position that was
+    left; GRPO counts nothing."""
     history: int = 0
     """Earlier turns that a prompt repeats."""
     history_images: int = 0

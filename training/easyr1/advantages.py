@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,15 +13,18 @@ from verl.protocol import DataProto
 from training.core.advantages import discounted_returns, gae, group_normalised, whitened
 
 Stock = Callable[..., DataProto]
+Beyond = Callable[[], Mapping[tuple[int, int], float]]
+"""What the critic expects of the positions at which episodes were cut off, by row and copy."""
 
 
 def advantages_of(
-    data: DataProto, adv_estimator: str, gamma: float, lam: float, *, step_weight: float, stock: Stock
+    data: DataProto, adv_estimator: str, gamma: float, lam: float, *, step_weight: float, stock: Stock, beyond: Beyond
 ) -> DataProto:
     """Add `advantages` and `returns` to a batch, as `verl.trainer.ray_trainer.compute_advantage` does.
 
     Single answers with an estimator of groups are left to EasyR1. PPO's generalised advantage estimation runs over all
-    tokens of an episode, turn after turn. Episodes in groups get GiGPO's two advantages: see `episode_advantages`.
+    tokens of an episode, turn after turn; after one that was cut off comes what the critic expects of the position that
+    was left. Episodes in groups get GiGPO's two advantages: see `episode_advantages`.
 
     Args:
         data: Of `turn_rows`, with `token_level_rewards`, and for PPO `values`.
@@ -30,11 +33,12 @@ def advantages_of(
         lam: Of PPO.
         step_weight: Of GiGPO.
         stock: EasyR1's own function.
+        beyond: Asked with PPO.
     """
     live = np.flatnonzero(data.non_tensor_batch["live"].astype(bool))
     part = data[live]
     if adv_estimator == "gae":
-        advantages, returns = _over_tokens(part, gamma, lam)
+        advantages, returns = _over_tokens(part, gamma, lam, beyond())
     elif any(turn > 1 for turn in part.non_tensor_batch["turn"]):
         each = torch.from_numpy(episode_advantages(part, gamma, step_weight)).float()
         advantages = returns = each.unsqueeze(-1) * part.batch["response_mask"]
@@ -76,15 +80,17 @@ def episode_advantages(data: DataProto, gamma: float, step_weight: float) -> np.
     return advantages + step_weight * group_normalised(to_come, same_position)
 
 
-def _over_tokens(data: DataProto, gamma: float, lam: float) -> tuple[torch.Tensor, torch.Tensor]:
+def _over_tokens(
+    data: DataProto, gamma: float, lam: float, beyond: Mapping[tuple[int, int], float]
+) -> tuple[torch.Tensor, torch.Tensor]:
     mask = data.batch["response_mask"].bool()
     rewards, values = data.batch["token_level_rewards"], data.batch["values"]
     advantages, returns = torch.zeros_like(values), torch.zeros_like(values)
-    for places in _episodes(data).values():
+    for episode, places in _episodes(data).items():
         rows = torch.tensor(places)
         said = mask[rows]
         earned, expected = rewards[rows][said].double().numpy(), values[rows][said].double().numpy()
-        better, target = gae(earned, expected, gamma, lam)
+        better, target = gae(earned, expected, gamma, lam, beyond.get(episode, 0.0))
         for whole, found in ((advantages, better), (returns, target)):
             part = whole[rows]
             part[said] = torch.from_numpy(found).to(whole.dtype)

@@ -29,6 +29,26 @@ def prompts_of(asked: Sequence[Asked], meta: dict[str, Any]) -> DataProto:
     return DataProto.from_single_dict(collate_fn([one.features for one in asked]), meta_info=meta)
 
 
+def judged_rows(asked: Sequence[Asked], meta: dict[str, Any]) -> DataProto:
+    """Prompts as the critic takes them, with a response of one token: what it expects stands before that.
+
+    Args:
+        asked: The prompts, each of one episode.
+        meta: Limits of pictures.
+    """
+    rows = prompts_of(asked, meta)
+    one = torch.ones(len(asked), 1, dtype=torch.int64)
+    places = rows.batch["position_ids"]
+    more = {"input_ids": one, "attention_mask": one, "position_ids": places[..., -1:] + 1}
+    tensors = {key: torch.cat([rows.batch[key], added], -1) for key, added in more.items()}
+    uids = _objects([f"{judged.row} {judged.copy} beyond" for judged in asked])
+    return DataProto.from_dict(
+        tensors={**tensors, "responses": one, "response_mask": one},
+        non_tensors={"uid": uids, "multi_modal_data": rows.non_tensor_batch["multi_modal_data"]},
+        meta_info=meta,
+    )
+
+
 def replies_of(generated: DataProto, tokenizer: Any, end: Sequence[int]) -> list[Reply]:
     """What the model said.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -65,14 +66,13 @@ def build_trainer(config: RunConfig, worker: type[Any]) -> VlmgymTrainer:
     curriculum = section.make_curriculum()
     model, seed = config.worker.actor.model, config.data.seed
     tokenizer, processor = load_processors(model, config.data)
-    mends.install(section.step_weight)
     os.environ.setdefault("TENSORBOARD_DIR", str(Path(str(config.trainer.save_checkpoint_path)) / "tensorboard"))
     remote = ray.remote(worker)
     pool = ResourcePoolManager(
         {POOL: [config.trainer.n_gpus_per_node] * config.trainer.nnodes},
         {Role.ActorRolloutRef: POOL, Role.Critic: POOL},
     )
-    return VlmgymTrainer(
+    trainer = VlmgymTrainer(
         section=section,
         curriculum=curriculum,
         players=Players(section, PromptEncoder(tokenizer, processor, config.data), seed, str(model.model_path)),
@@ -85,3 +85,6 @@ def build_trainer(config: RunConfig, worker: type[Any]) -> VlmgymTrainer:
         resource_pool_manager=pool,
         ray_worker_group_cls=RayWorkerGroup,
     )
+    held = weakref.proxy(trainer)  # its loggers finish when nothing holds it any more (utils/logger/logger.py:188)
+    mends.install(section.step_weight, lambda: held.expected_beyond())
+    return trainer

@@ -22,20 +22,23 @@ from verl.trainer.metrics import compute_data_metrics
 from verl.trainer.ray_trainer import compute_advantage
 from verl.utils.logger.logger import LOGGERS
 
-from training.easyr1.advantages import advantages_of
+from training.easyr1.advantages import Beyond, advantages_of
 from training.easyr1.run_log import RunLog
 
 WAIT = 300.0
 """Seconds that the first worker has to start."""
 
 
-def install(step_weight: float) -> None:
+def install(step_weight: float, beyond: Beyond) -> None:
     """Replace them in this process, which is the trainer's.
 
     Args:
         step_weight: Of `advantages_of`.
+        beyond: Of `advantages_of`.
     """
-    ray_trainer.compute_advantage = partial(advantages_of, step_weight=step_weight, stock=compute_advantage)
+    ray_trainer.compute_advantage = partial(
+        advantages_of, step_weight=step_weight, stock=compute_advantage, beyond=beyond
+    )
     ray_trainer.compute_data_metrics = metrics_of_live_rows
     ray_base.time = SimpleNamespace(sleep=lambda _: time.sleep(WAIT / 120))
     LOGGERS["vlmgym"] = RunLog

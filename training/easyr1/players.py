@@ -39,10 +39,17 @@ class Players:
         found = {(played.row, played.copy): played for played in self._deal("play", replies, _row_of)}
         return [found[place] for place, _ in replies]
 
+    def beyond(self) -> list[tuple[Place, Asked]]:
+        """What would be asked next in episodes that were cut off; see `Table.beyond`."""
+        return self._all("beyond")
+
     def leave(self, copies: int | None) -> list[Finished]:
         """End all episodes; see `Table.leave`. The answer is in the order of rows and copies."""
-        finished = chain.from_iterable(self._gather([self._call(table, "leave", copies) for table in self._tables]))
-        return sorted(finished, key=lambda one: (one.row, one.copy))
+        return sorted(self._all("leave", copies), key=lambda one: (one.row, one.copy))
+
+    def _all(self, method: str, *args: Any) -> list[Any]:
+        """Call a method of all tables."""
+        return list(chain.from_iterable(self._gather([self._call(table, method, *args) for table in self._tables])))
 
     def _deal(self, method: str, items: Sequence[Any], row: Callable[[Any], int], *args: Any) -> list[Any]:
         """Call a method of each table with those of the items whose rows are its own."""

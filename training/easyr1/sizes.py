@@ -71,7 +71,7 @@ def count_parameters(model: ModelConfig) -> Parameters:
             f"{reason(error)}"
         ) from None
     whole, inner = _count(made), getattr(made, "model", made)
-    eye = _count(inner.visual) if hasattr(inner, "visual") else 0  # as fsdp_workers.py:264 looks for it
+    eye = _count(inner.visual) if hasattr(inner, "visual") else 0  # as fsdp_workers.py:265 freezes it
     return Parameters(whole, eye, whole - _count(inner))
 
 
@@ -92,7 +92,7 @@ def host_bytes(config: RunConfig, parameters: Parameters) -> float:
 
 
 def gpu_bytes(config: RunConfig, parameters: Parameters) -> GpuBytes:
-    """Memory of each GPU: models are sharded over all of them, and loaded in turns (fsdp_workers.py:557, :639)."""
+    """Memory of each GPU: models are sharded over all of them, and loaded in turns (fsdp_workers.py:558, :561)."""
     actor, reference = config.worker.actor, config.worker.ref
     weights = moments = loaded = 0.0
     for part, held in _trained(config, parameters):
@@ -123,10 +123,10 @@ def _trained(config: RunConfig, parameters: Parameters) -> list[tuple[Any, _Held
 
 def _held(part: Any, parameters: Parameters) -> _Held:
     actor = isinstance(part, ActorConfig)
-    if actor and part.model.lora.rank:  # fsdp_workers.py:252; its adapters are not counted
+    if actor and part.model.lora.rank:  # fsdp_workers.py:254; its adapters are not counted
         return _Held(2 * parameters.whole, 0, 0)
     count = parameters.whole - (0 if actor else parameters.output)
-    learning = count - parameters.eye * part.model.freeze_vision_tower  # fsdp_workers.py:263, :329
+    learning = count - parameters.eye * part.model.freeze_vision_tower  # fsdp_workers.py:265, :329
     weights = _size(part.fsdp.torch_dtype, torch.float32)
     # adamw_bf16 has two moments and what rounding lost, in bfloat16, whatever the weights are (torch_functional.py)
     moments = 6 if part.optim.strategy == "adamw_bf16" else 2 * weights

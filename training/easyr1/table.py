@@ -12,7 +12,7 @@ from training.core.split import FIRST_HELD_OUT
 from training.easyr1.section import Section
 from vlmgym.curriculum import Pick, Progress
 from vlmgym.evaluation.record import PolicyRecord, TurnRecord
-from vlmgym.evaluation.turns import Rules, start
+from vlmgym.evaluation.turns import Position, Rules, start
 from vlmgym.policies.base import Reply, as_drawn
 
 Place = tuple[int, int]
@@ -125,6 +125,11 @@ class Table:
         """Play replies, each in its episode."""
         return [self._play(place, reply) for place, reply in replies]
 
+    def beyond(self) -> list[tuple[Place, Asked]]:
+        """What would be asked next in the episodes that the limit of turns cut off."""
+        cut = [(place, seat) for place, seat in self.seats.items() if seat.truncated]
+        return [(place, self._ask(seat, seat.copy, seat.beyond())) for place, seat in cut]
+
     def leave(self, copies: int | None) -> list[Finished]:
         """End all episodes.
 
@@ -159,15 +164,14 @@ class Table:
         for seat in seats:
             self.seats[seat.row, seat.copy] = seat
             if seat.row not in asked:
-                asked[seat.row] = self._ask(seat, None)
+                asked[seat.row] = self._ask(seat, None, seat.position)
         return list(asked.values())
 
-    def _ask(self, seat: Seat, copy: int | None) -> Asked:
-        position = seat.position
+    def _ask(self, seat: Seat, copy: int | None, position: Position) -> Asked:
         return Asked(seat.row, copy, self.encoder.encode(position.prompt, position.images))
 
     def _play(self, place: Place, reply: Reply) -> Played:
         seat = self.seats[place]
         turn = seat.respond(reply)
         anchor = json.dumps(turn.state, sort_keys=True)
-        return Played(*place, turn, anchor, None if seat.over else self._ask(seat, seat.copy))
+        return Played(*place, turn, anchor, None if seat.over else self._ask(seat, seat.copy, seat.position))

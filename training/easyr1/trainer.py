@@ -11,11 +11,11 @@ from verl.protocol import DataProto, pad_dataproto_to_divisor, unpad_dataproto
 from verl.trainer.ray_trainer import RayPPOTrainer
 
 from training.core.rollouts import begin_rollouts, write_rollouts
-from training.easyr1.batch import fill, places_of, prompts_of, replies_of, rows_multiple, turn_rows
+from training.easyr1.batch import fill, judged_rows, places_of, prompts_of, replies_of, rows_multiple, turn_rows
 from training.easyr1.players import Players
 from training.easyr1.rows import RowStream
 from training.easyr1.section import Section
-from training.easyr1.table import Asked, Finished, Played
+from training.easyr1.table import Asked, Finished, Place, Played
 from vlmgym.curriculum import Curriculum
 from vlmgym.evaluation.record import PolicyRecord
 from vlmgym.sandbox.reward import Outcome
@@ -42,6 +42,7 @@ class VlmgymTrainer(RayPPOTrainer):
         super().__init__(**arguments, reward_fn=None, val_reward_fn=players if validates else None)
         self.section, self.curriculum, self.players = section, curriculum, players
         self.rollouts = Path(self.config.trainer.save_checkpoint_path) / "rollouts"
+        self.beyond: list[tuple[Place, Asked]] = []
         self.end: list[int] = end_tokens(self.config.worker.actor.model.model_path, self.tokenizer)
 
     def fit(self) -> None:
@@ -58,6 +59,8 @@ class VlmgymTrainer(RayPPOTrainer):
         for asked, generated, answers in self._play(self.players.sit(rows, copies, stream.progress), copies, {}):
             turns.append(turn_rows(asked, copies, generated, answers))
             played += answers
+        # a single response is no episode that is cut off: it is all that is asked
+        self.beyond = self.players.beyond() if self.use_critic and self.section.play.turns > 1 else []
         finished = self.players.leave(copies)
         self._go_on_with_the_curriculum(finished)
         self._write(f"step_{self.global_step:06d}", finished)
@@ -71,6 +74,19 @@ class VlmgymTrainer(RayPPOTrainer):
         batch = fill(batch, rows_multiple(self.config.worker, gpus, self.use_critic), rows.start)
         batch.meta_info = self._picture_limits()
         return batch
+
+    def expected_beyond(self) -> dict[Place, float]:
+        """What the critic expects of the positions at which the episodes of this step were cut off.
+
+        Asked when advantages are computed, while vLLM sleeps and leaves the GPUs to the critic.
+        """
+        if not self.beyond:
+            return {}
+        rows = judged_rows([asked for _, asked in self.beyond], self._picture_limits())
+        passed = self.config.worker.critic.micro_batch_size_per_device_for_experience * self.critic_wg.world_size
+        padded, added = pad_dataproto_to_divisor(rows, passed)
+        values = unpad_dataproto(self.critic_wg.compute_values(padded), added).batch["values"]
+        return {place: value for (place, _), value in zip(self.beyond, values[:, 0].tolist())}
 
     def _validate(self) -> dict[str, Any]:
         """Play whole episodes on held-out seeds."""
