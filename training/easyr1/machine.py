@@ -171,8 +171,8 @@ def _host_memory(needed: float) -> Iterator[str]:
     free = free_memory()
     if needed > free:
         yield (
-            f"about {needed / GIB:.0f} GiB of host memory are needed for what is offloaded, and {free / GIB:.0f} are "
-            "free: set LOW_MEMORY=1 or LORA=1, take a smaller MODEL, or offload less (worker.actor.offload)"
+            f"at least {needed / GIB:.0f} GiB of host memory are needed for what is offloaded, and {free / GIB:.0f} "
+            "are free: set LOW_MEMORY=1 or LORA=1, take a smaller MODEL, or offload less (worker.actor.offload)"
         )
 
 
