@@ -1,7 +1,7 @@
 """Is it learned, and is it the eye that learns: fresh seeds, before and after, with controls.
 
     .venv-train/bin/python -m benchmarks.learning                    # 3 seeds, GRPO and PPO, 3x3: about 30 minutes
-    .venv-train/bin/python -m benchmarks.learning --task 4x4
+    .venv-train/bin/python -m benchmarks.learning --task 4x4         # likewise: benchmarks/learning/tasks.py
 
 For each seed a tiny model is made and cold-started once; each algorithm goes on from there. All that is measured is
 measured on held-out positions, sampled at temperature 1 and with the likeliest tokens (greedy). Controls: the trained
@@ -13,15 +13,11 @@ those alone, too, that never came up. The page docs/learning/TASK.md and its pic
 from __future__ import annotations
 
 import json
-import shlex
-import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import torch
 
@@ -34,10 +30,12 @@ from vlmgym.errors import UsageError
 from vlmgym.options import parse_options, reporting_errors
 from vlmgym.terminal import terminal
 
+from .chance import without_looking
 from .novel import novel
 from .page import Trained, write_page
+from .running import train
+from .tasks import TASKS
 
-ROOT = Path(__file__).parents[2]
 LOOKS: tuple[tuple[str, Eye, float], ...] = (
     ("sampled", "open", 1.0),
     ("greedy", "open", 0.0),
@@ -45,11 +43,6 @@ LOOKS: tuple[tuple[str, Eye, float], ...] = (
     ("shuffled", "shuffled", 1.0),
 )
 """Name, what the model sees, temperature."""
-TASKS: dict[str, list[str]] = {
-    "3x3": [],
-    "4x4": shlex.split("--set rows=4 columns=4 --size 128 --states.moves 0 40 --rollout.max-tokens 120"),
-}
-"""What differs from the preset `tiny`, a single move of 2048 on a board of 3 x 3."""
 RUNS: dict[str, list[str]] = {
     "GRPO": ["--algorithm", "grpo"],
     "PPO": ["--algorithm", "ppo"],
@@ -63,8 +56,8 @@ RUNS: dict[str, list[str]] = {
 class Options:
     """Train, measure, and write a page."""
 
-    task: Literal["3x3", "4x4"] = "3x3"
-    """What is learned."""
+    task: str = "3x3"
+    """What is learned: a task of benchmarks/learning/tasks.py."""
     seeds: tuple[int, ...] = (10, 11, 12)
     """Seeds, none of which the settings were chosen with."""
     runs: tuple[str, ...] = ("GRPO", "PPO")
@@ -83,22 +76,10 @@ class Options:
     def __post_init__(self) -> None:
         if min(self.jobs, self.answers) < 1 or not self.seeds or not self.runs:
             raise UsageError("there is at least one seed, one run, one job and one answer")
+        if self.task not in TASKS:
+            raise UsageError(f"there is no task {self.task!r}; the tasks are {', '.join(TASKS)}")
         if unknown := [run for run in self.runs if run not in RUNS]:
             raise UsageError(f"there is no run {unknown[0]!r}; the runs are {', '.join(RUNS)}")
-
-
-def train(folder: Path, *args: str) -> float:
-    """Run a training to its end, unless that was done; the minutes it took."""
-    took = folder / "minutes"
-    if not took.exists():
-        begun = time.perf_counter()
-        known = ["--resume", str(folder)] if (folder / "options.json").exists() else [*args, "--out", str(folder)]
-        command = [sys.executable, "-m", "training.local.train", *known]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise UsageError(f"{' '.join(command)} failed: {done.stderr.strip().splitlines()[-1:]}")
-        took.write_text(str((time.perf_counter() - begun) / 60))
-    return float(took.read_text())
 
 
 def measure(folder: Path, args: Sequence[str], answers: int) -> dict[str, HeldOut]:
@@ -137,6 +118,21 @@ def measure_novel(folder: Path, cold: Sequence[str], after: Sequence[str], answe
     return None if plain is None else HeldOut(**plain)
 
 
+def measure_chance(folder: Path, cold: Sequence[str], answers: int) -> tuple[float, float]:
+    """What random answers, and the best constant one, are worth on the held-out positions of a seed.
+
+    Args:
+        folder: Of the cold start.
+        cold: Its options.
+        answers: Held-out positions.
+    """
+    kept = folder / f"chance_{answers}.json"
+    if not kept.exists():
+        kept.write_text(json.dumps(without_looking(seats_of(read_config(cold), answers))))
+    random, constant = json.loads(kept.read_text())
+    return random, constant
+
+
 def seats_of(config: TrainConfig, count: int) -> list[Seat]:
     """At held-out positions, not yet played."""
     curriculum = config.make_curriculum()
@@ -147,7 +143,7 @@ def run_seed(options: Options, seed: int) -> list[Trained]:
     """All runs of a seed."""
     shared = ["--preset", "tiny", "--seed", str(seed), "--evaluation.episodes", "0", "--evaluation.states", "0"]
     # Single answers are measured, not episodes: no prompt says that an answer was not played.
-    shared += ["--rollouts-every", "0", "--cold-start.answers-before", "0", *TASKS[options.task]]
+    shared += ["--rollouts-every", "0", "--cold-start.answers-before", "0", *TASKS[options.task].args]
     trained = []
     for blank in [False, True] if seed in options.seeds[: options.blank] else [False]:
         name = f"{options.task}-{seed}{'-blank' if blank else ''}"
@@ -156,6 +152,7 @@ def run_seed(options: Options, seed: int) -> list[Trained]:
         cold = options.out / f"{name}-cold"
         minutes = train(cold, *shared, *grey, "--steps", "0")
         before = measure(cold, shared, options.answers)
+        chance = measure_chance(cold, shared, options.answers)
         for run in options.runs[:1] if blank else options.runs:
             folder = options.out / f"{name}-{run.lower().replace(', ', '-').replace(' ', '-')}"
             go_on = ["--cold-start.steps", "0", "--model", str(cold / "model"), *RUNS[run]]
@@ -164,7 +161,7 @@ def run_seed(options: Options, seed: int) -> list[Trained]:
             unseen = measure_novel(folder, shared, [*shared, *go_on], options.answers)
             curve = read_rows(folder / "curve.jsonl")
             label = f"{run}, blank" if blank else run
-            trained.append(Trained(label, seed, minutes, more, before, after, unseen, curve))
+            trained.append(Trained(label, seed, minutes, more, chance, before, after, unseen, curve))
     return trained
 
 
@@ -176,7 +173,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(options.jobs) as pool:
         trained = [one for found in pool.map(lambda seed: run_seed(options, seed), options.seeds) for one in found]
-    page = write_page(options.pages, options.task, trained)
+    page = write_page(options.pages, options.task, TASKS[options.task], sys.argv[1:], trained)
     terminal().print(f"page    {page}", soft_wrap=True)
 
 

@@ -60,7 +60,7 @@ WAYS = {
     ),
     "grpo, episodes": (*SMALL, *EPISODES, *NO_EPISODES, "--grpo.gamma", "0.9", "--update.micro-batch", "4"),
     "dr grpo": (*SMALL, *NO_EPISODES, "--grpo.no-scale", "--update.loss-over", "constant", "--update.entropy", "0.01"),
-    "ppo": (*SMALL, *EPISODES, *NO_EPISODES, "--algorithm", "ppo", "--answers", "4", "--update.entropy", "0.01"),
+    "ppo": (*SMALL, *EPISODES, *NO_EPISODES, "--algorithm", "ppo", "--answers", "4", "--ppo.entropy", "0.01"),
     "ppo, tokens": (
         *(*SMALL, *NO_EPISODES, "--algorithm", "ppo", "--answers", "4", "--ppo.over", "tokens"),
         *("--update.kl", "0.1", "--update.kl-target", "0.001", "--ppo.token-lam", "0.95"),
@@ -519,6 +519,10 @@ def test_wandb_that_is_not_installed_is_told_before_anything_is_done(
         (("--grpo.group", "1", *QUICK), "a group has at least 2 responses, not 1"),
         (("--answers", "7", *QUICK), "answers are a multiple of the group of 3, not 7"),
         (("--answers", "0", *QUICK), "answers is at least 1, not 0"),
+        (
+            ("--algorithm", "ppo", "--update.clip-high", "0.3", *QUICK),
+            "--update.clip-high is GRPO's: with PPO give --ppo.clip instead",
+        ),
         (("--grpo.minibatches", "7", *QUICK), "grpo.minibatches is at most the number of answers of a step, 6, not 7"),
         (
             ("--algorithm", "ppo", "--ppo.minibatches", "7", *QUICK),

@@ -1,0 +1,163 @@
+"""Does a critic help in whole episodes: PPO with lambda 1 and below, with a critic and without.
+
+    .venv-train/bin/python -m benchmarks.learning.episodes
+
+A tiny model plays eight turns of 2048 on a board of 3 x 3 from positions up to 40 moves deep, and earns 1 for each turn
+that merges tiles. It is cold-started once for each seed; each variant of PPO goes on from there, at the same positions.
+The page docs/learning/episodes.md and its picture are written from the curves of training, whose positions are fresh in
+each step.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import matplotlib.figure
+import numpy as np
+
+from training.core.plots import read_rows
+from vlmgym.errors import UsageError
+from vlmgym.evaluation.summary import confidence_interval
+from vlmgym.options import parse_options, reporting_errors
+from vlmgym.terminal import terminal
+
+from .running import train
+
+TURNS = 8
+SHARED = shlex.split(
+    "--preset tiny --set goal=64 --states.moves 0 40 --states.no-informative --rollout.max-tokens 100 "
+    f"--play.turns {TURNS} --evaluation.episodes 0 --evaluation.states 0 --rollouts-every 0"
+)
+PPO = shlex.split("--cold-start.steps 0 --algorithm ppo --answers 32 --ppo.gamma 0.9 --ppo.lr 1e-4 --ppo.value-lr 0.1")
+RUNS: dict[str, list[str]] = {
+    "lambda 1": ["--ppo.lam", "1"],
+    "lambda 0.7": ["--ppo.lam", "0.7"],
+    "lambda 1, no critic": ["--ppo.lam", "1", "--ppo.value", "0"],
+    "lambda 0.7, no critic": ["--ppo.lam", "0.7", "--ppo.value", "0"],
+}
+"""Variants of PPO. A critic that is not trained expects nothing."""
+COLOURS = ("tab:blue", "tab:orange", "tab:cyan", "tab:red")
+PART = 10
+"""Steps that are taken together."""
+PAGE = """\
+# Whole episodes: what a critic and lambda bring
+
+Written by `.venv-train/bin/python -m benchmarks.learning.episodes`.
+
+A tiny model plays {turns} turns of 2048 on a board of 3 x 3, from positions up to 40 moves deep, and earns 1 for each
+turn that merges tiles. {seeds} models were made at random and cold-started; from there each variant of PPO took
+{steps} steps of {episodes} episodes, at the same positions. Told is what an episode earned, with 95% intervals over the
+{part} steps of each column, whose positions are fresh; *explained* is the share of the variance of what was earned from
+a turn on that the critic explains, in the last of them.
+
+{table}
+
+![what an episode earned over steps]({picture})
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Train in whole episodes, and write a page."""
+
+    seeds: tuple[int, ...] = (40, 41)
+    """Seeds, none of which the settings were chosen with."""
+    runs: tuple[str, ...] = tuple(RUNS)
+    """Variants."""
+    steps: int = 60
+    """Steps of each."""
+    jobs: int = 2
+    """Seeds at once."""
+    out: Path = Path("logs/learning")
+    """Folder of all runs; those that are finished there are not run again."""
+    pages: Path = Path("docs/learning")
+    """Folder of the page."""
+
+    def __post_init__(self) -> None:
+        if unknown := [run for run in self.runs if run not in RUNS]:
+            raise UsageError(f"there is no run {unknown[0]!r}; the runs are {', '.join(RUNS)}")
+        if not self.seeds or not self.runs or self.jobs < 1 or self.steps < 3 * PART:
+            raise UsageError(f"there is at least one seed, one run and one job, and at least {3 * PART} steps")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One run: its name, its seed, how long it took, and the numbers of each step."""
+
+    run: str
+    seed: int
+    minutes: float
+    curve: Sequence[dict[str, Any]]
+
+
+def run_seed(options: Options, seed: int) -> list[Trained]:
+    """All runs of a seed."""
+    cold = options.out / f"episodes-{seed}-cold"
+    train(cold, *SHARED, "--seed", str(seed), "--steps", "0")
+    trained = []
+    for run in options.runs:
+        folder = options.out / f"episodes-{seed}-{run.replace(', ', '-').replace(' ', '-')}"
+        go_on = [*SHARED, *PPO, *RUNS[run], "--seed", str(seed), "--steps", str(options.steps)]
+        minutes = train(folder, *go_on, "--model", str(cold / "model"))
+        trained.append(Trained(run, seed, minutes, read_rows(folder / "curve.jsonl")))
+    return trained
+
+
+def write_page(options: Options, trained: Sequence[Trained]) -> Path:
+    """Write the page and its picture; the page's path."""
+    options.pages.mkdir(parents=True, exist_ok=True)
+    picture, page = options.pages / "episodes.png", options.pages / "episodes.md"
+    _draw(trained, picture)
+    middle = options.steps // 2 - PART // 2
+    parts = [slice(0, PART), slice(middle, middle + PART), slice(options.steps - PART, options.steps)]
+    head = ["", "seed", *(f"steps {part.start + 1} to {part.stop}" for part in parts), "explained", "minutes"]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for one in trained:
+        explained = [row["explained"] for row in one.curve[parts[-1]] if row["explained"] is not None]
+        told = f"{np.mean(explained):.2f}" if explained and "no critic" not in one.run else ""
+        earned = [_shown([row["episode_reward"] for row in one.curve[part]]) for part in parts]
+        lines.append("| " + " | ".join([one.run, str(one.seed), *earned, told, f"{one.minutes:.1f}"]) + " |")
+    facts = {"turns": TURNS, "seeds": len(options.seeds), "steps": options.steps, "part": PART, "episodes": 32}
+    page.write_text(PAGE.format(**facts, table="\n".join(lines), picture=picture.name), encoding="utf-8")
+    return page
+
+
+def _shown(earned: Sequence[float]) -> str:
+    low, high = confidence_interval(earned) or (np.mean(earned), np.mean(earned))
+    return f"{np.mean(earned):.2f} ({low:.2f} to {high:.2f})"
+
+
+def _draw(trained: Sequence[Trained], path: Path) -> None:
+    """What episodes earn over steps, the mean over seeds, smoothed."""
+    figure = matplotlib.figure.Figure(figsize=(7, 4), dpi=130, layout="constrained")
+    axes = figure.add_subplot()
+    for run, colour in zip(dict.fromkeys(one.run for one in trained), COLOURS):
+        earned = np.mean([[row["episode_reward"] for row in one.curve] for one in trained if one.run == run], axis=0)
+        curve = np.convolve(earned, np.ones(PART) / PART, mode="valid")
+        axes.plot(np.arange(len(curve)) + PART, curve, color=colour, lw=1.8, label=run)
+    axes.set_xlabel("step")
+    axes.set_ylabel(f"turns that merge, of {TURNS}")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    figure.legend(frameon=False, loc="outside upper center", ncols=2)
+    figure.savefig(path)
+
+
+def main() -> None:
+    """The command line."""
+    options = parse_options(Options, None, prog="python -m benchmarks.learning.episodes")
+    options = replace(options, out=options.out.resolve())
+    options.out.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        trained = [one for found in pool.map(lambda seed: run_seed(options, seed), options.seeds) for one in found]
+    terminal().print(f"page    {write_page(options, trained)}", soft_wrap=True)
+
+
+if __name__ == "__main__":
+    with reporting_errors():
+        main()

@@ -1,0 +1,34 @@
+"""Trainings that are run once, and kept."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from vlmgym.errors import UsageError
+
+ROOT = Path(__file__).parents[2]
+
+
+def train(folder: Path, *args: str) -> float:
+    """Run a training to its end, or go on with it, unless that was done; the minutes it took.
+
+    Args:
+        folder: Of the run.
+        args: Options of `training.local.train`.
+
+    Raises:
+        UsageError: It failed.
+    """
+    took = folder / "minutes"
+    if not took.exists():
+        begun = time.perf_counter()
+        known = ["--resume", str(folder)] if (folder / "options.json").exists() else [*args, "--out", str(folder)]
+        command = [sys.executable, "-m", "training.local.train", *known]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise UsageError(f"{' '.join(command)} failed: {done.stderr.strip().splitlines()[-1:]}")
+        took.write_text(str((time.perf_counter() - begun) / 60))
+    return float(took.read_text())

@@ -1,0 +1,61 @@
+"""What is learned: options that differ from the preset `tiny`, and what the page says of them."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Task:
+    """Single answers to positions of a game; the mean reward of answers is a share.
+
+    Attributes:
+        args: Options, of `training.local.train`.
+        what: What is played, as a title.
+        asked: What is asked, from which positions, and of what the reward is the share.
+        share: That share, as the label of an axis.
+        known: What the answers of the cold start leave to be learned by rewards.
+    """
+
+    args: list[str]
+    what: str
+    asked: str
+    share: str
+    known: str
+
+
+MERGES = (
+    "A single move of 2048 on a board of {} with tiles up to {}, from positions in which it matters which way tiles "
+    "slide: the share of moves that merge tiles"
+)
+KNOWN = (
+    "The answers of the cold start are right {} and else random, so that its likeliest answers are right already "
+    "wherever the board is seen rightly: what rewards teach here is to be sure of them"
+)
+TASKS: dict[str, Task] = {
+    "3x3": Task(
+        [], "2048 on 3x3", MERGES.format("3x3", 8), "share of moves that merge", KNOWN.format("two times in five")
+    ),
+    "4x4": Task(
+        shlex.split("--set rows=4 columns=4 --size 128 --states.moves 0 40 --rollout.max-tokens 120"),
+        "2048 on 4x4",
+        MERGES.format("4x4", 8),
+        "share of moves that merge",
+        KNOWN.format("two times in five"),
+    ),
+    "shisensho": Task(
+        shlex.split(
+            "--games shisensho --set rows=4 columns=4 copies=4 colours=4 shapes=1 theme=dark similarity=0.0 "
+            "'prompt=Write the board, equal tiles, and a pair that a path joins.' --size 128 --states.moves 6 6 "
+            "--states.no-informative --reward.illegal 0 --reward.unparsable 0 --rollout.max-tokens 200 "
+            "--cold-start.teacher oracle --cold-start.right 0.5 --cold-start.steps 900 --cold-start.until 2 --steps 120"
+        ),
+        "Shisen-Sho on 4x4",
+        "A single answer in Shisen-Sho, two coordinates of equal tiles that a path joins, on a board of 4x4 with four "
+        "colours and four tiles left: the share of answers that take a pair",
+        "share of answers that take a pair",
+        KNOWN.format("half of the time"),
+    ),
+}
+"""By name."""
