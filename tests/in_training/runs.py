@@ -27,6 +27,7 @@ from transformers import AutoModelForImageTextToText
 from tests.in_training.tiny import ALIKE, GAME, make_actor, make_checkpoint, make_player, questions
 from training.core.seats import Seat, take_seats
 from training.core.split import COLD_START
+from training.core.states import all_actions
 from training.local.actor import Sample
 from training.local.checkpoint import last_checkpoint, save_checkpoint
 from training.local.cold_start import supervised_step
@@ -44,6 +45,7 @@ from vlmgym.errors import UsageError
 from vlmgym.evaluation.files import OutputError
 from vlmgym.evaluation.record import EpisodeRecord
 from vlmgym.evaluation.run_folder import RunFolder
+from vlmgym.policies.base import Reply
 from vlmgym.terminal import terminal
 
 HERE = Path(__file__).parent
@@ -72,6 +74,7 @@ WAYS = {
     "curriculum": ("--curriculum", str(HERE / "curriculum.toml"), *EPISODES, *NO_EPISODES),
 }
 """Options of each way to train, of a model that answers already."""
+CHANCE: Any = importlib.import_module("benchmarks.learning.chance")
 NOVEL: Any = importlib.import_module("benchmarks.learning.novel")
 TO_RESUME = ("ppo, tokens", "lora", "curriculum")
 
@@ -358,6 +361,20 @@ def test_positions_are_novel_that_neither_cold_start_nor_training_drew(player: P
     assert {seat.row for seat in held_out} >= {seat.row for seat in kept}
     assert len(kept) > 20
     assert not known & {seat.position.snapshot.state for seat in kept}
+
+
+def test_what_is_reached_without_looking_is_what_such_answers_earn() -> None:
+    config = read_config((*QUICK, *SMALL))
+    curriculum = config.make_curriculum()
+    rewards = []
+    for action in all_actions(GAME):
+        seats = held_out_seats(config, curriculum, curriculum.begin(), 12)
+        reply = Reply(f"<answer>{GAME.format(action)}</answer>")
+        rewards.append([seat.respond(reply).reward.overall for seat in seats])
+    constant = np.mean(rewards, axis=1)
+    random, best = CHANCE.without_looking(held_out_seats(config, curriculum, curriculum.begin(), 12))
+    assert (random, best) == pytest.approx((constant.mean(), constant.max()))
+    assert random < best
 
 
 # Resuming -------------------------------------------------------------------------------------------------------------
