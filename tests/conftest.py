@@ -30,6 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.loadscopereorder = False
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With `-n 2 --dist loadgroup`, the tests of a file run in one process, those that ask vLLM in one, too."""
     groups: dict[pytest.Item, str] = {}
