@@ -22,6 +22,10 @@ import numpy as np
 import torch
 from rich.box import SIMPLE
 from rich.table import Table
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import GroupKFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from training.core.advantages import Floats, discounted_returns, gae
 from training.core.seats import take_seats
@@ -98,15 +102,9 @@ def _of_position(answer: Answer) -> Iterator[float]:
 
 def estimated(features: Floats, wanted: Floats, episodes: Floats) -> Floats:
     """Ridge regression, each episode by one that was fitted to others."""
-    guess = np.empty_like(wanted)
-    order = np.random.default_rng(0).permutation(np.unique(episodes))
-    for fold in range(FOLDS):
-        test = np.isin(episodes, order[fold::FOLDS])
-        mean, spread = features[~test].mean(0), features[~test].std(0) + 1e-6
-        known, centre = (features[~test] - mean) / spread, wanted[~test].mean()
-        square = known.T @ known + PENALTY * np.eye(known.shape[1])
-        weights = np.linalg.solve(square, known.T @ (wanted[~test] - centre))
-        guess[test] = (features[test] - mean) / spread @ weights + centre
+    ridge = make_pipeline(StandardScaler(), Ridge(PENALTY))
+    folds = GroupKFold(FOLDS, shuffle=True, random_state=0)
+    guess: Floats = cross_val_predict(ridge, features, wanted, groups=episodes, cv=folds)
     return guess
 
 
