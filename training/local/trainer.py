@@ -115,14 +115,14 @@ class Trainer:
         play = replace(config.play, turns=max(config.play.turns, before + 1))
         seat = next(take_seats(*where, play, config.states, config.reward, look=self.look))
         game, position = seat.pick.game, seat.position
+        state = game.from_json(position.snapshot.state)
         rng = np.random.default_rng([seed, row])
         for _ in range(int(rng.integers(before + 1))):
-            state = game.from_json(position.snapshot.state)
             seat.respond(Reply(teach(game, state, config.cold_start.teacher, 0.0, config.reward, rng)))
             if seat.over:
                 break
             position = seat.position
-        state = game.from_json(position.snapshot.state)
+            state = game.from_json(position.snapshot.state)
         text = teach(game, state, config.cold_start.teacher, config.cold_start.right, config.reward, rng)
         encoder = self.actor.encoder
         return Sample(encoder.encode(position.prompt, position.images), encoder.tokens(text))
