@@ -11,6 +11,7 @@ each step.
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -28,12 +29,14 @@ from vlmgym.terminal import terminal
 
 from .running import train
 
-TURNS = 8
+TURNS, EPISODES = 8, 32
 SHARED = shlex.split(
     "--preset tiny --set goal=64 --states.moves 0 40 --states.no-informative --rollout.max-tokens 100 "
     f"--play.turns {TURNS} --evaluation.episodes 0 --evaluation.states 0 --rollouts-every 0"
 )
-PPO = shlex.split("--cold-start.steps 0 --algorithm ppo --answers 32 --ppo.gamma 0.9 --ppo.lr 1e-4 --ppo.value-lr 0.1")
+PPO = shlex.split(
+    f"--cold-start.steps 0 --algorithm ppo --answers {EPISODES} --ppo.gamma 0.9 --ppo.lr 1e-4 --ppo.value-lr 0.1"
+)
 RUNS: dict[str, list[str]] = {
     "lambda 1": ["--ppo.lam", "1"],
     "lambda 0.7": ["--ppo.lam", "0.7"],
@@ -47,7 +50,7 @@ PART = 10
 PAGE = """\
 # Whole episodes: what a critic and lambda bring
 
-Written by `.venv-train/bin/python -m benchmarks.learning.episodes`.
+Written by `.venv-train/bin/python -m benchmarks.learning.episodes {args}`.
 
 A tiny model plays {turns} turns of 2048 on a board of 3 x 3, from positions up to 40 moves deep, and earns 1 for each
 turn that merges tiles. {seeds} models were made at random and cold-started; from there each variant of PPO took
@@ -69,7 +72,7 @@ class Options:
     """Seeds, none of which the settings were chosen with."""
     runs: tuple[str, ...] = tuple(RUNS)
     """Variants."""
-    steps: int = 60
+    steps: int = 40
     """Steps of each."""
     jobs: int = 2
     """Seeds at once."""
@@ -122,8 +125,17 @@ def write_page(options: Options, trained: Sequence[Trained]) -> Path:
         told = f"{np.mean(explained):.2f}" if explained and "no critic" not in one.run else ""
         earned = [_shown([row["episode_reward"] for row in one.curve[part]]) for part in parts]
         lines.append("| " + " | ".join([one.run, str(one.seed), *earned, told, f"{one.minutes:.1f}"]) + " |")
-    facts = {"turns": TURNS, "seeds": len(options.seeds), "steps": options.steps, "part": PART, "episodes": 32}
-    page.write_text(PAGE.format(**facts, table="\n".join(lines), picture=picture.name), encoding="utf-8")
+    text = PAGE.format(
+        args=shlex.join(sys.argv[1:]),
+        turns=TURNS,
+        seeds=len(options.seeds),
+        steps=options.steps,
+        part=PART,
+        episodes=EPISODES,
+        table="\n".join(lines),
+        picture=picture.name,
+    )
+    page.write_text(text, encoding="utf-8")
     return page
 
 
