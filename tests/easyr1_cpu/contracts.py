@@ -32,12 +32,13 @@ from verl.protocol import DataProto  # noqa: E402
 from verl.single_controller.ray import RayWorkerGroup  # noqa: E402
 from verl.trainer import core_algos, metrics, ray_trainer  # noqa: E402
 from verl.trainer.config import DataConfig  # noqa: E402
+from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager  # noqa: E402
 from verl.utils.dataset import process_image  # noqa: E402
 from verl.workers.config import CriticConfig, ModelConfig  # noqa: E402
 from verl.workers.critic.dp_critic import DataParallelPPOCritic  # noqa: E402
 from verl.workers.fsdp_workers import FSDPWorker  # noqa: E402
 
-from training.easyr1 import critics, machine, mends, sizes  # noqa: E402
+from training.easyr1 import critics, machine, mends, resume, sizes  # noqa: E402
 from training.easyr1.advantages import advantages_of, episode_advantages  # noqa: E402
 from training.easyr1.batch import fill, judged_rows, places_of, replies_of, rows_multiple, turn_rows  # noqa: E402
 from training.easyr1.check import check_run  # noqa: E402
@@ -146,6 +147,15 @@ def test_lines_of_easyr1_that_are_named(place: str, text: str) -> None:
     name, line = place.split(":")
     folder = Path(inspect.getfile(ray_trainer)).parents[1]
     assert text in (folder / name).read_text().splitlines()[int(line) - 1]
+
+
+def test_a_checkpoint_is_loaded_from_the_files_that_are_looked_for() -> None:
+    loads = inspect.getsource(FSDPCheckpointManager.load_checkpoint)
+    for file in resume.FILES:
+        assert f'"{file}_world_size_{{self.world_size}}_rank_{{self.rank}}.pt"' in loads
+    source = inspect.getsource(ray_trainer.RayPPOTrainer._load_checkpoint)
+    for used in ('"dataloader.pt"', '"actor"', '"critic"', "find_latest_ckpt(", '"global_step_" not in'):
+        assert used in source
 
 
 def test_gae_of_easyr1_still_needs_its_mend() -> None:
@@ -567,6 +577,16 @@ def test_configurations(qwen3: Path, names: tuple[str, ...]) -> None:
         (["worker.actor.model.model_path=null"], "names no model: set MODEL"),
         (["trainer.n_gpus_per_node=0"], "trainer.n_gpus_per_node is at least 1, not 0"),
         (["worker.actor.ulysses_size=8"], "worker.actor.ulysses_size=8 does not divide 4 GPUs"),
+        (["worker.actor.fsdp.fsdp_size=3"], "worker.actor.fsdp.fsdp_size=3 does not divide 4 GPUs"),
+        (["trainer.val_only=true", "trainer.val_before_train=false"], "set trainer.val_before_train=true"),
+        (["trainer.val_only=true", "vlmgym.validation={episodes: 0}"], "trainer.val_only asks for validation"),
+        (["worker.rollout.temperature=0"], "worker.rollout.temperature is above 0, not 0.0"),
+        (["worker.rollout.gpu_memory_utilization=60"], "is above 0 and at most 1, not 60.0"),
+        (["worker.actor.optim.lr=nan"], "worker.actor.optim.lr is at least 0, not nan"),
+        (["data.max_pixels=0"], "data.max_pixels is at least 1, not 0"),
+        (["data.seed=-1"], "data.seed is at least 0, not -1"),
+        (["worker.rollout.dtype=auto"], "worker.rollout.dtype is one of bf16, bfloat16"),
+        (["worker.actor.optim.strategy=sgd"], "worker.actor.optim.strategy is one of adamw, adamw_bf16, not sgd"),
     ],
 )
 def test_configurations_that_would_not_work(qwen3: Path, settings: list[str], words: str) -> None:
@@ -643,7 +663,7 @@ def test_gpus_that_others_use_are_told(qwen3: Path, tmp_path: Path, monkeypatch:
 def test_models_that_gpus_do_not_hold(settings: list[str], words: list[str]) -> None:
     """8 billion parameters, and 79 of 80 GiB free."""
     config = of_script("rl_2048", settings=settings)
-    needed = sizes.gpu_bytes(config, sizes.Parameters(8 * 10**9, 0, 0))
+    needed = sizes.gpu_bytes(config, sizes.Parameters(8 * 10**9, 0, 0, 0))
     found = [*machine._gpu_room(config, needed, 79 * machine.GIB, 80 * machine.GIB)]
     assert len(found) == len(words)
     for problem, start in zip(found, words):
@@ -716,6 +736,8 @@ def test_a_model_that_is_not_here_is_told_without_the_hub(qwen3: Path, monkeypat
         (("rl_2048",), ["worker.actor.model.freeze_vision_tower=true"], 17_200, (4000 + 12 * 900) / 4, 11_200),
         (("rl_2048",), ["worker.actor.offload.offload_optimizer=false"], 10_000, 16_000 / 4, 12_000),
         (("rl_2048",), ["algorithm.disable_kl=true", "trainer.save_model_only=true"], 16_000, 16_000 / 4, 4000),
+        (("rl_2048",), ["trainer.val_only=true"], 10_000, 4000 / 4, 0),
+        (("rl_2048",), ["worker.actor.fsdp.enable_cpu_offload=true"], 22_000, 0, 12_000),
         (("rl_2048",), ["trainer.nnodes=2"], 14_000 / 2 + 4000, 16_000 / 8, 12_000),
         (("rl_2048",), ["worker.actor.fsdp.fsdp_size=2"], 18_000, 16_000 / 2, 12_000),
         (("rl_2048",), ["worker.ref.fsdp.enable_cpu_offload=false"], 16_000, (16_000 + 2000) / 4, 12_000),
@@ -727,21 +749,67 @@ def test_a_model_that_is_not_here_is_told_without_the_hub(qwen3: Path, monkeypat
 )
 def test_bytes_of_a_run(names: tuple[str, ...], settings: list[str], host: float, gpu: float, checkpoint: int) -> None:
     config = of_script(*names, settings=settings)
-    parameters = sizes.Parameters(whole=1000, eye=100, output=50)
+    parameters = sizes.Parameters(whole=1000, eye=100, critic=950, critic_eye=100)
     assert sizes.host_bytes(config, parameters) == host
     assert sizes.gpu_bytes(config, parameters).update == gpu
     assert sizes.checkpoint_bytes(config, parameters) == checkpoint
 
 
-def test_parameters_are_those_of_the_models(checkpoint: Path) -> None:
-    """The eye as EasyR1 freezes it, and the critic, which is counted without its head."""
-    counted = sizes.count_parameters(ModelConfig(str(checkpoint)))
+def test_parameters_are_those_of_the_models(checkpoint: Path, qwen3: Path) -> None:
+    """The eye as EasyR1 freezes it, and the critic, which is counted without its head and may be another model."""
+    actor = f"worker.actor.model.model_path={checkpoint}"
+    counted = sizes.count_parameters(of_script("ppo_2048", settings=[actor]))
     model = AutoModelForImageTextToText.from_pretrained(checkpoint)
     critics.register_critics()
     critic = AutoModelForTokenClassification.from_pretrained(checkpoint)
     assert counted.whole == model.num_parameters()
     assert counted.eye == sum(weights.numel() for weights in model.model.visual.parameters()) > 0
-    assert counted.whole - counted.output == critic.num_parameters() - critic.score.weight.numel()
+    assert counted.critic == critic.num_parameters() - critic.score.weight.numel()
+    assert counted.critic_eye == counted.eye
+    other = sizes.count_parameters(of_script("ppo_2048", settings=[actor, f"worker.critic.model.model_path={qwen3}"]))
+    assert other.whole == counted.whole
+    assert (
+        other.critic
+        == sizes.count_parameters(of_script("ppo_2048", settings=[f"worker.actor.model.model_path={qwen3}"])).critic
+    )
+    assert sizes.count_parameters(of_script("rl_2048", settings=[actor])).critic == 0
+    with pytest.raises(UsageError, match="there is no folder nowhere/at/all"):
+        sizes.count_parameters(of_script("ppo_2048", settings=[actor, "worker.critic.model.model_path=nowhere/at/all"]))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "missing", "words"),
+    [
+        (4, "", ""),
+        (2, "", "has no actor/model_world_size_2_rank_0.pt"),
+        (4, "actor/optim_world_size_4_rank_0.pt", "has no actor/optim_world_size_4_rank_0.pt"),
+        (4, "dataloader.pt", "has no dataloader.pt"),
+        (4, "critic/model_world_size_4_rank_0.pt", "has no critic/model_world_size_4_rank_0.pt"),
+    ],
+)
+def test_checkpoints_that_a_run_cannot_go_on_from(tmp_path: Path, gpus: int, missing: str, words: str) -> None:
+    """Saved by four GPUs."""
+    folder = tmp_path / "global_step_25"
+    for part in ("actor", "critic"):
+        (folder / part).mkdir(parents=True)
+        for file in ("model", "optim", "extra_state"):
+            (folder / part / f"{file}_world_size_4_rank_0.pt").touch()
+    (folder / "dataloader.pt").touch()
+    if missing:
+        (folder / missing).unlink()
+    settings = [f"trainer.n_gpus_per_node={gpus}", f"trainer.save_checkpoint_path={tmp_path}"]
+    config = of_script("ppo_2048", settings=settings)
+    assert [*resume.checkpoint_problems(config)] == [], "without the tracker it begins anew"
+    (tmp_path / "checkpoint_tracker.json").write_text('{"last_global_step": 25}')
+    problems = [*resume.checkpoint_problems(config)]
+    assert len(problems) == bool(words)
+    assert all(words in problem for problem in problems)
+    (tmp_path / "checkpoint_tracker.json").write_text('{"last_glo')
+    (problem,) = resume.checkpoint_problems(config)
+    assert problem.startswith(f"{tmp_path / 'checkpoint_tracker.json'} cannot be read")
+    config.trainer.load_checkpoint_path = str(tmp_path)
+    (problem,) = resume.checkpoint_problems(config)
+    assert "is no checkpoint: its name is global_step_ and a number" in problem
 
 
 def test_memory_is_free_within_the_limit_of_a_container(tmp_path: Path) -> None:
@@ -761,6 +829,8 @@ def test_memory_is_free_within_the_limit_of_a_container(tmp_path: Path) -> None:
         (["nowhere.yaml"], "cannot read nowhere.yaml: No such file"),
         (["trainer.steps=3"], "trainer.steps=3: Key 'steps' not in 'TrainerConfig'"),
         (["trainer.max_steps=many"], "trainer.max_steps=many: Value 'many' .* could not be converted"),
+        (["trainer.load_checkpoint_path=nowhere"], "trainer.load_checkpoint_path=nowhere: there is no such file"),
+        (["data.override_chat_template=nowhere"], "data.override_chat_template=nowhere: there is no such file"),
     ],
 )
 def test_settings_that_are_not_accepted(args: list[str], words: str) -> None:

@@ -13,7 +13,9 @@ from training.core.split import check_held_out
 from training.easyr1.config import RunConfig
 from training.easyr1.machine import look_at_machine
 from training.easyr1.prompts import PromptEncoder, load_processors
+from training.easyr1.resume import checkpoint_problems
 from training.easyr1.section import Section
+from training.easyr1.values import wrong_values
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 
@@ -49,7 +51,7 @@ def check_run(config: RunConfig, machine: bool = True) -> Checked:
     """
     section = Section.read(config.vlmgym)
     curriculum = section.make_curriculum()
-    if problems := list(_too_small(config)):
+    if problems := list(wrong_values(config)):  # by counts others are divided
         return Checked(problems, [])
     problems = [*_settings(config, section), *_divisibility(config, section), *_held_out(section, curriculum)]
     facts: list[str] = []
@@ -62,27 +64,9 @@ def check_run(config: RunConfig, machine: bool = True) -> Checked:
         problems += _room(config, section, longest, pictures)
     if machine:
         lacks, takes = look_at_machine(config)
-        problems, facts = list(dict.fromkeys(problems + lacks)), facts + takes  # a missing model is seen twice
+        problems += [*lacks, *checkpoint_problems(config)]
+        problems, facts = list(dict.fromkeys(problems)), facts + takes  # a missing model is seen twice
     return Checked(problems, facts)
-
-
-def _too_small(config: RunConfig) -> Iterator[str]:
-    """Counts by which others are divided."""
-    worker, sizes = (
-        config.worker,
-        ("micro_batch_size_per_device_for_update", "micro_batch_size_per_device_for_experience"),
-    )
-    counts = {
-        "data": (config.data, ("rollout_batch_size", "max_prompt_length", "max_response_length")),
-        "worker.actor": (worker.actor, ("global_batch_size", "ulysses_size", *sizes)),
-        "worker.critic": (worker.critic, ("global_batch_size", "ulysses_size", *sizes)),
-        "worker.rollout": (worker.rollout, ("n", "tensor_parallel_size")),
-        "trainer": (config.trainer, ("nnodes", "n_gpus_per_node")),
-    }
-    for part, (settings, names) in counts.items():
-        for name in names:
-            if getattr(settings, name) < 1:
-                yield f"{part}.{name} is at least 1, not {getattr(settings, name)}"
 
 
 def _settings(config: RunConfig, section: Section) -> Iterator[str]:
@@ -99,8 +83,11 @@ def _settings(config: RunConfig, section: Section) -> Iterator[str]:
         yield "algorithm.online_filtering is not supported: set vlmgym.states.informative=true to draw other positions"
     if config.data.mini_rollout_batch_size is not None:
         yield "data.mini_rollout_batch_size is not supported: leave it out"
-    if not config.trainer.val_only and config.trainer.val_freq > 0 and section.validation.episodes == 0:
-        yield "trainer.val_freq asks for validation, and vlmgym.validation.episodes is 0"
+    if (config.trainer.val_only or config.trainer.val_freq > 0) and section.validation.episodes == 0:
+        asks = "val_only" if config.trainer.val_only else "val_freq"
+        yield f"trainer.{asks} asks for validation, and vlmgym.validation.episodes is 0"
+    if config.trainer.val_only and not config.trainer.val_before_train:
+        yield "trainer.val_only ends a run after the validation before training: set trainer.val_before_train=true"
     if strange := [name for name in config.trainer.logger if name not in {*LOGGERS, OWN_LOGGER}]:
         known = ", ".join([OWN_LOGGER, *LOGGERS])
         yield f"trainer.logger is a list of {known}; there is no {', '.join(strange)}"
@@ -130,6 +117,8 @@ def _divisibility(config: RunConfig, section: Section) -> Iterator[str]:
         size, place = part.global_batch_size, f"worker.{name}"
         if rows % size:
             yield f"{place}.global_batch_size={size} does not divide data.rollout_batch_size={rows}"
+        if 0 < part.fsdp.fsdp_size < gpus and gpus % part.fsdp.fsdp_size:
+            yield f"{place}.fsdp.fsdp_size={part.fsdp.fsdp_size} does not divide {gpus} GPUs"
         if gpus % part.ulysses_size:
             yield f"{place}.ulysses_size={part.ulysses_size} does not divide {gpus} GPUs"
             continue

@@ -15,7 +15,6 @@ import psutil
 import torch
 
 from training.easyr1.config import RunConfig
-from training.easyr1.prompts import check_model
 from training.easyr1.sizes import GpuBytes, checkpoint_bytes, count_parameters, gpu_bytes, host_bytes
 from vlmgym.errors import UsageError
 
@@ -35,8 +34,7 @@ def look_at_machine(config: RunConfig) -> tuple[list[str], list[str]]:
         config: Of `read_config`.
     """
     try:
-        check_model(config.worker.actor.model.model_path)
-        parameters = count_parameters(config.worker.actor.model)
+        parameters = count_parameters(config)
     except UsageError as error:
         problems = [*_packages(config), *_gpus(config, None), str(error), *_disk(config, 0)]
         return problems, ["memory and the disk for checkpoints are not added up, as the model does not load"]
@@ -190,5 +188,6 @@ def _disk(config: RunConfig, checkpoint: float) -> Iterator[str]:
         if needed > free:
             yield (
                 f"{kept} checkpoints need {needed / GIB:.0f} GiB more on the disk of {there}, and {free / GIB:.0f} are "
-                "free: name another OUT, keep fewer (trainer.save_limit), or set trainer.save_model_only=true"
+                "free: name another OUT, keep fewer (trainer.save_limit), or set trainer.save_model_only=true, "
+                "from which no run goes on"
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.config import ActorConfig, ModelConfig
 
 from training.easyr1.config import RunConfig
-from training.easyr1.prompts import BROKEN
+from training.easyr1.prompts import BROKEN, check_model
 from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import reason
 
@@ -23,12 +23,14 @@ class Parameters:
     Attributes:
         whole: All of them.
         eye: Those of its vision tower, which may be frozen.
-        output: Those of an output layer that shares no weights with others; a critic has none.
+        critic: Those of the critic, but for its head; 0: there is none.
+        critic_eye: Those of the critic's vision tower.
     """
 
     whole: int
     eye: int
-    output: int
+    critic: int
+    critic_eye: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +57,26 @@ class _Held:
     moments: int
 
 
-def count_parameters(model: ModelConfig) -> Parameters:
-    """Parameters of a model, from its configuration alone.
+def count_parameters(config: RunConfig) -> Parameters:
+    """Parameters of the models of a run, from their configurations alone.
 
     Raises:
-        UsageError: transformers makes no model of pictures and text from that.
+        UsageError: There is no such model, or transformers makes none of pictures and text from that.
     """
+    actor, critic = config.worker.actor.model, config.worker.critic.model
+    whole, _, eye = _count_model(actor)
+    if not _has_critic(config):
+        return Parameters(whole, eye, 0, 0)
+    return Parameters(whole, eye, *_count_model(critic)[1:])
+
+
+def _has_critic(config: RunConfig) -> bool:
+    return bool(config.algorithm.adv_estimator == "gae")
+
+
+def _count_model(model: ModelConfig) -> tuple[int, int, int]:
+    """All parameters; without an output layer that shares no weights with others, as a critic has none; the eye's."""
+    check_model(model.model_path)
     try:
         config = AutoConfig.from_pretrained(model.model_path, trust_remote_code=model.trust_remote_code)
         with torch.device("meta"):
@@ -70,9 +86,9 @@ def count_parameters(model: ModelConfig) -> Parameters:
             f"transformers makes no model of pictures and text from the config.json of {model.model_path}: "
             f"{reason(error)}"
         ) from None
-    whole, inner = _count(made), getattr(made, "model", made)
+    inner = getattr(made, "model", made)
     eye = _count(inner.visual) if hasattr(inner, "visual") else 0  # as fsdp_workers.py:265 freezes it
-    return Parameters(whole, eye, whole - _count(inner))
+    return _count(made), _count(inner), eye
 
 
 def host_bytes(config: RunConfig, parameters: Parameters) -> float:
@@ -82,7 +98,10 @@ def host_bytes(config: RunConfig, parameters: Parameters) -> float:
     """
     total: float = 0
     for part, held in _trained(config, parameters):
-        total += held.weights * part.offload.offload_params + held.moments * part.offload.offload_optimizer
+        if part.fsdp.enable_cpu_offload:
+            total += held.weights + held.gradient + held.moments
+        else:
+            total += held.weights * part.offload.offload_params + held.moments * part.offload.offload_optimizer
     reference = config.worker.ref
     if reference.fsdp.enable_cpu_offload or reference.offload.offload_params:
         total += _reference(config, parameters)
@@ -110,23 +129,28 @@ def gpu_bytes(config: RunConfig, parameters: Parameters) -> GpuBytes:
 
 
 def checkpoint_bytes(config: RunConfig, parameters: Parameters) -> int:
-    """A checkpoint: weights, and unless `save_model_only` moments (fsdp_checkpoint_manager.py)."""
+    """A checkpoint: weights, and unless `save_model_only` moments (fsdp_checkpoint_manager.py); 0 with `val_only`."""
+    if config.trainer.val_only:
+        return 0
     trained = [held for _, held in _trained(config, parameters)]
     return sum(held.weights + held.moments * (not config.trainer.save_model_only) for held in trained)
 
 
 def _trained(config: RunConfig, parameters: Parameters) -> list[tuple[Any, _Held]]:
     worker = config.worker
-    parts = [worker.actor, worker.critic] if config.algorithm.adv_estimator == "gae" else [worker.actor]
-    return [(part, _held(part, parameters)) for part in parts]
+    parts = [worker.actor, worker.critic] if _has_critic(config) else [worker.actor]
+    held = [(part, _held(part, parameters)) for part in parts]
+    if config.trainer.val_only:  # gradients and moments come into being with the first step
+        return [(part, replace(one, gradient=0, moments=0)) for part, one in held]
+    return held
 
 
 def _held(part: Any, parameters: Parameters) -> _Held:
     actor = isinstance(part, ActorConfig)
     if actor and part.model.lora.rank:  # fsdp_workers.py:254; its adapters are not counted
         return _Held(2 * parameters.whole, 0, 0)
-    count = parameters.whole - (0 if actor else parameters.output)
-    learning = count - parameters.eye * part.model.freeze_vision_tower  # fsdp_workers.py:265, :329
+    count, eye = (parameters.whole, parameters.eye) if actor else (parameters.critic, parameters.critic_eye)
+    learning = count - eye * part.model.freeze_vision_tower  # fsdp_workers.py:265, :329
     weights = _size(part.fsdp.torch_dtype, torch.float32)
     # adamw_bf16 has two moments and what rounding lost, in bfloat16, whatever the weights are (torch_functional.py)
     moments = 6 if part.optim.strategy == "adamw_bf16" else 2 * weights

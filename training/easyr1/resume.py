@@ -1,0 +1,39 @@
+"""Whether the checkpoint that a run would go on from fits it, which EasyR1 finds out when the models are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from verl.utils.checkpoint import CHECKPOINT_TRACKER, find_latest_ckpt
+
+from training.easyr1.config import RunConfig
+
+FILES = ("model", "optim", "extra_state")
+"""That each process saves; with `save_model_only` there is only the first."""
+
+
+def checkpoint_problems(config: RunConfig) -> Iterator[str]:
+    """What speaks against going on, as `RayPPOTrainer._load_checkpoint` would."""
+    trainer = config.trainer
+    named = trainer.load_checkpoint_path
+    if named is None and trainer.find_last_checkpoint:
+        try:
+            named, _ = find_latest_ckpt(trainer.save_checkpoint_path)
+        except (ValueError, LookupError, TypeError):
+            path = Path(str(trainer.save_checkpoint_path)) / CHECKPOINT_TRACKER
+            yield f"{path} cannot be read: set trainer.load_checkpoint_path to the last folder global_step_ beside it"
+    if named is None:
+        return
+    folder = Path(named)
+    if not folder.name.startswith("global_step_"):
+        yield f"trainer.load_checkpoint_path={folder} is no checkpoint: its name is global_step_ and a number"
+        return
+    gpus = trainer.n_gpus_per_node * trainer.nnodes
+    parts = ("actor", "critic") if config.algorithm.adv_estimator == "gae" else ("actor",)
+    wanted = [f"{part}/{file}_world_size_{gpus}_rank_0.pt" for part in parts for file in FILES]
+    if lacks := [name for name in (*wanted, "dataloader.pt") if not (folder / name).is_file()]:
+        yield (
+            f"the run would go on from {folder}, which has no {lacks[0]}: it was saved with another number of GPUS, "
+            "without a critic, or by trainer.save_model_only; name another OUT to begin anew"
+        )
