@@ -578,6 +578,7 @@ def test_configurations(qwen3: Path, names: tuple[str, ...]) -> None:
         (["trainer.n_gpus_per_node=0"], "trainer.n_gpus_per_node is at least 1, not 0"),
         (["worker.actor.ulysses_size=8"], "worker.actor.ulysses_size=8 does not divide 4 GPUs"),
         (["worker.actor.fsdp.fsdp_size=3"], "worker.actor.fsdp.fsdp_size=3 does not divide 4 GPUs"),
+        (["worker.actor.fsdp.enable_cpu_offload=true"], "micro_batch_size_per_device_for_update=256, or it to false"),
         (["trainer.val_only=true", "trainer.val_before_train=false"], "set trainer.val_before_train=true"),
         (["trainer.val_only=true", "vlmgym.validation={episodes: 0}"], "trainer.val_only asks for validation"),
         (["worker.rollout.temperature=0"], "worker.rollout.temperature is above 0, not 0.0"),

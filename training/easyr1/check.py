@@ -129,6 +129,9 @@ def _divisibility(config: RunConfig, section: Section) -> Iterator[str]:
         elif each % part.micro_batch_size_per_device_for_update:
             name = f"{place}.micro_batch_size_per_device_for_update={part.micro_batch_size_per_device_for_update}"
             yield f"{name} does not divide the {each} rows of a minibatch on each GPU"
+        elif part.fsdp.enable_cpu_offload and each != part.micro_batch_size_per_device_for_update:
+            name = f"{place}.micro_batch_size_per_device_for_update={each}"
+            yield f"{place}.fsdp.enable_cpu_offload takes a minibatch at once: set {name}, or it to false"
         passed = part.micro_batch_size_per_device_for_experience
         if rows * n % passed or (not part.dynamic_batching and turns == 1 and rows * n % (passed * gpus)):
             yield f"{place}.micro_batch_size_per_device_for_experience={passed} does not divide the rows of a step"
