@@ -570,6 +570,7 @@ def test_configurations(qwen3: Path, names: tuple[str, ...]) -> None:
         (["vlmgym.play.history=4"], "with 4 earlier turns prompts may have"),
         (["worker.rollout.max_num_batched_tokens=1024"], "max_num_batched_tokens=1024 is less"),
         (["trainer.max_steps=null"], "trainer.max_steps is not set"),
+        (["vlmgym.play.turns=2", "worker.actor.loss_avg_mode=seq"], "worker.actor.loss_avg_mode counts rows that only"),
         (["algorithm.adv_estimator=remax"], "algorithm.adv_estimator is one of"),
         (["vlmgym.play.history=1", "vlmgym.play.history_images=1", "data.max_prompt_length=8192"], "show 2 pictures"),
         (["trainer.logger=[vlmgym,paper]"], "there is no paper"),

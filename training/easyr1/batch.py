@@ -115,7 +115,8 @@ def fill(batch: DataProto, multiple: int, seed: int) -> DataProto:
     """Rows up to a multiple of a number, in a random order.
 
     Episodes have any number of turns, and minibatches have equal numbers of rows. The rows that are added are the
-    shortest one again, with an empty response mask, so that they add nothing to any loss; they are spread evenly.
+    shortest one again, with an empty response mask, so that they add nothing to a loss that is a mean over tokens;
+    they are spread evenly.
 
     Args:
         batch: The rows.

@@ -77,6 +77,9 @@ def _settings(config: RunConfig, section: Section) -> Iterator[str]:
         yield f"algorithm.adv_estimator is one of {', '.join(ESTIMATORS)}, not {algorithm.adv_estimator}"
     elif turns > 1 and algorithm.adv_estimator not in ("grpo", "gae"):
         yield f"whole episodes are learned from by grpo or gae, not by {algorithm.adv_estimator}"
+    for part in ("actor", "critic") if turns > 1 else ():
+        if getattr(config.worker, part).loss_avg_mode != "token":
+            yield f"worker.{part}.loss_avg_mode counts rows that only fill up a batch of episodes: set it to token"
     if algorithm.adv_estimator in ("grpo", "rloo", "grpo_passk") and config.worker.rollout.n < 2:
         yield f"{algorithm.adv_estimator} compares answers to one position: worker.rollout.n is 2 or more"
     if algorithm.online_filtering:
