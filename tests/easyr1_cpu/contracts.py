@@ -806,6 +806,9 @@ def test_checkpoints_that_a_run_cannot_go_on_from(tmp_path: Path, gpus: int, mis
     problems = [*resume.checkpoint_problems(config)]
     assert len(problems) == bool(words)
     assert all(words in problem for problem in problems)
+    (tmp_path / "checkpoint_tracker.json").write_text('{"last_global_step": 50}')
+    (problem,) = resume.checkpoint_problems(config)
+    assert problem.startswith(f"{tmp_path / 'checkpoint_tracker.json'} names a folder that is not there")
     (tmp_path / "checkpoint_tracker.json").write_text('{"last_glo')
     (problem,) = resume.checkpoint_problems(config)
     assert problem.startswith(f"{tmp_path / 'checkpoint_tracker.json'} cannot be read")

@@ -18,11 +18,15 @@ def checkpoint_problems(config: RunConfig) -> Iterator[str]:
     trainer = config.trainer
     named = trainer.load_checkpoint_path
     if named is None and trainer.find_last_checkpoint:
+        tracker = Path(str(trainer.save_checkpoint_path)) / CHECKPOINT_TRACKER
+        choose = "set trainer.load_checkpoint_path to the last folder global_step_ beside it"
         try:
             named, _ = find_latest_ckpt(trainer.save_checkpoint_path)
         except (ValueError, LookupError, TypeError):
-            path = Path(str(trainer.save_checkpoint_path)) / CHECKPOINT_TRACKER
-            yield f"{path} cannot be read: set trainer.load_checkpoint_path to the last folder global_step_ beside it"
+            yield f"{tracker} cannot be read: {choose}"
+        else:
+            if named is None and tracker.exists():  # EasyR1 would begin anew
+                yield f"{tracker} names a folder that is not there: {choose}, or name another OUT to begin anew"
     if named is None:
         return
     folder = Path(named)
@@ -34,6 +38,6 @@ def checkpoint_problems(config: RunConfig) -> Iterator[str]:
     wanted = [f"{part}/{file}_world_size_{gpus}_rank_0.pt" for part in parts for file in FILES]
     if lacks := [name for name in (*wanted, "dataloader.pt") if not (folder / name).is_file()]:
         yield (
-            f"the run would go on from {folder}, which has no {lacks[0]}: it was saved with another number of GPUS, "
+            f"the run would go on from {folder}, which has no {lacks[0]}: it was saved with another number of GPUs, "
             "without a critic, or by trainer.save_model_only; name another OUT to begin anew"
         )
