@@ -55,7 +55,8 @@ TASKS: dict[str, Task] = {
         "A single answer in Shisen-Sho, two coordinates of equal tiles that a path joins, on a board of 4x4 with four "
         "colours and four tiles left: the share of answers that take a pair",
         "share of answers that take a pair",
-        KNOWN.format("half of the time"),
+        "The answers of the cold start are right half of the time and else random: what rewards teach is to be sure of "
+        "the right ones, and the likeliest answers become better, too",
     ),
 }
 """By name."""
