@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import matplotlib.figure
 import numpy as np
 
 from training.core.plots import read_rows
@@ -27,6 +26,7 @@ from vlmgym.evaluation.summary import confidence_interval
 from vlmgym.options import parse_options, reporting_errors
 from vlmgym.terminal import terminal
 
+from .parts import draw_curves, table, with_interval
 from .running import train
 
 TURNS, EPISODES = 8, 32
@@ -44,7 +44,6 @@ RUNS: dict[str, list[str]] = {
     "lambda 0.7, no critic": ["--ppo.lam", "0.7", "--ppo.value", "0"],
 }
 """Variants of PPO. A critic that is not trained expects nothing."""
-COLOURS = ("tab:blue", "tab:orange", "tab:cyan", "tab:red")
 PART = 10
 """Steps that are taken together."""
 PAGE = """\
@@ -54,9 +53,10 @@ Written by `.venv-train/bin/python -m benchmarks.learning.episodes {args}`.
 
 A tiny model plays {turns} turns of 2048 on a board of 3 x 3, from positions up to 40 moves deep, and earns 1 for each
 turn that merges tiles. {seeds} models were made at random and cold-started; from there each variant of PPO took
-{steps} steps of {episodes} episodes, at the same positions. Told is what an episode earned, with 95% intervals over the
-{part} steps of each column, whose positions are fresh; *explained* is the share of the variance of what was earned from
-a turn on that the critic explains, in the last of them.
+{steps} steps of {episodes} episodes, at the same positions. Lambda is that of generalised advantage estimation over
+turns, with a gamma of 0.9; *no critic* is one that is never trained, and so expects nothing. The table says what an
+episode earned, with 95% intervals over the {part} steps of each column, each of which has fresh positions; *explained*
+is the share of the variance of what was earned from a turn on that the critic explained, in the last {part} steps.
 
 {table}
 
@@ -115,16 +115,13 @@ def write_page(options: Options, trained: Sequence[Trained]) -> Path:
     """Write the page and its picture; the page's path."""
     options.pages.mkdir(parents=True, exist_ok=True)
     picture, page = options.pages / "episodes.png", options.pages / "episodes.md"
-    _draw(trained, picture)
+    runs = dict.fromkeys(one.run for one in trained)
+    earned = {run: [[row["episode_reward"] for row in one.curve] for one in trained if one.run == run] for run in runs}
+    curves = [(run, np.mean(of_seeds, axis=0)) for run, of_seeds in earned.items()]
+    draw_curves(picture, curves, f"turns that merge, of {TURNS}, mean over seeds")
     middle = options.steps // 2 - PART // 2
     parts = [slice(0, PART), slice(middle, middle + PART), slice(options.steps - PART, options.steps)]
     head = ["", "seed", *(f"steps {part.start + 1} to {part.stop}" for part in parts), "explained", "minutes"]
-    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-    for one in trained:
-        explained = [row["explained"] for row in one.curve[parts[-1]] if row["explained"] is not None]
-        told = f"{np.mean(explained):.2f}" if explained and "no critic" not in one.run else ""
-        earned = [_shown([row["episode_reward"] for row in one.curve[part]]) for part in parts]
-        lines.append("| " + " | ".join([one.run, str(one.seed), *earned, told, f"{one.minutes:.1f}"]) + " |")
     text = PAGE.format(
         args=shlex.join(sys.argv[1:]),
         turns=TURNS,
@@ -132,32 +129,19 @@ def write_page(options: Options, trained: Sequence[Trained]) -> Path:
         steps=options.steps,
         part=PART,
         episodes=EPISODES,
-        table="\n".join(lines),
+        table=table(head, (_line(one, parts) for one in trained)),
         picture=picture.name,
     )
     page.write_text(text, encoding="utf-8")
     return page
 
 
-def _shown(earned: Sequence[float]) -> str:
-    low, high = confidence_interval(earned) or (np.mean(earned), np.mean(earned))
-    return f"{np.mean(earned):.2f} ({low:.2f} to {high:.2f})"
-
-
-def _draw(trained: Sequence[Trained], path: Path) -> None:
-    """What episodes earn over steps, the mean over seeds, smoothed."""
-    figure = matplotlib.figure.Figure(figsize=(7, 4), dpi=130, layout="constrained")
-    axes = figure.add_subplot()
-    for run, colour in zip(dict.fromkeys(one.run for one in trained), COLOURS):
-        earned = np.mean([[row["episode_reward"] for row in one.curve] for one in trained if one.run == run], axis=0)
-        curve = np.convolve(earned, np.ones(PART) / PART, mode="valid")
-        axes.plot(np.arange(len(curve)) + PART, curve, color=colour, lw=1.8, label=run)
-    axes.set_xlabel("step")
-    axes.set_ylabel(f"turns that merge, of {TURNS}")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25)
-    figure.legend(frameon=False, loc="outside upper center", ncols=2)
-    figure.savefig(path)
+def _line(one: Trained, parts: Sequence[slice]) -> list[str]:
+    explained = [row["explained"] for row in one.curve[parts[-1]] if row["explained"] is not None]
+    told = f"{np.mean(explained):.2f}" if explained and "no critic" not in one.run else ""
+    earned = [[row["episode_reward"] for row in one.curve[part]] for part in parts]
+    means = [with_interval(float(np.mean(each)), confidence_interval(each)) for each in earned]
+    return [one.run, str(one.seed), *means, told, f"{one.minutes:.1f}"]
 
 
 def main() -> None:

@@ -8,16 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib.figure
 import numpy as np
 
 from training.local.held_out import HeldOut
 
+from .parts import draw_curves, table, with_interval
 from .tasks import Task
 
-COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:purple", "tab:gray", "tab:brown")
-SMOOTHED = 10
-"""Steps that a point of a curve is the mean of."""
 LAST = 30
 """Steps at the end whose explained variance is told."""
 PAGE = """\
@@ -26,12 +23,13 @@ PAGE = """\
 Written by `.venv-train/bin/python -m benchmarks.learning {args}`.
 
 {asked}, with 95% intervals, over {answers} held-out
-positions each. By the rules random answers reach {random:.2f} there, and the best answer that is the same everywhere
-{constant:.2f} (means over the seeds). Each seed is a tiny Qwen3-VL of its own, made at random, cold-started once, and
-trained from there by each algorithm; no setting was chosen with these seeds. *Greedy* takes the likeliest tokens, all
-else is sampled at temperature 1. *Blank* and *shuffled*: what the trained model is worth if it sees grey pictures, or
-those of other positions. A run named *blank* was trained on grey pictures from the first step on, and is measured on
-real ones. *Explained*: the share of the variance of returns that the critic explains, over the last {last} steps.
+positions each. Without looking, random answers reach {random:.2f} there, and the best answer that is the same
+everywhere {constant:.2f} (by the rules, means over the seeds). Each seed is a tiny Qwen3-VL of its own, made at random,
+cold-started once, and trained from there by each algorithm; no setting was chosen with these seeds. *Greedy* takes the
+likeliest tokens, all else is sampled at temperature 1. *Blank* and *shuffled*: what the trained model is worth if it
+sees grey pictures, or those of other positions. A run named *blank* was trained on grey pictures, cold start included,
+and is measured on real ones. *Explained*: the share of the variance of returns that the critic explains, over the last
+{last} steps.
 
 {table}
 
@@ -101,27 +99,29 @@ def write_page(folder: Path, name: str, task: Task, args: Sequence[str], trained
     folder.mkdir(parents=True, exist_ok=True)
     picture, page = folder / f"{name}.png", folder / f"{name}.md"
     random, constant = np.mean(list({one.seed: one.chance for one in trained}.values()), axis=0)
-    _draw(task, constant, trained, picture)
-    answers = trained[0].after["sampled"].answers
-    lines = ["| " + " | ".join(HEAD) + " |", "|---" * len(HEAD) + "|", *map(_line, trained)]
-    facts = {
-        "args": shlex.join(args),
-        "what": task.what,
-        "answers": answers,
-        "random": random,
-        "constant": constant,
-        "last": LAST,
-    }
-    facts |= {"asked": task.asked, "known": task.known, "table": "\n".join(lines), "picture": picture.name}
-    page.write_text(PAGE.format(**facts), encoding="utf-8")
+    curves = [(one.run, [row["reward"] for row in one.curve]) for one in trained]
+    draw_curves(picture, curves, task.share, ("best constant answer", float(constant)))
+    text = PAGE.format(
+        args=shlex.join(args),
+        what=task.what,
+        asked=task.asked,
+        answers=trained[0].after["sampled"].answers,
+        random=random,
+        constant=constant,
+        last=LAST,
+        table=table(HEAD, map(_line, trained)),
+        picture=picture.name,
+        known=task.known,
+    )
+    page.write_text(text, encoding="utf-8")
     return page
 
 
-def _line(one: Trained) -> str:
+def _line(one: Trained) -> list[str]:
     looks = [one.before["sampled"], one.before["greedy"]]
     looks += [one.after[name] for name in ("sampled", "greedy", "blank", "shuffled")]
     explained = [row["explained"] for row in one.curve[-LAST:] if row.get("explained") is not None]
-    cells = [
+    return [
         one.run,
         str(one.seed),
         *map(_shown, looks),
@@ -130,33 +130,7 @@ def _line(one: Trained) -> str:
         f"{np.mean(explained):.2f}" if explained else "",
         f"{one.cold_minutes:.1f} + {one.minutes:.1f}",
     ]
-    return "| " + " | ".join(cells) + " |"
 
 
 def _shown(found: HeldOut) -> str:
-    """Mean and interval."""
-    if found.interval is None:
-        return f"{found.reward:.2f}"
-    return f"{found.reward:.2f} ({found.interval[0]:.2f} to {found.interval[1]:.2f})"
-
-
-def _draw(task: Task, constant: float, trained: Sequence[Trained], path: Path) -> None:
-    """Rewards over steps, a line a run, smoothed."""
-    figure = matplotlib.figure.Figure(figsize=(7, 4), dpi=130, layout="constrained")
-    axes = figure.add_subplot()
-    colours = dict(zip(dict.fromkeys(one.run for one in trained), COLOURS))
-    named: set[str] = set()
-    for one in trained:
-        rewards = [row["reward"] for row in one.curve]
-        curve = np.convolve(rewards, np.ones(SMOOTHED) / SMOOTHED, mode="valid")
-        label = None if one.run in named else one.run
-        axes.plot(np.arange(len(curve)) + SMOOTHED, curve, color=colours[one.run], lw=1.8, alpha=0.85, label=label)
-        named.add(one.run)
-    axes.set_xlabel("step")
-    axes.set_ylabel(task.share)
-    axes.set_ylim(top=1.02)
-    axes.axhline(constant, color="black", lw=0.8, ls=":", label="best constant answer")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25)
-    figure.legend(frameon=False, loc="outside upper center", ncols=3)
-    figure.savefig(path)
+    return with_interval(found.reward, found.interval)

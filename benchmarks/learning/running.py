@@ -29,6 +29,6 @@ def train(folder: Path, *args: str) -> float:
         command = [sys.executable, "-m", "training.local.train", *known]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise UsageError(f"{' '.join(command)} failed: {done.stderr.strip().splitlines()[-1:]}")
+            raise UsageError(f"{' '.join(command)} failed: {''.join(done.stderr.strip().splitlines()[-1:])}")
         took.write_text(str((time.perf_counter() - begun) / 60))
     return float(took.read_text())

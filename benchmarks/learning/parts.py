@@ -1,0 +1,54 @@
+"""What the pages of this folder are made of: a table, a mean with its interval, and a picture of curves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:purple", "tab:gray", "tab:brown")
+SMOOTHED = 10
+"""Steps that a point of a curve is the mean of."""
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """In Markdown."""
+    lines = ["| " + " | ".join(row) + " |" for row in (head, *rows)]
+    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
+
+
+def with_interval(mean: float, interval: tuple[float, float] | None) -> str:
+    """A mean and its confidence interval, if it has one."""
+    return f"{mean:.2f}" if interval is None else f"{mean:.2f} ({interval[0]:.2f} to {interval[1]:.2f})"
+
+
+def draw_curves(
+    path: Path, curves: Sequence[tuple[str, Sequence[float]]], axis: str, level: tuple[str, float] | None = None
+) -> None:
+    """Draw numbers over steps, smoothed.
+
+    Args:
+        path: Of the picture.
+        curves: Name and numbers of each, from the first step on; those of one name have one colour.
+        axis: What the numbers are.
+        level: Name and height of a line to compare with.
+    """
+    figure = Figure(figsize=(7, 4), dpi=130, layout="constrained")
+    axes = figure.add_subplot()
+    colours = dict(zip(dict.fromkeys(name for name, _ in curves), COLOURS))
+    named: set[str] = set()
+    for name, numbers in curves:
+        smooth = np.convolve(numbers, np.ones(SMOOTHED) / SMOOTHED, mode="valid")
+        label = None if name in named else name
+        axes.plot(np.arange(len(smooth)) + SMOOTHED, smooth, color=colours[name], lw=1.8, alpha=0.85, label=label)
+        named.add(name)
+    if level is not None:
+        axes.axhline(level[1], color="black", lw=0.8, ls=":", label=level[0])
+    axes.set_xlabel("step")
+    axes.set_ylabel(axis)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    figure.legend(frameon=False, loc="outside upper center", ncols=2)
+    figure.savefig(path)
