@@ -114,7 +114,7 @@ def cold_start(
             optimizer.zero_grad()
             report(step, loss)
             if (step + 1) % config.check_every == 0 or last:
-                wait([following])  # games are not to be looked at by two threads
+                wait([following])  # `seen` plays the games that `draw` asks, which are for one thread at a time
                 if seen() >= config.until or last:
                     return step + 1
     return config.steps

@@ -125,14 +125,10 @@ class TrainConfig(GameOptions):
                 f"{self.updates_in_a_pass}"
             )
         if self.algorithm == "ppo":
-            for field_, name in {
-                "entropy": "--ppo.entropy",
-                "clip_low": "--ppo.clip",
-                "clip_high": "--ppo.clip",
-            }.items():
-                if getattr(self.update, field_) != getattr(UpdateConfig, field_):
-                    option = f"--update.{field_.replace('_', '-')}"
-                    raise UsageError(f"{option} is GRPO's: with PPO give {name} instead")
+            for name, instead in (("entropy", "entropy"), ("clip_low", "clip"), ("clip_high", "clip")):
+                if getattr(self.update, name) != getattr(UpdateConfig, name):
+                    option = f"--update.{name.replace('_', '-')}"
+                    raise UsageError(f"{option} is GRPO's: with PPO give --ppo.{instead} instead")
         if self.rollout.temperature == 0:
             raise UsageError("rollouts need a temperature above 0: without chance there is nothing to learn from")
         if self.games is not None and self.curriculum is not None:
