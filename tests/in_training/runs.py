@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from tests.in_training.tiny import ALIKE, GAME, make_actor, make_checkpoint, mak
 from training.core.seats import Seat, take_seats
 from training.core.split import COLD_START
 from training.core.states import all_actions
-from training.local.actor import Sample
+from training.local.actor import Sample, TrainingError
 from training.local.checkpoint import last_checkpoint, save_checkpoint
 from training.local.cold_start import supervised_step
 from training.local.config import read_config
@@ -37,7 +38,7 @@ from training.local.evaluation import measure
 from training.local.held_out import held_out_seats, look_at_cold_start
 from training.local.rollout import Answer, roll_out
 from training.local.run import TrainingRun
-from training.local.train import main
+from training.local.train import main, memory_errors
 from training.local.trainer import Trainer
 from vlmgym import make_game
 from vlmgym.curriculum import Curriculum
@@ -485,6 +486,12 @@ def test_a_file_that_a_run_began_with_stays(
 
 
 # Failures -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fill", [partial(torch.empty, 2**60, dtype=torch.uint8), partial(np.empty, 2**60, np.uint8)])
+def test_where_memory_is_used_up_it_is_said_what_to_lower(fill: Callable[[], Any]) -> None:
+    with pytest.raises(TrainingError, match="the memory is too small: lower"), memory_errors():
+        fill()
 
 
 def test_a_loss_that_is_no_number_stops_and_the_last_checkpoint_is_good(
