@@ -196,7 +196,9 @@ def test_a_way_to_train(finished: Run, player: Path, way: str) -> None:
     assert result["final_reward"] == pytest.approx(np.mean(totals))
     for when in ("before", "after"):
         assert result[when]["states"]["answers"] == 4
-    assert all(Path(path).exists() for name, path in result["paths"].items() if name != "report")
+    assert ("report" in result["paths"]) == (way == "mixture")
+    assert {"model", "curve", "rollouts"} <= set(result["paths"])
+    assert all(Path(path).exists() for path in result["paths"].values())
 
     trained, before = load_file(run / "model" / "model.safetensors"), load_file(player / "model.safetensors")
     assert set(trained) == set(before)

@@ -99,19 +99,21 @@ def train(config: TrainConfig, run: TrainingRun, console: Console) -> dict[str, 
                 drop_old(run.checkpoints, config.keep)
     with replacing(run.model) as part:
         trainer.actor.save(part)
+    after = measure(trainer.actor, config, trainer.curriculum, trainer.step, run.after, console)
+    written = {
+        "model": run.model,
+        "curve": run.folder / "curve.png",
+        "rollouts": run.rollouts,
+        "report": run.after / "report.html",
+    }
     result = {
         "final_reward": float(np.mean(trainer.rewards)) if trainer.rewards else None,
         "total_steps": trainer.step,
         "total_episodes": trainer.step * config.rows * config.copies,
         "before": before,
-        "after": measure(trainer.actor, config, trainer.curriculum, trainer.step, run.after, console),
+        "after": after,
         "seconds": time.perf_counter() - began,
-        "paths": {
-            "model": str(run.model),
-            "curve": str(run.folder / "curve.png"),
-            "rollouts": str(run.rollouts),
-            "report": str(run.after / "report.html"),
-        },
+        "paths": {name: str(path) for name, path in written.items() if path.exists()},
     }
     replace_file(run.result, (json.dumps(result, indent=1) + "\n").encode())
     return result
