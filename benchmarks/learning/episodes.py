@@ -26,7 +26,7 @@ from vlmgym.evaluation.summary import confidence_interval
 from vlmgym.options import parse_options, reporting_errors
 from vlmgym.terminal import terminal
 
-from .parts import draw_curves, table, with_interval
+from .parts import draw_curves, table, with_interval, wrapped
 from .running import train
 
 TURNS, EPISODES = 8, 32
@@ -132,7 +132,7 @@ def write_page(options: Options, trained: Sequence[Trained]) -> Path:
         table=table(head, (_line(one, parts) for one in trained)),
         picture=picture.name,
     )
-    page.write_text(text, encoding="utf-8")
+    page.write_text(wrapped(text), encoding="utf-8")
     return page
 
 

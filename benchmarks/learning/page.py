@@ -12,7 +12,7 @@ import numpy as np
 
 from training.local.held_out import HeldOut
 
-from .parts import draw_curves, table, with_interval
+from .parts import draw_curves, table, with_interval, wrapped
 from .tasks import Task
 
 LAST = 30
@@ -113,7 +113,7 @@ def write_page(folder: Path, name: str, task: Task, args: Sequence[str], trained
         picture=picture.name,
         known=task.known,
     )
-    page.write_text(text, encoding="utf-8")
+    page.write_text(wrapped(text), encoding="utf-8")
     return page
 
 

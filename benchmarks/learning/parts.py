@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from textwrap import fill
 
 import numpy as np
 from matplotlib.figure import Figure
 
 COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:purple", "tab:gray", "tab:brown")
+WIDTH = 120
 SMOOTHED = 10
 """Steps that a point of a curve is the mean of."""
 
@@ -22,6 +24,13 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def with_interval(mean: float, interval: tuple[float, float] | None) -> str:
     """A mean and its confidence interval, if it has one."""
     return f"{mean:.2f}" if interval is None else f"{mean:.2f} ({interval[0]:.2f} to {interval[1]:.2f})"
+
+
+def wrapped(page: str) -> str:
+    """A page whose paragraphs of prose have lines of one length."""
+    parts = page.rstrip("\n").split("\n\n")
+    prose = [part if part[0] in "#|!" or "`" in part else fill(part, WIDTH) for part in parts]
+    return "\n\n".join(prose) + "\n"
 
 
 def draw_curves(
