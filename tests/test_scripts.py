@@ -415,10 +415,16 @@ SLOW = (
 )
 
 
-@pytest.mark.parametrize(("workers", "whom"), [("0", os.kill), ("2", os.killpg)])
-def test_a_job_that_is_preempted_keeps_the_turns_it_has(workers, whom, tmp_path):
+IN_A_SCRIPT = ["bash", "-c", "trap '' INT; exec \"$@\"", "bash"]
+"""Starts a command as a shell's script does one that ends with &: it does not hear Ctrl-C."""
+
+
+@pytest.mark.parametrize(
+    ("before", "workers", "whom"), [([], "0", os.kill), ([], "2", os.killpg), (IN_A_SCRIPT, "0", os.kill)]
+)
+def test_a_job_that_is_preempted_keeps_the_turns_it_has(before, workers, whom, tmp_path):
     (tmp_path / "slow.py").write_text(SLOW)
-    command = [sys.executable, "-m", "vlmgym", "eval", "2048", "--size", "96", "--policy", "slow.py:policy"]
+    command = [*before, sys.executable, "-m", "vlmgym", "eval", "2048", "--size", "96", "--policy", "slow.py:policy"]
     options = ["--episodes", "3", "--turns", "500", "--concurrency", "2", "--workers", workers, "--out", "o"]
     process = subprocess.Popen(
         [*command, *options], cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True

@@ -128,6 +128,8 @@ def _like_an_interrupt(received: list[int]) -> Iterator[None]:
 
     def interrupt(number: int, _frame: object) -> None:
         received.append(number)
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's script has it of what it starts with &
+            raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
 
     handled = {}
