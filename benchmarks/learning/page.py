@@ -25,7 +25,7 @@ Written by `.venv-train/bin/python -m benchmarks.learning {args}`.
 {asked}, with 95% intervals, over {answers} held-out
 positions each. Without looking, random answers reach {random:.2f} there, and the best answer that is the same
 everywhere {constant:.2f} (by the rules, means over the seeds). Each seed is a tiny Qwen3-VL of its own, made at random,
-cold-started once, and trained from there by each algorithm; no setting was chosen with these seeds. *Greedy* takes the
+cold-started once, and trained from there by each algorithm; {seeds}. *Greedy* takes the
 likeliest tokens, all else is sampled at temperature 1. *Blank* and *shuffled*: what the trained model is worth if it
 sees grey pictures, or those of other positions. A run named *blank* was trained on grey pictures, cold start included,
 and is measured on real ones. *Explained*: the share of the variance of returns that the critic explains, over the last
@@ -112,6 +112,7 @@ def write_page(folder: Path, name: str, task: Task, args: Sequence[str], trained
         table=table(HEAD, map(_line, trained)),
         picture=picture.name,
         known=task.known,
+        seeds=task.seeds,
     )
     page.write_text(wrapped(text), encoding="utf-8")
     return page

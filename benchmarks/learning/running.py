@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -20,9 +21,12 @@ def train(folder: Path, *args: str) -> float:
         args: Options of `training.local.train`.
 
     Raises:
-        UsageError: It failed.
+        UsageError: It failed, or was run with other options before.
     """
-    took = folder / "minutes"
+    took, asked = folder / "minutes", folder.with_name(f"{folder.name}.json")
+    if asked.exists() and json.loads(asked.read_text()) != [*args]:
+        raise UsageError(f"{folder} was run with other options: name another --out, or remove it and {asked.name}")
+    asked.write_text(json.dumps(args))
     if not took.exists():
         begun = time.perf_counter()
         known = ["--resume", str(folder)] if (folder / "options.json").exists() else [*args, "--out", str(folder)]
