@@ -37,7 +37,8 @@ class ColdStartConfig:
     """Random answers that are played before a position, at most; how many is drawn uniformly. The next prompt says why
     one was not played, which is to be known in whole episodes; where --play.turns is above 1, one may come before."""
     until: float = 0.99
-    """Stop once this share of cells is seen right, and of responses has the form, in generated responses."""
+    """Stop once this share of cells is seen right, and of responses has the form, in generated responses. More than 1:
+    take all steps, as the answer may be learned after both."""
     check_every: int = 100
     """Steps between such looks; there is one at the end, too."""
     gate: float = 0.5

@@ -99,7 +99,11 @@ class Trainer:
                 f"{config.gate:.0%}: {found.words('positions')}; "
                 "begin anew with more --cold-start.steps or another --cold-start.lr"
             )
-        short = "" if found.learned >= config.until else f" (not the {config.until:.0%} of --cold-start.until)"
+        short = (
+            ""
+            if config.until > 1 or found.learned >= config.until
+            else f" (not the {config.until:.0%} of --cold-start.until)"
+        )
         return f"cold start: {taken} batches{short}, {found.words('positions')}"
 
     def _lesson(self, row: int) -> Sample:
