@@ -34,6 +34,7 @@ def cluster() -> Iterator[Cluster]:
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     for _ in range(2):
         cluster.add_node(num_cpus=1)
+    cluster.wait_for_nodes()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_ADDRESS", cluster.address)
         yield cluster
