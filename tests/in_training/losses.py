@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -35,7 +33,6 @@ from training.local.update import (
     token_weights,
     value_loss,
 )
-from vlmgym.errors import GenerationError
 
 LENGTHS = (7, 2, 12, 4, 1)
 TEMPERATURE, MAX_TOKENS = 0.8, 16
@@ -368,43 +365,17 @@ def test_parts_of_a_batch_add_up_to_its_gradient(actor: Actor) -> None:
         assert_alike(gradients, found[0][1])
 
 
-def test_each_batch_of_a_cold_start_is_learned_once_though_the_next_is_drawn_meanwhile(actor: Actor) -> None:
+def test_each_batch_of_a_cold_start_is_learned_once(actor: Actor) -> None:
     batches = samples(actor, LENGTHS)
-    drawing, learned = threading.Lock(), [threading.Event() for _ in batches]
     losses: list[float] = []
-
-    def draw(step: int) -> list[Sample]:
-        with drawing:
-            if step:
-                assert learned[step - 1].wait(60), "a batch is drawn only after the one before was learned"
-                time.sleep(0.05)
-            return [batches[step]]
-
-    def seen() -> float:
-        assert not drawing.locked(), "two threads play games at once"
-        return 0.0
-
-    def report(step: int, loss: float) -> None:
-        losses.append(loss)
-        learned[step].set()
-
     still = ColdStartConfig(steps=len(batches), lr=1e-12, check_every=1)
-    assert cold_start(actor, still, 8, draw, seen, report) == len(batches)
+    taken = cold_start(
+        actor, still, 8, lambda step: [batches[step]], lambda: 0.0, lambda step, loss: losses.append(loss)
+    )
+    assert taken == len(batches)
     with torch.no_grad():
         wanted = [-float(actor.measure([batch]).logprobs.mean()) for batch in batches]
     assert losses == pytest.approx(wanted, abs=ALIKE)
-
-
-def test_what_fails_while_a_batch_is_drawn_is_told_once_those_before_are_learned(actor: Actor) -> None:
-    def draw(step: int) -> list[Sample]:
-        if step == 2:
-            raise GenerationError("there is no such position")
-        return samples(actor, [1])
-
-    learned: list[int] = []
-    with pytest.raises(GenerationError, match="there is no such position"):
-        cold_start(actor, ColdStartConfig(steps=4), 8, draw, lambda: 0.0, lambda step, loss: learned.append(step))
-    assert learned == [0, 1]
 
 
 # Advantages -----------------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 import torch
@@ -92,7 +91,7 @@ def cold_start(
         actor: The model.
         config: How.
         micro_batch: Responses that go through the model at once.
-        draw: The batch of a step; called in another thread, while the model learns the one before.
+        draw: The batch of a step.
         seen: Share of cells seen right and of responses in form, whichever is less, in generated responses.
         report: Called with step and loss.
 
@@ -101,21 +100,15 @@ def cold_start(
     """
     parameters = [parameter for parameter in actor.model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(parameters, config.lr, betas=(0.9, 0.98), weight_decay=0.01)
-    with ThreadPoolExecutor(1) as drawing:
-        following = drawing.submit(draw, 0)
-        for step in range(config.steps):
-            samples, last = following.result(), step + 1 == config.steps
-            if not last:
-                following = drawing.submit(draw, step + 1)
-            for group in optimizer.param_groups:
-                group["lr"] = learning_rate(config, step)
-            loss = supervised_step(actor, samples, micro_batch)
-            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
-            report(step, loss)
-            if (step + 1) % config.check_every == 0 or last:
-                wait([following])  # `seen` plays the games that `draw` asks, which are for one thread at a time
-                if seen() >= config.until or last:
-                    return step + 1
+    for step in range(config.steps):
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(config, step)
+        loss = supervised_step(actor, draw(step), micro_batch)
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        report(step, loss)
+        last = step + 1 == config.steps
+        if ((step + 1) % config.check_every == 0 or last) and (seen() >= config.until or last):
+            return step + 1
     return config.steps
