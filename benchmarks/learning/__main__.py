@@ -12,12 +12,12 @@ those alone, too, that never came up. The page docs/learning/TASK.md and its pic
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -33,7 +33,7 @@ from vlmgym.terminal import terminal
 from .chance import without_looking
 from .novel import novel
 from .page import Trained, write_page
-from .running import train
+from .running import once, train
 from .tasks import TASKS
 
 LOOKS: tuple[tuple[str, Eye, float], ...] = (
@@ -59,7 +59,7 @@ class Options:
     task: str = "3x3"
     """What is learned: a task of benchmarks/learning/tasks.py."""
     seeds: tuple[int, ...] = (10, 11, 12)
-    """Seeds, none of which the settings were chosen with."""
+    """Seeds; the page says how they and the choice of settings are related."""
     runs: tuple[str, ...] = ("GRPO", "PPO")
     """What is compared: GRPO, PPO, "PPO over tokens", "PPO over tokens, lambda 0.95"."""
     blank: int = 1
@@ -84,16 +84,16 @@ class Options:
 
 def measure(folder: Path, args: Sequence[str], answers: int) -> dict[str, HeldOut]:
     """What the model of a run is worth, by name of the look; measured once."""
-    kept = folder / f"measured_{answers}.json"
-    if not kept.exists():
+
+    def find() -> dict[str, Any]:
         config = read_config(args)
         actor = Actor(folder / "model", config.model)
-        found = {
-            name: answer_held_out(actor, config, seats_of(config, answers), eye, temperature)
+        return {
+            name: answer_held_out(actor, config, seats_of(config, answers), eye, temperature).plain()
             for name, eye, temperature in LOOKS
         }
-        kept.write_text(json.dumps({name: asdict(one) for name, one in found.items()}))
-    return {name: HeldOut(**one) for name, one in json.loads(kept.read_text()).items()}
+
+    return {name: HeldOut(**one) for name, one in once(folder / f"measured_{answers}.json", find).items()}
 
 
 def measure_novel(folder: Path, cold: Sequence[str], after: Sequence[str], answers: int) -> HeldOut | None:
@@ -108,13 +108,14 @@ def measure_novel(folder: Path, cold: Sequence[str], after: Sequence[str], answe
     Returns:
         None if all came up.
     """
-    kept = folder / f"novel_{answers}.json"
-    if not kept.exists():
+
+    def find() -> dict[str, Any] | None:
         config = read_config(cold)
-        seats = novel(seats_of(config, answers), cold, after)
-        found = answer_held_out(Actor(folder / "model", config.model), config, seats, "open", 1.0) if seats else None
-        kept.write_text(json.dumps(None if found is None else asdict(found)))
-    plain = json.loads(kept.read_text())
+        if not (seats := novel(seats_of(config, answers), cold, after)):
+            return None
+        return answer_held_out(Actor(folder / "model", config.model), config, seats, "open", 1.0).plain()
+
+    plain = once(folder / f"novel_{answers}.json", find)
     return None if plain is None else HeldOut(**plain)
 
 
@@ -126,10 +127,9 @@ def measure_chance(folder: Path, cold: Sequence[str], answers: int) -> tuple[flo
         cold: Its options.
         answers: Held-out positions.
     """
-    kept = folder / f"chance_{answers}.json"
-    if not kept.exists():
-        kept.write_text(json.dumps(without_looking(seats_of(read_config(cold), answers))))
-    random, constant = json.loads(kept.read_text())
+    random, constant = once(
+        folder / f"chance_{answers}.json", lambda: without_looking(seats_of(read_config(cold), answers))
+    )
     return random, constant
 
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from training.core.seats import Seat
-from training.core.states import all_actions
-from vlmgym.sandbox.reward import score_action
+from training.core.states import rewards_of_actions
 
 
 def without_looking(seats: Sequence[Seat]) -> tuple[float, float]:
@@ -21,10 +20,6 @@ def without_looking(seats: Sequence[Seat]) -> tuple[float, float]:
         UsageError: The game's actions cannot be listed.
     """
     game, reward = seats[0].pick.game, seats[0].rules.reward
-    actions = all_actions(game)
-    earned = np.empty((len(seats), len(actions)))
-    for line, seat in zip(earned, seats):
-        state = game.from_json(seat.position.snapshot.state)
-        # what an answer earns does not depend on the chance of what comes after it
-        line[:] = [score_action(game, state, action, np.random.default_rng(0), reward).overall for action in actions]
+    states = [game.from_json(seat.position.snapshot.state) for seat in seats]
+    earned = np.array([list(rewards_of_actions(game, state, reward)) for state in states])
     return float(earned.mean()), float(earned.mean(axis=0).max())

@@ -6,11 +6,20 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from vlmgym.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
+
+
+def once(path: Path, find: Callable[[], Any]) -> Any:
+    """What was found before and kept in a JSON file; else it is found and kept now."""
+    if not path.exists():
+        path.write_text(json.dumps(find()))
+    return json.loads(path.read_text())
 
 
 def train(folder: Path, *args: str) -> float:
@@ -23,13 +32,12 @@ def train(folder: Path, *args: str) -> float:
     Raises:
         UsageError: It failed, or was run with other options before.
     """
-    took, asked = folder / "minutes", folder.with_name(f"{folder.name}.json")
-    if asked.exists() and json.loads(asked.read_text()) != [*args]:
-        raise UsageError(f"{folder} was run with other options: name another --out, or remove it and {asked.name}")
-    asked.write_text(json.dumps(args))
+    took, options, wanted = folder / "minutes", folder / "options.json", [*args, "--out", str(folder)]
+    if options.exists() and json.loads(options.read_text()) != wanted:
+        raise UsageError(f"{folder} was run with other options: name another --out, or remove it")
     if not took.exists():
         begun = time.perf_counter()
-        known = ["--resume", str(folder)] if (folder / "options.json").exists() else [*args, "--out", str(folder)]
+        known = ["--resume", str(folder)] if options.exists() else wanted
         command = [sys.executable, "-m", "training.local.train", *known]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode:

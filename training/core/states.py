@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal, TypeVar
@@ -132,12 +133,17 @@ def all_actions(game: Game[Any, ActionT]) -> list[ActionT]:
     )
 
 
-def _is_informative(game: Game[StateT, Any], state: StateT, reward: RewardConfig) -> bool:
-    first: float | None = None
+def rewards_of_actions(game: Game[StateT, Any], state: StateT, reward: RewardConfig) -> Iterator[float]:
+    """What each of `all_actions` earns at once, in their order; that does not depend on the chance of what comes after.
+
+    Raises:
+        UsageError: The actions cannot be listed.
+    """
     for action in all_actions(game):
-        earned = score_action(game, state, action, np.random.default_rng(0), reward).overall
-        if first is None:
-            first = earned
-        elif earned != first:
-            return True
-    return False
+        yield score_action(game, state, action, np.random.default_rng(0), reward).overall
+
+
+def _is_informative(game: Game[StateT, Any], state: StateT, reward: RewardConfig) -> bool:
+    rewards = rewards_of_actions(game, state, reward)
+    first = next(rewards)
+    return any(earned != first for earned in rewards)

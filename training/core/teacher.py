@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from training.core.states import all_actions
+from training.core.states import all_actions, rewards_of_actions
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.game import Game
-from vlmgym.sandbox.reward import RewardConfig, score_action
+from vlmgym.sandbox.reward import RewardConfig
 
 Teacher = Literal["oracle", "greedy"]
 
@@ -41,7 +41,7 @@ def best_action(
     """What the teacher would play; among equally good actions of `greedy` one at random."""
     if teacher == "greedy":
         actions = all_actions(game)
-        earned = [score_action(game, state, action, np.random.default_rng(0), reward).overall for action in actions]
+        earned = list(rewards_of_actions(game, state, reward))
         best = [action for action, reward_ in zip(actions, earned) if reward_ == max(earned)]
         return best[int(rng.integers(len(best)))]
     action = game.best_action(state)
