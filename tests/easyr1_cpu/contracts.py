@@ -8,7 +8,7 @@ import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -45,6 +45,7 @@ from training.easyr1.check import check_run  # noqa: E402
 from training.easyr1.config import RunConfig, read_config  # noqa: E402
 from training.easyr1.export import export  # noqa: E402
 from training.easyr1.prompts import PromptEncoder, load_processors  # noqa: E402
+from training.easyr1.resume import ROWS  # noqa: E402
 from training.easyr1.rows import RowStream  # noqa: E402
 from training.easyr1.section import Section  # noqa: E402
 from training.easyr1.table import Asked, Table  # noqa: E402
@@ -140,6 +141,7 @@ def test_fit_uses_what_is_replaced() -> None:
         ("workers/fsdp_workers.py:329", "filter(lambda p: p.requires_grad, self.fsdp_module.parameters())"),
         ("workers/fsdp_workers.py:558", "load_fsdp_model(self.fsdp_module)"),
         ("workers/fsdp_workers.py:561", "load_fsdp_optimizer(optimizer=self.optimizer)"),
+        ("utils/ulysses.py:325", "assert num_heads % ulysses_sequence_size == 0"),
         ("workers/rollout/vllm_rollout_spmd.py:149", "self.inference_engine.sleep(level=1)"),
     ],
 )
@@ -614,6 +616,8 @@ def test_what_a_machine_lacks(qwen3: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     config = of_script("rl_2048")
     config.worker.actor.model.model_path = str(qwen3)
+    config.worker.rollout.tensor_parallel_size = 4
+    config.worker.actor.ulysses_size = 3
     config.trainer.logger = ("vlmgym", "swanlab")
     config.trainer.save_checkpoint_path = str(tmp_path / "file" / "out")
     problems, facts = machine.look_at_machine(config)
@@ -621,6 +625,8 @@ def test_what_a_machine_lacks(qwen3: Path, tmp_path: Path) -> None:
         f"trainer.n_gpus_per_node=4, and this machine has {torch.cuda.device_count() or 'no'} GPU",
         "swanlab, which is not installed",
         "cannot be made",
+        "worker.rollout.tensor_parallel_size=4 does not divide the 2 attention heads",
+        "worker.actor.ulysses_size=3 does not divide the 2 attention heads",
     ):
         assert any(words in problem for problem in problems), words
     assert "the model has 0.000" in facts[0]
@@ -665,7 +671,7 @@ def test_gpus_that_others_use_are_told(qwen3: Path, tmp_path: Path, monkeypatch:
 def test_models_that_gpus_do_not_hold(settings: list[str], words: list[str]) -> None:
     """8 billion parameters, and 79 of 80 GiB free."""
     config = of_script("rl_2048", settings=settings)
-    needed = sizes.gpu_bytes(config, sizes.Parameters(8 * 10**9, 0, 0, 0))
+    needed = sizes.gpu_bytes(config, sizes.Parameters(8 * 10**9, 0, 0, 0, 32))
     found = [*machine._gpu_room(config, needed, 79 * machine.GIB, 80 * machine.GIB)]
     assert len(found) == len(words)
     for problem, start in zip(found, words):
@@ -751,7 +757,7 @@ def test_a_model_that_is_not_here_is_told_without_the_hub(qwen3: Path, monkeypat
 )
 def test_bytes_of_a_run(names: tuple[str, ...], settings: list[str], host: float, gpu: float, checkpoint: int) -> None:
     config = of_script(*names, settings=settings)
-    parameters = sizes.Parameters(whole=1000, eye=100, critic=950, critic_eye=100)
+    parameters = sizes.Parameters(whole=1000, eye=100, critic=950, critic_eye=100, heads=10)
     assert sizes.host_bytes(config, parameters) == host
     assert sizes.gpu_bytes(config, parameters).update == gpu
     assert sizes.checkpoint_bytes(config, parameters) == checkpoint
@@ -791,30 +797,61 @@ def test_parameters_are_those_of_the_models(checkpoint: Path, qwen3: Path) -> No
 )
 def test_checkpoints_that_a_run_cannot_go_on_from(tmp_path: Path, gpus: int, missing: str, words: str) -> None:
     """Saved by four GPUs."""
+    curriculum = SECTION.make_curriculum()
     folder = tmp_path / "global_step_25"
     for part in ("actor", "critic"):
         (folder / part).mkdir(parents=True)
         for file in ("model", "optim", "extra_state"):
             (folder / part / f"{file}_world_size_4_rank_0.pt").touch()
-    (folder / "dataloader.pt").touch()
+    save_rows(folder)
     if missing:
         (folder / missing).unlink()
     settings = [f"trainer.n_gpus_per_node={gpus}", f"trainer.save_checkpoint_path={tmp_path}"]
     config = of_script("ppo_2048", settings=settings)
-    assert [*resume.checkpoint_problems(config)] == [], "without the tracker it begins anew"
+    assert [*resume.checkpoint_problems(config, curriculum)] == [], "without the tracker it begins anew"
     (tmp_path / "checkpoint_tracker.json").write_text('{"last_global_step": 25}')
-    problems = [*resume.checkpoint_problems(config)]
+    problems = [*resume.checkpoint_problems(config, curriculum)]
     assert len(problems) == bool(words)
     assert all(words in problem for problem in problems)
     (tmp_path / "checkpoint_tracker.json").write_text('{"last_global_step": 50}')
-    (problem,) = resume.checkpoint_problems(config)
+    (problem,) = resume.checkpoint_problems(config, curriculum)
     assert problem.startswith(f"{tmp_path / 'checkpoint_tracker.json'} names a folder that is not there")
     (tmp_path / "checkpoint_tracker.json").write_text('{"last_glo')
-    (problem,) = resume.checkpoint_problems(config)
+    (problem,) = resume.checkpoint_problems(config, curriculum)
     assert problem.startswith(f"{tmp_path / 'checkpoint_tracker.json'} cannot be read")
     config.trainer.load_checkpoint_path = str(tmp_path)
-    (problem,) = resume.checkpoint_problems(config)
+    (problem,) = resume.checkpoint_problems(config, curriculum)
     assert "is no checkpoint: its name is global_step_ and a number" in problem
+
+
+def save_rows(folder: Path, **other: Any) -> None:
+    """The rows of a run at its beginning, as a checkpoint has them."""
+    torch.save({**RowStream(SECTION.make_curriculum(), DataConfig().seed, 8).state_dict(), **other}, folder / ROWS)
+
+
+@pytest.mark.parametrize(
+    ("write", "words"),
+    [
+        (save_rows, ""),
+        (partial(save_rows, seed=7), "the checkpoint is of a run with data.seed=7, not 1; name another OUT"),
+        (partial(save_rows, progress='{"entries": []}'), "; name another OUT to begin anew"),
+        (partial(save_rows, progress="{"), "whose dataloader.pt cannot be read"),
+        (lambda folder: (folder / ROWS).write_bytes(b"PK"), "whose dataloader.pt cannot be read"),
+        (lambda folder: (folder / ROWS).touch(), "whose dataloader.pt cannot be read"),
+        (lambda folder: torch.save([1], folder / ROWS), "whose dataloader.pt cannot be read"),
+        (lambda folder: torch.save(Path("/"), folder / ROWS), "whose dataloader.pt cannot be read"),
+    ],
+)
+def test_rows_that_a_run_cannot_go_on_with(tmp_path: Path, write: Callable[[Path], Any], words: str) -> None:
+    folder = tmp_path / "global_step_25"
+    (folder / "actor").mkdir(parents=True)
+    for file in ("model", "optim", "extra_state"):
+        (folder / "actor" / f"{file}_world_size_4_rank_0.pt").touch()
+    write(folder)
+    config = of_script("rl_2048", settings=[f"trainer.load_checkpoint_path={folder}"])
+    problems = [*resume.checkpoint_problems(config, SECTION.make_curriculum())]
+    assert len(problems) == bool(words)
+    assert all(words in problem for problem in problems), problems
 
 
 def test_memory_is_free_within_the_limit_of_a_container(tmp_path: Path) -> None:

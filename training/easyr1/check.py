@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from verl.utils.logger.logger import LOGGERS
 
@@ -64,7 +63,7 @@ def check_run(config: RunConfig, machine: bool = True) -> Checked:
         problems += _room(config, section, longest, pictures)
     if machine:
         lacks, takes = look_at_machine(config)
-        problems += [*lacks, *checkpoint_problems(config)]
+        problems += [*lacks, *checkpoint_problems(config, curriculum)]
         problems, facts = list(dict.fromkeys(problems)), facts + takes  # a missing model is seen twice
     return Checked(problems, facts)
 
@@ -77,9 +76,9 @@ def _settings(config: RunConfig, section: Section) -> Iterator[str]:
         yield f"algorithm.adv_estimator is one of {', '.join(ESTIMATORS)}, not {algorithm.adv_estimator}"
     elif turns > 1 and algorithm.adv_estimator not in ("grpo", "gae"):
         yield f"whole episodes are learned from by grpo or gae, not by {algorithm.adv_estimator}"
-    for part in ("actor", "critic") if turns > 1 else ():
-        if getattr(config.worker, part).loss_avg_mode != "token":
-            yield f"worker.{part}.loss_avg_mode counts rows that only fill up a batch of episodes: set it to token"
+    for name, part in config.trained.items() if turns > 1 else ():
+        if part.loss_avg_mode != "token":
+            yield f"worker.{name}.loss_avg_mode counts rows that only fill up a batch of episodes: set it to token"
     if algorithm.adv_estimator in ("grpo", "rloo", "grpo_passk") and config.worker.rollout.n < 2:
         yield f"{algorithm.adv_estimator} compares answers to one position: worker.rollout.n is 2 or more"
     if algorithm.online_filtering:
@@ -113,10 +112,7 @@ def _divisibility(config: RunConfig, section: Section) -> Iterator[str]:
         yield f"data.rollout_batch_size={rows} is no multiple of vlmgym.play.turns={turns}"
     if gpus % worker.rollout.tensor_parallel_size:
         yield f"worker.rollout.tensor_parallel_size={worker.rollout.tensor_parallel_size} does not divide {gpus} GPUs"
-    parts: dict[str, Any] = {"actor": worker.actor}
-    if config.algorithm.adv_estimator == "gae":
-        parts["critic"] = worker.critic
-    for name, part in parts.items():
+    for name, part in config.trained.items():
         size, place = part.global_batch_size, f"worker.{name}"
         if rows % size:
             yield f"{place}.global_batch_size={size} does not divide data.rollout_batch_size={rows}"

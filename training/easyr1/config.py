@@ -21,6 +21,13 @@ class RunConfig(PPOConfig):
 
     vlmgym: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def trained(self) -> dict[str, Any]:
+        """The parts of `worker` that are trained, by name: the actor, and where there is one, the critic."""
+        worker = self.worker
+        critic = {"critic": worker.critic} if self.algorithm.adv_estimator == "gae" else {}
+        return {"actor": worker.actor, **critic}
+
 
 def read_config(args: Sequence[str]) -> RunConfig:
     """The configuration of YAML files, each over the ones before it, and of settings `a.b=value` over these.

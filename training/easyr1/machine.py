@@ -46,7 +46,13 @@ def look_at_machine(config: RunConfig) -> tuple[list[str], list[str]]:
         f"on each GPU it is at least {needed.update / GIB:.0f} GiB while it is updated, without activations, and "
         f"{needed.engine / GIB:.0f} GiB of vLLM's share while it generates",
     ]
-    return [*_packages(config), *_gpus(config, needed), *_host_memory(memory), *_disk(config, checkpoint)], facts
+    return [
+        *_packages(config),
+        *_heads(config, parameters.heads),
+        *_gpus(config, needed),
+        *_host_memory(memory),
+        *_disk(config, checkpoint),
+    ], facts
 
 
 def is_installed(package: str) -> bool:
@@ -101,6 +107,15 @@ def _packages(config: RunConfig) -> Iterator[str]:
     if (installed := easyr1_commit()) != (wanted := wanted_commit()):
         found = f"at commit {installed}" if installed else "otherwise than from git"
         yield f"EasyR1 is installed {found}, and this was written for commit {wanted}: run bash setup.sh --train"
+
+
+def _heads(config: RunConfig, heads: int) -> Iterator[str]:
+    """Whether GPUs that share a layer get as many attention heads each, as vLLM and EasyR1 (ulysses.py:325) ask for."""
+    shared = {"worker.rollout.tensor_parallel_size": config.worker.rollout.tensor_parallel_size}
+    shared["worker.actor.ulysses_size"] = config.worker.actor.ulysses_size
+    for setting, size in shared.items():
+        if heads % size:
+            yield f"{setting}={size} does not divide the {heads} attention heads of the model"
 
 
 def _gpus(config: RunConfig, needed: GpuBytes | None) -> Iterator[str]:

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
+import torch
 from verl.utils.checkpoint import CHECKPOINT_TRACKER, find_latest_ckpt
 
 from training.easyr1.config import RunConfig
+from training.easyr1.rows import RowStream
+from vlmgym.curriculum import Curriculum
+from vlmgym.errors import UsageError
 
+ROWS = "dataloader.pt"
+"""What `RowStream` saves."""
+BROKEN_ROWS = (OSError, EOFError, RuntimeError, ValueError, KeyError, TypeError, pickle.UnpicklingError)
+"""What torch raises at a file that is not whole, or of something else."""
 FILES = ("model", "optim", "extra_state")
 """That each process saves; with `save_model_only` there is only the first."""
 
 
-def checkpoint_problems(config: RunConfig) -> Iterator[str]:
-    """What speaks against going on, as `RayPPOTrainer._load_checkpoint` would."""
+def checkpoint_problems(config: RunConfig, curriculum: Curriculum) -> Iterator[str]:
+    """What speaks against going on, as `RayPPOTrainer._load_checkpoint` would.
+
+    Args:
+        config: Of `read_config`.
+        curriculum: Of its section `vlmgym`.
+    """
     trainer = config.trainer
     named = trainer.load_checkpoint_path
     if named is None and trainer.find_last_checkpoint:
@@ -34,10 +48,17 @@ def checkpoint_problems(config: RunConfig) -> Iterator[str]:
         yield f"trainer.load_checkpoint_path={folder} is no checkpoint: its name is global_step_ and a number"
         return
     gpus = trainer.n_gpus_per_node * trainer.nnodes
-    parts = ("actor", "critic") if config.algorithm.adv_estimator == "gae" else ("actor",)
-    wanted = [f"{part}/{file}_world_size_{gpus}_rank_0.pt" for part in parts for file in FILES]
-    if lacks := [name for name in (*wanted, "dataloader.pt") if not (folder / name).is_file()]:
+    wanted = [f"{part}/{file}_world_size_{gpus}_rank_0.pt" for part in config.trained for file in FILES]
+    if lacks := [name for name in (*wanted, ROWS) if not (folder / name).is_file()]:
         yield (
             f"the run would go on from {folder}, which has no {lacks[0]}: it was saved with another number of GPUs, "
             "without a critic, or by trainer.save_model_only; name another OUT to begin anew"
         )
+        return
+    try:
+        state = torch.load(folder / ROWS, weights_only=True)
+        RowStream(curriculum, config.data.seed, 1).load_state_dict(state)
+    except UsageError as error:
+        yield f"the run would go on from {folder}, and {error}; name another OUT to begin anew"
+    except BROKEN_ROWS:
+        yield f"the run would go on from {folder}, whose {ROWS} cannot be read: name another OUT to begin anew"

@@ -25,12 +25,14 @@ class Parameters:
         eye: Those of its vision tower, which may be frozen.
         critic: Those of the critic, but for its head; 0: there is none.
         critic_eye: Those of the critic's vision tower.
+        heads: Attention heads of its language model, over which vLLM and Ulysses share a layer out.
     """
 
     whole: int
     eye: int
     critic: int
     critic_eye: int
+    heads: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,28 +66,28 @@ def count_parameters(config: RunConfig) -> Parameters:
         UsageError: There is no such model, or transformers makes none of pictures and text from that.
     """
     actor, critic = config.worker.actor.model, config.worker.critic.model
-    whole, _, eye = _count_model(actor)
-    if not _has_critic(config):
-        return Parameters(whole, eye, 0, 0)
-    return Parameters(whole, eye, *_count_model(critic)[1:])
+    made = _make_model(actor)
+    whole, _, eye = _count_model(made)
+    others = _count_model(_make_model(critic))[1:] if "critic" in config.trained else (0, 0)
+    return Parameters(whole, eye, *others, heads=made.config.get_text_config().num_attention_heads)
 
 
-def _has_critic(config: RunConfig) -> bool:
-    return bool(config.algorithm.adv_estimator == "gae")
-
-
-def _count_model(model: ModelConfig) -> tuple[int, int, int]:
-    """All parameters; without an output layer that shares no weights with others, as a critic has none; the eye's."""
+def _make_model(model: ModelConfig) -> Any:
+    """A model without weights."""
     check_model(model.model_path)
     try:
         config = AutoConfig.from_pretrained(model.model_path, trust_remote_code=model.trust_remote_code)
         with torch.device("meta"):
-            made: Any = AutoModelForImageTextToText.from_config(config)
+            return AutoModelForImageTextToText.from_config(config)
     except BROKEN as error:
         raise UsageError(
             f"transformers makes no model of pictures and text from the config.json of {model.model_path}: "
             f"{reason(error)}"
         ) from None
+
+
+def _count_model(made: Any) -> tuple[int, int, int]:
+    """All parameters; without an output layer that shares no weights with others, as a critic has none; the eye's."""
     inner = getattr(made, "model", made)
     eye = _count(inner.visual) if hasattr(inner, "visual") else 0  # as fsdp_workers.py:265 freezes it
     return _count(made), _count(inner), eye
@@ -137,9 +139,7 @@ def checkpoint_bytes(config: RunConfig, parameters: Parameters) -> int:
 
 
 def _trained(config: RunConfig, parameters: Parameters) -> list[tuple[Any, _Held]]:
-    worker = config.worker
-    parts = [worker.actor, worker.critic] if _has_critic(config) else [worker.actor]
-    held = [(part, _held(part, parameters)) for part in parts]
+    held = [(part, _held(part, parameters)) for part in config.trained.values()]
     if config.trainer.val_only:  # gradients and moments come into being with the first step
         return [(part, replace(one, gradient=0, moments=0)) for part, one in held]
     return held

@@ -127,7 +127,6 @@ class VlmgymTrainer(RayPPOTrainer):
     def _generate(self, asked: Sequence[Asked], times: int, sampling: dict[str, Any]) -> DataProto:
         prompts = prompts_of(asked, {**self._picture_limits(), "n": times, **sampling})
         padded, added = pad_dataproto_to_divisor(prompts, self.actor_rollout_ref_wg.world_size)
-        padded.meta_info = prompts.meta_info
         return unpad_dataproto(self.actor_rollout_ref_wg.generate_sequences(padded), added * times)
 
     def _picture_limits(self) -> dict[str, Any]:
