@@ -1,0 +1,28 @@
+"""Tiny checkpoints, and modules that stand in for vLLM's before EasyR1 is imported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from training.easyr1 import without_vllm
+from training.tiny_vlm import make_tiny_vlm
+
+without_vllm.install()
+
+KINDS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp(request.param)
+    make_tiny_vlm(request.param, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def qwen3(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tiny")
+    make_tiny_vlm("qwen3_vl", folder)
+    return folder

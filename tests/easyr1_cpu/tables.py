@@ -1,0 +1,34 @@
+"""Tables at which tests play, and prompts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from verl.trainer.config import DataConfig
+from verl.workers.config import ModelConfig
+
+from training.easyr1.prompts import PromptEncoder, load_processors
+from training.easyr1.section import Section
+from training.easyr1.table import Table
+from vlmgym.sandbox.registry import make_game
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = ROOT / "training" / "configs"
+SECTION = Section.read({"games": [{"game": "2048", "knobs": {"size": 128}}], "play": {"turns": 3}, "players": 0})
+
+
+def encoder_of(checkpoint: Path, longest: int = 400) -> PromptEncoder:
+    data = DataConfig(max_prompt_length=longest, min_pixels=None, max_pixels=None)
+    return PromptEncoder(*load_processors(ModelConfig(str(checkpoint)), data), data)
+
+
+def table_of(checkpoint: Path) -> Table:
+    return Table(SECTION, encoder_of(checkpoint, 600), 0, "tiny")
+
+
+def a_prompt(size: int = 128) -> tuple[str, list[Any]]:
+    game = make_game("2048", size=size)
+    state = game.start(np.random.default_rng(0))
+    return game.prompt(state), list(game.images(state))
