@@ -22,6 +22,10 @@ def test_what_is_learned_from_responses() -> None:
     run_tests("losses")
 
 
+def test_what_is_drawn_ahead() -> None:
+    run_tests("drawing_ahead")
+
+
 def test_runs_of_a_few_steps() -> None:
     run_tests("runs")
 

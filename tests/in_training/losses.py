@@ -16,9 +16,10 @@ from trl import GRPOConfig, GRPOTrainer
 
 from tests.in_training.tiny import ALIKE, make_actor, make_checkpoint, samples
 from training.core.advantages import discounted_returns
-from training.local.actor import Actor, Sample, TrainingError
+from training.local.actor import Actor, Sample
 from training.local.cold_start import ColdStartConfig, cold_start, supervised_step
 from training.local.encoding import Encoder
+from training.local.errors import TrainingError
 from training.local.grpo import GrpoConfig, grpo_advantages
 from training.local.ppo import PpoConfig, explained_variance, ppo_advantages, ppo_lessons
 from training.local.rollout import Answer
@@ -366,15 +367,13 @@ def test_parts_of_a_batch_add_up_to_its_gradient(actor: Actor) -> None:
 
 
 def test_each_batch_of_a_cold_start_is_learned_once(actor: Actor) -> None:
-    batches = samples(actor, LENGTHS)
+    batches = [[sample] for sample in samples(actor, LENGTHS)]
     losses: list[float] = []
     still = ColdStartConfig(steps=len(batches), lr=1e-12, check_every=1)
-    taken = cold_start(
-        actor, still, 8, lambda step: [batches[step]], lambda: 0.0, lambda step, loss: losses.append(loss)
-    )
+    taken = cold_start(actor, still, 8, batches, lambda: 0.0, lambda step, loss: losses.append(loss))
     assert taken == len(batches)
     with torch.no_grad():
-        wanted = [-float(actor.measure([batch]).logprobs.mean()) for batch in batches]
+        wanted = [-float(actor.measure(batch).logprobs.mean()) for batch in batches]
     assert losses == pytest.approx(wanted, abs=ALIKE)
 
 

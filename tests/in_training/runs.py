@@ -6,6 +6,7 @@ import importlib
 import json
 import math
 import os
+import pickle
 import resource
 import shutil
 import signal
@@ -29,11 +30,13 @@ from tests.in_training.tiny import ALIKE, GAME, make_actor, make_checkpoint, mak
 from training.core.seats import Seat, take_seats
 from training.core.split import COLD_START
 from training.core.states import all_actions
-from training.local.actor import Sample, TrainingError
+from training.local.actor import Sample
 from training.local.checkpoint import last_checkpoint, save_checkpoint
 from training.local.cold_start import supervised_step
-from training.local.config import read_config
+from training.local.config import TrainConfig, read_config
+from training.local.demonstrations import Demonstrations
 from training.local.encoding import Encoder
+from training.local.errors import TrainingError
 from training.local.evaluation import measure
 from training.local.held_out import held_out_seats, look_at_cold_start
 from training.local.rollout import Answer, roll_out
@@ -136,6 +139,12 @@ def pictures_shown(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(Encoder, "encode", kept)
     return shown
+
+
+def demonstrations(config: TrainConfig, checkpoint: Path) -> Demonstrations:
+    """What a cold start learns from."""
+    curriculum = config.make_curriculum()
+    return Demonstrations(config, curriculum, curriculum.begin(), Encoder(checkpoint))
 
 
 # Options --------------------------------------------------------------------------------------------------------------
@@ -319,30 +328,42 @@ def test_a_tiny_model_is_made_and_taught_where_none_is_named(tmp_path: Path) -> 
     assert list((run / "tensorboard").glob("events*"))
 
 
-def test_where_episodes_are_played_the_cold_start_knows_prompts_after_an_answer(player: Path, tmp_path: Path) -> None:
+def test_where_episodes_are_played_the_cold_start_knows_prompts_after_an_answer(player: Path) -> None:
     said: list[list[str]] = []
     for played in (["--play.turns", "3"], ["--cold-start.answers-before", "1"], []):
-        trainer = Trainer(read_config([*QUICK, "--model", str(player), *SMALL, *played]), TrainingRun(tmp_path))
-        said.append([trainer.actor.encoder.text(trainer._lesson(row).prompt.ids.tolist()) for row in range(24)])
+        teaching = demonstrations(read_config([*QUICK, "--model", str(player), *SMALL, *played]), player)
+        said.append([teaching.encoder.text(teaching.draw(row).prompt.ids.tolist()) for row in range(24)])
     episodes, asked, never = (sum("was not played" in prompt for prompt in prompts) for prompts in said)
     assert 1 <= episodes <= 12
     assert 1 <= asked <= 12
     assert never == 0
 
 
+def test_demonstrations_are_the_same_in_another_process(player: Path) -> None:
+    teaching = demonstrations(read_config([*QUICK, "--model", str(player), *SMALL]), player)
+    there: Demonstrations = pickle.loads(pickle.dumps(teaching))
+    theirs: list[Sample] = pickle.loads(pickle.dumps(there.batch(2)))
+    ours = teaching.batch(2)
+    assert len(ours) == len({sample.prompt.patches.numpy().tobytes() for sample in ours}) > 1
+    for one, other in zip(theirs, ours, strict=True):
+        assert (one.response, one.prompt.end) == (other.response, other.prompt.end)
+        for name in ("ids", "patches", "grids"):
+            assert torch.equal(getattr(one.prompt, name), getattr(other.prompt, name))
+
+
 # Novel positions ------------------------------------------------------------------------------------------------------
 
 
 def test_positions_that_a_training_drew_are_drawn_again(
-    finished: Run, player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: Run, player: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     args = (*QUICK, "--model", str(player), *WAYS["grpo"])
     states = {GAME.from_json(json.dumps(record.turns[0].state)) for record in rollouts(finished("grpo"))}
     assert NOVEL.pictures_drawn(args, 0, 6) == {NOVEL.digest(GAME.images(state)) for state in states}
 
-    trainer, shown = Trainer(read_config(args), TrainingRun(tmp_path)), pictures_shown(monkeypatch)
+    teaching, shown = demonstrations(read_config(args), player), pictures_shown(monkeypatch)
     for row in range(6):
-        trainer._lesson(row)
+        teaching.draw(row)
     assert NOVEL.pictures_drawn(args, COLD_START, 6) == {NOVEL.digest([picture]) for picture in shown}
 
 

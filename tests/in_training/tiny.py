@@ -57,9 +57,7 @@ def make_player(folder: Path) -> Path:
     asked = [actor.encoder.encode(text, pictures) for text, pictures in questions(16)]
     moves = [actor.encoder.tokens(f"<answer>{move}</answer>") for move in ("up", "right", "down", "left")]
 
-    def draw(step: int) -> list[Sample]:
-        return [Sample(asked[(4 * step + n) % len(asked)], move) for n, move in enumerate(moves)]
-
-    cold_start(actor, ColdStartConfig(steps=60), 64, draw, lambda: 0.0, lambda step, loss: None)
+    batches = [[Sample(asked[(4 * step + n) % len(asked)], move) for n, move in enumerate(moves)] for step in range(60)]
+    cold_start(actor, ColdStartConfig(steps=60), 64, batches, lambda: 0.0, lambda step, loss: None)
     actor.save(folder)
     return folder

@@ -17,7 +17,7 @@ from transformers import AutoModelForImageTextToText
 from training.core.saving import saving
 from training.local.encoding import Encoded, Encoder
 from training.local.lora import load_adapters, save_adapters, save_merged, with_lora
-from vlmgym.errors import UsageError, VlmgymError
+from vlmgym.errors import UsageError
 from vlmgym.policies.base import Reply
 from vlmgym.policies.checkpoint import reason
 from vlmgym.policies.token_sampling import Chance, picture_tokens
@@ -27,10 +27,6 @@ MODEL, ADAPTER = "model", "adapter"
 DType = Literal["float32", "bfloat16"]
 _LOADING = threading.Lock()
 """transformers loads one model at a time: of two in two threads it makes weights that it takes for missing."""
-
-
-class TrainingError(VlmgymError):
-    """Training cannot go on; the message says why and what helps."""
 
 
 @dataclass(frozen=True, kw_only=True)

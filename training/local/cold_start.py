@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from training.core.checks import check_numbers
 from training.core.teacher import Teacher
-from training.local.actor import Actor, Sample, TrainingError
-from vlmgym.errors import UsageError, VlmgymError
-
-
-class ColdStartError(VlmgymError):
-    """The cold start taught too little for rewards to go on from."""
+from training.local.actor import Actor, Sample
+from training.local.errors import TrainingError
+from vlmgym.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +78,7 @@ def cold_start(
     actor: Actor,
     config: ColdStartConfig,
     micro_batch: int,
-    draw: Callable[[int], list[Sample]],
+    batches: Iterable[Sequence[Sample]],
     seen: Callable[[], float],
     report: Callable[[int, float], None],
 ) -> int:
@@ -91,7 +88,7 @@ def cold_start(
         actor: The model.
         config: How.
         micro_batch: Responses that go through the model at once.
-        draw: The batch of a step.
+        batches: What is learned, a batch for each step.
         seen: Share of cells seen right and of responses in form, whichever is less, in generated responses.
         report: Called with step and loss.
 
@@ -100,10 +97,10 @@ def cold_start(
     """
     parameters = [parameter for parameter in actor.model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(parameters, config.lr, betas=(0.9, 0.98), weight_decay=0.01)
-    for step in range(config.steps):
+    for step, samples in zip(range(config.steps), batches):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(config, step)
-        loss = supervised_step(actor, draw(step), micro_batch)
+        loss = supervised_step(actor, samples, micro_batch)
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         optimizer.zero_grad()

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import tyro
 
 from training.core.checks import check_numbers
-from training.core.seats import PlayConfig
+from training.core.seats import PlayConfig, blank
 from training.core.states import StateConfig
 from training.local.actor import ModelConfig
 from training.local.cold_start import ColdStartConfig
@@ -23,7 +23,9 @@ from training.local.update import UpdateConfig
 from training.tiny_vlm import TinySize
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
+from vlmgym.evaluation.turns import Look
 from vlmgym.options import GameOptions, parse_options
+from vlmgym.policies.base import as_drawn
 from vlmgym.sandbox.reward import RewardConfig
 
 DEFAULT_GAMES = ("2048",)
@@ -148,6 +150,11 @@ class TrainConfig(GameOptions):
     def updates_in_a_pass(self) -> int:
         """Over the answers of a step."""
         return self.grpo.minibatches if self.algorithm == "grpo" else self.ppo.minibatches
+
+    @property
+    def look(self) -> Look:
+        """What becomes of each picture before the model sees it."""
+        return blank if self.blank else as_drawn
 
     def make_curriculum(self) -> Curriculum:
         """The games, at their stages.

@@ -15,7 +15,6 @@ from training.local.config import TrainConfig
 from training.local.rollout import Rollout, roll_out
 from vlmgym.curriculum import Curriculum, Progress
 from vlmgym.evaluation.summary import confidence_interval
-from vlmgym.policies.base import as_drawn
 
 Eye = Literal["open", "blank", "shuffled"]
 """What the model sees: the picture, a grey one, or that of another position."""
@@ -117,8 +116,7 @@ def look_at_cold_start(
         count: How many.
     """
     where = (curriculum, progress, config.seed + LOOKED_AT, range(count), 1)
-    look = blank if config.blank else as_drawn
-    seats = list(take_seats(*where, PlayConfig(), config.states, config.reward, look=look))
+    seats = list(take_seats(*where, PlayConfig(), config.states, config.reward, look=config.look))
     rollout = replace(config.rollout, temperature=config.evaluation.temperature)
     return found_in(roll_out(actor, seats, rollout, (config.seed, LOOKED_AT)))
 

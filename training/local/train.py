@@ -20,10 +20,10 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from training.local.actor import TrainingError
 from training.local.checkpoint import drop_old, last_checkpoint, replacing
 from training.local.config import TrainConfig, read_config
 from training.local.curves import Curves, check_wandb
+from training.local.errors import TrainingError
 from training.local.evaluation import check_evaluation, measure
 from training.local.held_out import HeldOut
 from training.local.progress import ColdStartProgress, StepProgress

@@ -13,13 +13,14 @@ import numpy as np
 import torch
 
 from training.core.advantages import Floats
-from training.core.seats import Seat, blank, take_seats
-from training.core.split import COLD_START
-from training.core.teacher import teach
+from training.core.seats import Seat, take_seats
 from training.local.actor import Actor, Sample
+from training.local.ahead import drawn_ahead
 from training.local.checkpoint import load_checkpoint, save_checkpoint
-from training.local.cold_start import ColdStartError, cold_start
+from training.local.cold_start import cold_start
 from training.local.config import TrainConfig
+from training.local.demonstrations import Demonstrations
+from training.local.errors import ColdStartError
 from training.local.grpo import grpo_lessons
 from training.local.held_out import HeldOut, look_at_cold_start
 from training.local.ppo import ppo_lessons
@@ -28,7 +29,6 @@ from training.local.rollout import Answer, roll_out
 from training.local.run import TrainingRun
 from training.local.update import Lesson, Weights, learn
 from vlmgym.evaluation.record import PolicyRecord, TurnRecord
-from vlmgym.policies.base import Reply, as_drawn
 
 FINAL_EPISODES = 100
 """Episodes at the end whose mean reward is `final_reward`."""
@@ -68,8 +68,6 @@ class Trainer:
         self.kl = config.update.kl
         self.step = 0
         self.rewards: list[float] = []
-        self.look = blank if config.blank else as_drawn
-        """What becomes of each picture before the model sees it."""
 
     # Cold start -----------------------------------------------------------------------------------------------------
 
@@ -83,16 +81,15 @@ class Trainer:
         config = self.config.cold_start
         found: HeldOut
 
-        def draw(step: int) -> list[Sample]:
-            return [self._lesson(row) for row in range(step * config.batch, (step + 1) * config.batch)]
-
         def seen() -> float:
             nonlocal found
             found = look_at_cold_start(self.actor, self.config, self.curriculum, self.progress, GATE_POSITIONS)
             progress.look(found)
             return found.learned
 
-        taken = cold_start(self.actor, config, self.config.update.micro_batch, draw, seen, progress.batch)
+        demonstrations = Demonstrations(self.config, self.curriculum, self.progress, self.actor.encoder)
+        with drawn_ahead(demonstrations.batch, config.steps) as batches:
+            taken = cold_start(self.actor, config, self.config.update.micro_batch, batches, seen, progress.batch)
         if found.learned < config.gate:
             raise ColdStartError(
                 "the cold start taught too little, and --cold-start.gate asks for "
@@ -106,31 +103,6 @@ class Trainer:
         )
         return f"cold start: {taken} batches{short}, {found.words('positions')}"
 
-    def _lesson(self, row: int) -> Sample:
-        """A position of the cold start with a response to learn.
-
-        Random answers may come before it, so that prompts with earlier turns, and with the reason why an answer was not
-        played, are known.
-        """
-        config = self.config
-        seed = config.seed + COLD_START
-        where = (self.curriculum, self.progress, seed, [row], 1)
-        before = max(config.cold_start.answers_before, min(config.play.turns - 1, config.play.history + 1))
-        play = replace(config.play, turns=max(config.play.turns, before + 1))
-        seat = next(take_seats(*where, play, config.states, config.reward, look=self.look))
-        game, position = seat.pick.game, seat.position
-        state = game.from_json(position.snapshot.state)
-        rng = np.random.default_rng([seed, row])
-        for _ in range(int(rng.integers(before + 1))):
-            seat.respond(Reply(teach(game, state, config.cold_start.teacher, 0.0, config.reward, rng)))
-            if seat.over:
-                break
-            position = seat.position
-            state = game.from_json(position.snapshot.state)
-        text = teach(game, state, config.cold_start.teacher, config.cold_start.right, config.reward, rng)
-        encoder = self.actor.encoder
-        return Sample(encoder.encode(position.prompt, position.images), encoder.tokens(text))
-
     # Reinforcement learning -----------------------------------------------------------------------------------------
 
     def take_step(self) -> dict[str, float]:
@@ -139,7 +111,7 @@ class Trainer:
         began = clock()
         rows = range(self.step * config.rows, (self.step + 1) * config.rows)
         where = (self.curriculum, self.progress, config.seed, rows, config.copies)
-        seats = list(take_seats(*where, config.play, config.states, config.reward, look=self.look))
+        seats = list(take_seats(*where, config.play, config.states, config.reward, look=config.look))
         placed = clock()
         answers, scoring = roll_out(self.actor, seats, config.rollout, (config.seed, _RL))
         played = clock()

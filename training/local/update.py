@@ -12,7 +12,8 @@ import torch
 
 from training.core.advantages import Floats
 from training.core.checks import check_numbers
-from training.local.actor import Actor, Measured, Sample, TrainingError
+from training.local.actor import Actor, Measured, Sample
+from training.local.errors import TrainingError
 from vlmgym.errors import UsageError
 
 

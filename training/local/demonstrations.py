@@ -1,0 +1,62 @@
+"""What a cold start learns from: positions, each with a response that a teacher gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from training.core.seats import take_seats
+from training.core.split import COLD_START
+from training.core.teacher import teach
+from training.local.actor import Sample
+from training.local.config import TrainConfig
+from training.local.encoding import Encoder
+from vlmgym.curriculum import Curriculum, Progress
+from vlmgym.policies.base import Reply
+
+
+@dataclass(frozen=True)
+class Demonstrations:
+    """Demonstrations by their number, each of which follows from the configuration and that number alone.
+
+    Attributes:
+        config: Which positions, and who teaches.
+        curriculum: Which games.
+        progress: Where in the curriculum.
+        encoder: Of the model that learns.
+    """
+
+    config: TrainConfig
+    curriculum: Curriculum
+    progress: Progress
+    encoder: Encoder
+
+    def batch(self, step: int) -> list[Sample]:
+        """Those of a step of the cold start."""
+        size = self.config.cold_start.batch
+        return [self.draw(row) for row in range(step * size, (step + 1) * size)]
+
+    def draw(self, row: int) -> Sample:
+        """One of them.
+
+        Random answers may come before it, so that prompts with earlier turns, and with the reason why an answer was not
+        played, are known.
+        """
+        config = self.config
+        seed = config.seed + COLD_START
+        where = (self.curriculum, self.progress, seed, [row], 1)
+        before = max(config.cold_start.answers_before, min(config.play.turns - 1, config.play.history + 1))
+        play = replace(config.play, turns=max(config.play.turns, before + 1))
+        seat = next(take_seats(*where, play, config.states, config.reward, look=config.look))
+        game, position = seat.pick.game, seat.position
+        state = game.from_json(position.snapshot.state)
+        rng = np.random.default_rng([seed, row])
+        for _ in range(int(rng.integers(before + 1))):
+            seat.respond(Reply(teach(game, state, config.cold_start.teacher, 0.0, config.reward, rng)))
+            if seat.over:
+                break
+            position = seat.position
+            state = game.from_json(position.snapshot.state)
+        text = teach(game, state, config.cold_start.teacher, config.cold_start.right, config.reward, rng)
+        return Sample(self.encoder.encode(position.prompt, position.images), self.encoder.tokens(text))

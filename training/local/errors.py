@@ -1,0 +1,13 @@
+"""What ends a training run."""
+
+from __future__ import annotations
+
+from vlmgym.errors import VlmgymError
+
+
+class TrainingError(VlmgymError):
+    """Training cannot go on; the message says why and what helps."""
+
+
+class ColdStartError(VlmgymError):
+    """The cold start taught too little for rewards to go on from."""
