@@ -19,7 +19,7 @@ from vlmgym.cli import main
 from vlmgym.evaluation.record import EpisodeRecord
 
 FILES = ROOT / "tests" / "easyr1_cpu"
-CONTRACTS = ("contracts", "episodes", "configurations", "export")
+FILES_OF_TESTS = ("contracts", "episodes", "configurations", "export")
 """Files of tests that run in one process, which takes long to import what they need."""
 SEEDS = (1, 2)
 
@@ -27,7 +27,7 @@ SEEDS = (1, 2)
 @pytest.mark.slow
 def test_contracts() -> None:
     command = [str(easyr1_python()), "-m", "pytest", "-c", str(FILES / "pytest.ini"), "--rootdir", str(ROOT)]
-    command += ["--confcutdir", str(FILES), "-q", *(str(FILES / f"{file}.py") for file in CONTRACTS)]
+    command += ["--confcutdir", str(FILES), "-q", *(str(FILES / f"{file}.py") for file in FILES_OF_TESTS)]
     done = subprocess.run(
         command,
         cwd=ROOT,

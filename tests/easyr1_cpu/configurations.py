@@ -111,7 +111,7 @@ def test_what_a_machine_lacks(qwen3: Path, tmp_path: Path) -> None:
     config = of_script("rl_2048")
     config.worker.actor.model.model_path = str(qwen3)
     config.worker.rollout.tensor_parallel_size = 4
-    config.worker.actor.ulysses_size = 3
+    config.worker.actor.ulysses_size = 2
     config.trainer.logger = ("vlmgym", "swanlab")
     config.trainer.save_checkpoint_path = str(tmp_path / "file" / "out")
     problems, facts = machine.look_at_machine(config)
@@ -119,8 +119,8 @@ def test_what_a_machine_lacks(qwen3: Path, tmp_path: Path) -> None:
         f"trainer.n_gpus_per_node=4, and this machine has {torch.cuda.device_count() or 'no'} GPU",
         "swanlab, which is not installed",
         "cannot be made",
-        "worker.rollout.tensor_parallel_size=4 does not divide the 2 attention heads",
-        "worker.actor.ulysses_size=3 does not divide the 2 attention heads",
+        "worker.rollout.tensor_parallel_size=4 does not share out the model's 2 attention heads, 1 of keys and values",
+        "worker.actor.ulysses_size=2 does not divide the 1 heads of keys and values of its model",
     ):
         assert any(words in problem for problem in problems), words
     assert "the model has 0.000" in facts[0]
@@ -165,7 +165,7 @@ def test_gpus_that_others_use_are_told(qwen3: Path, tmp_path: Path, monkeypatch:
 def test_models_that_gpus_do_not_hold(settings: list[str], words: list[str]) -> None:
     """8 billion parameters, and 79 of 80 GiB free."""
     config = of_script("rl_2048", settings=settings)
-    needed = sizes.gpu_bytes(config, sizes.Parameters(8 * 10**9, 0, 0, 0, 32))
+    needed = sizes.gpu_bytes(config, sizes.Parameters(8 * 10**9, 0, 0, 0, (28, 4), (0, 0)))
     found = [*machine._gpu_room(config, needed, 79 * machine.GIB, 80 * machine.GIB)]
     assert len(found) == len(words)
     for problem, start in zip(found, words):
@@ -251,7 +251,7 @@ def test_a_model_that_is_not_here_is_told_without_the_hub(qwen3: Path, monkeypat
 )
 def test_bytes_of_a_run(names: tuple[str, ...], settings: list[str], host: float, gpu: float, checkpoint: int) -> None:
     config = of_script(*names, settings=settings)
-    parameters = sizes.Parameters(whole=1000, eye=100, critic=950, critic_eye=100, heads=10)
+    parameters = sizes.Parameters(whole=1000, eye=100, critic=950, critic_eye=100, heads=(28, 4), critic_heads=(28, 4))
     assert sizes.host_bytes(config, parameters) == host
     assert sizes.gpu_bytes(config, parameters).update == gpu
     assert sizes.checkpoint_bytes(config, parameters) == checkpoint
@@ -327,10 +327,14 @@ def save_rows(folder: Path, **other: Any) -> None:
     ("write", "words"),
     [
         (save_rows, ""),
-        (partial(save_rows, seed=7), "the checkpoint is of a run with data.seed=7, not 1; name another OUT"),
-        (partial(save_rows, progress='{"entries": []}'), "; name another OUT to begin anew"),
+        (
+            partial(save_rows, seed=7),
+            "the checkpoint is of a run with data.seed=7, not 1; leave out",
+        ),
+        (partial(save_rows, progress='{"entries": []}'), "; leave out trainer.load_checkpoint_path to begin anew"),
         (partial(save_rows, progress="{"), "whose dataloader.pt cannot be read"),
         (lambda folder: (folder / ROWS).write_bytes(b"PK"), "whose dataloader.pt cannot be read"),
+        (lambda folder: (folder / ROWS).write_bytes(b"\x80\x02\x85a\x93"), "whose dataloader.pt cannot be read"),
         (lambda folder: (folder / ROWS).touch(), "whose dataloader.pt cannot be read"),
         (lambda folder: torch.save([1], folder / ROWS), "whose dataloader.pt cannot be read"),
         (lambda folder: torch.save(Path("/"), folder / ROWS), "whose dataloader.pt cannot be read"),

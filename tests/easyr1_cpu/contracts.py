@@ -75,7 +75,7 @@ def test_fit_uses_what_is_replaced() -> None:
         ("workers/fsdp_workers.py:329", "filter(lambda p: p.requires_grad, self.fsdp_module.parameters())"),
         ("workers/fsdp_workers.py:558", "load_fsdp_model(self.fsdp_module)"),
         ("workers/fsdp_workers.py:561", "load_fsdp_optimizer(optimizer=self.optimizer)"),
-        ("utils/ulysses.py:325", "assert num_heads % ulysses_sequence_size == 0"),
+        ("models/transformers/flash_attention_utils.py:98", "key_states = gather_seq_scatter_heads(key_states"),
         ("workers/rollout/vllm_rollout_spmd.py:149", "self.inference_engine.sleep(level=1)"),
     ],
 )

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from training.local.ahead import AHEAD, FEW, drawn_ahead
-from training.local.errors import TrainingError
+from training.local.ahead import FEW, drawn_ahead
 from vlmgym.errors import UsageError
 
 HERE = os.getpid()
 MANY = 10**6
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -37,16 +40,32 @@ def number_soon(number: int) -> int:
     return number
 
 
+def fails_at_1000(number: int) -> int:
+    """The number itself, but for some."""
+    if number >= 1000:
+        raise UsageError(f"there is no demonstration {number}")
+    return number_soon(number)
+
+
+class Unreadable:
+    """Can be pickled, and not be unpickled."""
+
+    def __reduce__(self) -> Any:
+        return int, ("nothing",)
+
+
 @dataclass(frozen=True)
-class FailsElsewhere:
-    """Draws numbers in the process that made it."""
+class UnreadableElsewhere:
+    """Draws numbers in one process, and in others, which leave a file, what cannot be read."""
 
-    home: int = HERE
+    tried: Path
+    home: int
 
-    def __call__(self, number: int) -> int:
-        if os.getpid() != self.home:
-            raise UsageError("there are no demonstrations")
-        return number_soon(number)
+    def __call__(self, number: int) -> Any:
+        if os.getpid() == self.home:
+            return number_soon(number)
+        self.tried.touch()
+        return Unreadable()
 
 
 def until_elsewhere(drawn: Iterator[tuple[int, Any]]) -> list[tuple[int, Any]]:
@@ -60,13 +79,13 @@ def until_elsewhere(drawn: Iterator[tuple[int, Any]]) -> list[tuple[int, Any]]:
 def test_numbers_come_in_their_order_first_from_here_then_from_a_process() -> None:
     with drawn_ahead(Signed(number_soon), MANY) as drawn:
         begun = until_elsewhere(drawn)
-        more = [next(drawn) for _ in range(3 * AHEAD)]
+        more = list(islice(drawn, 20))
     processes, numbers = zip(*begun, *more)
     assert list(numbers) == list(range(len(numbers)))
     assert len(begun) > 1
     assert {*processes[: len(begun) - 1]} == {HERE}
     assert len({*processes[len(begun) - 1 :]}) == 1
-    assert not multiprocessing.active_children()
+    assert not psutil.pid_exists(processes[-1])
 
 
 @pytest.mark.parametrize("count", [0, 1, FEW])
@@ -81,23 +100,74 @@ def test_what_cannot_go_to_a_process_draws_here() -> None:
 
 
 def test_all_are_drawn_and_no_more() -> None:
-    with drawn_ahead(Signed(number_soon), FEW + 500) as drawn:
-        found = []
+    found: list[tuple[int, int]] = []
+    with drawn_ahead(Signed(number_soon), 300) as drawn:
         for each in drawn:
             found.append(each)
             time.sleep(0.1 if each[0] == HERE else 0)  # so that the process is ready before the end
-    assert [number for _, number in found] == list(range(FEW + 500))
+    assert [number for _, number in found] == list(range(300))
     assert found[-1][0] != HERE
 
 
-def test_what_goes_wrong_in_the_process_is_told_as_if_it_went_wrong_here() -> None:
-    told = pytest.raises(UsageError, match=r"^there are no demonstrations$")
-    with told, drawn_ahead(FailsElsewhere(), MANY) as drawn:
-        deque(drawn, maxlen=0)
+def test_what_fails_in_the_process_is_raised_here() -> None:
+    found: list[tuple[int, int]] = []
+    told = pytest.raises(UsageError, match=r"^there is no demonstration 1000$")
+    with told, drawn_ahead(Signed(fails_at_1000), MANY) as drawn:
+        found.extend(drawn)
+    assert [number for _, number in found] == list(range(1000))
 
 
-def test_a_process_that_dies_ends_training_with_a_message() -> None:
-    died = pytest.raises(TrainingError, match="draws what is learned from died")
-    with died, drawn_ahead(Signed(number_soon), MANY) as drawn:
-        os.kill(until_elsewhere(drawn)[-1][0], signal.SIGKILL)
-        deque(drawn, maxlen=0)
+def test_what_cannot_be_read_is_drawn_here(tmp_path: Path) -> None:
+    draw = UnreadableElsewhere(tmp_path / "tried", HERE)
+    with drawn_ahead(draw, MANY) as drawn:
+        found = [next(drawn)]
+        while not draw.tried.exists():
+            found.append(next(drawn))
+        found += islice(drawn, 10)
+    assert found == list(range(len(found)))
+
+
+def test_after_the_death_of_the_process_drawing_goes_on_here() -> None:
+    with drawn_ahead(Signed(number_soon), MANY) as drawn:
+        begun = until_elsewhere(drawn)
+        os.kill(begun[-1][0], signal.SIGKILL)
+        more = list(islice(drawn, 100))
+    assert [number for _, number in (*begun, *more)] == list(range(len(begun) + 100))
+    assert more[-1][0] == HERE
+
+
+PROGRAM = """
+import os, sys, time
+from training.local.ahead import drawn_ahead
+from tests.in_training.drawing_ahead import MANY, Signed, number_soon
+
+print("begins")
+with drawn_ahead(Signed(number_soon), MANY) as drawn:
+    theirs = next(process for process, _ in drawn if process != os.getpid())
+    print(theirs, flush=True)
+    {then}
+"""
+
+
+def test_a_script_without_a_main_part_is_run_once() -> None:
+    script = PROGRAM.format(then="pass")
+    done = subprocess.run([sys.executable, "-"], cwd=ROOT, input=script, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr, done.stdout.count("begins")) == (0, "", 1)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+def test_the_process_does_not_outlive_its_parent(sent: signal.Signals) -> None:
+    script = PROGRAM.format(then="sum(number for _, number in drawn)")
+    with subprocess.Popen(
+        [sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "begins\n"
+        theirs = int(parent.stdout.readline())
+        parent.send_signal(sent)
+        parent.wait(30)
+    for _ in range(100):
+        if not psutil.pid_exists(theirs) or psutil.Process(theirs).status() == psutil.STATUS_ZOMBIE:
+            return
+        time.sleep(0.1)
+    raise AssertionError("ten seconds after its parent it is still there")

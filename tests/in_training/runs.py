@@ -6,7 +6,6 @@ import importlib
 import json
 import math
 import os
-import pickle
 import resource
 import shutil
 import signal
@@ -26,11 +25,13 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
+from tests.in_training.drawing_ahead import MANY, Signed, until_elsewhere
 from tests.in_training.tiny import ALIKE, GAME, make_actor, make_checkpoint, make_player, questions
 from training.core.seats import Seat, take_seats
 from training.core.split import COLD_START
 from training.core.states import all_actions
 from training.local.actor import Sample
+from training.local.ahead import drawn_ahead
 from training.local.checkpoint import last_checkpoint, save_checkpoint
 from training.local.cold_start import supervised_step
 from training.local.config import TrainConfig, read_config
@@ -339,12 +340,12 @@ def test_where_episodes_are_played_the_cold_start_knows_prompts_after_an_answer(
     assert never == 0
 
 
-def test_demonstrations_are_the_same_in_another_process(player: Path) -> None:
+def test_demonstrations_are_the_same_from_another_process(player: Path) -> None:
     teaching = demonstrations(read_config([*QUICK, "--model", str(player), *SMALL]), player)
-    there: Demonstrations = pickle.loads(pickle.dumps(teaching))
-    theirs: list[Sample] = pickle.loads(pickle.dumps(there.batch(2)))
-    ours = teaching.batch(2)
-    assert len(ours) == len({sample.prompt.patches.numpy().tobytes() for sample in ours}) > 1
+    with drawn_ahead(Signed(teaching.batch), MANY) as drawn:
+        begun = until_elsewhere(drawn)
+    theirs, ours = begun[-1][1], teaching.batch(len(begun) - 1)
+    assert len({sample.prompt.patches.numpy().tobytes() for sample in ours}) > 1
     for one, other in zip(theirs, ours, strict=True):
         assert (one.response, one.prompt.end) == (other.response, other.prompt.end)
         for name in ("ids", "patches", "grids"):

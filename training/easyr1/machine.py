@@ -15,7 +15,7 @@ import psutil
 import torch
 
 from training.easyr1.config import RunConfig
-from training.easyr1.sizes import GpuBytes, checkpoint_bytes, count_parameters, gpu_bytes, host_bytes
+from training.easyr1.sizes import GpuBytes, Parameters, checkpoint_bytes, count_parameters, gpu_bytes, host_bytes
 from vlmgym.errors import UsageError
 
 REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements" / "easyr1.txt"
@@ -48,7 +48,7 @@ def look_at_machine(config: RunConfig) -> tuple[list[str], list[str]]:
     ]
     return [
         *_packages(config),
-        *_heads(config, parameters.heads),
+        *_heads(config, parameters),
         *_gpus(config, needed),
         *_host_memory(memory),
         *_disk(config, checkpoint),
@@ -109,13 +109,17 @@ def _packages(config: RunConfig) -> Iterator[str]:
         yield f"EasyR1 is installed {found}, and this was written for commit {wanted}: run bash setup.sh --train"
 
 
-def _heads(config: RunConfig, heads: int) -> Iterator[str]:
-    """Whether GPUs that share a layer get as many attention heads each, as vLLM and EasyR1 (ulysses.py:325) ask for."""
-    shared = {"worker.rollout.tensor_parallel_size": config.worker.rollout.tensor_parallel_size}
-    shared["worker.actor.ulysses_size"] = config.worker.actor.ulysses_size
-    for setting, size in shared.items():
-        if heads % size:
-            yield f"{setting}={size} does not divide the {heads} attention heads of the model"
+def _heads(config: RunConfig, parameters: Parameters) -> Iterator[str]:
+    """Whether GPUs that share a layer get as many attention heads each."""
+    size, (heads, shared) = config.worker.rollout.tensor_parallel_size, parameters.heads
+    if heads % size or (shared % size and size % shared):  # as vLLM asserts (model_executor/models/qwen2.py)
+        told = f"the model's {heads} attention heads, {shared} of keys and values"
+        yield f"worker.rollout.tensor_parallel_size={size} does not share out {told}"
+    for name, part in config.trained.items():
+        _, shared = parameters.heads if name == "actor" else parameters.critic_heads
+        if shared % part.ulysses_size:  # each GPU gets some of them (models/transformers/flash_attention_utils.py:98)
+            told = f"the {shared} heads of keys and values of its model"
+            yield f"worker.{name}.ulysses_size={part.ulysses_size} does not divide {told}"
 
 
 def _gpus(config: RunConfig, needed: GpuBytes | None) -> Iterator[str]:

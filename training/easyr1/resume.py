@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +15,6 @@ from vlmgym.errors import UsageError
 
 ROWS = "dataloader.pt"
 """What `RowStream` saves."""
-BROKEN_ROWS = (OSError, EOFError, RuntimeError, ValueError, KeyError, TypeError, pickle.UnpicklingError)
-"""What torch raises at a file that is not whole, or of something else."""
 FILES = ("model", "optim", "extra_state")
 """That each process saves; with `save_model_only` there is only the first."""
 
@@ -47,18 +44,20 @@ def checkpoint_problems(config: RunConfig, curriculum: Curriculum) -> Iterator[s
     if not folder.name.startswith("global_step_"):
         yield f"trainer.load_checkpoint_path={folder} is no checkpoint: its name is global_step_ and a number"
         return
+    instead = "leave out trainer.load_checkpoint_path" if trainer.load_checkpoint_path else "name another OUT"
+    anew = f"{instead} to begin anew"
     gpus = trainer.n_gpus_per_node * trainer.nnodes
     wanted = [f"{part}/{file}_world_size_{gpus}_rank_0.pt" for part in config.trained for file in FILES]
     if lacks := [name for name in (*wanted, ROWS) if not (folder / name).is_file()]:
         yield (
             f"the run would go on from {folder}, which has no {lacks[0]}: it was saved with another number of GPUs, "
-            "without a critic, or by trainer.save_model_only; name another OUT to begin anew"
+            f"without a critic, or by trainer.save_model_only; {anew}"
         )
         return
     try:
         state = torch.load(folder / ROWS, weights_only=True)
         RowStream(curriculum, config.data.seed, 1).load_state_dict(state)
     except UsageError as error:
-        yield f"the run would go on from {folder}, and {error}; name another OUT to begin anew"
-    except BROKEN_ROWS:
-        yield f"the run would go on from {folder}, whose {ROWS} cannot be read: name another OUT to begin anew"
+        yield f"the run would go on from {folder}, and {error}; {anew}"
+    except Exception:  # at a file that is damaged, or of something else, torch raises whatever comes
+        yield f"the run would go on from {folder}, whose {ROWS} cannot be read: {anew}"

@@ -25,14 +25,16 @@ class Parameters:
         eye: Those of its vision tower, which may be frozen.
         critic: Those of the critic, but for its head; 0: there is none.
         critic_eye: Those of the critic's vision tower.
-        heads: Attention heads of its language model, over which vLLM and Ulysses share a layer out.
+        heads: Attention heads of its language model, and of these, those of keys and values.
+        critic_heads: The critic's.
     """
 
     whole: int
     eye: int
     critic: int
     critic_eye: int
-    heads: int
+    heads: tuple[int, int]
+    critic_heads: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +70,10 @@ def count_parameters(config: RunConfig) -> Parameters:
     actor, critic = config.worker.actor.model, config.worker.critic.model
     made = _make_model(actor)
     whole, _, eye = _count_model(made)
-    others = _count_model(_make_model(critic))[1:] if "critic" in config.trained else (0, 0)
-    return Parameters(whole, eye, *others, heads=made.config.get_text_config().num_attention_heads)
+    if "critic" not in config.trained:
+        return Parameters(whole, eye, 0, 0, _count_heads(made), (0, 0))
+    judging = _make_model(critic)
+    return Parameters(whole, eye, *_count_model(judging)[1:], _count_heads(made), _count_heads(judging))
 
 
 def _make_model(model: ModelConfig) -> Any:
@@ -84,6 +88,11 @@ def _make_model(model: ModelConfig) -> Any:
             f"transformers makes no model of pictures and text from the config.json of {model.model_path}: "
             f"{reason(error)}"
         ) from None
+
+
+def _count_heads(made: Any) -> tuple[int, int]:
+    config = made.config.get_text_config()
+    return config.num_attention_heads, config.num_key_value_heads
 
 
 def _count_model(made: Any) -> tuple[int, int, int]:
