@@ -38,7 +38,7 @@ KEPT_FILES = (
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A prompt.
+    """A prompt, on the CPU.
 
     Attributes:
         ids: Tokens, a picture's token repeated for each of its patches; int64, shape (tokens,).
@@ -54,7 +54,7 @@ class Encoded:
     end: int
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process gets arrays: a batch of tensors takes tens of times as long to pickle."""
+        """Another process gets arrays: tensors take many times as long to pickle."""
         return _of_arrays, (self.ids.numpy(), self.patches.numpy(), self.grids.numpy(), self.end)
 
 
@@ -103,7 +103,7 @@ class Encoder:
         sides = sum(int(grid[1:].max()) // self.pictures.merge_size for grid in grids)
         end = int((ids != self.image_token).sum()) + sides
         patches = torch.from_numpy(seen["pixel_values"].astype(np.uint8))
-        return Encoded(ids, patches, torch.from_numpy(grids), end)
+        return Encoded(ids, patches, torch.from_numpy(grids.astype(np.int64)), end)
 
     def pixel_values(self, patches: torch.Tensor) -> torch.Tensor:
         """What the model takes of `Encoded.patches`: float32, on the same device."""
