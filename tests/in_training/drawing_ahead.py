@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+from training.local import ahead
 from training.local.ahead import FEW, drawn_ahead
 from vlmgym.errors import UsageError
 
@@ -47,6 +49,11 @@ def fails_at_1000(number: int) -> int:
     return number_soon(number)
 
 
+def many_bytes(number: int) -> bytes:
+    """30 MB that begin with the number."""
+    return str(number).encode().ljust(30_000_000)
+
+
 class Unreadable:
     """Can be pickled, and not be unpickled."""
 
@@ -76,6 +83,14 @@ def until_elsewhere(drawn: Iterator[tuple[int, Any]]) -> list[tuple[int, Any]]:
     return found
 
 
+def past_file(drawn: Iterator[Any], path: Path) -> list[Any]:
+    """What is drawn until a file is there, and ten more."""
+    found = [next(drawn)]
+    while not path.exists():
+        found.append(next(drawn))
+    return [*found, *islice(drawn, 10)]
+
+
 def test_numbers_come_in_their_order_first_from_here_then_from_a_process() -> None:
     with drawn_ahead(Signed(number_soon), MANY) as drawn:
         begun = until_elsewhere(drawn)
@@ -95,8 +110,39 @@ def test_of_few_all_are_drawn_here(count: int) -> None:
 
 
 def test_what_cannot_go_to_a_process_draws_here() -> None:
-    with drawn_ahead(lambda number: (os.getpid(), number), 2 * FEW) as drawn:
+    with (
+        pytest.warns(RuntimeWarning, match="no process draws ahead from now on, which is slower .*lambda"),
+        drawn_ahead(lambda number: (os.getpid(), number), 2 * FEW) as drawn,
+    ):
         assert list(drawn) == [(HERE, number) for number in range(2 * FEW)]
+
+
+def test_where_no_process_can_be_started_all_are_drawn_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    told = pytest.warns(RuntimeWarning, match="no process draws ahead .*No such file or directory: '/nowhere/python'")
+    with told, drawn_ahead(Signed(number_soon), 2 * FEW) as drawn:
+        assert list(drawn) == [(HERE, number) for number in range(2 * FEW)]
+
+
+def test_a_process_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    with drawn_ahead(Signed(number_soon), MANY) as drawn:
+        begun = until_elsewhere(drawn)
+        monkeypatch.setattr(ahead, "PATIENCE", 0.3)
+        os.kill(begun[-1][0], signal.SIGSTOP)
+        with pytest.warns(RuntimeWarning, match="no process draws ahead from now on"):
+            more = list(itertools.takewhile(lambda one: one[0] != HERE, drawn))
+    assert [number for _, number in (*begun, *more)] == list(range(len(begun) + len(more)))
+    assert not psutil.pid_exists(begun[-1][0])
+
+
+def test_a_process_may_die_in_the_middle_of_a_message() -> None:
+    with drawn_ahead(Signed(many_bytes), MANY) as drawn:
+        begun = until_elsewhere(drawn)
+        time.sleep(0.5)  # it waits for this process to read on
+        os.kill(begun[-1][0], signal.SIGKILL)
+        with pytest.warns(RuntimeWarning, match="which is slower .the process is gone"):
+            process, drawn_here = next(drawn)
+    assert (process, drawn_here) == (HERE, many_bytes(len(begun)))
 
 
 def test_all_are_drawn_and_no_more() -> None:
@@ -112,18 +158,17 @@ def test_all_are_drawn_and_no_more() -> None:
 def test_what_fails_in_the_process_is_raised_here() -> None:
     found: list[tuple[int, int]] = []
     told = pytest.raises(UsageError, match=r"^there is no demonstration 1000$")
-    with told, drawn_ahead(Signed(fails_at_1000), MANY) as drawn:
+    slower = pytest.warns(RuntimeWarning, match="which is slower .the process is gone")
+    with slower, told, drawn_ahead(Signed(fails_at_1000), MANY) as drawn:
         found.extend(drawn)
     assert [number for _, number in found] == list(range(1000))
 
 
 def test_what_cannot_be_read_is_drawn_here(tmp_path: Path) -> None:
     draw = UnreadableElsewhere(tmp_path / "tried", HERE)
-    with drawn_ahead(draw, MANY) as drawn:
-        found = [next(drawn)]
-        while not draw.tried.exists():
-            found.append(next(drawn))
-        found += islice(drawn, 10)
+    told = pytest.warns(RuntimeWarning, match="which is slower .ValueError")
+    with told, drawn_ahead(draw, MANY) as drawn:
+        found = past_file(drawn, draw.tried)
     assert found == list(range(len(found)))
 
 
@@ -131,7 +176,8 @@ def test_after_the_death_of_the_process_drawing_goes_on_here() -> None:
     with drawn_ahead(Signed(number_soon), MANY) as drawn:
         begun = until_elsewhere(drawn)
         os.kill(begun[-1][0], signal.SIGKILL)
-        more = list(islice(drawn, 100))
+        with pytest.warns(RuntimeWarning, match="which is slower .the process is gone"):
+            more = list(islice(drawn, 100))
     assert [number for _, number in (*begun, *more)] == list(range(len(begun) + 100))
     assert more[-1][0] == HERE
 
@@ -155,16 +201,21 @@ def test_a_script_without_a_main_part_is_run_once() -> None:
     assert (done.returncode, done.stderr, done.stdout.count("begins")) == (0, "", 1)
 
 
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_the_process_does_not_outlive_its_parent(sent: signal.Signals) -> None:
     script = PROGRAM.format(then="sum(number for _, number in drawn)")
     with subprocess.Popen(
-        [sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
     ) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == "begins\n"
         theirs = int(parent.stdout.readline())
-        parent.send_signal(sent)
+        os.killpg(parent.pid, sent)  # as a terminal does
         parent.wait(30)
     for _ in range(100):
         if not psutil.pid_exists(theirs) or psutil.Process(theirs).status() == psutil.STATUS_ZOMBIE:

@@ -129,7 +129,7 @@ def all_actions(game: Game[Any, ActionT]) -> list[ActionT]:
         ranges = [range(int(start), int(start + n)) for start, n in zip(space.start, space.nvec)]
         return [game.to_action(action) for action in product(*ranges)]
     raise UsageError(
-        f"the actions of {game.name} cannot be listed, so informative positions cannot be told from others"
+        f"the actions of {game.name} cannot be listed and compared, as informative positions and a greedy teacher need"
     )
 
 

@@ -8,12 +8,28 @@ import numpy as np
 
 from training.core.seats import take_seats
 from training.core.split import COLD_START
+from training.core.states import all_actions
 from training.core.teacher import teach
 from training.local.actor import Sample
 from training.local.config import TrainConfig
 from training.local.encoding import Encoder
 from vlmgym.curriculum import Curriculum, Progress
+from vlmgym.errors import UsageError
 from vlmgym.policies.base import Reply
+
+
+def check_demonstrations(config: TrainConfig, curriculum: Curriculum) -> None:
+    """Refuse a teacher that knows no best answer.
+
+    Raises:
+        UsageError: It is greedy, and the actions of a game cannot be listed.
+    """
+    if config.cold_start.steps and config.cold_start.right and config.cold_start.teacher == "greedy":
+        for game in {stage.game for entry in curriculum.entries for stage in entry.stages}:
+            try:
+                all_actions(game)
+            except UsageError as error:
+                raise UsageError(f"{error}: give --cold-start.teacher oracle") from None
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from rich.console import Console
 from training.local.checkpoint import drop_old, last_checkpoint, replacing
 from training.local.config import TrainConfig, read_config
 from training.local.curves import Curves, check_wandb
+from training.local.demonstrations import check_demonstrations
 from training.local.errors import TrainingError
 from training.local.evaluation import check_evaluation, measure
 from training.local.held_out import HeldOut
@@ -52,6 +53,7 @@ def main(args: Sequence[str] | None = None) -> None:
             run, config = TrainingRun.reopen(config.resume, given)
         check_wandb(config.wandb)
         check_evaluation(config, config.make_curriculum())
+        check_demonstrations(config, config.make_curriculum())
         if config.resume is None:
             run = TrainingRun.begin(config, given)
         console = terminal()
