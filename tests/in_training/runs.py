@@ -560,7 +560,7 @@ def test_wandb_that_is_not_installed_is_told_before_anything_is_done(
         (("--games", "caption", *QUICK), "of the 16 questions of caption 1 are held out, and --evaluation.states asks"),
         (
             ("--games", "geospot", *QUICK, "--cold-start.steps", "1", "--evaluation.states", "0", *NO_EPISODES),
-            "the actions of geospot cannot be listed and compared, as informative positions and a greedy teacher need: give",
+            "the actions of geospot cannot be listed and compared, as informative positions and a greedy",
         ),
         (("--preset", "huge"), "there is no preset 'huge'; the presets are 1x24gb, 1x80gb, tiny, or a file of options"),
         (("--model", "./no/where", *QUICK), "there is no folder ./no/where, and a name on the hub looks like"),
