@@ -27,7 +27,13 @@ SEEDS = (1, 2)
 @pytest.mark.slow
 def test_contracts() -> None:
     command = [str(easyr1_python()), "-m", "pytest", "-c", str(FILES / "pytest.ini"), "--rootdir", str(ROOT)]
-    command += ["--confcutdir", str(FILES), "-q", *(str(FILES / f"{file}.py") for file in FILES_OF_TESTS)]
+    command += [
+        "--noconftest",
+        "-p",
+        "tests.easyr1_cpu.fixtures",
+        "-q",
+        *(str(FILES / f"{file}.py") for file in FILES_OF_TESTS),
+    ]
     done = subprocess.run(
         command,
         cwd=ROOT,
