@@ -293,10 +293,7 @@ def test_checkpoints_that_a_run_cannot_go_on_from(tmp_path: Path, gpus: int, mis
     """Saved by four GPUs."""
     curriculum = SECTION.make_curriculum()
     folder = tmp_path / "global_step_25"
-    for part in ("actor", "critic"):
-        (folder / part).mkdir(parents=True)
-        for file in ("model", "optim", "extra_state"):
-            (folder / part / f"{file}_world_size_4_rank_0.pt").touch()
+    save_parts(folder, "actor", "critic")
     save_rows(folder)
     if missing:
         (folder / missing).unlink()
@@ -318,6 +315,14 @@ def test_checkpoints_that_a_run_cannot_go_on_from(tmp_path: Path, gpus: int, mis
     assert "is no checkpoint: its name is global_step_ and a number" in problem
 
 
+def save_parts(folder: Path, *parts: str) -> None:
+    """Files of the models of a run on four GPUs, as a checkpoint has them, all empty."""
+    for part in parts:
+        (folder / part).mkdir(parents=True)
+        for file in ("model", "optim", "extra_state"):
+            (folder / part / f"{file}_world_size_4_rank_0.pt").touch()
+
+
 def save_rows(folder: Path, **other: Any) -> None:
     """The rows of a run at its beginning, as a checkpoint has them."""
     torch.save({**RowStream(SECTION.make_curriculum(), DataConfig().seed, 8).state_dict(), **other}, folder / ROWS)
@@ -327,10 +332,7 @@ def save_rows(folder: Path, **other: Any) -> None:
     ("write", "words"),
     [
         (save_rows, ""),
-        (
-            partial(save_rows, seed=7),
-            "the checkpoint is of a run with data.seed=7, not 1; leave out",
-        ),
+        (partial(save_rows, seed=7), "the checkpoint is of a run with data.seed=7, not 1; leave out"),
         (partial(save_rows, progress='{"entries": []}'), "; leave out trainer.load_checkpoint_path to begin anew"),
         (partial(save_rows, progress="{"), "whose dataloader.pt cannot be read"),
         (lambda folder: (folder / ROWS).write_bytes(b"PK"), "whose dataloader.pt cannot be read"),
@@ -342,9 +344,7 @@ def save_rows(folder: Path, **other: Any) -> None:
 )
 def test_rows_that_a_run_cannot_go_on_with(tmp_path: Path, write: Callable[[Path], Any], words: str) -> None:
     folder = tmp_path / "global_step_25"
-    (folder / "actor").mkdir(parents=True)
-    for file in ("model", "optim", "extra_state"):
-        (folder / "actor" / f"{file}_world_size_4_rank_0.pt").touch()
+    save_parts(folder, "actor")
     write(folder)
     config = of_script("rl_2048", settings=[f"trainer.load_checkpoint_path={folder}"])
     problems = [*resume.checkpoint_problems(config, SECTION.make_curriculum())]

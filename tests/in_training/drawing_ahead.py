@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import subprocess
@@ -10,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +129,7 @@ def test_a_process_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(ahead, "PATIENCE", 0.3)
         os.kill(begun[-1][0], signal.SIGSTOP)
         with pytest.warns(RuntimeWarning, match="no process draws ahead from now on"):
-            more = list(itertools.takewhile(lambda one: one[0] != HERE, drawn))
+            more = list(takewhile(lambda one: one[0] != HERE, drawn))
     assert [number for _, number in (*begun, *more)] == list(range(len(begun) + len(more)))
     assert not psutil.pid_exists(begun[-1][0])
 

@@ -52,8 +52,9 @@ def main(args: Sequence[str] | None = None) -> None:
                 raise UsageError("a run goes on in its own folder: leave out --out beside --resume")
             run, config = TrainingRun.reopen(config.resume, given)
         check_wandb(config.wandb)
-        check_evaluation(config, config.make_curriculum())
-        check_demonstrations(config, config.make_curriculum())
+        curriculum = config.make_curriculum()
+        check_evaluation(config, curriculum)
+        check_demonstrations(config, curriculum)
         if config.resume is None:
             run = TrainingRun.begin(config, given)
         console = terminal()
