@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,9 +19,10 @@ from tests.in_training.tiny import ALIKE, make_actor, make_checkpoint, samples
 from training.core.advantages import discounted_returns
 from training.local.actor import Actor, Sample
 from training.local.cold_start import ColdStartConfig, cold_start, supervised_step
-from training.local.encoding import Encoder
+from training.local.encoding import Encoded, Encoder
 from training.local.errors import TrainingError
 from training.local.grpo import GrpoConfig, grpo_advantages
+from training.local.micro_batches import FILLED, micro_batches
 from training.local.ppo import PpoConfig, explained_variance, ppo_advantages, ppo_lessons
 from training.local.rollout import Answer
 from training.local.update import (
@@ -284,6 +286,26 @@ def test_the_weights_of_tokens_are_a_mean(loss_over: Any) -> None:
 
 
 # Updates --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("most", [1, 3, 64])
+def test_each_sample_goes_through_the_model_once_beside_others_of_about_its_length(most: int) -> None:
+    def of(lengths: Sequence[int]) -> list[Sample]:
+        nothing = torch.zeros(0)
+        prompts = [Encoded(torch.zeros(length), nothing, nothing, length) for length in lengths]
+        return [Sample(prompt, [0] * number) for number, prompt in enumerate(prompts)]
+
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        some = of(rng.integers(1, 200, rng.integers(1, 40)).tolist())
+        batches = micro_batches(some, most)
+        assert sorted(place for places in batches for place in places) == list(range(len(some)))
+        long = [[len(some[place].prompt.ids) + len(some[place].response) for place in places] for places in batches]
+        assert [one for each in long for one in each] == sorted((one for each in long for one in each), reverse=True)
+        assert all(len(each) <= most and each[-1] >= FILLED * each[0] for each in long)
+        for before, after in pairwise(long):
+            assert len(before) == most or after[0] < FILLED * before[0], "one pass would have done for both"
+    assert micro_batches([], most) == []
 
 
 def test_each_lesson_is_in_one_minibatch_of_each_epoch(actor: Actor) -> None:

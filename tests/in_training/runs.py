@@ -26,7 +26,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
 from tests.in_training.drawing_ahead import MANY, Signed, until_elsewhere
-from tests.in_training.tiny import ALIKE, GAME, make_actor, make_checkpoint, make_player, questions
+from tests.in_training.tiny import ALIKE, GAME, make_actor, make_checkpoint, make_player, questions, samples
 from training.core.seats import Seat, take_seats
 from training.core.split import COLD_START
 from training.core.states import all_actions
@@ -283,6 +283,21 @@ def test_the_critic_judges_where_an_episode_was_cut_off_as_it_would_the_next_tur
     assert found == pytest.approx({(one.row, one.copy): value[0] for one, value in zip(third, values)}, abs=ALIKE)
     assert len(found) == 4
     assert np.std(list(found.values())) > 100 * ALIKE
+
+
+def test_each_answer_is_measured_as_if_alone(player: Path, tmp_path: Path) -> None:
+    args = [*QUICK, "--model", str(player), *SMALL, "--algorithm", "ppo", "--update.micro-batch", "2"]
+    trainer = Trainer(read_config(args), TrainingRun(tmp_path))
+    assert trainer.actor.critic is not None
+    torch.nn.init.ones_(trainer.actor.critic.weight)
+    some = samples(trainer.actor, (5, 40, 1, 90, 9))
+    found = trainer._measure(trainer.actor, some)
+    for sample, logprobs, values in zip(some, *found, strict=True):
+        with torch.no_grad():
+            alone = trainer.actor.measure([sample])
+        assert alone.values is not None
+        np.testing.assert_allclose(logprobs, alone.logprobs[0], atol=ALIKE)
+        np.testing.assert_allclose(values, alone.values[0], atol=ALIKE)
 
 
 def test_a_game_at_two_levels_is_measured_at_both(player: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from training.core.checks import check_numbers
 from training.core.teacher import Teacher
 from training.local.actor import Actor, Sample
 from training.local.errors import TrainingError
+from training.local.micro_batches import micro_batches
 from vlmgym.errors import UsageError
 
 
@@ -55,12 +56,12 @@ def supervised_step(actor: Actor, samples: Sequence[Sample], micro_batch: int) -
     Args:
         actor: The model.
         samples: What is learned.
-        micro_batch: How many go through the model at once; the gradient does not depend on it.
+        micro_batch: How many go through the model at once, at most; the gradient does not depend on it.
     """
     tokens = sum(len(sample.response) for sample in samples)
     total = 0.0
-    for first in range(0, len(samples), micro_batch):
-        loss = -actor.measure(samples[first : first + micro_batch]).logprobs.sum() / tokens
+    for places in micro_batches(samples, micro_batch):
+        loss = -actor.measure([samples[place] for place in places]).logprobs.sum() / tokens
         if not math.isfinite(loss.item()):
             raise TrainingError(f"the loss of the cold start is {loss.item()}: lower --cold-start.lr")
         loss.backward()
@@ -87,7 +88,7 @@ def cold_start(
     Args:
         actor: The model.
         config: How.
-        micro_batch: Responses that go through the model at once.
+        micro_batch: Responses that go through the model at once, at most.
         batches: What is learned, a batch for each step.
         seen: Share of cells seen right and of responses in form, whichever is less, in generated responses.
         report: Called with step and loss.

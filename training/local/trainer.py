@@ -23,6 +23,7 @@ from training.local.demonstrations import Demonstrations
 from training.local.errors import ColdStartError
 from training.local.grpo import grpo_lessons
 from training.local.held_out import HeldOut, look_at_cold_start
+from training.local.micro_batches import micro_batches
 from training.local.ppo import ppo_lessons
 from training.local.progress import ColdStartProgress
 from training.local.rollout import Answer, roll_out
@@ -171,19 +172,17 @@ class Trainer:
 
     def _measure(self, actor: Actor, samples: Sequence[Sample]) -> tuple[list[Floats], list[Floats]]:
         """Log-probability and value of each token of each response."""
-        logprobs: list[Floats] = []
-        values: list[Floats] = []
-        size = self.config.update.micro_batch
-        for first in range(0, len(samples), size):
-            some = samples[first : first + size]
+        logprobs: dict[int, Floats] = {}
+        values: dict[int, Floats] = {}
+        for places in micro_batches(samples, self.config.update.micro_batch):
             with torch.no_grad():
-                measured = actor.measure(some, self.config.rollout.temperature)
-            for row, sample in enumerate(some):
-                length = len(sample.response)
-                logprobs.append(measured.logprobs[row, :length].double().cpu().numpy())
+                measured = actor.measure([samples[place] for place in places], self.config.rollout.temperature)
+            for row, place in enumerate(places):
+                length = len(samples[place].response)
+                logprobs[place] = measured.logprobs[row, :length].double().cpu().numpy()
                 if measured.values is not None:
-                    values.append(measured.values[row, :length].double().cpu().numpy())
-        return logprobs, values
+                    values[place] = measured.values[row, :length].double().cpu().numpy()
+        return [logprobs[place] for place in sorted(logprobs)], [values[place] for place in sorted(values)]
 
     def _learn(self, lessons: Sequence[Lesson]) -> dict[str, float]:
         """Change the model: epochs of minibatches, by GRPO one of one unless more are asked for."""

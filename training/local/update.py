@@ -14,6 +14,7 @@ from training.core.advantages import Floats
 from training.core.checks import check_numbers
 from training.local.actor import Actor, Measured, Sample
 from training.local.errors import TrainingError
+from training.local.micro_batches import micro_batches
 from vlmgym.errors import UsageError
 
 
@@ -51,7 +52,7 @@ class UpdateConfig:
     size 1, so that it is near 0 while all is well; the loss of the critic, which is in units of the reward, is not
     part of it."""
     micro_batch: int = 64
-    """Responses that go through the model at once when it is changed: fewer need less memory."""
+    """Responses that go through the model at once when it is changed, at most: fewer need less memory."""
 
     def __post_init__(self) -> None:
         if self.micro_batch < 1 or self.warmup < 0:
@@ -192,8 +193,8 @@ def learn(
             tokens = sum(len(lesson.sample.response) for lesson in update)
             asked = sum(0 if lesson.returns is None else int((~np.isnan(lesson.returns)).sum()) for lesson in update)
             sums: dict[str, float] = {}
-            for first in range(0, len(update), config.micro_batch):
-                some = update[first : first + config.micro_batch]
+            for places in micro_batches([lesson.sample for lesson in update], config.micro_batch):
+                some = [update[place] for place in places]
                 measured = actor.measure(
                     [lesson.sample for lesson in some], temperature, learn_entropy=weights.entropy > 0
                 )
