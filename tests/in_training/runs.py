@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -560,13 +559,56 @@ def test_a_cold_start_that_taught_nothing_is_not_gone_on_from(
     assert not (tmp_path / "run" / "rollouts").exists()
 
 
-@pytest.mark.skipif(find_spec("wandb") is not None, reason="wandb is installed")
-def test_wandb_that_is_not_installed_is_told_before_anything_is_done(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.fixture
+def wandb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Weights & Biases without an account, which reads its settings anew afterwards."""
+    module = pytest.importorskip("wandb")
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "NETRC"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"SILENT": "true", "CONSOLE": "off", "ERROR_REPORTING": "false"}.items():
+        monkeypatch.setenv(f"WANDB_{name}", value)
+    yield module
+    module.teardown()
+
+
+def test_wandb_gets_the_numbers_of_all_steps_under_one_name(
+    player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wandb: Any
 ) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    run = tmp_path / "run"
+    main([*QUICK, "--model", str(player), *SMALL, *NO_EPISODES, "--wandb", "games", "--out", str(run)])
+    time.sleep(1.1)  # its folders are named by the second
+    main(["--resume", str(run), "--steps", "4"])
+    wandb.teardown()  # all is written now
+    name = (run / "wandb_id").read_text()
+    files = sorted(run.glob(f"wandb/offline-run-*-{name}/run-{name}.wandb"))
+    first, second = (file.read_bytes() for file in files)
+    for row in curve(run):
+        kept, other = (second, first) if row["step"] == 4 else (first, second)
+        assert json.dumps(row["entropy"]).encode() in kept
+        assert json.dumps(row["entropy"]).encode() not in other
+
+
+def test_wandb_that_is_not_installed_is_told_before_anything_is_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
     code, said = failing(capsys, *QUICK, "--wandb", "games", "--out", str(tmp_path / "run"))
-    assert (code, said[:32]) == (2, "error: --wandb needs wandb: run ")
+    assert (code, said[:26]) == (2, "error: --wandb needs wandb")
+    assert "run pip install wandb in this environment" in said
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.usefixtures("wandb")
+def test_wandb_that_does_not_take_the_run_is_told_before_anything_is_learned(
+    player: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    run = tmp_path / "run"
+    code, said = failing(capsys, *QUICK, "--model", str(player), *SMALL, "--wandb", "games", "--out", str(run))
+    assert code == 2
+    assert said.startswith("error: Weights & Biases does not take the run: No API key")
+    assert not (run / "before.json").exists()
 
 
 @pytest.mark.parametrize(

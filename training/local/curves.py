@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
-from importlib.util import find_spec
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -19,17 +19,16 @@ from vlmgym.policies.checkpoint import reason
 class Curves:
     """Everything that is written of a step."""
 
-    def __init__(self, folder: Path, wandb: str | None = None, after: int = 0) -> None:
+    def __init__(self, folder: Path, wandb: Any = None, after: int = 0) -> None:
         """Begin, or go on.
 
         Args:
             folder: Of the run.
-            wandb: Project of Weights & Biases, or None.
+            wandb: The run at Weights & Biases, or None.
             after: Steps that stay of an earlier part of the run; later ones are dropped, as they are taken again.
 
         Raises:
             OutputError: A file cannot be written.
-            UsageError: Weights & Biases does not take the run.
         """
         from torch.utils.tensorboard import SummaryWriter
 
@@ -40,7 +39,7 @@ class Curves:
         self._log.__enter__()
         with writing(folder):
             self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=after + 1)
-        self._wandb = _wandb_run(wandb, folder) if wandb else None
+        self._wandb = wandb
         self._drawn = time.monotonic()
 
     def __enter__(self) -> Curves:
@@ -51,8 +50,6 @@ class Curves:
         self.draw()
         self._board.close()
         self._log.__exit__(None, None, None)
-        if self._wandb is not None:
-            self._wandb.finish()
 
     def add(self, row: Mapping[str, float]) -> None:
         """Write the numbers of a step, `step` among them."""
@@ -74,17 +71,29 @@ class Curves:
 
 
 def check_wandb(project: str | None) -> None:
-    """Refuse a project of Weights & Biases where wandb is not installed.
+    """Refuse a project of Weights & Biases where wandb cannot be imported.
 
     Raises:
         UsageError: It is asked for.
     """
-    if project is not None and find_spec("wandb") is None:
-        raise UsageError("--wandb needs wandb: run pip install wandb in this environment, or leave it out")
+    if project is not None:
+        try:
+            import wandb  # noqa: F401
+        except ImportError as error:
+            told = f"--wandb needs wandb ({reason(error)}): run pip install wandb in this environment, or leave it out"
+            raise UsageError(told) from None
 
 
-def _wandb_run(project: str, folder: Path) -> Any:
-    """The run at Weights & Biases: that of the folder, if it has one."""
+@contextmanager
+def wandb_run(project: str | None, folder: Path) -> Iterator[Any]:
+    """The run at Weights & Biases, that of the folder if it has one; None where there is no project.
+
+    Raises:
+        UsageError: Weights & Biases does not take the run.
+    """
+    if project is None:
+        yield None
+        return
     import wandb
 
     kept = folder / "wandb_id"
@@ -95,4 +104,5 @@ def _wandb_run(project: str, folder: Path) -> Any:
     except wandb.Error as error:
         raise UsageError(f"Weights & Biases does not take the run: {reason(error)}") from None
     run.define_metric("*", step_metric="step")  # wandb's own steps cannot be taken again after a crash
-    return run
+    with run:
+        yield run

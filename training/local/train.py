@@ -22,7 +22,7 @@ from rich.console import Console
 
 from training.local.checkpoint import drop_old, last_checkpoint, replacing
 from training.local.config import TrainConfig, read_config
-from training.local.curves import Curves, check_wandb
+from training.local.curves import Curves, check_wandb, wandb_run
 from training.local.demonstrations import check_demonstrations
 from training.local.errors import TrainingError
 from training.local.evaluation import check_evaluation, measure
@@ -60,8 +60,8 @@ def main(args: Sequence[str] | None = None) -> None:
         console = terminal()
         console.print(f"run     {run.folder}", soft_wrap=True)
         try:
-            with RunFolder(run.folder).reserved(), memory_errors():
-                result = train(config, run, terminal(stderr=True))
+            with RunFolder(run.folder).reserved(), wandb_run(config.wandb, run.folder) as wandb, memory_errors():
+                result = train(config, run, terminal(stderr=True), wandb)
         except (TrainingError, KeyboardInterrupt) as error:
             last = last_checkpoint(run.checkpoints) or last_checkpoint(run.cold_start)
             where = "goes on from the last checkpoint" if last else "begins anew, as there is no checkpoint yet"
@@ -74,8 +74,14 @@ def main(args: Sequence[str] | None = None) -> None:
             console.print(f"{name:9}{path}", soft_wrap=True)
 
 
-def train(config: TrainConfig, run: TrainingRun, console: Console) -> dict[str, Any]:
+def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = None) -> dict[str, Any]:
     """Train, from the beginning or from the last checkpoint, and return what `result.json` says.
+
+    Args:
+        config: How.
+        run: Where.
+        console: Where progress is shown.
+        wandb: The run at Weights & Biases, or None.
 
     Raises:
         UsageError: An option is not accepted.
@@ -90,7 +96,7 @@ def train(config: TrainConfig, run: TrainingRun, console: Console) -> dict[str, 
         trainer.load(checkpoint)
         console.print(f"going on after step {trainer.step}")
     run.begin_rollouts(config, trainer.curriculum, trainer.player())
-    log = Curves(run.folder, config.wandb, after=trainer.step)
+    log = Curves(run.folder, wandb, after=trainer.step)
     with log as curves, StepProgress(console, config.steps) as progress:
         progress.show(trainer.step, {})
         while trainer.step < config.steps:
