@@ -185,11 +185,12 @@ make_venv() { # folder; vlmgym, vllm or training
 
 # Whether a run of setup.sh has finished in the environment, one of those named, and nothing was removed since.
 up_to_date() { # what such a run left in the stamp, ...
-    local done_before accepted
+    local done_before accepted broken
     done_before=$(cat "$environment/.vlmgym-setup" 2>/dev/null) || return 1
     for accepted in "$@"; do
         if [ "$done_before" = "$accepted" ]; then
-            ! "$environment/bin/python" -m pip check 2>/dev/null | grep -q '^vlmgym '
+            broken=$("$environment/bin/python" -m pip check 2>/dev/null) || true # it fails where anything is missing
+            ! grep -q '^vlmgym ' <<<"$broken"
             return
         fi
     done
@@ -339,9 +340,10 @@ set_up_training() {
 
 # Installs EasyR1, or says that it could not be had: local training does without it.
 set_up_easyr1() { # list
-    local wanted
+    local wanted installed
     wanted=$(grep -v '^#' "$1")
-    if "$environment/bin/python" -m pip freeze 2>/dev/null | grep -qxF "$wanted"; then
+    installed=$("$environment/bin/python" -m pip freeze 2>/dev/null) || true
+    if grep -qxF "$wanted" <<<"$installed"; then
         say "EasyR1 is installed already."
         return
     fi

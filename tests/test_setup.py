@@ -33,7 +33,7 @@ case "$1 ${{2:-}}" in
     "-m pip")
         [ "$3" != --version ] || exit 0
         if [ "$3" = freeze ]; then cat "{frozen}" 2>/dev/null; exit 0; fi
-        if [ "$3" = check ]; then cat "{broken}" 2>/dev/null; exit 0; fi
+        if [ "$3" = check ]; then ! cat "{broken}" 2>/dev/null; exit; fi
         echo "pip: ${{@:3}}" >>"{calls}"
         echo "Collecting numpy"
         if [ -s "{error}" ]; then cat "{error}"; exit 1; fi
