@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -339,6 +340,25 @@ def test_a_damaged_record_leaves_no_half_export(played: tuple[Path, Seen], expor
     with pytest.raises(UsageError, match=r"line 1 of .*episodes\.jsonl is of another game than run\.json says"):
         exported("hf", run=change(played[0], tmp_path / "other", other))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["changed", "other"]
+
+
+def test_of_several_failures_one_is_told(
+    played: tuple[Path, Seen], exported: Exported, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    def damaged(episode: EpisodeRecord, times: int) -> EpisodeRecord:
+        *others, last = episode.turns * times
+        return episode.model_copy(update={"turns": (*others, last.model_copy(update={"state": [1]}))})
+
+    first, *others = read_run(played[0]).episodes
+    lines = [damaged(first, 200), *(damaged(episode, 1) for episode in others)]  # the others have failed when it does
+    run = tmp_path / "changed"
+    run.mkdir()
+    (run / "run.json").write_bytes(RunFolder(played[0]).run.read_bytes())
+    (run / "episodes.jsonl").write_text("".join(episode.model_dump_json() + "\n" for episode in lines))
+    with pytest.raises(UsageError, match="line 1 of"):
+        exported("hf", run=run, outcome=EVERYTHING, workers=2)
+    gc.collect()  # asyncio tells then of errors that nobody asked for
+    assert caplog.messages == []
 
 
 def test_the_command_line(played: tuple[Path, Seen], tmp_path: Path, capsys: pytest.CaptureFixture[str]):

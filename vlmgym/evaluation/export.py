@@ -164,14 +164,19 @@ class _Exporting:
         waiting: deque[asyncio.Task[Rows]] = deque()
         with Progress(*COLUMNS, console=self.console) as bar:
             task = bar.add_task("episodes", total=len(episodes), facts="")
-            for call in self._calls(episodes, workers):
-                waiting.append(call)
-                if len(waiting) > 2 * workers.count:
+            try:
+                for call in self._calls(episodes, workers):
+                    waiting.append(call)
+                    if len(waiting) > 2 * workers.count:
+                        self._write(await waiting.popleft())
+                        bar.advance(task)
+                while waiting:
                     self._write(await waiting.popleft())
                     bar.advance(task)
-            while waiting:
-                self._write(await waiting.popleft())
-                bar.advance(task)
+            finally:  # after a failure asyncio would print those of the others, which nobody awaits
+                for call in waiting:
+                    call.cancel()
+                await asyncio.gather(*waiting, return_exceptions=True)
 
     def _calls(self, episodes: Sequence[StoredEpisode], workers: Workers) -> Iterator[asyncio.Task[Rows]]:
         for episode in episodes:
