@@ -160,6 +160,35 @@ def test_neither_padding_nor_order_of_a_batch_changes_log_probabilities(actor: A
         np.testing.assert_allclose(one, single, rtol=0, atol=ALIKE)
 
 
+@pytest.mark.parametrize("lengths", [(5, 1, 9, 3, 7, 2), (1,) * 6])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_prompt_of_several_responses_is_read_once_which_changes_nothing(
+    checkpoint: Path, lengths: Sequence[int], again: bool
+) -> None:
+    actor = make_actor(checkpoint, critic=True, checkpointing=again)
+    assert actor.critic is not None
+    torch.nn.init.ones_(actor.critic.weight)
+    others = samples(actor, lengths)
+    alike = [Sample(others[number % 3].prompt, sample.response) for number, sample in enumerate(others)]
+    apart = [Sample(replace(sample.prompt), sample.response) for sample in alike]
+    read: list[int] = []
+    actor.model.model.language_model.register_forward_pre_hook(
+        lambda _, args, given: read.append(given["inputs_embeds"].shape[:2].numel()), with_kwargs=True
+    )
+    found = []
+    for some in (alike, apart):
+        actor.zero_grad()
+        measured = actor.measure(some, TEMPERATURE, learn_entropy=True)
+        assert measured.values is not None
+        weight = torch.arange(1.0, 7.0).unsqueeze(1) * measured.mask
+        (weight * (measured.logprobs + measured.entropy + measured.values)).sum().div(weight.sum()).backward()
+        gradients = {name: one.grad for name, one in actor.named_parameters() if one.grad is not None}
+        found.append((measured.logprobs, measured.entropy, measured.values * measured.mask, gradients))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=ALIKE)
+    *once, whole = read
+    assert (sum(once) < 0.7 * whole) != again
+
+
 def test_the_picture_decides(actor: Actor) -> None:
     sample, _, other = samples(actor, (5, 5, 5))
     elsewhere = Sample(replace(sample.prompt, patches=other.prompt.patches), sample.response)

@@ -83,6 +83,27 @@ class Measured:
     values: torch.Tensor | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Prompts that went through the model once each, for responses of which several may be to the same prompt.
+
+    Attributes:
+        hidden: Last hidden states of the prompts, shape (prompts, longest, width).
+        ids: Their tokens, padded on the left, shape (prompts, longest).
+        rows: The prompt of each response, shape (responses,).
+        cache: Keys and values of each response's prompt.
+        mask: Which tokens are of each response's prompt, shape (responses, longest).
+        positions: Of each response's first token, shape (responses, 1).
+    """
+
+    hidden: torch.Tensor
+    ids: torch.Tensor
+    rows: torch.Tensor
+    cache: Any
+    mask: torch.Tensor
+    positions: torch.Tensor
+
+
 class Actor(nn.Module):
     """A Qwen-VL, and for PPO a value head on its last hidden states: a token's, and the mean of the pictures'."""
 
@@ -99,6 +120,8 @@ class Actor(nn.Module):
                 model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=getattr(torch, config.dtype))
         except (OSError, ValueError, ImportError) as error:
             raise UsageError(f"the model {checkpoint} does not load: {reason(error)}") from None
+        self._computes_again = config.checkpointing
+        """Then layers keep no keys and values while they are trained, so that each response needs its own prompt."""
         if config.checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         self.never = sorted(picture_tokens(model.config))
@@ -119,8 +142,10 @@ class Actor(nn.Module):
         model.train()  # without which activations are never computed again
         try:
             self.to(config.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        except torch.cuda.OutOfMemoryError:
+            raise  # which says what to lower
         except (RuntimeError, AssertionError) as error:
-            raise UsageError(f"the model cannot go to the device {config.device}: {reason(error)}") from None
+            raise UsageError(f"the model cannot go to the device {config.device or 'cuda'}: {reason(error)}") from None
 
     @property
     def device(self) -> torch.device:
@@ -160,17 +185,13 @@ class Actor(nn.Module):
         Raises:
             UsageError: A prompt is longer than what the model takes.
         """
-        batch = self._inputs(prompts)
-        length = batch["input_ids"].shape[1]
+        length = max(len(prompt.ids) for prompt in prompts)
         if length >= self.context:
             raise UsageError(f"a prompt has {length:,} tokens, and the model takes {self.context:,}")
         self.model.eval()
-        out = self.model(**batch, use_cache=True, logits_to_keep=1)
-        rows = torch.tensor(asked, device=self.device)
-        mask = batch["attention_mask"][rows]
-        positions = torch.tensor([[prompts[place].end] for place in asked], device=self.device)
-        cache, scores = out.past_key_values, out.logits[rows, -1]
-        cache.batch_select_indices(rows)
+        read = self._read(prompts, asked)
+        cache, mask, positions = read.cache, read.mask, read.positions
+        scores = self.model.lm_head(read.hidden[:, -1])[read.rows]
         chance = Chance(seeds, self.device, temperature) if temperature else None
         responses: list[list[int]] = [[] for _ in asked]
         writing_ = list(range(len(asked)))
@@ -203,31 +224,77 @@ class Actor(nn.Module):
     def measure(self, samples: Sequence[Sample], temperature: float = 1.0, *, learn_entropy: bool = False) -> Measured:
         """How likely each token of the responses was, with a gradient.
 
+        A prompt of several responses, the same object in each sample, goes through the model once, unless activations
+        are computed again in the backward pass.
+
         Args:
             samples: Prompts and responses.
             temperature: At which they were sampled, more than 0.
             learn_entropy: Whether the entropy has a gradient, too, which needs more memory.
         """
-        batch, mask = self.encoder.with_responses(
-            self._inputs([sample.prompt for sample in samples]), [sample.response for sample in samples]
-        )
-        hidden = self.model.model(**batch, use_cache=False).last_hidden_state
-        before = hidden[:, -mask.shape[1] - 1 : -1]  # what each token was predicted from
+        tokens, mask = self.encoder.collate_responses([sample.response for sample in samples], self.device)
+        prompts, asked = each_once([sample.prompt for sample in samples])
+        if len(prompts) < len(samples) and not self._computes_again:
+            before, seen = self._after_prompts(self._read(prompts, asked), tokens, mask)
+        else:
+            before, seen = self._with_prompts([sample.prompt for sample in samples], tokens, mask)
         logits = self._allowed(self.model.lm_head(before).float() / temperature)
-        tokens = batch["input_ids"][:, -mask.shape[1] :]
+        mask = mask.bool()
         logprobs = logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(-1)
         with torch.set_grad_enabled(learn_entropy and torch.is_grad_enabled()):
             entropy = entropy_of(logits)
-        values = None if self.critic is None else self._expected(hidden, before, batch["input_ids"])
+        values = None if self.critic is None else self._expected(before, seen)
         return Measured(logprobs.masked_fill(~mask, 0.0), entropy.masked_fill(~mask, 0.0), mask, values)
 
-    def _expected(self, hidden: torch.Tensor, before: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    def _read(self, prompts: Sequence[Encoded], asked: Sequence[int]) -> _Read:
+        """Put prompts through the model, each of which is asked as often as its place is in `asked`."""
+        batch = self._inputs(prompts)
+        out = self.model.model(**batch, use_cache=True)
+        rows = torch.tensor(asked, device=self.device)
+        out.past_key_values.batch_select_indices(rows)
+        positions = torch.tensor([[prompts[place].end] for place in asked], device=self.device)
+        mask = batch["attention_mask"][rows]
+        return _Read(out.last_hidden_state, batch["input_ids"], rows, out.past_key_values, mask, positions)
+
+    def _after_prompts(
+        self, read: _Read, tokens: torch.Tensor, mask: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """What each token of responses is predicted from, shape (responses, longest, width), after prompts that were
+        read, and the mean of the hidden states of the prompt's pictures, shape (responses, 1, width)."""
+        before, steps = read.hidden[read.rows, -1:], tokens.shape[1] - 1
+        if steps:
+            positions = read.positions + torch.arange(steps, device=self.device)
+            hidden = self.model.model(
+                input_ids=tokens[:, :-1],
+                attention_mask=torch.cat([read.mask, mask[:, :-1]], dim=1),
+                position_ids=positions.expand(3, *positions.shape),
+                past_key_values=read.cache,
+                use_cache=True,
+            ).last_hidden_state
+            before = torch.cat([before, hidden], dim=1)
+        return before, self._pictures(read.hidden, read.ids)[read.rows]
+
+    def _with_prompts(
+        self, prompts: Sequence[Encoded], tokens: torch.Tensor, mask: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Likewise, of responses each of which goes through the model together with its prompt."""
+        batch = self._inputs(prompts)
+        ids = batch["input_ids"]
+        more = {"input_ids": tokens, "attention_mask": mask, "mm_token_type_ids": torch.zeros_like(tokens)}
+        joined = {name: torch.cat([batch[name], tail], dim=1) for name, tail in more.items() if name in batch}
+        hidden = self.model.model(**{**batch, **joined}, use_cache=False).last_hidden_state
+        prompt = ids.shape[1]
+        return hidden[:, prompt - 1 : -1], self._pictures(hidden[:, :prompt], ids)
+
+    def _pictures(self, hidden: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        """Mean of the hidden states of each prompt's pictures, shape (prompts, 1, width)."""
+        pictures = (ids == self.encoder.image_token).unsqueeze(-1)
+        return (hidden * pictures).sum(dim=1, keepdim=True) / pictures.sum(dim=1, keepdim=True).clamp(min=1)
+
+    def _expected(self, before: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
         """What the critic expects before each token of the responses: it reads what the token is predicted from, and
         the mean over the prompt's pictures, of which the former says little until the response tells what is seen."""
         assert self.critic is not None
-        prompt = tokens.shape[1] - before.shape[1]
-        pictures = (tokens[:, :prompt] == self.encoder.image_token).unsqueeze(-1)
-        seen = (hidden[:, :prompt] * pictures).sum(dim=1, keepdim=True) / pictures.sum(dim=1, keepdim=True).clamp(min=1)
         read = torch.cat([before, seen.expand_as(before)], dim=-1).to(self.critic.weight.dtype)
         values: torch.Tensor = self.critic(self._scale * read).squeeze(-1).float()
         return values
@@ -282,6 +349,17 @@ class Actor(nn.Module):
         if not self._takes_types:
             del batch["mm_token_type_ids"]
         return batch
+
+
+def each_once(prompts: Sequence[Encoded]) -> tuple[list[Encoded], list[int]]:
+    """Prompts without those that came before, and the place of each in these; only the same object is the same."""
+    known: dict[int, int] = {}
+    once: list[Encoded] = []
+    for prompt in prompts:
+        if id(prompt) not in known:
+            known[id(prompt)] = len(once)
+            once.append(prompt)
+    return once, [known[id(prompt)] for prompt in prompts]
 
 
 def entropy_of(logits: torch.Tensor) -> torch.Tensor:

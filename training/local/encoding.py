@@ -158,24 +158,21 @@ class Encoder:
             "image_grid_thw": torch.cat([prompt.grids for prompt in prompts]).to(device),
         }
 
-    def with_responses(self, batch: dict[str, Any], responses: Sequence[Sequence[int]]) -> tuple[dict[str, Any], Any]:
-        """The batch with responses after the prompts, padded on the right.
+    def collate_responses(
+        self, responses: Sequence[Sequence[int]], device: torch.device
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Responses padded on the right.
 
         Returns:
-            The batch, and which of the last tokens are of a response: bool, shape (responses, longest response).
+            Their tokens, and 1 for each that is of a response; int64, shape (responses, longest response).
         """
-        device = batch["input_ids"].device
         longest = max(map(len, responses))
         ids = torch.full((len(responses), longest), self.pad)
         mask = torch.zeros((len(responses), longest), dtype=torch.int64)
         for row, response in enumerate(responses):
             ids[row, : len(response)] = torch.tensor(response, dtype=torch.int64)
             mask[row, : len(response)] = 1
-        more = {"input_ids": ids, "attention_mask": mask, "mm_token_type_ids": torch.zeros_like(ids)}
-        joined = {
-            name: torch.cat([batch[name], tail.to(device)], dim=1) for name, tail in more.items() if name in batch
-        }
-        return {**batch, **joined}, mask.bool().to(device)
+        return ids.to(device), mask.to(device)
 
 
 def snapshot(checkpoint: Path | str) -> Path:
