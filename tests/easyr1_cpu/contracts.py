@@ -67,6 +67,7 @@ def test_fit_uses_what_is_replaced() -> None:
         ("trainer/metrics.py:48", "def compute_data_metrics("),
         ("single_controller/ray/base.py:303", "for _ in range(120):"),
         ("single_controller/ray/base.py:463", "worker_cls = cls.cls.__ray_actor_class__.__base__"),
+        ("utils/checkpoint/fsdp_checkpoint_manager.py:125", "generation_config.save_pretrained(hf_path)"),
         ("utils/logger/logger.py:72", '"experiment_log.jsonl"), "w")'),
         # and what sizes are read off
         ("workers/fsdp_workers.py:121", "fsdp_size = config.fsdp.fsdp_size"),

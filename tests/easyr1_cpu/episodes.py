@@ -196,6 +196,14 @@ def test_gae_runs_over_the_tokens_of_an_episode(left: float) -> None:
     assert not found.batch["advantages"][:, 2].any()
 
 
+def test_advantages_are_more_exact_than_what_a_critic_says_on_gpus() -> None:
+    """There values are bfloat16, which has three digits."""
+    data = rows_of([1.0, 2.0], [0, 1], [0, 0], [1, 1], "ab")
+    data.batch["values"] = torch.tensor([[0.5, 0.25, 0.0], [0.5, 0.125, 0.0]], dtype=torch.bfloat16)
+    found = advantages_of(data, "gae", 0.999, 1.0, **GIVEN)
+    assert found.batch["returns"][:, 0].tolist() == pytest.approx([0.999, 1.998], abs=1e-6)
+
+
 def test_gae_of_one_row_is_easyr1s() -> None:
     data = rows_of([1.5], [0], [0], [1], "a")
     data.batch["response_mask"][:] = 1  # EasyR1's fails after the end of a response

@@ -16,7 +16,7 @@ from verl.workers.config import ModelConfig
 
 from tests.easyr1_cpu import sharded
 from tests.easyr1_cpu.tables import ROOT, a_prompt, encoder_of
-from training.easyr1.export import export
+from training.easyr1.export import export, whole_weights
 from training.easyr1.prompts import load_processors
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.files import OutputError
@@ -72,7 +72,7 @@ def checkpoints(qwen3: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("kind", sharded.KINDS)
+@pytest.mark.parametrize("kind", sharded.POLICIES)
 def test_export_of_shards(qwen3: Path, checkpoints: Path, tmp_path: Path, kind: str) -> None:
     part = torch.load(checkpoints / kind / "actor" / "model_world_size_2_rank_1.pt", weights_only=False)
     assert any(isinstance(weights, DTensor) for weights in part.values()), "it is sharded"
@@ -87,3 +87,11 @@ def test_export_of_shards(qwen3: Path, checkpoints: Path, tmp_path: Path, kind: 
     changed = {name for name, weights in ours.items() if not torch.equal(weights, start[name])}
     assert changed
     assert kind == "whole" or not any("visual" in name for name in changed)
+
+
+def test_a_critic_is_saved(qwen3: Path, checkpoints: Path) -> None:
+    """EasyR1 saves a configuration of generation beside each model, which a critic has no use for."""
+    saved = whole_weights(checkpoints / "critic" / "actor")
+    critic = sharded.make_model(str(qwen3), "critic")
+    assert torch.equal(saved["score.weight"], critic.score.weight)
+    assert saved.keys() == critic.state_dict().keys()

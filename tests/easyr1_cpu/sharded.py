@@ -1,6 +1,6 @@
 """Two processes save a model, sharded, by EasyR1's checkpoint manager: python -m tests.easyr1_cpu.sharded MODEL OUT
 
-OUT gets the checkpoints `whole`, of a model all of which was trained, and `lora`, of one with adapters.
+OUT gets the checkpoints `whole`, of a model all of which was trained, `lora`, of one with adapters, and `critic`.
 """
 
 from __future__ import annotations
@@ -20,19 +20,24 @@ import torch.distributed as dist  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import FullyShardedDataParallel  # noqa: E402
 from torch.multiprocessing import start_processes  # noqa: E402
-from transformers import AutoModelForImageTextToText  # noqa: E402
+from transformers import AutoModelForImageTextToText, AutoModelForTokenClassification  # noqa: E402
 from verl.utils.checkpoint import fsdp_checkpoint_manager  # noqa: E402
 from verl.utils.fsdp_utils import get_fsdp_wrap_policy  # noqa: E402
 from verl.utils.tokenizer import get_processor  # noqa: E402
 
+from training.easyr1.critics import register_critics  # noqa: E402
+
 PROCESSES = 2
-KINDS = ("whole", "lora")
+POLICIES = ("whole", "lora")
+KINDS = (*POLICIES, "critic")
 
 
 def make_model(path: str, kind: str) -> Any:
     """The model that is saved: other weights than those of the folder, the same in every process."""
     torch.manual_seed(0)
-    model = AutoModelForImageTextToText.from_pretrained(path, dtype=torch.float32)
+    register_critics()
+    loads = AutoModelForTokenClassification if kind == "critic" else AutoModelForImageTextToText
+    model = loads.from_pretrained(path, dtype=torch.float32)
     if kind == "lora":  # as in FSDPWorker, with the settings of configs/lora.yaml
         settings = {"r": 4, "lora_alpha": 4, "target_modules": "all-linear", "exclude_modules": ".*visual.*"}
         model = peft.get_peft_model(model, peft.LoraConfig(task_type=peft.TaskType.CAUSAL_LM, **settings))

@@ -85,7 +85,7 @@ def _over_tokens(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     mask = data.batch["response_mask"].bool()
     rewards, values = data.batch["token_level_rewards"], data.batch["values"]
-    advantages, returns = torch.zeros_like(values), torch.zeros_like(values)
+    advantages, returns = torch.zeros_like(rewards), torch.zeros_like(rewards)  # values are bfloat16 on GPUs
     for episode, places in _episodes(data).items():
         rows = torch.tensor(places)
         said = mask[rows]

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from torch import nn
-from transformers import AutoConfig, AutoModelForTokenClassification
+from transformers import AutoConfig, AutoModelForTokenClassification, GenerationConfig
 from transformers.modeling_outputs import TokenClassifierOutput
 
 KINDS = {"qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL"}
@@ -34,6 +34,9 @@ def critic_class(kind: str, name: str) -> type[Any]:
             self.model = backbone(config)
             self.score = nn.Linear(config.text_config.hidden_size, 1, bias=False)
             self.post_init()
+            # with each checkpoint EasyR1 saves one (utils/checkpoint/fsdp_checkpoint_manager.py:125), which only
+            # models that generate have
+            self.generation_config = GenerationConfig.from_model_config(config)
 
         def _init_weights(self, module: nn.Module) -> None:
             super()._init_weights(module)
