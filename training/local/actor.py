@@ -8,7 +8,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
@@ -25,6 +25,7 @@ from vlmgym.policies.token_sampling import Chance, picture_tokens
 MODEL, ADAPTER = "model", "adapter"
 """Folders of a whole checkpoint, and of adapters."""
 DType = Literal["float32", "bfloat16"]
+T = TypeVar("T")
 _LOADING = threading.Lock()
 """transformers loads one model at a time: of two in two threads it makes weights that it takes for missing."""
 
@@ -351,15 +352,15 @@ class Actor(nn.Module):
         return batch
 
 
-def each_once(prompts: Sequence[Encoded]) -> tuple[list[Encoded], list[int]]:
-    """Prompts without those that came before, and the place of each in these; only the same object is the same."""
+def each_once(things: Sequence[T]) -> tuple[list[T], list[int]]:
+    """Things without those that came before, and the place of each in these; only the same object is the same."""
     known: dict[int, int] = {}
-    once: list[Encoded] = []
-    for prompt in prompts:
-        if id(prompt) not in known:
-            known[id(prompt)] = len(once)
-            once.append(prompt)
-    return once, [known[id(prompt)] for prompt in prompts]
+    once: list[T] = []
+    for thing in things:
+        if id(thing) not in known:
+            known[id(thing)] = len(once)
+            once.append(thing)
+    return once, [known[id(thing)] for thing in things]
 
 
 def entropy_of(logits: torch.Tensor) -> torch.Tensor:

@@ -11,8 +11,7 @@ import numpy as np
 
 from training.core.checks import check_numbers
 from training.core.seats import Seat
-from training.local.actor import Actor, Sample
-from training.local.encoding import Encoded
+from training.local.actor import Actor, Sample, each_once
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.record import TurnRecord
 
@@ -82,15 +81,9 @@ def roll_out(actor: Actor, seats: Sequence[Seat], config: RolloutConfig, chance:
     while waiting := [number for number, seat in enumerate(seats) if not seat.over]:
         for first in range(0, len(waiting), config.batch):
             numbers = waiting[first : first + config.batch]
-            known: dict[int, int] = {}
-            prompts: list[Encoded] = []
-            asked = []
-            for number in numbers:
-                position = seats[number].position  # copies of a row begin at one and the same
-                if id(position) not in known:
-                    known[id(position)] = len(prompts)
-                    prompts.append(actor.encoder.encode(position.prompt, position.images))
-                asked.append(known[id(position)])
+            # Copies of a row begin at one and the same position.
+            positions, asked = each_once([seats[number].position for number in numbers])
+            prompts = [actor.encoder.encode(position.prompt, position.images) for position in positions]
             seeds = [token_seed(chance, seats[number]) for number in numbers]
             responses = actor.respond(prompts, asked, seeds, config.max_tokens, config.temperature)
             began = time.perf_counter()
