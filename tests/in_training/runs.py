@@ -38,7 +38,8 @@ from training.local.demonstrations import Demonstrations
 from training.local.encoding import Encoder
 from training.local.errors import TrainingError
 from training.local.evaluation import measure
-from training.local.held_out import held_out_seats, look_at_cold_start
+from training.local.held_out import HeldOut, held_out_seats, look_at_cold_start
+from training.local.live_policy import LivePolicy
 from training.local.rollout import Answer, roll_out
 from training.local.run import TrainingRun
 from training.local.train import main, memory_errors
@@ -416,6 +417,12 @@ def test_what_is_reached_without_looking_is_what_such_answers_earn() -> None:
     assert random < best
 
 
+def test_an_interval_is_told_where_there_is_one() -> None:
+    found = partial(HeldOut, answers=2, perception=None, format=1.0)
+    assert found(reward=0.5, interval=None).words() == "reward 0.500 over 2 held-out positions, 100% in form"
+    assert found(reward=0.5, interval=(0.25, 0.75)).words().startswith("reward 0.500 (0.250 to 0.750) over 2 ")
+
+
 # Resuming -------------------------------------------------------------------------------------------------------------
 
 
@@ -477,6 +484,23 @@ def test_a_finished_run_can_be_made_longer(finished: Run, tmp_path: Path) -> Non
     assert read(longer / "result.json")["before"] == read(finished("blank") / "result.json")["before"]
 
 
+def test_what_a_run_is_resumed_with_is_kept_and_may_be_what_memory_needs(
+    finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished("blank"), run)
+    main(["--resume", str(run), "--steps", "4", "--update.micro-batch", "1", "--rollout.batch", "2", "--checkpointing"])
+    config = TrainingRun.reopen(run, ["--resume", str(run)])[1]
+    assert (config.steps, config.update.micro_batch, config.rollout.batch, config.model.checkpointing) == (
+        4,
+        1,
+        2,
+        True,
+    )
+    assert failing(capsys, "--resume", str(run), "--update.lr", "0.5")[0] == 2
+    TrainingRun.reopen(run, ["--resume", str(run)])  # what was refused is not kept
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -526,6 +550,21 @@ def test_a_file_that_a_run_began_with_stays(
 # Failures -------------------------------------------------------------------------------------------------------------
 
 
+FULL = torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+
+
+@pytest.mark.parametrize("error", [FULL, RuntimeError("CUDA error: out of memory")])
+def test_where_a_gpu_has_no_room_it_is_said_what_to_lower(
+    player: Path, monkeypatch: pytest.MonkeyPatch, error: RuntimeError
+) -> None:
+    def to(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(torch.nn.Module, "to", to)
+    with pytest.raises(TrainingError, match="the memory is too small: lower"), memory_errors():
+        make_actor(player)
+
+
 @pytest.mark.parametrize("fill", [partial(torch.empty, 2**60, dtype=torch.uint8), partial(np.empty, 2**60, np.uint8)])
 def test_where_memory_is_used_up_it_is_said_what_to_lower(fill: Callable[[], Any]) -> None:
     with pytest.raises(TrainingError, match="the memory is too small: lower"), memory_errors():
@@ -537,15 +576,40 @@ def test_a_loss_that_is_no_number_stops_and_the_last_checkpoint_is_good(
 ) -> None:
     run = tmp_path / "run"
     args = [*QUICK, "--model", str(player), *SMALL, *NO_EPISODES, "--steps", "20", "--out", str(run)]
-    code, said = failing(capsys, *args, "--update.lr", "1e30", "--update.weight-decay", "1", "--evaluation.states", "0")
+    code, said = failing(capsys, *args, "--update.lr", "1e2", "--update.weight-decay", "1", "--evaluation.states", "0")
     assert code == 1
-    assert said.startswith("error: the ")
-    assert "lower --update.lr" in said
-    assert said.endswith(f"--resume {run} goes on from the last checkpoint")
+    assert said.startswith("error: the gradient is not finite: lower --update.lr (of PPO --ppo.lr); ")
     last = last_checkpoint(run / "checkpoints")
     assert last is not None
-    AutoModelForImageTextToText.from_pretrained(last / "model")
+    assert said.endswith(f"; the last checkpoint is {last}")
+    actor = make_actor(last / "model")
+    assert actor.measure(samples(actor, (5, 9))).logprobs.isfinite().all()
     assert not (run / "result.json").exists()
+
+
+def test_no_checkpoint_is_written_of_a_model_that_a_step_has_ruined(
+    player: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = [*QUICK, "--model", str(player), *SMALL, *NO_EPISODES, "--steps", "1", "--out", str(tmp_path / "run")]
+    code, said = failing(capsys, *args, "--update.lr", "1e30", "--update.weight-decay", "1", "--evaluation.states", "0")
+    assert code == 1
+    assert said.startswith("error: after step 1 the model gives no numbers: lower --update.lr")
+    assert said.endswith("; there is no checkpoint yet")
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    assert not (tmp_path / "run" / "model").exists()
+
+
+def test_what_ends_an_evaluation_is_told_with_how_the_training_goes_on(
+    player: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ask(*_: Any) -> Any:
+        raise TrainingError("no more")
+
+    monkeypatch.setattr(LivePolicy, "_ask", ask)
+    run = tmp_path / "run"
+    args = [*QUICK, "--model", str(player), *SMALL, "--evaluation.states", "0", "--out", str(run)]
+    told = f"error: no more; --resume {run} begins anew, as there is no checkpoint yet"
+    assert failing(capsys, *args) == (1, told)
 
 
 def test_a_cold_start_that_taught_nothing_is_not_gone_on_from(

@@ -143,9 +143,9 @@ class Actor(nn.Module):
         model.train()  # without which activations are never computed again
         try:
             self.to(config.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        except torch.cuda.OutOfMemoryError:
-            raise  # which says what to lower
         except (RuntimeError, AssertionError) as error:
+            if "out of memory" in str(error):  # it is said elsewhere what to lower
+                raise
             raise UsageError(f"the model cannot go to the device {config.device or 'cuda'}: {reason(error)}") from None
 
     @property

@@ -11,7 +11,7 @@ import torch
 from training.core.checks import check_numbers
 from training.core.teacher import Teacher
 from training.local.actor import Actor, Sample
-from training.local.errors import TrainingError
+from training.local.errors import DivergedError
 from training.local.micro_batches import micro_batches
 from vlmgym.errors import UsageError
 
@@ -63,7 +63,7 @@ def supervised_step(actor: Actor, samples: Sequence[Sample], micro_batch: int) -
     for places in micro_batches(samples, micro_batch):
         loss = -actor.measure([samples[place] for place in places]).logprobs.sum() / tokens
         if not math.isfinite(loss.item()):
-            raise TrainingError(f"the loss of the cold start is {loss.item()}: lower --cold-start.lr")
+            raise DivergedError(f"the loss of the cold start is {loss.item()}: lower --cold-start.lr")
         loss.backward()
         total += loss.item()
     return total
@@ -94,7 +94,7 @@ def cold_start(
         report: Called with step and loss.
 
     Raises:
-        TrainingError: The loss is not finite.
+        DivergedError: The loss is not finite.
     """
     parameters = [parameter for parameter in actor.model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(parameters, config.lr, betas=(0.9, 0.98), weight_decay=0.01)

@@ -65,7 +65,7 @@ def measure(
         seats = held_out_seats(config, last, last.begin(), config.evaluation.states)
         answered = answer_held_out(actor, config, seats, eye)
         found["states"] = answered.plain()
-        console.print(f"{folder.name}: {answered.words()}")
+        console.print(f"{folder.name}: {answered.words()}", soft_wrap=True)
     if config.evaluation.episodes:
         found["episodes"] = {}
         for number, games in enumerate(in_runs(last_games(curriculum)), 1):
@@ -131,7 +131,7 @@ def play_whole_episodes(
     with place.reserved(), Workers(0) as workers:
         place.make_way()
         place.begin(asked_for(wanted, games, policy))
-        part = play_run(place, games, policy, wanted, None, workers, console)
+        part = play_run(place, games, policy, wanted, None, workers, console, alone=False)
         run = find_run(place)
         summary = write_summary(run, part)
         draw_results(run, None, workers, console)

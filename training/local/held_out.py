@@ -27,7 +27,8 @@ class HeldOut:
     Attributes:
         answers: How many.
         reward: Mean overall reward.
-        interval: Its 95% confidence interval (Student's t); None if all are equal.
+        interval: Its 95% confidence interval (Wilson's if all are 0 or 1, else Student's t); None for one answer, and
+            if all earn the same and that is neither 0 nor 1.
         perception: Mean share of cells seen right; None in a game without a truth to compare with.
         format: Share of answers in form.
     """
@@ -49,12 +50,9 @@ class HeldOut:
         Args:
             of: What was answered.
         """
-        low, high = self.interval or (self.reward, self.reward)
+        interval = "" if self.interval is None else f" ({self.interval[0]:.3f} to {self.interval[1]:.3f})"
         seen = "" if self.perception is None else f", {self.perception:.0%} of cells seen right"
-        return (
-            f"reward {self.reward:.3f} ({low:.3f} to {high:.3f}) over {self.answers} {of}"
-            f"{seen}, {self.format:.0%} in form"
-        )
+        return f"reward {self.reward:.3f}{interval} over {self.answers} {of}{seen}, {self.format:.0%} in form"
 
     def plain(self) -> dict[str, Any]:
         """As JSON has it."""

@@ -16,7 +16,7 @@ from training.core.rollouts import begin_rollouts, write_rollouts
 from training.core.seats import Seat
 from training.core.states import sample_state
 from training.core.teacher import teach
-from training.local.config import DEFAULT_GAMES, TrainConfig, read_config
+from training.local.config import DEFAULT_GAMES, TrainConfig, read_config, without
 from training.tiny_vlm import make_tiny_vlm
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
@@ -30,6 +30,8 @@ TEXTS = 300
 _TEXT_SEED = 2**40
 MAY_CHANGE = ("resume", "out", "preset", "steps", "checkpoint_interval", "keep", "merge", "rollouts_every", "wandb")
 """Options that a resumed run may have otherwise than before."""
+RESOURCES = ("model.device", "model.threads", "model.checkpointing", "update.micro_batch", "rollout.batch")
+"""Likewise: they decide about memory and time, and about numbers only by rounding."""
 NAMED = ("games", "curriculum", "perception", "reasoning", "knobs", "size")
 """Options that only say which games are played; what counts is the games themselves."""
 
@@ -88,9 +90,19 @@ class TrainingRun:
         if not (isinstance(before, list) and all(isinstance(arg, str) for arg in before)):
             raise UsageError(f"{run.options} is not a list of options")
         config = read_config([*before, *args])
-        if different := [*map(str, changes(decided, decided_by(config)))]:
+        found = changes(decided, decided_by(config))
+        if different := [str(change) for change in found if change.where not in RESOURCES]:
             raise UsageError(f"{folder} was a run with other options, so it cannot be resumed: {'; '.join(different)}")
         return run, config
+
+    def remember(self, args: Sequence[str]) -> None:
+        """Keep the options that the run is resumed with, so that it is resumed with them the next time, too.
+
+        Raises:
+            OutputError: They cannot be written.
+        """
+        before: list[str] = json.loads(self.options.read_text(encoding="utf-8"))
+        replace_file(self.options, json.dumps([*before, *without(args, "--resume")], indent=1).encode())
 
     def base_model(self, config: TrainConfig, curriculum: Curriculum) -> Path | str:
         """The checkpoint that training begins with; a tiny one is made if none is named.

@@ -24,7 +24,7 @@ from training.local.checkpoint import drop_old, last_checkpoint, replacing
 from training.local.config import TrainConfig, read_config
 from training.local.curves import Curves, check_wandb, wandb_run
 from training.local.demonstrations import check_demonstrations
-from training.local.errors import TrainingError
+from training.local.errors import DivergedError, TrainingError
 from training.local.evaluation import check_evaluation, measure
 from training.local.held_out import HeldOut
 from training.local.progress import ColdStartProgress, StepProgress
@@ -37,9 +37,12 @@ from vlmgym.options import reporting_errors
 from vlmgym.terminal import terminal
 
 OUT_OF_MEMORY = (
-    "the memory is too small: lower --update.micro-batch, --rollout.batch, --rollout.max-tokens or --size, or use "
-    "--lora 64, --checkpointing and --dtype bfloat16"
+    "the memory is too small: lower --update.micro-batch or --rollout.batch, or use --checkpointing, also beside "
+    "--resume; or begin anew with a lower --rollout.max-tokens or --size, or with --lora 64 and --dtype bfloat16"
 )
+
+OUT_OF_MEMORY_SAID = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
+"""One of these is in what torch raises without a type of its own: on a CPU, where a GPU is full already, by cuBLAS."""
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -61,15 +64,21 @@ def main(args: Sequence[str] | None = None) -> None:
         console.print(f"run     {run.folder}", soft_wrap=True)
         try:
             with RunFolder(run.folder).reserved(), wandb_run(config.wandb, run.folder) as wandb, memory_errors():
+                if config.resume is not None:
+                    run.remember(given)
                 result = train(config, run, terminal(stderr=True), wandb)
         except (TrainingError, KeyboardInterrupt) as error:
             last = last_checkpoint(run.checkpoints) or last_checkpoint(run.cold_start)
-            where = "goes on from the last checkpoint" if last else "begins anew, as there is no checkpoint yet"
-            error.args = (f"{str(error) or 'interrupted'}; --resume {run.folder} {where}",)
+            if isinstance(error, DivergedError):  # resumed it would come to the same, as its options stay
+                where = f"the last checkpoint is {last}" if last else "there is no checkpoint yet"
+            else:
+                goes_on = "goes on from the last checkpoint" if last else "begins anew, as there is no checkpoint yet"
+                where = f"--resume {run.folder} {goes_on}"
+            error.args = (f"{str(error) or 'interrupted'}; {where}",)
             raise
         for name in ("before", "after"):
             if "states" in result[name]:
-                console.print(f"{name:7} {HeldOut(**result[name]['states']).words()}")
+                console.print(f"{name:7} {HeldOut(**result[name]['states']).words()}", soft_wrap=True)
         for name, path in result["paths"].items():
             console.print(f"{name:9}{path}", soft_wrap=True)
 
@@ -163,7 +172,7 @@ def memory_errors() -> Iterator[None]:
     except (torch.cuda.OutOfMemoryError, MemoryError):
         raise TrainingError(OUT_OF_MEMORY) from None
     except RuntimeError as error:
-        if "can't allocate memory" in str(error):  # which is what torch says on a CPU
+        if any(words in str(error) for words in OUT_OF_MEMORY_SAID):
             raise TrainingError(OUT_OF_MEMORY) from None
         raise
 

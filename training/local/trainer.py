@@ -20,7 +20,7 @@ from training.local.checkpoint import load_checkpoint, save_checkpoint
 from training.local.cold_start import cold_start
 from training.local.config import TrainConfig
 from training.local.demonstrations import Demonstrations
-from training.local.errors import ColdStartError
+from training.local.errors import ColdStartError, DivergedError
 from training.local.grpo import grpo_lessons
 from training.local.held_out import HeldOut, look_at_cold_start
 from training.local.micro_batches import micro_batches
@@ -69,6 +69,8 @@ class Trainer:
         self.kl = config.update.kl
         self.step = 0
         self.rewards: list[float] = []
+        self._latest: Sample | None = None
+        """An answer of the step before."""
 
     # Cold start -----------------------------------------------------------------------------------------------------
 
@@ -77,7 +79,7 @@ class Trainer:
 
         Raises:
             ColdStartError: Too little was learned to go on.
-            TrainingError: The loss is not finite.
+            DivergedError: The loss is not finite.
         """
         config = self.config.cold_start
         found: HeldOut
@@ -129,6 +131,7 @@ class Trainer:
         earned = [sum(turn.reward.overall for turn in seat.turns) for seat in seats]
         self.rewards = (self.rewards + earned)[-FINAL_EPISODES:]
         self.step += 1
+        self._latest = answers[0].sample
         return {
             "step": self.step,
             **means_of([answer.turn for answer in answers]),
@@ -224,7 +227,17 @@ class Trainer:
         return PolicyRecord(name="training", options=options)
 
     def save(self, folder: Path) -> None:
-        """Write a checkpoint."""
+        """Write a checkpoint.
+
+        Raises:
+            DivergedError: Of the model as it is now the loss would be no number: a step that began well has ruined it.
+            OutputError: It cannot be written.
+        """
+        found = () if self._latest is None else self._measure(self.actor, [self._latest])
+        if not all(np.isfinite(numbers).all() for each in found for numbers in each):
+            raise DivergedError(
+                f"after step {self.step} the model gives no numbers: lower --update.lr (of PPO --ppo.lr)"
+            )
         extra = {"rewards": self.rewards, "kl": self.kl}
         merged = self.config.merge
         save_checkpoint(folder, self.step, self.actor, self.optimizer, self.progress, extra, merged=merged)

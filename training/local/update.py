@@ -13,7 +13,7 @@ import torch
 from training.core.advantages import Floats
 from training.core.checks import check_numbers
 from training.local.actor import Actor, Measured, Sample
-from training.local.errors import TrainingError
+from training.local.errors import DivergedError
 from training.local.micro_batches import micro_batches
 from vlmgym.errors import UsageError
 
@@ -182,7 +182,7 @@ def learn(
         moved (from the model before the step), value_loss.
 
     Raises:
-        TrainingError: The loss or the gradient is not finite, or the loss larger than what it may be.
+        DivergedError: The loss or the gradient is not finite, or the loss larger than what it may be.
     """
     parameters = [parameter for parameter in actor.parameters() if parameter.requires_grad]
     facts: list[dict[str, float]] = []
@@ -201,11 +201,11 @@ def learn(
                 counted = token_weights(measured.mask, config, len(update), tokens, max_tokens)
                 loss, found = _loss(measured, some, counted, tokens, asked, config, weights)
                 if not math.isfinite(loss.item()):
-                    raise TrainingError(
+                    raise DivergedError(
                         f"the loss is {loss.item()}: lower --update.lr (of PPO --ppo.lr), or look at the last rollouts"
                     )
                 if abs(found["policy_loss"]) > config.loss_limit:
-                    raise TrainingError(
+                    raise DivergedError(
                         f"the loss of the policy is {found['policy_loss']:.3g}, beyond {config.loss_limit:g}: lower "
                         "--update.lr (of PPO --ppo.lr), or raise --update.loss-limit"
                     )
@@ -214,9 +214,8 @@ def learn(
                     sums[name] = sums.get(name, 0.0) + value
             norm = float(torch.nn.utils.clip_grad_norm_(parameters, config.grad_norm))
             if not math.isfinite(norm):
-                raise TrainingError(
-                    "the gradient is not finite: lower --update.lr (of PPO --ppo.lr), or use --dtype float32"
-                )
+                rounding = "" if actor.model.dtype == torch.float32 else ", or use --dtype float32"
+                raise DivergedError(f"the gradient is not finite: lower --update.lr (of PPO --ppo.lr){rounding}")
             optimizer.step()
             optimizer.zero_grad()
             facts.append({**sums, "grad_norm": norm})

@@ -139,6 +139,8 @@ def play_run(
     earlier: Reopened | None,
     workers: WorkerPool,
     console: Console,
+    *,
+    alone: bool = True,
 ) -> Part:
     """Play what is missing of a run, each episode on the disk as it ends; none stays in memory.
 
@@ -150,9 +152,10 @@ def play_run(
         earlier: The run as it was left, if it was resumed; it is changed when the first episode ends.
         workers: Processes that play.
         console: Where progress is shown.
+        alone: Whether this run is all there is, so that a message may say how it goes on by itself.
 
     Raises:
-        VlmgymError: The run failed; the message says where finished episodes are.
+        VlmgymError: The run failed; of one that is alone the message says where finished episodes are.
     """
     part = Part()
     left = earlier.run if earlier is not None else None
@@ -207,7 +210,7 @@ def play_run(
             )
             part.seconds = time.perf_counter() - began
         except (VlmgymError, KeyboardInterrupt) as error:
-            if not isinstance(error, UsageError):
+            if alone and not isinstance(error, UsageError):
                 where = f"{finished} finished episodes are in {folder.episodes}; --resume {folder.folder} goes on"
                 error.args = (f"{str(error) or 'interrupted'}; {where}",)
             raise
