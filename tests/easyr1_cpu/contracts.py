@@ -17,10 +17,12 @@ from verl.single_controller.ray import RayWorkerGroup
 from verl.trainer import core_algos, ray_trainer
 from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
 from verl.utils.dataset import process_image
-from verl.workers.config import CriticConfig
+from verl.workers.actor.dp_actor import DataParallelPPOActor
+from verl.workers.config import ActorConfig, CriticConfig
 from verl.workers.critic.dp_critic import DataParallelPPOCritic
 from verl.workers.fsdp_workers import FSDPWorker
 
+from tests.easyr1_cpu import flash
 from tests.easyr1_cpu.tables import a_prompt, encoder_of
 from training.easyr1 import critics, resume
 from training.easyr1.batch import judged_rows
@@ -145,14 +147,46 @@ def test_forward_of_easyr1_is_that_of_transformers(checkpoint: Path, monkeypatch
     places = batch.pop("position_ids")
     with torch.no_grad():
         theirs = model(**batch, **seen).logits
-        for kind, name in critics.KINDS.items():
-            module = import_module(f"transformers.models.{kind}.modeling_{kind}")
-            for patched in (getattr(module, f"{name}Model"), getattr(module, f"{name}ForConditionalGeneration")):
-                monkeypatch.setattr(patched, "forward", patched.forward)  # so that it is put back
-        apply_ulysses_patch(model.config.model_type)
+        patch_forward(model, monkeypatch)
         ours = model(**batch, **seen, position_ids=places.transpose(0, 1)).logits
     mask = batch["attention_mask"].bool()
     assert torch.allclose(ours[mask], theirs[mask], atol=1e-5)
+
+
+def patch_forward(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have EasyR1's forward of a Qwen-VL, as with `padding_free`, until the test is over."""
+    for kind, name in critics.KINDS.items():
+        module = import_module(f"transformers.models.{kind}.modeling_{kind}")
+        for patched in (getattr(module, f"{name}Model"), getattr(module, f"{name}ForConditionalGeneration")):
+            monkeypatch.setattr(patched, "forward", patched.forward)  # so that it is put back
+    apply_ulysses_patch(model.config.model_type)
+
+
+def test_rows_without_padding_are_as_with_it(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """EasyR1 puts prompts of unlike lengths, with pictures of unlike sizes, one after the other into a single row."""
+    encoder, packed = encoder_of(checkpoint), flash.install(monkeypatch)
+    asked = [Asked(row, 0, encoder.encode("Up. " * (row + 1), a_prompt(64 + 64 * row)[1])) for row in range(3)]
+    rows = judged_rows(asked, {"min_pixels": None, "max_pixels": None, "video_fps": 2.0, "temperature": 1.0})
+    MendedCache(encoder.processor)._process_multi_modal_inputs(rows)
+    critics.register_critics()
+    actor = AutoModelForImageTextToText.from_pretrained(checkpoint, attn_implementation="sdpa")
+    critic = AutoModelForTokenClassification.from_pretrained(checkpoint, attn_implementation="sdpa")
+    torch.nn.init.normal_(critic.score.weight, generator=torch.Generator().manual_seed(0))
+    patch_forward(actor, monkeypatch)
+    found = []
+    for padding_free in (False, True):
+        settings = {"padding_free": padding_free, "micro_batch_size_per_device_for_experience": 2}
+        if padding_free:  # the eye sees no padding, either way
+            for model in (actor, critic):
+                model.model.language_model.config._attn_implementation = "flash_attention_2"
+        policy = DataParallelPPOActor(ActorConfig(use_torch_compile=False, **settings), actor)
+        judge = DataParallelPPOCritic(CriticConfig(**settings), critic, None)
+        found.append(torch.cat([policy.compute_log_prob(rows), judge.compute_values(rows)]))
+    padded, free = found
+    assert torch.allclose(free, padded, atol=1e-4)
+    assert padded.unique().numel() == 6
+    lengths = sorted(int(one.features["attention_mask"].sum()) + 1 for one in asked)
+    assert {tuple(sorted(np.diff(places).tolist())) for places in packed} == {tuple(lengths)}
 
 
 # The worker -----------------------------------------------------------------------------------------------------------
