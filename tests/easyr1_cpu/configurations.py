@@ -73,6 +73,7 @@ def test_configurations(qwen3: Path, names: tuple[str, ...]) -> None:
         (["worker.actor.model.model_path=nowhere/at/all"], "there is no folder nowhere/at/all"),
         (["worker.actor.model.model_path=null"], "names no model: set MODEL"),
         (["trainer.n_gpus_per_node=0"], "trainer.n_gpus_per_node is at least 1, not 0"),
+        (["worker.actor.model.lora.rank=48"], "worker.actor.model.lora.rank is one of 0, 8, 16, 32, 64, 128, 256, 320"),
         (["worker.actor.ulysses_size=8"], "worker.actor.ulysses_size=8 does not divide 4 GPUs"),
         (["worker.actor.fsdp.fsdp_size=3"], "worker.actor.fsdp.fsdp_size=3 does not divide 4 GPUs"),
         (["worker.actor.fsdp.enable_cpu_offload=true"], "micro_batch_size_per_device_for_update=256, or it to false"),
@@ -137,6 +138,7 @@ def test_gpus_that_others_use_are_told(qwen3: Path, tmp_path: Path, monkeypatch:
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr("os.cpu_count", lambda: 12)
     told = [problem for problem in machine.look_at_machine(config)[0] if "GPU" in problem and "setup.sh" not in problem]
     assert told == [
         "trainer.n_gpus_per_node=4, and this machine has 2 GPU(s) with CUDA: set GPUS=2",
@@ -147,6 +149,19 @@ def test_gpus_that_others_use_are_told(qwen3: Path, tmp_path: Path, monkeypatch:
     found.write_text("raise RuntimeError('CUDA error: devices are busy\\n\\nFor debugging consider')\n")
     told = machine.look_at_machine(config)[0]
     assert "the GPUs do not answer: RuntimeError: CUDA error: devices are busy" in told
+
+
+@pytest.mark.parametrize(
+    ("there", "nodes", "words"),
+    [
+        (12, 1, None),
+        (8, 1, "Ray takes a processor for each of 4 GPUs and 8 players, and has 8: set vlmgym.players=4"),
+        (2, 1, "Ray takes a processor for each of 4 GPUs and 8 players, and has 2: give it more"),
+        (12, 2, "Ray takes a processor for each of 8 GPUs and 8 players, and has 12: set vlmgym.players=4"),
+    ],
+)
+def test_processors_that_ray_would_wait_for(there: int, nodes: int, words: str | None) -> None:
+    assert machine.lack_of_processors(of_script("rl_2048", settings=[f"trainer.nnodes={nodes}"]), there) == words
 
 
 @pytest.mark.parametrize(

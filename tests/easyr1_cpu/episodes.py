@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from ray.exceptions import RayTaskError
 from verl.protocol import DataProto
 from verl.trainer import core_algos, metrics, ray_trainer
 
@@ -17,6 +18,7 @@ from tests.easyr1_cpu.tables import SECTION, table_of
 from training.easyr1 import mends
 from training.easyr1.advantages import advantages_of, episode_advantages
 from training.easyr1.batch import fill, places_of, replies_of, rows_multiple, turn_rows
+from training.easyr1.players import Players
 from training.easyr1.rows import RowStream
 from training.easyr1.section import Section
 from training.easyr1.table import Table
@@ -95,6 +97,22 @@ def test_records_of_what_was_played(qwen3: Path) -> None:
     held_out = table.sit_held_out([0, 1])
     assert [one.row for one in held_out] == [0, 1]
     assert '"seed":1000001' in table.leave(None)[1].record
+
+
+@pytest.mark.parametrize("cause", [UsageError("a prompt is too long"), KeyError("row")])
+def test_a_mistake_at_a_table_of_another_process_is_told_in_its_own_words(
+    monkeypatch: pytest.MonkeyPatch, cause: Exception
+) -> None:
+    def fail(_: Any) -> None:
+        raise RayTaskError("sit", "a traceback", cause).as_instanceof_cause()
+
+    players = Players(SECTION, None, 0, "tiny")
+    monkeypatch.setattr(players, "_apart", True)
+    monkeypatch.setattr(players, "_call", lambda *_: None)
+    monkeypatch.setattr("ray.get", fail)
+    with pytest.raises(type(cause)) as raised:
+        players.leave(1)
+    assert ("traceback" in str(raised.value)) == isinstance(cause, KeyError)
 
 
 def test_what_is_beyond_the_limit_of_turns(qwen3: Path) -> None:

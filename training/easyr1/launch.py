@@ -13,6 +13,7 @@ from verl.trainer.ray_trainer import ResourcePoolManager, Role
 
 from training.easyr1 import mends
 from training.easyr1.config import RunConfig
+from training.easyr1.machine import lack_of_processors
 from training.easyr1.players import Players
 from training.easyr1.prompts import PromptEncoder, load_processors
 from training.easyr1.rows import RowStream
@@ -60,8 +61,10 @@ def build_trainer(config: RunConfig, worker: type[Any]) -> VlmgymTrainer:
         worker: Class of the processes that train and generate.
 
     Raises:
-        UsageError: A setting is not accepted.
+        UsageError: A setting is not accepted, or Ray has too few processors.
     """
+    if lack := lack_of_processors(config, ray.cluster_resources().get("CPU", 0)):
+        raise UsageError(lack)
     section = Section.read(config.vlmgym)
     curriculum = section.make_curriculum()
     model, seed = config.worker.actor.model, config.data.seed

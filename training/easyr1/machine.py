@@ -15,6 +15,7 @@ import psutil
 import torch
 
 from training.easyr1.config import RunConfig
+from training.easyr1.section import Section
 from training.easyr1.sizes import GpuBytes, Parameters, checkpoint_bytes, count_parameters, gpu_bytes, host_bytes
 from vlmgym.errors import UsageError
 
@@ -36,7 +37,7 @@ def look_at_machine(config: RunConfig) -> tuple[list[str], list[str]]:
     try:
         parameters = count_parameters(config)
     except UsageError as error:
-        problems = [*_packages(config), *_gpus(config, None), str(error), *_disk(config, 0)]
+        problems = [*_packages(config), *_gpus(config, None), *_processors(config), str(error), *_disk(config, 0)]
         return problems, ["memory and the disk for checkpoints are not added up, as the model does not load"]
     memory, checkpoint = host_bytes(config, parameters), checkpoint_bytes(config, parameters)
     needed = gpu_bytes(config, parameters)
@@ -50,6 +51,7 @@ def look_at_machine(config: RunConfig) -> tuple[list[str], list[str]]:
         *_packages(config),
         *_heads(config, parameters),
         *_gpus(config, needed),
+        *_processors(config),
         *_host_memory(memory),
         *_disk(config, checkpoint),
     ], facts
@@ -159,6 +161,26 @@ def _gpu_room(config: RunConfig, needed: GpuBytes, free: int, whole: int) -> Ite
             f"at least {needed.update / GIB:.1f} GiB of each GPU are needed while the model is updated, and "
             f"{free / GIB:.1f} are free: set LOW_MEMORY=1 or LORA=1, take more GPUS, or a smaller MODEL"
         )
+
+
+def _processors(config: RunConfig) -> Iterator[str]:
+    alone = config.trainer.nnodes == 1 and "RAY_ADDRESS" not in os.environ
+    if alone and (lack := lack_of_processors(config, os.cpu_count() or 1)):
+        yield lack
+
+
+def lack_of_processors(config: RunConfig, there: float) -> str | None:
+    """What to change if Ray has too few processors, for which it would wait without end or word; None: it has enough.
+
+    Args:
+        config: Of `read_config`.
+        there: How many it has.
+    """
+    players, gpus = Section.read(config.vlmgym).players, config.trainer.n_gpus_per_node * config.trainer.nnodes
+    if players + gpus <= there:
+        return None
+    fewer = f"set vlmgym.players={int(there) - gpus}" if there >= gpus else "give it more"
+    return f"Ray takes a processor for each of {gpus} GPUs and {players} players, and has {there:g}: {fewer}"
 
 
 def free_memory(groups: Path = Path("/sys/fs/cgroup"), mine: Path = Path("/proc/self/cgroup")) -> int:

@@ -7,10 +7,12 @@ from itertools import chain
 from typing import Any
 
 import ray
+from ray.exceptions import RayTaskError
 
 from training.easyr1.section import Section
 from training.easyr1.table import Asked, Finished, Place, Played, Table
 from vlmgym.curriculum import Progress
+from vlmgym.errors import VlmgymError
 from vlmgym.policies.base import Reply
 
 
@@ -63,7 +65,15 @@ class Players:
         return bound.remote(*args) if self._apart else bound(*args)
 
     def _gather(self, calls: list[Any]) -> list[Any]:
-        return ray.get(calls) if self._apart else calls
+        if not self._apart:
+            return calls
+        try:
+            found: list[Any] = ray.get(calls)
+        except RayTaskError as error:
+            if isinstance(error.cause, VlmgymError):
+                raise error.cause from None  # its own words, not the traceback of that process
+            raise
+        return found
 
 
 def _itself(row: int) -> int:

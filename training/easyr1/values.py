@@ -26,10 +26,13 @@ COUNTS = (
 )
 LEAST = {**dict.fromkeys(COUNTS, 1), "data.seed": 0, **{f"{part}.optim.lr": 0 for part in PARTS}}
 SHARES = ("worker.rollout.gpu_memory_utilization", "worker.rollout.top_p")
+LORA_RANKS = (0, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Without adapters, and with those that vLLM 0.11 takes (config/lora.py)."""
 PRECISIONS = (*BFLOAT_LIST, *FLOAT_LIST, *HALF_LIST)
 CHOICES = {
     "algorithm.kl_penalty": ("kl", "abs", "mse", "low_var_kl", "full"),
     "algorithm.kl_type": ("fixed", "adaptive"),
+    "worker.actor.model.lora.rank": LORA_RANKS,
     "worker.rollout.dtype": PRECISIONS,
     "worker.ref.fsdp.torch_dtype": PRECISIONS,
     **{f"{part}.fsdp.torch_dtype": PRECISIONS for part in PARTS},
@@ -54,4 +57,4 @@ def wrong_values(config: RunConfig) -> Iterator[str]:
     for name, accepted in CHOICES.items():
         value = attrgetter(name)(config)
         if value is not None and value not in accepted:
-            yield f"{name} is one of {', '.join(accepted)}, not {value}"
+            yield f"{name} is one of {', '.join(map(str, accepted))}, not {value}"
