@@ -696,6 +696,12 @@ def test_wandb_that_does_not_take_the_run_is_told_before_anything_is_learned(
             ("--algorithm", "ppo", "--update.clip-high", "0.3", *QUICK),
             "--update.clip-high is GRPO's: with PPO give --ppo.clip instead",
         ),
+        (("--ppo.lr", "1e-4", *QUICK), "--ppo.lr is PPO's: leave it out, or give --algorithm ppo"),
+        (("--algorithm", "ppo", "--grpo.gamma=0.9", *QUICK), "--grpo.gamma is GRPO's: leave it out, or give --algo"),
+        (
+            ("--algorithm", "ppo", "--update.lr", "1e-3", "--preset", "tiny"),
+            "the learning rate of PPO is --ppo.lr, 5e-05: give another, and leave out --update.lr",
+        ),
         (("--grpo.minibatches", "7", *QUICK), "grpo.minibatches is at most the number of answers of a step, 6, not 7"),
         (
             ("--algorithm", "ppo", "--ppo.minibatches", "7", *QUICK),

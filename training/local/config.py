@@ -187,6 +187,7 @@ def read_config(args: Sequence[str]) -> TrainConfig:
     sizes = [word for word in args if word.startswith("--tiny.")]
     if sizes and config.model.model is not None:
         raise UsageError(f"a model that is named has its size: leave out {sizes[0]} beside --model")
+    _check_algorithm(config, args)
     of_preset = len(_glance(preset).set)
     given = {setting.partition("=")[0] for group in config.knobs[of_preset:] for setting in group}
     kept = [
@@ -194,6 +195,19 @@ def read_config(args: Sequence[str]) -> TrainConfig:
         for group in config.knobs[:of_preset]
     ]
     return replace(config, knobs=(*kept, *config.knobs[of_preset:]))
+
+
+def _check_algorithm(config: TrainConfig, args: Sequence[str]) -> None:
+    """Refuse options that the algorithm does not read; of a preset, which is for both, they are left alone."""
+    given = [word.partition("=")[0] for word in args if word.startswith("--")]
+    other = {"grpo": "ppo", "ppo": "grpo"}[config.algorithm]
+    for option in given:
+        if option.startswith(f"--{other}."):
+            raise UsageError(f"{option} is {other.upper()}'s: leave it out, or give --algorithm {other}")
+    if config.algorithm == "ppo" and "--update.lr" in given and config.ppo.lr is not None:
+        raise UsageError(
+            f"the learning rate of PPO is --ppo.lr, {config.ppo.lr:g}: give another, and leave out --update.lr"
+        )
 
 
 def _glance(args: Sequence[str]) -> argparse.Namespace:
