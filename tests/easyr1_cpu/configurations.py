@@ -20,6 +20,7 @@ from tests.easyr1_cpu.tables import CONFIGS, ROOT, SECTION
 from training.easyr1 import critics, machine, resume, sizes
 from training.easyr1.check import check_run
 from training.easyr1.config import RunConfig, read_config
+from training.easyr1.launch import fetch_model
 from training.easyr1.prompts import load_processors
 from training.easyr1.resume import ROWS
 from training.easyr1.rows import RowStream
@@ -242,6 +243,9 @@ def test_a_model_that_is_not_here_is_told_without_the_hub(qwen3: Path, monkeypat
     config = of_script("rl_2048")
     config.worker.actor.model.model_path = "nobody/nothing"
     assert any("HF_HUB_OFFLINE is set" in problem for problem in check_run(config, machine=False).problems)
+    with pytest.raises(UsageError, match="the model nobody/nothing is not had from the hub"):
+        fetch_model("nobody/nothing")
+    fetch_model(str(qwen3))
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ def test_fit_uses_what_is_replaced() -> None:
     ("place", "text"),
     [
         ("workers/fsdp_workers.py:204", "AutoClass = AutoModelForTokenClassification"),
+        ("workers/fsdp_workers.py:275", "dist.barrier()"),
         ("workers/fsdp_workers.py:453", "config=self.config,"),
         ("workers/fsdp_workers.py:507", 'np.all(data.non_tensor_batch["uid"] == self._cache["uid"])'),
         ("workers/rollout/vllm_rollout_spmd.py:157", "for key in config.to_dict().keys():"),

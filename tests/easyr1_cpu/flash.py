@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from einops import rearrange
 from torch.nn.functional import scaled_dot_product_attention
 from verl.models.transformers import flash_attention_utils
 from verl.workers.actor import dp_actor
@@ -27,7 +26,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
         spans = pairwise(cu_seqlens_q)
         return torch.cat([attend(query[a:b], key[a:b], value[a:b], softmax_scale) for a, b in spans])
 
-    padding = {"rearrange": rearrange, "unpad_input": unpad_input, "pad_input": pad_input}
+    padding = {"rearrange": dp_actor.rearrange, "unpad_input": unpad_input, "pad_input": pad_input}
     padding["index_first_axis"] = lambda rows, places: rows[places]
     for module in (dp_actor, dp_critic):
         for name, function in padding.items():

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from huggingface_hub import snapshot_download
 from verl.single_controller.ray import RayWorkerGroup
 from verl.trainer.ray_trainer import ResourcePoolManager, Role
 
@@ -53,6 +54,22 @@ def start_ray(**options: Any) -> None:
         raise UsageError(f"no Ray cluster answers at RAY_ADDRESS={named}: {reason(error)}") from None
 
 
+def fetch_model(name: str) -> None:
+    """Download a model that is in no folder, before workers start.
+
+    One of them would do so while the others wait for it, which NCCL ends after ten minutes (fsdp_workers.py:275).
+
+    Raises:
+        UsageError: The hub does not give it.
+    """
+    if Path(name).is_dir():
+        return
+    try:
+        snapshot_download(name)
+    except OSError as error:
+        raise UsageError(f"the model {name} is not had from the hub: {reason(error)}") from None
+
+
 def build_trainer(config: RunConfig, worker: type[Any]) -> VlmgymTrainer:
     """The trainer of a configuration.
 
@@ -61,7 +78,7 @@ def build_trainer(config: RunConfig, worker: type[Any]) -> VlmgymTrainer:
         worker: Class of the processes that train and generate.
 
     Raises:
-        UsageError: A setting is not accepted, or Ray has too few processors.
+        UsageError: A setting is not accepted, Ray has too few processors, or the hub does not give a model.
     """
     if lack := lack_of_processors(config, ray.cluster_resources().get("CPU", 0)):
         raise UsageError(lack)
@@ -69,6 +86,8 @@ def build_trainer(config: RunConfig, worker: type[Any]) -> VlmgymTrainer:
     curriculum = section.make_curriculum()
     model, seed = config.worker.actor.model, config.data.seed
     tokenizer, processor = load_processors(model, config.data)
+    for part in config.trained.values():
+        fetch_model(part.model.model_path)
     os.environ.setdefault("TENSORBOARD_DIR", str(Path(str(config.trainer.save_checkpoint_path)) / "tensorboard"))
     remote = ray.remote(worker)
     pool = ResourcePoolManager(
