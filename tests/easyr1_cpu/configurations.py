@@ -74,6 +74,14 @@ def test_configurations(qwen3: Path, names: tuple[str, ...]) -> None:
         (["worker.actor.model.model_path=nowhere/at/all"], "there is no folder nowhere/at/all"),
         (["worker.actor.model.model_path=null"], "names no model: set MODEL"),
         (["trainer.n_gpus_per_node=0"], "trainer.n_gpus_per_node is at least 1, not 0"),
+        (
+            ["trainer.total_epochs=3"],
+            "total_epochs has no effect here: leave it out; in its place there is trainer.",
+        ),
+        (
+            ["worker.reward.num_cpus=2"],
+            "worker.reward has no effect here: leave it out; in its place there is vlmgym.",
+        ),
         (["worker.actor.model.lora.rank=48"], "worker.actor.model.lora.rank is one of 0, 8, 16, 32, 64, 128, 256, 320"),
         (["worker.actor.ulysses_size=8"], "worker.actor.ulysses_size=8 does not divide 4 GPUs"),
         (["worker.actor.fsdp.fsdp_size=3"], "worker.actor.fsdp.fsdp_size=3 does not divide 4 GPUs"),

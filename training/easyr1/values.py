@@ -39,6 +39,18 @@ CHOICES = {
     **{f"{part}.optim.strategy": ("adamw", "adamw_bf16") for part in PARTS},
     **{f"{part}.optim.lr_scheduler_type": ("constant", "cosine") for part in PARTS},
 }
+UNREAD = {
+    "data.train_files": "vlmgym.games",
+    "data.val_files": "vlmgym.validation",
+    "data.val_batch_size": "vlmgym.validation",
+    "data.format_prompt": "the setting prompt of a game",
+    "data.image_dir": "vlmgym.games",
+    "worker.reward": "vlmgym.reward",
+    "worker.rollout.val_override_config": "vlmgym.validation",
+    "trainer.total_epochs": "trainer.max_steps",
+    "trainer.val_generations_to_log": "the files validation_*.jsonl",
+}
+"""Settings of EasyR1 without effect here, and what stands in their place."""
 
 
 def wrong_values(config: RunConfig) -> Iterator[str]:
@@ -58,3 +70,6 @@ def wrong_values(config: RunConfig) -> Iterator[str]:
         value = attrgetter(name)(config)
         if value is not None and value not in accepted:
             yield f"{name} is one of {', '.join(map(str, accepted))}, not {value}"
+    for name, instead in UNREAD.items():
+        if attrgetter(name)(config) != attrgetter(name)(RunConfig()):
+            yield f"{name} has no effect here: leave it out; in its place there is {instead}"
