@@ -647,6 +647,7 @@ def test_wandb_gets_the_numbers_of_all_steps_under_one_name(
     name = (run / "wandb_id").read_text()
     files = sorted(run.glob(f"wandb/offline-run-*-{name}/run-{name}.wandb"))
     first, second = (file.read_bytes() for file in files)
+    assert b"perception_weight" in first, "the run's configuration is kept, too"
     for row in curve(run):
         kept, other = (second, first) if row["step"] == 4 else (first, second)
         assert json.dumps(row["entropy"]).encode() in kept
@@ -741,6 +742,16 @@ def test_a_folder_that_cannot_be_used_is_told(
     assert (code, said) == (2, f"error: {done} holds a training run: --resume it, or choose another --out")
     (tmp_path / "file").write_text("")
     assert failing(capsys, *QUICK, "--out", str(tmp_path / "file"))[1].startswith("error: cannot write")
+
+
+def test_a_command_that_could_not_begin_can_be_corrected_in_the_same_folder(
+    player: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = [*QUICK, *SMALL, *NO_EPISODES, "--steps", "1", "--out", str(tmp_path / "run")]
+    code, said = failing(capsys, *args, *TAUGHT, "--seed", "5", "--device", "banana")
+    assert (code, said[:48]) == (2, "error: the model cannot go to the device banana:")
+    main([*args, "--model", str(player)])
+    assert not (tmp_path / "run" / "tiny").exists()
 
 
 def test_a_run_goes_on_in_its_own_folder_and_in_one_process(

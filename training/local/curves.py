@@ -11,6 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from training.core.plots import DRAW_EVERY, draw_curves, read_rows
+from training.local.run import TrainingRun
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.files import LineLog, replace_file, writing
 from vlmgym.policies.checkpoint import reason
@@ -85,7 +86,7 @@ def check_wandb(project: str | None) -> None:
 
 
 @contextmanager
-def wandb_run(project: str | None, folder: Path) -> Iterator[Any]:
+def wandb_run(project: str | None, run: TrainingRun) -> Iterator[Any]:
     """The run at Weights & Biases, that of the folder if it has one; None where there is no project.
 
     Raises:
@@ -96,13 +97,20 @@ def wandb_run(project: str | None, folder: Path) -> Iterator[Any]:
         return
     import wandb
 
-    kept = folder / "wandb_id"
+    folder, kept = run.folder, run.folder / "wandb_id"
     if not kept.exists():
         replace_file(kept, uuid4().hex.encode())
     try:
-        run = wandb.init(project=project, dir=str(folder), name=folder.name, id=kept.read_text(), resume="allow")
+        board = wandb.init(
+            project=project,
+            dir=str(folder),
+            name=folder.name,
+            id=kept.read_text(),
+            resume="allow",
+            config=json.loads(run.decided.read_text(encoding="utf-8")),
+        )
     except wandb.Error as error:
         raise UsageError(f"Weights & Biases does not take the run: {reason(error)}") from None
-    run.define_metric("*", step_metric="step")  # wandb's own steps cannot be taken again after a crash
-    with run:
-        yield run
+    board.define_metric("*", step_metric="step")  # wandb's own steps cannot be taken again after a crash
+    with board:
+        yield board

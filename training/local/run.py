@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import count
@@ -94,6 +95,13 @@ class TrainingRun:
         if different := [str(change) for change in found if change.where not in RESOURCES]:
             raise UsageError(f"{folder} was a run with other options, so it cannot be resumed: {'; '.join(different)}")
         return run, config
+
+    def withdraw(self) -> None:
+        """Take back the options of a run of which nothing came, so that other options can be given in its folder."""
+        if not any(path.exists() for path in (self.cold_start, self.measured, self.checkpoints)):
+            self.options.unlink(missing_ok=True)
+            self.decided.unlink(missing_ok=True)
+            shutil.rmtree(self.tiny, ignore_errors=True)  # it follows from the options
 
     def remember(self, args: Sequence[str]) -> None:
         """Keep the options that the run is resumed with, so that it is resumed with them the next time, too.

@@ -63,10 +63,14 @@ def main(args: Sequence[str] | None = None) -> None:
         console = terminal()
         console.print(f"run     {run.folder}", soft_wrap=True)
         try:
-            with RunFolder(run.folder).reserved(), wandb_run(config.wandb, run.folder) as wandb, memory_errors():
+            with RunFolder(run.folder).reserved(), wandb_run(config.wandb, run) as wandb, memory_errors():
                 if config.resume is not None:
                     run.remember(given)
                 result = train(config, run, terminal(stderr=True), wandb)
+        except UsageError:
+            if config.resume is None:
+                run.withdraw()
+            raise
         except (TrainingError, KeyboardInterrupt) as error:
             last = last_checkpoint(run.checkpoints) or last_checkpoint(run.cold_start)
             if isinstance(error, DivergedError):  # resumed it would come to the same, as its options stay
