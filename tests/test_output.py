@@ -13,6 +13,7 @@ from vlmgym.errors import UsageError
 from vlmgym.evaluation import evaluate, read_run
 from vlmgym.evaluation.curves import draw_curves
 from vlmgym.evaluation.files import LineLog, OutputError, replace_file
+from vlmgym.evaluation.new_folder import new_folder
 from vlmgym.evaluation.record import GameRecord, PolicyRecord, RunRecord, now
 from vlmgym.evaluation.results import Part, write_summary
 from vlmgym.evaluation.run_folder import RunFolder, ScriptFolder
@@ -200,3 +201,15 @@ with reporting_errors():
     assert episodes
     assert not torn
     assert (tmp_path / "o" / "episodes.jsonl").stat().st_size < 40_000
+
+
+@pytest.mark.parametrize("place", ["a" * 300, "loop", "file"], ids=["too long", "loop", "file"])
+def test_a_place_that_cannot_be_is_named(tmp_path, place):
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "file").touch()
+    place = tmp_path / place / "run"
+    for use in (RunFolder(place).reserved, lambda: new_folder(place)):
+        with pytest.raises(OutputError, match=r"cannot write .*/run: "), use():
+            pass
+    with pytest.raises(OutputError, match=r"cannot write .*/run: "):
+        replace_file(place, b"")

@@ -63,15 +63,16 @@ def replace_file(path: Path, data: bytes | Iterable[bytes]) -> None:
         OutputError: It cannot be written.
     """
     part = path.with_name(path.name + ".part")
-    try:
-        with writing(path):
-            with part.open("wb") as file:
+    with writing(path):
+        file = part.open("wb")
+        try:
+            with file:
                 file.writelines([data] if isinstance(data, bytes) else data)
                 file.flush()
                 os.fsync(file.fileno())
             part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+        finally:
+            part.unlink(missing_ok=True)
 
 
 @contextmanager

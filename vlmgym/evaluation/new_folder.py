@@ -24,7 +24,9 @@ def new_folder(folder: Path) -> Iterator[Path]:
         OutputError: It cannot be written, or another process is writing it.
     """
     folder = folder.absolute()
-    if folder.exists() or folder.is_symlink():
+    with writing(folder):
+        taken = folder.exists() or folder.is_symlink()
+    if taken:
         raise UsageError(f"{folder} is there already: choose another --out")
     part = folder.with_name(f".{folder.name}.part")
     with RunFolder(folder).reserved():

@@ -46,9 +46,11 @@ class RunFolder:
 
         Raises:
             UsageError: It holds a run.
-            OutputError: It cannot be written.
+            OutputError: It cannot be looked into, or be written.
         """
-        if self.run.exists() or self.episodes.exists():
+        with writing(self.folder):
+            held = self.run.exists() or self.episodes.exists()
+        if held:
             raise UsageError(f"{self.folder} holds a run: --resume it, or choose another --out")
 
     def clear_results(self) -> None:
@@ -68,8 +70,8 @@ class RunFolder:
         Raises:
             OutputError: Another run is writing them, or the folder cannot be written.
         """
-        path = self._lock()
         with writing(self.folder):
+            path = self._lock()
             path.parent.mkdir(parents=True, exist_ok=True)
             lock = path.open("w")
         with lock:
@@ -86,7 +88,7 @@ class RunFolder:
 
     def _lock(self) -> Path:
         """The file whose holder has the folder: beside it, by its true name, or inside if one cannot write there."""
-        folder = self.folder.resolve()
+        folder = Path(os.path.realpath(self.folder))  # Path.resolve raises something else at a loop of links
         if folder.is_dir() and not os.access(folder.parent, os.W_OK):
             return folder / ".lock"
         return folder.parent / f".{folder.name}.lock"
