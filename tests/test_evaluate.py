@@ -320,6 +320,14 @@ def test_the_interval_of_a_share_is_wilsons_and_never_certain():
     assert confidence_interval([18.0] * 10) is None
 
 
+def test_scores_that_happen_to_be_0_or_1_are_no_share():
+    boards = evaluate(GAME, "oracle", episodes=3, turns=1, workers=0)
+    assert {episode.score for episode in boards} == {0.0}  # no tiles merge in the first turn of these
+    assert summarise(boards).score_ci is None
+    questions = evaluate(vlmgym.make_game("nlvr2", size=128), "oracle", episodes=3, workers=0)
+    assert summarise(questions).score_ci == pytest.approx((0.4385, 1.0), abs=1e-4)
+
+
 def test_episodes_that_were_never_begun_are_counted(random_records):
     summary = summarise(random_records, 5)
     assert summary.unfinished == {"not begun": 2}

@@ -272,9 +272,9 @@ class Summary(_Record):
         score_mean: Mean score, None without results.
         score_se: Standard error of the mean (sample standard deviation over root n), None for a single episode, and for
             several stages: how many episodes each had follows from how they went, or from the schedule.
-        score_ci: 95% confidence interval of the mean: by Wilson if all scores are 0 or 1, else by Student's t; None for
-            a single episode, for several stages, and if all scores are equal but not 0 or 1, where it would have no
-            width.
+        score_ci: 95% confidence interval of the mean: by Student's t, but by Wilson if all scores are 0 or 1 and every
+            episode was one of a single turn, whose score is a share; None for a single episode, for several stages, and
+            if all scores are equal, where Student's would have no width.
         score_best: Highest score.
         illegal_rate: Share of turns whose action was illegal; None without turns, as the next two.
         unparsable_rate: Share of turns whose response held no action.

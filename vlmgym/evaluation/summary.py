@@ -20,15 +20,22 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
     return mean, math.sqrt(variance / len(values))
 
 
-def confidence_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
+def confidence_interval(
+    values: Sequence[float], level: float = 0.95, *, within_one: bool = True
+) -> tuple[float, float] | None:
     """Confidence interval of a mean.
 
     Wilson's interval of a share if all values are 0 or 1, else Student's t. None for fewer than two values, and for
     equal ones, from whose spread nothing follows.
+
+    Args:
+        values: What the mean is of.
+        level: How often the interval is to hold the true mean.
+        within_one: Whether values are from 0 to 1 by nature; if not, those that happen to be 0 or 1 are no share.
     """
     if len(values) < 2:
         return None
-    if set(values) <= {0.0, 1.0}:
+    if within_one and set(values) <= {0.0, 1.0}:
         return wilson(round(sum(values)), len(values), level)
     if len(set(values)) == 1:
         return None
@@ -98,6 +105,7 @@ class _GameTally:
         self.words: dict[str, Counter[str]] = {}
         self.tokens: dict[str, int] = {}
         self.stages: dict[str, array[float]] = {}
+        self.tasks_only = True
         self.scores, self.format, self.perception, self.exact = array("d"), array("d"), array("d"), array("d")
         self.latencies, self.costs = array("d"), array("d")
 
@@ -127,6 +135,7 @@ class _GameTally:
             else:
                 self.numbers.setdefault(name, array("d")).append(value)
         self.turns += len(episode.turns)
+        self.tasks_only &= len(episode.turns) == 1 and episode.status == "ended"
         for turn in episode.turns:
             self.outcomes[turn.outcome] += 1
             self.format.append(turn.reward.format)
@@ -151,7 +160,7 @@ class _GameTally:
             turns=self.turns,
             score_mean=mean,
             score_se=error if one_stage else None,
-            score_ci=confidence_interval(self.scores) if one_stage else None,
+            score_ci=confidence_interval(self.scores, within_one=self.tasks_only) if one_stage else None,
             score_best=max(self.scores, default=None),
             illegal_rate=per_turn(self.outcomes[Outcome.ILLEGAL]),
             unparsable_rate=per_turn(self.outcomes[Outcome.UNPARSABLE]),
