@@ -134,6 +134,10 @@ def test_an_async_function_is_awaited():
     assert ask(function) == ["p0", "p1", "p2"]
 
 
+def _raise_in_red(images, prompts):
+    raise ValueError("\x1b[31mred\nand more")
+
+
 async def _raise_async(images, prompts):
     raise KeyError("lost")
 
@@ -146,6 +150,7 @@ async def _raise_async(images, prompts):
         (lambda images, prompts: None, "returned a NoneType; a list of strings is needed"),
         (lambda images, prompts: "abc", "returned a str; a list of strings is needed"),
         (lambda images, prompts: 1 / 0, r"raised ZeroDivisionError: division by zero .*test_policies.py, line \d+"),
+        (_raise_in_red, r"raised ValueError: \[31mred and more \("),
         (lambda images: [], "raised TypeError"),
         (_raise_async, "raised KeyError: 'lost'"),
     ],

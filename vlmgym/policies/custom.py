@@ -152,7 +152,7 @@ def _load_file(path: Path) -> Any:
 def _told(error: BaseException) -> str:
     """An error of the user's code in one line: type, message, and ` (file, line n)` of where it was raised."""
     try:
-        message = " ".join(str(error).split())
+        message = " ".join("".join(c if c.isprintable() else " " for c in str(error)).split())
     except Exception:
         message = "its message cannot be shown"
     frames = traceback.extract_tb(error.__traceback__)
