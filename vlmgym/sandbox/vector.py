@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_differing_spaces, batch_space
 from numpy.typing import NDArray
 
+from vlmgym.checks import check_whole_number, plain
 from vlmgym.errors import EpisodeEnded, UsageError
 from vlmgym.sandbox.drawing.pictures import side_by_side
 from vlmgym.sandbox.env import GameEnv, Response
@@ -76,8 +77,8 @@ def make_vec(
     Raises:
         UsageError: There is no such game, level or knob, a value is not accepted, or there is no Ray cluster.
     """
-    if num_envs < 1:
-        raise UsageError(f"num_envs is at least 1, not {num_envs}")
+    num_envs = plain(num_envs)
+    check_whole_number("num_envs", num_envs, 1)
     if max_episode_steps is not None and max_episode_steps < 1:
         raise UsageError(f"max_episode_steps is at least 1, or None for no limit, not {max_episode_steps}")
     if timeout is not None and timeout <= 0:
@@ -285,8 +286,8 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
             num_workers: As in `make_vec`; None: as this runner.
             render: Whether the copies are drawn; None: as here.
         """
-        if n < 1:
-            raise UsageError(f"n is at least 1, not {n}")
+        n = plain(n)
+        check_whole_number("n", n, 1)
         games = [game for game in self.games for _ in range(n)]
         workers = self.num_workers if num_workers is None else num_workers
         draws = self.draws if render is None else render
