@@ -61,6 +61,17 @@ def test_the_command_line_tells_every_knob_of_a_game(
         assert one.name in kind.partition(";")[0].partition(".")[0].split(", "), one.name
 
 
+def test_a_published_setting_is_told_with_the_knobs_of_its_game(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["games", "g1/shisensho-12x12"])
+    told = capsys.readouterr().out
+    assert told.startswith("g1/shisensho-12x12\n  shisensho: rows=12 columns=12 colours=6")
+    assert " ".join(told.split()).count("columns") > 1
+    with pytest.raises(SystemExit, match="2"):
+        main(["games", "g1/shisensho"])
+    assert "there is no game 'g1/shisensho'" in (said := capsys.readouterr().err)
+    assert "; published settings are g1/2048, " in said
+
+
 def test_an_unknown_game_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["games", "chess"])

@@ -387,7 +387,7 @@ def test_data_are_named_by_a_text_or_a_path_and_a_table_is_told_what_to_do_with(
         ColourConfig.at(data=[{"img": "red.png"}])
 
 
-def test_a_task_that_takes_no_data_says_so(tmp_path):
+def test_a_task_that_takes_no_data_says_so(tmp_path: Path) -> None:
     class Blind(Colour):
         """A task without columns."""
 

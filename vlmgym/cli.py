@@ -126,7 +126,7 @@ def games_command(
     """List the games that are installed, and the published settings of games; or tell of one, with all its knobs.
 
     Args:
-        game: Names or ids of games to tell of.
+        game: Names or ids of games, or names of published settings, to tell of.
     """
     if game:
         tell_games(game)
@@ -139,8 +139,7 @@ def games_command(
         print(f"{game_id:<16} {summary}")
     print("\nPublished settings, which are named like games:")
     for name, preset in PRESETS.items():
-        knobs = " ".join(f"{knob}={value}" for knob, value in preset.knobs.items())
-        print(f"\n{name}\n  {preset.game}: {knobs}\n  from {preset.source}")
+        print(f"\n{name}\n{preset.words()}")
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {

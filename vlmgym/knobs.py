@@ -14,6 +14,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from vlmgym.sandbox.config import DIALS, LEVELS, GameConfig
+from vlmgym.sandbox.presets import PRESETS
 from vlmgym.sandbox.registry import game_class, game_ids
 from vlmgym.terminal import terminal
 
@@ -84,13 +85,17 @@ def table(config: type[GameConfig]) -> str:
 
 
 def tell_games(names: Sequence[str]) -> None:
-    """Print the pages of games: their docstrings, and all their options.
+    """Print the pages of games, their docstrings and all their options, and what a published setting of one is.
 
     Raises:
         UsageError: There is no such game.
     """
     console = terminal()
-    for found in [game_class(name) for name in names]:
+    settings = [PRESETS.get(name) for name in names]
+    pages = [game_class(name if preset is None else preset.game) for name, preset in zip(names, settings)]
+    for name, preset, found in zip(names, settings, pages):
+        if preset is not None:
+            console.print(f"{name}\n{preset.words()}\n", highlight=False, markup=False, soft_wrap=True)
         console.print(inspect.cleandoc(found.__doc__ or ""), highlight=False, soft_wrap=True)
         for kind in KINDS.values():
             told = Table("", "default", "levels 1 to 5", "accepts", "", box=SIMPLE, title=kind, title_justify="left")

@@ -21,6 +21,11 @@ class Preset:
     knobs: Mapping[str, Any]
     source: str
 
+    def words(self) -> str:
+        """What it sets, and where from, in two lines."""
+        knobs = " ".join(f"{knob}={value}" for knob, value in self.knobs.items())
+        return f"  {self.game}: {knobs}\n  from {self.source}"
+
 
 _SHISENSHO: Mapping[str, Any] = {"colours": 6, "shapes": 6, "copies": 4, "turns": 2, "solvable": False}
 

@@ -70,7 +70,8 @@ def game_class(game: str) -> type[Game[Any, Any]]:
     if name in _registered:
         return _registered[name]
     if name not in _sources():
-        raise UsageError(f"there is no game {game!r}; the games are {', '.join(game_ids())}")
+        published = f"; published settings are {', '.join(PRESETS)}" if "/" in name else ""
+        raise UsageError(f"there is no game {game!r}; the games are {', '.join(game_ids())}{published}")
     rivals = {point.value for point in entry_points(group=ENTRY_POINT_GROUP, name=name)}
     if len(rivals) > 1 and name not in BUILT_IN:
         raise UsageError(f"several installed packages have a game {name!r} ({', '.join(sorted(rivals))}): keep one")
