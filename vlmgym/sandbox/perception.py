@@ -8,6 +8,7 @@ from typing import NamedTuple
 LONGEST_PERCEPTION = 100_000
 """Characters of a perception that are looked at; what follows cannot describe a board."""
 
+_APART = re.compile(r"[,|]")
 _BRACKETS = str.maketrans("", "", "[](){}\"'")
 
 
@@ -39,7 +40,7 @@ def read_grid(text: str) -> list[list[str]]:
     """The cells of a grid as `compare_grids` compares them: rows of lower-case words without brackets and quotes."""
     grid = []
     for line in text.translate(_BRACKETS).casefold().splitlines():
-        cells = re.split(r"[,|]", line.strip().strip(",|")) if re.search(r"[,|]", line) else line.split()
+        cells = _APART.split(line.strip().strip(",|")) if "," in line or "|" in line else line.split()
         if cells:
             grid.append([" ".join(cell.split()) for cell in cells])
     return grid
