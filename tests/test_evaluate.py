@@ -306,18 +306,21 @@ def test_a_summary_of_no_result_has_no_score(random_records):
 
 def test_the_error_of_one_value_is_unknown():
     assert mean_and_error([3.0]) == (3.0, None)
-    assert confidence_interval([3.0]) is None
+    assert confidence_interval([3.0], within_one=False) is None
 
 
 def test_the_interval_is_students():
-    low, high = confidence_interval([1.0, 2.0, 3.0, 4.0])
+    low, high = confidence_interval([1.0, 2.0, 3.0, 4.0], within_one=True)
     assert (low, high) == pytest.approx((0.4457, 4.5543), abs=1e-4)  # 2.5 +- 3.1824 x 0.6455, t of 3 degrees
 
 
 def test_the_interval_of_a_share_is_wilsons_and_never_certain():
-    assert confidence_interval([1.0] * 10) == pytest.approx((0.7225, 1.0), abs=1e-4)  # 1 / (1 + 1.96^2 / 10)
-    assert confidence_interval([1.0, 1.0, 1.0, 1.0, 0.0]) == pytest.approx((0.3755, 0.9638), abs=1e-4)
-    assert confidence_interval([18.0] * 10) is None
+    assert confidence_interval([1.0] * 10, within_one=True) == pytest.approx(
+        (0.7225, 1.0), abs=1e-4
+    )  # 1 / (1 + 1.96^2 / 10)
+    assert confidence_interval([1.0, 1.0, 1.0, 1.0, 0.0], within_one=True) == pytest.approx((0.3755, 0.9638), abs=1e-4)
+    assert confidence_interval([18.0] * 10, within_one=True) is None
+    assert confidence_interval([0.0] * 10, within_one=False) is None
 
 
 def test_scores_that_happen_to_be_0_or_1_are_no_share():

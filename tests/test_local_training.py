@@ -19,8 +19,9 @@ ARGS = ("-m", "pytest", "--noconftest", "-q", "-p", "no:cacheprovider", "-o", "f
 
 
 def run_tests(file: str) -> None:
-    """Run `tests/in_training/<file>.py`; what fails there fails here, with the end of what it said."""
-    run_training(*ARGS, f"tests/in_training/{file}.py", timeout=1200.0)
+    """Run `tests/in_training/<file>.py`; what fails or is skipped there fails here, with the end of what it said."""
+    said = run_training(*ARGS, f"tests/in_training/{file}.py", timeout=1200.0)
+    assert "skipped" not in said, said
 
 
 def test_the_model_that_is_trained() -> None:

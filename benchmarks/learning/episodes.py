@@ -169,7 +169,7 @@ def _line(one: Trained, first: Trained, parts: Sequence[slice]) -> list[str]:
 
 
 def _mean(numbers: Floats) -> str:
-    return with_interval(float(np.mean(numbers)), confidence_interval([*numbers]))
+    return with_interval(float(np.mean(numbers)), confidence_interval([*numbers], within_one=False))
 
 
 def main() -> None:

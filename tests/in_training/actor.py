@@ -87,6 +87,15 @@ def respond(
     return responses
 
 
+def change_adapters(actor: Actor) -> None:
+    """Make adapters do something."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in actor.named_parameters():
+            if "lora_" in name:
+                parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+
+
 def measured(actor: Actor, some: Sequence[Sample]) -> list[np.ndarray]:
     with torch.no_grad():
         logprobs = actor.measure(some, TEMPERATURE).logprobs
@@ -161,13 +170,14 @@ def test_neither_padding_nor_order_of_a_batch_changes_log_probabilities(actor: A
 
 
 @pytest.mark.parametrize("lengths", [(5, 1, 9, 3, 7, 2), (1,) * 6])
-@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize(("again", "lora"), [(False, 0), (True, 0), (False, 4)])
 def test_a_prompt_of_several_responses_is_read_once_which_changes_nothing(
-    checkpoint: Path, lengths: Sequence[int], again: bool
+    checkpoint: Path, lengths: Sequence[int], again: bool, lora: int
 ) -> None:
-    actor = make_actor(checkpoint, critic=True, checkpointing=again)
+    actor = make_actor(checkpoint, critic=True, checkpointing=again, lora=lora)
     assert actor.critic is not None
     torch.nn.init.ones_(actor.critic.weight)
+    change_adapters(actor)
     others = samples(actor, lengths)
     alike = [Sample(others[number % 3].prompt, sample.response) for number, sample in enumerate(others)]
     apart = [Sample(replace(sample.prompt), sample.response) for sample in alike]
@@ -331,11 +341,7 @@ def adapted(checkpoint: Path) -> Actor:
     """The model with adapters that do something."""
     pytest.importorskip("peft")
     actor = make_actor(checkpoint, lora=4)
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in actor.parameters():
-            if parameter.requires_grad:
-                parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    change_adapters(actor)
     return actor
 
 

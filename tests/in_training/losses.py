@@ -290,22 +290,28 @@ def test_the_weights_of_tokens_are_a_mean(loss_over: Any) -> None:
 
 @pytest.mark.parametrize("most", [1, 3, 64])
 def test_each_sample_goes_through_the_model_once_beside_others_of_about_its_length(most: int) -> None:
-    def of(lengths: Sequence[int]) -> list[Sample]:
-        nothing = torch.zeros(0)
-        prompts = [Encoded(torch.zeros(length), nothing, nothing, length) for length in lengths]
-        return [Sample(prompt, [0] * number) for number, prompt in enumerate(prompts)]
+    def filled(places: Sequence[int]) -> float:
+        lengths = [(len(some[place].prompt.ids), len(some[place].response)) for place in places]
+        return min(map(sum, lengths)) / (max(prompt for prompt, _ in lengths) + max(said for _, said in lengths))
 
-    rng = np.random.default_rng(0)
+    rng, nothing = np.random.default_rng(0), torch.zeros(0)
     for _ in range(20):
-        some = of(rng.integers(1, 200, rng.integers(1, 40)).tolist())
+        prompts = [Encoded(torch.zeros(length), nothing, nothing, length) for length in rng.integers(1, 200, 12)]
+        some = [Sample(prompts[asked], [0] * said) for asked, said in zip(*rng.integers(1, [[12], [90]], (2, 40)))]
         batches = micro_batches(some, most)
         assert sorted(place for places in batches for place in places) == list(range(len(some)))
-        long = [[len(some[place].prompt.ids) + len(some[place].response) for place in places] for places in batches]
-        assert [one for each in long for one in each] == sorted((one for each in long for one in each), reverse=True)
-        assert all(len(each) <= most and each[-1] >= FILLED * each[0] for each in long)
-        for before, after in pairwise(long):
-            assert len(before) == most or after[0] < FILLED * before[0], "one pass would have done for both"
+        assert all(len(places) <= most and filled(places) >= FILLED for places in batches)
+        for before, after in pairwise(batches):
+            assert len(before) == most or filled([*before, after[0]]) < FILLED, "one pass would have done for both"
     assert micro_batches([], most) == []
+
+
+def test_answers_to_one_prompt_go_through_the_model_together() -> None:
+    nothing = torch.zeros(0)
+    prompts = [Encoded(torch.zeros(length), nothing, nothing, length) for length in (90, 100, 90)]
+    some = [Sample(prompts[number % 3], [0] * (10 + number)) for number in range(12)]
+    together = [{id(some[place].prompt) for place in places} for places in micro_batches(some, 4)]
+    assert sorted(map(len, together)) == [1, 1, 1]
 
 
 def test_each_lesson_is_in_one_minibatch_of_each_epoch(actor: Actor) -> None:

@@ -561,13 +561,13 @@ def test_where_a_gpu_has_no_room_it_is_said_what_to_lower(
         raise error
 
     monkeypatch.setattr(torch.nn.Module, "to", to)
-    with pytest.raises(TrainingError, match="the memory is too small: lower"), memory_errors():
+    with pytest.raises(TrainingError, match="the memory is too small: give a lower"), memory_errors():
         make_actor(player)
 
 
 @pytest.mark.parametrize("fill", [partial(torch.empty, 2**60, dtype=torch.uint8), partial(np.empty, 2**60, np.uint8)])
 def test_where_memory_is_used_up_it_is_said_what_to_lower(fill: Callable[[], Any]) -> None:
-    with pytest.raises(TrainingError, match="the memory is too small: lower"), memory_errors():
+    with pytest.raises(TrainingError, match="the memory is too small: give a lower"), memory_errors():
         fill()
 
 
@@ -750,8 +750,27 @@ def test_a_command_that_could_not_begin_can_be_corrected_in_the_same_folder(
     args = [*QUICK, *SMALL, *NO_EPISODES, "--steps", "1", "--out", str(tmp_path / "run")]
     code, said = failing(capsys, *args, *TAUGHT, "--seed", "5", "--device", "banana")
     assert (code, said[:48]) == (2, "error: the model cannot go to the device banana:")
-    main([*args, "--model", str(player)])
     assert not (tmp_path / "run" / "tiny").exists()
+    mine = tmp_path / "run" / "tiny" / "notes.txt"
+    mine.parent.mkdir()
+    mine.write_text("not of this run")
+    assert failing(capsys, *args, "--model", str(tmp_path))[0] == 2
+    code, said = failing(capsys, *args, "--model", str(player), *TAUGHT[:-1], "0.9")
+    assert (code, said[:37]) == (1, "error: the cold start taught too litt")
+    main([*args, "--model", str(player)])
+    assert mine.read_text() == "not of this run"
+
+
+def test_options_that_a_run_cannot_be_resumed_with_are_not_kept(
+    finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(finished("blank"), run := tmp_path / "run")
+    options = (run / "options.json").read_bytes()
+    assert failing(capsys, f"--resume={run}", "--device", "banana")[0] == 2
+    assert (run / "options.json").read_bytes() == options
+    for _ in range(2):
+        main([f"--resume={run}", "--keep", "3"])
+    assert read(run / "options.json") == [*json.loads(options), "--keep", "3"]
 
 
 def test_a_run_goes_on_in_its_own_folder_and_in_one_process(

@@ -139,9 +139,8 @@ def rewards_of_actions(game: Game[StateT, Any], state: StateT, reward: RewardCon
     Raises:
         UsageError: The actions cannot be listed.
     """
-    rng = np.random.default_rng(0)
     for action in all_actions(game):
-        yield score_action(game, state, action, rng, reward).overall
+        yield score_action(game, state, action, np.random.default_rng(0), reward).overall
 
 
 def _is_informative(game: Game[StateT, Any], state: StateT, reward: RewardConfig) -> bool:

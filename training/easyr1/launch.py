@@ -66,7 +66,7 @@ def fetch_model(name: str) -> None:
         return
     try:
         snapshot_download(name)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: it can be no name
         raise UsageError(f"the model {name} is not had from the hub: {reason(error)}") from None
 
 

@@ -70,6 +70,7 @@ def wrong_values(config: RunConfig) -> Iterator[str]:
         value = attrgetter(name)(config)
         if value is not None and value not in accepted:
             yield f"{name} is one of {', '.join(map(str, accepted))}, not {value}"
+    untouched = RunConfig()
     for name, instead in UNREAD.items():
-        if attrgetter(name)(config) != attrgetter(name)(RunConfig()):
+        if attrgetter(name)(config) != attrgetter(name)(untouched):
             yield f"{name} has no effect here: leave it out; in its place there is {instead}"

@@ -225,8 +225,8 @@ class Actor(nn.Module):
     def measure(self, samples: Sequence[Sample], temperature: float = 1.0, *, learn_entropy: bool = False) -> Measured:
         """How likely each token of the responses was, with a gradient.
 
-        A prompt of several responses, the same object in each sample, goes through the model once, unless activations
-        are computed again in the backward pass.
+        A prompt of several of these responses, the same object in each sample, goes through the model once, unless
+        activations are computed again in the backward pass.
 
         Args:
             samples: Prompts and responses.

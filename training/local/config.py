@@ -231,7 +231,7 @@ def without(options: Sequence[str], name: str) -> list[str]:
     kept: list[str] = []
     dropping = False
     for word in options:
-        dropping = word == name or (dropping and not word.startswith("--"))
+        dropping = word.partition("=")[0] == name or (dropping and not word.startswith("--"))
         if not dropping:
             kept.append(word)
     return kept

@@ -97,7 +97,7 @@ def wandb_run(project: str | None, run: TrainingRun) -> Iterator[Any]:
         return
     import wandb
 
-    folder, kept = run.folder, run.folder / "wandb_id"
+    folder, kept = run.folder, run.wandb
     if not kept.exists():
         replace_file(kept, uuid4().hex.encode())
     try:

@@ -15,6 +15,7 @@ from training.local.config import TrainConfig
 from training.local.rollout import Rollout, roll_out
 from vlmgym.curriculum import Curriculum, Progress
 from vlmgym.evaluation.summary import confidence_interval
+from vlmgym.sandbox.task import Task
 
 Eye = Literal["open", "blank", "shuffled"]
 """What the model sees: the picture, a grey one, or that of another position."""
@@ -96,7 +97,8 @@ def answer_held_out(
     for seat, pictures in zip(seats, shown):
         seat.position = replace(seat.position, images=pictures)
     warmth = config.evaluation.temperature if temperature is None else temperature
-    return found_in(roll_out(actor, seats, replace(config.rollout, temperature=warmth), (config.seed, HELD_OUT)))
+    rollout = replace(config.rollout, temperature=warmth)
+    return found_in(roll_out(actor, seats, rollout, (config.seed, HELD_OUT)), are_shares(seats, config))
 
 
 def look_at_cold_start(
@@ -116,18 +118,23 @@ def look_at_cold_start(
     where = (curriculum, progress, config.seed + LOOKED_AT, range(count), 1)
     seats = list(take_seats(*where, PlayConfig(), config.states, config.reward, look=config.look))
     rollout = replace(config.rollout, temperature=config.evaluation.temperature)
-    return found_in(roll_out(actor, seats, rollout, (config.seed, LOOKED_AT)))
+    return found_in(roll_out(actor, seats, rollout, (config.seed, LOOKED_AT)), are_shares(seats, config))
 
 
-def found_in(played: Rollout) -> HeldOut:
-    """What answers are worth."""
+def are_shares(seats: Sequence[Seat], config: TrainConfig) -> bool:
+    """Whether rewards that are 0 or 1 count what was right, and do not only happen to be no more."""
+    return config.reward.shaping == "sign" or all(isinstance(seat.pick.game, Task) for seat in seats)
+
+
+def found_in(played: Rollout, shares: bool) -> HeldOut:
+    """What answers are worth, whose rewards are shares or not."""
     found = [answer.turn.reward for answer in played.answers]
     rewards = [reward.overall for reward in found]
     seen = [reward.perception for reward in found if reward.perception is not None]
     return HeldOut(
         answers=len(found),
         reward=float(np.mean(rewards)),
-        interval=confidence_interval(rewards),
+        interval=confidence_interval(rewards, within_one=shares),
         perception=float(np.mean(seen)) if seen else None,
         format=float(np.mean([reward.format for reward in found])),
     )

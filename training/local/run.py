@@ -32,7 +32,8 @@ _TEXT_SEED = 2**40
 MAY_CHANGE = ("resume", "out", "preset", "steps", "checkpoint_interval", "keep", "merge", "rollouts_every", "wandb")
 """Options that a resumed run may have otherwise than before."""
 RESOURCES = ("model.device", "model.threads", "model.checkpointing", "update.micro_batch", "rollout.batch")
-"""Likewise: they decide about memory and time, and about numbers only by rounding."""
+"""Likewise: they decide about memory and time, and about numbers only by rounding, but that another kind of device
+draws other tokens."""
 NAMED = ("games", "curriculum", "perception", "reasoning", "knobs", "size")
 """Options that only say which games are played; what counts is the games themselves."""
 
@@ -54,6 +55,11 @@ class TrainingRun:
         self.measured = folder / "before.json"
         self.model = folder / "model"
         self.result = folder / "result.json"
+        self.wandb = folder / "wandb_id"
+        self._made: list[Path] = []
+        """What follows from the options alone and was made by this process."""
+        self._given: list[str] = []
+        """Options that the run is resumed with."""
 
     @classmethod
     def begin(cls, config: TrainConfig, args: Sequence[str]) -> TrainingRun:
@@ -94,23 +100,27 @@ class TrainingRun:
         found = changes(decided, decided_by(config))
         if different := [str(change) for change in found if change.where not in RESOURCES]:
             raise UsageError(f"{folder} was a run with other options, so it cannot be resumed: {'; '.join(different)}")
+        run._given = without(args, "--resume")
         return run, config
 
     def withdraw(self) -> None:
         """Take back the options of a run of which nothing came, so that other options can be given in its folder."""
         if not any(path.exists() for path in (self.cold_start, self.measured, self.checkpoints)):
-            self.options.unlink(missing_ok=True)
-            self.decided.unlink(missing_ok=True)
-            shutil.rmtree(self.tiny, ignore_errors=True)  # it follows from the options
+            for file in (self.options, self.decided, self.wandb):
+                file.unlink(missing_ok=True)
+            for folder in self._made:
+                shutil.rmtree(folder, ignore_errors=True)
 
-    def remember(self, args: Sequence[str]) -> None:
-        """Keep the options that the run is resumed with, so that it is resumed with them the next time, too.
+    def remember(self) -> None:
+        """Keep the options that the run was resumed with, so that it is resumed with them the next time, too.
 
         Raises:
             OutputError: They cannot be written.
         """
-        before: list[str] = json.loads(self.options.read_text(encoding="utf-8"))
-        replace_file(self.options, json.dumps([*before, *without(args, "--resume")], indent=1).encode())
+        if self._given:
+            before: list[str] = json.loads(self.options.read_text(encoding="utf-8"))
+            if before[-len(self._given) :] != self._given:
+                replace_file(self.options, json.dumps([*before, *self._given], indent=1).encode())
 
     def base_model(self, config: TrainConfig, curriculum: Curriculum) -> Path | str:
         """The checkpoint that training begins with; a tiny one is made if none is named.
@@ -124,6 +134,7 @@ class TrainingRun:
             part = self.folder / ".tiny.part"
             make_tiny_vlm("qwen3_vl", part, seed=config.seed, size=config.tiny, texts=_texts(config, curriculum))
             part.rename(self.tiny)
+            self._made.append(self.tiny)
         return self.tiny
 
     def begin_rollouts(self, config: TrainConfig, curriculum: Curriculum, policy: PolicyRecord) -> None:

@@ -24,7 +24,7 @@ from training.local.checkpoint import drop_old, last_checkpoint, replacing
 from training.local.config import TrainConfig, read_config
 from training.local.curves import Curves, check_wandb, wandb_run
 from training.local.demonstrations import check_demonstrations
-from training.local.errors import DivergedError, TrainingError
+from training.local.errors import ColdStartError, DivergedError, TrainingError
 from training.local.evaluation import check_evaluation, measure
 from training.local.held_out import HeldOut
 from training.local.progress import ColdStartProgress, StepProgress
@@ -37,8 +37,8 @@ from vlmgym.options import reporting_errors
 from vlmgym.terminal import terminal
 
 OUT_OF_MEMORY = (
-    "the memory is too small: lower --update.micro-batch or --rollout.batch, or use --checkpointing, also beside "
-    "--resume; or begin anew with a lower --rollout.max-tokens or --size, or with --lora 64 and --dtype bfloat16"
+    "the memory is too small: give a lower --update.micro-batch or --rollout.batch, or --checkpointing, each also "
+    "beside --resume; or begin anew with a lower --rollout.max-tokens or --size, or with --lora 64 and --dtype bfloat16"
 )
 
 OUT_OF_MEMORY_SAID = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
@@ -63,14 +63,13 @@ def main(args: Sequence[str] | None = None) -> None:
         console = terminal()
         console.print(f"run     {run.folder}", soft_wrap=True)
         try:
-            with RunFolder(run.folder).reserved(), wandb_run(config.wandb, run) as wandb, memory_errors():
-                if config.resume is not None:
-                    run.remember(given)
+            with (
+                RunFolder(run.folder).reserved(),
+                withdrawn_in_vain(config, run),
+                wandb_run(config.wandb, run) as wandb,
+                memory_errors(),
+            ):
                 result = train(config, run, terminal(stderr=True), wandb)
-        except UsageError:
-            if config.resume is None:
-                run.withdraw()
-            raise
         except (TrainingError, KeyboardInterrupt) as error:
             last = last_checkpoint(run.checkpoints) or last_checkpoint(run.cold_start)
             if isinstance(error, DivergedError):  # resumed it would come to the same, as its options stay
@@ -103,6 +102,7 @@ def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = 
     """
     began = time.perf_counter()
     trainer = Trainer(config, run)
+    run.remember()  # now that they can be had
     learn_to_respond(trainer, console)
     before = measure_before(trainer, console)
     if (checkpoint := last_checkpoint(run.checkpoints)) is not None:
@@ -166,6 +166,20 @@ def measure_before(trainer: Trainer, console: Console) -> dict[str, Any]:
     found = measure(trainer.actor, trainer.config, trainer.curriculum, 0, run.before, console)
     replace_file(run.measured, json.dumps(found).encode())
     return found
+
+
+@contextmanager
+def withdrawn_in_vain(config: TrainConfig, run: TrainingRun) -> Iterator[None]:
+    """Where other options are needed and nothing has come of these, take them back, so that others can be given."""
+    try:
+        yield
+    except (ColdStartError, DivergedError):
+        run.withdraw()
+        raise
+    except UsageError:
+        if config.resume is None:
+            run.withdraw()
+        raise
 
 
 @contextmanager

@@ -34,7 +34,7 @@ class Estimate:
     def of(cls, values: Sequence[float]) -> Estimate:
         """The mean of values, at least one; without an interval where all are the same."""
         mean, _ = mean_and_error(values)
-        interval = confidence_interval(values) if len(set(values)) > 1 else None
+        interval = confidence_interval(values, within_one=True) if len(set(values)) > 1 else None
         low, high = interval or (mean, mean)
         return cls(mean, low, high, len(values))
 

@@ -21,7 +21,7 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
 
 
 def confidence_interval(
-    values: Sequence[float], level: float = 0.95, *, within_one: bool = True
+    values: Sequence[float], level: float = 0.95, *, within_one: bool
 ) -> tuple[float, float] | None:
     """Confidence interval of a mean.
 
@@ -105,7 +105,7 @@ class _GameTally:
         self.words: dict[str, Counter[str]] = {}
         self.tokens: dict[str, int] = {}
         self.stages: dict[str, array[float]] = {}
-        self.tasks_only = True
+        self.one_turn_each = True
         self.scores, self.format, self.perception, self.exact = array("d"), array("d"), array("d"), array("d")
         self.latencies, self.costs = array("d"), array("d")
 
@@ -135,7 +135,7 @@ class _GameTally:
             else:
                 self.numbers.setdefault(name, array("d")).append(value)
         self.turns += len(episode.turns)
-        self.tasks_only &= len(episode.turns) == 1 and episode.status == "ended"
+        self.one_turn_each &= len(episode.turns) == 1 and episode.status == "ended"
         for turn in episode.turns:
             self.outcomes[turn.outcome] += 1
             self.format.append(turn.reward.format)
@@ -160,7 +160,7 @@ class _GameTally:
             turns=self.turns,
             score_mean=mean,
             score_se=error if one_stage else None,
-            score_ci=confidence_interval(self.scores, within_one=self.tasks_only) if one_stage else None,
+            score_ci=confidence_interval(self.scores, within_one=self.one_turn_each) if one_stage else None,
             score_best=max(self.scores, default=None),
             illegal_rate=per_turn(self.outcomes[Outcome.ILLEGAL]),
             unparsable_rate=per_turn(self.outcomes[Outcome.UNPARSABLE]),
