@@ -139,8 +139,11 @@ def rewards_of_actions(game: Game[StateT, Any], state: StateT, reward: RewardCon
     Raises:
         UsageError: The actions cannot be listed.
     """
+    rng = np.random.default_rng(0)
+    start = rng.bit_generator.state
     for action in all_actions(game):
-        yield score_action(game, state, action, np.random.default_rng(0), reward).overall
+        rng.bit_generator.state = start  # all are compared under the same chance
+        yield score_action(game, state, action, rng, reward).overall
 
 
 def _is_informative(game: Game[StateT, Any], state: StateT, reward: RewardConfig) -> bool:
