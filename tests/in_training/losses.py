@@ -288,15 +288,21 @@ def test_the_weights_of_tokens_are_a_mean(loss_over: Any) -> None:
 # Updates --------------------------------------------------------------------------------------------------------------
 
 
+def prompts_of(lengths: Sequence[int]) -> list[Encoded]:
+    """Prompts of which nothing counts but how long they are."""
+    nothing = torch.zeros(0)
+    return [Encoded(torch.zeros(length), nothing, nothing, length) for length in lengths]
+
+
 @pytest.mark.parametrize("most", [1, 3, 64])
 def test_each_sample_goes_through_the_model_once_beside_others_of_about_its_length(most: int) -> None:
     def filled(places: Sequence[int]) -> float:
         lengths = [(len(some[place].prompt.ids), len(some[place].response)) for place in places]
         return min(map(sum, lengths)) / (max(prompt for prompt, _ in lengths) + max(said for _, said in lengths))
 
-    rng, nothing = np.random.default_rng(0), torch.zeros(0)
+    rng = np.random.default_rng(0)
     for _ in range(20):
-        prompts = [Encoded(torch.zeros(length), nothing, nothing, length) for length in rng.integers(1, 200, 12)]
+        prompts = prompts_of(rng.integers(1, 200, 12).tolist())
         some = [Sample(prompts[asked], [0] * said) for asked, said in zip(*rng.integers(1, [[12], [90]], (2, 40)))]
         batches = micro_batches(some, most)
         assert sorted(place for places in batches for place in places) == list(range(len(some)))
@@ -307,8 +313,7 @@ def test_each_sample_goes_through_the_model_once_beside_others_of_about_its_leng
 
 
 def test_answers_to_one_prompt_go_through_the_model_together() -> None:
-    nothing = torch.zeros(0)
-    prompts = [Encoded(torch.zeros(length), nothing, nothing, length) for length in (90, 100, 90)]
+    prompts = prompts_of([90, 100, 90])
     some = [Sample(prompts[number % 3], [0] * (10 + number)) for number in range(12)]
     together = [{id(some[place].prompt) for place in places} for places in micro_batches(some, 4)]
     assert sorted(map(len, together)) == [1, 1, 1]

@@ -491,12 +491,8 @@ def test_what_a_run_is_resumed_with_is_kept_and_may_be_what_memory_needs(
     shutil.copytree(finished("blank"), run)
     main(["--resume", str(run), "--steps", "4", "--update.micro-batch", "1", "--rollout.batch", "2", "--checkpointing"])
     config = TrainingRun.reopen(run, ["--resume", str(run)])[1]
-    assert (config.steps, config.update.micro_batch, config.rollout.batch, config.model.checkpointing) == (
-        4,
-        1,
-        2,
-        True,
-    )
+    kept = (config.steps, config.update.micro_batch, config.rollout.batch, config.model.checkpointing)
+    assert kept == (4, 1, 2, True)
     assert failing(capsys, "--resume", str(run), "--update.lr", "0.5")[0] == 2
     TrainingRun.reopen(run, ["--resume", str(run)])  # what was refused is not kept
 
