@@ -55,6 +55,11 @@ class IllegalAction(VlmgymError):
     """An action is out of range or against the rules: the outcome is `illegal`, and the message says why."""
 
 
+def one_line(text: str) -> str:
+    """A text for a terminal: in one line, without control characters and lone surrogates."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
 def shorten(text: str, longest: int) -> str:
     """The text, or what of it fits into so many characters, with three dots at the end."""
     return text if len(text) <= longest else text[: longest - 3] + "..."

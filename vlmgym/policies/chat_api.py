@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from vlmgym.errors import shorten
+from vlmgym.errors import one_line, shorten
 from vlmgym.policies.base import Reply
 from vlmgym.sandbox.drawing.encode import encode_jpeg, encode_png
 from vlmgym.sandbox.game import Picture
@@ -112,8 +112,7 @@ def error_message(body: bytes, hide: Callable[[str], str]) -> str:
 
 def printable(text: str, longest: int) -> str:
     """A text for a terminal: one line, no control characters, no lone surrogates, not too long."""
-    begun = text[: 10 * longest]
-    return shorten(" ".join("".join(c if c.isprintable() else " " for c in begun).split()), longest)
+    return shorten(one_line(text[: 10 * longest]), longest)
 
 
 def _json(body: bytes) -> Any:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vlmgym.errors import PolicyError, UsageError
+from vlmgym.errors import PolicyError, UsageError, one_line
 from vlmgym.policies import daemon_thread
 from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply, check_timeout
 from vlmgym.policies.batching import Batcher
@@ -152,7 +152,7 @@ def _load_file(path: Path) -> Any:
 def _told(error: BaseException) -> str:
     """An error of the user's code in one line: type, message, and ` (file, line n)` of where it was raised."""
     try:
-        message = " ".join("".join(c if c.isprintable() else " " for c in str(error)).split())
+        message = one_line(str(error))
     except Exception:
         message = "its message cannot be shown"
     frames = traceback.extract_tb(error.__traceback__)
