@@ -1,6 +1,6 @@
-"""What a seed decides is the same for ever: a change of NumPy's streams, of rules or of prompts is noticed here.
+"""Golden episodes: the same seed and actions give the same states, images, rewards and words, release after release.
 
-If a change is meant, raise the game's `version` together with its hashes.
+If a change is meant, raise the game's `version` and write the file again: `python -m tests.test_golden_episodes`.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,44 +16,52 @@ import pytest
 from vlmgym import game_ids, make_game
 from vlmgym.sandbox.episode import Episode
 
+GOLDEN = Path(__file__).with_name("golden_episodes.json")
+"""Hashes by game id, level of both difficulties, and kind of data."""
+LEVELS = (1, 3, 5)
 TURNS = 40
 ILLEGAL_EVERY = 7
-"""Every so many turns, the action is one that a generator draws from the whole space, which is mostly illegal."""
-
-GOLDEN = {
-    "2048-v0": {"states": "5b19b11a0ab9d10c", "prompts": "3c8664df2ed1d3c3", "turns": "cbc81419b70b8e71"},
-    "caption-v0": {"states": "6b702bde87c3869f", "prompts": "287660f5b1104c67", "turns": "df0142376100cf80"},
-    "geospot-v0": {"states": "a54d3ab849b7e894", "prompts": "fda99b6be12ad4b9", "turns": "18a978e44dea7d10"},
-    "nlvr2-v0": {"states": "7cabf13e13bfcded", "prompts": "d034252d58620313", "turns": "a5db31afd42b0ffb"},
-    "shisensho-v0": {"states": "a11d608aaf833039", "prompts": "0339ffdff7eb15e6", "turns": "492024d8134b2acd"},
-    "swap-v0": {"states": "c3c863dfe4dad2d7", "prompts": "67c766928f804159", "turns": "eaaf07a3e2dd581c"},
-    "vqa-v0": {"states": "c0a23f7c7eff1a6d", "prompts": "976794ec600366b1", "turns": "ab0ee71d5c786cde"},
-}
-"""Hashes by the game's id: its positions, its prompts, and its actions, rewards, outcomes, feedback and facts."""
+"""Every seventh action is drawn from the whole action space, most of which is illegal."""
+IMAGE_EVERY = 10
+SIZE = 160
 
 
 def digest(lines: Iterable[object]) -> str:
     return hashlib.sha256("\n".join(map(str, lines)).encode()).hexdigest()[:16]
 
 
-def play(game_id: str) -> dict[str, str]:
-    """Hashes of what an episode of seed 0 shows: actions are chosen by the number of the turn, not by chance."""
-    game = make_game(game_id)
+def play(game_id: str, level: int) -> dict[str, str]:
+    """Hash an episode of seed 0 whose actions depend on the turn alone."""
+    game = make_game(game_id, level, level, size=SIZE)
     episode = Episode(game, 0)
-    states, prompts, turns = [game.to_json(episode.state)], [game.prompt(episode.state)], []
+    states, images, turns, words = [], [], [], []
     for turn in range(TURNS):
+        states.append(game.to_json(episode.state))
+        words.append(game.prompt(episode.state))
+        if turn % IMAGE_EVERY == 0:
+            images += [hashlib.sha256(image.tobytes()).hexdigest() for image in game.images(episode.state)]
         if episode.ended is not None:
             break
         legal = game.legal_actions(episode.state) or [game.best_action(episode.state)]
         drawn = turn % ILLEGAL_EVERY == ILLEGAL_EVERY - 1
         action = game.random_action(np.random.default_rng(turn)) if drawn else legal[turn * turn % len(legal)]
         scored = episode.act(action)
-        states.append(game.to_json(episode.state))
-        prompts.append(game.prompt(episode.state))
-        turns.append((action, scored.game, scored.outcome.value, scored.feedback, json.dumps(dict(scored.info))))
-    return {"states": digest(states), "prompts": digest(prompts), "turns": digest(turns)}
+        turns.append((action, scored.game, scored.outcome.value, json.dumps(dict(scored.info))))
+        words.append(scored.feedback)
+    return {"states": digest(states), "images": digest(images), "turns": digest(turns), "words": digest(words)}
 
 
+def known_episodes() -> dict[str, dict[str, dict[str, str]]]:
+    known: dict[str, dict[str, dict[str, str]]] = json.loads(GOLDEN.read_text(encoding="utf-8"))
+    return known
+
+
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("game_id", game_ids())
-def test_an_episode_of_a_seed_is_what_it_was(game_id: str) -> None:
-    assert play(game_id) == GOLDEN[game_id]
+def test_an_episode_is_unchanged(game_id: str, level: int) -> None:
+    assert play(game_id, level) == known_episodes()[game_id][str(level)]
+
+
+if __name__ == "__main__":
+    episodes = {game_id: {str(level): play(game_id, level) for level in LEVELS} for game_id in game_ids()}
+    GOLDEN.write_text(json.dumps(episodes, indent=1) + "\n", encoding="utf-8")
