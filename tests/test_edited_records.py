@@ -2,10 +2,12 @@
 
 import json
 import math
+import re
 import shutil
 
 import pytest
 
+from vlmgym.cli import main
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import find_run, read_run
 from vlmgym.evaluation.config import EvalConfig
@@ -63,6 +65,28 @@ def test_what_is_none_of_its_game_is_named_by_line_and_turn(edited, change, mess
         report(ReportConfig(run=folder, workers=0))
 
 
+CONTRADICTIONS = [
+    (lambda r: r.update(status="error"), "an episode whose status is 'error' cannot have a score"),
+    (lambda r: r.update(status="stopped"), "an episode whose status is 'stopped' cannot have a score"),
+    (lambda r: r.update(score=None), "an episode whose status is 'turn limit' must have a score"),
+    (lambda r: r.update(status="ended", score=None), "an episode whose status is 'ended' must have a score"),
+    (lambda r: r.update(score=r["score"] + 1), r"score is .*, but the game's rewards sum to .*"),
+    (lambda r: r.update(max_turns=2), "3 turns are more than max_turns, 2"),
+    (lambda r: r.update(max_turns=4), "status is 'turn limit' after 3 of 4 turns"),
+    (lambda r: r["turns"].reverse(), "turns must be numbered from 1 in order, but turn 1 is numbered 3"),
+    (lambda r: r["turns"][1].update(outcome="unparsable"), "turn 2: an unparsable response cannot have an action"),
+    (lambda r: r["turns"][2].update(feedback="no"), "turn 3: an action that was played cannot have feedback"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), CONTRADICTIONS)
+def test_a_record_that_contradicts_itself_is_refused(edited, change, message, capsys):
+    folder = edited(change)
+    with pytest.raises(SystemExit, match="2"):
+        main(["report", str(folder), "--workers", "0"])
+    assert re.fullmatch(rf"error: line 2 of \S*episodes\.jsonl cannot be read: {message}\n", capsys.readouterr().err)
+
+
 @pytest.mark.parametrize("number", [1e308, -1e308, math.nan, math.inf])
 @pytest.mark.parametrize(
     "change",
@@ -80,7 +104,10 @@ def test_numbers_that_have_no_mean_are_refused(edited, change, number):
 
 
 def test_the_largest_numbers_have_a_summary(edited):
-    folder = edited(lambda record: record.update(score=-1e100))
+    def change(record):
+        record["turns"][0]["reward"]["game"] = record["score"] = -1e100
+
+    folder = edited(change)
     summary = find_run(folder).summaries()["2048-v0"]
     assert summary.score_mean == pytest.approx(-5e99)
     assert math.isfinite(summary.score_se)

@@ -25,7 +25,7 @@ class LineLog:
 
     def __enter__(self) -> LineLog:
         with writing(self.path):
-            self._file: BinaryIO = self.path.open("ab", buffering=0)
+            self._file: BinaryIO = self.path.open("ab+", buffering=0)
         return self
 
     def write(self, line: str) -> None:
@@ -34,9 +34,10 @@ class LineLog:
         Raises:
             OutputError: The disk is full, or the like; the file ends with the lines before.
         """
-        left = memoryview((line + "\n").encode())
         with writing(self.path):
             length = os.fstat(self._file.fileno()).st_size
+            open_line = length > 0 and os.pread(self._file.fileno(), 1, length - 1) not in b"\r\n"
+            left = memoryview(("\n" * open_line + line + "\n").encode())
             try:
                 while left:  # a disk that is nearly full takes a part, and says why with the next
                     left = left[self._file.write(left) :]

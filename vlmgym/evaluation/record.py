@@ -7,6 +7,7 @@ other rewards, training data, what a resumed run has left to play) follows from 
 from __future__ import annotations
 
 import json
+import math
 import platform
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
@@ -14,7 +15,7 @@ from functools import lru_cache
 from importlib.metadata import version
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 import vlmgym
 from vlmgym.errors import UsageError, one_sentence
@@ -181,6 +182,28 @@ class EpisodeRecord(_Record):
     end: str
     score: Number | None
     metrics: dict[str, Number | str]
+
+    @model_validator(mode="after")
+    def _refuse_contradictions(self) -> EpisodeRecord:
+        if (self.score is None) != (self.status in ("stopped", "error")):
+            verb = "must" if self.score is None else "cannot"
+            raise ValueError(f"an episode whose status is {self.status!r} {verb} have a score")
+        if len(self.turns) > self.max_turns:
+            raise ValueError(f"{len(self.turns)} turns are more than max_turns, {self.max_turns}")
+        if self.status == "turn limit" and len(self.turns) < self.max_turns:
+            raise ValueError(f"status is 'turn limit' after {len(self.turns)} of {self.max_turns} turns")
+        for number, turn in enumerate(self.turns, 1):
+            if turn.turn != number:
+                raise ValueError(f"turns must be numbered from 1 in order, but turn {number} is numbered {turn.turn}")
+            if turn.outcome is Outcome.UNPARSABLE and turn.action is not None:
+                raise ValueError(f"turn {number}: an unparsable response cannot have an action")
+            if turn.outcome is Outcome.PLAYED and turn.feedback:
+                raise ValueError(f"turn {number}: an action that was played cannot have feedback")
+        rewards = [turn.reward.game for turn in self.turns]
+        rounding = 1e-9 * math.fsum(map(abs, rewards))
+        if self.score is not None and abs(self.score - math.fsum(rewards)) > rounding:
+            raise ValueError(f"score is {self.score:g}, but the game's rewards sum to {math.fsum(rewards):g}")
+        return self
 
     @property
     def key(self) -> tuple[str, int]:

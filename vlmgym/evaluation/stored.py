@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -171,7 +172,7 @@ def find_run(folder: Path | RunFolder) -> StoredRun:
 
 
 def find_episodes(path: Path) -> tuple[list[StoredEpisode], bool]:
-    """All records of a file of lines, and whether its last line was torn (by a kill in the middle of writing it).
+    """Find the records of a file, and whether its last line was torn (by a kill in the middle of writing it).
 
     Raises:
         UsageError: A line before the last is not the record of an episode, or the file cannot be read.
@@ -179,28 +180,34 @@ def find_episodes(path: Path) -> tuple[list[StoredEpisode], bool]:
     if not path.exists():
         return [], False
     episodes: list[StoredEpisode] = []
-    end = 0
+    start = 0
     try:
         with path.open("rb") as file:
-            size = _size(file)
-            for number, line in enumerate(_whole_lines(file, size), 1):
-                head = _validated(_Head, line, f"line {number} of {path}")
-                place = (path, number, end, len(line))
-                episodes.append(StoredEpisode(*place, head.game.id, head.seed, head.index, head.score))
-                end += len(line) + 1
-        return episodes, end < size
+            size = os.fstat(file.fileno()).st_size
+            for number, line in enumerate(_lines(file), 1):
+                text = line.rstrip(b"\r\n")
+                if start + len(line) == size and _is_torn(text, ended=text != line):
+                    return episodes, True
+                if text:
+                    head = _validated(_Head, text, f"line {number} of {path}")
+                    place = (path, number, start, len(text))
+                    episodes.append(StoredEpisode(*place, head.game.id, head.seed, head.index, head.score))
+                start += len(line)
+        return episodes, False
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
 
 
 def drop_torn_line(path: Path) -> None:
-    """Cut a torn last line off, so that what is appended begins a line of its own.
+    """Truncate a file of records after its last whole record.
 
     Raises:
+        UsageError: A line before the last is not a record, or the file cannot be read.
         OutputError: The file cannot be written.
     """
-    with writing(path), path.open("rb+") as file:
-        file.truncate(sum(len(line) + 1 for line in _whole_lines(file, _size(file))))
+    episodes, _ = find_episodes(path)
+    with writing(path):
+        os.truncate(path, episodes[-1].offset + episodes[-1].length if episodes else 0)
 
 
 class _GameId(BaseModel):
@@ -218,23 +225,25 @@ class _Head(BaseModel):
     score: float | None
 
 
-def _whole_lines(file: BinaryIO, size: int) -> Iterator[bytes]:
-    """The lines that were written to their end, of a file of so many bytes.
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """Lines with their line ends: LF, CRLF or CR, as an editor may have left them."""
+    for part in file:
+        yield from part.splitlines(keepends=True)
 
-    A last line without a line break was not; nor was one that has its length but not its text, because the machine went
-    down while writing it.
+
+def _is_torn(text: bytes, *, ended: bool) -> bool:
+    """Whether writing the last line was interrupted.
+
+    Such a line has no line end, or, after a power failure, its length but zero bytes instead of its text. Any other
+    line that is not JSON was edited by somebody, and is an error.
     """
-    end = 0
-    for line in file:
-        end += len(line)
-        text = line.removesuffix(b"\n")
-        if text == line or (end == size and not (text.startswith(b"{") and text.endswith(b"}"))):
-            return
-        yield text
-
-
-def _size(file: BinaryIO) -> int:
-    return os.fstat(file.fileno()).st_size
+    if ended and b"\0" not in text:
+        return False
+    try:
+        json.loads(text)
+    except ValueError:
+        return True
+    return False
 
 
 def _read_asked(place: RunFolder) -> RunRecord:
