@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoints, entry_points
 from typing import Any
 
 from vlmgym.errors import UsageError
@@ -72,7 +72,7 @@ def game_class(game: str) -> type[Game[Any, Any]]:
     if name not in _sources():
         published = f"; published settings are {', '.join(PRESETS)}" if "/" in name else ""
         raise UsageError(f"there is no game {game!r}; the games are {', '.join(game_ids())}{published}")
-    rivals = {point.value for point in entry_points(group=ENTRY_POINT_GROUP, name=name)}
+    rivals = {point.value for point in _entry_points().select(name=name)}
     if len(rivals) > 1 and name not in BUILT_IN:
         raise UsageError(f"several installed packages have a game {name!r} ({', '.join(sorted(rivals))}): keep one")
     module, _, attribute = _sources()[name].partition(":")
@@ -132,8 +132,14 @@ def _register_env(game_id: str) -> None:
 @lru_cache(maxsize=1)
 def _sources() -> dict[str, str]:
     """Where the class of each built-in or installed game is; a built-in id cannot be taken over."""
-    installed = {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
+    installed = {point.name: point.value for point in _entry_points()}
     return {**{name: value for name, value in installed.items() if _ID.fullmatch(name)}, **BUILT_IN}
+
+
+@lru_cache(maxsize=1)
+def _entry_points() -> EntryPoints:
+    """Games of all installed packages. Cached because each call would read the metadata of every package."""
+    return entry_points(group=ENTRY_POINT_GROUP)
 
 
 def _split(game_id: str) -> tuple[str, int]:

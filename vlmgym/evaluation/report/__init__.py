@@ -4,8 +4,8 @@ The page opens from disk, asks no network for anything, and needs no build. It i
 
 - `page_data`: what is shown at once, and a light row for each pair of game and seed. It is part of the page.
 - `episode_data`: all of one episode, texts and pictures. All episodes are part of the page while they are small;
-  otherwise each is a script of its own in a folder beside the page, which the page loads when the episode is looked at
-  (a page opened from disk may load scripts beside it, but may not fetch data).
+  otherwise scripts in a folder beside the page hold some of them each, and the page loads a script when one of its
+  episodes is looked at (a page opened from disk may load scripts beside it, but may not fetch data).
 
 A page holds one run or two. With two (`compare.html`), a row of the list stands for a game and a seed, the viewer has a
 pane for each run, and both step together; what the comparison itself says is handed in as tables of plain text:
@@ -22,6 +22,7 @@ content security policy allows no script but the page's own.
     episode.py    all of one episode, made in worker processes
     facts.py      what is shown at once: facts, summaries, curves
     document.py   style and content security policy, which other pages share
+    store.py      episodes inside the page, or in files beside it
     page.py       puts the page together and writes it
     command.py    `vlmgym report`, and the page of a run that was just played
     assets/       the page's HTML, CSS and scripts

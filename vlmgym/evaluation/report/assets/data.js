@@ -2,44 +2,39 @@
 
 const page = JSON.parse(document.getElementById("page").textContent);
 const GAMES = page.games.map((game) => game.id);
-const KEPT = 24; // episodes in memory
+const KEPT = 12; // files in memory
 
-const loaded = new Map(); // name -> promise of the episode's data, the latest last
-const awaited = new Map(); // name -> what to call with data that a script brings
+const files = new Map(); // number -> promise of the file's episodes by name, the latest last
+const awaited = new Map(); // script beside the page -> takes its episodes
 
 // Called by the scripts beside the page.
-window.vlmgymEpisode = (name, data) => {
-  const receive = awaited.get(name);
-  awaited.delete(name);
-  if (receive) receive(data);
-};
+window.vlmgymEpisodes = (episodes) => awaited.get(document.currentScript)?.(episodes);
 
-function loadEpisode(run, cell) {
+async function loadEpisode(run, cell) {
   const name = `${run}-${cell.number}`;
-  const episode = loaded.get(name) ?? readEpisode(name);
-  loaded.delete(name);
-  loaded.set(name, episode);
-  if (loaded.size > KEPT) loaded.delete(loaded.keys().next().value);
-  return episode;
+  if (cell.file === null) return JSON.parse(document.getElementById(`episode-${name}`).textContent);
+  const file = files.get(cell.file) ?? loadFile(cell.file);
+  files.delete(cell.file);
+  files.set(cell.file, file);
+  if (files.size > KEPT) files.delete(files.keys().next().value);
+  return (await file)[name];
 }
 
-async function readEpisode(name) {
-  const block = document.getElementById(`episode-${name}`);
-  if (block) return JSON.parse(block.textContent);
-  const file = `${page.folder}/${name}.js`;
+async function loadFile(number) {
+  const file = `${page.folder}/${number}.js`;
   const script = element("script", { src: file });
   try {
     return await new Promise((resolve, reject) => {
-      awaited.set(name, resolve);
+      awaited.set(script, resolve);
       script.addEventListener("error", () => reject(new Error(`${file} is not beside this page`)));
       script.addEventListener("load", () => reject(new Error(`${file} does not hold the episode`)));
       document.head.append(script);
     });
   } catch (error) {
-    loaded.delete(name);
+    files.delete(number);
     throw error;
   } finally {
-    awaited.delete(name);
+    awaited.delete(script);
     script.remove();
   }
 }

@@ -1,0 +1,111 @@
+"""Where a page keeps its episodes: in itself while they are small, otherwise in a folder beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from vlmgym.evaluation.files import writing
+
+INLINE_BYTES = 8_000_000
+"""Total size up to which the page holds all episodes itself."""
+FILE_BYTES = 500_000
+"""Size at which a file beside the page is complete. A file per episode takes minutes to write and remove."""
+
+_OWN = re.compile(r"[0-9a-f]{12}")
+"""Names of the folders that hold episodes."""
+
+
+class EpisodeStore:
+    """Collects the episodes of a page in order.
+
+    The folder beside the page is named after the hash of its contents, so a page never finds the episodes of another.
+
+    Attributes:
+        inline: Episodes that the page holds itself, by name.
+        files: Number of the file that holds an episode, by the episode's name.
+    """
+
+    def __init__(self, page: Path) -> None:
+        self.inline: dict[str, str] = {}
+        self.files: dict[str, int] = {}
+        self._folder = page.with_suffix("")
+        self._unfinished = self._folder / ".unfinished"
+        self._beside = False
+        self._pending: dict[str, str] = {}
+        self._bytes = self._count = 0
+        self._digest = hashlib.sha256()
+        self._name: str | None = None
+
+    def add(self, name: str, data: str) -> None:
+        """Keep an episode.
+
+        Raises:
+            OutputError: A file cannot be written.
+        """
+        if self._beside:
+            self._append(name, data)
+            return
+        self.inline[name] = data
+        self._bytes += len(data)
+        if self._bytes > INLINE_BYTES:
+            self._beside = True
+            with writing(self._unfinished):
+                shutil.rmtree(self._unfinished, ignore_errors=True)
+                self._unfinished.mkdir(parents=True)
+            self._bytes = 0
+            for earlier, text in self.inline.items():
+                self._append(earlier, text)
+            self.inline.clear()
+
+    def place(self) -> str | None:
+        """Finish the folder and return its path relative to the page, or None if the page holds the episodes itself.
+
+        Raises:
+            OutputError: A file cannot be written.
+        """
+        if not self._beside:
+            return None
+        self._flush()
+        self._name = self._digest.hexdigest()[:12]
+        place = self._folder / self._name
+        with writing(place):
+            shutil.rmtree(place, ignore_errors=True)
+            self._unfinished.rename(place)
+        return f"{self._folder.name}/{self._name}"
+
+    def remove_others(self) -> None:
+        """Remove the episodes of earlier pages of the same name."""
+        others = list(self._folder.iterdir()) if self._folder.is_dir() else []
+        for other in others:
+            if other.name != self._name and _OWN.fullmatch(other.name):
+                shutil.rmtree(other, ignore_errors=True)
+        with suppress(OSError):  # not empty: it holds this page's episodes, or files of the user
+            self._folder.rmdir()
+
+    def remove_unfinished(self) -> None:
+        """Remove what an error left behind."""
+        shutil.rmtree(self._unfinished, ignore_errors=True)
+
+    def _append(self, name: str, data: str) -> None:
+        self._pending[name] = data
+        self.files[name] = self._count
+        self._bytes += len(data)
+        if self._bytes >= FILE_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        episodes = ",\n".join(f'"{name}":{data}' for name, data in self._pending.items())
+        text = f"vlmgymEpisodes({{{episodes}}});\n".encode()
+        self._digest.update(text)
+        path = self._unfinished / f"{self._count}.js"
+        with writing(path):
+            path.write_bytes(text)
+        self._pending.clear()
+        self._bytes = 0
+        self._count += 1
