@@ -1,68 +1,132 @@
-"""The form of a response: what is accepted, and that nothing else is guessed at."""
+"""The response form: which answer counts, and that nothing else is guessed at."""
 
 from __future__ import annotations
 
-import sys
+import time
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vlmgym.errors import ParseError
-from vlmgym.sandbox import response_form
-from vlmgym.sandbox.response_form import compose, format_reward, section
+from vlmgym.evaluation.report.texts import marked
+from vlmgym.sandbox.response_form import MOST_TAGS, SECTIONS, compose, parse_response
 
 LONGEST_ANSWER = 200
+THOUGHTS = ("think", "thinking", "thought", "reasoning", "perception")
 
 
 def answer(response: str) -> str:
-    return response_form.answer(response, LONGEST_ANSWER)
+    return parse_response(response).answer(LONGEST_ANSWER)
+
+
+def format_reward(response: str) -> float:
+    return parse_response(response).format_reward(LONGEST_ANSWER)
 
 
 GOOD = compose("0, 2", "because", "up")
-TAGS = [f"<{slash}{name}>" for name in response_form.SECTIONS for slash in ("", "/")]
+TAGS = [f"<{slash}{name}>" for name in SECTIONS for slash in ("", "/")]
 
 plain = st.text(st.characters(blacklist_characters="<>"), max_size=40)
 
 
 @given(plain, plain, plain.map(str.strip).filter(bool))
 def test_sections_of_a_composed_response_are_what_was_put_in(perception: str, think: str, word: str) -> None:
-    response = compose(perception, think, word)
-    assert section(response, "perception") == perception.strip()
-    assert section(response, "think") == think.strip()
-    assert answer(response) == word
-    assert format_reward(response) == 1.0
+    parsed = parse_response(compose(perception, think, word))
+    assert parsed.perception == perception.strip()
+    assert parsed.answer(LONGEST_ANSWER) == word
+    assert parsed.format_reward(LONGEST_ANSWER) == 1.0
+
+
+# Answers ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "<answer>up</answer>",
+        "I slide. <answer>up</answer> Done.",
+        "<ANSWER>up</ANSWER>",
+        "<Answer>up</aNSWER>",
+        "<answer >up</answer >",
+        "<answer\n>up</answer\t>",
+        '<answer id="1">up</answer>',
+        "<answer type=text lang='en'>up</answer>",
+        "<think></think><answer>up</answer>",
+        "<think>first I write <answer> and then</think><answer>up</answer>",
+        "<think>so <answer>down</answer></think><answer>up</answer>",
+        "<think>not <answer>down</answer></think> <THINK a=1>nor <answer>left</answer></Think ><answer>up</answer>",
+        "<think>a <think> in a thought</think><answer>up</answer>",
+        "I need <perception>, <think> and <answer>.</think><answer>up</answer>",
+        "<think>a <perception>, <thinking> or <!-- in a thought</think><answer>up</answer>",
+        "opened in the prompt, <answer>down</answer></think><answer>up</answer>",
+        "opened in the prompt: <perception>, <think>, <!--, <answer></reasoning>\n<answer>up</answer>",
+        "a </think> in a thought </think><answer>up</answer>",
+        "<thinking>closed by another name</think><answer>up</answer>",
+        "<!-- <answer>down</answer> --><answer>up</answer>",
+        "<!-- -> -- > --><answer>up</answer>",
+        "<answer>up</answer><perception>after it</perception><!-- too -->",
+        "an arrow --> and <answer>up</answer> --> another",
+        "<think/><answer>up</answer>",
+        "<answers>down</answers><answer>up</answer>",
+        "<answer-key>down</answer-key><answer>up</answer>",
+    ],
+)
+def test_the_only_answer_outside_thoughts_counts(response: str) -> None:
+    assert answer(response) == "up"
 
 
 @pytest.mark.parametrize(
     ("response", "problem"),
     [
-        ("", "no <answer>"),
-        ("up", "no <answer>"),
-        ("up</answer>", "no <answer>"),
-        ("<ANSWER>up</ANSWER>", "no <answer>"),
-        ("< answer>up</ answer>", "no <answer>"),
-        ("<answer >up</answer >", "no <answer>"),
-        ("\\boxed{up}", "no <answer>"),
+        ("", "has no <answer>$"),
+        ("up", "has no <answer>$"),
+        ("up</answer>", "has no <answer>$"),
+        ("< answer>up</ answer>", "has no <answer>$"),
+        ("\\boxed{up}", "has no <answer>$"),
+        ("\uff1canswer\uff1eup\uff1c/answer\uff1e", "has no <answer>$"),
+        ("<an\u017fwer>up</an\u017fwer>", "has no <answer>$"),
         ("<answer>up", "not closed"),
         ("</answer>up<answer>", "not closed"),
         ("<answer>up</answer", "not closed"),
+        ("<answer/>", "<answer/> holds nothing"),
+        ("<answer />up", "<answer/> holds nothing"),
+        ("<answer/>up</answer>", "<answer/> holds nothing"),
         ("<answer>up</answer><answer>up</answer>", "2 <answer> sections"),
+        ("<answer>up</answer><ANSWER>up</ANSWER>", "2 <answer> sections"),
+        ('<answer>up</answer><answer id="2">up</answer>', "2 <answer> sections"),
+        ("<answer>up</answer><answer >up</answer >", "2 <answer> sections"),
+        ("<answer>up</answer><answer/>", "2 <answer> sections"),
         ("<answer>up</answer><answer>", "2 <answer> sections"),
         ("<answer>up</answer></answer>", "2 <answer> sections"),
         ("<answer><answer>up</answer></answer>", "2 <answer> sections"),
         ("<answer>" * 7 + "up", "7 <answer> sections"),
-        ("<think>so <answer>up</answer></think><answer>down</answer>", "2 <answer> sections"),
-        ("<think>I write <answer> next</think><answer>down</answer>", "2 <answer> sections"),
+        ("<think>I go <answer>up</answer>", "ends inside <think>"),
+        ("<think><answer>up</answer></think>", "outside its thoughts"),
+        ("<answer>up</answer></think>", "outside its thoughts"),
+        ("<answer>up</answer><think>I had to</think>", "outside its thoughts"),
+        ("<answer>up</answer><think>wait, rather <answer>down", "ends inside <think>"),
+        ("<think>so</think> <think>again <answer>up</answer>", "ends inside <think>"),
+        ("<!-- <answer>up</answer> -->", "outside its thoughts"),
+        ("<!-- <answer>up</answer>", "ends inside a comment"),
+        ("<!-- </think> <answer>up</answer> -->", "outside its thoughts"),
+        ("<perception>a <think>b</think> <answer>up</answer></perception>", "outside its thoughts"),
+        ("<perception>a </think> <answer>up</answer></perception>", "outside its thoughts"),
+        ("<answer>up <think>or down</think></answer>", "has no <answer>"),
+        ("<answer>up <perception>or down</perception></answer>", "a thought or a comment inside"),
+        ("<answer>up <!-- or down --></answer>", "a thought or a comment inside"),
         ("<answer></answer>", "empty"),
         ("<answer> \n\t\u3000</answer>", "empty"),
         (f"<answer>{'x' * (LONGEST_ANSWER + 1)}</answer>", f"{LONGEST_ANSWER + 1} characters"),
+        ("<think/>" * MOST_TAGS + "<answer>up</answer>", "more than 10,000 tags"),
     ],
 )
-def test_whatever_is_not_exactly_one_answer_is_an_error_that_says_what_was_wrong(response: str, problem: str) -> None:
+def test_anything_else_is_an_error_that_says_what_was_wrong(response: str, problem: str) -> None:
     with pytest.raises(ParseError, match=problem) as caught:
         answer(response)
+    assert len(str(caught.value)) < 200
     assert "\n" not in str(caught.value)
+    assert format_reward(response) == 0.0
 
 
 def test_an_answer_may_be_as_long_as_the_limit_and_blanks_around_it_do_not_count() -> None:
@@ -75,12 +139,110 @@ def test_an_answer_is_never_changed(word: str) -> None:
     assert answer(compose("", "", word)) == word
 
 
+# Thoughts, by properties ----------------------------------------------------------------------------------------------
+
+
+def spelled(name: str, slash: str = "") -> st.SearchStrategy[str]:
+    """A tag in any case, with any attributes."""
+    cases = st.sampled_from([name, name.upper(), name.title()])
+    attributes = st.sampled_from(["", "", " ", "\n", ' id="1"', " class='x' hidden"])
+    return st.tuples(cases, attributes).map(lambda pair: f"<{slash}{pair[0]}{pair[1]}>")
+
+
+def section(name: str, content: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.tuples(spelled(name), content, spelled(name, "/")).map("".join)
+
+
+prose = st.sampled_from(["", " ", "I see 2 < 4. ", "so -> up ", "\n", "a</b> "])
+secret = section("answer", st.just("secret"))
+mention = st.one_of(*(spelled(name) for name in (*THOUGHTS, "answer")), st.just("<!--"), spelled("answer", "/"))
+musing = st.lists(st.one_of(prose, secret, mention), max_size=4).map("".join)
+
+
+def closed_thought(content: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """Thoughts that a closing tag of their kind, or the end of a comment, closes."""
+    return st.one_of(*(section(name, content) for name in THOUGHTS), musing.map(lambda text: f"<!--{text}-->"))
+
+
+plain_thought = closed_thought(st.lists(st.one_of(prose, secret), max_size=3).map("".join))
+unclosed_thought = st.tuples(st.one_of(*map(spelled, THOUGHTS), st.just("<!--")), prose, secret, prose).map("".join)
+template_thought = st.tuples(musing, st.one_of(*(spelled(name, "/") for name in THOUGHTS if name != "perception"))).map(
+    "".join
+)
+
+
+@given(st.lists(st.one_of(prose, plain_thought, closed_thought(plain_thought)), max_size=4).map("".join), prose)
+def test_a_good_answer_after_closed_thoughts_is_always_read(before: str, after: str) -> None:
+    assert answer(f"{before}<answer>up</answer>{after}") == "up"
+
+
+@given(template_thought, st.lists(st.one_of(prose, plain_thought), max_size=3).map("".join))
+def test_a_good_answer_after_a_thought_that_began_in_the_prompt_is_always_read(thought: str, more: str) -> None:
+    assert answer(f"{thought}{more}<answer>up</answer>") == "up"
+
+
+@given(section("think", musing), secret.map(lambda text: text.replace("secret", "up")))
+@example("<think><!-- </think>", "<answer>up</answer>")
+def test_whatever_a_closed_thought_mentions_it_does_not_spoil_a_good_answer(thought: str, good: str) -> None:
+    assert answer(thought + good) == "up"
+
+
+@given(
+    st.lists(st.one_of(prose, plain_thought, closed_thought(plain_thought)), max_size=3).map("".join),
+    st.one_of(unclosed_thought, template_thought, section("think", musing), plain_thought, st.just("")),
+)
+def test_an_answer_in_a_thought_is_never_read(before: str, last: str) -> None:
+    with pytest.raises(ParseError):
+        answer(before + last)
+
+
+@given(st.lists(st.one_of(prose, *(spelled("answer", slash) for slash in ("", "/")), plain), max_size=8).map("".join))
+def test_there_is_exactly_one_answer(response: str) -> None:
+    opened, closed = response.lower().count("<answer"), response.lower().count("</answer")
+    try:
+        answer(response)
+    except ParseError:
+        return
+    assert (opened, closed) == (1, 1)
+
+
+# Perception -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("response", "perception"),
+    [
+        (GOOD, "0, 2"),
+        ("<PERCEPTION a=1> 0, 2\n</Perception >", "0, 2"),
+        ("<perception>0, 2</perception><think>a <perception> I gave</think>", "0, 2"),
+        ("<think>I will write <perception>8</perception></think><perception>0, 2</perception>", "0, 2"),
+        ("<perception>0, 2 <!--</perception><think></think>", "0, 2 <!--"),
+        ("<perception></perception>", ""),
+        ("", None),
+        ("<perception>0, 2", None),
+        ("<perception/>", None),
+        ("<perception>0</perception><perception>2</perception>", None),
+        ("<perception>0</perception><PERCEPTION>0</PERCEPTION>", None),
+        ("<think><perception>0, 2</perception></think>", None),
+        ("<perception>0, 2</perception></think><answer>up</answer>", None),
+        ("<!-- <perception>0, 2</perception> -->", None),
+    ],
+)
+def test_the_only_perception_outside_other_thoughts_is_scored(response: str, perception: str | None) -> None:
+    assert parse_response(response).perception == perception
+
+
+# The documented form --------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
     "response",
     [
         "",
         "up",
         "<answer>up</answer>",
+        compose("", "", ""),
+        compose("", "", "x" * (LONGEST_ANSWER + 1)),
         compose("", "", "up").replace("<think></think>", ""),
         compose("", "", "up").replace("</think>", ""),
         compose("", "", "up").replace("</answer>", ""),
@@ -97,11 +259,17 @@ def test_an_answer_is_never_changed(word: str) -> None:
         GOOD + GOOD,
         GOOD + "</answer>",
         GOOD.upper(),
+        GOOD.replace("<answer>", "<answer >"),
+        GOOD.replace("<think>", '<think id="1">'),
+        GOOD.replace("think>", "thinking>"),
+        GOOD.replace("because", "<answer>left</answer>"),
+        GOOD.replace("up", "up <!-- or down -->"),
+        GOOD + "<!-- done -->",
         "\x00" + GOOD,
         "\u200b" + GOOD,
     ],
 )
-def test_format_reward_is_zero_but_for_the_exact_form(response: str) -> None:
+def test_format_reward_is_zero_except_for_the_exact_form(response: str) -> None:
     assert format_reward(response) == 0.0
 
 
@@ -109,52 +277,51 @@ def test_format_reward_allows_blanks_around_sections_and_does_not_judge_their_co
     assert format_reward(GOOD) == 1.0
     assert format_reward(f"\n {GOOD} \n\n") == 1.0
     assert format_reward(GOOD.replace("\n", "")) == 1.0
-    assert format_reward(compose("", "a < b > c </p> <b>", "")) == 1.0
+    assert format_reward(compose("", "a < b --> c </p> <b>", "sideways")) == 1.0
 
 
 @given(st.lists(st.one_of(st.sampled_from(TAGS), plain), max_size=12).map("".join))
-def test_the_exact_form_always_has_sections_and_one_answer_at_most(response: str) -> None:
-    reward = format_reward(response)
-    assert reward in (0.0, 1.0)
-    if reward:
-        for name in response_form.SECTIONS:
-            section(response, name)
-    if response.count("<answer>") != 1:
-        with pytest.raises(ParseError):
-            answer(response)
+def test_the_exact_form_always_has_a_perception_and_an_answer(response: str) -> None:
+    if format_reward(response):
+        assert parse_response(response).perception is not None
+        assert answer(response)
 
 
-HOSTILE = [
-    "<answer>" * 1_250_000,
-    "<answer" * 1_430_000,
-    "<" * 10_000_000,
-    " " * 10_000_000,
-    "<perception>" + "\n" * 10_000_000,
-    "<perception>" * 400_000 + "</perception>" * 400_000,
-    "<answer>" + " " * 10_000_000 + "up</answer>",
-    compose("[" * 5_000_000, "<think" * 800_000, "up"),
-]
+# Everything ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("response", HOSTILE, ids=range(len(HOSTILE)))
-def test_ten_megabytes_are_read_in_a_number_of_steps_that_does_not_grow_with_them(response: str) -> None:
-    """Counts executed lines of Python instead of time: the work left is that of linear string methods."""
-    lines = 0
+anything = st.lists(
+    st.one_of(
+        prose, mention, plain, st.sampled_from(["<!--", "-->", "<answer/>"]), *(spelled(name, "/") for name in THOUGHTS)
+    ),
+    max_size=12,
+).map("".join)
 
-    def count(frame: object, event: str, argument: object) -> object:
-        nonlocal lines
-        lines += 1
-        return count
 
-    outside = sys.gettrace()
-    sys.settrace(count)  # type: ignore[arg-type]
-    try:
-        format_reward(response)
-        for name in response_form.SECTIONS:
-            try:
-                section(response, name)
-            except ParseError as error:
-                assert len(str(error)) < 200  # noqa: PT017
-    finally:
-        sys.settrace(outside)
-    assert lines < 200
+@given(anything)
+def test_a_report_marks_what_is_read_and_loses_nothing(response: str) -> None:
+    parsed, pieces = parse_response(response), marked(response)
+    assert "".join(text for _, text in pieces) == response
+    assert ("answer" in dict(pieces)) == (parsed.fault is None)
+    assert ("perception" in dict(pieces)) == (parsed.perception is not None)
+
+
+BOMBS = [
+    "<answer>", "<answer", "</answer>", "<answer ", "<answer a=1", "<answer/>", "<answer>x</answer>", "</", "<", "< ",
+    "<think>", "</think>", "<think></think>", "<think/>", "<perception>", "<perception><think>", "</perception",
+    "<!--", "-->", "<!---->", "<!-", "-", "<thin", "</reasoning", " ", "\n", "x", '"', "='",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("before", ["", "<answer>", "<answer ", "<think>", "<!--"])
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_megabyte_is_read_in_no_time(bomb: str, before: str) -> None:
+    response = before + bomb * (1_000_000 // len(bomb)) + "</answer>"
+
+    def seconds() -> float:
+        parse_response.cache_clear()
+        start = time.process_time()
+        parse_response(response).format_reward(LONGEST_ANSWER)
+        return time.process_time() - start
+
+    assert any(seconds() < 0.05 for _ in range(3))  # the machine may be busy

@@ -193,7 +193,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         Raises:
             ParseError: See `parse_answer`, or the response has no answer or several.
         """
-        return self.parse_answer(response_form.answer(response, self.longest_answer))
+        return self.parse_answer(response_form.parse_response(response).answer(self.longest_answer))
 
     def respond(self, state: StateT, action: ActionT) -> str:
         """A whole response in the documented form, with true perception, that plays an action."""

@@ -1,9 +1,14 @@
-"""The form of a response: `<perception>...</perception><think>...</think><answer>...</answer>`.
+"""The response form: `<perception>...</perception><think>...</think><answer>...</answer>`.
 
-A response is never corrected or guessed at. All functions take time linear in the length of the response.
+`docs/protocols.md` states the grammar. A response is never corrected or guessed at, and it is read in linear time.
 """
 
 from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 from vlmgym.errors import ParseError
 
@@ -17,6 +22,20 @@ Respond in exactly this form:
 Give exactly one <answer>."""
 """Version 1 of the paragraph that tells a model the form; filled with what the two sections hold in a game."""
 
+MOST_TAGS = 10_000
+"""Tags and ends of comments in a response that is read; one with more has no answer."""
+
+_TAG = re.compile(
+    r"<(?=/?(?:an|pe|thi|tho|re)|!-)"  # decides most failures at once
+    r"(?:/?(answer|perception|think(?:ing)?|thought|reasoning)(?:[\s/][^<>]*)?>|!--)|-->",
+    re.IGNORECASE | re.ASCII,
+)
+_COMMENT = "!--"
+_OPENED_BY_TEMPLATES = frozenset({"think", "thinking", "thought", "reasoning"})
+_EXACT = [f"<{slash}{name}>" for name in SECTIONS for slash in ("", "/")]
+
+Tag = re.Match[str]
+
 
 def compose(perception: str, think: str, answer: str) -> str:
     """A response in the documented form."""
@@ -28,52 +47,157 @@ def answer_only(answer: str) -> str:
     return f"<answer>{answer}</answer>"
 
 
-def section(response: str, name: str) -> str:
-    """What stands between the only opening and the only closing tag of a section.
+@dataclass(slots=True)
+class ParsedResponse:
+    """A response taken apart by `parse_response`.
 
-    Raises:
-        ParseError: The section is missing, repeated, or not closed.
+    Attributes:
+        text: The whole response.
+        fault: Why it does not hold exactly one answer; None if it does.
+        tags: All tags of the grammar except comments.
+        answers: Tags of answers outside thoughts, and of thoughts inside such an answer.
+        perceptions: Tags of perceptions outside other thoughts.
+        thoughts: Kind, start and end of each outermost thought; a perception and a comment are thoughts, too.
     """
-    opening, closing = f"<{name}>", f"</{name}>"
-    opened, closed = response.count(opening), response.count(closing)
-    if opened == 0:
-        raise ParseError(f"the response has no {opening}")
-    if opened > 1 or closed > 1:
-        raise ParseError(f"the response has {max(opened, closed)} <{name}> sections; exactly one is allowed")
-    start = response.index(opening) + len(opening)
-    end = response.find(closing, start)
-    if end < 0:
-        raise ParseError(f"{opening} is not closed by {closing}")
-    return response[start:end].strip()
 
+    text: str
+    fault: str | None = None
+    tags: list[Tag] = field(default_factory=list)
+    answers: list[Tag] = field(default_factory=list)
+    perceptions: list[Tag] = field(default_factory=list)
+    thoughts: list[tuple[str, int, int]] = field(default_factory=list)
 
-def answer(response: str, longest: int) -> str:
-    """The text of the only `<answer>`.
+    def answer(self, longest: int) -> str:
+        """The text of the only answer, without blanks around it.
 
-    Args:
-        response: A whole response.
-        longest: Characters an answer may have.
+        Args:
+            longest: Maximum number of characters.
 
-    Raises:
-        ParseError: There is no answer or more than one, it is empty, or it is too long.
-    """
-    text = section(response, "answer")
-    if not text:
-        raise ParseError("the answer is empty")
-    if len(text) > longest:
-        raise ParseError(f"the answer has {len(text)} characters; at most {longest} are allowed")
-    return text
+        Raises:
+            ParseError: There is no answer outside thoughts, or more than one, or it is empty or too long.
+        """
+        if self.fault is not None:
+            raise ParseError(self.fault)
+        text = self._inside(self.answers)
+        if not text:
+            raise ParseError("the answer is empty")
+        if len(text) > longest:
+            raise ParseError(f"the answer has {len(text)} characters; at most {longest} are allowed")
+        return text
 
+    @property
+    def perception(self) -> str | None:
+        """The text of the only perception; None if there is none or more than one, or if it is not closed."""
+        return self._inside(self.perceptions) if _is_pair(self.perceptions) else None
 
-def format_reward(response: str) -> float:
-    """1.0 if the response is the three sections, once each, in order, with nothing but blanks around them, else 0.0."""
-    position = 0
-    for name in SECTIONS:
-        opening, closing = f"<{name}>", f"</{name}>"
-        if response.count(opening) != 1 or response.count(closing) != 1:
+    def format_reward(self, longest: int) -> float:
+        """1.0 for exactly the documented form with an answer that `answer` accepts, else 0.0.
+
+        The form is exact if the tags of the whole response are those of the three sections, once each, in order and
+        spelled as in the prompt, and there are only blanks around the sections.
+        """
+        if [tag[0] for tag in self.tags] != _EXACT:
             return 0.0
-        start, end = response.index(opening), response.index(closing)
-        if start < position or end < start or response[position:start].strip():
+        edges = [0, *(edge for tag in self.tags for edge in tag.span()), len(self.text)]
+        if any(self.text[edges[i] : edges[i + 1]].strip() for i in (0, 4, 8, 12)):
             return 0.0
-        position = end + len(closing)
-    return float(not response[position:].strip())
+        try:
+            self.answer(longest)
+        except ParseError:
+            return 0.0
+        return 1.0
+
+    def spans(self) -> list[tuple[str, int, int]]:
+        """Section, start and end of what is read as perception, thought and answer, with the tags, in order."""
+        spans = [
+            ("perception" if kind == "perception" and _is_pair(self.perceptions) else "think", start, end)
+            for kind, start, end in self.thoughts
+        ]
+        if self.fault is None:
+            spans.append(("answer", self.answers[0].start(), self.answers[1].end()))
+        return sorted(spans, key=lambda span: span[1])
+
+    def _inside(self, pair: Sequence[Tag]) -> str:
+        return self.text[pair[0].end() : pair[1].start()].strip()
+
+
+@lru_cache(maxsize=8)  # scoring reads a response twice: for its form, and for its action
+def parse_response(response: str) -> ParsedResponse:
+    """Take a response apart by the grammar in `docs/protocols.md`."""
+    parsed = ParsedResponse(response)
+    opened: list[str] = []
+    start, commented = 0, False
+    for count, tag in enumerate(_TAG.finditer(response)):
+        if count == MOST_TAGS:
+            return ParsedResponse(response, f"the response has more than {MOST_TAGS:,} tags")
+        kind = _kind(tag)
+        if kind == _COMMENT:
+            commented |= not _closes(tag)
+        else:
+            parsed.tags.append(tag)
+        if kind == "perception" and opened[:1] in ([], [kind]):
+            parsed.perceptions.append(tag)
+        if kind == "answer":
+            if not opened:
+                parsed.answers.append(tag)
+        elif not _closes(tag):
+            if _is_empty(tag) or kind in opened:
+                continue
+            if not opened:
+                start = tag.start()
+                if parsed.answers and not _closes(parsed.answers[-1]):
+                    parsed.answers.append(tag)
+            opened.append(kind)
+        elif kind in opened:
+            first = opened[0]
+            if kind in _OPENED_BY_TEMPLATES:
+                opened.clear()
+                parsed.answers.clear()
+            else:
+                del opened[opened.index(kind) :]
+            if not opened:
+                parsed.thoughts.append((first, start, tag.end()))
+        elif kind != _COMMENT or commented:  # the thought began in the prompt: all so far is part of it
+            opened.clear()
+            parsed.answers.clear()
+            parsed.perceptions.clear()
+            parsed.thoughts[:] = [(kind, 0, tag.end())]
+    if opened:
+        parsed.thoughts.append((opened[0], start, len(response)))
+    parsed.fault = _fault(parsed, opened)
+    return parsed
+
+
+def _fault(parsed: ParsedResponse, opened: Sequence[str]) -> str | None:
+    if opened:
+        thought = "a comment" if opened[0] == _COMMENT else f"<{opened[0]}>"
+        return f"the response ends inside {thought}, so it has no <answer>"
+    answers = [tag for tag in parsed.answers if _kind(tag) == "answer"]
+    openings = sum(not _closes(tag) for tag in answers)
+    if not openings:
+        hidden = sum(_kind(tag) == "answer" for tag in parsed.tags) > len(answers)
+        return "the response has no <answer> outside its thoughts" if hidden else "the response has no <answer>"
+    if openings > 1 or len(answers) > 2:
+        return f"the response has {max(openings, len(answers) - openings)} <answer> sections; exactly one is allowed"
+    if _is_empty(answers[0]):
+        return "<answer/> holds nothing: write the answer between <answer> and </answer>"
+    if len(answers) < len(parsed.answers):
+        return "the answer has a thought or a comment inside it"
+    return None if _is_pair(answers) else "<answer> is not closed by </answer>"
+
+
+def _kind(tag: Tag) -> str:
+    return (tag[1] or _COMMENT).lower()
+
+
+def _closes(tag: Tag) -> bool:
+    return tag[0].startswith(("</", "-"))
+
+
+def _is_empty(tag: Tag) -> bool:
+    """Whether a tag opens and closes an element at once, as `<answer/>` does."""
+    return tag[0].endswith("/>") and not _closes(tag)
+
+
+def _is_pair(tags: Sequence[Tag]) -> bool:
+    return [_closes(tag) for tag in tags] == [False, True] and not _is_empty(tags[0])

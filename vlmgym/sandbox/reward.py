@@ -12,9 +12,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
 
 from vlmgym.errors import EpisodeEnded, IllegalAction, ParseError, UsageError, one_sentence
-from vlmgym.sandbox import response_form
 from vlmgym.sandbox.game import ActionT, Game, StateT
 from vlmgym.sandbox.perception import Perception
+from vlmgym.sandbox.response_form import parse_response
 
 Shaping = Literal["raw", "sign", "log2"]
 
@@ -117,12 +117,9 @@ def score_response(
     Raises:
         EpisodeEnded: The position is an ended one.
     """
-    form = response_form.format_reward(response)
-    try:
-        description = response_form.section(response, "perception")
-    except ParseError:
-        description = ""
-    seen = game.perceive(state, description)
+    parsed = parse_response(response)
+    form = parsed.format_reward(game.longest_answer)
+    seen = game.perceive(state, parsed.perception or "")
     try:
         action = game.parse(response)
     except ParseError as error:

@@ -19,7 +19,8 @@ def check_format_and_parse(game: AnyGame, seeds: Seeds) -> None:
         assert back == action, f"the action {action!r} is written {words!r}, which is read as {back!r}"
         response = response_form.compose("", "", words)
         assert game.parse(response) == action, f"{response!r} is not read as {action!r}"
-        for wrong in (words, f"{response}\n{response}", f"<answer>{words}"):
+        answer = response_form.answer_only(words)
+        for wrong in (words, answer * 2, f"<answer>{words}", f"<think>{answer}"):
             _refuses_to_parse(game, wrong)
         if not isinstance(game.action_space, spaces.Text):
             _refuses_to_parse(game, f"<answer>{words} or {words}</answer>")

@@ -8,15 +8,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from vlmgym.errors import ParseError, UsageError
+from vlmgym.errors import UsageError
 from vlmgym.evaluation.record import EpisodeRecord, GameRecord, TurnRecord
 from vlmgym.evaluation.recorded import recorded_action, recorded_positions
 from vlmgym.evaluation.report.pictures import episode_pictures
 from vlmgym.evaluation.report.texts import marked, safe_json, shown
-from vlmgym.sandbox import response_form
 from vlmgym.sandbox.game import Game
 from vlmgym.sandbox.perception import LONGEST_PERCEPTION, read_grid
 from vlmgym.sandbox.registry import game_class
+from vlmgym.sandbox.response_form import parse_response
 from vlmgym.sandbox.reward import Outcome
 
 LARGEST_GRID = 64
@@ -175,10 +175,10 @@ def _grids(game: Game[Any, Any], truth: str, response: str) -> dict[str, Any] | 
     """The cells that `<perception>` named and the true ones, as they are compared; None where nothing is compared."""
     if type(game).perceive is not Game.perceive:
         return None
-    try:
-        seen = read_grid(response_form.section(response, "perception")[:LONGEST_PERCEPTION])
-    except ParseError:
+    perception = parse_response(response).perception
+    if perception is None:
         return None
+    seen = read_grid(perception[:LONGEST_PERCEPTION])
     return {"seen": [row[:LARGEST_GRID] for row in seen[:LARGEST_GRID]], "truth": read_grid(truth)}
 
 

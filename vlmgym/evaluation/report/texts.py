@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 from pydantic_core import to_json
 
-from vlmgym.errors import ParseError
-from vlmgym.sandbox import response_form
+from vlmgym.sandbox.response_form import parse_response
 
 LONGEST = 20_000
 """Characters of a text that the page shows; the record has all of it."""
@@ -24,25 +22,15 @@ def shown(text: str) -> Any:
 
 
 def marked(response: str) -> list[tuple[str, Any]]:
-    """A response as pieces: the name of a section with its tags, or "" for what is outside, and the text.
+    """Split a response into pieces: a section's name, or "" outside all sections, and the text with its tags.
 
-    Only what vlmgym reads as a section is marked: one that is opened once and closed once. Where one section lies
-    within another, the piece belongs to the inner one.
+    Every thought counts as `think`, however it is written; perception and answer are those that are scored.
     """
-    spans = []
-    for name in response_form.SECTIONS:
-        try:
-            response_form.section(response, name)
-        except ParseError:
-            continue
-        start = response.index(f"<{name}>")
-        spans.append((start, response.index(f"</{name}>", start) + len(name) + 3, name))
-    edges = sorted({0, len(response), *(edge for start, end, _ in spans for edge in (start, end))})
-    pieces = []
-    for start, end in pairwise(edges):
-        around = [(last - first, name) for first, last, name in spans if first <= start and end <= last]
-        pieces.append((min(around)[1] if around else "", shown(response[start:end])))
-    return pieces
+    pieces, end = [], 0
+    for name, start, next_end in parse_response(response).spans():
+        pieces += [("", shown(response[end:start])), (name, shown(response[start:next_end]))]
+        end = next_end
+    return [piece for piece in [*pieces, ("", shown(response[end:]))] if piece[1]]
 
 
 def safe_json(data: Any) -> str:

@@ -73,7 +73,7 @@ class Player:
         if key in ("return", "enter"):
             typed = self.typed.strip()
             if typed:
-                return self._respond(typed if "<answer>" in typed else answer_only(typed))
+                return self._respond(typed if "<answer" in typed.lower() else answer_only(typed))
         elif key == "backspace":
             self.typed = self.typed[:-1]
         elif not self.typed and (action := self.game.key_action(self.episode.state, key)) is not None:
