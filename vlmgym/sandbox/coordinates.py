@@ -12,7 +12,7 @@ Pair = tuple[int, int, int, int]
 """row 1, column 1, row 2, column 2, counted from 0."""
 
 _CELL = r"(?:\(\s*([+-]?[0-9]{1,4})\s*,\s*([+-]?[0-9]{1,4})\s*\)|\[\s*([+-]?[0-9]{1,4})\s*,\s*([+-]?[0-9]{1,4})\s*\])"
-_BETWEEN = r"\s*(?:,|;|and)?\s*"
+_BETWEEN = r"\s*(?:(?:,|;|and)\s*)?"
 
 
 def parse_cells(text: str, count: int, origin: int = 0) -> tuple[int, ...]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from itertools import zip_longest
+from operator import eq
 from typing import NamedTuple
 
 LONGEST_PERCEPTION = 100_000
@@ -30,17 +33,24 @@ def compare_grids(truth: str, text: str) -> Perception:
     Case, brackets, quotes and empty lines do not count. `partial` is the number of cells that are equal at the same row
     and column over the number of cells of the larger grid, so that added cells cost as much as missing ones.
     """
-    expected, seen = read_grid(truth), read_grid(text[:LONGEST_PERCEPTION])
-    right = sum(a == b for row, other in zip(expected, seen) for a, b in zip(row, other))
-    cells = max(sum(map(len, expected)), sum(map(len, seen)))
-    return Perception(right / cells if cells else float(expected == seen), float(expected == seen))
+    expected = read_grid(truth)
+    right, told, equal = 0, 0, True
+    for row, seen in zip_longest(expected, _rows(text[:LONGEST_PERCEPTION]), fillvalue=()):
+        right += sum(map(eq, row, seen))
+        told += len(seen)
+        equal = equal and row == seen
+    cells = max(sum(map(len, expected)), told)
+    return Perception(right / cells if cells else float(equal), float(equal))
 
 
 def read_grid(text: str) -> list[list[str]]:
     """The cells of a grid as `compare_grids` compares them: rows of lower-case words without brackets and quotes."""
-    grid = []
+    return [*_rows(text)]
+
+
+def _rows(text: str) -> Iterator[list[str]]:
     for line in text.translate(_BRACKETS).casefold().splitlines():
-        cells = _APART.split(line.strip().strip(",|")) if "," in line or "|" in line else line.split()
-        if cells:
-            grid.append([" ".join(cell.split()) for cell in cells])
-    return grid
+        if "," in line or "|" in line:
+            yield [" ".join(cell.split()) for cell in _APART.split(line.strip().strip(",|"))]
+        elif cells := line.split():
+            yield cells

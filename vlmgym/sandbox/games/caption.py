@@ -16,7 +16,7 @@ from vlmgym.sandbox.datasets.photographs import PHOTOGRAPHS, photograph, read_ke
 from vlmgym.sandbox.datasets.rows import BadRow, Row, is_empty, shown, text_of
 from vlmgym.sandbox.game import Picture
 from vlmgym.sandbox.line_task import LineTask
-from vlmgym.sandbox.perception import LONGEST_PERCEPTION, Perception
+from vlmgym.sandbox.perception import Perception
 from vlmgym.sandbox.rules.keywords import Keyword, named, shared_words, shortest, unmatched, words_of
 from vlmgym.sandbox.task import TaskConfig, TaskState
 from vlmgym.sandbox.task_perception import with_task_perception
@@ -27,6 +27,9 @@ first, then colours, the surroundings, and details. Only its first {words} words
 Actions: the caption, on one line, at most {longest} characters.
 {form}"""
 COST_V1 = " Words for what is not there, or is beside the point, cost."
+
+LONGEST_DESCRIPTION = 5_000
+"""Characters of a `<perception>` that are read: 25 for each of the 200 words that can count."""
 
 
 class CaptionConfig(TaskConfig):
@@ -214,8 +217,8 @@ class Caption(LineTask[CaptionState]):
         return _bare(self._asked(state.keywords))
 
     def perceive(self, state: CaptionState, text: str) -> Perception:
-        """A description is scored as a caption is; exact: the full reward."""
-        reward = self._compare(state, text[:LONGEST_PERCEPTION]).reward
+        """Score a description as a caption, of any number of lines; exact: the full reward."""
+        reward = self._compare(state, text[:LONGEST_DESCRIPTION]).reward
         return Perception(reward, float(reward == 1))
 
     def prompt(self, state: CaptionState) -> str:

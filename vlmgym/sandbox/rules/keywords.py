@@ -43,9 +43,15 @@ def words_of(text: str) -> list[str]:
 
 
 def _plain_words(text: str) -> list[str]:
-    decomposed = unicodedata.normalize("NFKD", text).casefold()
-    plain = "".join(char for char in decomposed if not unicodedata.combining(char))
+    plain = "".join(map(_without_accents, text))
     return _WORD.findall(_POSSESSIVE.sub("", plain).translate(_APOSTROPHES))
+
+
+@lru_cache(maxsize=4096)
+def _without_accents(char: str) -> str:
+    """Normalise one character: in a whole text, NFKD sorts runs of combining characters in quadratic time."""
+    decomposed = unicodedata.normalize("NFKD", char).casefold()
+    return "".join(part for part in decomposed if not unicodedata.combining(part))
 
 
 def singular(word: str) -> str:

@@ -22,7 +22,8 @@ PLACES = "x and y in percent of the picture inside its frame, from the left and 
 NOT_DESCRIBED = "not described"
 """What stands for the description of a photograph."""
 
-_LINE = re.compile(r"[-*]?\s*(\w+)\s+(\w+)\s+(\w+)\s+at\s+\(?\s*(\d{1,3})\s*%?\s*,\s*(\d{1,3})\s*%?\s*\)?[.,;]?")
+_LINE = re.compile(r"[-*]? ?(\w+) (\w+) (\w+) at \(? ?(\d{1,3}) ?%? ?, ?(\d{1,3}) ?%? ?\)?[.,;]?")
+"""A line with single spaces: if runs of them matched, there would be too many ways to split each between two `\\s*`."""
 
 
 class Told(NamedTuple):
@@ -100,7 +101,7 @@ def scene_facts(vocabulary: Vocabulary) -> str:
 
 def read_line(line: str) -> Told | None:
     """The object that a line in lower case tells, None if it is not in the documented form."""
-    match = _LINE.fullmatch(line.strip())
+    match = _LINE.fullmatch(" ".join(line.split()))
     if match is None:
         return None
     size, colour, shape, x, y = match.groups()
