@@ -232,7 +232,7 @@ def test_hostile_responses_are_shown_and_do_nothing(folder: RunFolder, watched: 
     assert opened.locator("td.wrong").count() >= 16
     assert opened.locator("img, iframe, object, [onerror]").count() == 0
     assert opened.locator("script:not([type])").count() == 1
-    assert opened.title() == "2048-v0, swap-v0: policy"
+    assert opened.title().startswith("2048-v0, swap-v0 (perception 3, reasoning 3): policy, vlmgym ")
     watched.check()
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 import tyro
 
+import vlmgym
 from vlmgym.bench import BenchConfig, bench
 from vlmgym.bench_model import BenchModelConfig, bench_model
 from vlmgym.calibration.command import CalibrateConfig, calibrate_games
@@ -160,6 +161,10 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 def main(args: Sequence[str] | None = None) -> None:
     """Run a subcommand; a user's mistake ends in one sentence and exit code 2, a failure in one and 1."""
     with reporting_errors():
-        words = sys.argv[1:] if args is None else args
+        words = sys.argv[1:] if args is None else list(args)
+        if words == ["--version"]:
+            print(f"vlmgym {vlmgym.__version__}")
+            return
         commands = {"eval": evaluate_command(words if words[:1] == ["eval"] else []), **COMMANDS}
-        tyro.extras.subcommand_cli_from_dict(commands, args=args, prog="vlmgym")
+        about = "Parallel visual games for vision-language models. vlmgym --version prints the version."
+        tyro.extras.subcommand_cli_from_dict(commands, args=args, prog="vlmgym", description=about)

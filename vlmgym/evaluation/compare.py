@@ -20,6 +20,7 @@ from vlmgym.evaluation.record import EpisodeRecord, RunRecord
 from vlmgym.evaluation.report import LabelledRun, PageTable, write_page
 from vlmgym.evaluation.run_folder import changes
 from vlmgym.evaluation.stored import StoredRun, find_run
+from vlmgym.evaluation.summary import states_perception
 from vlmgym.evaluation.workers import Workers, workers_for
 from vlmgym.sandbox.reward import Outcome, RewardConfig
 from vlmgym.terminal import terminal
@@ -239,11 +240,17 @@ def _all_facts(
     episodes: Iterable[EpisodeRecord], rewards: set[RewardConfig], stages: Stages
 ) -> dict[tuple[str, int], Facts | None]:
     """The facts of each result, None for an episode that is none; gathers the settings of rewards, and the stages."""
-    found = {}
+    found: dict[tuple[str, int], Facts | None] = {}
+    stated: set[str] = set()
     for episode in episodes:
+        if any(states_perception(turn.response) for turn in episode.turns):
+            stated.add(episode.game.id)
         rewards.add(episode.reward)
         stages[episode.key] = episode.stage
         found[episode.key] = None if episode.score is None else _facts(episode, episode.score)
+    for (game, seed), facts in found.items():
+        if facts is not None and game not in stated:
+            found[game, seed] = {name: value for name, value in facts.items() if name not in PERCEPTION}
     return found
 
 
@@ -268,6 +275,7 @@ def _facts(episode: EpisodeRecord, score: float) -> Facts:
 ORDER = ("score", "reward", "turns", "illegal rate", "unparsable rate", "format", "perception", "perception exact")
 """Metrics that all games have come first, in this order."""
 RATES = ORDER[3:]
+PERCEPTION = ORDER[6:]
 
 
 def _rows(found: GameComparison) -> list[tuple[str, str, str, str]]:
@@ -346,7 +354,7 @@ def _differences(first: object, second: object, labels: tuple[str, str]) -> str:
 
 def _labels(first: StoredRun, second: StoredRun) -> tuple[str, str]:
     for labels in (
-        (first.asked.policy.name, second.asked.policy.name),
+        (first.asked.policy.label, second.asked.policy.label),
         (first.folder.folder.name, second.folder.folder.name),
     ):
         if labels[0] != labels[1]:

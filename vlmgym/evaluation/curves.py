@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from vlmgym.errors import shorten
 from vlmgym.evaluation.record import EpisodeRecord
 from vlmgym.evaluation.summary import mean_and_error
 from vlmgym.evaluation.table import ALL_STAGES
@@ -31,7 +32,7 @@ class _Curve:
         return len(self.totals) - 1
 
 
-def draw_curves(episodes: Iterable[EpisodeRecord]) -> bytes:
+def draw_curves(episodes: Iterable[EpisodeRecord], subtitle: str = "") -> bytes:
     """A PNG: the cumulative game reward of every episode that is a result, and their mean with its standard error.
 
     The mean of episodes at several stages of a curriculum has no error, and the title says that it is one.
@@ -41,10 +42,11 @@ def draw_curves(episodes: Iterable[EpisodeRecord]) -> bytes:
 
     Args:
         episodes: At least one, all of the same game and policy; they are read one after another, and not kept.
+        subtitle: A second, smaller line of the title; what does not fit is left out.
     """
     curves, stages = [], set()
     for episode in episodes:
-        title = f"{episode.game.id}, {episode.policy.name}"
+        title = f"{episode.game.id}, {episode.policy.label}"
         stages.add(episode.stage)
         gained = [0.0, *(turn.reward.game for turn in episode.turns)]
         curves.append(_Curve(episode.seed, episode.terminated, np.cumsum(gained)))
@@ -66,7 +68,8 @@ def draw_curves(episodes: Iterable[EpisodeRecord]) -> bytes:
     else:
         came_to = f"{mean[-1]:,.1f}{ALL_STAGES}"
     axes.plot(turns, mean, color="black", lw=2.4, label=f"mean of {len(curves)} episodes")
-    axes.set_title(f"{title}: {came_to}", loc="left", weight="bold")
+    axes.set_title(f"{title}: {came_to}", loc="left", weight="bold", pad=20)
+    axes.text(0, 1.015, shorten(subtitle, 100), transform=axes.transAxes, fontsize=9)
     axes.set_xlabel("turn")
     axes.set_ylabel("cumulative reward")
     axes.set_xlim(0, longest * 1.02)
@@ -75,5 +78,5 @@ def draw_curves(episodes: Iterable[EpisodeRecord]) -> bytes:
     axes.grid(alpha=0.25)
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9)
     png = io.BytesIO()
-    figure.savefig(png, format="png", metadata={"Software": None})
+    figure.savefig(png, format="png", metadata={"Software": None, "Title": f"{title}, {subtitle}"})
     return png.getvalue()

@@ -163,7 +163,7 @@ class _Exporting:
     async def run(self, episodes: Sequence[StoredEpisode], workers: Workers) -> None:
         waiting: deque[asyncio.Task[Rows]] = deque()
         with Progress(*COLUMNS, console=self.console) as bar:
-            task = bar.add_task("episodes", total=len(episodes), facts="")
+            task = bar.add_task("episodes", total=len(episodes))
             try:
                 for call in self._calls(episodes, workers):
                     waiting.append(call)

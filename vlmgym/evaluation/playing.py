@@ -17,6 +17,7 @@ from vlmgym.evaluation.files import LineLog
 from vlmgym.evaluation.progress import LiveProgress
 from vlmgym.evaluation.record import (
     CurriculumRecord,
+    DifficultyRecord,
     EpisodeRecord,
     GameRecord,
     PolicyRecord,
@@ -51,10 +52,14 @@ def count_of(played: Played, config: EvalConfig) -> int:
 
 def asked_for(config: EvalConfig, played: Played, policy: Policy) -> RunRecord:
     """What `run.json` says of a run that is begun now."""
+    difficulty = None
+    if not isinstance(played, Curriculum):
+        difficulty = DifficultyRecord.of(config.perception, config.reasoning, played)
     return RunRecord(
         started=now(),
         versions=versions(),
         games=tuple(map(GameRecord.of, games_of(played))),
+        difficulty=difficulty,
         curriculum=_curriculum_record(played, config) if isinstance(played, Curriculum) else None,
         policy=PolicyRecord(name=policy.name, options=policy.options.deciding()),
         reward=config.reward,

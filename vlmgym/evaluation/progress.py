@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
 from vlmgym.evaluation.record import EpisodeRecord, TurnRecord
 
 COLUMNS = (
     TextColumn("{task.description}"),
-    BarColumn(),
+    BarColumn(bar_width=24),  # with the longest counts a line fits in 80 columns
     MofNCompleteColumn(),
-    TextColumn("{task.fields[facts]}"),
     TimeElapsedColumn(),
     TimeRemainingColumn(),
 )
 
 
-class LiveProgress(Progress):
+class ProgressWithFacts(Progress):
+    """A bar with facts below it, on as many lines as they need."""
+
+    facts = ""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(*COLUMNS, console=console)
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """The bar, then the facts."""
+        yield from super().get_renderables()
+        if self.facts:
+            yield Text(self.facts)
+
+
+class LiveProgress(ProgressWithFacts):
     """Turns played of all there can be, and so far: episodes, mean score of each game, turns/s, tokens, errors."""
 
     def __init__(self, console: Console, games: Sequence[str], episodes: int, turns: int) -> None:
@@ -32,16 +47,16 @@ class LiveProgress(Progress):
             episodes: Episodes that are played this time, of all games together.
             turns: The limit of turns.
         """
-        super().__init__(*COLUMNS, console=console)
+        super().__init__(console)
         self._scores: dict[str, list[float]] = {game: [] for game in games}
         self._episodes, self._max_turns = episodes, turns
         self._turns = self._tokens = self._errors = 0
         self._began = time.perf_counter()
-        self._bar = self.add_task("turns", total=episodes * turns, facts="")
+        self._bar = self.add_task("turns", total=episodes * turns)
 
     def loading(self, what: str | None) -> None:
         """Say what is loaded before the first turn; None: nothing any more."""
-        self.update(self._bar, facts="" if what is None else f"loading {what}")
+        self.facts = "" if what is None else f"loading {what}"
         if what is None:
             self._began = time.perf_counter()
 
@@ -49,14 +64,16 @@ class LiveProgress(Progress):
         """Count turns that were played."""
         self._turns += len(turns)
         self._tokens += sum((turn.prompt_tokens or 0) + (turn.completion_tokens or 0) for turn in turns)
-        self.update(self._bar, advance=len(turns), facts=self._facts())
+        self.facts = self._facts()
+        self.update(self._bar, advance=len(turns))
 
     def episode(self, episode: EpisodeRecord) -> None:
         """Count an episode, which has no more turns to play."""
         if episode.score is not None:
             self._scores[episode.game.id].append(episode.score)
         self._errors += episode.status == "error"
-        self.update(self._bar, advance=self._max_turns - len(episode.turns), facts=self._facts())
+        self.facts = self._facts()
+        self.update(self._bar, advance=self._max_turns - len(episode.turns))
 
     def _facts(self) -> str:
         done = sum(map(len, self._scores.values()))

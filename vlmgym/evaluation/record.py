@@ -77,6 +77,7 @@ class TurnRecord(_Record):
         finish_reason: Why the model stopped, in its server's words (`stop`, `length`), where it says so.
         reasoning: What the model thought apart from its response, where its server shows it.
         requests: How often the model was asked until it answered, where the policy asks a server.
+        model: Name of the model that responded, where its server says it.
     """
 
     turn: int
@@ -95,6 +96,7 @@ class TurnRecord(_Record):
     finish_reason: str | None = None
     reasoning: str | None = None
     requests: int | None = None
+    model: str | None = None
 
 
 class GameRecord(_Record):
@@ -131,6 +133,17 @@ class PolicyRecord(_Record):
 
     name: str
     options: dict[str, JsonValue] = {}
+
+    @property
+    def model(self) -> str:
+        """Name of the model as the user gave it, or an empty string."""
+        model = self.options.get("model")
+        return model if isinstance(model, str) else ""
+
+    @property
+    def label(self) -> str:
+        """Name and model; of a long path to a checkpoint its end."""
+        return f"{self.name} {self.model if len(self.model) <= 60 else '...' + self.model[-57:]}".rstrip()
 
 
 Status = Literal["ended", "turn limit", "stopped", "error"]
@@ -216,6 +229,30 @@ class EpisodeRecord(_Record):
         return self.status == "ended"
 
 
+class DifficultyRecord(_Record):
+    """The difficulty levels that were asked for.
+
+    Attributes:
+        perception: Perceptual difficulty level.
+        reasoning: Reasoning difficulty level.
+        overrides: Options of each game, by its id, that differ from its levels.
+    """
+
+    perception: int
+    reasoning: int
+    overrides: dict[str, dict[str, JsonValue]]
+
+    @classmethod
+    def of(cls, perception: int, reasoning: int, games: Iterable[Game[Any, Any]]) -> DifficultyRecord:
+        """The record of games that were made at these levels, with single options overridden."""
+        overrides = {}
+        for game in games:
+            levels = type(game.config).at(perception, reasoning).model_dump(mode="json")
+            config = game.config.model_dump(mode="json")
+            overrides[game.id] = {name: value for name, value in config.items() if value != levels[name]}
+        return cls(perception=perception, reasoning=reasoning, overrides=overrides)
+
+
 class CurriculumRecord(_Record):
     """What decided at which stage of which game an episode was played.
 
@@ -236,6 +273,7 @@ class RunRecord(_Record):
         started: When it was begun, UTC, ISO 8601.
         versions: As in an episode.
         games: The games and their configurations; of a curriculum those of all stages, which may have the same id.
+        difficulty: Difficulty levels of the games; None for a curriculum, which has its own.
         curriculum: The curriculum, if there is one.
         policy: Who plays.
         reward: Weights and shaping.
@@ -251,6 +289,7 @@ class RunRecord(_Record):
     started: str
     versions: dict[str, str]
     games: tuple[GameRecord, ...]
+    difficulty: DifficultyRecord | None = None
     curriculum: CurriculumRecord | None = None
     policy: PolicyRecord
     reward: RewardConfig
@@ -302,7 +341,8 @@ class Summary(_Record):
         illegal_rate: Share of turns whose action was illegal; None without turns, as the next two.
         unparsable_rate: Share of turns whose response held no action.
         format_mean: Mean format part over turns.
-        perception_mean: Mean share of cells that `<perception>` had right, over turns; None if the game has no truth.
+        perception_mean: Mean share of cells that `<perception>` had right, over turns; None if the game has no
+            truth, or if no response has a `<perception>`.
         perception_exact_rate: Share of turns whose `<perception>` was wholly right; None likewise.
         ends: How many episodes ended for which reason.
         metric_means: Mean and standard error of each metric that is a number.
@@ -313,6 +353,7 @@ class Summary(_Record):
         latency_median: Median seconds of a response; None where the policy runs beside the game.
         latency_p95: The seconds that 95% of the responses took at most.
         stages: Results at each stage of a curriculum, by its name.
+        served_models: Number of turns that each model responded to, by its server's name for it.
     """
 
     episodes: int
@@ -336,6 +377,7 @@ class Summary(_Record):
     latency_median: float | None
     latency_p95: float | None
     stages: dict[str, StageSummary] = {}
+    served_models: dict[str, int] = {}
 
 
 class RunSummary(_Record):

@@ -14,6 +14,7 @@ from vlmgym.evaluation.progress import COLUMNS
 from vlmgym.evaluation.record import RunSummary, game_run_document
 from vlmgym.evaluation.runner import run_async
 from vlmgym.evaluation.stored import StoredRun
+from vlmgym.evaluation.table import difficulty, vlmgym_version
 from vlmgym.evaluation.workers import Workers
 
 
@@ -82,7 +83,9 @@ def draw_results(run: StoredRun, fps: int | None, workers: Workers, console: Con
         results = [episode for episode in run.episodes if episode.game == game and episode.score is not None]
         if not results:
             continue
-        replace_file(run.folder.curves(_name(game)), draw_curves(episode.read() for episode in results))
+        subtitle = ", ".join(filter(None, [difficulty(run.asked, game), vlmgym_version(run.asked)]))
+        curves = draw_curves((episode.read() for episode in results), subtitle)
+        replace_file(run.folder.curves(_name(game)), curves)
         for episode in results if fps is not None else ():
             path = run.folder.video(_name(game), episode.index)
             if not path.exists():
@@ -100,7 +103,7 @@ def draw_results(run: StoredRun, fps: int | None, workers: Workers, console: Con
             bar.advance(task)
 
     with Progress(*COLUMNS, console=console) as bar:
-        task = bar.add_task("videos", total=len(videos), facts="")
+        task = bar.add_task("videos", total=len(videos))
         run_async(write_videos(bar))
 
 

@@ -152,7 +152,7 @@ def run_evaluation(
             draw_results(run, config.fps if config.video else None, workers, progress_console)
             if config.report:
                 write_report(folder, LabelledRun.of(run.asked, run.episodes, summary), workers, progress_console)
-    console.print(summary_table(policy.name, summary))
+    console.print(summary_table(run.asked, summary))
     if note := bias_note(summary.games):
         console.print(note)
     _print_places(console, run, config)

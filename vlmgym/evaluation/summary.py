@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from vlmgym.evaluation.record import EpisodeRecord, RunRecord, StageSummary, Summary
+from vlmgym.sandbox.response_form import parse_response
 from vlmgym.sandbox.reward import Outcome
 
 
@@ -93,6 +94,11 @@ class Tally:
         return {game: tally.summary(self._asked.episodes_of(game)) for game, tally in self._games.items()}
 
 
+def states_perception(response: str) -> bool:
+    """Whether a response says anything of what it sees, right or wrong."""
+    return "<perception" in response.casefold() and bool(parse_response(response).perceptions)
+
+
 class _GameTally:
     """What a summary needs of a game's episodes. Sums are made at the end, so that they are exact in any order."""
 
@@ -105,7 +111,9 @@ class _GameTally:
         self.words: dict[str, Counter[str]] = {}
         self.tokens: dict[str, int] = {}
         self.stages: dict[str, array[float]] = {}
+        self.served_models: Counter[str] = Counter()
         self.one_turn_each = True
+        self.perception_stated = False
         self.scores, self.format, self.perception, self.exact = array("d"), array("d"), array("d"), array("d")
         self.latencies, self.costs = array("d"), array("d")
 
@@ -119,6 +127,8 @@ class _GameTally:
                 self.latencies.append(turn.latency)
             if turn.cost is not None:
                 self.costs.append(turn.cost)
+            if turn.model is not None:
+                self.served_models[turn.model] += 1
         if episode.score is None:
             self.unfinished[episode.status] += 1
         else:
@@ -139,6 +149,7 @@ class _GameTally:
         for turn in episode.turns:
             self.outcomes[turn.outcome] += 1
             self.format.append(turn.reward.format)
+            self.perception_stated = self.perception_stated or states_perception(turn.response)
             if turn.reward.perception is not None:
                 self.perception.append(turn.reward.perception)
                 self.exact.append(turn.reward.perception_exact or 0.0)
@@ -165,8 +176,8 @@ class _GameTally:
             illegal_rate=per_turn(self.outcomes[Outcome.ILLEGAL]),
             unparsable_rate=per_turn(self.outcomes[Outcome.UNPARSABLE]),
             format_mean=per_turn(math.fsum(self.format)),
-            perception_mean=_mean(self.perception),
-            perception_exact_rate=_mean(self.exact),
+            perception_mean=_mean(self.perception) if self.perception_stated else None,
+            perception_exact_rate=_mean(self.exact) if self.perception_stated else None,
             ends=dict(self.ends.most_common()),
             metric_means={name: mean_and_error(values) for name, values in self.numbers.items()},
             metric_counts={name: dict(sorted(counts.items(), key=_by_number)) for name, counts in self.words.items()},
@@ -176,6 +187,7 @@ class _GameTally:
             latency_median=_at(latencies, 0.5),
             latency_p95=_at(latencies, 0.95),
             stages={name: _stage(scores) for name, scores in self.stages.items()},
+            served_models=dict(self.served_models.most_common()),
         )
 
 

@@ -2,20 +2,47 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from rich.table import Table
 
-from vlmgym.evaluation.record import RunSummary, StageSummary, Summary
+from vlmgym.errors import shorten
+from vlmgym.evaluation.record import RunRecord, RunSummary, StageSummary, Summary
 
 ALL_STAGES = ", all stages together"
 """Says of a mean that it is over stages of different difficulty, which has no interval."""
 
 
-def summary_table(policy: str, run: RunSummary) -> Table:
+def run_title(asked: RunRecord) -> str:
+    """Games, difficulty levels, policy, model, and version of vlmgym."""
+    levels = f" ({', '.join(_levels(asked))})" if asked.difficulty is not None else ""
+    return f"{', '.join(asked.game_ids)}{levels}: {asked.policy.label}, {vlmgym_version(asked)}"
+
+
+def vlmgym_version(asked: RunRecord) -> str:
+    """The version of vlmgym that a run was begun with."""
+    return f"vlmgym {asked.versions.get('vlmgym', 'of unknown version')}"
+
+
+def difficulty(asked: RunRecord, game: str) -> str:
+    """Difficulty levels of a game and the options that differ from them; empty for a curriculum."""
+    overrides = asked.difficulty.overrides.get(game, {}) if asked.difficulty is not None else {}
+    return ", ".join(
+        [*_levels(asked), *(f"{name}={shorten(json.dumps(value), 40)}" for name, value in overrides.items())]
+    )
+
+
+def game_words(asked: RunRecord, game: str, summary: Summary) -> dict[str, str]:
+    """The rows of a game in a table of results."""
+    first = {"difficulty": difficulty(asked, game), "model": asked.policy.model}
+    return {name: words for name, words in first.items() if words} | dict(summary_words(summary))
+
+
+def summary_table(asked: RunRecord, run: RunSummary) -> Table:
     """What a reader asks first: a column for each game."""
-    games = {game: dict(summary_words(summary)) for game, summary in run.games.items()}
-    table = Table(title=f"{', '.join(run.games)}: {policy}", title_justify="left", show_header=len(games) > 1)
+    games = {game: game_words(asked, game, summary) for game, summary in run.games.items()}
+    table = Table(title=run_title(asked), title_justify="left", show_header=len(games) > 1)
     table.add_column(style="bold")
     for game in games:
         table.add_column(game)
@@ -41,6 +68,7 @@ def summary_words(game: Summary) -> list[tuple[str, str]]:
     """The rows of the table: name and words, without those that have nothing to say."""
     interval = game.score_ci
     rows = [
+        ("served model", ", ".join(game.served_models) if len(game.served_models) < 2 else _counts(game.served_models)),
         ("episodes", f"{game.episodes:,}"),
         ("no result", _counts(game.unfinished)),
         ("mean score", _with_error(game.score_mean, game.score_se) + (ALL_STAGES if len(game.stages) > 1 else "")),
@@ -61,13 +89,18 @@ def summary_words(game: Summary) -> list[tuple[str, str]]:
     return [(name, words) for name, words in rows if words]
 
 
+def _levels(asked: RunRecord) -> list[str]:
+    levels = asked.difficulty
+    return [f"perception {levels.perception}", f"reasoning {levels.reasoning}"] if levels is not None else []
+
+
 def _stage(stage: StageSummary) -> str:
     return f"{_with_error(stage.score_mean, stage.score_se)}, {stage.episodes:,} episodes"
 
 
 def _perception(game: Summary) -> str:
     if game.perception_mean is None:
-        return ""
+        return "n/a" if game.turns else ""
     return f"{game.perception_mean:.1%} of cells right, all right in {game.perception_exact_rate:.1%} of turns"
 
 

@@ -127,6 +127,7 @@ def reply_of(turn: TurnRecord) -> Reply:
         turn.reasoning,
         turn.latency,
         turn.requests,
+        turn.model,
     )
 
 
@@ -246,6 +247,7 @@ def _play(
         finish_reason=reply.finish_reason,
         reasoning=None if reply.reasoning is None else storable(reply.reasoning),
         requests=reply.requests,
+        model=reply.model,
     )
     if not rules.history:
         return turn, ()

@@ -58,6 +58,7 @@ class Reply:
         reasoning: What the model thought apart from its response, where its server shows it.
         latency: Seconds of the request that was answered, where waiting and retries are no part of it.
         requests: How often the model was asked until it answered, where the policy asks a server.
+        model: Name of the model that responded, where its server says it.
     """
 
     text: str
@@ -67,6 +68,7 @@ class Reply:
     reasoning: str | None = None
     latency: float | None = None
     requests: int | None = None
+    model: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,8 @@ LONGEST_MESSAGE = 300
 """Characters of a server's error message that are shown."""
 LONGEST_WORD = 60
 """Characters of a finish reason."""
+LONGEST_MODEL = 200
+"""Characters of a model's name."""
 BROKEN_OFF = ("abort", "error")
 """Finish reasons by which vLLM and OpenRouter say that they failed, not that the model ended."""
 
@@ -94,6 +96,7 @@ def read_completion(body: bytes, hide: Callable[[str], str]) -> Reply:
         completion_tokens=_count(counts.get("completion_tokens")),
         finish_reason=None if finish_reason is None else printable(hide(finish_reason), LONGEST_WORD),
         reasoning=None if thought is None else shorten(hide(thought), LONGEST_TEXT),
+        model=printable(hide(model), LONGEST_MODEL) or None if isinstance(model := data.get("model"), str) else None,
     )
 
 

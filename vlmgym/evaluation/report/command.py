@@ -15,6 +15,7 @@ from vlmgym.evaluation.report.facts import LabelledRun
 from vlmgym.evaluation.report.page import PICTURES, write_page
 from vlmgym.evaluation.run_folder import RunFolder
 from vlmgym.evaluation.stored import find_run
+from vlmgym.evaluation.table import run_title
 from vlmgym.evaluation.workers import Workers, workers_for
 from vlmgym.terminal import terminal
 
@@ -70,6 +71,5 @@ def write_report(
         UsageError: A record cannot be read.
         OutputError: A file cannot be written.
     """
-    games = ", ".join(run.asked.game_ids)
-    title = f"{games}: {run.asked.policy.name}"
+    title = run_title(run.asked)
     write_page(folder.report, [run], title=title, workers=workers, pictures=pictures, console=console)

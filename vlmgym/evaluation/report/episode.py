@@ -13,6 +13,7 @@ from vlmgym.evaluation.record import EpisodeRecord, GameRecord, TurnRecord
 from vlmgym.evaluation.recorded import recorded_action, recorded_positions
 from vlmgym.evaluation.report.pictures import episode_pictures
 from vlmgym.evaluation.report.texts import marked, safe_json, shown
+from vlmgym.evaluation.summary import states_perception
 from vlmgym.sandbox.game import Game
 from vlmgym.sandbox.perception import LONGEST_PERCEPTION, read_grid
 from vlmgym.sandbox.registry import game_class
@@ -76,7 +77,8 @@ def make_episode(source: EpisodeRecord | StoredRecord, with_pictures: bool) -> E
 
 def _row(episode: EpisodeRecord) -> dict[str, Any]:
     outcomes = [turn.outcome for turn in episode.turns]
-    seen = [turn.reward.perception for turn in episode.turns if turn.reward.perception is not None]
+    stated = any(states_perception(turn.response) for turn in episode.turns)
+    seen = [turn.reward.perception for turn in episode.turns if stated and turn.reward.perception is not None]
     return {
         "score": episode.score,
         "turns": len(episode.turns),

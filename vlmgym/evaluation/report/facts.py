@@ -12,7 +12,7 @@ import numpy as np
 from vlmgym.evaluation.record import EpisodeRecord, RunRecord, RunSummary, Summary
 from vlmgym.evaluation.report.episode import StoredRecord
 from vlmgym.evaluation.summary import students_t
-from vlmgym.evaluation.table import bias_note, summary_words
+from vlmgym.evaluation.table import bias_note, game_words
 from vlmgym.sandbox.reward import RewardConfig
 
 POINTS = 200
@@ -43,8 +43,8 @@ class LabelledRun:
     def of(
         cls, asked: RunRecord, episodes: Sequence[EpisodeRecord | StoredRecord], summary: RunSummary, label: str = ""
     ) -> LabelledRun:
-        """A run with its summary; by default it is called by its policy."""
-        return cls(label or asked.policy.name, asked, episodes, summary.games, summary.stopped)
+        """A run with its summary; by default it is called by its policy and model."""
+        return cls(label or asked.policy.label, asked, episodes, summary.games, summary.stopped)
 
 
 def run_facts(run: LabelledRun) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def game_facts(game: str, runs: Sequence[LabelledRun], gains: Sequence[Sequence[
         gains: For each run, for each of its results of this game, the game's reward of each turn.
     """
     summaries = [run.summaries.get(game) for run in runs]
-    words = [{} if summary is None else dict(summary_words(summary)) for summary in summaries]
+    words = [{} if summary is None else game_words(run.asked, game, summary) for run, summary in zip(runs, summaries)]
     names = dict.fromkeys(name for column in words for name in column)
     return {
         "id": game,

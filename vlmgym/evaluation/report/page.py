@@ -125,7 +125,7 @@ def _make_episodes(
 
     async def make_all() -> None:
         with Progress(*COLUMNS, console=console, disable=console is None) as bar:
-            task = bar.add_task("page", total=sum(len(run.episodes) for run in runs), facts="")
+            task = bar.add_task("page", total=sum(len(run.episodes) for run in runs))
 
             async def take() -> None:
                 job, page = waiting.popleft()

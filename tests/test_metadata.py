@@ -1,0 +1,164 @@
+"""What a run says of itself: difficulty, model, version of vlmgym; and progress that fits a terminal."""
+
+import contextlib
+import dataclasses
+import fcntl
+import io
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+import vlmgym
+from tests.api_server import Answer, ApiServer, Request, completion, well_behaved
+from vlmgym.cli import main
+from vlmgym.evaluation import evaluate, read_run
+from vlmgym.evaluation.summary import summarise
+
+QUICK = ["--episodes", "2", "--turns", "3", "--workers", "0", "--no-video"]
+
+
+def named(request: Request) -> Answer:
+    answer = well_behaved(request)
+    body = {**json.loads(answer.body), "model": "played-model-2026"}
+    return dataclasses.replace(answer, body=json.dumps(body).encode())
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A run of two games against a server that says its model's name, and what it printed."""
+    folder = tmp_path_factory.mktemp("metadata") / "run"
+    command = ["eval", "2048", "swap", *QUICK, "--policy", "openai", "--model", "asked-model", "--out", str(folder)]
+    with pytest.MonkeyPatch.context() as patch, ApiServer(named).running() as server:
+        patch.setenv("COLUMNS", "100")
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            main([*command, "--base-url", server.url, "--reasoning", "4", "--set", "size=160"])
+    return folder, printed.getvalue()
+
+
+def test_difficulty_model_and_version_are_in_the_record(run):
+    asked = json.loads((run[0] / "run.json").read_text())
+    overrides = {"2048-v0": {"size": 160}, "swap-v0": {"size": 160}}
+    assert asked["difficulty"] == {"perception": 3, "reasoning": 4, "overrides": overrides}
+    assert asked["policy"]["options"]["model"] == "asked-model"
+    assert asked["versions"]["vlmgym"] == vlmgym.__version__
+    summary = json.loads((run[0] / "summary.json").read_text())
+    assert summary["games"]["2048-v0"]["served_models"] == {"played-model-2026": 6}
+
+
+def test_difficulty_model_and_version_are_in_every_title_and_table(run):
+    folder, printed = run
+    told = f"vlmgym {vlmgym.__version__}"
+    title = f"2048-v0, swap-v0 (perception 3, reasoning 4): openai asked-model, {told}"
+    page = (folder / "report.html").read_text()
+    assert f"<title>{title}</title>" in page
+    assert '["difficulty",["perception 3, reasoning 4, size=160"]]' in page
+    assert '["served model",["played-model-2026"]]' in page
+    assert " ".join(printed.split()).startswith(title)
+    assert re.search(
+        r"difficulty +│ perception 3, reasoning 4, size=160 +│ perception 3, reasoning 4, size=160", printed
+    )
+    assert re.search(r"served model +│ played-model-2026 +│ played-model-2026", printed)
+    with Image.open(folder / "curves_2048.png") as curves:
+        assert curves.info["Title"] == f"2048-v0, openai asked-model, perception 3, reasoning 4, size=160, {told}"
+
+
+def test_perception_is_not_available_where_none_was_stated(run):
+    folder, printed = run
+    game = json.loads((folder / "summary.json").read_text())["games"]["2048-v0"]
+    assert (game["perception_mean"], game["perception_exact_rate"]) == (None, None)
+    assert re.search(r"perception +│ n/a +│ n/a", printed)
+    assert '["perception",["n/a"]]' in (folder / "report.html").read_text()
+
+
+def test_a_turn_without_perception_counts_as_none_right_if_another_states_it(run):
+    game = vlmgym.make_game("2048")
+    oracle = evaluate(game, "oracle", 1, turns=2, workers=0)[0]
+    assert summarise([oracle]).perception_mean == 1.0
+    silent = oracle.turns[1].model_copy(
+        update={
+            "response": "<answer>up</answer>",
+            "reward": oracle.turns[1].reward.model_copy(update={"perception": 0.0, "perception_exact": 0.0}),
+        }
+    )
+    mixed = oracle.model_copy(update={"turns": (oracle.turns[0], silent)})
+    assert summarise([mixed]).perception_mean == 0.5
+
+
+def test_compare_has_no_perception_where_a_run_states_none(run, tmp_path):
+    folder, _ = run
+    main(
+        [
+            "eval",
+            "2048",
+            "swap",
+            *QUICK,
+            "--policy",
+            "oracle",
+            "--reasoning",
+            "4",
+            "--set",
+            "size=160",
+            "--out",
+            str(tmp_path / "o"),
+        ]
+    )
+    main(["compare", str(folder), str(tmp_path / "o"), "--no-page", "--out", str(tmp_path / "compare")])
+    metrics = json.loads((tmp_path / "compare" / "compare.json").read_text())["games"]["2048-v0"]["metrics"]
+    assert "score" in metrics
+    assert "perception" not in metrics
+
+
+@pytest.mark.parametrize("name", [5, None, "", "x" * 1000, "a\nb", {"id": "x"}])
+def test_a_model_name_that_a_server_makes_up_does_no_harm(tmp_path, name):
+    def odd(request: Request) -> Answer:
+        answer = completion("<answer>up</answer>")
+        return dataclasses.replace(answer, body=json.dumps({**json.loads(answer.body), "model": name}).encode())
+
+    with ApiServer(odd).running() as server:
+        command = ["eval", "2048", *QUICK, "--policy", "openai", "--model", "m", "--base-url", server.url]
+        main([*command, "--no-report", "--out", str(tmp_path / "run")])
+    models = {turn.model for episode in read_run(tmp_path / "run").episodes for turn in episode.turns}
+    expected = {"a\nb": "a b", "x" * 1000: "x" * 197 + "..."}.get(name) if isinstance(name, str) else None
+    assert models == {expected}
+
+
+@pytest.mark.parametrize("command", [["-m", "vlmgym"], ["-c", "from vlmgym.cli import main; main()"]])
+def test_the_version_is_printed(command):
+    done = subprocess.run([sys.executable, *command, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"vlmgym {vlmgym.__version__}\n"
+
+
+def test_progress_fits_in_80_columns(tmp_path):
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    command = [sys.executable, "-m", "vlmgym", "eval", "2048", "swap", "shisensho", "caption", *QUICK]
+    with subprocess.Popen(
+        [*command, "--out", str(tmp_path / "run")],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**environment, "TERM": "xterm-256color"},
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                shown += os.read(ours, 65536)
+            except OSError:  # the other end is closed
+                break
+    os.close(ours)
+    assert process.returncode == 0
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+    assert "…" not in text
+    last = " ".join(text[: text.index("2048-v0, swap-v0, shisensho-v0, caption-v0 (")].split())
+    assert re.search(r"8/8 episodes, 2048-v0 mean \S+, swap-v0 mean \S+, .*caption-v0 mean \S+, \S+ turns/s", last)
