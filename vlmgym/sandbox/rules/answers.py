@@ -1,49 +1,103 @@
-"""When two short answers are the same: case, articles, punctuation and numbers in words do not count."""
+"""Equality of short free-text answers: case, articles, markup, final punctuation and spelling of numbers do not count.
+
+Nothing that may carry meaning is dropped, so that two answers are equal only if they say the same: signs, units,
+currencies and comparisons stay, and so does anything that could be read in two ways.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 
-ARTICLES = frozenset({"a", "an", "the"})
-_BELOW_20 = (
+_WORDS_BELOW_20 = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen"
 )
-_ONES = _BELOW_20.split()
+_BELOW_20 = _WORDS_BELOW_20.split()
 _TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
-NUMBERS: dict[str, str] = {
-    **{word: str(number) for number, word in enumerate(_ONES)},
-    **{word: str(10 * number) for number, word in enumerate(_TENS, start=2)},
-    **{f"{ten}-{one}": str(10 * i + j) for i, ten in enumerate(_TENS, start=2) for j, one in enumerate(_ONES[1:10], 1)},
-    "none": "0",
+NUMBERS: dict[str, int] = {
+    "none": 0,
+    **{word: number for number, word in enumerate(_BELOW_20)},
+    **{word: 10 * number for number, word in enumerate(_TENS, start=2)},
 }
-"""Numbers from 0 to 99 in words."""
+"""Words that are numbers; tens may be followed by a blank or a hyphen and a number below 10."""
 
-_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
-_PUNCTUATION = re.compile(
-    r"""[^\w\s.-] | _
-    | (?<!\d)\. | \.(?!\d)          # points but for those inside numbers
-    | -(?!\w) | (?<!\w)-(?!\d)      # hyphens but for those inside words and before numbers
-    """,
+_SAME_LETTER = ("<wide>", "<narrow>", "<small>", "<font>", "<noBreak>")
+"""Compatibility forms that mean the same as the plain character, as those of exponents and fractions do not."""
+_SIGNS = str.maketrans(
+    {
+        **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\N{MINUS SIGN}", "-"),
+        **dict.fromkeys("\u201c\u201d\u201e\u201f\N{LEFT-POINTING DOUBLE ANGLE QUOTATION MARK}", '"'),
+        "\N{RIGHT-POINTING DOUBLE ANGLE QUOTATION MARK}": '"',
+        **dict.fromkeys("\u2018\u2019\u201a\u201b", "'"),
+    }
+)
+"""Dashes and quotation marks in one spelling each."""
+
+_PAIRED = re.compile(
+    r"""(?<![^\s"'`*_(\[{])                     # at the start of a word
+    (?: (\*+|_+|`+|") (?=\S) ((?:(?!\1).)+) (?<=\S) \1
+      | ' (?=\S) ((?:[^']|(?<=\w)'(?=\w))+) (?<=\S) '
+      | \(([^()]*)\) | \[([^\[\]]*)\] | \{([^{}]*)\}
+    ) (?![^\W_])""",
     re.VERBOSE,
 )
+_NUMBER_WORD = re.compile(
+    rf"""(?<!\bno\ )\b
+    (?: ({"|".join(_TENS)})(?:[\ -]({"|".join(_BELOW_20[1:10])}))? | ({"|".join(_BELOW_20)}|none) )
+    \b(?:!+(?!\S))?""",
+    re.VERBOSE,
+)
+_NUMBER = re.compile(r"(?<![\w.,:])(?=\.?[0-9])([1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]*)(?:\.([0-9]+))?(?!\w|[.,:][0-9])")
+_UNIT = re.compile(r"\s*([%°$€£¥<>=≤≥≈≠~¬±\u00d7\u00f7/^&@#|])\s*")
+_BETWEEN_WORDS = re.compile(r"(?<=[^\W\d_])[,;_](?=[^\W\d_])")
+_FINAL = re.compile(r"(?<=[^\s\d.?!,;:…])[.?!,;:…]+(?!\S) | (?<=[\d!])[.?,;:…]+(?!\S)", re.VERBOSE)
+"""Punctuation after a word or a number, where `!` may be a factorial."""
+_ARTICLE = re.compile(r"(?<!\S)(?:the (?=\S)|an? (?!(?:and|or)\b)(?=[^\W\d_]{2}))")
 
 
+@lru_cache(maxsize=4096)
 def normalise(answer: str) -> str:
-    """An answer as it is compared.
+    """Return the form in which answers are compared.
 
-    In this order: Unicode NFKC and lower case; commas between thousands away; other punctuation becomes a space, but
-    points inside numbers, hyphens inside words and minus signs stay; numbers in words become digits; articles go,
-    unless there is nothing else (an option `A`). `The Red one!` is `red 1`, `twenty-one` is `21`, `None` is `0`,
-    `1,000` is `1000`.
+    Lower case; straight quotes and one kind of dash; without paired quotation marks, brackets and Markdown emphasis;
+    numbers up to ninety-nine in digits, without commas between thousands and zeros that end a fraction; without
+    punctuation after words, and without articles before a word. `The Red one!` is `red 1`, `twenty one` is `21`,
+    `None` is `0`, `1,000.0` is `1000`, `.5` is `0.5`; `-3`, `<3`, `3%`, `1/2`, `3!` and `vitamin A` keep all they have.
     """
-    text = _THOUSANDS.sub("", unicodedata.normalize("NFKC", answer).casefold())
-    words = _PUNCTUATION.sub(" ", text).split()
-    return " ".join(NUMBERS.get(word, word) for word in words if word not in ARTICLES) or " ".join(words)
+    previous, text = None, answer
+    while text != previous:
+        previous, text = text, _simpler(text)
+    return text
 
 
 def agreement(answer: str, accepted: tuple[str, ...]) -> int:
-    """How many of the accepted answers are the same as an answer."""
+    """Count the accepted answers that equal an answer."""
     said = normalise(answer)
     return sum(normalise(other) == said for other in accepted)
+
+
+def _simpler(text: str) -> str:
+    text = unicodedata.normalize("NFC", "".join(map(_plain, text)).translate(_SIGNS).casefold())
+    text = " ".join(text.split())
+    if (bare := _PAIRED.sub(lambda match: next(filter(None, match.groups()[1:]), ""), text)) != text:
+        return bare  # there may be more inside, which blanks around signs would hide
+    text = _NUMBER_WORD.sub(_in_digits, text)  # before commas go: `twenty, one` is not 21
+    text = _NUMBER.sub(_without_zeros, _BETWEEN_WORDS.sub(" ", _FINAL.sub("", text)))
+    text = _UNIT.sub(r" \1 ", text)
+    return _ARTICLE.sub("", " ".join(text.split()))
+
+
+def _plain(char: str) -> str:
+    form = unicodedata.decomposition(char)
+    return unicodedata.normalize("NFKC", char) if form.startswith(_SAME_LETTER) else char
+
+
+def _in_digits(match: re.Match[str]) -> str:
+    return str(sum(NUMBERS[word] for word in match.groups() if word))
+
+
+def _without_zeros(match: re.Match[str]) -> str:
+    whole, fraction = match[1].replace(",", "") or "0", (match[2] or "").rstrip("0")
+    return f"{whole}.{fraction}" if fraction else whole
