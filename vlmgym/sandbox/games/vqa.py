@@ -76,8 +76,8 @@ class Vqa(LineTask[VqaState]):
     """A picture and a question about it, which a word or a number answers.
 
     Action space: one line of text, at most 100 characters. An answer is right if it is equal to an accepted one after
-    both were normalised: case, articles, markup, final punctuation, and spelling of numbers do not count, see
-    `rules.answers.normalise`. A sample is yes, no, a number, a size, a colour or a shape of those that a scene may have.
+    both were normalised (`rules.answers.normalise`): case, articles, markup, final punctuation and the spelling of
+    numbers do not count. A sample is yes, no, a number, a size, a colour or a shape of those that a scene may have.
     Observation: the picture.
     Reward: 1 if the answer is right; 0 if it is wrong or unparsable. With `agreement=n` and a row with several
     answers, the share of n of them that are equal to it, at most 1 (n = 3 is the usual one of VQA).
