@@ -176,11 +176,11 @@ def test_an_entry_point_that_does_not_hold_its_game_is_a_clear_error(installed: 
         "        print(error)\n",
     )
     wrong, absent, missing, number, both, no_id = output.splitlines()
-    assert wrong == "the entry point 'wrong-v0' names a game whose id is tiny-v2"
+    assert wrong.endswith("does not load from tiny_games:Tiny: its id is tiny-v2, not the name of the entry point")
     assert "'absent-v0' does not load" in absent
     assert "'missing-v0' does not load" in missing
     assert "no_such_module" in missing
-    assert "is not a subclass" in number
+    assert "not a subclass" in number
     assert both.startswith("several installed packages have a game 'both-v0' (rival_games:Both, tiny_games:Tiny)")
     assert no_id.startswith("there is no game 'not-an-id'")
 
@@ -196,6 +196,41 @@ def test_the_games_are_listed_also_those_that_do_not_load(installed: Path) -> No
     assert "A game that has an entry point" in listed["declared-v0"]
     assert "does not load" in listed["missing-v0"]
     assert "swap-v0" in listed
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("def", "SyntaxError: invalid syntax (bad_game.py, line 1)"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("raise RuntimeError('no\\ndevice')", "RuntimeError: no device"),
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("class Stop(BaseException): pass\nraise Stop", "Stop:"),
+        ("from vlmgym.sandbox.game import Game\nclass Bad(Game): pass", "has no attribute 'name'"),
+    ],
+)
+def test_a_package_that_fails_to_import_hides_no_other_game(tmp_path: Path, body: str, reason: str) -> None:
+    (tmp_path / "bad_game.py").write_text(body)
+    info = tmp_path / "bad_game-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bad_game\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[vlmgym.games]\nbad-v0 = bad_game:Bad\n")
+    lines = run_with(tmp_path, "from vlmgym.cli import main\nmain(['games'])").splitlines()
+    listed = {line.split()[0]: line for line in lines if line}
+    assert reason in listed["bad-v0"]
+    assert "does not load" not in listed["2048-v0"]
+    assert run_with(tmp_path, "import vlmgym; print(vlmgym.make_game('swap').id)") == "swap-v0\n"
+    drawn = "from vlmgym.gallery.exhibits import exhibits_of; print(*(shown.game for shown in exhibits_of()))"
+    assert {"2048", "bad-v0"} <= set(run_with(tmp_path, drawn).split())
+    for words, message in [
+        (["eval", "bad"], "error: the game 'bad-v0' does not load from bad_game:Bad: "),
+        (["eval"], "error: name a game: vlmgym eval 2048|"),
+    ]:
+        command = [sys.executable, "-m", "vlmgym", *words]
+        done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
+        assert done.returncode == 2
+        assert done.stderr.startswith(message)
+        assert done.stderr.count("\n") == 1
 
 
 def test_importing_vlmgym_imports_nothing_heavy() -> None:

@@ -28,7 +28,7 @@ from vlmgym.knobs import tell_games
 from vlmgym.options import reporting_errors
 from vlmgym.play import PlayConfig, play
 from vlmgym.sandbox.presets import PRESETS
-from vlmgym.sandbox.registry import game_class, game_ids
+from vlmgym.sandbox.registry import load_games
 
 T = TypeVar("T")
 Merged = Annotated[T, tyro.conf.arg(name="")]
@@ -54,7 +54,7 @@ def evaluate_command(args: Sequence[str]) -> Callable[..., None]:
     def command(chosen: Any) -> None:
         games = (*chosen.config.game, *chain.from_iterable(chosen.config.games))
         if not games and chosen.config.curriculum is None:
-            raise UsageError(f"name a game: vlmgym eval {'|'.join(game_class(game).name for game in game_ids())}")
+            raise UsageError(f"name a game: vlmgym eval {'|'.join(found.name for found in load_games()[0].values())}")
         run_evaluation(games, chosen.config, chosen.options, curriculum=chosen.config.curriculum)
 
     command.__annotations__ = {"chosen": Annotated[both, tyro.conf.arg(name="")]}
@@ -132,11 +132,9 @@ def games_command(
     if game:
         tell_games(game)
         return
-    for game_id in game_ids():
-        try:
-            summary = (game_class(game_id).__doc__ or "").strip().partition("\n")[0]
-        except UsageError as error:
-            summary = f"does not load: {error}"
+    loaded, failed = load_games()
+    summaries = {game_id: (found.__doc__ or "").strip().partition("\n")[0] for game_id, found in loaded.items()}
+    for game_id, summary in sorted({**summaries, **{name: str(error) for name, error in failed.items()}}.items()):
         print(f"{game_id:<16} {summary}")
     print("\nPublished settings, which are named like games:")
     for name, preset in PRESETS.items():

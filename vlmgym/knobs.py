@@ -15,7 +15,7 @@ from rich.table import Table
 
 from vlmgym.sandbox.config import DIALS, LEVELS, GameConfig
 from vlmgym.sandbox.presets import PRESETS
-from vlmgym.sandbox.registry import game_class, game_ids
+from vlmgym.sandbox.registry import game_class, load_games
 from vlmgym.terminal import terminal
 
 KINDS: Mapping[str | None, str] = {"perception": "perceptual", "reasoning": "reasoning", None: "setting"}
@@ -107,7 +107,7 @@ def tell_games(names: Sequence[str]) -> None:
 
 def page() -> str:
     """The page of all games that are installed."""
-    parts = (f"## {game_class(game_id).name}\n\n{table(game_class(game_id).Config)}\n" for game_id in game_ids())
+    parts = (f"## {found.name}\n\n{table(found.Config)}\n" for found in load_games()[0].values())
     return "\n".join([PAGE, *parts])
 
 

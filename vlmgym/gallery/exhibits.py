@@ -9,7 +9,7 @@ from typing import Any
 from vlmgym.sandbox.config import LEVELS, Dial
 from vlmgym.sandbox.episode import Episode
 from vlmgym.sandbox.game import Game
-from vlmgym.sandbox.registry import game_class, game_ids, make_game
+from vlmgym.sandbox.registry import game_class, load_games, make_game
 
 AnyGame = Game[Any, Any]
 
@@ -117,7 +117,9 @@ def exhibits_of(names: Sequence[str] = ()) -> list[Exhibit]:
     if names:
         return [known.get(name) or _other(name) for name in names]
     shown = {game_class(exhibit.game) for exhibit in EXHIBITS}
-    return [*EXHIBITS, *(_other(game_id) for game_id in game_ids() if game_class(game_id) not in shown)]
+    loaded, failed = load_games()
+    others = [_other(game_id) for game_id, found in loaded.items() if found not in shown]
+    return [*EXHIBITS, *others, *(Exhibit(game_id, game_id, game_id, "") for game_id in failed)]
 
 
 def _other(name: str) -> Exhibit:

@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoints, entry_points
 from typing import Any
 
-from vlmgym.errors import UsageError
+from vlmgym.errors import UsageError, VlmgymError, one_line
 from vlmgym.sandbox.game import Game
 from vlmgym.sandbox.presets import PRESETS
 
@@ -78,13 +78,33 @@ def game_class(game: str) -> type[Game[Any, Any]]:
     module, _, attribute = _sources()[name].partition(":")
     try:
         found = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"the game {name!r} does not load from {_sources()[name]}: {error}") from error
-    if not (isinstance(found, type) and issubclass(found, Game)):
-        raise UsageError(f"the game {name!r} at {_sources()[name]} is not a subclass of vlmgym's Game")
-    if name != f"{found.name}-v{found.version}":
-        raise UsageError(f"the entry point {name!r} names a game whose id is {found.name}-v{found.version}")
+        if not (isinstance(found, type) and issubclass(found, Game)):
+            raise UsageError("not a subclass of vlmgym's Game")
+        if name != (actual := f"{found.name}-v{found.version}"):
+            raise UsageError(f"its id is {actual}, not the name of the entry point")
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a package may raise anything, SystemExit included
+        reason = (
+            one_line(str(error)) if isinstance(error, VlmgymError) else one_line(f"{type(error).__name__}: {error}")
+        )
+        raise UsageError(f"the game {name!r} does not load from {_sources()[name]}: {reason}") from error
     return found
+
+
+def load_games() -> tuple[dict[str, type[Game[Any, Any]]], dict[str, UsageError]]:
+    """Load every known game.
+
+    Returns:
+        The classes by their ids, and the errors of those that do not load.
+    """
+    loaded, failed = {}, {}
+    for game_id in game_ids():
+        try:
+            loaded[game_id] = game_class(game_id)
+        except UsageError as error:
+            failed[game_id] = error
+    return loaded, failed
 
 
 def make_game(game: str, /, perception: int = 3, reasoning: int = 3, **knobs: Any) -> Game[Any, Any]:
