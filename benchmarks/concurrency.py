@@ -30,7 +30,7 @@ from rich.table import Table
 
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EpisodeRecord, evaluate
-from vlmgym.evaluation.runner import run_async
+from vlmgym.evaluation.event_loop import run_async
 from vlmgym.evaluation.workers import Workers, workers_for
 from vlmgym.options import parse_options, reporting_errors
 from vlmgym.policies.chat_api import picture_url

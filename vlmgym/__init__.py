@@ -3,6 +3,10 @@
 Importing this package is light: it never imports torch, ray, vllm or openai.
 """
 
+from vlmgym.interrupts import exit_silently_while_importing
+
+exit_silently_while_importing()
+
 import os
 import warnings
 from typing import TYPE_CHECKING, Any

@@ -20,8 +20,8 @@ from rich.table import Table
 
 from vlmgym import __version__
 from vlmgym.errors import InfrastructureError, UsageError
+from vlmgym.evaluation.event_loop import run_async
 from vlmgym.evaluation.record import GameRecord
-from vlmgym.evaluation.runner import run_async
 from vlmgym.options import GameOptions
 from vlmgym.policies.base import Prompt
 from vlmgym.policies.chat_api import picture_url

@@ -6,9 +6,7 @@ import errno
 import io
 import itertools
 import os
-import signal
 import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from typing import Annotated, Any, TypeVar
 import tyro
 
 from vlmgym.errors import UsageError, VlmgymError
+from vlmgym.interrupts import interruptible
 from vlmgym.sandbox.config import DIALS, parse_knobs
 from vlmgym.sandbox.game import Game
 from vlmgym.sandbox.registry import make_game
@@ -81,9 +80,9 @@ def reporting_errors() -> Iterator[None]:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a sign is no reason to fail
-    ended_by: list[int] = []
+    ended_by: Sequence[int] = ()
     try:
-        with _like_an_interrupt(ended_by), _written_out():
+        with interruptible() as ended_by, _written_out():
             yield
     except BrokenPipeError:
         _write_no_more()  # who read the output has left
@@ -120,25 +119,3 @@ def _flush() -> None:
 
 def _write_no_more() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-@contextmanager
-def _like_an_interrupt(received: list[int]) -> Iterator[None]:
-    """Let SIGTERM and SIGHUP (a job that is preempted, a session that is closed) end the program as Ctrl-C does."""
-
-    def interrupt(number: int, _frame: object) -> None:
-        received.append(number)
-        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's script has it of what it starts with &
-            raise KeyboardInterrupt
-        signal.raise_signal(signal.SIGINT)
-
-    handled = {}
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is signal.SIG_DFL:  # not if it is ignored, as by nohup
-                handled[number] = signal.signal(number, interrupt)
-    try:
-        yield
-    finally:
-        for number, before in handled.items():
-            signal.signal(number, before)

@@ -18,12 +18,12 @@ from rich.progress import Progress
 
 from vlmgym.checks import check_whole_number
 from vlmgym.errors import UsageError
+from vlmgym.evaluation.event_loop import run_async
 from vlmgym.evaluation.export_rows import IMAGES, Format, Rows, TurnFilter, export_episode
 from vlmgym.evaluation.files import replace_file, writing
 from vlmgym.evaluation.new_folder import new_folder
 from vlmgym.evaluation.progress import COLUMNS
 from vlmgym.evaluation.record import GameRecord, begun_with, versions
-from vlmgym.evaluation.runner import run_async
 from vlmgym.evaluation.stored import StoredEpisode, StoredRun, find_run
 from vlmgym.evaluation.workers import Workers, workers_for
 from vlmgym.sandbox.reward import Outcome

@@ -13,6 +13,7 @@ from rich.console import Console
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError, VlmgymError
 from vlmgym.evaluation.config import EvalConfig
+from vlmgym.evaluation.event_loop import run_async
 from vlmgym.evaluation.files import LineLog
 from vlmgym.evaluation.progress import LiveProgress
 from vlmgym.evaluation.record import (
@@ -30,7 +31,7 @@ from vlmgym.evaluation.record import (
 )
 from vlmgym.evaluation.results import Part
 from vlmgym.evaluation.run_folder import RunFolder, differences
-from vlmgym.evaluation.runner import Hooks, evaluate, run_async
+from vlmgym.evaluation.runner import Hooks, evaluate
 from vlmgym.evaluation.stored import StoredRun, drop_torn_line, find_run
 from vlmgym.evaluation.workers import WorkerPool
 from vlmgym.policies import Policy

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 
 from rich.console import Console
 from rich.progress import Progress
 
+from vlmgym.evaluation.event_loop import run_all, run_async
 from vlmgym.evaluation.files import replace_file, writing
 from vlmgym.evaluation.progress import COLUMNS
 from vlmgym.evaluation.record import RunSummary, game_run_document
-from vlmgym.evaluation.runner import run_async
 from vlmgym.evaluation.stored import StoredRun
 from vlmgym.evaluation.table import difficulty, vlmgym_version
 from vlmgym.evaluation.workers import Workers
@@ -96,15 +95,16 @@ def draw_results(run: StoredRun, fps: int | None, workers: Workers, console: Con
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
 
-    async def write_videos(bar: Progress) -> None:
-        calls = [workers.call(write_stored_video, path, episode, fps) for path, episode in videos]
-        for call in asyncio.as_completed(calls):
-            await call
+    waiting = iter(videos)
+
+    async def write_one_after_another(bar: Progress) -> None:
+        for path, episode in waiting:
+            await workers.call(write_stored_video, path, episode, fps)
             bar.advance(task)
 
     with Progress(*COLUMNS, console=console) as bar:
         task = bar.add_task("videos", total=len(videos))
-        run_async(write_videos(bar))
+        run_async(run_all(write_one_after_another(bar) for _ in range(max(1, 2 * workers.count))))
 
 
 def _name(game_id: str) -> str:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
-import sys
-import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from vlmgym.checks import plain
 from vlmgym.curriculum import Curriculum
@@ -19,6 +14,7 @@ from vlmgym.errors import InfrastructureError, UsageError
 from vlmgym.evaluation import turns as play
 from vlmgym.evaluation.budget import Budget, Spent
 from vlmgym.evaluation.config import check_limits
+from vlmgym.evaluation.event_loop import run_all, run_async
 from vlmgym.evaluation.garbage import rare_collections
 from vlmgym.evaluation.jobs import IndependentJobs, Job, Jobs
 from vlmgym.evaluation.record import EpisodeRecord, PolicyRecord, Status, TurnRecord, now
@@ -30,8 +26,6 @@ from vlmgym.sandbox.game import Game
 from vlmgym.sandbox.processes import Backend
 from vlmgym.sandbox.registry import make_game
 from vlmgym.sandbox.reward import RewardConfig
-
-T = TypeVar("T")
 
 TURNS_AT_ONCE = 10
 """Turns that a policy beside the game plays before progress is reported."""
@@ -162,44 +156,6 @@ def check_policy(policy: Policy, budget: Budget, history_images: int) -> None:
         raise UsageError(f"{policy.name} does not count tokens, so it has no price and no budget")
 
 
-def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end, also where an event loop is running already (a notebook); Ctrl-C cancels the work."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(_ended_by_interrupt(work))
-    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[T]]] = []
-
-    async def cancellable() -> T:
-        task = asyncio.ensure_future(work)
-        running.append((asyncio.get_running_loop(), task))
-        return await task
-
-    with ThreadPoolExecutor(1) as thread:
-        future = thread.submit(asyncio.run, cancellable())
-        try:
-            return future.result()
-        except KeyboardInterrupt:
-            for loop, task in running:
-                loop.call_soon_threadsafe(task.cancel)
-            raise
-
-
-async def _ended_by_interrupt(work: Coroutine[Any, Any, T]) -> T:
-    """Cancel the work on Ctrl-C instead of raising in the middle of a task, as `asyncio.run` does since Python 3.11."""
-    if sys.version_info >= (3, 11) or threading.current_thread() is not threading.main_thread():
-        return await work
-    loop = asyncio.get_running_loop()
-    task = asyncio.ensure_future(work)
-    loop.add_signal_handler(signal.SIGINT, task.cancel)
-    try:
-        return await task
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
-
-
 @dataclass
 class _Running:
     """An episode that is being played."""
@@ -232,15 +188,11 @@ class _Runner:
             self.hooks.on_loading(self.policy.loading)
             await self.policy.begin_run()
             self.hooks.on_loading(None)
-        players = [asyncio.create_task(play_one_after_another()) for _ in range(min(self.concurrency, left))]
         try:
-            await asyncio.gather(*players)
+            await run_all(play_one_after_another() for _ in range(min(self.concurrency, left)))
             if self.jobs.blocked is not None and self.stopped is None:
                 self._stop(self.jobs.blocked)
         finally:
-            for player in players:
-                player.cancel()
-            await asyncio.gather(*players, return_exceptions=True)
             try:
                 for running in list(self.running.values()):  # Ctrl-C, a failed policy: what was played is kept
                     if running.turns:

@@ -122,6 +122,7 @@ class Workers:
         if self._closed:
             raise UsageError("the pool is closed")
         if not self._processes:
+            await asyncio.sleep(0)  # where an interrupt can cancel the work
             return function(*args, **kwargs)
         try:
             message = Channel.pack((function, args, kwargs))

@@ -8,6 +8,7 @@ from vlmgym.errors import UsageError
 from vlmgym.policies.base import ModelPolicy, Policy, PolicyOptions, Prompt, Reply, StatePolicy
 from vlmgym.policies.custom import CustomFunction, CustomOptions, CustomPolicy, load_function
 from vlmgym.policies.random import random_response
+from vlmgym.sandbox.game import Picture
 
 POLICIES = {
     "random": "vlmgym.policies.random:RandomPolicy",
@@ -77,6 +78,7 @@ __all__ = [
     "CustomOptions",
     "CustomPolicy",
     "ModelPolicy",
+    "Picture",
     "Policy",
     "PolicyChoice",
     "PolicyOptions",

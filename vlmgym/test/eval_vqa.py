@@ -1,12 +1,10 @@
 """Evaluate a policy on VQA: `python vlmgym/test/eval_vqa.py --help`."""
 
-import numpy as np
-
 from vlmgym.evaluation import evaluate_script
-from vlmgym.policies import Prompt, random_response
+from vlmgym.policies import Picture, Prompt, random_response
 
 
-def custom_policy(images_batch: list[list[np.ndarray]], prompt_batch: list[Prompt]) -> list[str]:
+def custom_policy(images_batch: list[list[Picture]], prompt_batch: list[Prompt]) -> list[str]:
     """Answer a batch of prompts, one string each. Edit this to ask your own model.
 
     As shipped it plays at random, the same as `--policy random`.

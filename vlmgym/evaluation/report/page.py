@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 import vlmgym
+from vlmgym.evaluation.event_loop import run_async
 from vlmgym.evaluation.files import replace_file, writing
 from vlmgym.evaluation.progress import COLUMNS
 from vlmgym.evaluation.record import EpisodeRecord
@@ -23,7 +24,6 @@ from vlmgym.evaluation.report.episode import EpisodePage, StoredRecord, make_epi
 from vlmgym.evaluation.report.facts import LabelledRun, game_facts, run_facts
 from vlmgym.evaluation.report.store import EpisodeStore
 from vlmgym.evaluation.report.texts import safe_json
-from vlmgym.evaluation.runner import run_async
 from vlmgym.evaluation.workers import Workers
 
 PICTURES = 200

@@ -1,0 +1,123 @@
+"""Runs that are interrupted or find no room on the disk: one sentence, and everything finished is kept."""
+
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from vlmgym.evaluation import read_run
+
+ROOT = Path(__file__).parent.parent
+COMMANDS = {
+    "module": ["-m", "vlmgym"],
+    "script": [str(Path(sys.executable).with_name("vlmgym"))],
+    "evaluation script": [str(ROOT / "vlmgym" / "test" / "eval_2048.py")],
+}
+ARGUMENTS = ["--size", "64", "--episodes", "30", "--turns", "20", "--workers", "0"]
+IN_BACKGROUND = ["bash", "-c", "trap '' INT; exec \"$@\"", "bash"]
+"""Starts a command as a shell script does one that ends with &: SIGINT is ignored."""
+
+
+def catches_interrupts(process: subprocess.Popen[str]) -> bool:
+    """Whether the process has a handler of its own for SIGINT."""
+    caught = re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{process.pid}/status").read_text())
+    return caught is not None and bool(int(caught[1], 16) & 1 << signal.SIGINT - 1)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to see when Python itself has started")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_interrupt_at_any_time_leaves_no_traceback(command: str, tmp_path: Path) -> None:
+    moments = random.Random(command)
+    for attempt in range(8):
+        game = [] if command == "evaluation script" else ["eval", "2048"]
+        words = [sys.executable, *COMMANDS[command], *game, *ARGUMENTS, "--out", str(tmp_path / str(attempt))]
+        process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        while process.poll() is None and not catches_interrupts(process):
+            pass  # Python is starting
+        while process.poll() is None and catches_interrupts(process):
+            pass  # Python looks for vlmgym, where no code of ours runs
+        time.sleep(moments.uniform(0, 2.5))
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+        assert process.returncode in (-signal.SIGINT, 130, 0), stderr
+        assert "Traceback" not in stderr
+        assert "Exception ignored" not in stderr
+
+
+def test_a_program_that_imports_vlmgym_keeps_its_own_interrupts() -> None:
+    program = "import signal, vlmgym; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("policy", ["random", "oracle"])
+def test_a_background_run_that_is_terminated_can_be_resumed(policy: str, workers: int, tmp_path: Path) -> None:
+    options = ["eval", "2048", "--size", "64", "--turns", "60", "--policy", policy, "--workers", str(workers)]
+    options += ["--concurrency", "4", "--no-video", "--no-report"]
+    command = [sys.executable, "-m", "vlmgym", *options, "--episodes", "5000", "--out", "o"]
+    process = subprocess.Popen([*IN_BACKGROUND, *command], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    log, until = tmp_path / "o" / "episodes.jsonl", time.monotonic() + 120
+    while time.monotonic() < until and not (log.exists() and log.read_bytes().count(b"\n") >= 3):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "Traceback" not in stderr
+    told = re.search(r"\ninterrupted; (\d+) finished episodes are in .*; --resume .* goes on\n$", stderr)
+    assert told is not None
+    finished = [episode.seed for episode in read_run(tmp_path / "o").episodes if episode.score is not None]
+    assert len(finished) == int(told[1]) >= 3
+    budget = ["--episodes", "5000", "--resume", "o"]
+    resumed = subprocess.Popen(
+        [sys.executable, "-m", "vlmgym", *options, *budget], cwd=tmp_path, stderr=subprocess.PIPE
+    )
+    size = log.stat().st_size
+    while time.monotonic() < until and log.stat().st_size == size:
+        time.sleep(0.02)
+    resumed.send_signal(signal.SIGINT)
+    resumed.communicate(timeout=60)
+    again = [episode.seed for episode in read_run(tmp_path / "o").episodes if episode.score is not None]
+    assert set(finished) < set(again)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[tuple[Path, list[str]]]:
+    """A folder on a disk of 600 kB and how to start a command there; without root, a limit on the size of files."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mount.returncode:
+        yield folder, ["bash", "-c", 'ulimit -f 8; exec "$@"', "bash"]
+        return
+    yield folder, []
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("arguments", "place"),
+    [
+        (["--size", "64", "--turns", "30", "--episodes", "60"], "episodes.jsonl"),
+        (["--size", "320", "--turns", "40", "--episodes", "8"], "videos/2048_"),
+    ],
+    ids=["records", "videos"],
+)
+def test_a_full_disk_ends_in_one_sentence(
+    arguments: list[str], place: str, workers: int, small_disk: tuple[Path, list[str]]
+) -> None:
+    folder, start = small_disk
+    command = [*start, sys.executable, "-m", "vlmgym", "eval", "2048", *arguments, "--workers", str(workers)]
+    done = subprocess.run([*command, "--out", str(folder / "o")], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith(f"error: cannot write {folder}/o/{place if not start else ''}")
+    assert len(read_run(folder / "o").episodes) > 0

@@ -1,0 +1,55 @@
+"""Asynchronous work run from synchronous code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from vlmgym.interrupts import interrupts_deferred
+
+T = TypeVar("T")
+
+
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    """Run to the end, also where an event loop is running already (a notebook); an interrupt cancels the work."""
+    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = []
+
+    async def cancellable() -> T:
+        task: asyncio.Task[T] | None = asyncio.current_task()
+        assert task is not None
+        running.append((asyncio.get_running_loop(), task))
+        if received:
+            task.cancel()
+        return await work
+
+    def cancel() -> None:
+        for loop, task in running:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(task.cancel)
+
+    with interrupts_deferred(cancel) as received:
+        if not _loop_is_running():
+            return asyncio.run(cancellable())
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(asyncio.run, cancellable()).result()
+
+
+async def run_all(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run coroutines concurrently; if one fails, cancel the others, wait for them and raise its error."""
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _loop_is_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
