@@ -172,21 +172,6 @@ def test_the_command_lists_the_games():
 USAGE = [
     (["nonsense"], "there is no game 'nonsense'; the games are 2048-v0, "),
     (["2048", "--policy", "best"], "there is no policy 'best'"),
-    (["2048", "--model", "x"], "--model is not an option of the policy random: add --policy openai (or vllm, transf"),
-    (["2048", "--model=x", "--policy", "oracle"], "--model is not an option of the policy oracle: add --policy openai"),
-    (["2048", "--base-url", "http://x/v1"], "--base-url is not an option of the policy random: add --policy openai"),
-    (
-        ["2048", "--tensor_parallel_size", "2"],
-        "the policy random: add --policy vllm",
-    ),
-    (
-        ["2048", "--policy", "openai", "--record", "x"],
-        "the policy openai: add --policy replay",
-    ),
-    (
-        ["2048", "--timeout", "9"],
-        "add --policy openai (or MODULE:FUNCTION)",
-    ),
     (["2048", "--policy", "nowhere:f"], "'nowhere' does not load"),
     (["2048", "--episodes", "0"], "episodes is a whole number of at least 1, not 0"),
     (["2048", "--turns", "-3"], "turns is a whole number of at least 1, not -3"),

@@ -441,7 +441,7 @@ BROKEN: list[tuple[str, type[Game[Any, Any]], str]] = [
     ("knobs", UnmarkedKnob, "unmarked is not marked"),
     ("knobs", WrongDial, "the dial reasoning sets noise, which is marked perception"),
     ("levels", MissingLevel, r"the dial reasoning has levels \[1, 2, 3, 4\]"),
-    ("levels", EqualLevels, "levels 2 and 3 of reasoning are equal, but all five must differ"),
+    ("levels", EqualLevels, "level 2 of reasoning is the same as level 3"),
     ("levels", OtherDefault, "levels 3 and 3 are not the default"),
     ("levels", ImpossibleLevel, "UsageError: rows"),
     ("determinism", IgnoresGenerator, "played twice"),

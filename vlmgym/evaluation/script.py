@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
@@ -31,7 +30,7 @@ from vlmgym.evaluation.table import bias_note, summary_table
 from vlmgym.evaluation.workers import Workers, open_pool, workers_for
 from vlmgym.knobs import in_short
 from vlmgym.options import parse_options, reporting_errors
-from vlmgym.policies import POLICIES, CustomFunction, Policy, PolicyChoice, PolicyOptions, make_policy, options_type
+from vlmgym.policies import CustomFunction, Policy, PolicyChoice, PolicyOptions, make_policy, options_type
 from vlmgym.sandbox.game import Game
 from vlmgym.sandbox.registry import game_class
 from vlmgym.sandbox.task import Task
@@ -81,26 +80,7 @@ def policy_options(args: Sequence[str] | None, custom_policy: CustomFunction | N
         named = parser.parse_known_args(args)[0].policy
     except argparse.ArgumentError:
         named = None  # --policy without a word: the parser that follows says so
-    policy = named if named is not None else custom_policy or "random"
-    options = options_type(policy)
-    _refuse_options_of_others(sys.argv[1:] if args is None else args, policy, options)
-    return options
-
-
-def _refuse_options_of_others(args: Sequence[str], policy: PolicyChoice, options: type[PolicyOptions]) -> None:
-    """Say which policies an option belongs to, if not to the one that is chosen."""
-    owners: dict[str, list[str]] = {}
-    for name in (*POLICIES, "MODULE:FUNCTION"):
-        for field in dataclasses.fields(options_type(name)):
-            owners.setdefault(f"--{field.name.replace('_', '-')}", []).append(name)
-    own = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(options)}
-    for word in args:
-        option = word.partition("=")[0].replace("_", "-")
-        if option in owners and option not in own:
-            chosen = policy if isinstance(policy, str) else "of this script"
-            first, *others = owners[option]
-            also = f" (or {', '.join(others)})" if others else ""
-            raise UsageError(f"{option} is not an option of the policy {chosen}: add --policy {first}{also}")
+    return options_type(named if named is not None else custom_policy or "random")
 
 
 def with_options(config: type[EvalConfig], options: type[PolicyOptions]) -> Any:
