@@ -15,9 +15,9 @@ from tests.colours import GREEN, LABELS, RED, encoded
 from tests.hub_server import serving_hub
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.datasets import unzip
-from vlmgym.sandbox.datasets.images import decode, picture_bytes
+from vlmgym.sandbox.datasets.images import decode, image_bytes
 from vlmgym.sandbox.datasets.opening import open_table
-from vlmgym.sandbox.datasets.unzip import unzip_pictures
+from vlmgym.sandbox.datasets.unzip import unzip_images
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -38,14 +38,14 @@ def run(arguments, hub):
 SHOW_ROWS = """
 import sys
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.datasets.images import decode, picture_bytes
+from vlmgym.sandbox.datasets.images import decode, image_bytes
 from vlmgym.sandbox.datasets.opening import open_table
 for data in sys.argv[1:]:
     try:
         table = open_table(*data.split())
         for index in range(len(table)):
             row = table[index]
-            print(data, decode(picture_bytes(row["image"], table.folder)).getpixel((0, 0)), row["label"])
+            print(data, decode(image_bytes(row["image"], table.folder)).getpixel((0, 0)), row["label"])
     except UsageError as error:
         print(error)
 """
@@ -73,8 +73,8 @@ def test_data_of_the_hub_as_parquet_as_pictures_and_with_a_loading_script(hub):
         *(f"toy/{kind} test {end}" for kind in ("parquet", "script") for end in (f"{RED} True", f"{GREEN} False")),
         *(f"toy/pictures test {end}" for end in (f"{RED} cat", f"{GREEN} dog")),
     ]
-    assert "'toy/parquet' cannot be opened: Unknown split \"validation\"" in shown[6]
-    assert "'toy/nothing' cannot be opened: Dataset 'toy/nothing' doesn't exist" in shown[7]
+    assert "cannot open 'toy/parquet' on the Hub: Unknown split \"validation\"" in shown[6]
+    assert "cannot open 'toy/nothing' on the Hub: Dataset 'toy/nothing' doesn't exist" in shown[7]
 
 
 def osv5m(hub, shards):
@@ -100,19 +100,19 @@ def test_osv5m_is_fetched_shard_by_shard_and_goes_on_after_a_break(hub, tmp_path
     hub.lost.add("01.zip")
     broken = fetch(hub, out, "--shards", "2")
     assert broken.returncode == 1
-    assert "run it again to go on" in broken.stderr
+    assert "run it again to continue" in broken.stderr
     assert not (out / "osv5m-test.csv").exists()
 
     hub.lost.clear()
     hub.asked.clear()
     done = fetch(hub, out, "--shards", "2")
     assert done.returncode == 0, done.stderr
-    assert "4 of 6 rows have their picture" in done.stdout
+    assert "4 of 6 rows have an image" in done.stdout
     assert not [asked for asked in hub.asked if "00.zip" in asked or "02.zip" in asked]
     table = open_table(str(out / "osv5m-test.csv"))
     assert [table[index]["image"] for index in (0, 3)] == ["images/test/00/100.jpg", "images/test/01/103.jpg"]
     assert table[0]["cell"] == "(0, 8)"
-    assert decode(picture_bytes(table[3]["image"], table.folder)).size == (30, 20)
+    assert decode(image_bytes(table[3]["image"], table.folder)).size == (30, 20)
     assert not list(out.rglob("*.zip"))
 
 
@@ -136,7 +136,7 @@ def zipped(path, members, compression=zipfile.ZIP_DEFLATED):
 
 def test_pictures_are_unzipped_flat_and_nothing_else(tmp_path):
     members = [("00/1.jpg", b"one"), ("00/2.JPG", b"two"), ("00/run.sh", b"no"), ("00/", b"")]
-    assert unzip_pictures(zipped(tmp_path / "a.zip", members), tmp_path / "out") == 2
+    assert unzip_images(zipped(tmp_path / "a.zip", members), tmp_path / "out") == 2
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == {"1.jpg": b"one", "2.JPG": b"two"}
 
 
@@ -147,20 +147,20 @@ LINK.external_attr = 0o120777 << 16
 @pytest.mark.parametrize(
     ("members", "why"),
     [
-        ([("../evil.jpg", b"x")], "leads out"),
-        ([("00/../../evil.jpg", b"x")], "leads out"),
-        ([("/tmp/evil.jpg", b"x")], "leads out"),
-        ([("..\\evil.jpg", b"x")], "leads out"),
-        ([("C:/evil.jpg", b"x")], "leads out"),
+        ([("../evil.jpg", b"x")], "leads outside"),
+        ([("00/../../evil.jpg", b"x")], "leads outside"),
+        ([("/tmp/evil.jpg", b"x")], "leads outside"),
+        ([("..\\evil.jpg", b"x")], "leads outside"),
+        ([("C:/evil.jpg", b"x")], "leads outside"),
         ([(LINK, b"/etc/passwd")], "is a link"),
-        ([("a/1.jpg", b"x"), ("b/1.jpg", b"y")], "two pictures '1.jpg'"),
+        ([("a/1.jpg", b"x"), ("b/1.jpg", b"y")], "two images named '1.jpg'"),
         ([("bomb.jpg", bytes((1 << 26) + 1))], "bytes from"),
     ],
 )
 def test_an_archive_that_means_harm_is_refused_whole(tmp_path, members, why):
     archive = zipped(tmp_path / "a.zip", [("good.jpg", b"good"), *members])
     with pytest.raises(UsageError, match=why):
-        unzip_pictures(archive, tmp_path / "deep" / "out")
+        unzip_images(archive, tmp_path / "deep" / "out")
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.zip"]
 
 
@@ -170,10 +170,10 @@ def test_an_archive_that_lies_about_sizes_or_is_cut_off_leaves_nothing(tmp_path,
     lying = content.replace(struct.pack("<I", 1000), struct.pack("<I", 10))
     for damaged in (lying, content[:-30], content.replace(b"1.jpg", b"1.jpg", 1)[:40] + b"zzzz" + content[44:]):
         archive.write_bytes(damaged)
-        with pytest.raises(UsageError, match=r"refused|damaged"):
-            unzip_pictures(archive, tmp_path / "out")
+        with pytest.raises(UsageError, match=r"refused|not a valid zip"):
+            unzip_images(archive, tmp_path / "out")
         assert not (tmp_path / "out").exists()
     archive.write_bytes(content)
-    monkeypatch.setattr(unzip, "LARGEST_ARCHIVE", 999)
-    with pytest.raises(UsageError, match="1000 bytes together"):
-        unzip_pictures(archive, tmp_path / "out")
+    monkeypatch.setattr(unzip, "MAX_TOTAL_BYTES", 999)
+    with pytest.raises(UsageError, match="1000 bytes in total"):
+        unzip_images(archive, tmp_path / "out")

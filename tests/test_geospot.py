@@ -257,7 +257,7 @@ def test_numbers_are_read_alike_in_answers_and_in_data(text, number):
 def test_what_is_no_number_is_none_in_answers_and_in_data(text):
     with pytest.raises(ParseError, match="the latitude is decimal degrees"):
         read_place(answer(latitude=text, longitude="2"))
-    with pytest.raises(BadRow, match="latitude is no number"):
+    with pytest.raises(BadRow, match="latitude must be a number"):
         number_of({"latitude": text}, "latitude")
 
 
@@ -368,13 +368,13 @@ def test_rows_of_the_user_are_asked_about_and_bad_ones_are_passed_over_with_a_re
     sydney = game.start_at(1, np.random.default_rng(0))
     assert (sydney.city, sydney.latitude) == ("", -33.87)
     assert [skipped.reason for skipped in sydney.skipped] == [
-        "latitude is 95, which is not between -90 and 90",
+        "latitude must be between -90 and 90, got 95",
         "country is 'Freedonia', which is neither a country's name nor an ISO code",
         "latitude is empty",
     ]
     assert game.score(sydney, game.solution(sydney))[0] == 1.0  # only coordinates count
     assert game.from_json(game.to_json(sydney)) == sydney
-    with pytest.raises(UsageError, match=r"row 1 of .* is bad: latitude is 95"):
+    with pytest.raises(UsageError, match=r"row 1 of .* is bad: latitude must be .* got 95"):
         make_game("geospot", data=photographs, order="rows", bad_rows="fail").start_at(1, np.random.default_rng(0))
 
 

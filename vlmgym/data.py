@@ -1,4 +1,4 @@
-"""What `vlmgym data` does: look through the rows that a task would ask about, and download large data sets."""
+"""The command `vlmgym data`: check the rows of a data set, or download a large one."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ from vlmgym.sandbox.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class DataCheckConfig(GameOptions):
-    """Look through data as a task would: decode every picture, and name every bad row and duplicate id."""
+    """Check data as a task reads them: decode every image and report each bad row or repeated id."""
 
     game: tyro.conf.Positional[str]
-    """Id or name of the task; the data are named by --set data=..."""
+    """Id or name of the task. Choose the data with --set data=..."""
     rows: int | None = None
-    """Only so many rows, from the first. Default: all."""
+    """Number of rows to check, from the first. Default: all."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataFetchConfig:
-    """Download a data set that is too large or too unusual for `data=` alone; what is there is not loaded again."""
+    """Download a data set that is too large for `data=`. Complete parts are not downloaded again."""
 
     dataset: tyro.conf.Positional[Literal["osv5m"]]
-    """osv5m: OpenStreetView-5M, 5 million street views with their places (hub osv5m/osv5m)."""
+    """osv5m: OpenStreetView-5M, 5 million street views with coordinates (osv5m/osv5m on the Hub)."""
     out: Path
-    """The folder to put it in."""
+    """Destination folder."""
     split: Literal["test", "train"] = "test"
-    """The part: test has 210,122 pictures in 5 shards, train 4.9 million in 98."""
+    """test has 210,122 images in 5 shards, train 4.9 million in 98."""
     shards: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Only the first so many shards, of about 50,000 pictures each. Default: all."""
+    """Number of shards, of about 50,000 images each. Default: all."""
 
 
 def check_data(config: DataCheckConfig) -> None:
-    """Print every bad row and a summary; exit with 1 if there is a bad row.
+    """Print every bad row and a summary; exit with 1 if a row is bad.
 
     Raises:
-        UsageError: There is no such task, or its data cannot be opened.
+        UsageError: The task does not exist, or its data cannot be opened.
     """
     game = config.make_game(config.game)
     if not isinstance(game, Task):
-        raise UsageError(f"{game.name} is no task over data")
+        raise UsageError(f"{game.name} does not take data")
     if config.rows is not None and config.rows < 1:
-        raise UsageError(f"rows is at least 1, not {config.rows}")
+        raise UsageError(f"rows must be at least 1, got {config.rows}")
     source = game.source
     count = len(source) if config.rows is None else min(config.rows, len(source))
     repeated = {} if source.id_column is None or source.compares_ids else _repeated(source, count)
@@ -68,26 +68,26 @@ def check_data(config: DataCheckConfig) -> None:
         except BadRow as error:
             bad += 1
             print(f"row {index}: {error}")
-    print(f"{count} of {len(source)} rows looked at: {count - bad} good, {bad} bad")
+    print(f"{count} of {len(source)} rows checked: {count - bad} good, {bad} bad")
     if bad:
         raise SystemExit(1)
 
 
 def fetch_data(config: DataFetchConfig) -> None:
-    """Download, and say what to play with.
+    """Download a data set and print a command that uses it.
 
     Raises:
-        UsageError: The number of shards is not acceptable, or what the hub has is refused.
-        InfrastructureError: The hub does not answer.
+        UsageError: The number of shards is invalid, or an archive is refused.
+        InfrastructureError: The Hub does not respond.
     """
     if config.shards is not None and config.shards < 1:
-        raise UsageError(f"shards is at least 1, not {config.shards}")
+        raise UsageError(f"shards must be at least 1, got {config.shards}")
     table = fetch_osv5m(config.out, config.split, config.shards)
-    print(f"Play it: vlmgym eval geospot --set data={table}")
+    print(f"Use it with: vlmgym eval geospot --set data={table}")
 
 
 def _repeated(source: Source, count: int) -> dict[int, str]:
-    """What is wrong with rows whose id an earlier row has, by their number; found with 16 bytes a row."""
+    """Find rows that repeat an earlier id, with the reason; takes 16 bytes per row."""
     hashes = array("Q", (_hash(value, index) for index, value in zip(range(count), source.ids())))
     keys = np.frombuffer(hashes, np.uint64)
     order = np.argsort(keys, kind="stable")
@@ -98,6 +98,6 @@ def _repeated(source: Source, count: int) -> dict[int, str]:
 
 
 def _hash(value: Any, index: int) -> int:
-    """64 bits of an id; rows without one differ from all others."""
+    """Hash an id to 64 bits; rows without an id get distinct hashes."""
     text = f"row {index}" if is_empty(value) else f"id {value}"
     return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "little")

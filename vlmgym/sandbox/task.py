@@ -53,11 +53,12 @@ TaskConfigT = TypeVar("TaskConfigT", bound="TaskConfig")
 class TaskConfig(TaskPerception):
     """Settings of every task: how hard its pictures are to see, and which data it asks about."""
 
-    of_data: ClassVar[tuple[str, ...]] = ("split", "columns", "order", "bad_rows", "urls")
+    of_data: ClassVar[tuple[str, ...]] = ("split", "columns", "order", "bad_rows", "urls", "url_hosts")
     """Settings that mean nothing without `data` and are refused then."""
 
     data: str | None = setting(
-        None, "Questions of your own: a .parquet, .csv, .jsonl or .json file, a folder, or a hub id; none: generated."
+        None,
+        "Your own questions: a .parquet, .csv, .jsonl or .json file, a folder, a URL or a Hub id; none: generated.",
     )
     split: str | None = setting(None, "Which split of the data, for instance test.")
     columns: tuple[str, ...] = setting((), 'Where the fields are, if under other names: FIELD=COLUMN, apart by ",".')
@@ -67,7 +68,8 @@ class TaskConfig(TaskPerception):
     bad_rows: Literal["skip", "fail"] = setting(
         "skip", "Whether a row that no question can be made of is passed over, which the record tells, or an error."
     )
-    urls: bool = setting(False, "Whether pictures may be loaded from http and https addresses in the data.")
+    urls: bool = setting(False, "Load images from http and https URLs in the data, if their addresses are public.")
+    url_hosts: tuple[str, ...] = setting((), "Hosts, comma-separated, that URLs may name even if not public.")
 
     @field_validator("data", mode="before")
     @classmethod
@@ -76,14 +78,14 @@ class TaskConfig(TaskPerception):
         if isinstance(value, PathLike):
             return fspath(value)
         if value is not None and not isinstance(value, str):
-            how = "vlmgym.sandbox.datasets.keep(...) makes a path of a table"
+            how = "vlmgym.sandbox.datasets.save_table(...) makes a path of a table"
             raise ValueError(f"a path or a hub id, not of type {type(value).__name__}; {how}")
         return value
 
-    @field_validator("columns", mode="before")
+    @field_validator("columns", "url_hosts", mode="before")
     @classmethod
-    def _split_columns(cls, value: Any) -> Any:
-        """A list as JSON has it, or one text as a command line has it, as a tuple."""
+    def _split_list(cls, value: Any) -> Any:
+        """Convert a list from JSON, or a comma-separated string from a command line, to a tuple."""
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(","))
         return tuple(value) if isinstance(value, list) else value
@@ -94,6 +96,8 @@ class TaskConfig(TaskPerception):
         set_ = [name for name in self.of_data if getattr(self, name) != type(self).model_fields[name].default]
         if self.data is None and set_:
             raise ValueError(f"{set_[0]} is about data, and there are none: name them as data=...")
+        if self.url_hosts and not self.urls:
+            raise ValueError("url_hosts needs urls=true")
         if self.prompt is not None and "{prompt}" not in self.prompt:
             raise ValueError("prompt holds {prompt}, which stands for the question")
         return self
@@ -174,7 +178,8 @@ class Task(Game[TaskStateT, ActionT]):
         if not len(table):
             raise UsageError(f"{self.config.data} has no rows")
         chosen = map_columns(self.columns, self.optional_fields, self.config.columns, table, self.config.data)
-        return Source(table, chosen, self.picture_fields, self.config.urls)
+        hosts = frozenset(map(str.lower, self.config.url_hosts)) if self.config.urls else None
+        return Source(table, chosen, self.picture_fields, hosts)
 
     @property
     def question_count(self) -> int | None:
@@ -233,10 +238,10 @@ class Task(Game[TaskStateT, ActionT]):
         return self._load(index)[0]
 
     def _load(self, index: int) -> tuple[TaskStateT, list[Picture]]:
-        reading = self.source.read(index)
-        row = RowRef(self.config.data, index, reading.digest)
-        state = replace(self.from_row(reading.fields), row=row)
-        pictures = [letterbox(picture, self.config.size) for picture in reading.pictures]
+        example = self.source.read(index)
+        row = RowRef(self.config.data, index, example.digest)
+        state = replace(self.from_row(example.fields), row=row)
+        pictures = [letterbox(picture, self.config.size) for picture in example.images]
         kept = self._kept_pictures
         kept[row] = pictures
         while len(kept) > PICTURES_KEPT:

@@ -1,5 +1,5 @@
-"""The data behind the single-step tasks: tables of rows that are read one at a time, and the pictures they name."""
+"""Tables of questions and the images they refer to, read one row at a time."""
 
-from vlmgym.sandbox.datasets.keeping import keep
+from vlmgym.sandbox.datasets.save import save_table
 
-__all__ = ["keep"]
+__all__ = ["save_table"]

@@ -1,74 +1,124 @@
-"""Rows of Arrow tables, and what Hugging Face writes beside them about their labels."""
+"""Tables of Arrow data: Parquet files, and what `datasets` loads."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from vlmgym.errors import UsageError
+from vlmgym.sandbox.datasets.cache import cached_file
 from vlmgym.sandbox.datasets.extra import library, one_line
-from vlmgym.sandbox.datasets.rows import BadRow
+from vlmgym.sandbox.datasets.rows import BadRow, Row
+from vlmgym.sandbox.datasets.table import Table, unique_columns
 
-Labels = Mapping[str, tuple[str, ...]]
-"""Names of the classes by column, for columns that hold numbers of classes."""
+BATCH_BYTES = 1 << 23
+"""Approximate size of a batch in an Arrow file."""
+MAX_BATCH_ROWS = 1 << 16
 
 
-class ArrowRow(Mapping[str, Any]):
-    """The only row of a `pyarrow.Table` as plain values, with classes by their names.
+class ArrowTable(Table):
+    """Rows of a `pyarrow.Table`, which is usually mapped from a file.
 
-    A value is made when it is asked for, so that a column nobody asks for costs nothing, and may hold what it likes.
-
-    The number of a class means nothing by itself: 0 is "True" in the hub's NLVR2. A class that is not known, such as
-    the -1 of an unlabelled row, becomes None.
+    Class labels are replaced by their names, because a number alone is ambiguous: 0 is "True" in the Hub's NLVR2.
+    A number without a name, such as -1 for unlabelled rows, becomes None.
     """
 
-    def __init__(self, table: Any, labels: Labels) -> None:
+    def __init__(self, table: Any, folder: Path | None, data: object) -> None:
+        """Wrap a `pyarrow.Table`; `data` names it in errors."""
+        self.columns = unique_columns(table.column_names, data)
+        self.folder = folder
         self._table = table
-        self._labels = labels
-        self._names: tuple[str, ...] = tuple(table.column_names)
+        self._class_names = _class_names(table.schema)
 
-    def __getitem__(self, column: str) -> Any:
-        """The value of a column.
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def __getitem__(self, index: int) -> Row:
+        return _ArrowRow(self, index)
+
+    def values(self, column: str) -> Iterator[Any]:
+        """See `Table.values`. Reads only this column; class labels stay numbers."""
+        for scalar in self._table.column(column):
+            try:
+                yield _python_value(scalar, column)
+            except BadRow:
+                yield None
+
+    def value(self, index: int, column: str) -> Any:
+        """Read one value.
 
         Raises:
-            BadRow: It has no form in Python, such as a text that is not UTF-8, or a date after the year 9999.
+            BadRow: It has no Python equivalent, such as invalid UTF-8 or a date after the year 9999.
         """
-        if column not in self._names:
-            raise KeyError(column)
-        value = _plain(self._table.column(column)[0], column)
-        names = self._labels.get(column)
+        value = _python_value(self._table.column(column)[index], column)
+        names = self._class_names.get(column)
         if names is None:
             return value
         return names[value] if isinstance(value, int) and 0 <= value < len(names) else None
 
+
+class _ArrowRow(Mapping[str, Any]):
+    """A row whose values are converted when accessed, so that unused columns cost nothing and may be malformed."""
+
+    def __init__(self, table: ArrowTable, index: int) -> None:
+        self._table, self._index = table, index
+
+    def __getitem__(self, column: str) -> Any:
+        if column not in self._table.columns:
+            raise KeyError(column)
+        return self._table.value(self._index, column)
+
     def __contains__(self, column: object) -> bool:
-        return column in self._names
+        return column in self._table.columns
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(self._table.columns)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._table.columns)
 
 
-def plain_values(column: Any) -> Iterator[Any]:
-    """The values of a column of Arrow; None for one that has no form in Python."""
-    for value in column:
-        try:
-            yield _plain(value, "")
-        except BadRow:
-            yield None
+def open_parquet(paths: Sequence[Path], folder: Path | None) -> Table:
+    """Open Parquet files with the same columns as one table.
 
+    Parquet can only be decoded by whole row groups, so each file is converted once to a cached, memory-mapped Arrow
+    file, from which any row can be read on its own.
 
-def _plain(value: Any, column: str) -> Any:
+    Raises:
+        UsageError: A file is damaged, or has other columns than the first.
+    """
+    pa = library("pyarrow", "reading Parquet")
+    parts = []
     try:
-        return value.as_py()
-    except (library("pyarrow", "reading Arrow").ArrowException, ValueError, OverflowError) as error:
-        raise BadRow(f"{column} cannot be read: {one_line(error)}") from None
+        for path in paths:
+            parts.append(pa.ipc.open_stream(pa.memory_map(str(_arrow_copy(path)))).read_all())
+            if parts[-1].column_names != parts[0].column_names:
+                raise UsageError(f"{path} has other columns than {paths[0]}")
+        unique_columns(parts[0].column_names, paths[0])  # before concatenating, which cannot align repeated names
+        return ArrowTable(pa.concat_tables(parts, promote_options="permissive"), folder, paths[0])
+    except (pa.ArrowException, OSError) as error:
+        raise UsageError(f"{path} cannot be read as Parquet: {one_line(error)}") from None
 
 
-def labels_of(schema: Any) -> Labels:
-    """The classes that a schema's metadata names, as `datasets` and the hub write them; none if there are none."""
+def _arrow_copy(path: Path) -> Path:
+    pa, parquet = library("pyarrow", "reading Parquet"), library("pyarrow.parquet", "reading Parquet")
+    stat = path.stat()
+
+    def write(copy: Path) -> None:
+        with parquet.ParquetFile(path) as file:
+            size = sum(file.metadata.row_group(group).total_byte_size for group in range(file.num_row_groups))
+            rows = min(max(1, BATCH_BYTES * file.metadata.num_rows // max(size, 1)), MAX_BATCH_ROWS)
+            with pa.OSFile(str(copy), "wb") as sink, pa.ipc.new_stream(sink, file.schema_arrow) as writer:
+                for batch in file.iter_batches(rows):
+                    writer.write_batch(batch)
+
+    return cached_file("arrow", f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns}", ".arrow", write)
+
+
+def _class_names(schema: Any) -> Mapping[str, tuple[str, ...]]:
+    """Class names by column, from the metadata that `datasets` and the Hub write."""
     try:
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
         return {
@@ -78,3 +128,10 @@ def labels_of(schema: Any) -> Labels:
         }
     except (KeyError, TypeError, ValueError):
         return {}
+
+
+def _python_value(scalar: Any, column: str) -> Any:
+    try:
+        return scalar.as_py()
+    except (library("pyarrow", "reading Arrow").ArrowException, ValueError, OverflowError) as error:
+        raise BadRow(f"{column} cannot be read: {one_line(error)}") from None

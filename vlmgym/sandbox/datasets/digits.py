@@ -1,7 +1,7 @@
-"""Real handwritten digits: 1,797 pictures of 8 x 8 pixels, about 180 of each digit, by 13 writers.
+"""Handwritten digits: 1,797 images of 8 x 8 pixels, about 180 per digit, by 13 writers.
 
 They are the test set of Optical Recognition of Handwritten Digits (Alpaydin and Kaynak, 1998; UCI, CC BY 4.0), which
-scikit-learn brings along.
+scikit-learn includes.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from vlmgym.sandbox.datasets.rows import Row
 from vlmgym.sandbox.datasets.table import Table
 
 DARKEST = 16
-"""The value of full ink; 0 is paper."""
+"""Value of full ink; 0 is paper."""
 MARGIN = 1
-"""Pixels of paper that are added on each side, because the ink reaches the edges."""
+"""Pixels of paper added on each side, because the ink reaches the edges."""
 
 
 class Digits(Table):
@@ -28,7 +28,7 @@ class Digits(Table):
     folder = None
 
     def __init__(self) -> None:
-        """Load them, which needs no network.
+        """Load the digits, without network access.
 
         Raises:
             UsageError: scikit-learn is not installed.

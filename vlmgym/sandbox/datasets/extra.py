@@ -1,4 +1,4 @@
-"""Libraries of the extras `data` and `tasks`, imported when they are first needed."""
+"""Libraries of optional extras, imported when first needed."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Any
 
 from vlmgym.errors import missing_extra, shorten
 
-LONGEST_MESSAGE = 200
-
 
 def library(name: str, purpose: str, extra: str = "data") -> Any:
-    """A library of an extra.
+    """Import a library of an extra.
 
     Raises:
         UsageError: It is not installed.
@@ -23,10 +21,10 @@ def library(name: str, purpose: str, extra: str = "data") -> Any:
 
 
 def download_failures() -> tuple[type[Exception], ...]:
-    """What `huggingface_hub` raises when the hub does not answer or refuses; it has changed its HTTP library."""
-    return (OSError, library("huggingface_hub.errors", "the hub").HTTPError)
+    """Exceptions of `huggingface_hub` for a Hub that is unreachable or refuses a request."""
+    return (OSError, library("huggingface_hub.errors", "the Hub").HTTPError)
 
 
 def one_line(error: Exception) -> str:
-    """An error's message on one line, not longer than a sentence; its name if there is none."""
-    return shorten(" ".join(str(error).split()), LONGEST_MESSAGE) or type(error).__name__
+    """Format an error as one line of at most 200 characters; its type if it has no message."""
+    return shorten(" ".join(str(error).split()), 200) or type(error).__name__

@@ -1,68 +1,41 @@
-"""Tables of Hugging Face `datasets`: from the hub, or from a folder where one was saved."""
+"""Data sets of the Hugging Face Hub, folders saved by `datasets`, and files that fsspec can download."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.datasets.arrow import ArrowRow, plain_values
+from vlmgym.sandbox.datasets.arrow import ArrowTable
+from vlmgym.sandbox.datasets.cache import cached_file
 from vlmgym.sandbox.datasets.extra import download_failures, library, one_line
-from vlmgym.sandbox.datasets.osv5m import REPO as OSV5M
-from vlmgym.sandbox.datasets.rows import Row
-from vlmgym.sandbox.datasets.table import Table, columns_once
+from vlmgym.sandbox.datasets.table import Table
 
 HUB_ID = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)(@(?P<revision>[\w./-]+))?(:(?P<config>[\w.-]+))?")
-"""`owner/name`, and if wanted `@revision` and `:config`."""
+"""`owner/name`, optionally with `@revision` and `:config`."""
 CONVERTED = "refs/convert/parquet"
-"""Where the hub keeps a copy in Parquet of data that come with a loading script, which `datasets` no longer runs."""
-
-
-class HubTable(Table):
-    """A split of `datasets.Dataset`; its Arrow files are mapped into memory."""
-
-    def __init__(self, dataset: Any, folder: Path | None) -> None:
-        """Args:
-        dataset: A `datasets.Dataset`.
-        folder: As `Table.folder`.
-        """
-        self.columns = columns_once(dataset.column_names, "the data set")
-        self.folder = folder
-        features = dataset.features.items()
-        self._labels = {name: tuple(kind.names) for name, kind in features if type(kind).__name__ == "ClassLabel"}
-        self._rows = dataset.with_format("arrow")  # pictures stay encoded
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, index: int) -> Row:
-        return ArrowRow(self._rows[index : index + 1], self._labels)
-
-    def values(self, column: str) -> Iterator[Any]:
-        """As `Table.values`, reading nothing but the column."""
-        for batch in self._rows.select_columns([column]).iter(10_000):
-            yield from plain_values(batch.column(0))
+"""Branch with the Hub's Parquet copy of data sets whose loading scripts `datasets` no longer runs."""
+OSV5M = "osv5m/osv5m"
 
 
 def open_hub(name: str, split: str | None) -> Table:
-    """A split of data on the hub, downloaded by `datasets` unless it is in its cache.
+    """Open a split of a data set on the Hub, downloading it to the cache of `datasets` if needed.
 
     Args:
-        name: An id, see `HUB_ID`.
-        split: Name of the split; may be None where there is only one.
+        name: A Hub id, see `HUB_ID`.
+        split: Name of the split; may be None if there is only one.
 
     Raises:
-        UsageError: There is no such data or split, or it cannot be downloaded.
+        UsageError: The data set or split does not exist, or cannot be downloaded.
     """
     found = HUB_ID.fullmatch(name)
     if found is None:
-        raise UsageError(f"{name!r} is not a hub id: owner/name, and if wanted @revision and :config")
+        raise UsageError(f"{name!r} is not a Hub id: owner/name, optionally with @revision and :config")
     if found["repo"] == OSV5M:
-        raise UsageError(f"{name} is hundreds of GB of zip files: `vlmgym data fetch osv5m` gets as many as you want")
-    datasets = library("datasets", f"the hub's data {name}")
-    constants = library("huggingface_hub.constants", f"the hub's data {name}")
+        raise UsageError(f"{name} is hundreds of GB of zip files; `vlmgym data fetch osv5m` downloads part of it")
+    datasets = library("datasets", f"{name} on the Hub")
+    constants = library("huggingface_hub.constants", f"{name} on the Hub")
     repo, config, revision = found["repo"], found["config"], found["revision"]
     try:
         try:
@@ -72,30 +45,57 @@ def open_hub(name: str, split: str | None) -> Table:
                 raise
             loaded = datasets.load_dataset(repo, config, split=split, revision=CONVERTED)
     except (*download_failures(), ValueError, RuntimeError, LookupError, datasets.exceptions.DatasetsError) as error:
-        raise UsageError(f"the hub's data {name!r} cannot be opened: {one_line(error)}") from None
-    return HubTable(_one_split(loaded, split, name), Path(constants.HF_HOME))
+        raise UsageError(f"cannot open {name!r} on the Hub: {one_line(error)}") from None
+    return _table(loaded, split, name, Path(constants.HF_HOME))
 
 
 def open_saved(folder: Path, split: str | None) -> Table:
-    """A split of data that `save_to_disk` of `datasets` wrote.
+    """Open a split of a folder written by `save_to_disk` of `datasets`.
 
     Raises:
         UsageError: There is no such split, or the folder cannot be read.
     """
-    datasets = library("datasets", f"the saved data {folder}")
+    datasets = library("datasets", f"the data set saved in {folder}")
     try:
         loaded = datasets.load_from_disk(str(folder))
     except (OSError, ValueError, LookupError) as error:
-        raise UsageError(f"the saved data {folder} cannot be opened: {one_line(error)}") from None
-    return HubTable(_one_split(loaded, split, str(folder)), folder)
+        raise UsageError(f"cannot open the data set saved in {folder}: {one_line(error)}") from None
+    return _table(loaded, split, str(folder), folder)
 
 
-def _one_split(loaded: Any, split: str | None, name: str) -> Any:
-    if not isinstance(loaded, dict):  # a `datasets.DatasetDict` is a dict
-        return loaded
-    splits = sorted(loaded)
-    if split is None and len(splits) == 1:
-        return loaded[splits[0]]
-    if split not in loaded:
-        raise UsageError(f"{name} has the splits {', '.join(splits)}: choose one by split=..., not {split!r}")
-    return loaded[split]
+def _table(loaded: Any, split: str | None, name: str, folder: Path) -> Table:
+    if isinstance(loaded, dict):  # a `DatasetDict`
+        splits = sorted(loaded)
+        if split is None and len(splits) == 1:
+            split = splits[0]
+        if split not in loaded:
+            raise UsageError(f"{name} has the splits {', '.join(splits)}: choose one with split=..., got {split!r}")
+        loaded = loaded[split]
+    return ArrowTable(loaded.with_format("arrow")[:], folder, name)  # keeps images encoded and files mapped
+
+
+def download_tables(url: str) -> list[Path]:
+    """Download the file at a URL of fsspec (http, s3, gs, hf ...), or the files that match its `*`, to the cache.
+
+    A file is downloaded again when the server reports another size, date or ETag.
+
+    Raises:
+        UsageError: There is no such file, or the library for this kind of URL is not installed.
+    """
+    fsspec = library("fsspec", f"opening {url}")
+    try:
+        system, pattern = fsspec.core.url_to_fs(url)
+        paths = sorted(system.glob(pattern)) if "*" in pattern else [pattern]
+        if not paths:
+            raise UsageError(f"no file matches {url}")
+        return [_download(system, path) for path in paths]
+    except Exception as error:  # each backend raises exceptions of its own
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(f"cannot open {url}: {one_line(error)}") from None
+
+
+def _download(system: Any, path: str) -> Path:
+    suffix = PurePosixPath(path.partition("?")[0]).suffix
+    key = f"{system.protocol} {path} {sorted(system.info(path).items())}"
+    return cached_file("downloads", key, suffix, lambda part: system.get_file(path, str(part)))

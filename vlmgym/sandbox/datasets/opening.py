@@ -2,64 +2,111 @@
 
 from __future__ import annotations
 
-import os
 from functools import lru_cache
 from pathlib import Path
 
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.datasets.folders import TABLE_SUFFIXES, open_file, open_folder
-from vlmgym.sandbox.datasets.hub import HUB_ID, open_hub
-from vlmgym.sandbox.datasets.lines import version_of
+from vlmgym.sandbox.datasets.arrow import open_parquet
+from vlmgym.sandbox.datasets.builtin_tables import CsvTable, ImageFolder, JsonTable, file_version
+from vlmgym.sandbox.datasets.hub import HUB_ID, download_tables, open_hub, open_saved
+from vlmgym.sandbox.datasets.layouts import METADATA, add_image_paths
 from vlmgym.sandbox.datasets.table import Table
 
+SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl", ".json")
+SAVED = ("dataset_dict.json", "state.json")
+"""Files that mark a folder saved by `datasets`."""
 Versions = tuple[tuple[str, int, int, int], ...]
-"""Paths, and `version_of` each."""
 
 
 def open_table(data: str, split: str | None = None) -> Table:
-    """The rows of a file, a folder or a hub id; opened once per process, and anew if the files have changed.
+    """Open a file, a folder, a URL or a data set on the Hub; cached per process until local files change.
 
     Args:
-        data: Path of a file or folder, or else an id on the hub.
-        split: Which part of it, where it has parts.
+        data: A path, else a URL of fsspec or a Hub id.
+        split: Name of the split, for data that have splits.
 
     Raises:
-        UsageError: There is no such data, or it is of no kind that can be read.
+        UsageError: The data do not exist or cannot be read.
     """
     path = Path(data).expanduser()
     try:
-        versions = _versions(path, split)
+        return _open(data, path, split, _versions(path, split))
     except OSError as error:
-        raise UsageError(f"{data} cannot be read: {error.strerror}") from None
-    return _open(data, split, versions)
+        raise UsageError(f"cannot read {data}: {error.strerror}") from None
 
 
 def _versions(path: Path, split: str | None) -> Versions:
-    """The tables and folders that the data may be read from, and what differs if one of them has changed."""
-    if not path.is_dir():
-        return ((str(path), *version_of(path.stat())),) if path.exists() else ()
-    found = [(str(path), *version_of(path.stat()))]
+    """Paths and versions of the files and folders that the data may be read from."""
+    if not path.exists():
+        return ()
+    found = [path]
     for folder in (path, path / "data", *([path / split] if split else [])):
         if folder.is_dir():
-            with os.scandir(folder) as entries:
-                parts = [entry for entry in entries if entry.name.endswith(TABLE_SUFFIXES) or entry.is_dir()]
-                found += [(entry.path, *version_of(entry.stat())) for entry in parts if os.path.exists(entry.path)]
-    return tuple(sorted(found))
+            found += [entry for entry in folder.iterdir() if entry.suffix in SUFFIXES or entry.is_dir()]
+    return tuple(sorted((str(entry), *file_version(entry.stat())) for entry in found if entry.exists()))
 
 
 @lru_cache(maxsize=8)
-def _open(data: str, split: str | None, versions: Versions) -> Table:
-    """As `open_table`; the versions are there to tell what is kept apart."""
-    path = Path(data).expanduser()
-    try:
-        if path.is_file():
-            if split is not None:
-                raise UsageError(f"{data} is one file, which has no split {split!r}")
-            return open_file(path)
-        if path.is_dir():
-            return open_folder(path, split)
-    except OSError as error:
-        raise UsageError(f"{data} cannot be read: {error.strerror}") from None
-    if HUB_ID.fullmatch(data) and path.suffix not in TABLE_SUFFIXES:
+def _open(data: str, path: Path, split: str | None, versions: Versions) -> Table:
+    if path.is_dir():
+        return _open_folder(path, split)
+    if path.is_file():
+        if split is not None:
+            raise UsageError(f"{data} is a single file and has no split {split!r}")
+        return _open_files([path], path.parent)
+    if "://" in data:
+        if split is not None:
+            raise UsageError(f"{data} is a URL and has no split {split!r}: name the files of the split")
+        return _open_files(download_tables(data), None)
+    if HUB_ID.fullmatch(data) and path.suffix not in SUFFIXES:
         return open_hub(data, split)
-    raise UsageError(f"there is no file or folder {data!r}, and it is not a hub id (owner/name)")
+    raise UsageError(f"there is no file or folder {data!r}, and it is not a Hub id (owner/name)")
+
+
+def _open_folder(folder: Path, split: str | None) -> Table:
+    if any((folder / name).is_file() for name in SAVED):
+        return open_saved(folder, split)
+    if split is not None:
+        files = _table_files(folder, split) or _table_files(folder / "data", split)
+        if not files and (folder / split).is_dir():
+            return _open_folder(folder / split, None)
+        if not files:
+            raise UsageError(f"{folder} has no split {split!r}: there is no table file or folder with that name")
+        return _open_files(files, folder)
+    files = _table_files(folder, METADATA) or _table_files(folder) or _table_files(folder / "data")
+    if files:
+        return _open_files(files, folder)
+    table = ImageFolder(folder)
+    if not len(table):
+        raise UsageError(f"{folder} has neither a table ({', '.join(SUFFIXES)}) nor folders of images")
+    return table
+
+
+def _table_files(folder: Path, stem: str | None = None) -> list[Path]:
+    """Table files of a folder; with a stem, the file of that name or its shards (`test-00000-of-00003.parquet`)."""
+    return [
+        path
+        for path in sorted(folder.glob("*"))
+        if path.suffix in SUFFIXES and (stem is None or path.stem == stem or path.name.startswith(f"{stem}-"))
+    ]
+
+
+def _open_files(files: list[Path], folder: Path | None) -> Table:
+    """Open one table file of any kind, or several Parquet files; image paths are relative to `folder`."""
+    path, suffixes = files[0], {path.suffix for path in files}
+    table: Table
+    if suffixes == {".parquet"}:
+        table = open_parquet(files, folder)
+        if len(files) > 1:
+            return table
+    elif len(files) > 1:
+        names = ", ".join(path.name for path in files[:5]) + (" ..." if len(files) > 5 else "")
+        raise UsageError(f"{folder} has several tables ({names}): name one as data=..., or set split=...")
+    elif path.suffix in (".csv", ".tsv"):
+        table = CsvTable(path, "," if path.suffix == ".csv" else "\t")
+    elif path.suffix in (".jsonl", ".json"):
+        table = JsonTable(path)
+    else:
+        raise UsageError(f"{path} is not a known kind of file: {', '.join(SUFFIXES)}")
+    table.folder = folder
+    return add_image_paths(table, path.stem)

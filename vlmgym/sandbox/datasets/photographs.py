@@ -1,7 +1,6 @@
-"""Real photographs with keywords: files of the scikit-image package, which are there once it is installed.
+"""Photographs with keywords, read from the installed scikit-image package.
 
-Their licences are named in the documentation of `skimage.data`: most are CC0 or in the public domain. They are read
-from the package and not copied.
+The documentation of `skimage.data` states their licences; most are CC0 or in the public domain.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from vlmgym.sandbox.rules.keywords import Keyword
 
 @dataclass(frozen=True)
 class Photograph:
-    """A photograph of the package.
+    """A photograph in scikit-image.
 
     Attributes:
-        file: Its name in `skimage/data`.
-        sha256: Hash of the file, the same in all releases from 0.22 on.
-        words: Keywords, the most evident first, synonyms apart by bars, as `read_keywords` takes them.
+        file: File name in `skimage/data`.
+        sha256: Hash of the file, the same since release 0.22.
+        words: Keywords for `read_keywords`, the most obvious first.
     """
 
     file: str
@@ -41,7 +40,7 @@ class Photograph:
 
 
 def read_keywords(text: str) -> tuple[Keyword, ...]:
-    """Keywords apart by commas, semicolons or line breaks, their synonyms by bars: `cat|kitten, table`."""
+    """Parse keywords separated by commas, semicolons or line breaks, with synonyms after bars: `cat|kitten, table`."""
     for mark in ";\n":
         text = text.replace(mark, ",")
     groups = (tuple(filter(None, map(str.strip, group.split("|")))) for group in text.split(","))
@@ -165,28 +164,28 @@ PHOTOGRAPHS = {
         "angle|perspective|tilted|slanted|oblique|close up|closeup|blurry|blurred",
     ),
 }
-"""By name, in the order in which seeds take them if they are not shuffled."""
+"""Photographs by name, in the order of seeds with `order=rows`."""
 
 
 @lru_cache(maxsize=len(PHOTOGRAPHS))
 def photograph(name: str, size: int) -> NDArray[np.uint8]:
-    """A photograph as large as fits into a square with a grey margin: uint8 (size, size, 3), read-only.
+    """Load a photograph fitted into a square with a grey margin: uint8 (size, size, 3), read-only.
 
     Args:
         name: A key of `PHOTOGRAPHS`.
         size: Side of the square in pixels.
 
     Raises:
-        UsageError: scikit-image is not installed, or has another picture of this name.
+        UsageError: scikit-image is not installed, or its file differs.
     """
     library("skimage", "a caption without data=", "tasks")
     found = PHOTOGRAPHS[name]
     try:
         content = (files("skimage") / "data" / found.file).read_bytes()
     except OSError as error:
-        raise UsageError(f"scikit-image has no picture {found.file}: {error}") from None
+        raise UsageError(f"cannot read {found.file} of scikit-image: {error}") from None
     if hashlib.sha256(content).hexdigest() != found.sha256:
-        raise UsageError(f"the picture {found.file} of scikit-image is not the one whose keywords are known")
+        raise UsageError(f"{found.file} of scikit-image is not the image that the keywords describe")
     picture = letterbox(decode(content), size)
     picture.flags.writeable = False
     return picture

@@ -1,4 +1,4 @@
-"""Rows of data: which one a question comes from, what is wrong with a bad one, and values out of their fields."""
+"""Rows of a table and the typed values that tasks read from them."""
 
 from __future__ import annotations
 
@@ -14,30 +14,28 @@ from vlmgym.errors import VlmgymError, shorten
 from vlmgym.sandbox.decimals import decimal_of
 
 Row = Mapping[str, Any]
-"""The values of one row by the name of their column."""
+"""The values of a row by column name."""
 
-LONGEST_SHOWN = 60
-"""Characters of a value that a message shows."""
-LONGEST_TEXT = 20_000
-"""Characters of a text that a question is made of."""
+MAX_TEXT = 20_000
+"""Characters of a text that goes into a prompt."""
 EXACT = 2.0**53
-"""Up to here floats tell all integers apart."""
+"""Largest magnitude up to which floats represent all integers exactly."""
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
-"""Control characters; a line may end and a tab may stand in a text."""
+"""Control characters except tabs and line breaks."""
 
 
 class BadRow(VlmgymError):
-    """A row that no question can be made of; the message says why, without the row's number."""
+    """A row that cannot become a question. The message gives the reason, without the row's index."""
 
 
 @dataclass(frozen=True)
 class RowRef:
-    """Which row of which data.
+    """Reference to a row.
 
     Attributes:
-        data: What the user named as `data`.
-        index: Number of the row, from 0.
-        digest: Hash of what the task uses of the row, its pictures included: 32 hexadecimal digits.
+        data: The data set as the user named it.
+        index: Index of the row.
+        digest: Hash of the fields and images that the task uses: 32 hexadecimal digits.
     """
 
     data: str
@@ -47,34 +45,21 @@ class RowRef:
 
 @dataclass(frozen=True)
 class SkippedRow:
-    """A bad row that was passed over.
-
-    Attributes:
-        index: Number of the row, from 0.
-        reason: What is wrong with it.
-    """
+    """A bad row that was skipped, and why."""
 
     index: int
     reason: str
 
 
-def digest_of(fields: Row, pictures: Iterable[bytes]) -> str:
-    """32 hexadecimal digits that differ if a field or a picture does."""
-    content = [fields, [hashlib.sha256(picture).hexdigest() for picture in pictures]]
-    text = json.dumps(content, sort_keys=True, default=_as_text)
+def content_hash(fields: Row, images: Iterable[bytes]) -> str:
+    """Hash the fields and encoded images of a row to 32 hexadecimal digits."""
+    content = [fields, [hashlib.sha256(image).hexdigest() for image in images]]
+    text = json.dumps(content, sort_keys=True, default=repr)  # repr also distinguishes b"1" from "1"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _as_text(value: Any) -> str:
-    """A value JSON has no form for, such as bytes or a date; `repr` tells those of equal `str` apart."""
-    return repr(value)
-
-
-# Values of fields -----------------------------------------------------------------------------------------------------
-
-
 def is_empty(value: Any) -> bool:
-    """Whether a field has no value: None, NaN, or a text of blanks."""
+    """True for a missing value: None, NaN or a blank string."""
     return (
         value is None
         or (isinstance(value, float) and math.isnan(value))
@@ -83,62 +68,54 @@ def is_empty(value: Any) -> bool:
 
 
 def text_of(fields: Row, name: str) -> str:
-    """A field as a text without blanks around it; a number is written out.
+    """Read a field as a stripped string.
 
-    An integral float is written as an integer, because a column of integers with a gap is one of floats in pandas.
+    Numbers are converted; an integral float becomes an integer, because pandas stores integers with gaps as floats.
 
     Raises:
-        BadRow: It is empty, neither a text nor a number, longer than `LONGEST_TEXT`, or has control characters other
-            than line breaks and tabs, or characters that are no Unicode.
+        BadRow: The field is empty, not a string or number, longer than `MAX_TEXT`, or contains control characters or
+            lone surrogates.
     """
     value = _value(fields, name)
     if not isinstance(value, str | int | float) or isinstance(value, bool):
-        raise BadRow(f"{name} is no text but {shown(value)}")
+        raise BadRow(f"{name} must be text, got {shown(value)}")
     if isinstance(value, float) and value.is_integer() and abs(value) < EXACT:
         value = int(value)
     text = str(value).strip()
-    if len(text) > LONGEST_TEXT:
-        raise BadRow(f"{name} has {len(text)} characters, more than {LONGEST_TEXT}")
-    if not is_unicode(text):
-        raise BadRow(f"{name} is no Unicode text: {shown(value)}")
+    if len(text) > MAX_TEXT:
+        raise BadRow(f"{name} has {len(text)} characters, more than {MAX_TEXT}")
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # lone surrogates, which JSON allows
+        raise BadRow(f"{name} is not valid Unicode: {shown(value)}") from None
     if control := _CONTROL.search(text):
-        raise BadRow(f"{name} has the control character {control[0]!r}")
+        raise BadRow(f"{name} contains the control character {control[0]!r}")
     return text
 
 
-def is_unicode(text: str) -> bool:
-    """Whether a text can be written as UTF-8, unlike one with half a surrogate pair, which JSON lets through."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def number_of(fields: Row, name: str, low: float = -math.inf, high: float = math.inf) -> float:
-    """A field as a number; a text that `decimal_of` reads, such as "48.85", will do.
+    """Read a field as a finite number; strings are parsed by `decimal_of`.
 
     Raises:
-        BadRow: It is empty, no finite number, or not between `low` and `high`.
+        BadRow: The field is empty, not a finite number, or not between `low` and `high`.
     """
     value = _value(fields, name)
     try:
-        read = None if isinstance(value, bool) else decimal_of(value) if isinstance(value, str) else float(value)
-        number = math.nan if read is None else read
+        parsed = None if isinstance(value, bool) else decimal_of(value) if isinstance(value, str) else float(value)
     except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise BadRow(f"{name} is no number but {shown(value)}")
-    if not low <= number <= high:
-        raise BadRow(f"{name} is {number:g}, which is not between {low:g} and {high:g}")
-    return number
+        parsed = None
+    if parsed is None or not math.isfinite(parsed):
+        raise BadRow(f"{name} must be a number, got {shown(value)}")
+    if not low <= parsed <= high:
+        raise BadRow(f"{name} must be between {low:g} and {high:g}, got {parsed:g}")
+    return parsed
 
 
 def truth_of(fields: Row, name: str) -> bool:
-    """A field as true or false: a bool, 0 or 1, or such a word in any case.
+    """Read a field as a boolean: true or false in any case, 1 or 0.
 
     Raises:
-        BadRow: It is empty or anything else; -1, which unlabelled rows of the hub have, is told as that.
+        BadRow: The field is empty or anything else, such as -1, which marks unlabelled rows on the Hub.
     """
     value = _value(fields, name)
     word = str(value).strip().casefold()
@@ -148,7 +125,7 @@ def truth_of(fields: Row, name: str) -> bool:
         return False
     if word in ("-1", "-1.0"):
         raise BadRow(f"{name} is {word}: the row is unlabelled")
-    raise BadRow(f"{name} is neither true nor false but {shown(value)}")
+    raise BadRow(f"{name} must be true or false, got {shown(value)}")
 
 
 def _value(fields: Row, name: str) -> Any:
@@ -159,5 +136,5 @@ def _value(fields: Row, name: str) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value as a message shows it, on one short line."""
-    return shorten(repr(value), LONGEST_SHOWN)
+    """Format a value for a message in at most 60 characters."""
+    return shorten(repr(value), 60)

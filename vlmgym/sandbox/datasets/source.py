@@ -1,8 +1,8 @@
-"""The rows of a table as the fields of a task."""
+"""The rows of a table as the fields and images of a task."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,30 +10,23 @@ from typing import Any
 from PIL import Image
 
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.datasets.images import decode, picture_bytes
-from vlmgym.sandbox.datasets.rows import BadRow, Row, digest_of, is_empty, shown
+from vlmgym.sandbox.datasets.images import decode, image_bytes
+from vlmgym.sandbox.datasets.rows import BadRow, Row, content_hash, is_empty, shown
 from vlmgym.sandbox.datasets.table import Table
 
 ID = "id"
-"""The field that tells rows apart: only the first row with an id is good. Every task has it."""
+"""Optional field of every task. Only the first row with an id is good."""
 ID_COLUMNS = ("identifier", "question_id", "uuid", "id")
-"""Where it is looked for, and it is optional."""
-MOST_COMPARED = 200_000
-"""Rows whose ids are compared when data are opened; those of larger data by `vlmgym data check` alone."""
+MAX_COMPARED = 200_000
+"""Rows up to which ids are compared while playing; in larger tables only by `vlmgym data check`."""
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What a task uses of one row.
-
-    Attributes:
-        fields: Values by field; None where the table has no such column. Pictures are not among them.
-        pictures: The decoded pictures in RGB, in the order of the task's picture fields.
-        digest: Hash of both.
-    """
+class Example:
+    """The fields and decoded images (RGB) of a row, with a hash of both. Fields without a column are None."""
 
     fields: Row
-    pictures: tuple[Image.Image, ...]
+    images: tuple[Image.Image, ...]
     digest: str
 
 
@@ -41,54 +34,60 @@ class Source:
     """A table whose columns are mapped to the fields of a task."""
 
     def __init__(
-        self, table: Table, columns: Mapping[str, str | None], picture_fields: tuple[str, ...], urls: bool
+        self,
+        table: Table,
+        columns: Mapping[str, str | None],
+        image_fields: tuple[str, ...],
+        hosts: Collection[str] | None = None,
     ) -> None:
-        """Args:
-        table: The rows.
-        columns: Column by field, from `map_columns`.
-        picture_fields: Which of the fields are pictures.
-        urls: Whether pictures may be loaded from the network.
+        """Map a table.
+
+        Args:
+            table: The rows.
+            columns: Column by field, from `map_columns`.
+            image_fields: Fields that are images.
+            hosts: See `image_bytes`.
         """
         self.table = table
         self._columns = columns
-        self._picture_fields = picture_fields
-        self._urls = urls
+        self._image_fields = image_fields
+        self._hosts = hosts
 
     def __len__(self) -> int:
         return len(self.table)
 
-    def read(self, index: int) -> Reading:
-        """A row with its pictures, decoded because a damaged one is a bad row.
+    def read(self, index: int) -> Example:
+        """Read a row and decode its images, because a corrupt image makes a bad row.
 
         Raises:
-            BadRow: The row is not one, has the id of an earlier one, or a picture is missing or damaged.
+            BadRow: The row is malformed, repeats an id, or an image is missing or corrupt.
         """
         row = self.table[index]
         if index in self._repeated:
-            raise BadRow(repeated_id(_at(row, str(self.id_column)), self._repeated[index]))
-        values = {field: None if column is None else _at(row, column) for field, column in self._columns.items()}
-        blobs = [picture_bytes(values.pop(field), self.table.folder, self._urls) for field in self._picture_fields]
-        return Reading(values, tuple(map(decode, blobs)), digest_of(values, blobs))
-
-    @property
-    def compares_ids(self) -> bool:
-        """Whether a row that has the id of an earlier one is found to be bad here."""
-        return self.id_column is not None and len(self) <= MOST_COMPARED
+            raise BadRow(repeated_id(_lookup(row, str(self.id_column)), self._repeated[index]))
+        fields = {field: None if column is None else _lookup(row, column) for field, column in self._columns.items()}
+        encoded = [image_bytes(fields.pop(field), self.table.folder, self._hosts) for field in self._image_fields]
+        return Example(fields, tuple(map(decode, encoded)), content_hash(fields, encoded))
 
     @property
     def id_column(self) -> str | None:
-        """The column of ids; None if there is none."""
+        """The column with ids, or None."""
         return self._columns[ID]
 
+    @property
+    def compares_ids(self) -> bool:
+        """Whether `read` refuses rows with repeated ids."""
+        return self.id_column is not None and len(self) <= MAX_COMPARED
+
     def ids(self) -> Iterator[Any]:
-        """The ids of all rows; None in a row that is bad or has none."""
+        """Iterate over the ids of all rows; None where a row is bad or has no id."""
         column = str(self.id_column)
         name = column if column in self.table.columns else column.partition(".")[0]
-        return (_at({name: value}, column) for value in self.table.values(name))
+        return (_lookup({name: value}, column) for value in self.table.values(name))
 
     @cached_property
     def _repeated(self) -> Mapping[int, int]:
-        """Rows whose id an earlier row has, and which."""
+        """Rows that repeat the id of an earlier row, with that row."""
         if not self.compares_ids:
             return {}
         first: dict[str, int] = {}
@@ -97,49 +96,50 @@ class Source:
 
 
 def repeated_id(value: Any, earlier: int) -> str:
-    """What is wrong with a row whose id an earlier row has."""
-    return f"its id {shown(value)} is that of row {earlier}, too"
+    """Format the reason why a row with a repeated id is bad."""
+    return f"its id {shown(value)} is also the id of row {earlier}"
 
 
 def map_columns(
     names: Mapping[str, tuple[str, ...]], optional: frozenset[str], chosen: tuple[str, ...], table: Table, data: str
 ) -> dict[str, str | None]:
-    """The column of each field.
+    """Find the column of each field.
 
     Args:
-        names: Names under which each field is looked for; the first that the table has is taken. The field `id` is
-            added.
-        optional: Fields that a table may lack.
-        chosen: The user's mapping, as texts `field=column`; `field=column.key` and `field=column.0` look into a column
-            of objects or lists, and `field=` leaves out a field that may be lacking.
+        names: Column names to look for by field; the first that exists is used. The field `id` is added.
+        optional: Fields that need no column.
+        chosen: The user's mapping as `field=column`. `field=column.key` and `field=column.0` look into objects and
+            lists; `field=` drops an optional field.
         table: The table.
-        data: What the user named, for messages.
+        data: Name of the data for errors.
 
     Raises:
-        UsageError: A field has no column, or the mapping names a field or a column that is not there.
+        UsageError: A field has no column, or the mapping names an unknown field or column.
     """
     names, optional = {ID: ID_COLUMNS, **names}, optional | {ID}
-    there = f"the columns of {data} are {', '.join(table.columns)}"
+    existing = f"the columns of {data} are {', '.join(table.columns)}"
     columns: dict[str, str | None] = {}
     for text in chosen:
         field, equals, column = text.partition("=")
         if not equals or field not in names:
-            raise UsageError(f"columns are FIELD=COLUMN with a field of {', '.join(names)}, not {text!r}")
+            raise UsageError(f"columns must be FIELD=COLUMN with a field of {', '.join(names)}, got {text!r}")
         if not column and field in optional:
             columns[field] = None
             continue
         if column not in table.columns and column.partition(".")[0] not in table.columns:
-            raise UsageError(f"there is no column {column!r} for {field}: {there}")
+            raise UsageError(f"there is no column {column!r} for {field}: {existing}")
         columns[field] = column
     for field, candidates in names.items():
         found = columns.setdefault(field, next((name for name in candidates if name in table.columns), None))
         if found is None and field not in optional:
-            raise UsageError(f"there is no column for {field} ({' or '.join(candidates)}): {there}; map one by columns")
+            raise UsageError(
+                f"there is no column for {field} ({' or '.join(candidates)}): {existing}; choose one with columns="
+            )
     return columns
 
 
-def _at(row: Row, column: str) -> Any:
-    """The value of a column, or what a path such as `images.0` leads to in it; None if that is not there."""
+def _lookup(row: Row, column: str) -> Any:
+    """Read a column, following keys and list indices after dots; None if something is missing."""
     if column in row:
         return row[column]
     name, *path = column.split(".")

@@ -1,4 +1,4 @@
-"""A table: rows that are read one at a time, from wherever they lie."""
+"""The interface that all tables share."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from vlmgym.sandbox.datasets.rows import BadRow, Row
 
 
 class Table(ABC):
-    """Rows by their number, without holding them all in memory. Threads and forked processes may share it.
+    """Rows by index, never all in memory. Safe to share between threads and forked processes.
 
     Attributes:
-        columns: Names of the columns; of rows that need not be alike (JSON), the names found in the first of them.
-        folder: The folder that paths of pictures are relative to and may not leave; None: there are no paths.
+        columns: Column names. For JSON, whose rows may differ, the keys found in the first rows.
+        folder: Folder that image paths are relative to and may not leave; None if paths are not allowed.
     """
 
     columns: tuple[str, ...]
@@ -28,14 +28,14 @@ class Table(ABC):
 
     @abstractmethod
     def __getitem__(self, index: int) -> Row:
-        """A row by its number, 0 to `len` - 1.
+        """Read the row at an index from 0 to `len - 1`.
 
         Raises:
-            BadRow: What stands there is not a row.
+            BadRow: The row is malformed.
         """
 
     def values(self, column: str) -> Iterator[Any]:
-        """The values of one column from the first row to the last; None in a row that is bad or lacks it."""
+        """Iterate over one column from the first row to the last; None where a row is bad or has no value."""
         for index in range(len(self)):
             try:
                 yield self[index].get(column)
@@ -43,32 +43,13 @@ class Table(ABC):
                 yield None
 
 
-def columns_once(names: Iterable[str], data: object) -> tuple[str, ...]:
-    """The names of columns, each of which may come only once.
-
-    Raises:
-        UsageError: One comes twice, so that it would not be clear which is meant.
-    """
-    columns: dict[str, None] = {}
-    for name in names:
-        if name in columns:
-            raise UsageError(f"{data} has the column {name!r} twice")
-        columns[name] = None
-    return tuple(columns)
-
-
 class DerivedTable(Table):
-    """A table with columns added that follow from the others, such as a path that follows from an identifier."""
+    """A table with additional columns computed from the others, such as a path that follows from an id."""
 
-    def __init__(self, table: Table, added: tuple[str, ...], derive: Callable[[Row], Row], folder: Path | None) -> None:
-        """Args:
-        table: The table.
-        added: Names of the added columns.
-        derive: Their values, from a row; it may raise `BadRow`.
-        folder: As `Table.folder`.
-        """
+    def __init__(self, table: Table, added: tuple[str, ...], derive: Callable[[Row], Row]) -> None:
+        """Wrap `table`; `derive` computes the values of the columns `added` from a row and may raise `BadRow`."""
         self.columns = (*table.columns, *added)
-        self.folder = folder
+        self.folder = table.folder
         self._table = table
         self._derive = derive
 
@@ -80,5 +61,19 @@ class DerivedTable(Table):
         return {**row, **self._derive(row)}
 
     def values(self, column: str) -> Iterator[Any]:
-        """As `Table.values`."""
+        """See `Table.values`."""
         return self._table.values(column) if column in self._table.columns else super().values(column)
+
+
+def unique_columns(names: Iterable[str], data: object) -> tuple[str, ...]:
+    """Check that no column name is repeated.
+
+    Raises:
+        UsageError: A name appears twice, which makes it ambiguous.
+    """
+    columns: dict[str, None] = {}
+    for name in names:
+        if name in columns:
+            raise UsageError(f"{data} has two columns named {name!r}")
+        columns[name] = None
+    return tuple(columns)

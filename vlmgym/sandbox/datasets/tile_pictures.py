@@ -1,4 +1,4 @@
-"""Pictures for tiles that match by class: which of them a board shows, and how they look in a small square."""
+"""Images for tiles that match by class: choosing them for a board and scaling them to tiles."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ T = TypeVar("T")
 
 PictureTiles = Literal["digits", "cifar10", "folder"]
 Names = Sequence[Sequence[str]]
-"""The class of the tile in each cell, rows x columns; `EMPTY` where there is none."""
+"""Class of the tile in each cell, rows x columns; `EMPTY` for none."""
 
 COLUMNS = {"image": ("image", "img", "picture", "file_name"), "label": ("label", "class", "category", "fine_label")}
 CIFAR10_ON_THE_HUB = "uoft-cs/cifar10"
-KEPT_BYTES = 1 << 26
-"""Small squares that are kept."""
-BOARDS_KEPT = 1024
-"""Boards whose pictures were found to be the right ones."""
+CACHE_BYTES = 1 << 26
+"""Size of the cache of scaled images."""
+MAX_VERIFIED = 1024
+"""Number of verified boards to remember."""
 
 
 @dataclass(frozen=True, slots=True)
 class DealtPictures:
-    """Which pictures the tiles of a board show, those taken off the board included.
+    """The images on the tiles of a board, including tiles already taken off.
 
     Attributes:
-        rows: Row of the data by cell, rows x columns.
-        digest: Hash of these rows and their pictures, 32 hexadecimal digits.
-        skipped: Bad rows that were passed over.
+        rows: Row index in the data for each cell, rows x columns.
+        digest: Hash of these rows and their images, 32 hexadecimal digits.
+        skipped: Bad rows that were skipped.
     """
 
     rows: tuple[tuple[int, ...], ...]
@@ -54,23 +54,21 @@ class DealtPictures:
 
 
 class TilePictures:
-    """Pictures with classes, from any table with an image and a label.
+    """Labelled images from any table with the columns image and label.
 
     Attributes:
-        classes: Names of the classes that have pictures, sorted.
+        classes: Sorted names of the classes.
     """
 
     def __init__(self, table: Table, data: str) -> None:
-        """Args:
-        table: The rows.
-        data: What the user named, for messages.
+        """Group the rows of a table by class; `data` names it in errors.
 
         Raises:
-            UsageError: A column is missing, there are fewer than two classes, or one has a name that cannot be told.
+            UsageError: A column is missing, there are fewer than two classes, or a name cannot appear in a text board.
         """
         self._data = data
         columns = map_columns(COLUMNS, frozenset(), (), table, data)
-        self._source = Source(table, columns, ("image",), False)
+        self._source = Source(table, columns, ("image",))
         label_column = str(columns["label"])
         found: dict[str, list[int]] = defaultdict(list)
         unlabelled: list[int] = []
@@ -78,41 +76,43 @@ class TilePictures:
             (unlabelled if is_empty(value) else found[str(value)]).append(row)
         named: dict[str, list[int]] = defaultdict(list)
         for rows in found.values():
-            value = table[rows[0]].get(label_column)  # where classes are numbers, this is the name
+            value = table[rows[0]].get(label_column)  # the name, where labels are numbers
             if is_empty(value):
                 unlabelled += rows
             else:
                 try:
                     named[text_of({"label": value}, "label")] += rows
                 except BadRow as error:
-                    raise UsageError(f"row {rows[0]} of {data} names no class: {error}") from None
+                    raise UsageError(f"row {rows[0]} of {data} has an invalid label: {error}") from None
         self._rows: dict[str, NDArray[np.int64]] = {label: np.array(sorted(rows)) for label, rows in named.items()}
-        self._unlabelled = _told(unlabelled)
+        self._unlabelled = _report(unlabelled)
         self.classes = tuple(sorted(self._rows))
         if len(self.classes) < 2:
-            raise UsageError(f"{data} has {len(self.classes)} classes of pictures; tiles need 2 and more")
+            raise UsageError(f"{data} has {len(self.classes)} classes of images; tiles need at least 2")
         if len({label.casefold() for label in self.classes}) < len(self.classes):
-            raise UsageError(f"{data} has classes whose names differ in case only")
+            raise UsageError(f"{data} has classes whose names differ only in case")
         for label in self.classes:
             if read_grid(f"{label}, x") != [[label.casefold(), "x"]] or label.casefold() == EMPTY:
-                raise UsageError(f"the class {label!r} of {data} cannot be told in words on one line: rename it")
-        self._kept: dict[tuple[int, int], tuple[str, NDArray[np.uint8]]] = {}
-        self._right: dict[tuple[DealtPictures, int], None] = {}
+                raise UsageError(
+                    f"the class {label!r} of {data} cannot appear in a list separated by commas: rename it"
+                )
+        self._cache: dict[tuple[int, int], tuple[str, NDArray[np.uint8]]] = {}
+        self._verified: dict[tuple[DealtPictures, int], None] = {}
 
     def deal(
         self, names: Names, variety: int, side: int, rng: np.random.Generator, bad_rows: Literal["skip", "fail"]
     ) -> DealtPictures:
-        """Choose a picture of its class for every tile of a full board: different ones, as far as there are any.
+        """Choose an image of the right class for every tile of a full board, without repeats while there are enough.
 
         Args:
             names: The class of each tile.
-            variety: Different pictures of a class, at most.
-            side: Pixels of the square that they are shown in.
-            rng: Chance.
-            bad_rows: Whether a picture that cannot be read is passed over or an error.
+            variety: Maximum number of different images per class.
+            side: Side of a scaled image in pixels.
+            rng: Source of randomness.
+            bad_rows: Whether to skip images that cannot be read, or to fail.
 
         Raises:
-            UsageError: A picture is bad and `bad_rows` is `fail`, or a class has no good one.
+            UsageError: An image is bad and `bad_rows` is `fail`, or a class has no good image.
         """
         skipped = list(self._unlabelled)
         if skipped and bad_rows == "fail":
@@ -153,76 +153,76 @@ class TilePictures:
             if len(good) == count:
                 break
         if not good:
-            raise UsageError(f"no picture of class {label} in {self._data} is good; the last: {skipped[-1].reason}")
+            raise UsageError(f"class {label} of {self._data} has no good image; the last one: {skipped[-1].reason}")
         return good
 
     def check(self, names: Names, dealt: DealtPictures, side: int) -> None:
-        """Refuse pictures that are not those of a board.
+        """Check that the images belong to a board.
 
         Args:
-            names: The board, of which tiles may have been taken off.
-            dealt: What its tiles show.
-            side: As for `deal`.
+            names: The board, possibly with tiles taken off.
+            dealt: The images of its tiles.
+            side: See `deal`.
 
         Raises:
-            StateError: A picture is of another class, or is not what it was when it was dealt.
+            StateError: An image has another class, or has changed since it was dealt.
         """
         if [len(line) for line in dealt.rows] != [len(line) for line in names]:
-            raise StateError("the pictures of the tiles are not as many as the cells")
+            raise StateError("the board and its images differ in size")
         for label, row in zip(_flat(names), _flat(dealt.rows)):
             if label != EMPTY and not (label in self._rows and _holds(self._rows[label], row)):
-                raise StateError(f"row {row} of {self._data} is not a picture of class {label}")
-        if (dealt, side) in self._right:
+                raise StateError(f"row {row} of {self._data} is not an image of class {label}")
+        if (dealt, side) in self._verified:
             return
         try:
             digest = self._digest(dealt.rows, side)
         except BadRow as error:
-            raise StateError(f"a picture of {self._data} has become bad: {error}") from None
+            raise StateError(f"an image of {self._data} is now bad: {error}") from None
         if digest != dealt.digest:
-            raise StateError(f"the pictures in {self._data} are not what they were when the tiles were dealt")
-        self._right[dealt, side] = None
-        while len(self._right) > BOARDS_KEPT:
-            self._right.pop(next(iter(self._right)), None)
+            raise StateError(f"the images of {self._data} have changed since the tiles were dealt")
+        self._verified[dealt, side] = None
+        while len(self._verified) > MAX_VERIFIED:
+            self._verified.pop(next(iter(self._verified)), None)
 
     def square(self, row: int, side: int) -> NDArray[np.uint8]:
-        """A picture as large as fits into a square: uint8 (side, side, 3), read-only.
+        """An image scaled to fit a square: uint8 (side, side, 3), read-only.
 
         Raises:
-            StateError: It has become bad since it was dealt.
+            StateError: It is no longer readable.
         """
         try:
             return self._load(row, side)[1]
         except BadRow as error:
-            raise StateError(f"row {row} of {self._data} has become bad: {error}") from None
+            raise StateError(f"row {row} of {self._data} is now bad: {error}") from None
 
     def _digest(self, rows: Iterable[Iterable[int]], side: int) -> str:
         parts = [f"{row} {self._load(row, side)[0]}" for row in _flat(rows)]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
     def _load(self, row: int, side: int) -> tuple[str, NDArray[np.uint8]]:
-        """The hash of a row and its picture in a square; kept for a while."""
-        kept = self._kept.get((row, side))
-        if kept is None:
+        """Load the hash of a row and its scaled image; cached."""
+        cached = self._cache.get((row, side))
+        if cached is None:
             if not 0 <= row < len(self._source):
                 raise BadRow(f"there is no row {row}")
-            reading = self._source.read(row)
-            picture = letterbox(reading.pictures[0], side)
+            example = self._source.read(row)
+            picture = letterbox(example.images[0], side)
             picture.flags.writeable = False
-            kept = self._kept[row, side] = (reading.digest, picture)
-            while len(self._kept) * picture.nbytes > KEPT_BYTES:
-                self._kept.pop(next(iter(self._kept)), None)
-        return kept
+            cached = self._cache[row, side] = (example.digest, picture)
+            while len(self._cache) * picture.nbytes > CACHE_BYTES:
+                self._cache.pop(next(iter(self._cache)), None)
+        return cached
 
 
 @lru_cache(maxsize=4)
 def tile_pictures(tiles: PictureTiles, data: str | None, split: str | None) -> TilePictures:
-    """The pictures that a configuration names; opened once per process.
+    """Open the images of a configuration; cached per process.
 
     Args:
-        tiles: `digits`; `cifar10`, from a folder with the original archive if `data` names one, or else from the hub;
-            `folder`, any data with images and labels, for instance a folder of class folders.
-        data: Path or hub id; None for digits.
-        split: Which part of the data; CIFAR-10 has test, which is taken if none is named, and train.
+        tiles: `digits`; `cifar10`, from the binary archive if `data` names it, else from the Hub; `folder`, any data
+            with images and labels, for instance one folder per class.
+        data: Path, URL or Hub id; None for digits.
+        split: Split of the data; test (default) or train for CIFAR-10.
 
     Raises:
         UsageError: They cannot be opened.
@@ -238,15 +238,15 @@ def tile_pictures(tiles: PictureTiles, data: str | None, split: str | None) -> T
 
 
 def _holds(rows: NDArray[np.int64], row: int) -> bool:
-    place = int(np.searchsorted(rows, row))
-    return place < len(rows) and int(rows[place]) == row
+    index = int(np.searchsorted(rows, row))
+    return index < len(rows) and int(rows[index]) == row
 
 
-def _told(unlabelled: list[int]) -> tuple[SkippedRow, ...]:
-    """Rows without a label as one that stands for all, because a position holds what it says."""
+def _report(unlabelled: list[int]) -> tuple[SkippedRow, ...]:
+    """Report the first row without a label and the number of others; the state includes this, so it must be short."""
     if not unlabelled:
         return ()
-    others = f", as that of {len(unlabelled) - 1} others" if len(unlabelled) > 1 else ""
+    others = f", as in {len(unlabelled) - 1} other rows" if len(unlabelled) > 1 else ""
     return (SkippedRow(min(unlabelled), f"its label is empty{others}"),)
 
 

@@ -35,7 +35,7 @@ LONGEST_DESCRIPTION = 5_000
 class CaptionConfig(TaskConfig):
     """Difficulty of captions: how much is to be named in how many words."""
 
-    of_data: ClassVar = ("split", "columns", "bad_rows", "urls")  # photographs have an order, too
+    of_data: ClassVar = ("split", "columns", "bad_rows", "urls", "url_hosts")  # photographs have an order, too
 
     keywords: int = knob("reasoning", 4, "Keywords that a caption is to name, from the most evident.", ge=1, le=50)
     words: int = knob("reasoning", 20, "Words of a caption that count, from the first.", ge=1, le=200)

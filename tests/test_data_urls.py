@@ -1,0 +1,290 @@
+"""Images at URLs, from a real server: limits, redirects, and addresses that are not public."""
+
+import json
+import random
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.colours import RED, encoded
+from vlmgym import make_game
+from vlmgym.errors import UsageError
+from vlmgym.sandbox.datasets import download as download_module
+from vlmgym.sandbox.datasets.download import download, is_public
+from vlmgym.sandbox.datasets.images import image_bytes
+from vlmgym.sandbox.datasets.opening import open_table
+from vlmgym.sandbox.datasets.rows import BadRow
+
+LOCAL = ("127.0.0.1",)
+
+
+@contextmanager
+def web(answers, certificate=None):
+    """Serve answers by path, each a function of the request handler; yields the URL and the requested paths."""
+    requested = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *args):
+            pass
+
+        def do_GET(self):
+            requested.append(self.path)
+            answers[self.path](self)
+
+        do_HEAD = do_GET
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http{'' if certificate is None else 's'}://127.0.0.1:{server.server_port}", requested
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def body(content, status=200, **headers):
+    def answer(handler):
+        handler.send_response(status)
+        for name, value in headers.items():
+            handler.send_header(name, value)
+        handler.send_header("Content-Length", str(len(content)))
+        handler.end_headers()
+        if handler.command == "GET":
+            handler.wfile.write(content)
+
+    return answer
+
+
+def redirect(to):
+    return body(b"", 302, Location=to)
+
+
+def drip(handler):
+    """Send a byte now and then, so that no single read ever waits long."""
+    handler.send_response(200)
+    handler.end_headers()
+    drip_headers(handler)
+
+
+def drip_headers(handler):
+    try:
+        for _ in range(200):
+            handler.connection.sendall(b"H")
+            time.sleep(0.05)
+    except OSError:
+        pass  # the client has left
+
+
+def test_an_image_is_loaded_from_a_host_allowed_by_name_also_after_a_redirect():
+    image = encoded()
+    with web({"/a.png?size=1": body(image), "/moved": redirect("/a.png?size=1")}) as (url, _):
+        assert image_bytes(f"{url}/a.png?size=1", None, LOCAL) == image
+        assert image_bytes(f"{url}/moved", None, LOCAL) == image
+        assert image_bytes(url.replace("127.0.0.1", "LOCALHOST") + "/moved", None, ("localhost",)) == image
+
+
+def test_a_task_loads_urls_of_hosts_that_its_setting_names(tmp_path):
+    with web({"/a.png": body(encoded(RED))}) as (url, requested):
+        (tmp_path / "rows.jsonl").write_text(json.dumps({"image": f"{url}/a.png", "question": "Q?", "answer": "red"}))
+        data = {"data": str(tmp_path / "rows.jsonl"), "urls": True}
+        game = make_game("vqa", **data, url_hosts="127.0.0.1,other")
+        (image,) = game.images(game.start_at(0, np.random.default_rng(0)))
+        assert tuple(image[320, 320]) == RED
+        requested.clear()
+        with pytest.raises(
+            UsageError, match=r"127\.0\.0\.1, which is not public: allow it with url_hosts=127\.0\.0\.1"
+        ):
+            make_game("vqa", **data, bad_rows="fail").start_at(0, np.random.default_rng(0))
+        assert requested == []
+    with pytest.raises(UsageError, match="url_hosts needs urls=true"):
+        make_game("vqa", data=data["data"], url_hosts="127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (body(b"", 404), "returned 404"),
+        (body(bytes(2001)), "larger than"),
+        (drip, "longer than 0.5 seconds"),
+        (drip_headers, "longer than 0.5 seconds"),
+        (redirect("file:///etc/passwd"), "not an http or https URL"),
+        (redirect("ftp://127.0.0.1/a.png"), "not an http or https URL"),
+        (redirect("http://127.0.0.2:1/a.png"), "127.0.0.2, which is not public"),
+        (redirect("http://169.254.169.254/latest"), "not public"),
+        (redirect("http://[::1]/"), "not public"),
+        (redirect("http://localhost/"), "not public"),
+        (redirect("/here"), "redirects more than"),
+    ],
+)
+def test_a_url_that_leads_nowhere_good_is_a_bad_row(answer, why):
+    with web({"/here": answer}) as (url, _):
+        started = time.monotonic()
+        with pytest.raises(BadRow, match=why):
+            download(f"{url}/here", LOCAL, seconds=0.5, max_bytes=2000)
+        assert time.monotonic() - started < 3  # the limit of time is what is tested
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/a.png", "http://[broken/a.png", "http://", "http://a:b/"])
+def test_a_url_without_a_server_is_a_bad_row(url):
+    with pytest.raises(BadRow, match="cannot be loaded"):
+        download(url, LOCAL)
+
+
+NOT_PUBLIC = [
+    "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.2.0/24",
+    "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4", "255.255.255.255/32",
+]  # fmt: skip
+NOT_PUBLIC_6 = [
+    "::/128", "::1/128", "::/96", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8", "2001:db8::/32", "64:ff9b:1::/48",
+]  # fmt: skip
+
+
+def spellings(ip):
+    """Every way to write an IPv4 address in a URL that some resolver accepts."""
+    number, (a, b, c, d) = int(ip), ip.packed
+    inside = [f"::ffff:{ip}", f"::ffff:{number >> 16:x}:{number & 0xFFFF:x}", f"64:ff9b::{ip}", f"::{ip}",
+              f"2002:{number >> 16:x}:{number & 0xFFFF:x}::1", IPv6Address(f"::ffff:{ip}").exploded]  # fmt: skip
+    return [
+        f"{ip}", f"{number}", f"{number:#x}", f"0{number:o}", f"{a}.{number & 0xFFFFFF}", f"{a}.{b}.{c << 8 | d}",
+        f"0x{a:x}.0x{b:x}.0x{c:x}.0x{d:x}", f"0{a:o}.0{b:o}.0{c:o}.0{d:o}", f"user@{ip}", f"{ip}.",
+        "".join(chr(ord(digit) + 0xFEE0) for digit in str(a)) + f".{b}.{c}.{d}", *(f"[{text}]" for text in inside),
+    ]  # fmt: skip
+
+
+@given(st.sampled_from(NOT_PUBLIC), st.randoms(use_true_random=False), st.integers(0, 16))
+def test_no_spelling_of_an_ipv4_address_that_is_not_public_is_connected_to(network, chance, spelling):
+    network = IPv4Network(network)
+    ip = IPv4Address(int(network[0]) + chance.randrange(network.num_addresses))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket, "create_connection", None)  # calling it would be a TypeError
+        with pytest.raises(BadRow):
+            download(f"http://{spellings(ip)[spelling]}/a.png")
+
+
+@given(st.sampled_from(NOT_PUBLIC_6), st.randoms(use_true_random=False))
+def test_no_ipv6_address_that_is_not_public_is_connected_to(network, chance):
+    network = IPv6Network(network)
+    ip = IPv6Address(int(network[0]) + chance.randrange(network.num_addresses))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket, "create_connection", None)
+        for text in (ip.compressed, ip.exploded, f"{ip}%lo"):
+            with pytest.raises(BadRow):
+                download(f"http://[{text}]/a.png")
+
+
+@pytest.mark.parametrize(
+    "address", ["8.8.8.8", "93.184.216.34", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"]
+)
+def test_public_addresses_are_public(address):
+    assert is_public(address)
+
+
+def test_spellings_of_localhost_do_not_reach_a_server_there():
+    with web({"/a.png": body(encoded())}) as (url, requested):
+        port = url.rpartition(":")[2]
+        for host in (*spellings(IPv4Address("127.0.0.1")), "localhost", "LOCALHOST.", "127.1", "[::1]"):
+            with pytest.raises(BadRow):
+                download(f"http://{host}:{port}/a.png", seconds=2)
+        assert requested == []
+
+
+def test_a_name_is_resolved_once_and_refused_if_any_of_its_addresses_is_not_public(monkeypatch):
+    """A DNS server that answers differently the second time gains nothing."""
+    answers = [["127.0.0.1"], ["10.0.0.1"]]
+
+    def resolve(host, port, *args, **options):
+        found = answers.pop(0) if host == "rebind.example" else [host]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in found]
+
+    with web({"/a.png": body(encoded())}) as (url, requested):
+        monkeypatch.setattr(socket, "getaddrinfo", resolve)
+        monkeypatch.setattr(download_module, "is_public", lambda address: address == "127.0.0.1")
+        named = url.replace("127.0.0.1", "rebind.example") + "/a.png"
+        assert download(named) == encoded()
+        with pytest.raises(BadRow, match=r"10\.0\.0\.1, which is not public"):
+            download(named)
+        answers.append(["127.0.0.1", "10.0.0.1"])
+        with pytest.raises(BadRow, match="not public"):
+            download(named)
+        assert requested == ["/a.png"]
+
+
+def test_https_checks_the_certificate_against_the_name(tmp_path, monkeypatch):
+    certificate = tmp_path / "both.pem"
+    made = subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "2",
+         "-addext", "subjectAltName=DNS:localhost", "-keyout", "-", "-out", "-"],
+        capture_output=True, check=True,
+    )  # fmt: skip
+    certificate.write_bytes(made.stdout)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    download_module._tls.cache_clear()
+    with web({"/a.png": body(encoded())}, certificate) as (url, _):
+        named = url.replace("127.0.0.1", "localhost")
+        assert download(f"{named}/a.png", ("localhost",)) == encoded()
+        with pytest.raises(BadRow, match=r"IP address mismatch"):
+            download(f"{url}/a.png", LOCAL)
+        monkeypatch.delenv("SSL_CERT_FILE")
+        download_module._tls.cache_clear()
+        with pytest.raises(BadRow, match="certificate verify failed"):
+            download(f"{named}/a.png", ("localhost",))
+    download_module._tls.cache_clear()
+
+
+# Tables at URLs -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_a_table_at_a_url_is_downloaded_once_until_it_changes():
+    rows = b'{"a": 1}\n{"a": 2}\n'
+    answers = {"/rows.jsonl": body(rows, ETag='"1"')}
+    with web(answers) as (url, _):
+        for content in (rows, rows, b'{"a": 3}\n'):
+            if content != rows:
+                answers["/rows.jsonl"] = body(content, ETag='"2"')
+            open_table.__globals__["_open"].cache_clear()
+            table = open_table(f"{url}/rows.jsonl")
+            assert [table[index] for index in range(len(table))] == [json.loads(line) for line in content.splitlines()]
+        answers["/missing.csv"] = body(b"", 404)
+        with pytest.raises(UsageError, match=r"cannot open http.*/missing\.csv"):
+            open_table(f"{url}/missing.csv")
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_tables_at_urls_with_a_pattern_and_of_unknown_kinds():
+    import fsspec
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    memory = fsspec.filesystem("memory")
+    name = f"/data{random.random()}"
+    for shard in range(3):
+        with memory.open(f"{name}/test-{shard}.parquet", "wb") as file:
+            pq.write_table(pa.table({"n": [2 * shard, 2 * shard + 1]}), file)
+    table = open_table(f"memory:/{name}/test-*.parquet")
+    assert [table[index]["n"] for index in range(len(table))] == list(range(6))
+    assert table.folder is None
+    for data, why in (
+        (f"memory:/{name}/*.csv", "no file matches"),
+        ("nothing://a/b.csv", "cannot open nothing://"),
+        ("s3://bucket/rows.csv", "s3fs"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            open_table(data)
+    with pytest.raises(UsageError, match="has no split"):
+        open_table(f"memory:/{name}/test-0.parquet", "test")
