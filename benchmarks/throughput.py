@@ -384,7 +384,7 @@ def run(options: Options, console: Console) -> None:
         goals += start_goals(start, options)
         numbers["start"] = start
     if "encoding" in options.parts:
-        from encoding import encoders_table, measure_encoding, numbers_of
+        from encoding import encoders_table, measure_encoding, numbers_of  # type: ignore[import-not-found]  # found beside this script
 
         kinds = measure_encoding(options.size, options.rounds, options.seconds * ENCODING)
         for title, encoded in kinds.items():

@@ -13,18 +13,18 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from vlmgym.calibration.claims import claims
-from vlmgym.calibration.command import CalibrateConfig, calibrate_games
-from vlmgym.calibration.crops import SIDE
-from vlmgym.calibration.estimate import Estimate, drift, falls, paired_steps, steps
-from vlmgym.calibration.measure import Samples
-from vlmgym.calibration.page import knob_table, method, readers
-from vlmgym.calibration.play import play
-from vlmgym.calibration.reader import TemplateReader, fitted_accuracy
-from vlmgym.calibration.sight import TESTING, FirstReader, cut_many, read_dials
-from vlmgym.calibration.subject import Subject
-from vlmgym.calibration.subjects import SUBJECTS, subject_of
-from vlmgym.calibration.wording import mean
+from benchmarks.calibration.__main__ import CalibrateConfig, calibrate_games
+from benchmarks.calibration.checks import checks
+from benchmarks.calibration.crops import SIDE
+from benchmarks.calibration.estimate import Estimate, drift, falls, paired_steps, steps
+from benchmarks.calibration.formatting import mean
+from benchmarks.calibration.image_reader import TESTING, FirstReader, cut_many, read_dials
+from benchmarks.calibration.measure import Samples
+from benchmarks.calibration.page import knob_table, method, readers
+from benchmarks.calibration.play import play
+from benchmarks.calibration.reader import TemplateReader, fitted_accuracy
+from benchmarks.calibration.spec import Spec
+from benchmarks.calibration.specs import SPECS, spec_of
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.files import OutputError
 from vlmgym.sandbox.config import DIALS
@@ -33,10 +33,10 @@ from vlmgym.sandbox.datasets.extra import library
 PAGES = Path(__file__).parents[1] / "docs" / "difficulty"
 
 
-def small(name: str, turns: int) -> Subject:
-    """A subject with small pictures and short episodes."""
-    subject = subject_of(name)
-    return replace(subject, knobs={**subject.knobs, "size": 160}, turns=dict.fromkeys(subject.turns, turns))
+def small(name: str, turns: int) -> Spec:
+    """A spec with small pictures and short episodes."""
+    spec = spec_of(name)
+    return replace(spec, knobs={**spec.knobs, "size": 160}, turns=dict.fromkeys(spec.turns, turns))
 
 
 def test_differences_have_the_interval_of_both() -> None:
@@ -92,29 +92,29 @@ def test_a_fitted_reader_is_tested_on_pictures_that_it_has_not_seen() -> None:
 
 
 def test_play_counts_what_is_legal() -> None:
-    subject = small("2048", 20)
-    measures = play(subject, subject.at(), "random-legal", 3)
+    spec = small("2048", 20)
+    measures = play(spec, spec.at(), "random-legal", 3)
     assert measures["turns"] == Estimate(20.0, 20.0, 20.0, 3)
     assert measures["share legal"].mean == pytest.approx(measures["legal actions"].mean / 4)
     assert measures["ended"].mean == 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(SUBJECTS))
+@pytest.mark.parametrize("name", list(SPECS))
 def test_a_subject_is_measured_and_written(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vlmgym.calibration.command.subject_of", lambda name: small(name, 10))
-    monkeypatch.setattr("vlmgym.calibration.task_subjects.LESSONS", 20)
+    monkeypatch.setattr("benchmarks.calibration.__main__.spec_of", lambda name: small(name, 10))
+    monkeypatch.setattr("benchmarks.calibration.task_specs.LESSONS", 20)
     pictures = 16 if name == "vqa" else 8  # a question's picture shows few objects
     config = CalibrateConfig(game=(name,), episodes=5, pictures=pictures, out=tmp_path)
     (found,) = calibrate_games(config, Console(quiet=True))
     page = (tmp_path / f"{name}.md").read_text(encoding="utf-8")
-    assert f"vlmgym calibrate {name} --episodes 5 --pictures {pictures}" in page
+    assert f"python -m benchmarks.calibration {name} --episodes 5 --pictures {pictures}" in page
     assert f"({name}.png)" in page
     with Image.open(tmp_path / f"{name}.png") as plots:
         assert plots.width == 1000
-    assert len(claims(found)) == 5
-    for claim in claims(found):
-        assert claim.words in page
+    assert len(checks(found)) == 5
+    for check in checks(found):
+        assert check.words in page
     assert "nan" not in page
 
 
@@ -122,42 +122,44 @@ def test_a_subject_is_measured_and_written(name: str, tmp_path: Path, monkeypatc
 @pytest.mark.parametrize("name", ["2048", "shisensho", "swap"])
 def test_levels_are_in_order(name: str) -> None:
     """Few samples, and levels that are far apart; the pages have all of them."""
-    subject = small(name, 300 if name == "2048" else 30)
-    reader = FirstReader(subject, 10)
-    shown = {level: cut_many(subject, subject.at(perception=level), 20, TESTING) for level in (1, 4, 5)}
+    spec = small(name, 300 if name == "2048" else 30)
+    reader = FirstReader(spec, 10)
+    shown = {level: cut_many(spec, spec.at(perception=level), 20, TESTING) for level in (1, 4, 5)}
     words = {word for cuts in shown.values() for _, there in cuts for word in there}
     assert falls(paired_steps({level: reader.accuracy(cuts, words)[0] for level, cuts in shown.items()}))
-    chosen = subject.criterion
-    games = {level: subject.at(reasoning=level) for level in (2, 3, 4)}
-    played = {level: play(subject, game, chosen.player, 12)[chosen.measure] for level, game in games.items()}
+    chosen = spec.criterion
+    games = {level: spec.at(reasoning=level) for level in (2, 3, 4)}
+    played = {level: play(spec, game, chosen.player, 12)[chosen.measure] for level, game in games.items()}
     assert falls(steps(played))
 
 
-@pytest.mark.parametrize("name", list(SUBJECTS))
+@pytest.mark.parametrize("name", list(SPECS))
 def test_the_committed_page_is_of_the_dials_as_they_are_and_every_claim_on_it_holds(name: str) -> None:
     page = (PAGES / f"{name}.md").read_text(encoding="utf-8")
     for dial in DIALS:
-        assert knob_table(subject_of(name), dial) in page, f"vlmgym calibrate {name}"
+        assert knob_table(spec_of(name), dial) in page, f"python -m benchmarks.calibration {name}"
     assert page.count("| yes |") == 5
     assert "**no**" not in page
 
 
-@pytest.mark.parametrize("name", list(SUBJECTS))
+@pytest.mark.parametrize("name", list(SPECS))
 def test_the_committed_page_says_how_it_was_measured_as_the_code_does(name: str) -> None:
-    subject, page = subject_of(name), (PAGES / f"{name}.md").read_text(encoding="utf-8")
-    command = re.search(rf"^    vlmgym calibrate {name} --episodes (\d+) --pictures (\d+)$", page, re.MULTILINE)
+    spec, page = spec_of(name), (PAGES / f"{name}.md").read_text(encoding="utf-8")
+    command = re.search(
+        rf"^    python -m benchmarks.calibration {name} --episodes (\d+) --pictures (\d+)$", page, re.MULTILINE
+    )
     assert command is not None
     for words in (
-        subject.notes,
-        subject.criterion.why,
-        readers(subject),
-        method(subject, Samples(*map(int, command.groups()))),
+        spec.notes,
+        spec.criterion.why,
+        readers(spec),
+        method(spec, Samples(*map(int, command.groups()))),
     ):
-        assert words in page, f"vlmgym calibrate {name}"
+        assert words in page, f"python -m benchmarks.calibration {name}"
 
 
 def test_there_is_a_page_of_every_subject_and_of_no_other() -> None:
-    assert {page.stem for page in PAGES.glob("*.md")} == set(SUBJECTS)
+    assert {page.stem for page in PAGES.glob("*.md")} == set(SPECS)
 
 
 def test_intervals_are_written_as_they_are() -> None:
@@ -167,8 +169,8 @@ def test_intervals_are_written_as_they_are() -> None:
 
 
 def test_cells_are_cut_out_whole() -> None:
-    subject = subject_of("2048")
-    seen, words = subject.sight.cut(subject.at(1), np.random.default_rng(0))
+    spec = spec_of("2048")
+    seen, words = spec.sight.cut(spec.at(1), np.random.default_rng(0))
     assert seen.shape == (16, SIDE * SIDE * 3)
     assert 0 <= seen.min() <= seen.max() <= 1
     for word in set(words):
@@ -177,9 +179,9 @@ def test_cells_are_cut_out_whole() -> None:
 
 
 def test_a_mark_is_in_the_part_of_its_cut_out_that_is_said() -> None:
-    subject = subject_of("geospot")
+    spec = spec_of("geospot")
     for perception in (1, 3):
-        seen, words = subject.sight.cut(subject.at(perception), np.random.default_rng(5))
+        seen, words = spec.sight.cut(spec.at(perception), np.random.default_rng(5))
         red, green, blue = np.moveaxis(seen.reshape(-1, SIDE, SIDE, 3), -1, 0)
         for cyan, word in zip(np.minimum(green, blue) - red, words, strict=True):  # as nothing but the mark is
             row, column = (int(3 * place.mean() / SIDE) for place in np.nonzero(cyan > cyan.max() / 2))
@@ -214,10 +216,10 @@ def test_each_subject_is_measured_with_one_thread_and_a_folder_that_is_none_is_r
         if len(threads) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("vlmgym.calibration.command.calibrate", stop)
-    monkeypatch.setattr("vlmgym.calibration.command.write_page", lambda *_: "")
-    monkeypatch.setattr("vlmgym.calibration.command.draw_plots", lambda *_: b"")
-    monkeypatch.setattr("vlmgym.calibration.command._verdict", lambda *_: "")
+    monkeypatch.setattr("benchmarks.calibration.__main__.calibrate", stop)
+    monkeypatch.setattr("benchmarks.calibration.__main__.write_page", lambda *_: "")
+    monkeypatch.setattr("benchmarks.calibration.__main__.draw_plots", lambda *_: b"")
+    monkeypatch.setattr("benchmarks.calibration.__main__._verdict", lambda *_: "")
     with pools.threadpool_limits(2), pytest.raises(KeyboardInterrupt):
         calibrate_games(CalibrateConfig(game=("2048", "swap"), out=tmp_path), Console(quiet=True))
     assert threads == [{1}, {1}]

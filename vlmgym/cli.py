@@ -14,7 +14,6 @@ import tyro
 import vlmgym
 from vlmgym.bench import BenchConfig, bench
 from vlmgym.bench_model import BenchModelConfig, bench_model
-from vlmgym.calibration.command import CalibrateConfig, calibrate_games
 from vlmgym.data import DataCheckConfig, DataFetchConfig, check_data, fetch_data
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.compare import CompareConfig, compare
@@ -97,11 +96,6 @@ def export_command(config: Merged[ExportConfig]) -> None:
     export(config)
 
 
-def calibrate_command(config: Merged[CalibrateConfig]) -> None:
-    """Measure what the levels of games do, without a language model, and write a page with plots for each."""
-    calibrate_games(config)
-
-
 def gallery_command(config: Merged[GalleryConfig]) -> None:
     """Draw every game at every level into one page, with prompts and scored responses."""
     gallery(config)
@@ -149,7 +143,6 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "rescore": rescore_command,
     "compare": compare_command,
     "export": export_command,
-    "calibrate": calibrate_command,
     "gallery": gallery_command,
     "data": data_command,
     "games": games_command,

@@ -93,7 +93,7 @@ class Sight:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class Spec:
     """A game, or one of its settings, that is calibrated.
 
     Attributes:

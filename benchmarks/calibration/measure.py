@@ -1,14 +1,14 @@
-"""All measurements of one subject."""
+"""All measurements of one game."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from vlmgym.calibration.estimate import Estimate
-from vlmgym.calibration.play import Measures, play
-from vlmgym.calibration.sight import Sighting, read_dials
-from vlmgym.calibration.subject import Player, Subject
+from benchmarks.calibration.estimate import Estimate
+from benchmarks.calibration.image_reader import Sighting, read_dials
+from benchmarks.calibration.play import Measures, play
+from benchmarks.calibration.spec import Player, Spec
 from vlmgym.sandbox.config import LEVELS
 
 
@@ -17,31 +17,31 @@ class Samples:
     """How much is measured.
 
     Attributes:
-        episodes: Episodes of each player at each level; the oracle plays `Subject.costly` of them.
+        episodes: Episodes of each player at each level; the oracle plays `Spec.costly` of them.
         pictures: Pictures that a reader learns from, and that it is tested on, at each level.
     """
 
     episodes: int
     pictures: int
 
-    def episodes_of(self, subject: Subject, player: Player) -> int:
+    def episodes_of(self, spec: Spec, player: Player) -> int:
         """How many one player plays at each level."""
-        return max(2, round(self.episodes * (subject.costly if player == "oracle" else 1)))
+        return max(2, round(self.episodes * (spec.costly if player == "oracle" else 1)))
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What was measured of a subject.
+    """All measurements of a game.
 
     Attributes:
-        subject: Of what.
+        spec: Of what.
         samples: How much of it.
         plays: Measures by level of reasoning and player, at level 3 of perception.
         play_elsewhere: The criterion by level of perception, at level 3 of reasoning.
         sighting: What readers see.
     """
 
-    subject: Subject
+    spec: Spec
     samples: Samples
     plays: Mapping[int, Mapping[Player, Measures]]
     play_elsewhere: Mapping[int, Estimate]
@@ -50,7 +50,7 @@ class Calibration:
     @property
     def criterion(self) -> dict[int, Estimate]:
         """The criterion of reasoning by its levels."""
-        chosen = self.subject.criterion
+        chosen = self.spec.criterion
         return {level: players[chosen.player][chosen.measure] for level, players in self.plays.items()}
 
     @property
@@ -59,30 +59,28 @@ class Calibration:
         return {level: reading.first for level, reading in self.sighting.levels.items()}
 
 
-def calibrate(subject: Subject, samples: Samples, tell: Callable[[str], None] = lambda _: None) -> Calibration:
+def calibrate(spec: Spec, samples: Samples, tell: Callable[[str], None] = lambda _: None) -> Calibration:
     """Measure everything.
 
     Args:
-        subject: What is measured.
+        spec: What is measured.
         samples: How much.
         tell: Is told what is under way.
     """
-    chosen = subject.criterion
+    chosen = spec.criterion
     plays: dict[int, dict[Player, Measures]] = {}
     for level in LEVELS:
         tell(f"reasoning {level}")
-        game = subject.at(reasoning=level)
-        plays[level] = {
-            player: play(subject, game, player, samples.episodes_of(subject, player)) for player in subject.turns
-        }
+        game = spec.at(reasoning=level)
+        plays[level] = {player: play(spec, game, player, samples.episodes_of(spec, player)) for player in spec.turns}
     play_elsewhere = {3: plays[3][chosen.player][chosen.measure]}
     for level in LEVELS:
         if level != 3:
             # Other episodes than those of level 3, so that being equal is not the work of equal seeds.
-            episodes = samples.episodes_of(subject, chosen.player)
-            game = subject.at(perception=level)
+            episodes = samples.episodes_of(spec, chosen.player)
+            game = spec.at(perception=level)
             seed = level * samples.episodes
-            measured = play(subject, game, chosen.player, episodes, seed)
+            measured = play(spec, game, chosen.player, episodes, seed)
             play_elsewhere[level] = measured[chosen.measure]
-    sighting = read_dials(subject, samples.pictures, tell)
-    return Calibration(subject, samples, plays, dict(sorted(play_elsewhere.items())), sighting)
+    sighting = read_dials(spec, samples.pictures, tell)
+    return Calibration(spec, samples, plays, dict(sorted(play_elsewhere.items())), sighting)

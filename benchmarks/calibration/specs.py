@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from vlmgym.calibration.crops import boards_of, dealt_boards
-from vlmgym.calibration.subject import Criterion, Effort, Sight, Subject
-from vlmgym.calibration.task_subjects import TASKS
+from benchmarks.calibration.crops import boards_of, dealt_boards
+from benchmarks.calibration.spec import Criterion, Effort, Sight, Spec
+from benchmarks.calibration.task_specs import TASKS
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.oracles import game2048, shisensho, swap
 from vlmgym.sandbox.rules.tiles import EMPTY, MOST_COLOURS, MOST_SHAPES
@@ -36,7 +36,7 @@ def _tiles_and_empty(game: Any) -> Sequence[str]:
     return (*game.kinds, EMPTY)
 
 
-_SHISENSHO = Subject(
+_SHISENSHO = Spec(
     name="shisensho",
     title="Shisen-Sho",
     game="shisensho",
@@ -55,7 +55,7 @@ search at the published size and much more above it.""",
 )
 
 _BOARDS = (
-    Subject(
+    Spec(
         name="2048",
         title="2048",
         game="2048",
@@ -84,7 +84,7 @@ reasoning dial moves reading is asked of another reader, which knows the mean pi
 `colours`, `shapes` and `similarity` have no meaning here. CIFAR-10 and pictures of your own are not measured: no
 classical reader names photographs well enough to tell what is lost.""",
     ),
-    Subject(
+    Spec(
         name="swap",
         title="Swap",
         game="swap",
@@ -99,16 +99,16 @@ as fewer are legal: here it tells what there is to choose from, not how hard it 
     ),
 )
 
-SUBJECTS: Mapping[str, Subject] = {subject.name: subject for subject in (*_BOARDS, *TASKS)}
+SPECS: Mapping[str, Spec] = {spec.name: spec for spec in (*_BOARDS, *TASKS)}
 """By name."""
 
 
-def subject_of(name: str) -> Subject:
-    """A subject by its name.
+def spec_of(name: str) -> Spec:
+    """Look up the calibration spec of a game.
 
     Raises:
         UsageError: There is none of this name.
     """
-    if name not in SUBJECTS:
-        raise UsageError(f"{name!r} is not declared for calibration; what is: {', '.join(SUBJECTS)}")
-    return SUBJECTS[name]
+    if name not in SPECS:
+        raise UsageError(f"{name!r} is not declared for calibration; what is: {', '.join(SPECS)}")
+    return SPECS[name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vlmgym.calibration.estimate import Estimate
+from benchmarks.calibration.estimate import Estimate
 
 SHARES = frozenset({"ended", "share legal"})
 """Measures that are written in percent."""

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vlmgym.calibration.estimate import Estimate
-from vlmgym.calibration.reader import Seen, TemplateReader, fitted_accuracy, hazy
-from vlmgym.calibration.subject import AnyGame, Crops, Subject
+from benchmarks.calibration.estimate import Estimate
+from benchmarks.calibration.reader import Seen, TemplateReader, fitted_accuracy, hazy
+from benchmarks.calibration.spec import AnyGame, Crops, Spec
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.config import DIALS, LEVELS, Dial
 
@@ -45,17 +45,17 @@ class Reading:
 class FirstReader:
     """The reader of level 1 of perception; it has seen the boards of all levels of reasoning."""
 
-    def __init__(self, subject: Subject, pictures: int) -> None:
+    def __init__(self, spec: Spec, pictures: int) -> None:
         """Learn.
 
         Args:
-            subject: What is read.
+            spec: What is read.
             pictures: How many pictures it learns from, at all levels of reasoning together.
         """
-        self._subject, self._easiest = subject, subject.at(1)
+        self._spec, self._easiest = spec, spec.at(1)
         share = -(-pictures // len(LEVELS))
-        schools = [subject.at(1, level, **subject.sight.schooling) for level in LEVELS]
-        lessons = [part for game in schools for part in cut_many(subject, game, share, TRAINING)]
+        schools = [spec.at(1, level, **spec.sight.schooling) for level in LEVELS]
+        lessons = [part for game in schools for part in cut_many(spec, game, share, TRAINING)]
         self._taught = TemplateReader(*together(lessons))
 
     @property
@@ -79,23 +79,23 @@ class FirstReader:
         for number, (every, words) in enumerate(pictures):
             reader = self._one_example(number) if one_example else told
             haze = np.random.default_rng([HAZE, number])
-            for shares, seen in ((blurred, hazy(every, self._subject.sight.haze, haze)), (clear, every)):
+            for shares, seen in ((blurred, hazy(every, self._spec.sight.haze, haze)), (clear, every)):
                 shares.append(sum(word == said for word, said in zip(words, reader.read(seen))) / len(words))
         return blurred, clear
 
     def shares_through_haze(self, seen: Seen, word: str, only: Collection[str], seed: Sequence[int]) -> list[float]:
         """Of cut-outs that all show one word, how often each is read so, seen `HAZES` times through haze, if any."""
-        told, haze, rng = self._taught.among(only), self._subject.sight.haze, np.random.default_rng([HAZE, *seed])
+        told, haze, rng = self._taught.among(only), self._spec.sight.haze, np.random.default_rng([HAZE, *seed])
         read = [told.read(hazy(seen, haze, rng)) for _ in range(HAZES if haze else 1)]
         return [said.count(word) / len(said) for said in zip(*read)]
 
     def _one_example(self, number: int) -> TemplateReader:
-        return TemplateReader(*self._subject.sight.cut(self._easiest, np.random.default_rng([TESTING, number])))
+        return TemplateReader(*self._spec.sight.cut(self._easiest, np.random.default_rng([TESTING, number])))
 
 
-def cut_many(subject: Subject, game: AnyGame, pictures: int, stream: int) -> list[Crops]:
+def cut_many(spec: Spec, game: AnyGame, pictures: int, stream: int) -> list[Crops]:
     """The cut-outs of so many pictures."""
-    return [subject.sight.cut(game, np.random.default_rng([stream, number])) for number in range(pictures)]
+    return [spec.sight.cut(game, np.random.default_rng([stream, number])) for number in range(pictures)]
 
 
 def together(parts: Sequence[Crops]) -> Crops:
@@ -122,11 +122,11 @@ class Sighting:
     common: int
 
 
-def read_dials(subject: Subject, pictures: int, tell: Callable[[str], None]) -> Sighting:
+def read_dials(spec: Spec, pictures: int, tell: Callable[[str], None]) -> Sighting:
     """Read every level of each dial, the other one at level 3.
 
     Args:
-        subject: What is read.
+        spec: What is read.
         pictures: How many pictures of each level, and as many again where a reader learns.
         tell: Is told what is under way.
 
@@ -134,25 +134,25 @@ def read_dials(subject: Subject, pictures: int, tell: Callable[[str], None]) -> 
         UsageError: The pictures are so few that no kind is seen on all levels; or scikit-learn is not installed.
     """
     tell("learning to read level 1")
-    reader = FirstReader(subject, pictures)
+    reader = FirstReader(spec, pictures)
     common = reader.words
     levels, kinds = {}, {}
     cuts: dict[tuple[Dial, int], dict[str, _Cuts]] = {}
     for level in LEVELS:
         tell(f"perception {level}")
-        game = subject.at(perception=level)
-        shown = cut_many(subject, game, pictures, TESTING)
+        game = spec.at(perception=level)
+        shown = cut_many(spec, game, pictures, TESTING)
         cuts["perception", level] = found = _by_word(shown)
-        common = _seen_everywhere(common, found, subject, pictures)
-        levels[level] = _read_level(subject, game, reader, shown, set(found))
+        common = _seen_everywhere(common, found, spec, pictures)
+        levels[level] = _read_level(spec, game, reader, shown, set(found))
         # A reader with one example of each kind on a board chooses from those on it.
-        chosen_from = [len(set(words)) for _, words in shown] if subject.sight.one_example else [len(found)]
+        chosen_from = [len(set(words)) for _, words in shown] if spec.sight.one_example else [len(found)]
         kinds[level] = sum(chosen_from) / len(chosen_from)
     cuts["reasoning", 3] = cuts["perception", 3]
     for level in sorted({*LEVELS} - {3}):
         tell(f"reading reasoning {level}")
-        cuts["reasoning", level] = found = _by_word(cut_many(subject, subject.at(reasoning=level), pictures, TESTING))
-        common = _seen_everywhere(common, found, subject, pictures)
+        cuts["reasoning", level] = found = _by_word(cut_many(spec, spec.at(reasoning=level), pictures, TESTING))
+        common = _seen_everywhere(common, found, spec, pictures)
     alike: dict[Dial, dict[int, Estimate]] = {dial: {} for dial in DIALS}
     for (dial, level), by_word in cuts.items():
         asked = [by_word[word] for word in sorted(common)]
@@ -163,20 +163,20 @@ def read_dials(subject: Subject, pictures: int, tell: Callable[[str], None]) -> 
     return Sighting(levels, alike, kinds, len(common))
 
 
-def _seen_everywhere(words: Collection[str], found: Collection[str], subject: Subject, pictures: int) -> set[str]:
+def _seen_everywhere(words: Collection[str], found: Collection[str], spec: Spec, pictures: int) -> set[str]:
     """The words that are found, too; there are some, or no reader could be asked."""
     both = set(words).intersection(found)
     if not both:
-        raise UsageError(f"{pictures} pictures are too few: they show no {subject.sight.words} that every level has")
+        raise UsageError(f"{pictures} pictures are too few: they show no {spec.sight.words} that every level has")
     return both
 
 
 def _read_level(
-    subject: Subject, game: AnyGame, reader: FirstReader, shown: Sequence[Crops], words: Collection[str]
+    spec: Spec, game: AnyGame, reader: FirstReader, shown: Sequence[Crops], words: Collection[str]
 ) -> Reading:
-    hazy_shares, clear = reader.accuracy(shown, words, subject.sight.one_example)
-    lessons = together(cut_many(subject, game, len(shown), FITTING))
-    right, total, exact = fitted_accuracy(*lessons, subject.sight.aspects)
+    hazy_shares, clear = reader.accuracy(shown, words, spec.sight.one_example)
+    lessons = together(cut_many(spec, game, len(shown), FITTING))
+    right, total, exact = fitted_accuracy(*lessons, spec.sight.aspects)
     fitted = Estimate(right / total, right / total, right / total, total) if exact else Estimate.share(right, total)
     return Reading(hazy_shares, clear, fitted)
 

@@ -1,17 +1,17 @@
-"""The page of a subject: claims with what was measured, tables, plots, and how it was done, as Markdown."""
+"""The page of a game as Markdown: claims with their measurements, tables, plots and methods."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from vlmgym.calibration.claims import FLAT, claims
-from vlmgym.calibration.estimate import Estimate
-from vlmgym.calibration.measure import Calibration, Samples
-from vlmgym.calibration.reader import HELD_OUT
-from vlmgym.calibration.sight import HAZES
-from vlmgym.calibration.subject import Player, Subject
-from vlmgym.calibration.wording import percent, written
+from benchmarks.calibration.checks import FLAT, checks
+from benchmarks.calibration.estimate import Estimate
+from benchmarks.calibration.formatting import percent, written
+from benchmarks.calibration.image_reader import HAZES
+from benchmarks.calibration.measure import Calibration, Samples
+from benchmarks.calibration.reader import HELD_OUT
+from benchmarks.calibration.spec import Player, Spec
 from vlmgym.knobs import value_in_words
 from vlmgym.sandbox.config import DIALS, LEVELS, Dial
 
@@ -31,42 +31,42 @@ def write_page(found: Calibration, command: str) -> str:
         found: What was measured.
         command: The command that measured it.
     """
-    subject = found.subject
+    spec = found.spec
     parts = [
-        f"# {subject.title}: how hard the levels are",
+        f"# {spec.title}: how hard the levels are",
         f"Measured without a language model, and written by\n\n    {command}",
-        f"![What the two dials do]({subject.name}.png)",
+        f"![What the two dials do]({spec.name}.png)",
         _claims(found),
-        subject.notes,
+        spec.notes,
         "## Reasoning",
-        f"Judged by the **{subject.criterion.label}**: {subject.criterion.why}.",
-        knob_table(subject, "reasoning"),
+        f"Judged by the **{spec.criterion.label}**: {spec.criterion.why}.",
+        knob_table(spec, "reasoning"),
         _plays(found),
         "## Perception",
-        readers(subject),
-        knob_table(subject, "perception"),
+        readers(spec),
+        knob_table(spec, "perception"),
         _reading(found),
         "## How it is measured",
-        method(subject, found.samples),
+        method(spec, found.samples),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _claims(found: Calibration) -> str:
-    lines = [f"| {one.words} | {one.measured} | {'yes' if one.holds else '**no**'} |" for one in claims(found)]
+    lines = [f"| {one.words} | {one.measured} | {'yes' if one.holds else '**no**'} |" for one in checks(found)]
     return "\n".join(["| claim | measured | holds |", "|---|---|---|", *lines])
 
 
 def _plays(found: Calibration) -> str:
     rows: list[tuple[str, list[str]]] = []
-    for player in found.subject.turns:
-        naive = found.subject.naive
+    for player in found.spec.turns:
+        naive = found.spec.naive
         title = f"{PLAYERS[player]}: {naive.words}" if player == "naive" and naive is not None else PLAYERS[player]
         rows.append((f"**{title}**", [""] * len(LEVELS)))
         for measure in found.plays[3][player]:
             name = measure
-            if measure == "effort" and found.subject.effort is not None:
-                name = f"effort: {found.subject.effort.words}"
+            if measure == "effort" and found.spec.effort is not None:
+                name = f"effort: {found.spec.effort.words}"
             values = [found.plays[level][player].get(measure) for level in LEVELS]
             rows.append((name, ["" if value is None else written(measure, value) for value in values]))
     return _table("reasoning", rows)
@@ -76,7 +76,7 @@ def _reading(found: Calibration) -> str:
     sighting = found.sighting
     readings = [sighting.levels[level] for level in LEVELS]
     rows = [("reader of level 1", [percent(reading.first) for reading in readings])]
-    if found.subject.sight.haze:
+    if found.spec.sight.haze:
         rows.append(("the same, clear eyes", [percent(Estimate.of(reading.clear)) for reading in readings]))
     rows.append(("a guess", [f"{100 / sighting.kinds[level]:.3g}%" for level in LEVELS]))
     rows.append(("reader fitted to the level", [percent(reading.fitted) for reading in readings]))
@@ -86,19 +86,19 @@ def _reading(found: Calibration) -> str:
     return f"{own}\n\n" + _table(title, [(f"by {dial}", values) for dial, values in alike.items()])
 
 
-def knob_table(subject: Subject, dial: Dial) -> str:
+def knob_table(spec: Spec, dial: Dial) -> str:
     """The table of a dial as far as it sets anything, from the game's configuration."""
-    config: Any = type(subject.at()).Config
+    config: Any = type(spec.at()).Config
     table = config.dials.get(dial, {})
     names = list(dict.fromkeys(name for level in LEVELS for name in table.get(level, {})))
-    games = {level: subject.at(**{dial: level}).config for level in LEVELS}
+    games = {level: spec.at(**{dial: level}).config for level in LEVELS}
     rows = [(f"`{name}`", [value_in_words(getattr(games[level], name)) for level in LEVELS]) for name in names]
     return _table(dial, rows)
 
 
-def readers(subject: Subject) -> str:
-    """Who reads the pictures of a subject."""
-    sight = subject.sight
+def readers(spec: Spec) -> str:
+    """Describe the classifiers that read the images."""
+    sight = spec.sight
     first = (
         f"Two readers see pixels only, each {sight.words} brought to 16 x 16. The **reader of level 1** names each "
         "by the nearest mean picture of those it knows from level 1, among the kinds that this level has"
@@ -117,17 +117,17 @@ def readers(subject: Subject) -> str:
     )
 
 
-def method(subject: Subject, samples: Samples) -> str:
-    """How a subject is measured."""
-    oracle = samples.episodes_of(subject, "oracle")
-    limits = ", ".join(f"{player} {limit:,}" for player, limit in subject.turns.items() if limit > 1)
+def method(spec: Spec, samples: Samples) -> str:
+    """Describe how the game was measured."""
+    oracle = samples.episodes_of(spec, "oracle")
+    limits = ", ".join(f"{player} {limit:,}" for player, limit in spec.turns.items() if limit > 1)
     cut_off = f", cut off after so many turns: {limits}" if limits else ""
-    hazes = f", and each cut-out seen through {HAZES} hazes" if subject.sight.haze else ""
+    hazes = f", and each cut-out seen through {HAZES} hazes" if spec.sight.haze else ""
     return f"""\
 Play: {samples.episodes} episodes of each player at each level, {oracle} of the oracle{cut_off}. Values are means over \
 episodes; an episode's share of legal actions is the mean over its positions. At other levels of perception the \
 episodes have other seeds. Reading: {samples.pictures} pictures at each level for the test, as many to learn from; \
-every kind of {subject.sight.words} is as likely as the others where the game allows. What the two dials do to reading \
+every kind of {spec.sight.words} is as likely as the others where the game allows. What the two dials do to reading \
 is compared on the kinds alone that all levels of both show, each counted alike, with these alone to choose \
 from{hazes}: where the kinds are fewer than a level shows, more of them is read.
 

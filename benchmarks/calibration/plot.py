@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFormatter
 from PIL import Image
 
-from vlmgym.calibration.claims import READABLE
-from vlmgym.calibration.estimate import Estimate
-from vlmgym.calibration.measure import Calibration
-from vlmgym.calibration.wording import SHARES
+from benchmarks.calibration.checks import READABLE
+from benchmarks.calibration.estimate import Estimate
+from benchmarks.calibration.formatting import SHARES
+from benchmarks.calibration.measure import Calibration
 from vlmgym.sandbox.config import LEVELS
 
 OWN, ALIKE, OTHER, FITTED = "#c8502d", "#e0a088", "#9a9a9a", "#2d6fb4"
@@ -25,7 +25,7 @@ def draw_plots(found: Calibration) -> bytes:
     """A PNG: on the left the reasoning dial, on the right the perception dial."""
     figure = Figure(figsize=(10, 3.9), dpi=100, layout="constrained")
     play, sight = figure.subplots(1, 2)
-    criterion = found.subject.criterion
+    criterion = found.spec.criterion
     _line(play, found.play_elsewhere, OTHER, "by perception, reasoning 3", ls="--")
     _line(play, found.criterion, OWN, "by reasoning, perception 3", lw=2.4)
     _frame(play, "Reasoning", "level", criterion.label)
@@ -41,7 +41,7 @@ def draw_plots(found: Calibration) -> bytes:
     _line(sight, {level: reading.fitted for level, reading in levels.items()}, FITTED, "reader fitted to each level")
     _line(sight, found.first_reader, OWN, "reader of level 1", lw=2.4)
     sight.axhline(READABLE, color=FITTED, lw=0.8, ls=":")
-    _frame(sight, "Perception", "level", f"{found.subject.sight.words}s read rightly")
+    _frame(sight, "Perception", "level", f"{found.spec.sight.words}s read rightly")
     sight.set_ylim(0, 1.04)
     sight.yaxis.set_major_formatter(PercentFormatter(1.0))
     png = io.BytesIO()

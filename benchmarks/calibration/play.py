@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from vlmgym.calibration.estimate import Estimate
-from vlmgym.calibration.subject import AnyGame, Player, Subject
+from benchmarks.calibration.estimate import Estimate
+from benchmarks.calibration.spec import AnyGame, Player, Spec
 from vlmgym.sandbox.episode import Episode
 
 Measures = Mapping[str, Estimate]
@@ -23,28 +23,28 @@ CHANCE = 1
 """Random play has a stream of its own, beside the episode's."""
 
 
-def play(subject: Subject, game: AnyGame, player: Player, episodes: int, seed: int = 0) -> Measures:
+def play(spec: Spec, game: AnyGame, player: Player, episodes: int, seed: int = 0) -> Measures:
     """Episodes of one player.
 
     Measures: `score`; in games of several turns `turns` and `ended` (share of episodes that came to an end of their
     own); the game's metrics that are numbers; in random-legal play `legal actions` (mean number in a position) and
     `share legal` (over all actions); of the oracle `effort`, the mean over positions of an episode. Of `questions` the
-    subject's facts.
+    spec's facts.
 
     Args:
-        subject: What is played.
+        spec: What is played.
         game: It at a level.
         player: Who plays.
         episodes: How many, seeds from `seed` on.
         seed: The first seed.
     """
     values: dict[str, list[float]] = defaultdict(list)
-    known = subject.naive.make(game) if player == "naive" and subject.naive is not None else None
+    known = spec.naive.make(game) if player == "naive" and spec.naive is not None else None
     for number in range(seed, seed + episodes):
-        if player == "questions" and subject.facts is not None:
-            measures = subject.facts(game, Episode(game, number).state)
+        if player == "questions" and spec.facts is not None:
+            measures = spec.facts(game, Episode(game, number).state)
         else:
-            measures = _Play(subject, game, player, number, known).measures()
+            measures = _Play(spec, game, player, number, known).measures()
         for name, value in measures.items():
             values[name].append(value)
     return {name: Estimate.of(found) for name, found in values.items()}
@@ -54,10 +54,10 @@ class _Play:
     """One episode of a player."""
 
     def __init__(
-        self, subject: Subject, game: AnyGame, player: Player, seed: int, known: Callable[[Any], Any] | None
+        self, spec: Spec, game: AnyGame, player: Player, seed: int, known: Callable[[Any], Any] | None
     ) -> None:
         self._game, self._player, self._known = game, player, known
-        self._effort, self._turns = subject.effort, subject.turns[player]
+        self._effort, self._turns = spec.effort, spec.turns[player]
         self._episode, self._rng = Episode(game, seed), np.random.default_rng([seed, CHANCE])
         self._legal_counts: list[int] = []
         self._efforts: list[int] = []

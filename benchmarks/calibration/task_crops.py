@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.calibration.crops import shrink
-from vlmgym.calibration.subject import AnyGame, Crops
+from benchmarks.calibration.crops import shrink
+from benchmarks.calibration.spec import AnyGame, Crops
 from vlmgym.sandbox.drawing.degrade import degrade
 from vlmgym.sandbox.geo.locator import Window, project
 from vlmgym.sandbox.scenes.scene import RADII

@@ -1,4 +1,9 @@
-"""`vlmgym calibrate`: measure what the levels of a game do, and write its page."""
+"""Measure what the difficulty levels of games do, without a language model, and write a page with plots for each.
+
+    .venv/bin/python -m benchmarks.calibration 2048 --episodes 200 --pictures 200
+
+Reproduces the pages in docs/difficulty; each of them states its command.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +16,14 @@ import tyro
 from rich.console import Console
 from rich.status import Status
 
-from vlmgym.calibration.claims import claims
-from vlmgym.calibration.measure import Calibration, Samples, calibrate
-from vlmgym.calibration.page import write_page
-from vlmgym.calibration.plot import draw_plots
-from vlmgym.calibration.subjects import SUBJECTS, subject_of
+from benchmarks.calibration.checks import checks
+from benchmarks.calibration.measure import Calibration, Samples, calibrate
+from benchmarks.calibration.page import write_page
+from benchmarks.calibration.plot import draw_plots
+from benchmarks.calibration.specs import SPECS, spec_of
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.files import replace_file, writing
+from vlmgym.options import parse_options, reporting_errors
 from vlmgym.sandbox.datasets.extra import library
 
 FEWEST = 5
@@ -26,7 +32,7 @@ FEWEST = 5
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateConfig:
-    """Measure what the difficulty levels of games do, and write a page with plots for each."""
+    """Options of the command line."""
 
     game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
     """Names, for instance 2048 or shisensho_pictures; all that are declared if none is given."""
@@ -44,26 +50,28 @@ class CalibrateConfig:
 
 
 def calibrate_games(config: CalibrateConfig, console: Console | None = None) -> list[Calibration]:
-    """Measure and write `NAME.md` and `NAME.png` of each subject.
+    """Measure and write `NAME.md` and `NAME.png` for each game.
 
     Raises:
-        UsageError: A subject is unknown, the pictures are too few, or scikit-learn is not installed.
+        UsageError: No spec exists for a game, the pictures are too few, or scikit-learn is not installed.
         OutputError: A file cannot be written.
     """
     console = console or Console(stderr=True)
-    subjects = [subject_of(name) for name in config.game or SUBJECTS]
+    specs = [spec_of(name) for name in config.game or SPECS]
     with writing(config.out):
         config.out.mkdir(parents=True, exist_ok=True)
     found = []
     threads = library("threadpoolctl", "calibrate", "tasks")
-    for subject in subjects:
+    for spec in specs:
         # The matrices are small. The limit is for one `with`: after it, it would no longer be one.
-        with threads.threadpool_limits(1), console.status(subject.name) as status:
+        with threads.threadpool_limits(1), console.status(spec.name) as status:
             samples = Samples(config.episodes, config.pictures)
-            measured = calibrate(subject, samples, partial(_tell, status, subject.name))
-        command = f"vlmgym calibrate {subject.name} --episodes {config.episodes} --pictures {config.pictures}"
-        replace_file(config.out / f"{subject.name}.png", draw_plots(measured))
-        page = config.out / f"{subject.name}.md"
+            measured = calibrate(spec, samples, partial(_tell, status, spec.name))
+        command = (
+            f"python -m benchmarks.calibration {spec.name} --episodes {config.episodes} --pictures {config.pictures}"
+        )
+        replace_file(config.out / f"{spec.name}.png", draw_plots(measured))
+        page = config.out / f"{spec.name}.md"
         replace_file(page, write_page(measured, command).encode())
         console.print(f"{page}: {_verdict(measured)}", highlight=False)
         found.append(measured)
@@ -75,5 +83,10 @@ def _tell(status: Status, name: str, under_way: str) -> None:
 
 
 def _verdict(measured: Calibration) -> str:
-    failed = [claim.words for claim in claims(measured) if not claim.holds]
+    failed = [check.words for check in checks(measured) if not check.holds]
     return f"does not hold: {'; '.join(failed)}" if failed else "every claim holds"
+
+
+if __name__ == "__main__":
+    with reporting_errors():
+        calibrate_games(parse_options(CalibrateConfig, None, "python -m benchmarks.calibration", __doc__))

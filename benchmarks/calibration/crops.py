@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.calibration.subject import AnyGame, Crops
+from benchmarks.calibration.spec import AnyGame, Crops
 from vlmgym.sandbox.board_game import BoardGame
 from vlmgym.sandbox.drawing.degrade import resize
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from vlmgym.calibration.subject import AnyGame, Criterion, Naive, Player, Sight, Subject
-from vlmgym.calibration.task_crops import map_marks, photograph_parts, scene_objects
+from benchmarks.calibration.spec import AnyGame, Criterion, Naive, Player, Sight, Spec
+from benchmarks.calibration.task_crops import map_marks, photograph_parts, scene_objects
 from vlmgym.sandbox.geo.gazetteer import gazetteer
 from vlmgym.sandbox.geo.place import Place, write_place
 from vlmgym.sandbox.geo.space import place_of
@@ -74,7 +74,7 @@ _OBJECTS = Criterion(
 )
 
 TASKS = (
-    Subject(
+    Spec(
         name="vqa",
         title="Visual question answering",
         game="vqa",
@@ -91,7 +91,7 @@ questions. The blind player, who has seen 300 questions with their answers and g
 the same two words, tells how much the answers differ: with more to count and to choose from it guesses less, but not at
 every step by more than its interval.""",
     ),
-    Subject(
+    Spec(
         name="nlvr2",
         title="NLVR2",
         game="nlvr2",
@@ -105,7 +105,7 @@ Measured are the generated statements. Half of them are true at every level, als
 that no guess tells levels apart. What is counted is how much there is to look at, which the knob `objects` sets, and
 how long the statements are: that the knobs do what they say, and not how hard that is for a mind.""",
     ),
-    Subject(
+    Spec(
         name="geospot",
         title="geospot",
         game="geospot",
@@ -126,7 +126,7 @@ of the earth a map shows, the fewer pixels they have. Readers are asked about th
 of reasoning, because larger cities lie in brighter parts of the earth: that the reasoning dial leaves reading as it is
 holds with this put aside. What it still does is that fewer names are printed, among which marks are easier to find.""",
     ),
-    Subject(
+    Spec(
         name="caption",
         title="Captions",
         game="caption",

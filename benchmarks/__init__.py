@@ -1,0 +1,1 @@
+"""Measurements for maintainers; the package never imports them."""
