@@ -21,7 +21,7 @@ FIRST, WHOLE = DELAY + PAUSE, DELAY + 2 * PAUSE
 """Seconds to the first words, and of a request, on a connection that has sent something before."""
 
 
-def streamed(*parts: str, usage: bool = True) -> Answer:
+def streamed(*parts: Any, usage: bool = True) -> Answer:
     """A response that comes in pieces, a new one after each pause."""
     chunks: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": {"content": part}}]} for part in parts]
     chunks[-1]["choices"][0]["finish_reason"] = "stop"
@@ -37,6 +37,14 @@ def streamed(*parts: str, usage: bool = True) -> Answer:
 def config(url: str, **options: Any) -> BenchModelConfig:
     given: dict[str, Any] = {"model": "tiny", "size": 64, "seconds": 0.8, "concurrency": (1, 4)}
     return BenchModelConfig(base_url=url, **given | options)
+
+
+def test_contents_in_parts_are_streamed_like_texts() -> None:
+    thinking = [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}]
+    with ApiServer(lambda _: streamed(thinking, [{"type": "text", "text": "up"}])).running() as server:
+        (speed,) = bench_model(config(server.url, concurrency=(1,))).server
+    assert (speed.prompt_tokens, speed.completion_tokens) == (90, 10)
+    assert speed.first_token < speed.latency
 
 
 def test_rates_of_a_server_whose_speed_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -170,6 +171,32 @@ def test_a_reply_is_recorded_with_what_the_server_says_of_it():
     assert (turn.prompt_tokens, turn.completion_tokens) == (None, None)
 
 
+def thought(inner):
+    return {"type": "thinking", "thinking": inner}
+
+
+def texts(*words):
+    return [{"type": "text", "text": word} for word in words]
+
+
+@pytest.mark.parametrize(
+    ("content", "response", "reasoning"),
+    [
+        ([thought(texts("h", "m")), *texts(UP)], UP, "hm"),
+        ([{**thought(texts(f"hm {UP}")), "closed": True}, *texts("<answer>", "up</answer>")], UP, f"hm {UP}"),
+        ([thought("h"), *texts("<answer>"), thought("m"), *texts("up</answer>")], UP, "hm"),
+        ([thought([*texts("hm"), {"type": "reference", "reference_ids": [1]}])], "", "hm"),
+        ([thought([]), *texts(UP), {"type": "reference", "reference_ids": [1]}], UP, None),
+    ],
+)
+def test_of_a_content_in_parts_the_texts_are_the_response_and_the_thinking_its_reasoning(content, response, reasoning):
+    (record,), server = play(lambda _: completion(content))
+    (turn,) = record.turns
+    assert (turn.response, turn.reasoning) == (response, reasoning)
+    assert turn.outcome is (Outcome.PLAYED if response else Outcome.UNPARSABLE)
+    assert len(server.requests) == 1
+
+
 def test_latency_is_that_of_the_request_that_was_answered():
     late = as_json({}, 503, {"Retry-After": "0.3"})
     (record,), _ = play(first([late], lambda _: completion(UP, delay=0.1)))
@@ -224,6 +251,9 @@ FAULTS = {
     "content that is no text": completion([{"type": "text", "text": UP}, {"type": "audio", "audio": {"id": "a"}}]),
     "no part of a content": completion([]),
     "a part without a text": completion([{"type": "text"}]),
+    "a part that is no object": completion([UP]),
+    "a thought that is no text": completion([{"type": "thinking", "thinking": {"text": "hm"}}]),
+    "thoughts that are no texts": completion([{"type": "thinking", "thinking": ["hm"]}]),
     "broken off": completion(UP, "error"),
     "aborted": completion("", "abort"),
     "a page": Answer(200, b"<html>Welcome</html>", {"Content-Type": "text/html"}),
@@ -467,11 +497,11 @@ def test_429_makes_requests_fewer_and_answers_make_them_more_again():
 # Keys ----------------------------------------------------------------------------------------------------------------
 
 
-def echoing(status):
+def echoing(status, translate=str):
     """A server that says in every place what it was sent."""
 
     def behaviour(request):
-        sent = request.headers["authorization"]
+        sent = translate(request.headers["authorization"])
         if status == 200:
             said = completion(f"{sent} {UP}", f"stop {sent}", reasoning=sent)
         else:
@@ -535,6 +565,21 @@ def test_a_key_is_never_written_or_shown_whatever_the_server_says(run_eval, stat
     assert len(done.files) >= 2
     assert not [piece for piece in (KEY, KEY[:12], KEY[-12:]) if piece in done.everything]
     assert "[secret]" in done.everything
+
+
+@pytest.mark.parametrize("status", [200, 401])
+def test_a_key_in_base64_is_never_written_or_shown(run_eval, status):
+    def sent(header):
+        texts = [f"{before}{KEY}".encode() for before in ("", "user:", "key=")]
+        return " ".join(code(text).decode() for text in texts for code in (base64.b64encode, base64.urlsafe_b64encode))
+
+    with ApiServer(echoing(status, sent)).running() as server:
+        done = run_eval(server.url, "--episodes", 1, "--turns", 1, key=KEY)
+    assert "[secret]" in done.everything
+    for word in re.findall(r"[\w+/-]{12,}", done.everything, re.ASCII):
+        for start in range(4):
+            coded = word[start:].replace("-", "+").replace("_", "/")
+            assert KEY[6:12].encode() not in base64.b64decode(coded[: len(coded) // 4 * 4]), word
 
 
 def test_a_password_in_the_address_is_never_written_or_shown(run_eval):

@@ -78,14 +78,14 @@ def read_completion(body: bytes, hide: Callable[[str], str]) -> Reply:
     message = choice.get("message")
     if not isinstance(message, dict):
         raise Unreadable("there is no message in the answer")
-    content, refusal = _content(message), _text(message, "refusal")
+    (content, thinking), refusal = _content(message), _text(message, "refusal")
     finish_reason = _text(choice, "finish_reason")
     if finish_reason in BROKEN_OFF:
         raise Unreadable(f"the server broke off: finish_reason is {finish_reason}")
     if content is None and refusal is None and finish_reason is None:
         raise Unreadable("there is no content in the answer")
     text = hide(content or refusal or "")
-    thought = _text(message, "reasoning_content") or _text(message, "reasoning")
+    thought = _text(message, "reasoning_content") or _text(message, "reasoning") or thinking
     usage = data.get("usage")
     counts = usage if isinstance(usage, dict) else {}
     if len(text) > LONGEST_TEXT:
@@ -132,16 +132,30 @@ def _text(fields: dict[str, Any], name: str) -> str | None:
     return value
 
 
-def _content(message: dict[str, Any]) -> str | None:
-    """The content of a message: a text, or a list of parts, all of them texts, which together are one."""
+def _content(message: dict[str, Any]) -> tuple[str | None, str | None]:
+    """Return response and thinking of a message, whose content is a text or a list of parts of both kinds."""
     parts = message.get("content")
-    if isinstance(parts, list) and parts and all(_is_text_part(part) for part in parts):
-        return "".join(part["text"] for part in parts)
-    return _text(message, "content")
+    if not isinstance(parts, list) or not parts:
+        return _text(message, "content"), None
+    response, thinking = "", ""
+    for part in parts:
+        if isinstance(part, dict) and part.get("type") == "thinking":
+            inner = part.get("thinking")  # parts in turn, as Mistral sends it, or a text
+            thinking += "".join(map(_words, inner)) if isinstance(inner, list) else _text(part, "thinking") or ""
+        else:
+            response += _words(part)
+    return response, thinking or None
 
 
-def _is_text_part(part: Any) -> bool:
-    return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
+def _words(part: Any) -> str:
+    """Return the words of a part of a content: a text, or a reference, which has none."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind == "reference":
+        return ""
+    if kind != "text" or not isinstance(part.get("text"), str):
+        raise Unreadable("a part of the content of the answer is neither text nor thinking")
+    words: str = part["text"]
+    return words
 
 
 def _count(value: Any) -> int | None:

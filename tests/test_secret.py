@@ -1,0 +1,71 @@
+"""Secrets are found in whatever form a server may send them back."""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Callable
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vlmgym.policies.secret import HIDDEN, SHORTEST, Secrets
+
+keys = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=SHORTEST, max_size=60)
+around = st.text(st.characters(codec="ascii", exclude_characters=HIDDEN), max_size=12)
+
+
+def plain(text: str) -> str:
+    return text
+
+
+def base64(text: str) -> str:
+    return b64encode(text.encode()).decode()
+
+
+def unpadded(text: str) -> str:
+    return urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def in_json(text: str) -> str:
+    return json.dumps(text)[1:-1]
+
+
+def in_json_of_php(text: str) -> str:
+    return text.replace("/", r"\/")
+
+
+def in_path(text: str) -> str:
+    return quote(text)
+
+
+def in_query(text: str) -> str:
+    return quote(text, safe="")
+
+
+def in_lower_case(text: str) -> str:
+    return re.sub("%..", lambda match: match[0].lower(), quote(text, safe=""))
+
+
+@pytest.mark.parametrize("code", [plain, base64, unpadded])
+@pytest.mark.parametrize("escape", [plain, in_json, in_json_of_php, in_path, in_query, in_lower_case])
+@given(keys, around, around)
+def test_next_to_nothing_is_left_of_a_secret_in_any_form(
+    code: Callable[[str], str], escape: Callable[[str], str], key: str, before: str, after: str
+) -> None:
+    sent = escape(code(before + key + after))
+    left = Secrets([key]).hide(sent).replace(HIDDEN, "")
+    edges = 0 if code is plain else 12
+    assert len(left) <= len(escape(code(before))) + len(escape(code(after))) + edges, (sent, left)
+
+
+@given(keys, around)
+def test_a_text_without_secrets_stays(key: str, text: str) -> None:
+    assert Secrets([key, "none"]).hide(text) == text or key in text
+
+
+def test_the_longer_of_two_secrets_is_hidden_first() -> None:
+    assert Secrets(["secret-key", "secret-key-2"]).hide("secret-key-2") == HIDDEN
