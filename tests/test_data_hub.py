@@ -67,6 +67,9 @@ def test_data_of_the_hub_as_parquet_as_pictures_and_with_a_loading_script(hub):
         (hub.root / "toy" / "pictures" / "test" / label).mkdir(parents=True)
         (hub.root / "toy" / "pictures" / "test" / label / "1.png").write_bytes(encoded(colour))
 
+    at_url = run([sys.executable, "-c", SHOW_ROWS, "hf://datasets/toy/parquet/data/test-*.parquet"], hub)
+    assert [line.partition(" ")[2] for line in at_url.stdout.splitlines()] == [f"{RED} True", f"{GREEN} False"]
+
     names = ("toy/parquet test", "toy/script test", "toy/pictures test", "toy/parquet validation", "toy/nothing test")
     shown = run([sys.executable, "-c", SHOW_ROWS, *names], hub).stdout.splitlines()
     assert shown[:6] == [

@@ -188,6 +188,15 @@ def test_parquet_is_converted_once_and_mapped_instead_of_loaded(tmp_path):
     assert copy.stat().st_size > 20_000_000
 
 
+def test_processes_that_open_a_parquet_file_at_the_same_time_convert_it_once(tmp_path):
+    path = tmp_path / "table.parquet"
+    pq.write_table(numbered(100_000), path)
+    code = f"from vlmgym.sandbox.datasets.opening import open_table; print(open_table({str(path)!r})[99_999]['n'])"
+    started = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    assert [process.communicate()[0] for process in started] == ["99999\n"] * 4
+    assert len(list((tmp_path / "cache").rglob("*.arrow"))) == 1
+
+
 def test_a_changed_parquet_file_is_converted_again(tmp_path):
     path = tmp_path / "table.parquet"
     for count in (3, 4):

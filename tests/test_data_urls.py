@@ -81,6 +81,17 @@ def drip(handler):
     drip_headers(handler)
 
 
+def flood(handler):
+    """Send without an end."""
+    handler.send_response(200)
+    handler.end_headers()
+    try:
+        while True:
+            handler.wfile.write(bytes(1000))
+    except OSError:
+        pass  # the client has left
+
+
 def drip_headers(handler):
     try:
         for _ in range(200):
@@ -120,6 +131,7 @@ def test_a_task_loads_urls_of_hosts_that_its_setting_names(tmp_path):
     [
         (body(b"", 404), "returned 404"),
         (body(bytes(2001)), "larger than"),
+        (flood, "larger than"),
         (drip, "longer than 0.5 seconds"),
         (drip_headers, "longer than 0.5 seconds"),
         (redirect("file:///etc/passwd"), "not an http or https URL"),

@@ -290,7 +290,7 @@ def test_the_command_finds_duplicates_in_data_that_are_too_large_to_be_compared_
         main(["data", "check", "colour", "--set", f"data={data}"])
     assert capsys.readouterr().out.splitlines() == [
         "row 5: its id 2 is also the id of row 2",
-        "row 8: its id 2 is also the id of row 5",
+        "row 8: its id 2 is also the id of row 2",
         "12 of 12 rows checked: 10 good, 2 bad",
     ]
     with pytest.raises(SystemExit) as ended:

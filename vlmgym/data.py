@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import numpy as np
 import tyro
 from rich.console import Console
 from rich.progress import track
@@ -16,8 +13,7 @@ from rich.progress import track
 from vlmgym.errors import UsageError
 from vlmgym.options import GameOptions
 from vlmgym.sandbox.datasets.osv5m_fetch import fetch_osv5m
-from vlmgym.sandbox.datasets.rows import BadRow, is_empty
-from vlmgym.sandbox.datasets.source import Source, repeated_id
+from vlmgym.sandbox.datasets.rows import BadRow
 from vlmgym.sandbox.task import Task
 
 
@@ -58,12 +54,10 @@ def check_data(config: DataCheckConfig) -> None:
         raise UsageError(f"rows must be at least 1, got {config.rows}")
     source = game.source
     count = len(source) if config.rows is None else min(config.rows, len(source))
-    repeated = {} if source.id_column is None or source.compares_ids else _repeated(source, count)
+    source.compare_ids(count)
     bad = 0
     for index in track(range(count), "rows", console=Console(stderr=True), transient=True):
         try:
-            if index in repeated:
-                raise BadRow(repeated[index])
             game.read_row(index)
         except BadRow as error:
             bad += 1
@@ -84,20 +78,3 @@ def fetch_data(config: DataFetchConfig) -> None:
         raise UsageError(f"shards must be at least 1, got {config.shards}")
     table = fetch_osv5m(config.out, config.split, config.shards)
     print(f"Use it with: vlmgym eval geospot --set data={table}")
-
-
-def _repeated(source: Source, count: int) -> dict[int, str]:
-    """Find rows that repeat an earlier id, with the reason; takes 16 bytes per row."""
-    hashes = array("Q", (_hash(value, index) for index, value in zip(range(count), source.ids())))
-    keys = np.frombuffer(hashes, np.uint64)
-    order = np.argsort(keys, kind="stable")
-    same = np.flatnonzero(keys[order[1:]] == keys[order[:-1]])
-    earlier = dict(zip(order[same + 1].tolist(), order[same].tolist()))
-    ids = ((index, value) for index, value in zip(range(count), source.ids()) if index in earlier)
-    return {index: repeated_id(value, earlier[index]) for index, value in ids} if earlier else {}
-
-
-def _hash(value: Any, index: int) -> int:
-    """Hash an id to 64 bits; rows without an id get distinct hashes."""
-    text = f"row {index}" if is_empty(value) else f"id {value}"
-    return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "little")
