@@ -1,4 +1,4 @@
-"""Tables: their order, CSV, JSON, Parquet, folders, known layouts, values of fields, and tables handed over."""
+"""Tables: order, CSV, JSON, Parquet, folders, known layouts, typed values, and saved tables."""
 
 import csv
 import json
