@@ -40,6 +40,10 @@ def test_runs_of_a_few_steps() -> None:
     run_tests("runs")
 
 
+def test_live_logging_of_evaluations() -> None:
+    run_tests("live_logging")
+
+
 def test_training_with_transformers_5() -> None:
     """vLLM's environment has it; what else training needs is taken from the environment for training."""
     runs = "tests/in_training/runs.py::test_a_"

@@ -656,7 +656,7 @@ def test_wandb_that_is_not_installed_is_told_before_anything_is_done(
     monkeypatch.setitem(sys.modules, "wandb", None)
     code, said = failing(capsys, *QUICK, "--wandb", "games", "--out", str(tmp_path / "run"))
     assert (code, said[:26]) == (2, "error: --wandb needs wandb")
-    assert "run pip install wandb in this environment" in said
+    assert "run pip install -e '.[log]' in the folder of vlmgym" in said
     assert not (tmp_path / "run").exists()
 
 

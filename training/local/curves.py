@@ -8,13 +8,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from training.core.plots import DRAW_EVERY, draw_curves, read_rows
 from training.local.run import TrainingRun
-from vlmgym.errors import UsageError
 from vlmgym.evaluation.files import LineLog, replace_file, writing
-from vlmgym.policies.checkpoint import reason
+from vlmgym.evaluation.live_log import begin_wandb
 
 
 class Curves:
@@ -71,20 +69,6 @@ class Curves:
             replace_file(self.picture, draw_curves(self.rows))
 
 
-def check_wandb(project: str | None) -> None:
-    """Refuse a project of Weights & Biases where wandb cannot be imported.
-
-    Raises:
-        UsageError: It is asked for.
-    """
-    if project is not None:
-        try:
-            import wandb  # noqa: F401
-        except ImportError as error:
-            told = f"--wandb needs wandb ({reason(error)}): run pip install wandb in this environment, or leave it out"
-            raise UsageError(told) from None
-
-
 @contextmanager
 def wandb_run(project: str | None, run: TrainingRun) -> Iterator[Any]:
     """The run at Weights & Biases, that of the folder if it has one; None where there is no project.
@@ -95,22 +79,6 @@ def wandb_run(project: str | None, run: TrainingRun) -> Iterator[Any]:
     if project is None:
         yield None
         return
-    import wandb
-
-    folder, kept = run.folder, run.wandb
-    if not kept.exists():
-        replace_file(kept, uuid4().hex.encode())
-    try:
-        board = wandb.init(
-            project=project,
-            dir=str(folder),
-            name=folder.name,
-            id=kept.read_text(),
-            resume="allow",
-            config=json.loads(run.decided.read_text(encoding="utf-8")),
-        )
-    except wandb.Error as error:
-        raise UsageError(f"Weights & Biases does not take the run: {reason(error)}") from None
-    board.define_metric("*", step_metric="step")  # wandb's own steps cannot be taken again after a crash
-    with board:
+    config = json.loads(run.decided.read_text(encoding="utf-8"))
+    with begin_wandb(project, run.folder, run.wandb, config) as board:
         yield board

@@ -22,7 +22,7 @@ from rich.console import Console
 
 from training.local.checkpoint import drop_old, last_checkpoint, replacing
 from training.local.config import TrainConfig, read_config
-from training.local.curves import Curves, check_wandb, wandb_run
+from training.local.curves import Curves, wandb_run
 from training.local.demonstrations import check_demonstrations
 from training.local.errors import ColdStartError, DivergedError, TrainingError
 from training.local.evaluation import check_evaluation, measure
@@ -32,6 +32,7 @@ from training.local.run import TrainingRun
 from training.local.trainer import Trainer
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.files import replace_file
+from vlmgym.evaluation.live_log import check_loggers
 from vlmgym.evaluation.run_folder import RunFolder
 from vlmgym.options import reporting_errors
 from vlmgym.terminal import terminal
@@ -54,7 +55,7 @@ def main(args: Sequence[str] | None = None) -> None:
             if config.out is not None:
                 raise UsageError("a run goes on in its own folder: leave out --out beside --resume")
             run, config = TrainingRun.reopen(config.resume, given)
-        check_wandb(config.wandb)
+        check_loggers(wandb=config.wandb)
         curriculum = config.make_curriculum()
         check_evaluation(config, curriculum)
         check_demonstrations(config, curriculum)

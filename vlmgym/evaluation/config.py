@@ -53,6 +53,10 @@ class EvalConfig(GameOptions):
     """Write a video of every episode."""
     report: bool = True
     """Write report.html."""
+    tensorboard: bool = False
+    """Log every finished episode to TensorBoard, in tensorboard/ of the run's folder."""
+    wandb: str | None = None
+    """Project of Weights & Biases to log every finished episode to."""
     fps: int = 4
     """Turns a second in the videos, 1 to 60."""
 

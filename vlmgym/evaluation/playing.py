@@ -15,6 +15,7 @@ from vlmgym.errors import UsageError, VlmgymError
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.event_loop import run_async
 from vlmgym.evaluation.files import LineLog
+from vlmgym.evaluation.live_log import open_live_log
 from vlmgym.evaluation.progress import LiveProgress
 from vlmgym.evaluation.record import (
     CurriculumRecord,
@@ -176,7 +177,9 @@ def play_run(
             f"at most {played.at_once} episodes are played at once: at_once of the curriculum", soft_wrap=True
         )
     progress = LiveProgress(console, list(names), count_of(played, config) - finished, config.turns)
-    with LineLog(folder.episodes) as log, progress:
+    earlier_episodes = left.read() if left is not None else ()
+    live_log = open_live_log(config.tensorboard, config.wandb, folder, earlier_episodes, console)
+    with live_log, LineLog(folder.episodes) as log, progress:
 
         def on_turns(turns: Sequence[TurnRecord]) -> None:
             part.turns += len(turns)
@@ -191,6 +194,7 @@ def play_run(
             if episode.status == "error":
                 part.errors[episode.end] += 1
             progress.episode(episode)
+            live_log.episode(episode)
 
         def on_stop(reason: str) -> None:
             part.stopped = reason

@@ -19,6 +19,7 @@ from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.files import writing
+from vlmgym.evaluation.live_log import check_loggers
 from vlmgym.evaluation.playing import Played, asked_for, count_of, games_of, play_run, reopen
 from vlmgym.evaluation.record import RunSummary
 from vlmgym.evaluation.report import LabelledRun, write_report
@@ -126,6 +127,7 @@ def run_evaluation(
     for game in games:
         policy.check(game)
     check_policy(policy, config.budget, config.history_images)
+    check_loggers(tensorboard=config.tensorboard, wandb=config.wandb)
     folder = _folder(config, place, games, policy)
     asked = asked_for(config, played, policy)
     console, progress_console = terminal(), terminal(stderr=True)

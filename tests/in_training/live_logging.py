@@ -1,0 +1,150 @@
+"""Live logging of evaluations to TensorBoard and Weights & Biases; run by the Python that has both."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from tests.api_server import ApiServer, first, refusal
+from vlmgym.cli import main
+from vlmgym.evaluation import read_run
+from vlmgym.evaluation.live_log import LiveLog, TensorBoardLogger, WandbLogger
+
+QUICK = ["--turns", "3", "--workers", "0", "--no-video", "--no-report"]
+
+
+def scalars(folder: Path) -> dict[str, dict[int, float]]:
+    """Values of each tag by step, from the event files alone."""
+    events = EventAccumulator(str(folder), size_guidance={"tensors": 0})
+    events.Reload()
+    tags = [tag for tag in events.Tags()["tensors"] if tag != "config"]
+    return {tag: {event.step: event.tensor_proto.float_val[0] for event in events.Tensors(tag)} for tag in sorted(tags)}
+
+
+@pytest.fixture
+def wandb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Weights & Biases without a network, which reads its settings anew afterwards."""
+    import wandb as module
+
+    for name, value in {"MODE": "offline", "SILENT": "true", "CONSOLE": "off", "ERROR_REPORTING": "false"}.items():
+        monkeypatch.setenv(f"WANDB_{name}", value)
+    yield module
+    module.teardown()
+
+
+def test_every_episode_is_an_event_with_running_means(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    main(["eval", "2048", "swap", "--episodes", "4", "--policy", "oracle", "--tensorboard", *QUICK, "--out", str(run)])
+    logged = scalars(run / "tensorboard")
+    summary = json.loads((run / "summary.json").read_text())["games"]["2048-v0"]
+    assert sum(len(logged[f"{game}/episodes"]) for game in ("2048-v0", "swap-v0")) == 8
+    steps = sorted(logged["2048-v0/episodes"])
+    assert [logged["2048-v0/episodes"][step] for step in steps] == [1, 2, 3, 4]
+    last = {tag: values[max(values)] for tag, values in logged.items()}
+    assert last["2048-v0/score_mean"] == pytest.approx(summary["score_mean"])
+    assert (last["2048-v0/score_ci_low"], last["2048-v0/score_ci_high"]) == pytest.approx(tuple(summary["score_ci"]))
+    assert last["2048-v0/turns_played"] == 12
+    assert last["2048-v0/turns_illegal"] == last["2048-v0/turns_unparsable"] == 0
+    assert last["2048-v0/status_turn_limit"] == 4
+    events = EventAccumulator(str(run / "tensorboard"))
+    events.Reload()
+    config = events.Tensors("config")[0].tensor_proto.string_val[0].decode()
+    assert json.loads(config.removeprefix("```json").removesuffix("```")) == json.loads((run / "run.json").read_text())
+
+
+def test_tokens_cost_and_errors_are_logged_and_a_resumed_run_continues(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with ApiServer(first([refusal(400)])).running() as server:
+        command = ["eval", "2048", *QUICK, "--policy", "openai", "--model", "m", "--base-url", server.url]
+        command += ["--price-in", "1000", "--price-out", "2000", "--concurrency", "1", "--episodes", "3"]
+        with pytest.raises(SystemExit, match="1"):
+            main([*command, "--tensorboard", "--out", str(run)])
+        assert max(scalars(run / "tensorboard")["2048-v0/status_error"].values()) == 1
+        main([*command, "--tensorboard", "--resume", str(run)])
+    logged = scalars(run / "tensorboard")
+    assert logged["2048-v0/episodes"][3] == 3
+    assert logged["2048-v0/prompt_tokens"][3] == 900
+    assert logged["2048-v0/completion_tokens"][3] == 63
+    assert logged["2048-v0/cost"][3] == pytest.approx(0.9 + 0.126)
+
+
+def test_wandb_gets_the_same_rows_and_the_configuration(tmp_path: Path, wandb: Any) -> None:
+    run = tmp_path / "run"
+    main(["eval", "2048", "--episodes", "3", "--reasoning", "4", "--wandb", "games", *QUICK, "--out", str(run)])
+    wandb.teardown()  # all is written now
+    name = (run / "wandb_id").read_text()
+    (file,) = run.glob(f"wandb/offline-run-*-{name}/run-{name}.wandb")
+    written = file.read_bytes()
+    mean = json.loads((run / "summary.json").read_text())["games"]["2048-v0"]["score_mean"]
+    assert b"2048-v0/score_mean" in written
+    assert json.dumps(mean).encode() in written
+    assert b"four_probability" in written, "the run's configuration is kept, too"
+
+
+@pytest.mark.parametrize("logger", ["tensorboard", "wandb"])
+@pytest.mark.parametrize("method", ["log", "close"])
+def test_a_logger_that_fails_loses_no_episode(
+    tmp_path: Path,
+    wandb: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    logger: str,
+    method: str,
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr({"tensorboard": TensorBoardLogger, "wandb": WandbLogger}[logger], method, fail)
+    run = tmp_path / "run"
+    main(["eval", "2048", "--episodes", "3", "--tensorboard", "--wandb", "games", *QUICK, "--out", str(run)])
+    assert len(read_run(run).episodes) == 3
+    assert (run / "summary.json").exists()
+    name = {"tensorboard": "TensorBoard", "wandb": "Weights & Biases"}[logger]
+    assert capsys.readouterr().err.count(f"logging to {name} failed and ends here (OSError: no space left)") == 1
+    if (logger, method) == ("wandb", "log"):
+        assert len(scalars(run / "tensorboard")["2048-v0/episodes"]) == 3
+
+
+def test_a_full_disk_under_tensorboard_loses_no_episode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    command = ["eval", "2048", "--episodes", "3", *QUICK, "--tensorboard", "--out", str(run)]
+    with pytest.MonkeyPatch.context() as patch, open("/dev/full", "wb", buffering=0) as full:
+        original = TensorBoardLogger.__init__
+
+        def on_a_full_disk(self: TensorBoardLogger, folder: Path, config: Any) -> None:
+            original(self, folder, config)
+            self._writer.close()
+            self._writer._writer = full
+
+        patch.setattr(TensorBoardLogger, "__init__", on_a_full_disk)
+        main(command)
+    assert len(read_run(run).episodes) == 3
+    assert "logging to TensorBoard failed and ends here (OSError: [Errno 28] No space left" in capsys.readouterr().err
+
+
+def test_a_run_without_loggers_reads_no_earlier_records() -> None:
+    def earlier() -> Iterator[Any]:
+        pytest.fail("read")
+        yield
+
+    with LiveLog({}, earlier(), None) as log:  # type: ignore[arg-type]
+        log.episode(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("package", ["tensorboard", "wandb"])
+def test_a_package_that_is_not_installed_is_named_before_anything_is_played(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    option = ["--tensorboard"] if package == "tensorboard" else ["--wandb", "games"]
+    with pytest.raises(SystemExit, match="2"):
+        main(["eval", "2048", *QUICK, *option, "--out", str(tmp_path / "run")])
+    sentence = f"error: --{package} needs {package}: run pip install -e '.[log]' in the folder of vlmgym\n"
+    assert capsys.readouterr().err == sentence
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,264 @@
+"""Live logging of finished episodes to TensorBoard and Weights & Biases."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+from uuid import uuid4
+
+from rich.console import Console
+
+from vlmgym.errors import UsageError, missing_extra, one_line
+from vlmgym.evaluation.files import replace_file, writing
+from vlmgym.evaluation.record import EpisodeRecord
+from vlmgym.evaluation.run_folder import RunFolder
+from vlmgym.evaluation.summary import confidence_interval
+from vlmgym.sandbox.reward import Outcome
+
+
+class Logger(Protocol):
+    """Where numbers are logged to."""
+
+    def log(self, step: int, numbers: Mapping[str, float]) -> None:
+        """Log the numbers of a step."""
+
+    def close(self, *, failed: bool) -> None:
+        """Write everything out."""
+
+
+class LiveLog:
+    """Logs each finished episode with running statistics of its game.
+
+    A step is a result. A logger that fails is reported once and then left out: it never ends a run.
+    """
+
+    def __init__(self, loggers: Mapping[str, Logger], earlier: Iterable[EpisodeRecord], console: Console) -> None:
+        """Start after the episodes of an earlier part of the run.
+
+        Args:
+            loggers: Loggers by name.
+            earlier: Records of these episodes; read only if there is a logger.
+            console: Where a failure is reported.
+        """
+        self._loggers, self._console = dict(loggers), console
+        self._games: dict[str, _RunningGame] = {}
+        self._step = 0
+        for episode in earlier if loggers else ():
+            if episode.score is not None:
+                self._add(episode)
+
+    def __enter__(self) -> LiveLog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for name, logger in [*self._loggers.items()]:
+            try:
+                logger.close(failed=kind is not None)
+            except Exception as problem:  # as in `episode`
+                self._drop(name, problem)
+
+    def episode(self, episode: EpisodeRecord) -> None:
+        """Log an episode."""
+        if not self._loggers:
+            return
+        numbers = self._add(episode)
+        for name, logger in [*self._loggers.items()]:
+            try:
+                logger.log(self._step, numbers)
+            except Exception as problem:  # code of others, and the network: no episode is lost to them
+                self._drop(name, problem)
+
+    def _add(self, episode: EpisodeRecord) -> dict[str, float]:
+        self._step += episode.score is not None
+        game = self._games.setdefault(episode.game.id, _RunningGame())
+        game.add(episode)
+        return {f"{episode.game.id}/{name}": value for name, value in game.numbers().items()}
+
+    def _drop(self, name: str, problem: Exception) -> None:
+        del self._loggers[name]
+        reason = one_line(f"{type(problem).__name__}: {problem}")
+        self._console.print(
+            f"logging to {name} failed and ends here ({reason})", soft_wrap=True, markup=False, highlight=False
+        )
+
+
+class _RunningGame:
+    """Running statistics of the episodes of a game."""
+
+    def __init__(self) -> None:
+        self.scores = array("d")
+        self.outcomes = Counter(dict.fromkeys(Outcome, 0))
+        self.statuses: Counter[str] = Counter()
+        self.stages: set[str | None] = set()
+        self.tokens: Counter[str] = Counter()
+        self.one_turn_each = True
+
+    def add(self, episode: EpisodeRecord) -> None:
+        self.statuses[episode.status] += 1
+        for turn in episode.turns:
+            self.outcomes[turn.outcome] += 1
+            for name in ("prompt_tokens", "completion_tokens", "cost"):
+                if (count := getattr(turn, name)) is not None:
+                    self.tokens[name] += count
+        if episode.score is not None:
+            self.scores.append(episode.score)
+            self.stages.add(episode.stage)
+            self.one_turn_each &= len(episode.turns) == 1 and episode.status == "ended"
+
+    def numbers(self) -> dict[str, float]:
+        numbers: dict[str, float] = {"episodes": len(self.scores)}
+        if self.scores:
+            numbers |= {"score": self.scores[-1], "score_mean": sum(self.scores) / len(self.scores)}
+        interval = confidence_interval(self.scores, within_one=self.one_turn_each) if len(self.stages) == 1 else None
+        if interval is not None:
+            numbers["score_ci_low"], numbers["score_ci_high"] = interval
+        numbers |= {f"turns_{outcome.value}": count for outcome, count in self.outcomes.items()}
+        numbers |= {f"status_{status.replace(' ', '_')}": count for status, count in self.statuses.items()}
+        return numbers | self.tokens
+
+
+class TensorBoardLogger:
+    """Event files in a folder."""
+
+    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
+        """Open a new event file.
+
+        Raises:
+            OutputError: It cannot be written.
+        """
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.plugins.scalar.summary_v2 import scalar_pb
+        from tensorboard.plugins.text.summary_v2 import text_pb
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self._event, self._scalar = Event, scalar_pb
+        # Files are read in the order of their names.
+        path = folder / f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
+        with writing(path):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._writer = RecordWriter(path.open("xb", buffering=0))
+            self._add(file_version="brain.Event:2")
+            # TensorBoard shows a text as Markdown.
+            self._add(step=0, summary=text_pb("config", f"```json\n{json.dumps(config, indent=1)}\n```"))
+
+    def log(self, step: int, numbers: Mapping[str, float]) -> None:
+        """Write a scalar for each number."""
+        for name, value in numbers.items():
+            self._add(step=step, summary=self._scalar(name, value))
+
+    def close(self, *, failed: bool) -> None:
+        """Close the file."""
+        self._writer.close()
+
+    def _add(self, **event: Any) -> None:
+        self._writer.write(self._event(wall_time=time.time(), **event).SerializeToString())
+
+
+class WandbLogger:
+    """A run at Weights & Biases."""
+
+    def __init__(self, project: str, folder: RunFolder, config: Mapping[str, Any]) -> None:
+        """Begin the run, or resume the one that the folder has.
+
+        Raises:
+            UsageError: Weights & Biases does not take the run.
+        """
+        self._run = begin_wandb(project, folder.folder, folder.folder / "wandb_id", config)
+
+    def log(self, step: int, numbers: Mapping[str, float]) -> None:
+        """Log a row."""
+        self._run.log({"step": step, **numbers})
+
+    def close(self, *, failed: bool) -> None:
+        """Finish the run."""
+        self._run.finish(exit_code=int(failed))
+
+
+def open_live_log(
+    tensorboard: bool,
+    wandb: str | None,
+    folder: RunFolder,
+    earlier: Iterable[EpisodeRecord],
+    console: Console,
+) -> LiveLog:
+    """Open the log of a run whose `run.json` is written.
+
+    Args:
+        tensorboard: Whether to log to TensorBoard, in the folder `tensorboard` of the run.
+        wandb: Project of Weights & Biases to log to, or None.
+        folder: Folder of the run.
+        earlier: Records of an earlier part of the run.
+        console: Where a failure is reported.
+
+    Raises:
+        UsageError: Weights & Biases does not take the run.
+        OutputError: A file cannot be written.
+    """
+    loggers: dict[str, Logger] = {}
+    if tensorboard or wandb is not None:
+        config = json.loads(folder.run.read_text(encoding="utf-8"))
+    if tensorboard:
+        loggers["TensorBoard"] = TensorBoardLogger(folder.folder / "tensorboard", config)
+    if wandb is not None:
+        loggers["Weights & Biases"] = WandbLogger(wandb, folder, config)
+    return LiveLog(loggers, earlier, console)
+
+
+def check_loggers(*, tensorboard: bool = False, wandb: str | None = None) -> None:
+    """Refuse loggers whose packages are not installed.
+
+    Raises:
+        UsageError: The message names the extra to install.
+    """
+    for package, used in (("tensorboard", tensorboard), ("wandb", wandb is not None)):
+        if used:
+            try:
+                import_module(package)
+            except ImportError:
+                raise missing_extra(f"--{package}", package, "log") from None
+
+
+def begin_wandb(project: str, folder: Path, id_file: Path, config: Mapping[str, Any]) -> Any:
+    """Begin a run at Weights & Biases, or resume it.
+
+    Args:
+        project: Its project.
+        folder: Folder of the run, after which it is named.
+        id_file: File with the id of the run at Weights & Biases; created if it is missing.
+        config: Configuration of the run.
+
+    Returns:
+        The `wandb.Run`. Rows that are logged need a `step`.
+
+    Raises:
+        UsageError: Weights & Biases does not take the run.
+        OutputError: A file cannot be written.
+    """
+    import wandb
+
+    if not id_file.exists():
+        replace_file(id_file, uuid4().hex.encode())
+    try:
+        run = wandb.init(
+            project=project,
+            dir=str(folder),
+            name=folder.name,
+            id=id_file.read_text(),
+            resume="allow",
+            config=dict(config),
+        )
+    except wandb.Error as error:
+        raise UsageError(f"Weights & Biases does not take the run: {one_line(str(error))}") from None
+    run.define_metric("*", step_metric="step")  # wandb's own steps cannot be repeated after a crash
+    return run
