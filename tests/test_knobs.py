@@ -36,6 +36,7 @@ def test_options_are_told_by_kind_with_their_levels_and_what_they_accept() -> No
         ("dim", "perceptual", "0.5", "0.1 0.2 0.5 0.4 0.5", "number 0 to 1"),
         ("lamps", "reasoning", "5", "", "integer from 1"),
         ("prompt", "setting", "null", "", "text or null"),
+        ("strict", "setting", "false", "", "true, false"),
         ("hint", "setting", "false", "", "true, false"),
     ]
 

@@ -183,7 +183,7 @@ def test_documented_answers_are_read(text: str, action: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["true or false", "maybe", "not true", "truefalse", "false, true", "0", "1", "t", "true..", "true!", "wahr"]
+    "text", ["true or false", "maybe", "not true", "truefalse", "false, true", "0", "1", "t", "true..", "true?", "wahr"]
 )
 def test_an_ambiguous_answer_is_unparsable_and_not_false(text: str) -> None:
     game = Nlvr2()

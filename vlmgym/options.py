@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, TypeVar
 
 import tyro
@@ -38,10 +38,17 @@ class GameOptions:
     """Difficulty for the eye, 1 to 5."""
     reasoning: int = 3
     """Difficulty for the mind, 1 to 5."""
+    strict: bool = False
+    """Accept answers only in their documented spelling, without markup; docs/protocols.md tables both."""
     knobs: Annotated[
         tuple[tuple[str, ...], ...], tyro.conf.arg(name="set", metavar="NAME=VALUE ..."), tyro.conf.UseAppendAction
     ] = ()
     """Single knobs that override the levels, for instance rows=5 columns=5; vlmgym games GAME lists them."""
+
+    @property
+    def any_given(self) -> bool:
+        """Whether one of these options differs from its default."""
+        return any(getattr(self, field.name) != field.default for field in fields(GameOptions))
 
     def make_game(self, name: str, preset: Mapping[str, Any] | None = None) -> Game[Any, Any]:
         """The game at this difficulty.
@@ -59,6 +66,8 @@ class GameOptions:
                 raise UsageError(f"{dial} is set by --{dial}, not by --set")
         if self.size is not None and knobs.setdefault("size", self.size) != self.size:
             raise UsageError("the size is set by --size and, differently, by --set")
+        if self.strict and knobs.setdefault("strict", True) is not True:
+            raise UsageError("strict is set by --strict and, differently, by --set")
         return make_game(name, self.perception, self.reasoning, **{**(preset or {}), **knobs})
 
 

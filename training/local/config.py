@@ -164,7 +164,7 @@ class TrainConfig(GameOptions):
         """
         if self.curriculum is None:
             return Curriculum.of([self.make_game(game) for game in self.games or DEFAULT_GAMES])
-        if self.knobs or self.size is not None or (self.perception, self.reasoning) != (3, 3):
+        if self.any_given:
             raise UsageError("a curriculum sets difficulty and knobs of its games: leave out --set and the like")
         return Curriculum.read(self.curriculum)
 

@@ -34,7 +34,7 @@ MAY_CHANGE = ("resume", "out", "preset", "steps", "checkpoint_interval", "keep",
 RESOURCES = ("model.device", "model.threads", "model.checkpointing", "update.micro_batch", "rollout.batch")
 """Likewise: they decide about memory and time, and about numbers only by rounding, but that another kind of device
 draws other tokens."""
-NAMED = ("games", "curriculum", "perception", "reasoning", "knobs", "size")
+NAMED = ("games", "curriculum", "perception", "reasoning", "knobs", "size", "strict")
 """Options that only say which games are played; what counts is the games themselves."""
 
 

@@ -172,8 +172,9 @@ def _played(
         return games
     if names:
         raise UsageError("a curriculum says which games are played: leave out either the games or --curriculum")
-    if (config.size, config.perception, config.reasoning, config.knobs) != (None, 3, 3, ()):
-        raise UsageError("a curriculum says how hard its games are: leave out --size, --perception, --reasoning, --set")
+    if config.any_given:
+        options = "--size, --perception, --reasoning, --strict, --set"
+        raise UsageError(f"a curriculum says how hard its games are: leave out {options}")
     return Curriculum.read(curriculum)
 
 

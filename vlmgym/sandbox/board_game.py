@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from gymnasium import spaces
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from vlmgym.errors import IllegalAction, StateError, UsageError
 from vlmgym.sandbox.config import GameConfig, Levels, knob
-from vlmgym.sandbox.coordinates import format_cells, parse_cells
+from vlmgym.sandbox.coordinates import format_cells, normalise_cells, parse_cells
 from vlmgym.sandbox.drawing.board import BoardPainter, Cells
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.geometry import BoardGeometry
@@ -53,6 +53,9 @@ class BoardConfig(GameConfig):
 class BoardGame(Game[StateT, ActionT]):
     """A game whose picture is a grid of cells; picture and description both follow from `cells`."""
 
+    answer_verbs: ClassVar[tuple[str, ...]] = ()
+    """Verbs that may stand before the cells of an answer."""
+
     def __init__(self, config: GameConfig | None = None) -> None:
         super().__init__(config)
         c = self.config
@@ -82,6 +85,12 @@ class BoardGame(Game[StateT, ActionT]):
         """
         action: ActionT = self.to_action(parse_cells(text, self.cells_in_action, self.config.origin))
         return action
+
+    def normalise_answer(self, text: str) -> str:
+        """Cells in any unambiguous spelling as `parse_answer` reads them."""
+        if not self.cells_in_action:
+            return super().normalise_answer(text)
+        return normalise_cells(text, self.cells_in_action, self.answer_verbs)
 
     def format(self, action: ActionT) -> str:
         """The cells of an action: `(0, 1) (2, 3)`."""

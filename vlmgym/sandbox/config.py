@@ -52,6 +52,9 @@ class GameConfig(BaseModel):
         "What a model is told in place of the game's own words, for which {prompt} stands in it.",
         max_length=20_000,
     )
+    strict: bool = setting(
+        False, "Accept an answer only in its documented spelling, without markup; docs/protocols.md tables both."
+    )
 
     @classmethod
     def at(cls, /, perception: int = 3, reasoning: int = 3, **knobs: Any) -> GameConfig:

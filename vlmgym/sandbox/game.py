@@ -22,6 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from vlmgym.errors import StateError, UsageError, one_sentence
 from vlmgym.sandbox import response_form
+from vlmgym.sandbox.answer_text import plain, unwrap
 from vlmgym.sandbox.config import GameConfig
 from vlmgym.sandbox.perception import Perception, compare_grids
 from vlmgym.sandbox.spaces import PictureSpace
@@ -166,6 +167,14 @@ class Game(ABC, Generic[StateT, ActionT]):
             ParseError: The text is not an action in one of its documented forms; the message says what was wrong.
         """
 
+    def normalise_answer(self, text: str) -> str:
+        """Rewrite any unambiguous spelling of an action as one that `parse_answer` reads; `strict` turns this off.
+
+        By default markup around the answer goes, see `vlmgym.sandbox.answer_text`. A text that is no action stays one
+        that `parse_answer` refuses.
+        """
+        return unwrap(text) if isinstance(self.action_space, spaces.Text) else plain(text)
+
     @abstractmethod
     def format(self, action: ActionT) -> str:
         """An action as words; `parse_answer` inverts it."""
@@ -193,7 +202,8 @@ class Game(ABC, Generic[StateT, ActionT]):
         Raises:
             ParseError: See `parse_answer`, or the response has no answer or several.
         """
-        return self.parse_answer(response_form.parse_response(response).answer(self.longest_answer))
+        answer = response_form.parse_response(response).answer(self.longest_answer)
+        return self.parse_answer(answer if self.config.strict else self.normalise_answer(answer))
 
     def respond(self, state: StateT, action: ActionT) -> str:
         """A whole response in the documented form, with true perception, that plays an action."""

@@ -14,6 +14,7 @@ from gymnasium_2048.envs.twenty_forty_eight import TwentyFortyEightEnv
 
 from vlmgym.errors import IllegalAction, ParseError, StateError, shorten
 from vlmgym.sandbox import response_form
+from vlmgym.sandbox.answer_text import word_answer
 from vlmgym.sandbox.board_game import BoardConfig, BoardGame, with_board_perception
 from vlmgym.sandbox.config import knob
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
@@ -25,6 +26,13 @@ Row = tuple[int, ...]
 Board = tuple[Row, ...]
 
 DIRECTIONS = ("up", "right", "down", "left")
+VERBS = ("move", "slide", "swipe", "go")
+NUMBERED: Mapping[str, str] = {
+    form.format(number, name): name
+    for number, name in enumerate(DIRECTIONS)
+    for form in ("{} or {}", "{}: {}", "{} ({})", "{1} ({0})")
+}
+"""Spellings with a number and its name."""
 
 PROMPT_V1 = """\
 This is the board of the game 2048 with {rows} rows and {columns} columns, rows counted from {origin} at the top and \
@@ -188,6 +196,11 @@ class Game2048(BoardGame[State2048, int]):
         if word.isascii() and word.isdigit() and len(word) <= 4:
             return int(word)
         raise ParseError(f"the answer {shorten(text, 40)!r} is not one of 0, 1, 2, 3, up, right, down, left")
+
+    def normalise_answer(self, text: str) -> str:
+        """One word, without markup and a verb; a number and a name only if they say the same."""
+        word = word_answer(text, VERBS)
+        return NUMBERED.get(word, word)
 
     def format(self, action: int) -> str:
         """The name of the direction."""

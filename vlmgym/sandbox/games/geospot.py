@@ -22,7 +22,7 @@ from vlmgym.sandbox.geo.distance import distance_km
 from vlmgym.sandbox.geo.gazetteer import City, gazetteer
 from vlmgym.sandbox.geo.kernels import CURRICULA, Fields, Preset, Truth, nearness, reward
 from vlmgym.sandbox.geo.locator import MapStyle, Window, paint_map, window_around
-from vlmgym.sandbox.geo.place import Place, read_place, write_place
+from vlmgym.sandbox.geo.place import Place, normalise_place, read_place, write_place
 from vlmgym.sandbox.geo.space import PlaceSpace, place_of
 from vlmgym.sandbox.perception import Perception
 from vlmgym.sandbox.task import Task, TaskConfig, TaskState
@@ -285,6 +285,10 @@ class Geospot(Task[GeospotState, str]):
     def parse_answer(self, text: str) -> str:
         """An answer as the five lines in order."""
         return write_place(read_place(text))
+
+    def normalise_answer(self, text: str) -> str:
+        """Five plain lines or values, from JSON, Markdown and coordinates with a degree sign."""
+        return normalise_place(text)
 
     def format(self, action: str) -> str:
         """The five lines."""

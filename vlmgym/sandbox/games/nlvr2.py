@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 from vlmgym.errors import IllegalAction, ParseError, StateError, shorten
 from vlmgym.sandbox import response_form
+from vlmgym.sandbox.answer_text import word_answer
 from vlmgym.sandbox.config import knob
 from vlmgym.sandbox.datasets.rows import Row, text_of, truth_of
 from vlmgym.sandbox.game import Picture, is_int
@@ -85,7 +86,7 @@ class Nlvr2(Task[Nlvr2State, int]):
     """Two pictures and a statement about them: is it true?
 
     Action space: `Discrete(2)`: 0 false, 1 true. In words `true` or `false`; `yes` and `no` are read as these, in any
-    case, with or without a full stop. Whatever else, also an answer that says both, is unparsable: it is not `false`.
+    case. Anything else, also an answer that says both, is unparsable: it is not `false`.
     Observation: the two pictures, first the left one.
     Reward: 1 if the answer is right; 0 if it is wrong or unparsable.
     Start: without `data`, two generated scenes of coloured shapes and a statement on what is in them (presence), how
@@ -103,7 +104,6 @@ class Nlvr2(Task[Nlvr2State, int]):
     version = 0
     Config = Nlvr2Config
     State = Nlvr2State
-    longest_answer = 20
     prompt_template: ClassVar[str] = PROMPT_V1
     columns: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "left": ("left_image", "image_left", "image0", "image_0", "img0"),
@@ -183,6 +183,10 @@ class Nlvr2(Task[Nlvr2State, int]):
         if answer is None:
             raise ParseError(f"the answer {shorten(text, 40)!r} is not one of true, false, yes, no")
         return answer
+
+    def normalise_answer(self, text: str) -> str:
+        """One word without markup."""
+        return word_answer(text)
 
     def format(self, action: int) -> str:
         """`true` or `false`."""

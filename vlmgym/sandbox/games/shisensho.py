@@ -179,6 +179,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
     """
 
     name = "shisensho"
+    answer_verbs = ("connect", "join", "match", "remove")
     version = 0
     Config = ShisenShoConfig
     State = ShisenShoState

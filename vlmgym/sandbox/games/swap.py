@@ -116,6 +116,7 @@ class Swap(BoardGame[SwapState, Pair]):
     """
 
     name = "swap"
+    answer_verbs = ("swap",)
     version = 0
     Config = SwapConfig
     State = SwapState

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 from vlmgym.errors import ParseError, shorten
+from vlmgym.sandbox.answer_text import narrow, unwrap
 from vlmgym.sandbox.decimals import decimal_of
 
 UNKNOWN = "unknown"
@@ -14,6 +17,17 @@ KEYS = ("city", "region", "country", "latitude", "longitude")
 LONGEST_NAME = 100
 """Characters of a name."""
 
+_SHORT_KEYS: Mapping[str, str] = {"lat": "latitude", "lon": "longitude", "long": "longitude", "lng": "longitude"}
+_LINE = re.compile(
+    r"(?:(?:[-*\u2022\u2013]|[1-5][.)])\s+)?(\*\*|__|[*_`\"']?)"
+    r"(city|region|country|lat(?:itude)?|lon(?:g(?:itude)?)?|lng)(?:\1\s*[:\uff1a]|\s*[:\uff1a]\1)\s*(.*)",
+    re.IGNORECASE,
+)
+"""A line with Markdown or JSON around its key."""
+_DEGREES = re.compile(
+    r"([+\-\u2212]?)([0-9.]+(?:e-[0-9]+)?)\s*(?:[\u00b0\u00ba]|degrees)?\s*(n|north|s|south|e|east|w|west)?\.?",
+    re.IGNORECASE,
+)
 _BULLET = re.compile(r"^[-*\u2022\u2013]\s+")
 
 
@@ -67,6 +81,59 @@ def read_place(text: str) -> Place:
     else:
         coordinates = latitude, longitude
     return Place(_name(fields, "city"), _name(fields, "region"), _name(fields, "country"), coordinates)
+
+
+def normalise_place(text: str) -> str:
+    """Rewrite any unambiguous spelling of a place as `read_place` reads it.
+
+    Accepted are JSON, Markdown around keys and values, `lat`, `lon`, `long` and `lng`, and coordinates with a degree
+    sign and a hemisphere (`33.87° S`). What is not recognised stays, for `read_place` to refuse.
+    """
+    text = unwrap(text)
+    lines = _json_lines(text) or [line.strip() for line in text.splitlines() if line.strip()]
+    if len(lines) == 1 and _LINE.fullmatch(lines[0]) is None:
+        values = [unwrap(value) for value in lines[0].split(",")]
+        return ", ".join(
+            [*values[:3], *(_degrees(key, value) for key, value in zip(KEYS[3:], values[3:5])), *values[5:]]
+        )
+    return "\n".join(map(_normalise_line, lines))
+
+
+def _json_lines(text: str) -> list[str]:
+    """The fields of a JSON object as lines; none if the text is no such object, or a value no text, number or null."""
+    if not text.startswith("{"):
+        return []
+    try:
+        fields = json.loads(text, object_pairs_hook=list, parse_int=str, parse_float=str)
+    except (ValueError, RecursionError):
+        return []
+    told = [(key, UNKNOWN if value is None else value) for key, value in fields]
+    if not all(isinstance(value, str) for _, value in told):
+        return []
+    return [" ".join(f"{key}: {value}".split()) for key, value in told]
+
+
+def _normalise_line(line: str) -> str:
+    found = _LINE.fullmatch(unwrap(line))
+    if found is None:
+        return line
+    mark, key, value = found.groups()
+    key = _SHORT_KEYS.get(key.lower(), key.lower())
+    value = unwrap(value.removesuffix(",") if mark == '"' else value)
+    return f"{key}: {_degrees(key, value)}"
+
+
+def _degrees(key: str, value: str) -> str:
+    """Decimal degrees without a degree sign, negative for south and west; the value itself if it is anything else."""
+    found = _DEGREES.fullmatch(narrow(value)) if key in KEYS[3:] else None
+    if found is None:
+        return value
+    sign, number, side = found[1], found[2], (found[3] or "")[:1].lower()
+    if not side:
+        return f"{sign}{number}"
+    if sign or side not in ("ns" if key == "latitude" else "ew"):
+        return value
+    return f"-{number}" if side in "sw" else number
 
 
 def _keyed(lines: list[str]) -> dict[str, str]:

@@ -1,0 +1,316 @@
+"""Spellings of an answer: each that has one reading is read, and nothing else is guessed at."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from vlmgym import make_game
+from vlmgym.errors import ParseError, UsageError
+from vlmgym.evaluation import EvalConfig
+from vlmgym.evaluation.script import run_evaluation
+from vlmgym.options import GameOptions
+from vlmgym.sandbox.answer_text import plain, unwrap
+from vlmgym.sandbox.coordinates import format_cells, normalise_cells, parse_cells
+from vlmgym.sandbox.env import Response
+from vlmgym.sandbox.game import Game
+from vlmgym.sandbox.games.game2048 import DIRECTIONS
+from vlmgym.sandbox.geo.place import KEYS, normalise_place, read_place, write_place
+from vlmgym.sandbox.response_form import answer_only
+
+PROTOCOLS = (Path(__file__).resolve().parents[1] / "docs" / "protocols.md").read_text(encoding="utf-8")
+GAMES = {name: make_game(name) for name in ("2048", "swap", "shisensho", "nlvr2", "geospot", "vqa", "caption")}
+STRICT = {name: make_game(name, strict=True) for name in GAMES}
+
+
+DEGREES = "Paris, unknown, France, 48.86° N, 2.35° E"
+
+
+def action(game: Game[Any, Any], text: str) -> Any:
+    """The action that an answer is read as, None if it is refused."""
+    try:
+        return game.parse(answer_only(text))
+    except ParseError:
+        return None
+
+
+# The table in the docs ------------------------------------------------------------------------------------------------
+
+
+def code(cell: str) -> str:
+    """The content of a code span of Markdown, with line breaks."""
+    fence = re.match("`+", cell)
+    assert fence, cell
+    inside = cell[len(fence[0]) : -len(fence[0])]
+    if inside.startswith(" ") and inside.endswith(" "):
+        inside = inside[1:-1]
+    return inside.replace(" ↵ ", "\n")
+
+
+def rows() -> list[tuple[str, ...]]:
+    table = PROTOCOLS.partition("<!-- answers -->\n")[2].partition("<!-- /answers -->")[0].splitlines()[2:]
+    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table]
+    return [(code(game), *rest) for games, *rest in cells for game in games.split(", ")]
+
+
+@pytest.mark.parametrize(("name", "answer", "read", "strict"), rows())
+def test_the_table_says_what_is_read(name: str, answer: str, read: str, strict: str) -> None:
+    game, text = GAMES[name], code(answer)
+    meant = None if read == "refused" else game.parse_answer(code(read))
+    assert action(game, text) == meant
+    if strict == "same":
+        assert meant is not None
+    else:
+        meant = None if strict == "refused" else game.parse_answer(code(strict))
+    assert action(STRICT[name], text) == meant
+
+
+def test_the_table_shows_every_game_accepting_and_refusing() -> None:
+    for name in GAMES:
+        read = {read == "refused" for game, _, read, _ in rows() if game == name}
+        assert read == ({False} if name == "caption" else {False, True}), name
+
+
+# Markup ---------------------------------------------------------------------------------------------------------------
+
+MARKUP = [
+    "{}", " {}\n", "**{}**", "*{}*", "__{}__", "_{}_", "***{}***", "`{}`", "```\n{}\n```", "```text\n{}\n```",
+    '"{}"', "'{}'", "\u201c{}\u201d", "\u2018{}\u2019", "\u00ab{}\u00bb", "${}$", "$${}$$", "\\({}\\)", "\\[{}\\]",
+    "\\boxed{{{}}}", "\\text{{{}}}", "\\mathrm{{{}}}",
+]  # fmt: skip
+PLAIN = [*MARKUP, "{}.", "{}!", "Answer: {}", "answer:{}", "**Final answer:** {}", "Action: {}", "move: {}"]
+
+
+def nested(frames: list[str]) -> st.SearchStrategy[str]:
+    """Up to three frames around a NUL, without a mark within itself: nobody can tell what `**"*x*"**` quotes."""
+    chosen = st.lists(st.sampled_from(frames), max_size=3, unique=True)
+    marks = ("*", "_", "`", "$", "'", '"', "{{{", ":")
+    ends = (".", "!")
+    apart = chosen.filter(lambda found: all(sum(mark in frame for frame in found) <= 1 for mark in marks))
+    return apart.filter(lambda found: sum(frame.endswith(ends) for frame in found) <= 1).map(_put_together)
+
+
+def _put_together(frames: list[str]) -> str:
+    text = "\x00"
+    for frame in frames:
+        text = frame.format(text)
+    return text
+
+
+@given(nested(PLAIN), st.sampled_from(range(4)), st.booleans())
+def test_directions_are_read_in_any_markup(frame: str, number: int, by_name: bool) -> None:
+    assume(not ("!" in frame and not by_name))  # a factorial
+    word = DIRECTIONS[number] if by_name else str(number)
+    assert action(GAMES["2048"], frame.replace("\x00", word)) == number
+    if plain(word) != word:
+        assert action(STRICT["2048"], frame.replace("\x00", word)) is None
+
+
+@given(nested(PLAIN), st.sampled_from(["true", "false", "yes", "no"]))
+def test_truths_are_read_in_any_markup(frame: str, word: str) -> None:
+    assert action(GAMES["nlvr2"], frame.replace("\x00", word)) == (word in ("true", "yes"))
+
+
+@given(nested(MARKUP), st.sampled_from(["3.5", "a cat.", "not a cat", "x!", "Answer: 3", "-1"]))
+def test_free_text_loses_only_what_surrounds_it(frame: str, words: str) -> None:
+    assert unwrap(frame.replace("\x00", words)) == words
+
+
+DOUBTS = [
+    "not {}",
+    "!{}",
+    "\u00ac{}",
+    "no {}",
+    "{}?",
+    "~~{}~~",
+    "{} or {}",
+    "{} {}",
+    "{}, {}",
+    "maybe {}",
+    "{}...",
+    "-{}",
+    "{}x",
+]
+
+
+@given(st.sampled_from(DOUBTS), nested(PLAIN), st.sampled_from(["left", "up", "0", "3"]))
+def test_what_markup_surrounds_is_read_as_if_it_were_bare(doubt: str, frame: str, word: str) -> None:
+    assert action(GAMES["2048"], frame.replace("\x00", doubt.format(word, word))) is None
+
+
+alphabet = st.sampled_from(
+    [*DIRECTIONS, *"0123", "move ", "go", " ", "or", "(", ")", "[", "]", *"*`\"'$_.!:?-", "\\text{", "}"]
+)
+
+
+@given(st.lists(alphabet, max_size=8).map("".join))
+@example("go 'left'")
+def test_nothing_but_the_action_is_said_where_a_direction_is_read(text: str) -> None:
+    read = action(GAMES["2048"], text)
+    if read is not None and read < 4:
+        words = set(re.findall("up|right|down|left", text))
+        numbers = {int(digits) for digits in re.findall("[0-9]+", text)}
+        assert words <= {DIRECTIONS[read]}
+        assert numbers <= {read}
+        assert words or numbers
+        assert not re.search("[-?]", text)
+    if (strict := action(STRICT["2048"], text)) is not None:
+        assert read == strict
+
+
+# Cells ----------------------------------------------------------------------------------------------------------------
+
+CELLS = [
+    "({}, {}) ({}, {})", "({},{}),({},{})", "[{}, {}] [{}, {}]", "[[{},{}],[{},{}]]", "[({},{}),({},{})]",
+    "({},{}), and ({},{})", "{},{},{},{}", "({},{},{},{})", "[{}, {}, {}, {}]", "{},{} {},{}", "{},{}; {},{}",
+    "{}, {} and {}, {}", "({},{})->({},{})", "({},{}) \u2192 ({},{})", "({},{}) to ({},{})", "({},{})-({},{})",
+    "\uff08{}\uff0c{}\uff09\uff08{}\uff0c{}\uff09",
+    "**({},{})** **({},{})**", "`({},{})` and `({},{})`", "(row {}, column {}) (row {}, col {})",
+    "row {}, column {}; row {}, column {}",
+    "(row={}, col={}) (row={}, col={})", "swap ({},{}) and ({},{})", "Swap {},{} with {},{}", "({},\n{})\n({},\n{})",
+]  # fmt: skip
+fours = st.tuples(*[st.integers(0, 99)] * 4)
+
+
+@given(st.sampled_from(CELLS), fours, nested(["{}", "**{}**", "\\boxed{{{}}}", "{}.", "Answer: {}", "```\n{}\n```"]))
+def test_every_spelling_of_cells_gives_the_same_action(form: str, cells: tuple[int, ...], frame: str) -> None:
+    assume(not any(mark in form and mark in frame for mark in "*`"))  # marks within themselves
+    text = frame.replace("\x00", form.format(*cells))
+    assert parse_cells(normalise_cells(text, 2, ("swap",)), 2) == cells
+
+
+soup = st.sampled_from(
+    ["(", ")", "[", "]", ",", ";", " ", "and", "->", "-", "row ", "column ", "*", ".", "\uff0c", *"0123"]
+)
+
+
+@given(st.lists(soup, max_size=14).map("".join), st.integers(1, 3))
+@example("1,23,4", 2)
+@example("(1,2)-(3,4)", 2)
+def test_cells_that_are_read_are_all_the_numbers_of_the_text_in_order(text: str, count: int) -> None:
+    try:
+        cells = parse_cells(normalise_cells(text, count), count)
+    except ParseError:
+        with pytest.raises(ParseError):
+            parse_cells(text, count)
+        return
+    assert [abs(cell) for cell in cells] == list(map(int, re.findall("[0-9]+", text)))
+    assert not re.search(r"[0-9]\.[0-9]|[0-9]\s+[0-9]+\s*\)", text)
+    if "-" not in text:
+        assert min(cells) >= 0
+    try:
+        assert parse_cells(text, count) == cells
+    except ParseError:
+        assert min(cells) >= 0
+
+
+NO_CELLS = [
+    "-{}, {}, {}, {}", "({}.5, {}) ({}, {})", "({}, {}) ({}, {}) (1, 1)", "not ({}, {}) ({}, {})",
+    "({}, {}) or ({}, {})", "{} {} {} {}", "({}, {}), {}, {}", "({} {}) ({} {})",
+]  # fmt: skip
+
+
+@given(fours, st.sampled_from(NO_CELLS))
+def test_what_is_not_two_cells_is_refused(cells: tuple[int, ...], form: str) -> None:
+    assert action(GAMES["swap"], form.format(*cells)) is None
+
+
+@given(fours, st.integers(0, 1))
+def test_documented_cells_stay_as_they_are(cells: tuple[int, ...], origin: int) -> None:
+    assert normalise_cells(format_cells(cells, origin), 2) == format_cells(cells, origin)
+
+
+# Places ---------------------------------------------------------------------------------------------------------------
+
+names = st.sampled_from(["Paris", "\u00cele-de-France", "Washington D.C.", "\u6771\u4eac", "O'Higgins", "unknown"])
+degrees = st.integers(-90_000, 90_000).map(lambda thousandths: thousandths / 1000)
+LINES = [
+    "{}: {}",
+    "**{}:** {}",
+    "**{}**: {}",
+    "- {}: {}",
+    "* **{}:** **{}**",
+    "1. {}: {}",
+    '"{}": "{}",',
+    "{} : `{}`",
+    "{}\uff1a{}",
+]
+
+
+def hemisphere(number: float, positive: str, negative: str) -> str:
+    return f"{abs(number)}\u00b0 {negative if number < 0 else positive}"
+
+
+@given(
+    st.tuples(names, names, names), degrees, degrees, st.sampled_from(LINES), st.booleans(), st.permutations(range(5))
+)
+def test_every_spelling_of_a_place_gives_the_same_action(
+    said: tuple[str, str, str], latitude: float, longitude: float, line: str, sided: bool, order: list[int]
+) -> None:
+    meant = write_place(read_place(", ".join([*said, str(latitude), str(longitude)])))
+    coordinates = (
+        (hemisphere(latitude, "N", "S"), hemisphere(longitude, "E", "W"))
+        if sided
+        else (f"{latitude}\u00b0", f"{longitude}\u00ba")
+    )
+    values = [*said, *coordinates]
+    lines = [line.format(KEYS[index].title(), values[index]) for index in order]
+    assert action(GAMES["geospot"], "\n".join(lines)) == meant
+    fields = {("lat", "lon")[index - 3] if index > 2 else KEYS[index]: values[index] for index in order}
+    for text in (json.dumps(fields), f"```json\n{json.dumps(fields, indent=1, ensure_ascii=False)}\n```"):
+        assert action(GAMES["geospot"], text) == meant
+    assert action(GAMES["geospot"], ", ".join(values)) == meant
+    assert normalise_place(meant) == meant
+
+
+no_value = st.booleans() | st.just(float("nan")) | st.lists(st.text(max_size=5)) | st.dictionaries(st.text(), st.text())
+
+
+@given(no_value, st.sampled_from(KEYS))
+def test_json_with_anything_but_texts_and_numbers_is_no_place(value: object, key: str) -> None:
+    fields = {"city": "Paris", "region": "x", "country": "y", "latitude": "1", "longitude": 2}
+    assert action(GAMES["geospot"], json.dumps(fields)) is not None
+    assert action(GAMES["geospot"], json.dumps({**fields, key: value})) is None
+
+
+# Strict ---------------------------------------------------------------------------------------------------------------
+
+
+def test_strict_is_part_of_the_configuration() -> None:
+    assert make_game("swap", strict=True).fingerprint != make_game("swap").fingerprint
+    assert GameOptions(strict=True).make_game("2048").config.strict
+    assert not GameOptions().make_game("2048").config.strict
+    with pytest.raises(UsageError, match="strict is set by --strict and, differently, by --set"):
+        GameOptions(strict=True, knobs=(("strict=false",),)).make_game("2048")
+
+
+@pytest.mark.parametrize(("strict", "outcome"), [(False, "played"), (True, "unparsable")])
+def test_an_evaluation_records_whether_it_was_strict(tmp_path: Path, strict: bool, outcome: str) -> None:
+    out = tmp_path / "run"
+    config = EvalConfig(episodes=1, turns=1, out=out, video=False, report=False, workers=0, strict=strict)
+    run_evaluation(["geospot"], config, custom_policy=lambda images, prompts: [answer_only(DEGREES)] * len(prompts))
+    run = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    assert run["games"][0]["config"]["strict"] is strict
+    episode = json.loads((out / "episodes.jsonl").read_text(encoding="utf-8"))
+    assert episode["turns"][0]["outcome"] == outcome
+
+
+def test_environments_are_strict_if_their_game_is() -> None:
+    for strict, outcome in ((False, "played"), (True, "unparsable")):
+        env = gymnasium.make("vlmgym/nlvr2-v0", strict=strict, size=64)
+        env.reset(seed=0)
+        assert env.step(Response(answer_only("**true**")))[-1]["outcome"] == outcome
+
+
+def test_thoughts_are_not_played_in_either_mode() -> None:
+    for game in (GAMES["2048"], STRICT["2048"]):
+        with pytest.raises(ParseError):
+            game.parse("<think><answer>up</answer>")
+        assert game.parse("<think><answer>down</answer></think><ANSWER>up</ANSWER>") == 0
