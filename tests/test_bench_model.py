@@ -44,6 +44,7 @@ def test_contents_in_parts_are_streamed_like_texts() -> None:
     with ApiServer(lambda _: streamed(thinking, [{"type": "text", "text": "up"}])).running() as server:
         (speed,) = bench_model(config(server.url, concurrency=(1,))).server
     assert (speed.prompt_tokens, speed.completion_tokens) == (90, 10)
+    assert speed.first_token is not None
     assert speed.first_token < speed.latency
 
 
