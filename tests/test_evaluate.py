@@ -486,10 +486,9 @@ def test_a_budget_needs_a_policy_that_counts_tokens():
         evaluate(GAME, _Model(), 1, turns=1, workers=0, budget=Budget(budget_tokens=1))
 
 
-@pytest.mark.parametrize("policy", ["random", answers("up")])
-def test_a_budget_is_refused_before_anything_is_asked_where_nobody_counts(policy):
-    with pytest.raises(UsageError, match="does not count tokens, so it has no price and no budget"):
-        evaluate(GAME, policy, 1, turns=1, workers=0, budget=Budget(budget_tokens=1))
+def test_a_budget_is_refused_before_anything_is_asked_where_nobody_counts():
+    with pytest.raises(UsageError, match="random does not count tokens, so it has no price and no budget"):
+        evaluate(GAME, "random", 1, turns=1, workers=0, budget=Budget(budget_tokens=1))
 
 
 class _DoesNotClose(_Model):

@@ -24,7 +24,7 @@ class StateError(UsageError):
 
 
 class PolicyError(VlmgymError):
-    """A policy raised, hung, or returned something else than one string a prompt: the run ends."""
+    """A policy raised, hung, or returned something else than one response for each prompt: the run ends."""
 
 
 class InfrastructureError(VlmgymError):

@@ -50,7 +50,10 @@ class Spent:
         budget = self.budget
         limited = budget.budget_tokens is not None or budget.price_in is not None
         if limited and (reply.prompt_tokens is None or reply.completion_tokens is None):
-            raise PolicyError(f"{policy} does not say how many tokens it used, which a price or a budget needs")
+            fields = "prompt_tokens and completion_tokens of its Reply"
+            raise PolicyError(
+                f"{policy} does not say how many tokens it used ({fields}), which a price or a budget needs"
+            )
         if budget.price_in is None or budget.price_out is None:
             return None
         return ((reply.prompt_tokens or 0) * budget.price_in + (reply.completion_tokens or 0) * budget.price_out) / 1e6

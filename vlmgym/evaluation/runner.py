@@ -74,7 +74,7 @@ def evaluate(
 
     Args:
         games: A game or its id, or several, each played with the same seeds; or a curriculum.
-        policy: A policy, its name, or a function `(images_batch, prompt_batch) -> list[str]`.
+        policy: A policy, its name, or a function `(images_batch, prompt_batch) -> responses`.
         episodes: How many of each game, or of the curriculum; their seeds are `seed`, `seed + 1`, ...
         turns: Limit of turns of an episode; an illegal or unparsable response uses one up.
         seed: First seed.
@@ -224,7 +224,7 @@ class _Runner:
             )
         elif isinstance(self.policy, ModelPolicy):
             snapshot = position.snapshot
-            prompt = Prompt(position.prompt, rules.game, snapshot.seed, snapshot.turn, snapshot)
+            prompt = Prompt(position.prompt, rules.game, snapshot.seed, snapshot.turn, snapshot, images=position.images)
             asked = time.perf_counter()
             reply = await self.policy.respond(position.images, prompt)
             if reply.latency is None:

@@ -244,10 +244,10 @@ def _play(
         prompt_tokens=reply.prompt_tokens,
         completion_tokens=reply.completion_tokens,
         cost=cost,
-        finish_reason=reply.finish_reason,
-        reasoning=None if reply.reasoning is None else storable(reply.reasoning),
+        finish_reason=reply.finish_reason and storable(reply.finish_reason),
+        reasoning=reply.reasoning and storable(reply.reasoning),
         requests=reply.requests,
-        model=reply.model,
+        model=reply.model and storable(reply.model),
     )
     if not rules.history:
         return turn, ()

@@ -9,41 +9,63 @@ from __future__ import annotations
 import math
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from vlmgym.checks import check_whole_number, plain
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.episode import Snapshot
 from vlmgym.sandbox.game import Game, Picture
 
 
 class Prompt(str):
-    """The text a model is told in a turn, which also knows where it comes from.
+    """The text of a prompt, which also knows its images and the turn it asks for. It can be used as any string.
 
     Attributes:
-        game: The game that is played.
+        game: Game that is played; `game.id` is its id and `game.config` its configuration.
         seed: Seed of the episode.
         turn: Turns taken before this one.
-        snapshot: The episode before this turn, for a policy that shows it to a person; None outside of an episode.
+        images: Images of the prompt as the policy takes them, by default uint8 RGB arrays of shape (height, width, 3):
+            those of earlier turns, oldest first, where a prompt repeats them, then the current one or ones.
+        snapshot: The episode before this turn; None outside of an evaluation.
     """
 
     game: Game[Any, Any]
     seed: int
     turn: int
+    images: Sequence[Any]
     snapshot: Snapshot | None
 
-    def __new__(cls, text: str, game: Game[Any, Any], seed: int, turn: int, snapshot: Snapshot | None = None) -> Prompt:
-        """Attach an episode's place to a text."""
+    def __new__(
+        cls,
+        text: str,
+        game: Game[Any, Any],
+        seed: int,
+        turn: int,
+        snapshot: Snapshot | None = None,
+        images: Sequence[Any] = (),
+    ) -> Prompt:
+        """Attach a turn to a text."""
         prompt = super().__new__(cls, text)
-        prompt.game, prompt.seed, prompt.turn, prompt.snapshot = game, seed, turn, snapshot
+        prompt.game, prompt.seed, prompt.turn, prompt.snapshot, prompt.images = game, seed, turn, snapshot, images
         return prompt
+
+    @property
+    def text(self) -> str:
+        """The text alone, as a plain string."""
+        return str.__str__(self)
+
+    @property
+    def episode_id(self) -> str:
+        """Game and seed, for instance `2048-v0/7`, which no other episode of a run has."""
+        return f"{self.game.id}/{self.seed}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Prompts can be copied, and sent to other processes."""
-        return Prompt, (str(self), self.game, self.seed, self.turn, self.snapshot)
+        return Prompt, (self.text, self.game, self.seed, self.turn, self.snapshot, self.images)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +81,9 @@ class Reply:
         latency: Seconds of the request that was answered, where waiting and retries are no part of it.
         requests: How often the model was asked until it answered, where the policy asks a server.
         model: Name of the model that responded, where its server says it.
+
+    Raises:
+        UsageError: A value is not of its type, or a number is negative.
     """
 
     text: str
@@ -69,6 +94,22 @@ class Reply:
     latency: float | None = None
     requests: int | None = None
     model: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("text", "finish_reason", "reasoning", "model"):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                object.__setattr__(self, name, str.__str__(value))  # other processes may not know a class of its own
+            elif value is not None or name == "text":
+                raise UsageError(f"{name} of a Reply must be a string, got {type(value).__name__}")
+        for name in ("prompt_tokens", "completion_tokens", "requests"):
+            value = plain(getattr(self, name))
+            check_whole_number(f"{name} of a Reply", value, 0, optional=True)
+            object.__setattr__(self, name, value)
+        if self.latency is not None:
+            if not (isinstance(self.latency, int | float | np.floating) and 0 <= self.latency < math.inf):
+                raise UsageError(f"latency of a Reply must be a number of seconds, got {self.latency!r}")
+            object.__setattr__(self, "latency", float(self.latency))
 
 
 @dataclass(frozen=True, kw_only=True)

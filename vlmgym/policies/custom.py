@@ -1,4 +1,4 @@
-"""The user's own function `custom_policy(images_batch, prompt_batch) -> list[str]`, plain or async."""
+"""The user's own function `custom_policy(images_batch, prompt_batch)`, plain or async, which returns the responses."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ import sys
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from vlmgym import checks
 from vlmgym.errors import PolicyError, UsageError, one_line
-from vlmgym.policies import daemon_thread
+from vlmgym.policies import base, daemon_thread
 from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply, check_timeout
 from vlmgym.policies.batching import Batcher
 from vlmgym.policies.daemon_thread import DaemonThread
 from vlmgym.sandbox.game import Picture
 
-CustomFunction = Callable[[list[list[Picture]], list[Prompt]], Sequence[str] | Awaitable[Sequence[str]]]
-"""Takes, for each prompt, its list of uint8 RGB pictures (height, width, 3), and the prompts; returns a string each."""
+Responses = Sequence[str | Reply]
+"""The response to each prompt: a string, or a `Reply` that also has numbers of tokens and the like."""
+CustomFunction = Callable[[list[list[Picture]], list[Prompt]], Responses | Awaitable[Responses]]
+"""Takes, for each prompt, its list of uint8 RGB pictures (height, width, 3), and the prompts; returns the responses."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,7 @@ class CustomOptions(PolicyOptions):
 class CustomPolicy(ModelPolicy):
     """Asks the function for all prompts that are ready, one batch at a time, in a thread of its own."""
 
+    counts_tokens = True  # a function that returns strings is found out when a price is asked for
     Options = CustomOptions
     options: CustomOptions
 
@@ -85,21 +89,27 @@ class CustomPolicy(ModelPolicy):
             # Whatever a user's function raises ends the run with the place in their code, not with our traceback.
             raise PolicyError(f"{self.name} raised {_told(error)}") from error
         latency = time.perf_counter() - asked
-        return [Reply(text, latency=latency) for text in self._checked(returned, expected)]
+        return [
+            reply if reply.latency is not None else replace(reply, latency=latency)
+            for reply in self._replies(returned, expected)
+        ]
 
-    def _checked(self, returned: Any, expected: int) -> list[str]:
+    def _replies(self, returned: Any, expected: int) -> list[Reply]:
         if not isinstance(returned, list | tuple):
-            raise PolicyError(f"{self.name} returned a {type(returned).__name__}; a list of strings is needed")
+            raise PolicyError(
+                f"{self.name} returned a {type(returned).__name__}; a list of strings or Replies is needed"
+            )
         if len(returned) != expected:
             raise PolicyError(f"{self.name} returned {len(returned)} responses for {expected} prompts")
         for i, response in enumerate(returned):
-            if not isinstance(response, str):
-                raise PolicyError(f"{self.name} returned a {type(response).__name__} as response {i}, not a string")
-        # Other processes get them: of a class of its own, a string may not arrive as what it is.
-        return [str.__str__(response) for response in returned]
+            if not isinstance(response, str | Reply):
+                told = f"returned a {type(response).__name__} as response {i}"
+                raise PolicyError(f"{self.name} {told}, which is neither a string nor a Reply")
+        return [response if isinstance(response, Reply) else Reply(response) for response in returned]
 
 
-_OURS = (__file__, daemon_thread.__file__)
+_OURS = (__file__, daemon_thread.__file__, base.__file__, checks.__file__, "<string>")
+"""Files that stand between a user's code and an error, the generated `__init__` of `Reply` included."""
 
 
 def load_function(spec: str) -> CustomFunction:

@@ -1,0 +1,145 @@
+"""A custom policy is told all about its prompts, and may return more than strings."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vlmgym
+from vlmgym.errors import PolicyError, UsageError
+from vlmgym.evaluation import Budget, evaluate
+from vlmgym.policies import Prompt, Reply, random_response
+
+GAME = vlmgym.make_game("2048", size=64)
+FULL: dict[str, Any] = {
+    "prompt_tokens": 100,
+    "completion_tokens": 7,
+    "finish_reason": "stop",
+    "reasoning": "hm",
+    "latency": 0.25,
+    "requests": 2,
+    "model": "mine",
+}
+
+
+def full(prompt: Prompt) -> Reply:
+    return Reply(random_response(prompt), **FULL)
+
+
+def counted(images: Any, prompts: list[Prompt]) -> list[str | Reply]:
+    """Replies to odd turns, strings to even ones."""
+    return [full(prompt) if prompt.turn % 2 else random_response(prompt) for prompt in prompts]
+
+
+async def counted_later(images: Any, prompts: list[Prompt]) -> list[str | Reply]:
+    return counted(images, prompts)
+
+
+@pytest.mark.parametrize("function", [counted, counted_later])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_replies_and_strings_are_recorded_with_what_they_say(function: Any, workers: int) -> None:
+    for record in evaluate(GAME, function, 2, turns=4, workers=workers):
+        for turn in record.turns:
+            told = {name: getattr(turn, name) for name in FULL}
+            if turn.turn % 2 == 0:  # turns of records are counted from 1
+                assert told == FULL
+            else:
+                assert told.pop("latency") >= 0
+                assert set(told.values()) == {None}
+    played = [
+        [(turn.response, turn.outcome) for turn in record.turns] for record in evaluate(GAME, function, 1, turns=4)
+    ]
+    random = evaluate(GAME, "random", 1, turns=4, workers=0)
+    assert played == [[(turn.response, turn.outcome) for turn in record.turns] for record in random]
+
+
+def test_tokens_of_replies_have_a_price_and_use_up_a_budget() -> None:
+    def function(images: Any, prompts: list[Prompt]) -> list[Reply]:
+        return [*map(full, prompts)]
+
+    budget = Budget(price_in=1e4, price_out=1e6, budget_tokens=250)
+    (record,) = evaluate(GAME, function, 1, turns=9, workers=0, budget=budget)
+    assert [turn.cost for turn in record.turns] == [8.0] * 3
+    assert (record.status, record.score) == ("stopped", None)
+    assert "the budget of 250 tokens is used up" in record.end
+
+
+@pytest.mark.parametrize("response", ["<answer>up</answer>", Reply("<answer>up</answer>", prompt_tokens=3)])
+def test_a_budget_needs_replies_with_both_numbers_of_tokens(response: str | Reply) -> None:
+    def mine(images: Any, prompts: list[Prompt]) -> list[str | Reply]:
+        return [response for _ in prompts]
+
+    with pytest.raises(PolicyError, match=r"^mine does not say how many tokens it used \(prompt_tokens and"):
+        evaluate(GAME, mine, 1, turns=1, workers=0, budget=Budget(budget_tokens=10))
+
+
+def test_a_prompt_knows_its_text_its_images_and_its_episode() -> None:
+    asked = []
+
+    def function(images: list[list[np.ndarray]], prompts: list[Prompt]) -> list[str]:
+        for shown, prompt in zip(images, prompts, strict=True):
+            assert prompt.images is shown
+            asked.append(prompt)
+        return [*map(random_response, prompts)]
+
+    records = evaluate(GAME, function, 2, turns=3, seed=5, workers=0, history=1, history_images=1)
+    by_id = {f"{record.game.id}/{record.seed}": record for record in records}
+    assert len(asked) == sum(len(record.turns) for record in records) == 6
+    for prompt in asked:
+        record = by_id[prompt.episode_id]
+        assert (prompt.game, prompt.seed) == (GAME, record.seed)
+        assert prompt == prompt.text == record.turns[prompt.turn].prompt
+        assert type(prompt.text) is str
+        assert [image.shape for image in prompt.images] == [(64, 64, 3)] * (2 if prompt.turn else 1)
+
+
+def test_prompts_can_be_copied_and_pickled() -> None:
+    prompt = Prompt("text", GAME, 7, 3, images=["an image"])
+    for copied in (copy.deepcopy(prompt), pickle.loads(pickle.dumps(prompt))):
+        assert isinstance(copied, Prompt)
+        assert (copied, copied.game, copied.seed, copied.turn, copied.images) == ("text", GAME, 7, 3, ["an image"])
+        assert copied.episode_id == "2048-v0/7"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"text": None}, "text of a Reply must be a string, got NoneType"),
+        ({"text": b"up"}, "text of a Reply must be a string, got bytes"),
+        ({"reasoning": ["hm"]}, "reasoning of a Reply must be a string, got list"),
+        ({"prompt_tokens": -1}, "prompt_tokens of a Reply is a whole number of at least 0, not -1"),
+        ({"completion_tokens": 1.5}, "completion_tokens of a Reply is a whole number of at least 0, not 1.5"),
+        ({"requests": "2"}, "requests of a Reply is a whole number of at least 0, not '2'"),
+        ({"latency": math.nan}, "latency of a Reply must be a number of seconds, got nan"),
+        ({"latency": "1 s"}, "latency of a Reply must be a number of seconds, got '1 s'"),
+    ],
+)
+def test_a_reply_that_cannot_be_recorded_names_what_is_wrong_and_the_line(values: Any, message: str) -> None:
+    def mine(images: Any, prompts: list[Prompt]) -> list[Reply]:
+        return [Reply(**{"text": "up", **values}) for _ in prompts]
+
+    with pytest.raises(UsageError, match=f"^{message}$"):
+        Reply(**{"text": "up", **values})
+    with pytest.raises(PolicyError, match=rf"mine raised UsageError: {message} \(.*test_custom_replies.py, line \d+\)"):
+        evaluate(GAME, mine, 1, turns=1, workers=0)
+
+
+def test_values_of_numpy_and_halves_of_characters_are_recorded_as_json_can_hold_them() -> None:
+    class Text(str):
+        pass
+
+    def function(images: Any, prompts: list[Prompt]) -> list[Reply]:
+        half = "\ud800"
+        tokens, seconds = np.int32(3), np.float32(0.5)
+        return [Reply(Text(half), tokens, tokens, half, half, seconds, np.int64(1), half) for _ in prompts]
+
+    (record,) = evaluate(GAME, function, 1, turns=1, workers=2)
+    assert type(record).model_validate_json(record.model_dump_json()) == record
+    (turn,) = record.turns
+    assert (turn.prompt_tokens, turn.completion_tokens, turn.latency, turn.requests) == (3, 3, 0.5, 1)
+    assert {turn.response, turn.finish_reason, turn.reasoning, turn.model} == {r"\ud800"}
