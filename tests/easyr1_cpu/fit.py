@@ -43,7 +43,7 @@ def main(models: str | None, runs: list[list[str]]) -> None:
     )
     for run in runs:
         config = read_config(run)
-        assert check_run(config, machine=False).problems == []
+        assert check_run(config, machine=False)[0] == []
         trainer = build_trainer(config, CpuWorker)
         trainer.init_workers()
         trainer.fit()

@@ -35,13 +35,13 @@ def main(args: list[str]) -> None:
     from training.easyr1.config import read_config
 
     config = read_config([arg for arg in args if arg != "--check"])
-    checked = check_run(config)
-    for fact in checked.facts:
+    problems, facts = check_run(config)
+    for fact in facts:
         print(fact)
-    if checked.problems:
-        raise UsageError("this would not work:\n" + "\n".join(f"- {problem}" for problem in checked.problems))
+    if problems:
+        raise UsageError("this would not work:\n" + "\n".join(f"- {problem}" for problem in problems))
     if "--check" in args:
-        print("nothing speaks against this run")
+        print("no problems found")
         return
 
     from training.easyr1.launch import build_trainer, start_ray

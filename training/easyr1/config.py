@@ -53,7 +53,7 @@ def read_config(args: Sequence[str]) -> RunConfig:
 
 
 def _files(config: RunConfig) -> None:
-    """EasyR1 does without files that it does not find (utils/py_functional.py:123)."""
+    """EasyR1 does without files that it does not find (utils/py_functional.py)."""
     named = {
         "trainer.load_checkpoint_path": config.trainer.load_checkpoint_path,
         "data.override_chat_template": config.data.override_chat_template,

@@ -34,7 +34,7 @@ def critic_class(kind: str, name: str) -> type[Any]:
             self.model = backbone(config)
             self.score = nn.Linear(config.text_config.hidden_size, 1, bias=False)
             self.post_init()
-            # with each checkpoint EasyR1 saves one (utils/checkpoint/fsdp_checkpoint_manager.py:125), which only
+            # with each checkpoint EasyR1 saves one (utils/checkpoint/fsdp_checkpoint_manager.py), which only
             # models that generate have
             self.generation_config = GenerationConfig.from_model_config(config)
 

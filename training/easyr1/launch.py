@@ -14,7 +14,7 @@ from verl.trainer.ray_trainer import ResourcePoolManager, Role
 
 from training.easyr1 import mends
 from training.easyr1.config import RunConfig
-from training.easyr1.machine import lack_of_processors
+from training.easyr1.machine import check_processors
 from training.easyr1.players import Players
 from training.easyr1.prompts import PromptEncoder, load_processors
 from training.easyr1.rows import RowStream
@@ -34,7 +34,7 @@ VARIABLES = {
     "CUDA_DEVICE_MAX_CONNECTIONS": "1",
     "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",
 }
-"""What EasyR1's own entry point sets for all processes (trainer/main.py:105)."""
+"""What EasyR1's own entry point sets for all processes (trainer/main.py)."""
 
 
 def start_ray(**options: Any) -> None:
@@ -57,7 +57,7 @@ def start_ray(**options: Any) -> None:
 def fetch_model(name: str) -> None:
     """Download a model that is in no folder, before workers start.
 
-    One of them would do so while the others wait for it, which NCCL ends after ten minutes (fsdp_workers.py:275).
+    One of them would do so while the others wait for it, which NCCL ends after ten minutes (fsdp_workers.py).
 
     Raises:
         UsageError: The hub does not give it.
@@ -80,9 +80,9 @@ def build_trainer(config: RunConfig, worker: type[Any]) -> VlmgymTrainer:
     Raises:
         UsageError: A setting is not accepted, Ray has too few processors, or the hub does not give a model.
     """
-    if lack := lack_of_processors(config, ray.cluster_resources().get("CPU", 0)):
-        raise UsageError(lack)
     section = Section.read(config.vlmgym)
+    for problem in check_processors(config, section, ray.cluster_resources().get("CPU", 0)):
+        raise UsageError(problem)
     curriculum = section.make_curriculum()
     model, seed = config.worker.actor.model, config.data.seed
     tokenizer, processor = load_processors(model, config.data)
@@ -107,6 +107,6 @@ def build_trainer(config: RunConfig, worker: type[Any]) -> VlmgymTrainer:
         resource_pool_manager=pool,
         ray_worker_group_cls=RayWorkerGroup,
     )
-    held = weakref.proxy(trainer)  # its loggers finish when nothing holds it any more (utils/logger/logger.py:188)
+    held = weakref.proxy(trainer)  # its loggers finish when nothing holds it any more (utils/logger/logger.py)
     mends.install(section.step_weight, lambda: held.expected_beyond())
     return trainer

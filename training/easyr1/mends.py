@@ -1,11 +1,11 @@
-"""What is replaced in EasyR1's modules, each with its file and line; the worker's mends are in worker.py.
+"""What is replaced in EasyR1's modules, each with its file; the worker's mends are in worker.py.
 
-- trainer/ray_trainer.py:137 `compute_advantage` knows no episodes and no filling rows, and its GAE
-  (trainer/core_algos.py:163) tests the truth of a tensor, which fails for more than one row.
-- trainer/metrics.py:48 `compute_data_metrics` counts filling rows.
-- single_controller/ray/base.py:303 waits 120 s for the first worker, which is not enough where torch and vLLM come from
+- trainer/ray_trainer.py `compute_advantage` knows no episodes and no filling rows, and its GAE
+  (trainer/core_algos.py) tests the truth of a tensor, which fails for more than one row.
+- trainer/metrics.py `compute_data_metrics` counts filling rows.
+- single_controller/ray/base.py waits 120 s for the first worker, which is not enough where torch and vLLM come from
   a slow disk: here it waits for 5 minutes.
-- utils/logger/logger.py:72 the `file` logger empties its file when a run goes on: `vlmgym` is one that does not.
+- utils/logger/logger.py the `file` logger empties its file when a run goes on: `vlmgym` is one that does not.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from training.easyr1.critics import register_critics
 
 
 class PlainWorker(Worker):
-    """Made without arguments, as single_controller/ray/base.py:463 makes the first base of a worker's class."""
+    """Made without arguments, as single_controller/ray/base.py makes the first base of a worker's class."""
 
 
 class WorkerMends:
@@ -23,7 +23,7 @@ class WorkerMends:
     _cache: dict[str, Any]
 
     def _process_multi_modal_inputs(self, data: Any) -> None:
-        """fsdp_workers.py:507 compares the uids of two batches, which fails if one has more rows than the other."""
+        """fsdp_workers.py compares the uids of two batches, which fails if one has more rows than the other."""
         known = self._cache.get("uid")
         if known is not None and not np.array_equal(known, data.non_tensor_batch["uid"]):
             self._cache.clear()
@@ -37,8 +37,8 @@ class VlmgymWorker(PlainWorker, WorkerMends, FSDPWorker):
     def init_model(self) -> None:
         """Load the models.
 
-        fsdp_workers.py:204 finds no critic for Qwen-VL, :453 gives the critic the configuration of the whole worker,
-        and vllm_rollout_spmd.py:157 makes rollout.seed the seed of every single request, by which equal prompts would
+        fsdp_workers.py finds no critic for Qwen-VL, and gives the critic the configuration of the whole worker,
+        and vllm_rollout_spmd.py makes rollout.seed the seed of every single request, by which equal prompts would
         be answered alike; the engine has that seed.
         """
         register_critics()
