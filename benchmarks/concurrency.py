@@ -31,12 +31,12 @@ from rich.table import Table
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EpisodeRecord, evaluate
 from vlmgym.evaluation.event_loop import run_async
-from vlmgym.evaluation.workers import Workers, workers_for
+from vlmgym.evaluation.workers import Workers
 from vlmgym.options import parse_options, reporting_errors
 from vlmgym.policies.chat_api import picture_url
 from vlmgym.policies.openai import OpenAIOptions, OpenAIPolicy
 from vlmgym.sandbox.game import Game
-from vlmgym.sandbox.processes import live_with_parent
+from vlmgym.sandbox.processes import live_with_parent, workers_for
 from vlmgym.sandbox.registry import make_game
 
 ANSWERS = ("up", "left", "down", "right")

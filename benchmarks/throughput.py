@@ -49,7 +49,6 @@ from vlmgym.measuring import (
     Rates,
     Script,
     Turn,
-    available_memory,
     legal_script,
     measure,
     opened,
@@ -60,6 +59,7 @@ from vlmgym.measuring import (
 from vlmgym.options import parse_options, reporting_errors
 from vlmgym.sandbox.env import GameEnv
 from vlmgym.sandbox.game import Game
+from vlmgym.sandbox.memory import available_memory
 from vlmgym.sandbox.processes import available_cores
 from vlmgym.sandbox.registry import make_game
 from vlmgym.sandbox.vector import make_vec

@@ -16,7 +16,6 @@ from vlmgym.errors import UsageError
 from vlmgym.measuring import (
     Rates,
     Script,
-    available_memory,
     legal_script,
     measure,
     opened,
@@ -25,6 +24,7 @@ from vlmgym.measuring import (
     uniform_script,
 )
 from vlmgym.sandbox.env import GameEnv
+from vlmgym.sandbox.memory import available_memory
 from vlmgym.sandbox.registry import make_game
 from vlmgym.sandbox.vector import make_vec
 
@@ -191,7 +191,7 @@ def test_by_default_no_process_to_one_a_core_are_tried():
     [
         (["nosuch"], "nosuch"),
         (["--envs", "0"], "envs are numbers of at least 1"),
-        (["--workers", "-1"], "workers are numbers of processes"),
+        (["--workers", "-1"], "workers is a whole number of at least 0"),
         (["--seconds", "0"], "seconds is more than 0"),
         (["--seconds", "nan"], "seconds is more than 0"),
         (["--workers", "4", "--envs", "2"], "no number of environments"),
@@ -209,5 +209,5 @@ def test_a_mistake_ends_in_one_sentence(options, message, capsys):
 
 @pytest.mark.skipif(available_memory() is None, reason="the system does not say how much memory is free")
 def test_frames_that_do_not_fit_into_memory_are_refused():
-    with pytest.raises(UsageError, match=r"GB of memory but .* GB are free"):
+    with pytest.raises(UsageError, match=r"need .* GB of memory and .* GB are available"):
         measure_layouts(BenchConfig(workers=(0,), envs=(10_000_000,)))

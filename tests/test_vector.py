@@ -649,7 +649,7 @@ def test_wrong_calls_are_told_apart(make):
     [
         ({"num_envs": 0}, "num_envs is a whole number of at least 1, not 0"),
         ({"num_envs": "4"}, "num_envs is a whole number of at least 1, not '4'"),
-        ({"num_workers": -1}, "num_workers is a number of processes"),
+        ({"num_workers": -1}, "num_workers is a whole number of at least 0, not -1"),
         ({"autoreset_mode": "Never"}, "autoreset_mode is one of NextStep, SameStep, Disabled"),
         ({"perception": 9}, "perception is a level"),
         ({"rows": 99}, "rows"),

@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from vlmgym.errors import UsageError
-from vlmgym.measuring import Rates, available_memory, legal_script, measure, opened, play
+from vlmgym.measuring import Rates, legal_script, measure, opened, play
 from vlmgym.options import GameOptions
-from vlmgym.sandbox.processes import available_cores
+from vlmgym.sandbox.memory import check_memory, frame_bytes
+from vlmgym.sandbox.processes import available_cores, check_workers
 from vlmgym.sandbox.vector import make_vec
 
 ROUNDS = 3
@@ -45,8 +46,8 @@ class BenchConfig(GameOptions):
     def __post_init__(self) -> None:
         if not self.envs or min(self.envs) < 1:
             raise UsageError(f"envs are numbers of at least 1, not {self.envs}")
-        if self.workers and min(self.workers) < 0:
-            raise UsageError(f"workers are numbers of processes, 0 for none, not {self.workers}")
+        for count in self.workers:
+            check_workers("workers", count)
         if not 0 < self.seconds < float("inf"):
             raise UsageError(f"seconds is more than 0, not {self.seconds}")
 
@@ -98,13 +99,8 @@ def measure_layouts(config: BenchConfig) -> dict[Layout, Rates]:
     layouts = config.layouts()
     if not layouts:
         raise UsageError(f"no number of environments in {config.envs} is as large as one of workers {config.workers}")
-    frames = sum(height * width * depth for height, width, depth in game.picture_shapes)
-    needed = sum(envs for _, envs in layouts) * frames
-    if (free := available_memory()) is not None and needed > free:
-        raise UsageError(
-            f"the frames of these layouts take {needed / 1e9:.1f} GB of memory but {free / 1e9:.1f} GB are free; try "
-            "fewer envs or a smaller size"
-        )
+    needed = sum(envs for _, envs in layouts) * frame_bytes(game)
+    check_memory(needed, "the frames of these layouts", "use fewer envs or a smaller size")
     scripts = {envs: legal_script(game, envs, max(STEADY, SCRIPTED // envs)) for envs in {envs for _, envs in layouts}}
     runners = {
         f"{workers} workers, {envs} environments": partial(make_vec, game, envs, workers, copy=False)

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from vlmgym.errors import UsageError
+from vlmgym.errors import UsageError, short_repr
 
 T = TypeVar("T")
 
@@ -31,5 +31,25 @@ def check_whole_number(name: str, value: object, least: int, *, optional: bool =
     if optional and value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        told = f"{value!r}: write int(...)" if isinstance(value, np.integer) else repr(value)
+        told = f"{value!r}: write int(...)" if isinstance(value, np.integer) else short_repr(value)
         raise UsageError(f"{name} is a whole number of at least {least}, not {told}")
+
+
+def check_flag(name: str, value: object) -> None:
+    """Refuse what is neither True nor False.
+
+    Raises:
+        UsageError: It is not.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise UsageError(f"{name} is True or False, not {short_repr(value)}")
+
+
+def check_instance(name: str, value: object, kind: type) -> None:
+    """Refuse what is not of a type.
+
+    Raises:
+        UsageError: It is not.
+    """
+    if not isinstance(value, kind):
+        raise UsageError(f"{name} is a {kind.__name__}, not {short_repr(value)}")

@@ -60,6 +60,11 @@ def one_line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
+def short_repr(value: object) -> str:
+    """A value as Python writes it, in one short line."""
+    return shorten(one_line(repr(value)), 60)
+
+
 def shorten(text: str, longest: int) -> str:
     """The text, or what of it fits into so many characters, with three dots at the end."""
     return text if len(text) <= longest else text[: longest - 3] + "..."
@@ -84,5 +89,5 @@ def one_sentence(error: ValidationError) -> str:
     message = message[:1].lower() + message[1:]
     if first["type"] == "value_error":
         return f"{where}: {message}" if where else message
-    got = shorten(repr(first["input"]), 60)
+    got = short_repr(first["input"])
     return f"{where}: {message} (got {got})" if where else f"{message} (got {got})"

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -177,15 +176,6 @@ def opened(environments: Mapping[str, Callable[[], VectorEnv[Any, Any, Any]]]) -
     """Make vector environments by name, and close them all in the end."""
     with ExitStack() as stack:
         yield {name: stack.enter_context(closing(make())) for name, make in environments.items()}
-
-
-def available_memory() -> int | None:
-    """Bytes that processes could still take, or None where the system does not say."""
-    file = Path("/proc/meminfo")
-    if not file.exists():
-        return None
-    lines = dict(line.split(":", 1) for line in file.read_text().splitlines())
-    return int(lines["MemAvailable"].split()[0]) * 1024
 
 
 def _legal_action(episode: Any, rng: np.random.Generator) -> Any:

@@ -12,7 +12,6 @@ import tyro
 from pydantic import BaseModel, ConfigDict
 from rich.table import Table
 
-from vlmgym.checks import check_whole_number
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.files import replace_file, writing
 from vlmgym.evaluation.paired import LEVEL, RESAMPLES, PairedDifference, Share, paired_difference, share
@@ -21,7 +20,8 @@ from vlmgym.evaluation.report import LabelledRun, PageTable, write_page
 from vlmgym.evaluation.run_folder import changes
 from vlmgym.evaluation.stored import StoredRun, find_run
 from vlmgym.evaluation.summary import states_perception
-from vlmgym.evaluation.workers import Workers, workers_for
+from vlmgym.evaluation.workers import Workers
+from vlmgym.sandbox.processes import check_workers, workers_for
 from vlmgym.sandbox.reward import Outcome, RewardConfig
 from vlmgym.terminal import terminal
 
@@ -55,7 +55,7 @@ class CompareConfig:
     def __post_init__(self) -> None:
         if self.labels is not None and (not all(map(str.strip, self.labels)) or self.labels[0] == self.labels[1]):
             raise UsageError(f"labels are two different names, not {self.labels[0]!r} and {self.labels[1]!r}")
-        check_whole_number("workers", self.workers, 0, optional=True)
+        check_workers("workers", self.workers)
 
 
 class GameComparison(BaseModel):

@@ -12,7 +12,7 @@ from vlmgym.checks import check_whole_number
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.budget import Budget
 from vlmgym.options import GameOptions
-from vlmgym.sandbox.processes import Backend
+from vlmgym.sandbox.processes import Backend, check_workers
 from vlmgym.sandbox.reward import RewardConfig
 
 
@@ -32,7 +32,7 @@ class EvalConfig(GameOptions):
     seed: int = 0
     """First seed."""
     workers: int | None = None
-    """Worker processes; 0 plays in this process. Default: one per core."""
+    """Worker processes, at most 8 per core and one per episode; 0 plays in this process. Default: one per core."""
     backend: Backend = "process"
     """Where the worker processes are: on this machine, or on those of the Ray cluster that RAY_ADDRESS names."""
     concurrency: int = 64
@@ -61,9 +61,8 @@ class EvalConfig(GameOptions):
     """Turns a second in the videos, 1 to 60."""
 
     def __post_init__(self) -> None:
-        check_limits(
-            self.episodes, self.turns, self.seed, self.concurrency, self.history, self.history_images, self.workers
-        )
+        check_limits(self.episodes, self.turns, self.seed, self.concurrency, self.history, self.history_images)
+        check_workers("workers", self.workers, self.backend)
         if self.all_rows and self.episodes != EvalConfig.episodes:
             raise UsageError("--all-rows says how many episodes there are: leave out either it or --episodes")
         if not 1 <= self.fps <= 60:
@@ -72,9 +71,7 @@ class EvalConfig(GameOptions):
             raise UsageError("a resumed run goes on in its own folder: leave out --out, or name the same one")
 
 
-def check_limits(
-    episodes: int, turns: int, seed: int, concurrency: int, history: int, history_images: int, workers: int | None
-) -> None:
+def check_limits(episodes: int, turns: int, seed: int, concurrency: int, history: int, history_images: int) -> None:
     """Refuse numbers that no evaluation can have.
 
     Raises:
@@ -89,6 +86,5 @@ def check_limits(
         ("history_images", history_images, 0),
     ):
         check_whole_number(name, value, least)
-    check_whole_number("workers", workers, 0, optional=True)
     if history_images > history:
         raise UsageError(f"pictures of {history_images} earlier turns need a history of as many, not of {history}")

@@ -25,7 +25,8 @@ from vlmgym.evaluation.new_folder import new_folder
 from vlmgym.evaluation.progress import COLUMNS
 from vlmgym.evaluation.record import GameRecord, begun_with, versions
 from vlmgym.evaluation.stored import StoredEpisode, StoredRun, find_run
-from vlmgym.evaluation.workers import Workers, workers_for
+from vlmgym.evaluation.workers import Workers
+from vlmgym.sandbox.processes import check_workers, workers_for
 from vlmgym.sandbox.reward import Outcome
 from vlmgym.terminal import terminal
 
@@ -81,7 +82,7 @@ class ExportConfig:
             raise UsageError("top and top_fraction exclude each other")
         if self.unfinished and (self.min_score, self.top, self.top_fraction) != (None, None, None):
             raise UsageError("an unfinished episode has no score: leave out --unfinished or the choice by score")
-        check_whole_number("workers", self.workers, 0, optional=True)
+        check_workers("workers", self.workers)
 
 
 def export(config: ExportConfig) -> None:

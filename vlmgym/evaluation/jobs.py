@@ -112,7 +112,7 @@ class IndependentJobs(Jobs):
     """The same seeds of every game, whatever becomes of each other."""
 
     def __init__(self, rules: Sequence[Rules], seed: int, episodes: int) -> None:
-        """List them.
+        """Begin; jobs are made one by one, however many there are.
 
         Args:
             rules: Of each game.
@@ -122,18 +122,22 @@ class IndependentJobs(Jobs):
         Raises:
             UsageError: Two games have the same id.
         """
-        jobs = [Job(each, seed + index, index) for each in rules for index in range(episodes)]
-        self._jobs = {job.key: job for job in jobs}
-        self._places = {key: place for place, key in enumerate(self._jobs)}
-        self._waiting = iter(self._jobs.values())
-        self.count = len(jobs)
-        if len(self._jobs) < len(jobs):
+        self._rules = {each.game.id: each for each in rules}
+        if len(self._rules) < len(rules):
             raise UsageError("a game is named twice, or two games have the same id")
+        self._order = {game_id: number for number, game_id in enumerate(self._rules)}
+        self._seed, self._episodes = seed, episodes
+        self._resumed: dict[tuple[str, int], Job] = {}
+        self._waiting = (Job(each, seed + index, index) for each in rules for index in range(episodes))
+        self.count = len(rules) * episodes
 
     def resume(self, record: EpisodeRecord) -> bool:
         """As in `Jobs`."""
-        job = self._jobs.get(record.key)
-        if job is None or job.done:
+        rules, index = self._rules.get(record.game.id), record.seed - self._seed
+        if rules is None or not 0 <= index < self._episodes:
+            return False
+        job = self._resumed.setdefault(record.key, Job(rules, record.seed, index))
+        if job.done:
             return False
         job.resume(record)
         return True
@@ -141,15 +145,16 @@ class IndependentJobs(Jobs):
     @property
     def left(self) -> int:
         """As in `Jobs`."""
-        return sum(not job.done for job in self._jobs.values())
+        return self.count - sum(job.done for job in self._resumed.values())
 
     async def next(self) -> Job | None:
         """As in `Jobs`."""
-        return None if self.closed else next((job for job in self._waiting if not job.done), None)
+        jobs = (self._resumed.get(job.key, job) for job in self._waiting)
+        return None if self.closed else next((job for job in jobs if not job.done), None)
 
     def ended(self, record: EpisodeRecord) -> None:
         """Nothing follows from it."""
 
     def place(self, record: EpisodeRecord) -> int:
         """Game by game in the order of seeds."""
-        return self._places[record.key]
+        return self._order[record.game.id] * self._episodes + record.seed - self._seed

@@ -38,6 +38,9 @@ from vlmgym.evaluation.workers import WorkerPool
 from vlmgym.policies import Policy
 from vlmgym.sandbox.game import Game
 
+MOST_OF_CURRICULUM = 1_000_000
+"""Episodes of a run by a curriculum, which are all dealt out to the games before it begins."""
+
 Played = Sequence[Game[Any, Any]] | Curriculum
 """What a run plays: games, or a curriculum."""
 
@@ -83,6 +86,8 @@ def asked_for(config: EvalConfig, played: Played, policy: Policy) -> RunRecord:
 def _curriculum_record(curriculum: Curriculum, config: EvalConfig) -> CurriculumRecord | None:
     if curriculum.file is None:
         raise UsageError("a run is played by a curriculum that was read from a file")
+    if config.episodes > MOST_OF_CURRICULUM:
+        raise UsageError(f"episodes of a curriculum are at most {MOST_OF_CURRICULUM:,}, not {config.episodes:,}")
     entries = (curriculum.entries[curriculum.entry_at(config.seed, index)] for index in range(config.episodes))
     episodes = Counter(entry.stages[0].game.id for entry in entries)
     return CurriculumRecord(file=curriculum.file.model_dump(mode="json", exclude_none=True), episodes=episodes)

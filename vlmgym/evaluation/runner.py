@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vlmgym.checks import plain
+from vlmgym.checks import check_instance, plain
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import InfrastructureError, UsageError
 from vlmgym.evaluation import turns as play
@@ -23,8 +23,9 @@ from vlmgym.evaluation.turns import Position, Rules
 from vlmgym.evaluation.workers import WorkerPool, open_pool
 from vlmgym.policies import ModelPolicy, Policy, PolicyChoice, Prompt, StatePolicy, make_policy
 from vlmgym.sandbox.game import Game
-from vlmgym.sandbox.processes import Backend
-from vlmgym.sandbox.registry import make_game
+from vlmgym.sandbox.memory import EPISODE_BYTES, check_memory, frame_bytes
+from vlmgym.sandbox.processes import Backend, check_workers
+from vlmgym.sandbox.registry import make_games
 from vlmgym.sandbox.reward import RewardConfig
 
 TURNS_AT_ONCE = 10
@@ -79,7 +80,8 @@ def evaluate(
         turns: Limit of turns of an episode; an illegal or unparsable response uses one up.
         seed: First seed.
         concurrency: How many episodes are played at once, at most.
-        workers: Worker processes; 0 plays in this process; None: one per core, and no more than episodes. Or a pool.
+        workers: Worker processes, at most 8 per core; 0 plays in this process; None: one per core. Never more than
+            episodes. Or a pool.
         backend: `process`: the processes are of this machine; `ray`: of a Ray cluster, see `vlmgym.ray_backend`.
         history: How many earlier turns a prompt repeats.
         history_images: Of how many of them the pictures are shown again.
@@ -100,19 +102,18 @@ def evaluate(
         PolicyError: The policy failed; `on_episode` has had all episodes that ended before.
         WorkerError: A worker process died.
     """
-    count = workers.count if isinstance(workers, WorkerPool) else workers
+    check_workers("workers", None if isinstance(workers, WorkerPool) else workers, backend)
+    check_instance("reward", reward, RewardConfig)
+    check_instance("budget", budget, Budget)
     episodes, turns, seed, concurrency = map(plain, (episodes, turns, seed, concurrency))
     history, history_images = plain(history), plain(history_images)
-    check_limits(episodes, turns, seed, concurrency, history, history_images, count)
-    if isinstance(games, Curriculum):
-        made = [*games.games]
-    else:
-        listed = [games] if isinstance(games, str | Game) else games
-        made = [make_game(game) if isinstance(game, str) else game for game in listed]
+    check_limits(episodes, turns, seed, concurrency, history, history_images)
+    made = [*games.games] if isinstance(games, Curriculum) else make_games(games)
     player = make_policy(policy)
     for game in made:
         player.check(game)
     check_policy(player, budget, history_images)
+    check_concurrency(made, episodes, concurrency)
     look = player.look if isinstance(player, ModelPolicy) else None
 
     def rules(game: Game[Any, Any]) -> Rules:
@@ -142,6 +143,17 @@ def evaluate(
         with rare_collections():
             run_async(runner.play())
     return sorted(collected.values(), key=jobs.place)
+
+
+def check_concurrency(games: Sequence[Game[Any, Any]], episodes: int, concurrency: int) -> None:
+    """Refuse to play more episodes at once than fit into memory with their images.
+
+    Raises:
+        UsageError: They do not fit.
+    """
+    at_once = min(concurrency, episodes * len(games))
+    each = EPISODE_BYTES + max(map(frame_bytes, games))
+    check_memory(at_once * each, f"{at_once:,} episodes at once", "lower concurrency")
 
 
 def check_policy(policy: Policy, budget: Budget, history_images: int) -> None:

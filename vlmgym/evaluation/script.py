@@ -25,14 +25,15 @@ from vlmgym.evaluation.record import RunSummary
 from vlmgym.evaluation.report import LabelledRun, write_report
 from vlmgym.evaluation.results import Part, draw_results, write_summary
 from vlmgym.evaluation.run_folder import RunFolder, ScriptFolder
-from vlmgym.evaluation.runner import check_policy
+from vlmgym.evaluation.runner import check_concurrency, check_policy
 from vlmgym.evaluation.stored import StoredRun, find_run
 from vlmgym.evaluation.table import bias_note, summary_table
-from vlmgym.evaluation.workers import Workers, open_pool, workers_for
+from vlmgym.evaluation.workers import Workers, open_pool
 from vlmgym.knobs import in_short
 from vlmgym.options import parse_options, reporting_errors
 from vlmgym.policies import CustomFunction, Policy, PolicyChoice, PolicyOptions, make_policy, options_type
 from vlmgym.sandbox.game import Game
+from vlmgym.sandbox.processes import workers_for
 from vlmgym.sandbox.registry import game_class
 from vlmgym.sandbox.task import Task
 from vlmgym.terminal import terminal
@@ -128,6 +129,7 @@ def run_evaluation(
         policy.check(game)
     check_policy(policy, config.budget, config.history_images)
     check_loggers(tensorboard=config.tensorboard, wandb=config.wandb)
+    check_concurrency(games, config.episodes, config.concurrency)
     folder = _folder(config, place, games, policy)
     asked = asked_for(config, played, policy)
     console, progress_console = terminal(), terminal(stderr=True)

@@ -10,12 +10,12 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
-from typing import ParamSpec, Protocol, TypeVar, get_args, runtime_checkable
+from typing import NoReturn, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.worker_process import Result, WorkerProcess, cancel, unsendable
 from vlmgym.sandbox.channel import UNPICKLABLE, Channel
-from vlmgym.sandbox.processes import Backend, available_cores
+from vlmgym.sandbox.processes import Backend, workers_for
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -24,11 +24,6 @@ AHEAD = 2
 """Calls that a process is handed at a time: it goes on with the next one while its answer is read."""
 LAST_CALLS = 1.0
 """Seconds that the processes may still work on what nobody waits for when the pool is closed."""
-
-
-def workers_for(episodes: int, asked: int | None) -> int:
-    """As many workers as were asked for, by default one per core and no more than episodes."""
-    return min(available_cores(), episodes) if asked is None else asked
 
 
 @runtime_checkable
@@ -66,14 +61,12 @@ def open_pool(backend: Backend, episodes: int, asked: int | None) -> WorkerPool:
         asked: How many workers were asked for; None: one per core, and no more than episodes.
 
     Raises:
-        UsageError: There is no such backend, no Ray cluster, or it has fewer processors.
+        UsageError: There is no Ray cluster, or it has fewer processors.
     """
     if backend == "ray":
         from vlmgym.ray_backend import RayWorkers
 
         return RayWorkers(asked, episodes)
-    if backend != "process":
-        raise UsageError(f"backend is one of {', '.join(get_args(Backend))}, not {backend!r}")
     return Workers(workers_for(episodes, asked))
 
 
@@ -156,6 +149,14 @@ class Workers:
             message, result = self._waiting.popleft()
             if not result.done():  # else it was cancelled
                 process.submit(message, result)
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled or copied.
+
+        Raises:
+            UsageError: Always.
+        """
+        raise UsageError("a pool of worker processes cannot be pickled or copied: make another")
 
     def __enter__(self) -> Workers:
         return self

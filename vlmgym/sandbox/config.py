@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from vlmgym.errors import UsageError, one_sentence
+from vlmgym.checks import plain
+from vlmgym.errors import UsageError, one_sentence, short_repr
 
 Dial = Literal["perception", "reasoning"]
 Levels = Mapping[int, Mapping[str, Any]]
@@ -75,8 +76,9 @@ class GameConfig(BaseModel):
 
     @classmethod
     def _level(cls, dial: Dial, level: int) -> Mapping[str, Any]:
-        if isinstance(level, bool) or level not in LEVELS:
-            raise UsageError(f"{dial} is a level from 1 (easy) to 5 (hard), not {level!r}")
+        level = plain(level)
+        if isinstance(level, bool) or not isinstance(level, int) or level not in LEVELS:
+            raise UsageError(f"{dial} is a level from 1 (easy) to 5 (hard), not {short_repr(level)}")
         return cls.dials.get(dial, {}).get(level, {})
 
     @classmethod

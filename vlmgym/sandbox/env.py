@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from pydantic import ValidationError
 
+from vlmgym.checks import check_instance
 from vlmgym.errors import UsageError, one_sentence
 from vlmgym.sandbox.drawing.pictures import side_by_side
 from vlmgym.sandbox.episode import Episode, Snapshot
@@ -32,6 +33,9 @@ class Response:
     """What a model said, as an action of `GameEnv.step`; see `ResponseWrapper`."""
 
     text: str
+
+    def __post_init__(self) -> None:
+        check_instance("the text of a response", self.text, str)
 
 
 class GameEnv(gymnasium.Env[Any, Any]):

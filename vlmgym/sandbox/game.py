@@ -20,7 +20,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from vlmgym.errors import StateError, UsageError, one_sentence
+from vlmgym.errors import StateError, UsageError, one_sentence, short_repr
 from vlmgym.sandbox import response_form
 from vlmgym.sandbox.answer_text import plain, unwrap
 from vlmgym.sandbox.config import GameConfig
@@ -258,7 +258,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         else:
             fits = space.contains(value)
         if not fits:
-            raise UsageError(f"an action of {self.name} is a value of {space}, not {value!r}")
+            raise UsageError(f"an action of {self.name} is a value of {space}, not {short_repr(value)}")
         return plain
 
     def random_action(self, rng: np.random.Generator) -> ActionT:

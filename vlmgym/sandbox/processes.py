@@ -10,10 +10,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
-from typing import Literal
+from typing import Literal, get_args
+
+from vlmgym.checks import check_whole_number
+from vlmgym.errors import UsageError, short_repr
 
 Backend = Literal["process", "ray"]
 """Where worker processes are: on this machine, or on those of a Ray cluster."""
+
+
+WORKERS_PER_CORE = 8
+"""More worker processes than this only take memory and time to start."""
 
 
 def available_cores() -> int:
@@ -21,6 +28,32 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def check_workers(name: str, asked: object, backend: object = "process") -> None:
+    """Refuse what is no backend, and no number of worker processes for it; None is the default number.
+
+    A Ray cluster has its own limit, its processors.
+
+    Args:
+        name: What the user calls the number.
+        asked: The number.
+        backend: Where the processes are.
+
+    Raises:
+        UsageError: One of them is not accepted.
+    """
+    if not isinstance(backend, str) or backend not in get_args(Backend):
+        raise UsageError(f"backend is one of {', '.join(get_args(Backend))}, not {short_repr(backend)}")
+    check_whole_number(name, asked, 0, optional=True)
+    most = WORKERS_PER_CORE * available_cores()
+    if backend == "process" and isinstance(asked, int) and asked > most:
+        raise UsageError(f"{name} is at most {most} on this machine, {WORKERS_PER_CORE} per core, not {asked}")
+
+
+def workers_for(tasks: int, asked: int | None) -> int:
+    """As many workers as were asked for, by default one per core, and no more than tasks."""
+    return min(available_cores() if asked is None else asked, tasks)
 
 
 @contextmanager

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoints, entry_points
 from typing import Any
 
-from vlmgym.errors import UsageError, VlmgymError, one_line
+from vlmgym.errors import UsageError, VlmgymError, one_line, short_repr
 from vlmgym.sandbox.game import Game
 from vlmgym.sandbox.presets import PRESETS
 
@@ -120,6 +121,8 @@ def make_game(game: str, /, perception: int = 3, reasoning: int = 3, **knobs: An
         UsageError: There is no such game, level or knob, a value is not accepted, or a published setting is asked for
             at another level than 3.
     """
+    if not isinstance(game, str):
+        raise UsageError(f"a game is named by an id or a name, such as '2048', not {short_repr(game)}")
     if (preset := PRESETS.get(game)) is not None:
         if (perception, reasoning) != (3, 3):
             raise UsageError(f"{game} is a published setting and has no levels: leave them at 3, and set single knobs")
@@ -129,6 +132,20 @@ def make_game(game: str, /, perception: int = 3, reasoning: int = 3, **knobs: An
         return found(found.Config.at(perception, reasoning, **knobs))
     except UsageError as error:
         raise UsageError(f"{found.name}: {error}") from None
+
+
+def make_games(games: object, perception: int = 3, reasoning: int = 3, **knobs: Any) -> list[Game[Any, Any]]:
+    """One or several games, each an id, a name or a `Game`, which brings its own levels and knobs.
+
+    Raises:
+        UsageError: They are something else, none, or as in `make_game`.
+    """
+    listed = [games] if isinstance(games, str | Game) else games
+    if not isinstance(listed, Sequence) or isinstance(listed, bytes):
+        raise UsageError(f"games are an id, a name, a Game or a sequence of these, not {short_repr(games)}")
+    if not listed:
+        raise UsageError("name at least one game")
+    return [game if isinstance(game, Game) else make_game(game, perception, reasoning, **knobs) for game in listed]
 
 
 def register_with_gymnasium() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from vlmgym.checks import check_instance
 from vlmgym.errors import GenerationError, UsageError
 from vlmgym.sandbox.drawing.pictures import side_by_side
 from vlmgym.sandbox.env import GameEnv
@@ -209,8 +211,7 @@ def check_attribute(name: str, value: Any) -> None:
     if name in _INSTEAD_OF_SETTING:
         raise UsageError(f"{name!r} cannot be set: {_INSTEAD_OF_SETTING[name]}")
     if name == "reward":
-        if not isinstance(value, RewardConfig):
-            raise UsageError(f"reward is a RewardConfig, not {value!r}")
+        check_instance("reward", value, RewardConfig)
     elif name.startswith("_") or hasattr(FrameEnv, name) or name in _OWN:
         raise UsageError(f"{name!r} cannot be set: the environments have it for themselves")
 
@@ -306,6 +307,11 @@ class Shard:
             if not hasattr(self.envs[i], name):
                 raise UsageError(f"the environments have no attribute {name!r}")
             attribute = getattr(self.envs[i], name)
+            if i == ids[0] and callable(attribute):
+                try:
+                    inspect.signature(attribute).bind(*args, **kwargs)
+                except TypeError as error:
+                    raise UsageError(f"{name!r} does not take these arguments: {error}") from None
             results.append(attribute(*args, **kwargs) if callable(attribute) else attribute)
         return results
 

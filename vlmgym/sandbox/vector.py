@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import operator
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, get_args
+from typing import Any, NoReturn
 
 import numpy as np
 from gymnasium import spaces
@@ -14,27 +13,37 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_differing_spaces, batch_space
 from numpy.typing import NDArray
 
-from vlmgym.checks import check_whole_number, plain
+from vlmgym.checks import check_instance, check_whole_number, plain
 from vlmgym.errors import EpisodeEnded, UsageError
 from vlmgym.sandbox.drawing.pictures import side_by_side
 from vlmgym.sandbox.env import GameEnv, Response
 from vlmgym.sandbox.episode import Episode, Snapshot
 from vlmgym.sandbox.game import Game, Picture
-from vlmgym.sandbox.processes import Backend, available_cores
+from vlmgym.sandbox.processes import Backend, check_workers, workers_for
 from vlmgym.sandbox.recycling import RecyclingCopier
-from vlmgym.sandbox.registry import make_game
+from vlmgym.sandbox.registry import make_games
 from vlmgym.sandbox.reward import RewardConfig
 from vlmgym.sandbox.shard import OUTCOMES, ROW, Reply, Settings, check_attribute
 from vlmgym.sandbox.shard_group import Ids, ShardGroup
 from vlmgym.sandbox.shard_process import LocalShard, Memory, Plan, ProcessShard, ShardHandle
 from vlmgym.sandbox.shared_memory import OwnArray, SharedArray
 from vlmgym.sandbox.spaces import PictureSpace
+from vlmgym.sandbox.vector_arguments import (
+    check_room,
+    check_timeout,
+    read_actions,
+    read_ids,
+    read_reset_mask,
+    read_seeds,
+    read_settings,
+    read_snapshots,
+)
 
 GameSpec = str | Game[Any, Any]
 
 _OUTCOMES = np.array([None, *OUTCOMES[1:]], object)
 """As Gymnasium's infos have words: None where there is none."""
-_CHANGING = frozenset({"reset", "step", "play", "close", "restore", "set_attribute", "keep_frame"})
+_CHANGING = frozenset({"reset", "step", "play", "close", "restore", "set_attribute", "set_wrapper_attr", "keep_frame"})
 
 
 def make_vec(
@@ -60,7 +69,7 @@ def make_vec(
         game: Id, name or game; or several, which the environments have in turn.
         num_envs: How many environments.
         num_workers: Processes, each with its own part of the environments; 0: none, everything in this process; None:
-            one per core (with `ray` one per processor of the cluster), and no more than environments.
+            one per core (with `ray` one per processor of the cluster). At most 8 per core, and one per environment.
         perception: Level 1 to 5 for the eye, of games that are given by name.
         reasoning: Level 1 to 5 for the mind, of games that are given by name.
         reward: Weights and shaping; None: the games' own rewards.
@@ -75,28 +84,16 @@ def make_vec(
         knobs: Single settings that override the levels, of games that are given by name.
 
     Raises:
-        UsageError: There is no such game, level or knob, a value is not accepted, or there is no Ray cluster.
+        UsageError: There is no such game, level or knob, a value is not accepted, the environments do not fit into
+            memory, or there is no Ray cluster.
     """
-    num_envs = plain(num_envs)
+    num_envs, num_workers = plain(num_envs), plain(num_workers)
     check_whole_number("num_envs", num_envs, 1)
-    if max_episode_steps is not None and max_episode_steps < 1:
-        raise UsageError(f"max_episode_steps is at least 1, or None for no limit, not {max_episode_steps}")
-    if timeout is not None and timeout <= 0:
-        raise UsageError(f"timeout is a number of seconds above 0, or None for never, not {timeout}")
-    specs = [game] if isinstance(game, str | Game) else list(game)
-    if not specs:
-        raise UsageError("name at least one game")
-    if num_workers is not None and num_workers < 0:
-        raise UsageError(f"num_workers is a number of processes, 0 for none, not {num_workers}")
-    if backend not in get_args(Backend):
-        raise UsageError(f"backend is one of {', '.join(get_args(Backend))}, not {backend!r}")
-    made = [spec if isinstance(spec, Game) else make_game(spec, perception, reasoning, **knobs) for spec in specs]
-    try:
-        mode = AutoresetMode(autoreset_mode)
-    except ValueError:
-        modes = ", ".join(mode.value for mode in AutoresetMode)
-        raise UsageError(f"autoreset_mode is one of {modes}, not {autoreset_mode!r}") from None
-    settings = Settings(reward or RewardConfig(), mode, max_episode_steps, words)
+    check_workers("num_workers", num_workers, backend)
+    check_timeout(timeout)
+    settings = read_settings(reward, autoreset_mode, max_episode_steps, words)
+    made = make_games(game, perception, reasoning, **knobs)
+    check_room(num_envs, made[0], settings, render, copy)
     games = [made[i % len(made)] for i in range(num_envs)]
     return GameVectorEnv(games, settings, num_workers, render, copy, timeout, backend=backend)
 
@@ -169,14 +166,8 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
             GenerationError: A game could not start an episode of its configuration; the runner is closed.
             WorkerError: As in `step`.
         """
-        options = options or {}
-        if unknown := sorted(set(options) - {"reset_mask"}):
-            raise UsageError(f"there is no reset option {unknown[0]!r}; the only one is 'reset_mask'")
-        mask = np.asarray(options.get("reset_mask", np.ones(self.num_envs, bool)))
-        if mask.dtype != np.bool_ or mask.shape != (self.num_envs,) or not mask.any():
-            raise UsageError(f"reset_mask is a bool array of shape ({self.num_envs},) that is not all False")
-        ids = self._checked(np.flatnonzero(mask))
-        seeds = self._seeds(seed)
+        ids = self._idle(read_reset_mask(options, self.num_envs))
+        seeds = read_seeds(seed, self.num_envs)
         return self._start(ids, [seeds[i] for i in ids], [None] * len(ids))
 
     def step(self, actions: Any) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
@@ -206,7 +197,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
             UsageError: A number is wrong or twice, an environment was not reset or has an answer that was not taken.
             EpisodeEnded: An episode is over and autoreset is disabled.
         """
-        ids = self._checked(env_ids)
+        ids = self._idle(read_ids(env_ids, self.num_envs))
         if not self._started[ids].all():
             raise UsageError("reset the environments before the first step")
         over = self._table["over"][ids]
@@ -215,9 +206,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
             raise EpisodeEnded(
                 f"the episode of environment {first} is over: reset it by options={{'reset_mask': mask}}"
             )
-        given = actions.tolist() if isinstance(actions, np.ndarray) else list(actions)
-        if len(given) != len(ids):
-            raise UsageError(f"{len(given)} actions were given for {len(ids)} environments")
+        given = read_actions(actions, len(ids))
         # The action of an environment that this step resets is not looked at.
         given = [
             None if resets else action if isinstance(action, Response) else self.games[i].to_action(action)
@@ -267,10 +256,9 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         Raises:
             UsageError: Not one state an environment, or a state is not one of its game.
         """
-        ids = self._checked(env_ids)
-        if len(states) != len(ids):
-            raise UsageError(f"{len(states)} states were given for {len(ids)} environments")
-        seeds = self._seeds(seed)
+        ids = self._idle(read_ids(env_ids, self.num_envs))
+        states = read_snapshots(states, len(ids))
+        seeds = read_seeds(seed, self.num_envs)
         for i, state in zip(ids, states, strict=True):
             Episode.restore(self.games[i], state)  # refuse all before one is set
         return self._start(ids, [seeds[i] for i in ids], list(states))
@@ -286,20 +274,25 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
             num_workers: As in `make_vec`; None: as this runner.
             render: Whether the copies are drawn; None: as here.
         """
-        n = plain(n)
+        n, num_workers = plain(n), plain(num_workers)
         check_whole_number("n", n, 1)
-        games = [game for game in self.games for _ in range(n)]
+        count = n * self.num_envs
+        check_workers("num_workers", num_workers, self.backend)
         workers = self.num_workers if num_workers is None else num_workers
         draws = self.draws if render is None else render
+        check_room(count, self.games[0], self.settings, draws, self.copy)
+        read_seeds(seed, count)
+        states = [state for state in self.get_states() for _ in range(n)]
+        games = [game for game in self.games for _ in range(n)]
         given = [attributes for attributes in self._attributes for _ in range(n)]
         backend = self.backend if workers else "process"
         copies = GameVectorEnv(games, self.settings, workers, draws, self.copy, self.timeout, given, backend)
-        copies.set_states([state for state in self.get_states() for _ in range(n)], seed=seed)
+        copies.set_states(states, seed=seed)
         return copies
 
     def picture(self, env_id: int) -> Picture:
         """The picture of one environment, also if steps are not drawn."""
-        ids = self._checked([env_id])
+        ids = self._idle(read_ids([env_id], self.num_envs))
         self._check_started(ids)
         if self.draws:
             return side_by_side([frames[env_id] for frames in self._frames])
@@ -319,6 +312,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
             UsageError: There is no such attribute, it is one that would change the environments behind the runner, or
                 it cannot be handed over by a process.
         """
+        check_instance("the name of an attribute", name, str)
         if name in _CHANGING or name.startswith("_"):
             raise UsageError(f"{name!r} is not for call: use the runner's own methods")
         return self._call(np.arange(self.num_envs), name, args, kwargs)
@@ -345,6 +339,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         given = list(values) if isinstance(values, list | tuple) else [values] * self.num_envs
         if len(given) != self.num_envs:
             raise UsageError(f"{len(given)} values were given for {self.num_envs} environments")
+        check_instance("the name of an attribute", name, str)
         for value in given:
             check_attribute(name, value)
         self._group.call("set_attributes", np.arange(self.num_envs), name, columns=[given], timeout=self.timeout)
@@ -383,6 +378,14 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
     def close(self, **kwargs: Any) -> None:
         """End all processes; doing it twice is fine."""
         self._finalizer()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled or copied: the processes and their memory belong to this program.
+
+        Raises:
+            UsageError: Always.
+        """
+        raise UsageError("a vector environment cannot be pickled or copied: use get_states and set_states, or branch")
 
     # ----------------------------------------------------------------------------------------------------------------
 
@@ -425,36 +428,13 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
             return [np.zeros((self.num_envs, *shape), np.uint8) for shape in self._shapes]
         return [frames.array() for frames in memory]
 
-    def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
-        if seed is None:
-            return [None] * self.num_envs
-        if isinstance(seed, int | np.integer):
-            seed = [int(seed) + i for i in range(self.num_envs)]
-        if len(seed) != self.num_envs:
-            raise UsageError(f"{len(seed)} seeds were given for {self.num_envs} environments")
-        try:
-            seeds = [None if each is None else operator.index(each) for each in seed]
-        except TypeError:
-            raise UsageError(f"a seed is a whole number or None, not as in {seed!r}") from None
-        if any(each is not None and not 0 <= each < 2**63 for each in seeds):
-            raise UsageError(f"a seed is a number from 0 to 2^63 - 1, not as in {seed!r}")
-        return seeds
-
     def _check_open(self) -> None:
         if self.closed:
             raise UsageError("the runner is closed")
 
-    def _checked(self, env_ids: Iterable[int] | NDArray[np.integer[Any]] | None) -> Ids:
-        """The environments, all of them for None: different ones, none of which has an answer that was not taken."""
+    def _idle(self, ids: Ids) -> Ids:
+        """These environments, none of which has an answer that was not taken."""
         self._check_open()
-        if env_ids is None:
-            ids = np.arange(self.num_envs)
-        else:
-            given = np.asarray(env_ids)
-            ids = given.astype(np.intp)
-            numbers = given.dtype.kind in "iu" and ids.ndim == 1 and len(ids) > 0
-            if not numbers or ids.min() < 0 or ids.max() >= self.num_envs or len(np.unique(ids)) != len(ids):
-                raise UsageError(f"env_ids are different numbers from 0 to {self.num_envs - 1}")
         busy = self._group.in_flight[ids]
         if busy.any():
             raise UsageError(f"environment {int(ids[busy][0])} has an answer that recv did not take")
@@ -535,7 +515,7 @@ def _shards(backend: Backend, num_workers: int | None, num_envs: int) -> tuple[C
         from vlmgym.ray_backend import RayShard, join_cluster, workers_of
 
         return RayShard, min(workers_of(join_cluster(), num_workers, num_envs), num_envs)
-    workers = min(available_cores() if num_workers is None else num_workers, num_envs)
+    workers = workers_for(num_envs, num_workers)
     return (ProcessShard if workers else LocalShard), workers
 
 

@@ -9,14 +9,14 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from vlmgym.checks import check_whole_number
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.report.facts import LabelledRun
 from vlmgym.evaluation.report.page import PICTURES, write_page
 from vlmgym.evaluation.run_folder import RunFolder
 from vlmgym.evaluation.stored import find_run
 from vlmgym.evaluation.table import run_title
-from vlmgym.evaluation.workers import Workers, workers_for
+from vlmgym.evaluation.workers import Workers
+from vlmgym.sandbox.processes import check_workers, workers_for
 from vlmgym.terminal import terminal
 
 
@@ -34,7 +34,7 @@ class ReportConfig:
     def __post_init__(self) -> None:
         if self.pictures != "all" and not (self.pictures.isascii() and self.pictures.isdecimal()):
             raise UsageError(f"pictures is a number of episodes or all, not {self.pictures!r}")
-        check_whole_number("workers", self.workers, 0, optional=True)
+        check_workers("workers", self.workers)
 
 
 def report(config: ReportConfig) -> None:

@@ -1,0 +1,267 @@
+"""Arguments that cannot be meant: each ends in a UsageError of one line, soon, and the runner goes on as before."""
+
+import copy
+import pickle
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from vlmgym import make_game, make_vec
+from vlmgym.errors import UsageError
+from vlmgym.evaluation import EvalConfig, evaluate
+from vlmgym.evaluation.workers import Workers
+from vlmgym.sandbox.env import Response
+from vlmgym.sandbox.memory import available_memory
+from vlmgym.sandbox.processes import WORKERS_PER_CORE, available_cores
+from vlmgym.sandbox.vector import GameVectorEnv
+
+NEVER = object()
+STRANGE = st.one_of(
+    st.text(max_size=5),
+    st.binary(max_size=3),
+    st.floats(),
+    st.integers(max_value=-1),
+    st.lists(st.one_of(st.text(max_size=2), st.floats()), min_size=1, max_size=5),
+    st.dictionaries(st.text(max_size=2), st.integers(), min_size=1, max_size=2),
+    st.sampled_from(
+        [
+            NEVER,
+            int,
+            make_vec,
+            count(),
+            {1, 2},
+            deque([1.5]),
+            [[1, 2], [3]],
+            [None, "x"],
+            np.zeros((2, 2)),
+            np.array(1.5),
+            np.array(["a", "b"]),
+            np.array([[0, 1], [1, 0]]),
+            np.ones(3, complex),
+            10**30,
+            [0, 0, 0],
+            gymnasium.spaces.Discrete(2),
+            Path("x"),
+        ]
+    ),
+)
+"""Values that no parameter accepts, apart from a time limit."""
+
+
+def refused(call: Callable[[], Any]) -> None:
+    """The call raises a UsageError of one line, and soon."""
+    began = time.monotonic()
+    with pytest.raises(UsageError) as error:
+        call()
+    assert str(error.value)
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 600
+    assert time.monotonic() - began < 10
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[GameVectorEnv]:
+    made = make_vec("2048", 2, 0, size=64)
+    made.reset(seed=0)
+    yield made
+    made.close()
+
+
+PARAMETERS = [
+    "game",
+    "num_envs",
+    "num_workers",
+    "perception",
+    "reasoning",
+    "reward",
+    "autoreset_mode",
+    "max_episode_steps",
+    "render",
+    "copy",
+    "words",
+    "timeout",
+    "backend",
+    "size",
+    "rows",
+    "no_such_knob",
+]
+
+
+ACCEPTED: dict[str, Any] = {"game": "2048", "num_envs": 2, "num_workers": 0}
+
+
+def positive(value: object) -> bool:
+    """Whether it is a number above 0, as a time limit."""
+    return isinstance(value, int | float) and value > 0
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+@given(value=STRANGE)
+@settings(max_examples=40)
+def test_make_vec_refuses_what_it_cannot_take(name: str, value: Any) -> None:
+    if not (name == "timeout" and positive(value)):
+        refused(lambda: make_vec(**ACCEPTED | {name: value}))
+
+
+@pytest.mark.parametrize("games", [None, [], ["2048", 5], ["2048", None], [["2048"]], type(make_game("2048")), b"2048"])
+def test_games_are_ids_names_or_games(games: Any) -> None:
+    refused(lambda: make_vec(games))
+    refused(lambda: evaluate(games, "random", 1))
+
+
+CALLS = {
+    "step": lambda runner, value: runner.step(value),
+    "send": lambda runner, value: runner.send(value),
+    "send env_ids": lambda runner, value: runner.send([0], value),
+    "reset seed": lambda runner, value: runner.reset(seed=value),
+    "reset options": lambda runner, value: runner.reset(options=value),
+    "reset mask": lambda runner, value: runner.reset(options={"reset_mask": value}),
+    "set_states": lambda runner, value: runner.set_states(value),
+    "set_states one": lambda runner, value: runner.set_states([value, value]),
+    "set_states env_ids": lambda runner, value: runner.set_states(runner.get_states(), value),
+    "set_states seed": lambda runner, value: runner.set_states(runner.get_states(), seed=value),
+    "branch": lambda runner, value: runner.branch(value),
+    "branch seed": lambda runner, value: runner.branch(1, seed=value),
+    "branch workers": lambda runner, value: runner.branch(1, num_workers=value),
+    "branch render": lambda runner, value: runner.branch(1, render=value),
+    "picture": lambda runner, value: runner.picture(value),
+    "call": lambda runner, value: runner.call(value),
+    "get_attr": lambda runner, value: runner.get_attr(value),
+    "call arguments": lambda runner, value: runner.call("prompt", value),
+    "set_attr name": lambda runner, value: runner.set_attr(value, 1) if not isinstance(value, str) else runner.recv(),
+    "set_attr reward": lambda runner, value: runner.set_attr("reward", value),
+    "Response": lambda runner, value: Response(value) if not isinstance(value, str) else runner.recv(),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@given(value=STRANGE)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_runner_refuses_what_it_cannot_take_and_goes_on(name: str, value: Any, runner: GameVectorEnv) -> None:
+    before = runner.get_states()
+    refused(lambda: CALLS[name](runner, value))
+    assert not runner.closed
+    assert runner.get_states() == before
+
+
+def test_calls_out_of_order_are_refused(runner: GameVectorEnv) -> None:
+    refused(runner.recv)
+    runner.send([0], [1])
+    in_flight: list[Callable[[], Any]] = [lambda: runner.step([0, 0]), runner.reset, runner.get_states]
+    for call in (*in_flight, lambda: runner.send([0, 0]), lambda: runner.branch(2)):
+        refused(call)
+    runner.recv()
+    new = make_vec("2048", 2, 0, size=64)
+    before_reset: list[Callable[[], Any]] = [lambda: new.step([0, 0]), new.recv, new.get_states, new.render]
+    for call in (*before_reset, lambda: new.branch(2)):
+        refused(call)
+    new.close()
+    for call in (*before_reset, new.reset, lambda: new.branch(2), lambda: new.call("prompt")):
+        refused(call)
+
+
+def test_a_runner_is_not_pickled_or_copied(runner: GameVectorEnv) -> None:
+    with Workers(1) as workers:
+        for copied in (pickle.dumps, copy.deepcopy):
+            refused(partial(copied, runner))
+            refused(partial(copied, workers))
+
+
+# More than there is -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(available_memory() is None, reason="the system does not say how much memory is available")
+@pytest.mark.parametrize("render", [True, False])
+def test_environments_that_do_not_fit_into_memory_are_refused(render: bool, runner: GameVectorEnv) -> None:
+    with pytest.raises(UsageError, match=r"1,000,000,000 environments need .* GB of memory and .* are available: use"):
+        make_vec("2048", 10**9, render=render)
+    with pytest.raises(UsageError, match=r"2,000,000,000 environments need"):
+        runner.branch(10**9, render=render)
+
+
+def test_workers_are_at_most_a_multiple_of_cores(runner: GameVectorEnv) -> None:
+    most = WORKERS_PER_CORE * available_cores()
+    for call in (
+        lambda: make_vec("2048", 10**5, most + 1, size=64),
+        lambda: runner.branch(10**4, num_workers=most + 1),
+        lambda: evaluate("2048", "random", 10**5, workers=most + 1),
+        lambda: EvalConfig(workers=10**5),
+    ):
+        with pytest.raises(UsageError, match=f"workers is at most {most} on this machine, {WORKERS_PER_CORE} per core"):
+            call()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"episodes": "x"},
+        {"episodes": 0},
+        {"concurrency": None},
+        {"workers": "x"},
+        {"backend": ["ray"]},
+        {"reward": "x"},
+        {"budget": 5},
+        {"episodes": 10**9, "concurrency": 10**9},
+    ],
+)
+def test_evaluate_refuses_what_it_cannot_take(options: dict[str, Any]) -> None:
+    refused(lambda: evaluate("2048", "random", **options))
+
+
+def test_as_many_episodes_as_one_likes_are_not_listed_before_the_first() -> None:
+    class Enough(Exception):
+        pass
+
+    def policy(images, prompts):
+        raise Enough
+
+    began = time.monotonic()
+    with pytest.raises(Exception, match="Enough"):
+        evaluate("2048", policy, 10**9, workers=0)
+    assert time.monotonic() - began < 20
+
+
+# Memory of control groups -----------------------------------------------------------------------------------------
+
+
+def write(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+MACHINE = {"proc/meminfo": "MemTotal: 32000 kB\nMemAvailable: 16000 kB\n"}
+
+
+def test_memory_is_bound_by_the_smallest_limit_of_version_2(tmp_path: Path) -> None:
+    assert available_memory(tmp_path) is None
+    assert available_memory(write(tmp_path, MACHINE)) == 16_000 * 1024
+    groups = {
+        "proc/self/cgroup": "0::/pod/box\n",
+        "sys/fs/cgroup/pod/memory.max": "9000000\n",
+        "sys/fs/cgroup/pod/memory.current": "5000000\n",
+        "sys/fs/cgroup/pod/memory.stat": "anon 1\ninactive_file 1000000\n",
+        "sys/fs/cgroup/pod/box/memory.max": "max\n",
+    }
+    assert available_memory(write(tmp_path, groups)) == 5_000_000
+
+
+def test_memory_is_bound_by_the_limit_of_version_1(tmp_path: Path) -> None:
+    groups = {
+        "proc/self/cgroup": "5:cpu:/x\n4:memory:/not/visible/here\n",
+        "sys/fs/cgroup/memory/memory.limit_in_bytes": "9000000\n",
+        "sys/fs/cgroup/memory/memory.usage_in_bytes": "9500000\n",
+        "sys/fs/cgroup/memory/memory.stat": "total_inactive_file 0\n",
+    }
+    assert available_memory(write(tmp_path, MACHINE | groups)) == 0
