@@ -24,7 +24,9 @@ from vlmgym.sandbox.reward import score_response
 LONGEST = 1_000_000
 """Characters of the longest response, as many as policies keep."""
 SECONDS = 0.05
-"""CPU time that scoring one response may take."""
+"""CPU time that scoring one response may take on an idle machine."""
+BUSY = 4
+"""How many times as long a busy machine may take, if time still grows with the length."""
 TRIES = 5
 
 TAGS = tuple(f"<{mark}{name}>" for name in ("perception", "think", "thinking", "answer") for mark in ("", "/"))
@@ -88,12 +90,14 @@ def check(game_id: str, place: str, build: Callable[[int], str]) -> None:
     """Score the texts that `build` makes of a length, from short to long, in a section."""
     game, state, _ = grammar(game_id)
     score_response(game, state, "", np.random.default_rng(0))  # imports and tables are not counted
-    length = 125
+    length, before = 125, 0.0
     while length < LONGEST:
         length = min(2 * length, LONGEST)
         text = build(length)
         taken = seconds(game, state, f"<{place}>{text}</{place}>" if place else text)
-        assert taken < SECONDS, f"{taken:.3f} s for {length} characters"
+        in_time = taken < SECONDS or taken < min(BUSY * SECONDS, 3 * before)
+        assert in_time, f"{taken:.3f} s for {length} characters, {before:.3f} s for half of them"
+        before = taken
 
 
 def repeated(unit: str, length: int) -> str:
