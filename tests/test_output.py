@@ -18,8 +18,10 @@ from vlmgym.evaluation.files import LineLog, OutputError, replace_file
 from vlmgym.evaluation.new_folder import new_folder
 from vlmgym.evaluation.record import GameRecord, PolicyRecord, RunRecord, now
 from vlmgym.evaluation.results import Part, write_summary
+from vlmgym.evaluation.reward_curve import EpisodeRewards, mean_curve
 from vlmgym.evaluation.run_folder import RunFolder, ScriptFolder
 from vlmgym.evaluation.stored import drop_torn_line, find_episodes, find_run
+from vlmgym.evaluation.summary import summarise
 from vlmgym.evaluation.video import write_video
 from vlmgym.sandbox.reward import RewardConfig
 
@@ -92,6 +94,24 @@ def test_curves_are_a_png_of_any_number_of_episodes(episodes):
         png = draw_curves(some)
         assert png[:8] == b"\x89PNG\r\n\x1a\n"
     assert draw_curves(episodes) == draw_curves(episodes)
+
+
+@given(st.lists(st.lists(st.sampled_from([0.0, 1.0, 2.5]), min_size=1, max_size=8), min_size=1, max_size=12))
+def test_the_band_of_a_mean_curve_ends_in_the_interval_of_the_summary(episodes, rewards):
+    turn = episodes[0].turns[0]
+
+    def record(gains):
+        turns = (turn.model_copy(update={"reward": turn.reward.model_copy(update={"game": gain})}) for gain in gains)
+        return episodes[0].model_copy(update={"turns": tuple(turns), "score": sum(gains), "status": "ended"})
+
+    records = [record(one) for one in rewards]
+    summary = summarise(records)
+    curve = mean_curve([EpisodeRewards.of(record) for record in records], one_stage=True)
+    assert curve.mean[-1] == pytest.approx(summary.score_mean)
+    if summary.score_ci is not None:
+        assert [end[-1] for end in curve.interval] == pytest.approx(summary.score_ci)
+    elif curve.interval is not None:  # equal scores
+        assert curve.interval[0][-1] == curve.interval[1][-1]
 
 
 @pytest.fixture

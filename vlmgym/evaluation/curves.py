@@ -4,75 +4,58 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from vlmgym.errors import shorten
 from vlmgym.evaluation.record import EpisodeRecord
-from vlmgym.evaluation.summary import mean_and_error
+from vlmgym.evaluation.reward_curve import EpisodeRewards, mean_curve
 from vlmgym.evaluation.table import ALL_STAGES
 
 _LABELLED = 10
-"""Runs that get a line in the legend each; more share one."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Curve:
-    seed: int
-    terminated: bool
-    totals: np.ndarray[Any, np.dtype[np.float64]]
-    """The cumulative reward before the first turn, after it, ..."""
-
-    @property
-    def turns(self) -> int:
-        return len(self.totals) - 1
+"""Maximum number of episodes that each get a line in the legend; more share one."""
 
 
 def draw_curves(episodes: Iterable[EpisodeRecord], subtitle: str = "") -> bytes:
-    """A PNG: the cumulative game reward of every episode that is a result, and their mean with its standard error.
+    """A PNG: the cumulative game reward of every episode, their mean and its 95% confidence interval.
 
-    The mean of episodes at several stages of a curriculum has no error, and the title says that it is one.
-
-    An episode that ended early keeps its score to the right, so that the mean is one over all episodes everywhere; a
-    dot marks where it ended.
+    Episodes at several stages of a curriculum have a mean without an interval, and the title says so. An episode that
+    ended early keeps its score to the right, so that the mean is over all episodes everywhere; a dot marks its end.
 
     Args:
-        episodes: At least one, all of the same game and policy; they are read one after another, and not kept.
+        episodes: At least one, all of the same game and policy, with a result. Read one after another, not kept.
         subtitle: A second, smaller line of the title; what does not fit is left out.
     """
-    curves, stages = [], set()
+    seeds, results, stages = [], [], set()
     for episode in episodes:
         title = f"{episode.game.id}, {episode.policy.label}"
         stages.add(episode.stage)
-        gained = [0.0, *(turn.reward.game for turn in episode.turns)]
-        curves.append(_Curve(episode.seed, episode.terminated, np.cumsum(gained)))
-    longest = max(curve.turns for curve in curves)
-    totals = np.array([np.pad(curve.totals, (0, longest - curve.turns), mode="edge") for curve in curves])
+        seeds.append(episode.seed)
+        results.append(EpisodeRewards.of(episode))
     figure = Figure(figsize=(9, 5.4), dpi=120, layout="constrained")
     axes = figure.add_subplot()
-    for i, curve in enumerate(curves):
-        label = f"seed {curve.seed}" if len(curves) <= _LABELLED else None if i else "single episodes"
-        (line,) = axes.plot(range(curve.turns + 1), curve.totals, lw=1.1, alpha=0.55, label=label)
-        if curve.terminated:
-            axes.plot(curve.turns, curve.totals[-1], "o", ms=5, color=line.get_color())
-    mean = totals.mean(axis=0)
-    turns = np.arange(longest + 1)
-    if len(stages) == 1:
-        error = np.array([mean_and_error(column)[1] or 0.0 for column in totals.T])
-        axes.fill_between(turns, mean - error, mean + error, color="black", alpha=0.16, lw=0, label="standard error")
-        came_to = f"{mean[-1]:,.1f} ± {error[-1]:,.1f}"
-    else:
-        came_to = f"{mean[-1]:,.1f}{ALL_STAGES}"
-    axes.plot(turns, mean, color="black", lw=2.4, label=f"mean of {len(curves)} episodes")
-    axes.set_title(f"{title}: {came_to}", loc="left", weight="bold", pad=20)
+    for i, (seed, one) in enumerate(zip(seeds, results)):
+        label = f"seed {seed}" if len(results) <= _LABELLED else None if i else "single episodes"
+        totals = one.totals
+        (line,) = axes.plot(range(len(totals)), totals, lw=1.1, alpha=0.55, label=label)
+        if one.ended:
+            axes.plot(len(totals) - 1, totals[-1], "o", ms=5, color=line.get_color())
+    curve = mean_curve(results, one_stage=len(stages) == 1)
+    told = f"mean {curve.mean[-1]:,.2f}"
+    if curve.interval is not None:
+        low, high = curve.interval
+        axes.fill_between(curve.turns, low, high, color="black", alpha=0.16, lw=0, label="95% interval of the mean")
+        if low[-1] < high[-1]:
+            told += f" (95% interval {low[-1]:,.2f} to {high[-1]:,.2f})"
+    if len(stages) > 1:
+        told += ALL_STAGES
+    axes.plot(curve.turns, curve.mean, color="black", lw=2.4, label=f"mean of {len(results)} episodes")
+    axes.set_title(f"{title}: {told}", loc="left", weight="bold", pad=20)
     axes.text(0, 1.015, shorten(subtitle, 100), transform=axes.transAxes, fontsize=9)
     axes.set_xlabel("turn")
     axes.set_ylabel("cumulative reward")
-    axes.set_xlim(0, longest * 1.02)
+    axes.set_xlim(0, curve.turns[-1] * 1.02)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
