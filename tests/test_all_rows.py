@@ -16,7 +16,7 @@ from vlmgym.evaluation import read_run
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.script import rows_of, run_evaluation
 
-QUIET = ("--policy", "oracle", "--workers", "0", "--no-video", "--no-report", "--size", "64")
+QUIET = ("--policy", "oracle", "--workers", "0", "--videos", "0", "--no-report", "--size", "64")
 
 
 @pytest.fixture

@@ -421,7 +421,19 @@ def test_evaluation_tells_the_coverage() -> None:
 def test_the_script_runs(tmp_path: Path) -> None:
     script = tmp_path / SCRIPT.name
     script.write_text(SCRIPT.read_text())
-    options = ["--policy", "oracle", "--size", "96", "--episodes", "3", "--workers", "0", "--no-video", "--no-report"]
+    options = [
+        "--policy",
+        "oracle",
+        "--size",
+        "96",
+        "--episodes",
+        "3",
+        "--workers",
+        "0",
+        "--videos",
+        "0",
+        "--no-report",
+    ]
     done = subprocess.run([sys.executable, str(script), *options], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     summary = json.loads((tmp_path / "logs" / "test_caption" / "summary.json").read_text())

@@ -22,7 +22,7 @@ from vlmgym.sandbox.reward import RewardConfig
 
 
 def play(out: Path, policy: str, games: tuple[str, ...] = ("2048",), **options: Any) -> Path:
-    shown = {"episodes": 6, "turns": 15, "size": 128, "workers": 0, "video": False, "report": False} | options
+    shown = {"episodes": 6, "turns": 15, "size": 128, "workers": 0, "videos": 0, "report": False} | options
     run_evaluation(games, EvalConfig(policy=policy, out=out, **shown))
     return out
 

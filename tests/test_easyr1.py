@@ -213,7 +213,7 @@ def test_trained_model_is_exported_served_and_compared(runs: Path, tmp_path: Pat
     told = run("bash", scripts / "export.sh", runs / "state" / "global_step_3", tmp_path / "model")
     assert f"serve_vllm.sh {tmp_path / 'model'}" in told
     play = [python, str(ROOT / "vlmgym" / "test" / "eval_2048.py"), "--set", "size=64", "--episodes", "2"]
-    play += ["--turns", "2", "--no-video", "--no-report"]
+    play += ["--turns", "2", "--videos", "0", "--no-report"]
     with serve(tmp_path / "model", tmp_path, "trained", script=scripts / "serve_vllm.sh") as server:
         asked = ["--base-url", server.base_url, "--model", server.model, "--max-tokens", "8"]
         run(*play, "--policy", "openai", *asked, "--out", tmp_path / "trained")

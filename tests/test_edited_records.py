@@ -16,7 +16,7 @@ from vlmgym.evaluation.report.episode import make_episode
 from vlmgym.evaluation.script import run_evaluation
 from vlmgym.evaluation.video import write_stored_video
 
-OPTIONS = {"episodes": 2, "turns": 3, "workers": 0, "video": False, "report": False}
+OPTIONS = {"episodes": 2, "turns": 3, "workers": 0, "videos": 0, "report": False}
 
 
 @pytest.fixture(scope="module")

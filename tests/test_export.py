@@ -49,7 +49,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Seen]:
         workers=0,
         history=3,
         history_images=2,
-        video=False,
+        videos=0,
         report=False,
         out=folder,
     )

@@ -132,7 +132,7 @@ def test_closing_the_window_keeps_what_was_played_and_resume_goes_on(
     person: Any, tmp_path: Path, leave: pygame.event.Event
 ):
     options: Any = {"policy": "human", "episodes": 2, "turns": 3, "size": 128, "workers": 0}
-    options |= {"video": False, "report": False}
+    options |= {"videos": 0, "report": False}
     person([DOWN, LEFT, UP, LEFT, leave])
     with pytest.raises(PolicyError, match=r"the window was closed; 1 finished episodes are in .*--resume .* goes on"):
         run_evaluation(["2048"], EvalConfig(**options, out=tmp_path / "run"))

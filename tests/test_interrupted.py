@@ -60,7 +60,7 @@ def test_a_program_that_imports_vlmgym_keeps_its_own_interrupts() -> None:
 @pytest.mark.parametrize("policy", ["random", "oracle"])
 def test_a_background_run_that_is_terminated_can_be_resumed(policy: str, workers: int, tmp_path: Path) -> None:
     options = ["eval", "2048", "--size", "64", "--turns", "60", "--policy", policy, "--workers", str(workers)]
-    options += ["--concurrency", "4", "--no-video", "--no-report"]
+    options += ["--concurrency", "4", "--videos", "0", "--no-report"]
     command = [sys.executable, "-m", "vlmgym", *options, "--episodes", "5000", "--out", "o"]
     process = subprocess.Popen([*IN_BACKGROUND, *command], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     log, until = tmp_path / "o" / "episodes.jsonl", time.monotonic() + 120

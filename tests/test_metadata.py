@@ -23,7 +23,7 @@ from vlmgym.cli import main
 from vlmgym.evaluation import evaluate, read_run
 from vlmgym.evaluation.summary import summarise
 
-QUICK = ["--episodes", "2", "--turns", "3", "--workers", "0", "--no-video"]
+QUICK = ["--episodes", "2", "--turns", "3", "--workers", "0", "--videos", "0"]
 
 
 def named(request: Request) -> Answer:

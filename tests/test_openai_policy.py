@@ -532,7 +532,7 @@ def run_eval(tmp_path, capfd, monkeypatch):
     def run(url, *args, key="", process=False):
         out = tmp_path / "run"
         where = ["--resume" if out.exists() else "--out", str(out), "--base-url", url, "--model", "tiny"]
-        plain = ["--size", "64", "--no-video", "--no-report", "--workers", "0"]
+        plain = ["--size", "64", "--videos", "0", "--no-report", "--workers", "0"]
         command = ["eval", "2048", "--policy", "openai", *where, *plain, *map(str, args)]
         if key:
             monkeypatch.setenv("MINE", key)
@@ -939,7 +939,7 @@ def test_certificates_that_cannot_be_read_are_one_sentence(file, tmp_path, monke
 @pytest.mark.parametrize("address", ["ftp://me:secret@there", "http://1.2.3.999", "http://\N{SNOWMAN}.com"])
 def test_a_proxy_that_is_none_is_one_sentence_before_anything_is_written(address, tmp_path, monkeypatch):
     monkeypatch.setenv("ALL_PROXY", address)
-    config = EvalConfig(policy="openai", out=tmp_path / "run", video=False, report=False)
+    config = EvalConfig(policy="openai", out=tmp_path / "run", videos=0, report=False)
     with pytest.raises(UsageError, match=r"HTTP_PROXY, HTTPS_PROXY and ALL_PROXY is no address of a proxy$"):
         run_evaluation(["2048"], config, OpenAIOptions(base_url="http://localhost:1/v1", model="m"))
     assert not (tmp_path / "run").exists()

@@ -33,7 +33,7 @@ class Model(ModelPolicy):
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two games, four episodes each."""
     folder = tmp_path_factory.mktemp("runs") / "run"
-    config = EvalConfig(episodes=4, turns=6, size=128, workers=0, video=False, report=False, out=folder)
+    config = EvalConfig(episodes=4, turns=6, size=128, workers=0, videos=0, report=False, out=folder)
     run_evaluation(["2048", "swap"], config)
     place = RunFolder(folder)
     records = evaluate(GAMES, Model(), 4, turns=6, workers=0, history=1)
@@ -106,7 +106,7 @@ def test_a_record_must_be_named_and_be_there(tmp_path: Path):
 
 def test_the_command_line_and_resume(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     args = ["eval", "2048", "--policy", "replay", "--record", str(run), "--turns", "6", "--size", "128"]
-    args += ["--episodes", "3", "--workers", "0", "--no-video", "--no-report", "--history", "1"]
+    args += ["--episodes", "3", "--workers", "0", "--videos", "0", "--no-report", "--history", "1"]
     main([*args, "--out", str(tmp_path / "again")])
     recorded = [record for record in read_run(run).episodes if record.game.id == "2048-v0"][:3]
     again = read_run(tmp_path / "again")

@@ -79,7 +79,7 @@ def test_scoring_again_with_the_own_setting_changes_nothing(records: list[Episod
 def run(tmp_path: Path) -> Path:
     reward = RewardConfig(illegal=-1.0, format_weight=0.25)
     config = EvalConfig(
-        episodes=3, turns=12, size=128, workers=0, video=False, report=False, reward=reward, out=tmp_path / "run"
+        episodes=3, turns=12, size=128, workers=0, videos=0, report=False, reward=reward, out=tmp_path / "run"
     )
     run_evaluation(["2048", "swap"], config)
     return tmp_path / "run"

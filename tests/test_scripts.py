@@ -104,7 +104,7 @@ def test_a_script_uses_the_policy_edited_in_place(tmp_path):
     )
     assert edited != text
     (tmp_path / "eval_2048.py").write_text(edited)
-    done = run(*SMALL, "--no-video", "--workers", "1", program=[str(tmp_path / "eval_2048.py")])
+    done = run(*SMALL, "--videos", "0", "--workers", "1", program=[str(tmp_path / "eval_2048.py")])
     assert done.returncode == 0, done.stderr
     record = json.loads((tmp_path / "logs" / "test_2048.json").read_text())
     assert {turn["response"] for episode in record["episodes"] for turn in episode["turns"]} == {
@@ -116,14 +116,14 @@ def test_the_script_as_shipped_plays_like_the_random_policy(tmp_path):
     responses = []
     for folder, options in (("a", []), ("b", ["--policy", "random"])):
         script = SCRIPTS / "eval_2048.py"
-        done = run(*SMALL, *options, "--no-video", "--out", tmp_path / folder, program=[str(script)])
+        done = run(*SMALL, *options, "--videos", "0", "--out", tmp_path / folder, program=[str(script)])
         assert done.returncode == 0, done.stderr
         responses.append([turn.response for episode in read_run(tmp_path / folder).episodes for turn in episode.turns])
     assert responses[0] == responses[1]
 
 
 def test_the_command_does_the_same_as_the_script(tmp_path):
-    done = run("eval", "2048", *SMALL, "--no-video", "--policy", "oracle", cwd=tmp_path)
+    done = run("eval", "2048", *SMALL, "--videos", "0", "--policy", "oracle", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "logs").iterdir()
     assert re.fullmatch(r"2048-oracle-\d{8}-\d{6}", folder.name)
@@ -213,7 +213,7 @@ def test_a_usage_error_is_one_sentence_and_exit_code_2(tmp_path, monkeypatch, ca
     earlier.write_text("an earlier run")
     (tmp_path / "leaves.py").write_text("raise SystemExit(0)")
     with pytest.raises(SystemExit) as ended:
-        main(["eval", *args, "--no-video"])
+        main(["eval", *args, "--videos", "0"])
     assert ended.value.code == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("error: ")
@@ -257,7 +257,7 @@ def test_responses_that_no_file_can_hold_are_recorded_all_the_same(tmp_path):
     (tmp_path / "odd.py").write_text(
         "def policy(images, prompts):\n    return ['\\ud800 <answer>\\ud800</answer> \\0 </script>' for _ in prompts]\n"
     )
-    options = ["--no-video", "--history", "2", "--policy", "odd.py:policy", "--out", "here"]
+    options = ["--videos", "0", "--history", "2", "--policy", "odd.py:policy", "--out", "here"]
     done = run("eval", "2048", *SMALL, *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     turn = read_run(tmp_path / "here").episodes[0].turns[0]
@@ -271,14 +271,14 @@ def test_two_runs_do_not_write_the_same_files(tmp_path):
         done = run("eval", "2048", *SMALL, "--out", folder)
     assert done.returncode == 1
     assert "another run is writing" in done.stderr
-    assert run("eval", "2048", *SMALL, "--no-video", "--out", folder).returncode == 0
+    assert run("eval", "2048", *SMALL, "--videos", "0", "--out", folder).returncode == 0
 
 
 def test_a_policy_may_change_the_folder(tmp_path):
     (tmp_path / "moves.py").write_text(
         "import os\ndef policy(images, prompts):\n    os.chdir('/')\n    return ['' for _ in prompts]\n"
     )
-    done = run("eval", "2048", *SMALL, "--no-video", "--out", "here", "--policy", "moves.py:policy", cwd=tmp_path)
+    done = run("eval", "2048", *SMALL, "--videos", "0", "--out", "here", "--policy", "moves.py:policy", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "here" / "summary.json").is_file()
 
@@ -293,7 +293,7 @@ def test_output_that_cannot_be_written_is_no_traceback(tmp_path):
         assert done.returncode == 1
         assert done.stderr == "error: cannot write to standard output: No space left on device\n"
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-    command = [sys.executable, "-m", "vlmgym", "eval", "2048", *SMALL, "--no-video", "--out", str(tmp_path / "o")]
+    command = [sys.executable, "-m", "vlmgym", "eval", "2048", *SMALL, "--videos", "0", "--out", str(tmp_path / "o")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
 
@@ -358,7 +358,7 @@ def test_a_killed_run_is_resumed_as_if_it_had_not_been(tmp_path):
         "    return [random_response(prompt) for prompt in prompts]\n"
     )
     options = ["eval", "2048", "--size", "96", "--policy", "slow.py:policy", "--episodes", "12", "--turns", "6"]
-    options += ["--workers", "1", "--concurrency", "2", "--no-video"]
+    options += ["--workers", "1", "--concurrency", "2", "--videos", "0"]
     command = [sys.executable, "-m", "vlmgym", *options, "--out", "o"]
     log = tmp_path / "o" / "episodes.jsonl"
     for lines in (2, 5):
@@ -386,7 +386,7 @@ def test_a_killed_run_is_resumed_as_if_it_had_not_been(tmp_path):
 
 
 def test_a_run_of_other_options_is_not_resumed(tmp_path):
-    options = ["eval", "2048", *SMALL, "--no-video"]
+    options = ["eval", "2048", *SMALL, "--videos", "0"]
     assert run(*options, "--out", "o", cwd=tmp_path).returncode == 0
     before = (tmp_path / "o" / "episodes.jsonl").read_bytes()
     for other, message in (
@@ -459,7 +459,7 @@ def test_a_resume_that_fails_at_once_changes_nothing(tmp_path):
         "    assert 'BAD' not in os.environ\n"
         "    return ['<answer>up</answer>' for _ in prompts]\n"
     )
-    options = ["eval", "2048", *SMALL, "--no-video", "--no-report", "--policy", "p.py:policy"]
+    options = ["eval", "2048", *SMALL, "--videos", "0", "--no-report", "--policy", "p.py:policy"]
     assert run(*options, "--out", "o", cwd=tmp_path).returncode == 0
     before = {path.name: path.read_bytes() for path in (tmp_path / "o").iterdir()}
     command = [sys.executable, "-m", "vlmgym", *options, "--episodes", "3", "--resume", "o"]
@@ -478,17 +478,27 @@ def test_an_option_that_is_refused_leaves_no_folder(tmp_path):
 
 
 def test_names_that_look_like_markup_are_names(tmp_path):
-    done = run("eval", "2048", *SMALL, "--no-video", "--no-report", "--out", "a[/bold]b", cwd=tmp_path)
+    done = run("eval", "2048", *SMALL, "--videos", "0", "--no-report", "--out", "a[/bold]b", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert f"run     {tmp_path}/a[/bold]b" in done.stdout
 
 
 def test_runs_that_start_together_do_not_collide(tmp_path):
-    command = [sys.executable, "-m", "vlmgym", "eval", "2048", *SMALL, "--no-video", "--no-report"]
+    command = [sys.executable, "-m", "vlmgym", "eval", "2048", *SMALL, "--videos", "0", "--no-report"]
     processes = [subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) for _ in range(3)]
     assert [process.wait(60) for process in processes] == [0, 0, 0]
     assert all((folder / "summary.json").exists() for folder in (tmp_path / "logs").iterdir())
     assert len(list((tmp_path / "logs").iterdir())) == 3
+
+
+def test_scores_come_before_the_videos_of_as_many_episodes_as_asked_for(tmp_path):
+    command = [sys.executable, "-m", "vlmgym", "eval", "2048", *SMALL, "--no-report", "--out", str(tmp_path / "o")]
+    done = subprocess.run([*command, "--videos", "1"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, done.stdout
+    assert 0 < done.stdout.index("mean score") < done.stdout.index("Encoding videos ...")
+    assert [path.name for path in (tmp_path / "o" / "videos").iterdir()] == ["2048_0.mp4"]
+    with pytest.raises(SystemExit):
+        main(["eval", "2048", "--videos", "-1"])
 
 
 def test_a_new_run_shows_no_videos_of_another(tmp_path):

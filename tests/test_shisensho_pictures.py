@@ -459,7 +459,7 @@ def test_the_script_plays_with_pictures_unless_told_otherwise(tmp_path: Path, op
     script.write_text(SCRIPT.read_text())
     small = ["--policy", "oracle", "--size", "256", "--episodes", "1", "--turns", "3", "--workers", "0"]
     done = subprocess.run(
-        [sys.executable, str(script), *small, "--no-video", "--no-report", *options],
+        [sys.executable, str(script), *small, "--videos", "0", "--no-report", *options],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

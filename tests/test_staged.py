@@ -185,7 +185,7 @@ def test_a_run_that_is_stopped_does_not_wait_for_results_that_never_come(
 
 # The command ----------------------------------------------------------------------------------------------------------
 
-COMMAND = ["eval", "--turns", "3", "--workers", "0", "--seed", "5", "--no-video", "--no-report"]
+COMMAND = ["eval", "--turns", "3", "--workers", "0", "--seed", "5", "--videos", "0", "--no-report"]
 
 
 def run(path: Path, *args: str) -> None:
@@ -294,7 +294,7 @@ def test_runs_of_a_curriculum_are_compared_where_their_stages_agree(
     apart = sum(runs[0][seed].stage != runs[1][seed].stage for seed in runs[0])
     assert apart > 0
     assert f"{apart} at different stages" in capsys.readouterr().out
-    run_alone = ["eval", "2048", "--size", "64", "--episodes", "2", "--turns", "3", "--workers", "0", "--no-video"]
+    run_alone = ["eval", "2048", "--size", "64", "--episodes", "2", "--turns", "3", "--workers", "0", "--videos", "0"]
     main([*run_alone, "--no-report", "--out", str(tmp_path / "alone")])
     with pytest.raises(SystemExit):
         main(["compare", str(tmp_path / "good"), str(tmp_path / "alone"), "--out", str(tmp_path / "d")])

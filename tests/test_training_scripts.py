@@ -24,7 +24,7 @@ def cold_start(*args: str | Path, **variables: str) -> subprocess.CompletedProce
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cold") / "oracle 2048"
     play = ["eval", "2048", "--policy", "oracle", "--episodes", "1", "--turns", "1", "--set", "size=64"]
-    main([*play, "--no-video", "--no-report", "--workers", "0", "--out", str(folder.parent / "run")])
+    main([*play, "--videos", "0", "--no-report", "--workers", "0", "--out", str(folder.parent / "run")])
     main(["export", str(folder.parent / "run"), "--format", "sharegpt", "--workers", "0", "--out", str(folder)])
     return folder
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 EPISODES, TOKENS = 4, 16
 SAME = ["--size", "96", "--episodes", str(EPISODES), "--temperature", "0", "--max-tokens", str(TOKENS)]
-SAME += ["--workers", "1", "--no-video", "--no-report"]
+SAME += ["--workers", "1", "--videos", "0", "--no-report"]
 VLLM = ["--policy", "vllm", "--dtype", "float32", "--images-per-prompt", "2", "--gpu-memory-utilization", "0.3"]
 VLLM += ["--engine-args", '{"enforce_eager": true, "max_num_seqs": 16}']
 """No share of the memory has to be free beyond what a test needs, and nothing is compiled."""

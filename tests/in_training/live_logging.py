@@ -16,7 +16,7 @@ from vlmgym.cli import main
 from vlmgym.evaluation import read_run
 from vlmgym.evaluation.live_log import LiveLog, TensorBoardLogger, WandbLogger
 
-QUICK = ["--turns", "3", "--workers", "0", "--no-video", "--no-report"]
+QUICK = ["--turns", "3", "--workers", "0", "--videos", "0", "--no-report"]
 
 
 def scalars(folder: Path) -> dict[str, dict[int, float]]:

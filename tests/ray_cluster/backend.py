@@ -166,7 +166,7 @@ def test_errors_of_calls(cluster: Cluster) -> None:
 def test_the_command_plays_on_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
     from vlmgym.cli import main
 
-    command = ["eval", "2048", "--episodes", "2", "--turns", "3", "--set", "size=64", "--no-video"]
+    command = ["eval", "2048", "--episodes", "2", "--turns", "3", "--set", "size=64", "--videos", "0"]
     main([*command, "--backend", "ray", "--out", str(tmp_path / "ray")])
     main([*command, "--workers", "0", "--out", str(tmp_path / "here")])
     lines = [sorted((tmp_path / name / "episodes.jsonl").read_text().splitlines()) for name in ("ray", "here")]

@@ -19,7 +19,7 @@ from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.playing import asked_for, play_run
 from vlmgym.evaluation.record import RunSummary
 from vlmgym.evaluation.report import LabelledRun, write_report
-from vlmgym.evaluation.results import draw_results, write_summary
+from vlmgym.evaluation.results import write_curves, write_summary
 from vlmgym.evaluation.run_folder import RunFolder
 from vlmgym.evaluation.stored import find_run
 from vlmgym.evaluation.workers import Workers
@@ -117,7 +117,7 @@ def play_whole_episodes(
         history=config.play.history,
         history_images=config.play.history_images,
         reward=config.reward,
-        video=False,
+        videos=0,
     )
     options = LiveOptions(
         step=step,
@@ -134,6 +134,6 @@ def play_whole_episodes(
         part = play_run(place, games, policy, wanted, None, workers, console, alone=False)
         run = find_run(place)
         summary = write_summary(run, part)
-        draw_results(run, None, workers, console)
-        write_report(place, LabelledRun.of(run.asked, run.episodes, summary), workers, console)
+        write_curves(run)
+        write_report(place, LabelledRun.of(run, summary), workers, console)
     return summary

@@ -14,7 +14,16 @@ from rich.table import Table
 
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.files import replace_file, writing
-from vlmgym.evaluation.paired import LEVEL, RESAMPLES, PairedDifference, Share, paired_difference, share
+from vlmgym.evaluation.paired import (
+    LEVEL,
+    RESAMPLES,
+    PairedDifference,
+    Share,
+    difference,
+    difference_name,
+    paired_difference,
+    share,
+)
 from vlmgym.evaluation.record import EpisodeRecord, RunRecord
 from vlmgym.evaluation.report import LabelledRun, PageTable, write_page
 from vlmgym.evaluation.run_folder import changes
@@ -24,11 +33,6 @@ from vlmgym.evaluation.workers import Workers
 from vlmgym.sandbox.processes import check_workers, workers_for
 from vlmgym.sandbox.reward import Outcome, RewardConfig
 from vlmgym.terminal import terminal
-
-NOTE = (
-    f"Means are over pairs of episodes with the same seed. Each interval is one of {LEVEL:.0%} by itself: of "
-    f"differences by bootstrap over the pairs ({RESAMPLES:,} resamples), of shares by Wilson's formula."
-)
 
 Facts = Mapping[str, float]
 """Numbers that say how an episode with a result went, by their names."""
@@ -129,11 +133,11 @@ def compare(config: CompareConfig) -> Comparison:
         console.print(f"note: {note}", markup=False, highlight=False)
     for game, found in comparison.games.items():
         console.print(_table(game, found, labels))
-    console.print(NOTE, highlight=False)
+    console.print(_note(labels), markup=False, highlight=False)
     if config.page:
         tables = [_page_table(game, found, comparison) for game, found in comparison.games.items()]
         runs = [
-            LabelledRun(label, run.asked, run.episodes, run.summaries(), run.last_summary().stopped)
+            LabelledRun(label, run.asked, run.episodes, run.summaries(), run.last_summary().stopped, run.videos())
             for label, run in zip(labels, (first, second))
         ]
         with Workers(workers_for(len(first.episodes) + len(second.episodes), config.workers)) as workers:
@@ -225,13 +229,13 @@ def _compare(facts: Sequence[tuple[Facts, Facts]], left_out: dict[str, int], sam
         values = [(a[name], b[name]) for a, b in facts if name in a and name in b]
         if values:
             metrics[name] = paired_difference(*map(list, zip(*values)))
-    differences = [a["score"] - b["score"] for a, b in facts]
+    differences = [difference(a["score"], b["score"]) for a, b in facts]
     return GameComparison(
         pairs=len(facts),
         left_out=left_out,
-        wins=share(sum(difference > 0 for difference in differences), len(facts)),
-        ties=share(sum(difference == 0 for difference in differences), len(facts)),
-        losses=share(sum(difference < 0 for difference in differences), len(facts)),
+        wins=share(sum(one > 0 for one in differences), len(facts)),
+        ties=share(sum(one == 0 for one in differences), len(facts)),
+        losses=share(sum(one < 0 for one in differences), len(facts)),
         metrics=metrics,
     )
 
@@ -331,7 +335,7 @@ def _pairs(found: GameComparison) -> str:
 def _table(game: str, found: GameComparison, labels: tuple[str, str]) -> Table:
     table = Table(title=f"{game}: {_pairs(found)}", title_justify="left")
     table.add_column("mean of", style="bold")
-    for head in (*labels, "difference (95%)"):
+    for head in (*labels, _difference_head(labels)):
         table.add_column(head, justify="right")
     for row in _rows(found):
         table.add_row(*row)
@@ -344,8 +348,20 @@ def _table(game: str, found: GameComparison, labels: tuple[str, str]) -> Table:
 def _page_table(game: str, found: GameComparison, comparison: Comparison) -> PageTable:
     labels = comparison.labels
     rows = [*_rows(found), *_shares(found, labels)]
-    note = " ".join([NOTE, *(f"Note: {note}." for note in comparison.notes)])
-    return PageTable(f"{game}: {_pairs(found)}", ("mean of", *labels, "difference (95%)"), rows, note)
+    note = " ".join([_note(labels), *(f"Note: {note}." for note in comparison.notes)])
+    return PageTable(f"{game}: {_pairs(found)}", ("mean of", *labels, _difference_head(labels)), rows, note)
+
+
+def _difference_head(labels: tuple[str, str]) -> str:
+    return f"{difference_name(*labels)} (95%)"
+
+
+def _note(labels: tuple[str, str]) -> str:
+    return (
+        f"Differences are {difference_name(*labels)}: positive where {labels[0]} is higher. Means are over pairs of "
+        f"episodes with the same seed. Intervals are {LEVEL:.0%} confidence intervals: bootstrap over the pairs "
+        f"({RESAMPLES:,} resamples) for differences, Wilson's for shares."
+    )
 
 
 def _differences(first: object, second: object, labels: tuple[str, str]) -> str:

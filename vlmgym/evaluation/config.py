@@ -49,8 +49,8 @@ class EvalConfig(GameOptions):
     vlmgym eval to a new folder under logs/ of the current folder."""
     resume: Path | None = None
     """Folder of an earlier run: play what is missing there or has no result. All other options as they were."""
-    video: bool = True
-    """Write a video of every episode."""
+    videos: int = 10
+    """Episodes of each game that get a video, the first ones; 0: none."""
     report: bool = True
     """Write report.html."""
     tensorboard: bool = False
@@ -65,6 +65,7 @@ class EvalConfig(GameOptions):
         check_workers("workers", self.workers, self.backend)
         if self.all_rows and self.episodes != EvalConfig.episodes:
             raise UsageError("--all-rows says how many episodes there are: leave out either it or --episodes")
+        check_whole_number("videos", self.videos, 0)
         if not 1 <= self.fps <= 60:
             raise UsageError(f"fps is 1 to 60, not {self.fps}")
         if self.resume is not None and self.out is not None and self.resume.resolve() != self.out.resolve():

@@ -59,6 +59,16 @@ class Share(BaseModel):
     interval: tuple[float, float]
 
 
+def difference(first: float, second: float) -> float:
+    """The difference of a pair: first - second, the sign of everything that compares two runs."""
+    return first - second
+
+
+def difference_name(first: str, second: str) -> str:
+    """The difference in words, by the labels of the runs."""
+    return f"{first} - {second}"
+
+
 def paired_difference(first: Sequence[float], second: Sequence[float]) -> PairedDifference:
     """The mean difference of pairs with a bootstrap interval, the same for the same numbers.
 
@@ -66,7 +76,7 @@ def paired_difference(first: Sequence[float], second: Sequence[float]) -> Paired
         first: At least one number.
         second: As many, in the same order.
     """
-    differences = np.subtract(first, second, dtype=float)
+    differences = np.array([difference(a, b) for a, b in zip(first, second, strict=True)])
     interval, method = _bootstrap(differences)
     return PairedDifference(
         pairs=len(differences),

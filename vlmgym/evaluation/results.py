@@ -12,7 +12,7 @@ from vlmgym.evaluation.event_loop import run_all, run_async
 from vlmgym.evaluation.files import replace_file, writing
 from vlmgym.evaluation.progress import COLUMNS
 from vlmgym.evaluation.record import RunSummary, game_run_document
-from vlmgym.evaluation.stored import StoredRun
+from vlmgym.evaluation.stored import StoredEpisode, StoredRun, game_name
 from vlmgym.evaluation.table import difficulty, vlmgym_version
 from vlmgym.evaluation.workers import Workers
 
@@ -48,7 +48,7 @@ def write_summary(run: StoredRun, part: Part, before: RunSummary | None = None) 
     """
     summaries = run.summaries()
     for game in run.asked.game_ids:
-        if (path := run.folder.record(_name(game))) is not None:
+        if (path := run.folder.record(game_name(game))) is not None:
             lines = (episode.text() for episode in run.episodes if episode.game == game)
             replace_file(path, game_run_document(summaries[game], lines))
     turns, seconds = part.turns, part.seconds
@@ -60,14 +60,8 @@ def write_summary(run: StoredRun, part: Part, before: RunSummary | None = None) 
     return summary
 
 
-def draw_results(run: StoredRun, fps: int | None, workers: Workers, console: Console) -> None:
-    """Draw the curves of every game, and a video of every result that has none yet.
-
-    Args:
-        run: The run as its folder has it.
-        fps: Turns a second in the videos; None: no videos.
-        workers: Processes that draw.
-        console: Where progress is shown.
+def write_curves(run: StoredRun) -> None:
+    """Draw the curves of every game that has a result.
 
     Raises:
         UsageError: A record cannot be read.
@@ -75,37 +69,57 @@ def draw_results(run: StoredRun, fps: int | None, workers: Workers, console: Con
     """
     # Worker processes import the user's script, and so this module, too: they need no matplotlib.
     from vlmgym.evaluation.curves import draw_curves
+
+    for game, results in _results(run).items():
+        subtitle = ", ".join(filter(None, [difficulty(run.asked, game), vlmgym_version(run.asked)]))
+        png = draw_curves((episode.read() for episode in results), subtitle)
+        replace_file(run.folder.curves(game_name(game)), png)
+
+
+def write_videos(run: StoredRun, count: int, fps: int, workers: Workers, console: Console) -> None:
+    """Encode the videos that are missing.
+
+    Args:
+        run: The run as its folder has it.
+        count: Number of results of each game that have a video, the first ones.
+        fps: Turns a second.
+        workers: Processes that encode.
+        console: Where progress is shown.
+
+    Raises:
+        UsageError: A record cannot be read.
+        OutputError: A file cannot be written.
+    """
     from vlmgym.evaluation.video import write_stored_video
 
-    videos = []
-    for game in run.asked.game_ids:
-        results = [episode for episode in run.episodes if episode.game == game and episode.score is not None]
-        if not results:
-            continue
-        subtitle = ", ".join(filter(None, [difficulty(run.asked, game), vlmgym_version(run.asked)]))
-        curves = draw_curves((episode.read() for episode in results), subtitle)
-        replace_file(run.folder.curves(_name(game)), curves)
-        for episode in results if fps is not None else ():
-            path = run.folder.video(_name(game), episode.index)
-            if not path.exists():
-                videos.append((path, episode))
-    if fps is None or not videos:
+    wanted = [
+        (run.folder.video(game_name(game), episode.index), episode)
+        for game, results in _results(run).items()
+        for episode in results[:count]
+    ]
+    missing = [(path, episode) for path, episode in wanted if not path.exists()]
+    if not missing:
         return
-    folder = videos[0][0].parent
+    folder = missing[0][0].parent
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
 
-    waiting = iter(videos)
+    waiting = iter(missing)
 
-    async def write_one_after_another(bar: Progress) -> None:
+    async def encode(bar: Progress) -> None:
         for path, episode in waiting:
             await workers.call(write_stored_video, path, episode, fps)
             bar.advance(task)
 
     with Progress(*COLUMNS, console=console) as bar:
-        task = bar.add_task("videos", total=len(videos))
-        run_async(run_all(write_one_after_another(bar) for _ in range(max(1, 2 * workers.count))))
+        task = bar.add_task("Encoding videos ...", total=len(missing))
+        run_async(run_all(encode(bar) for _ in range(max(1, 2 * workers.count))))
 
 
-def _name(game_id: str) -> str:
-    return game_id.rpartition("-v")[0]
+def _results(run: StoredRun) -> dict[str, list[StoredEpisode]]:
+    """The episodes of each game that have a score, in the order of their seeds."""
+    results: dict[str, list[StoredEpisode]] = {}
+    for episode in run.episodes:
+        if episode.score is not None:
+            results.setdefault(episode.game, []).append(episode)
+    return results

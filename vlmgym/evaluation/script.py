@@ -23,10 +23,10 @@ from vlmgym.evaluation.live_log import check_loggers
 from vlmgym.evaluation.playing import Played, asked_for, count_of, games_of, play_run, reopen
 from vlmgym.evaluation.record import RunSummary
 from vlmgym.evaluation.report import LabelledRun, write_report
-from vlmgym.evaluation.results import Part, draw_results, write_summary
+from vlmgym.evaluation.results import Part, write_curves, write_summary, write_videos
 from vlmgym.evaluation.run_folder import RunFolder, ScriptFolder
 from vlmgym.evaluation.runner import check_concurrency, check_policy
-from vlmgym.evaluation.stored import StoredRun, find_run
+from vlmgym.evaluation.stored import StoredRun, find_run, game_name
 from vlmgym.evaluation.table import bias_note, summary_table
 from vlmgym.evaluation.workers import Workers, open_pool
 from vlmgym.knobs import in_short
@@ -153,12 +153,14 @@ def run_evaluation(
                 folder.clear_results()
             run = find_run(folder)
             summary = write_summary(run, part, before)
-            draw_results(run, config.fps if config.video else None, workers, progress_console)
+            # Scores first: videos may take minutes.
+            console.print(summary_table(run.asked, summary))
+            if note := bias_note(summary.games):
+                console.print(note)
+            write_curves(run)
+            write_videos(run, config.videos, config.fps, workers, progress_console)
             if config.report:
-                write_report(folder, LabelledRun.of(run.asked, run.episodes, summary), workers, progress_console)
-    console.print(summary_table(run.asked, summary))
-    if note := bias_note(summary.games):
-        console.print(note)
+                write_report(folder, LabelledRun.of(run, summary), workers, progress_console)
     _print_places(console, run, config)
     _tell_unfinished(folder, summary, part, progress_console)
     return summary
@@ -232,15 +234,14 @@ def _claimed(name: str) -> Path:
 
 def _print_places(console: Console, run: StoredRun, config: EvalConfig) -> None:
     folder = run.folder
-    names = [game.rpartition("-v")[0] for game in run.asked.game_ids]
-    for name in names:
+    for name in map(game_name, run.asked.game_ids):
         for word, path in (("records", folder.record(name)), ("curves ", folder.curves(name))):
             if path is not None and path.exists():
                 console.print(f"{word} {path}", soft_wrap=True)
     if config.report:
         console.print(f"page    {folder.report}", soft_wrap=True)
-    if config.video:
-        console.print(f"videos  {folder.video(names[0], 0)} ...", soft_wrap=True)
+    if videos := list(run.videos().values()):
+        console.print(f"videos  {videos[0]}{' ...' if len(videos) > 1 else ''}", soft_wrap=True)
     console.print(f"run     {folder.folder}", soft_wrap=True)
 
 

@@ -119,6 +119,11 @@ class StoredRun:
             tally.add(episode)
         return tally.summaries()
 
+    def videos(self) -> dict[tuple[str, int], Path]:
+        """Videos of its episodes, by game id and seed."""
+        paths = {(one.game, one.seed): self.folder.video(game_name(one.game), one.index) for one in self.episodes}
+        return {key: path for key, path in paths.items() if path.exists()}
+
     def last_summary(self) -> RunSummary:
         """What `summary.json` says; a run that was killed before it had one was interrupted."""
         return self.folder.read_summary() or RunSummary(
@@ -208,6 +213,11 @@ def drop_torn_line(path: Path) -> None:
     episodes, _ = find_episodes(path)
     with writing(path):
         os.truncate(path, episodes[-1].offset + episodes[-1].length if episodes else 0)
+
+
+def game_name(game_id: str) -> str:
+    """The name of a game by its id, which need not be installed."""
+    return game_id.rpartition("-v")[0]
 
 
 class _GameId(BaseModel):

@@ -114,9 +114,9 @@ def _exhibit(exhibit: Exhibit, size: int) -> Element:
                 {"class": "panel prompt"},
                 element("h4", {}, "What a model is told"),
                 _pictures(game.images(state), f"{exhibit.title} at level 3"),
-                element("pre", {}, game.instructions(state)),
+                element("pre", _scrolling(f"{exhibit.title}: prompt"), game.instructions(state)),
             ),
-            *(_example(example) for example in examples(exhibit, game, state)),
+            *(_example(example, exhibit.title) for example in examples(exhibit, game, state)),
         ),
     )
 
@@ -126,7 +126,11 @@ def _strip(exhibit: Exhibit, dial: Dial, size: int) -> Element:
         "div",
         {"class": "dial"},
         element("h3", {}, dial, " ", element("span", {"class": "faint"}, FOR_THE[dial])),
-        element("div", {"class": "strip"}, *(_level(exhibit, level) for level in levels_of(exhibit, dial, size))),
+        element(
+            "div",
+            {"class": "strip", **_scrolling(f"{exhibit.title}: levels of {dial}")},
+            *(_level(exhibit, level) for level in levels_of(exhibit, dial, size)),
+        ),
     )
 
 
@@ -167,7 +171,12 @@ def _pictures(pictures: Sequence[Picture], alt: str) -> Element:
     return element("div", {"class": f"pictures of-{len(images)}"}, *images)
 
 
-def _example(example: Example) -> Element:
+def _scrolling(label: str) -> dict[str, str]:
+    """Attributes of an element that scrolls by itself, so that keys reach it."""
+    return {"role": "region", "aria-label": label, "tabindex": "0"}
+
+
+def _example(example: Example, title: str) -> Element:
     scored = example.scored
     numbers = {"game": f"{scored.game:.3g}", "form": f"{scored.format:g}"}
     if scored.perception is not None:
@@ -190,6 +199,6 @@ def _example(example: Example) -> Element:
             {"class": "numbers"},
             *(element("div", {}, element("dt", {}, name), element("dd", {}, value)) for name, value in numbers.items()),
         ),
-        element("pre", {}, *pieces),
+        element("pre", _scrolling(f"{title}: {example.title}"), *pieces),
         *feedback,
     )

@@ -48,7 +48,7 @@ def report(config: ReportConfig) -> None:
     run = find_run(config.run)
     with run.folder.reserved():
         summary = run.last_summary().model_copy(update={"games": run.summaries()})
-        labelled = LabelledRun.of(run.asked, run.episodes, summary)
+        labelled = LabelledRun.of(run, summary)
         pictures = None if config.pictures == "all" else int(config.pictures)
         with Workers(workers_for(len(run.episodes), config.workers)) as workers:
             write_report(run.folder, labelled, workers, terminal(stderr=True), pictures)

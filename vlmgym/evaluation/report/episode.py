@@ -13,6 +13,7 @@ from vlmgym.evaluation.record import EpisodeRecord, GameRecord, TurnRecord
 from vlmgym.evaluation.recorded import recorded_action, recorded_positions
 from vlmgym.evaluation.report.pictures import episode_pictures
 from vlmgym.evaluation.report.texts import marked, safe_json, shown
+from vlmgym.evaluation.reward_curve import EpisodeRewards
 from vlmgym.evaluation.summary import states_perception
 from vlmgym.sandbox.game import Game
 from vlmgym.sandbox.perception import LONGEST_PERCEPTION, read_grid
@@ -48,12 +49,12 @@ class EpisodePage:
 
     Attributes:
         row: What the list of episodes shows.
-        gains: The game's reward of each turn, for the curves; None if the episode is no result.
+        rewards: What the curves need; None if the episode has no result.
         data: Everything else, as JSON that is safe in HTML.
     """
 
     row: Mapping[str, Any]
-    gains: list[float] | None
+    rewards: EpisodeRewards | None
     data: str
 
 
@@ -71,8 +72,8 @@ def make_episode(source: EpisodeRecord | StoredRecord, with_pictures: bool) -> E
         episode = source.read()
         with source.named():
             return make_episode(episode, with_pictures)
-    gains = None if source.score is None else [turn.reward.game for turn in source.turns]
-    return EpisodePage(_row(source), gains, safe_json(episode_data(source, with_pictures)))
+    rewards = None if source.score is None else EpisodeRewards.of(source)
+    return EpisodePage(_row(source), rewards, safe_json(episode_data(source, with_pictures)))
 
 
 def _row(episode: EpisodeRecord) -> dict[str, Any]:

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from vlmgym.evaluation.record import EpisodeRecord, RunRecord, RunSummary, Summary
 from vlmgym.evaluation.report.episode import StoredRecord
-from vlmgym.evaluation.summary import students_t
+from vlmgym.evaluation.reward_curve import EpisodeRewards, mean_curve
+from vlmgym.evaluation.stored import StoredRun
 from vlmgym.evaluation.table import bias_note, game_words
 from vlmgym.sandbox.reward import RewardConfig
 
-POINTS = 200
-"""Points of a curve, at most."""
 SINGLE_CURVES = 40
 """Episodes that have a curve of their own, the first ones."""
 
 
 @dataclass(frozen=True)
 class LabelledRun:
-    """A run, and what it is called where two stand side by side.
+    """A run and its name where two stand side by side.
 
     Attributes:
         label: Its name.
@@ -31,6 +29,7 @@ class LabelledRun:
         episodes: The latest record of each episode, or where it is read, in the order of the games and seeds.
         summaries: The summary of each game by its id.
         stopped: Why the run stopped before everything was played, or None.
+        videos: Videos of episodes, by game id and seed.
     """
 
     label: str
@@ -38,13 +37,14 @@ class LabelledRun:
     episodes: Sequence[EpisodeRecord | StoredRecord]
     summaries: Mapping[str, Summary]
     stopped: str | None = None
+    videos: Mapping[tuple[str, int], Path] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls, asked: RunRecord, episodes: Sequence[EpisodeRecord | StoredRecord], summary: RunSummary, label: str = ""
-    ) -> LabelledRun:
-        """A run with its summary; by default it is called by its policy and model."""
-        return cls(label or asked.policy.label, asked, episodes, summary.games, summary.stopped)
+    def of(cls, run: StoredRun, summary: RunSummary, label: str = "") -> LabelledRun:
+        """A saved run with its summary, by default labelled with its policy and model."""
+        return cls(
+            label or run.asked.policy.label, run.asked, run.episodes, summary.games, summary.stopped, run.videos()
+        )
 
 
 def run_facts(run: LabelledRun) -> dict[str, Any]:
@@ -56,13 +56,18 @@ def run_facts(run: LabelledRun) -> dict[str, Any]:
             missing[status] = missing.get(status, 0) + count
     return {
         "label": run.label,
-        "policy": asked.policy.name,
+        "policy": asked.policy.label,
+        "lead": [
+            _episodes(asked),
+            f"at most {asked.max_turns:,} turns an episode",
+            f"started {asked.started[:16].replace('T', ' ')} UTC",
+        ],
         "facts": [
             ("policy", asked.policy.name),
             *((f"policy: {name}", _words(value)) for name, value in asked.policy.options.items() if value is not None),
             *_games(asked),
             ("episodes", _episodes(asked)),
-            ("turns", f"at most {asked.max_turns:,} turns an episode"),
+            ("turns", f"at most {asked.max_turns:,} an episode"),
             ("history", _history(asked)),
             ("reward", _reward(asked.reward)),
             *((f"option: {name}", _words(value)) for name, value in asked.options.items() if _told(name, value)),
@@ -75,13 +80,13 @@ def run_facts(run: LabelledRun) -> dict[str, Any]:
     }
 
 
-def game_facts(game: str, runs: Sequence[LabelledRun], gains: Sequence[Sequence[Sequence[float]]]) -> dict[str, Any]:
+def game_facts(game: str, runs: Sequence[LabelledRun], rewards: Sequence[Sequence[EpisodeRewards]]) -> dict[str, Any]:
     """Summaries and curves of a game, one for each run.
 
     Args:
         game: Its id.
         runs: The runs.
-        gains: For each run, for each of its results of this game, the game's reward of each turn.
+        rewards: For each run, the rewards of each of its results of this game.
     """
     summaries = [run.summaries.get(game) for run in runs]
     words = [{} if summary is None else game_words(run.asked, game, summary) for run, summary in zip(runs, summaries)]
@@ -91,36 +96,29 @@ def game_facts(game: str, runs: Sequence[LabelledRun], gains: Sequence[Sequence[
         "table": [(name, [column.get(name, "") for column in words]) for name in names],
         "summaries": summaries,
         "curves": [
-            curves(run, interval=summary is None or len(summary.stages) < 2) for run, summary in zip(gains, summaries)
+            curves(run, one_stage=summary is None or len(summary.stages) < 2)
+            for run, summary in zip(rewards, summaries)
         ],
     }
 
 
-def curves(gains: Sequence[Sequence[float]], *, interval: bool) -> dict[str, Any] | None:
-    """Cumulative game reward of episodes over turns: `mean`, its 95% interval `low` to `high`, and `single` ones.
-
-    Without `interval`, for episodes of several stages of a curriculum, `low` and `high` are None.
-
-    An episode that ended early keeps its score to the right, so that the mean is one over all episodes everywhere.
-    """
-    if not gains:
+def curves(episodes: Sequence[EpisodeRewards], *, one_stage: bool) -> dict[str, Any] | None:
+    """The mean curve of episodes with its interval `low` to `high`, None where there is none, and `single` episodes."""
+    if not episodes:
         return None
-    longest = max(map(len, gains))
-    turns = np.unique(np.linspace(0, longest, min(longest, POINTS) + 1).round().astype(int))
-    totals = np.empty((len(gains), len(turns)))
-    for line, gained in zip(totals, gains):
-        line[:] = np.concatenate([[0.0], np.cumsum(gained)])[np.minimum(turns, len(gained))]
-    mean, count = totals.mean(axis=0), len(gains)
-    reach = np.zeros(len(turns))
-    if interval and count > 1:
-        reach = students_t(count) * totals.std(axis=0, ddof=1) / np.sqrt(count)
+    curve = mean_curve(episodes, one_stage=one_stage)
+    low, high = map(_rounded, curve.interval) if curve.interval is not None else (None, None)
     return {
-        "turns": turns.tolist(),
-        "mean": _rounded(mean),
-        "low": _rounded(mean - reach) if interval else None,
-        "high": _rounded(mean + reach) if interval else None,
-        "single": [_rounded(line[turns <= len(gained)]) for line, gained in zip(totals[:SINGLE_CURVES], gains)],
-        "count": count,
+        "turns": curve.turns.tolist(),
+        "mean": _rounded(curve.mean),
+        "low": low,
+        "high": high,
+        "single": [
+            _rounded(episode.totals[curve.turns[curve.turns <= len(episode.rewards)]])
+            for episode in episodes[:SINGLE_CURVES]
+        ],
+        "count": len(episodes),
+        "stages": not one_stage,
     }
 
 

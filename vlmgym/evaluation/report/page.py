@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import html
+import os
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 from typing import Any
+from urllib.parse import quote
 
 from rich.console import Console
 from rich.progress import Progress
@@ -17,6 +19,7 @@ from rich.progress import Progress
 import vlmgym
 from vlmgym.evaluation.event_loop import run_async
 from vlmgym.evaluation.files import replace_file, writing
+from vlmgym.evaluation.paired import difference, difference_name
 from vlmgym.evaluation.progress import COLUMNS
 from vlmgym.evaluation.record import EpisodeRecord
 from vlmgym.evaluation.report.document import asset, content_policy
@@ -24,13 +27,27 @@ from vlmgym.evaluation.report.episode import EpisodePage, StoredRecord, make_epi
 from vlmgym.evaluation.report.facts import LabelledRun, game_facts, run_facts
 from vlmgym.evaluation.report.store import EpisodeStore
 from vlmgym.evaluation.report.texts import safe_json
+from vlmgym.evaluation.reward_curve import EpisodeRewards
 from vlmgym.evaluation.workers import Workers
 
 PICTURES = 200
 """Episodes of each game whose pictures are drawn, unless more are asked for: 100 turns take a core 0.3 s."""
 AHEAD = 8
 """Episodes in progress per worker, so that a slow one does not leave the others idle."""
-SCRIPTS = ("texts", "data", "keys", "scores", "curves", "list", "pictures", "pane", "viewer", "main")
+SCRIPTS = (
+    "texts",
+    "data",
+    "keys",
+    "tabs",
+    "overview",
+    "curves",
+    "videos",
+    "list",
+    "pictures",
+    "pane",
+    "viewer",
+    "main",
+)
 """Files of `assets`, in the order in which they are joined."""
 
 
@@ -85,7 +102,7 @@ def write_page(
     store = EpisodeStore(path)
     try:
         made = _make_episodes(runs, workers, pictures, store, console)
-        data = _page_data(title, runs, made, pictures, tables, store)
+        data = _page_data(path, title, runs, made, pictures, tables, store)
         replace_file(path, _document(title, data, store.inline).encode())
         store.remove_others()
     finally:
@@ -113,7 +130,7 @@ class _Made:
 
     job: _Job
     row: Mapping[str, Any]
-    gains: list[float] | None
+    rewards: EpisodeRewards | None
 
 
 def _make_episodes(
@@ -131,7 +148,7 @@ def _make_episodes(
                 job, page = waiting.popleft()
                 finished = await page
                 store.add(job.name, finished.data)
-                made.append(_Made(job, finished.row, finished.gains))
+                made.append(_Made(job, finished.row, finished.rewards))
                 bar.advance(task)
 
             try:
@@ -162,6 +179,7 @@ def _jobs(runs: Sequence[LabelledRun], pictures: int | None) -> Iterator[_Job]:
 
 
 def _page_data(
+    path: Path,
     title: str,
     runs: Sequence[LabelledRun],
     made: Sequence[_Made],
@@ -171,24 +189,39 @@ def _page_data(
 ) -> dict[str, Any]:
     games = list(dict.fromkeys([game for run in runs for game in run.asked.game_ids] + [one.job.game for one in made]))
     rows: dict[tuple[int, int], list[dict[str, Any] | None]] = {}
-    gains: dict[tuple[str, int], list[list[float]]] = {}
+    rewards: dict[tuple[str, int], list[EpisodeRewards]] = {}
     for one in made:
         job = one.job
+        key = (job.game, job.source.seed)
         cells = rows.setdefault((games.index(job.game), job.source.seed), [None] * len(runs))
-        cells[job.run] = {"number": job.number, "file": store.files.get(job.name), **one.row}
-        if one.gains is not None:
-            gains.setdefault((job.game, job.run), []).append(one.gains)
-    folder = store.place()
+        video = runs[job.run].videos.get(key)
+        cells[job.run] = {
+            "number": job.number,
+            "file": store.files.get(job.name),
+            "video": None if video is None else quote(Path(os.path.relpath(video, path.parent)).as_posix()),
+            **one.row,
+        }
+        if one.rewards is not None:
+            rewards.setdefault((job.game, job.run), []).append(one.rewards)
     return {
         "title": title,
         "madeBy": f"vlmgym {vlmgym.__version__}",
         "runs": [run_facts(run) for run in runs],
-        "games": [game_facts(game, runs, [gains.get((game, i), []) for i in range(len(runs))]) for game in games],
-        "episodes": [{"game": game, "seed": seed, "runs": cells} for (game, seed), cells in sorted(rows.items())],
+        "games": [game_facts(game, runs, [rewards.get((game, i), []) for i in range(len(runs))]) for game in games],
+        "episodes": [
+            {"game": game, "seed": seed, "runs": cells, "difference": _difference(cells)}
+            for (game, seed), cells in sorted(rows.items())
+        ],
+        "difference": difference_name(*(run.label for run in runs)) if len(runs) == 2 else None,
         "tables": tables,
         "pictures": pictures,
-        "folder": folder,
+        "folder": store.place(),
     }
+
+
+def _difference(cells: Sequence[Mapping[str, Any] | None]) -> float | None:
+    scores = [cell["score"] for cell in cells if cell is not None and cell["score"] is not None]
+    return difference(scores[0], scores[1]) if len(scores) == 2 else None
 
 
 def _document(title: str, data: dict[str, Any], inline: dict[str, str]) -> str:

@@ -1,26 +1,36 @@
-// Cumulative reward over turns: single episodes, the mean of each run, and its 95% interval.
+// Cumulative reward over turns: single episodes, the mean of each run and its 95% confidence interval.
 
 const MARGIN = { top: 14, right: 16, bottom: 36, left: 56 };
 
-function showCurves(figure, game) {
+function showCurves() {
+  const place = document.getElementById("panel-curves");
+  place.append(element("h2", {}, "Cumulative reward over turns"),
+    element("div", { class: "curves" }, page.games.map((game) => {
+      const figure = element("figure", { class: "curve panel" });
+      fillFigure(figure, game);
+      return figure;
+    })));
+}
+
+function fillFigure(figure, game) {
   const curves = game.curves.map((curve, run) => ({ run, ...curve })).filter((curve) => curve.mean);
-  if (!curves.length) {
-    figure.append(element("p", { class: "faint" }, "No episode has a result."));
+  const readout = element("span", { class: "readout" });
+  figure.append(element("figcaption", {}, element("h3", {}, recorded(game.id)), readout));
+  const longest = Math.max(0, ...curves.map((curve) => curve.turns.at(-1)));
+  if (longest < 2) {
+    figure.append(element("p", { class: "faint" }, curves.length
+      ? "Every episode has one turn: its score is in the overview." : "No episode has a result."));
     return;
   }
-  const words = curves.map(({ run, low, count }) => {
+  const words = curves.map(({ run, low, stages, count }) => {
     const label = page.runs.length > 1 ? `${page.runs[run].label}: ` : "";
-    const what = low ? "with its 95% interval" : "all stages together";
-    return element("span", { class: `key run-${run}` }, recorded(`${label}mean of ${plural(count, "episode")}, ${what}`));
+    const what = low ? "; band: its 95% confidence interval" : stages ? ", all stages together" : "";
+    return element("span", { class: `key run-${run}` }, recorded(`${label}mean of ${plural(count, "episode")}${what}`));
   });
   const one = curves.length === 1 && curves[0].single.length > 1;
-  const readout = element("span", { class: "readout" });
   const holder = element("div", { class: "plot" });
-  figure.append(
-    element("figcaption", {}, "Cumulative reward over turns", readout),
-    holder,
-    element("p", { class: "keys" }, words, one ? element("span", { class: "key single" }, singleWords(curves[0])) : null),
-  );
+  figure.append(holder,
+    element("p", { class: "keys" }, words, one ? element("span", { class: "key single" }, singleWords(curves[0])) : null));
   const draw = () => {
     const width = Math.floor(holder.clientWidth);
     if (width > 0 && holder.dataset.width !== String(width)) {
@@ -28,7 +38,6 @@ function showCurves(figure, game) {
       holder.replaceChildren(plot(game.id, curves, width, one, readout));
     }
   };
-  draw();
   new ResizeObserver(draw).observe(holder);
 }
 

@@ -1,29 +1,35 @@
-// Keys: left and right for turns, j and k (or up and down in the viewer) for episodes, n and b for what went wrong.
+// Keys: left and right for turns, j and k (or up and down in the list) for episodes, n and b for refused turns.
+// A key acts only while what it changes is on the screen, and never while another part of the page has the focus.
 
-function listenToKeys(viewer, actions) {
+function listenToKeys({ viewer, bar, list, slider }, actions) {
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
     const on = event.target;
-    const typing = on instanceof HTMLSelectElement || (on instanceof HTMLInputElement && on.type !== "range");
-    if (typing) return;
-    const inside = viewer.contains(on);
-    const region = on.getAttribute("role") === "region"; // scrolls by itself
-    const horizontal = region && on.scrollWidth > on.clientWidth;
-    const vertical = region && on.scrollHeight > on.clientHeight;
+    if (event.ctrlKey || event.metaKey || event.altKey || on instanceof HTMLSelectElement) return;
+    if (on !== document.body && !viewer.contains(on)) return;
+    const own = on === slider; // moves by itself
+    const listed = on === list;
+    const scrolls = on.getAttribute("role") === "region";
+    const across = own || (scrolls && on.scrollWidth > on.clientWidth);
+    const episodes = onScreen(bar) || (listed && onScreen(list));
     const action = {
-      ArrowLeft: horizontal ? null : () => actions.turn(-1),
-      ArrowRight: horizontal ? null : () => actions.turn(1),
-      ArrowUp: inside && !vertical ? () => actions.episode(-1) : null,
-      ArrowDown: inside && !vertical ? () => actions.episode(1) : null,
-      Home: inside && !vertical ? () => actions.turn(-Infinity) : null,
-      End: inside && !vertical ? () => actions.turn(Infinity) : null,
-      k: () => actions.episode(-1),
-      j: () => actions.episode(1),
-      n: () => actions.wrong(1),
-      b: () => actions.wrong(-1),
+      ArrowLeft: !across && onScreen(bar) && (() => actions.turn(-1)),
+      ArrowRight: !across && onScreen(bar) && (() => actions.turn(1)),
+      ArrowUp: listed && episodes && (() => actions.episode(-1)),
+      ArrowDown: listed && episodes && (() => actions.episode(1)),
+      Home: listed && episodes && (() => actions.episode(-Infinity)),
+      End: listed && episodes && (() => actions.episode(Infinity)),
+      k: episodes && (() => actions.episode(-1)),
+      j: episodes && (() => actions.episode(1)),
+      n: onScreen(bar) && (() => actions.wrong(1)),
+      b: onScreen(bar) && (() => actions.wrong(-1)),
     }[event.key];
     if (!action) return;
     event.preventDefault();
     action();
   });
+}
+
+function onScreen(node) {
+  const { top, bottom, height } = node.getBoundingClientRect();
+  return height > 0 && bottom > 0 && top < window.innerHeight;
 }

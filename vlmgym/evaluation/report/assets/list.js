@@ -11,9 +11,9 @@ const ORDERS = {
   wrong: { words: "most refused turns first", key: (row) => most(row, (cell) => cell.illegal + cell.unparsable) },
   blind: { words: "worst perception first", key: (row) => least(row, (cell) => cell.perception), up: true },
 };
-if (page.runs.length > 1) {
-  ORDERS.gained = { words: "largest gain first", key: difference };
-  ORDERS.lost = { words: "largest loss first", key: difference, up: true };
+if (page.difference) {
+  ORDERS.largest = { words: `${page.difference}, largest first`, key: (row) => row.difference };
+  ORDERS.smallest = { words: `${page.difference}, smallest first`, key: (row) => row.difference, up: true };
 }
 
 const CONTENTS = {
@@ -34,11 +34,6 @@ function least(row, value) {
   const known = cells(row).map(value).filter((one) => one !== null);
   return known.length ? Math.min(...known) : null;
 }
-function difference(row) {
-  const [a, b] = row.runs;
-  return a && b && a.score !== null && b.score !== null ? b.score - a.score : null;
-}
-
 function episodeList(onChoose) {
   const chosen = { game: "all", status: "all", content: "all", order: "seed" };
   const statuses = [...new Set(page.episodes.flatMap(cells).map((cell) => cell.status))];
@@ -57,7 +52,7 @@ function episodeList(onChoose) {
       statuses.length < 2 ? null : choice("status", "Ended", [["all", "in any way"], ["result", "with a result"], ...statuses.map((status) => [`= ${status}`, status])]),
       choice("content", "Turns", worded(CONTENTS)),
       choice("order", "Order", worded(ORDERS))),
-    count, box);
+    count, page.difference ? listHead() : null, box);
 
   let shown = [];
   let current = null;
@@ -119,8 +114,18 @@ function episodeList(onChoose) {
       const at = shown.indexOf(current);
       return shown[Math.min(shown.length - 1, Math.max(0, at + step))] ?? null;
     },
-    resized: render,
+    resized() {
+      reveal();
+      render();
+    },
+    box,
   };
+}
+
+function listHead() {
+  return element("p", { class: "list-head faint" }, "scores: ",
+    page.runs.map((run, i) => [i ? ", " : "", element("span", { class: `label run-${i}` }, recorded(run.label))]),
+    recorded(`, and ${page.difference}`));
 }
 
 const rowId = (row) => `row-${row.game}-${row.seed}`;
@@ -133,13 +138,12 @@ function rowElement(row, selected, size, place) {
     element("span", { class: `mark ${name}`, title: plural(sum(name), `${name} turn`) }, `${OUTCOME_SIGNS[name]} ${number(sum(name))}`));
   const turns = [...new Set(cells(row).map((cell) => number(cell.turns)))].join(" / ");
   const stages = [...new Set(cells(row).map((cell) => cell.stage).filter(Boolean).map(plain))].join(" / ");
-  const gain = page.runs.length > 1 ? difference(row) : null;
   return element("div",
     { class: "row", id: rowId(row), role: "option", "aria-selected": String(selected), "aria-setsize": size, "aria-posinset": place + 1 },
     element("span", { class: "name" },
       element("b", {}, `seed ${row.seed}`),
-      element("span", { class: "faint" }, GAMES.length > 1 ? recorded(`${GAMES[row.game]}, `) : "", stages ? recorded(`${stages}, `) : "", `${turns} turns`)),
+      element("span", { class: "faint" }, GAMES.length > 1 ? recorded(`${GAMES[row.game]}, `) : "", stages ? recorded(`${stages}, `) : "", turns === "1" ? "1 turn" : `${turns} turns`)),
     element("span", { class: "marks" }, marks),
     element("span", { class: "scores" }, scores,
-      gain === null ? null : element("span", { class: `gain ${gain > 0 ? "up" : gain < 0 ? "down" : ""}` }, signed(gain))));
+      page.difference ? element("span", { class: "difference" }, row.difference === null ? "" : signed(row.difference)) : null));
 }

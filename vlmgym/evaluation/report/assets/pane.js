@@ -1,6 +1,7 @@
 // A pane shows one turn of one episode of one run. It is built once; only its contents change, so folded stays folded.
 
 function episodePane(run) {
+  const whose = page.runs.length > 1 ? `${page.runs[run].label}: ` : ""; // in the names of landmarks, which are unique
   const label = page.runs.length > 1 ? element("span", { class: `label run-${run}` }, recorded(page.runs[run].label)) : null;
   const summary = element("span", { class: "faint" });
   const before = figure("before");
@@ -8,7 +9,10 @@ function episodePane(run) {
   const outcome = element("p", { class: "outcome" });
   const feedback = element("p", { class: "feedback" });
   const reward = element("dl", { class: "numbers" });
-  const response = block("Response", "response");
+  const scrollingText = (title, text) =>
+    element("pre", { tabindex: 0, role: "region", "aria-label": whose + title }, recorded(text));
+  const response = block("Response", scrollingText("Response", ""));
+  response.text.classList.add("response");
   const perception = unfolding("Perception against the truth", true);
   const reasoning = unfolding("Reasoning apart from the response", false);
   const truth = unfolding("The picture in words", false);
@@ -32,10 +36,10 @@ function episodePane(run) {
     if (turn) after.show(episode, index + 1, last ? `After the last turn: ${plain(cell.end)}` : "After the turn", words(truthNext));
     for (const part of [outcome, reward, response.node, facts]) part.hidden = !turn;
     feedback.hidden = !turn?.feedback;
-    truth.show(words(truthNow), (text) => element("pre", {}, recorded(text)));
-    reasoning.show(turn?.reasoning ?? null, (text) => element("pre", {}, recorded(text)));
-    prompt.show(turn ? words(turn.prompt) : null, (text) => element("pre", {}, recorded(text)));
-    perception.show(turn?.grids ?? null, gridTable);
+    truth.show(words(truthNow), (text) => scrollingText("Picture in words", text));
+    reasoning.show(turn?.reasoning ?? null, (text) => scrollingText("Reasoning", text));
+    prompt.show(turn ? words(turn.prompt) : null, (text) => scrollingText("Prompt", text));
+    perception.show(turn?.grids ?? null, (grids) => gridTable(grids, whose));
     if (!turn) return;
     outcome.replaceChildren(
       element("span", { class: `badge ${turn.outcome}` }, OUTCOME_SIGNS[turn.outcome], " ", turn.outcome),
@@ -43,7 +47,7 @@ function episodePane(run) {
     feedback.replaceChildren(...recorded(turn.feedback));
     const parts = turn.reward;
     reward.replaceChildren(...pairs([
-      ["game reward", number(parts.game, 4)], ["form", number(parts.format, 4)],
+      ["game reward", number(parts.game, 4)], ["format", number(parts.format, 4)],
       ["perception", parts.perception === null ? "" : number(parts.perception, 4)], ["overall", number(parts.overall, 4)]]));
     response.text.replaceChildren(...turn.response.map(([section, text]) =>
       element("span", section ? { class: `section ${section}`, "data-section": section } : { class: "outside" }, recorded(text))));
@@ -58,11 +62,13 @@ function episodePane(run) {
 
   return {
     node,
-    show(episode, cell, index) {
+    show(episode, row, index) {
+      const cell = row.runs[run];
       message.textContent = "";
       body.hidden = false;
       const status = cell.score === null ? `no score, ${cell.status}` : `score ${number(cell.score)}`;
-      summary.replaceChildren(...recorded(`${status}; ${plain(cell.end)}`), ...episode.facts.flatMap(([name, value]) => recorded(`; ${name} ${plain(value)}`)));
+      summary.replaceChildren(...recorded(`${status}; ${plain(cell.end)}`), ...episode.facts.flatMap(([name, value]) => recorded(`; ${name} ${plain(value)}`)),
+        ...(cell.video ? ["; ", videoLink(row, cell, run)] : []));
       showTurn(episode, cell, Math.min(index, Math.max(0, episode.turns.length - 1)));
       if (index >= episode.turns.length && episode.turns.length) {
         message.textContent = `This episode ended after ${plural(episode.turns.length, "turn")}.`;
@@ -93,8 +99,7 @@ function figure(name) {
   };
 }
 
-function block(title, name) {
-  const text = element("pre", { class: name, tabindex: 0, role: "region", "aria-label": title });
+function block(title, text) {
   const note = element("span", { class: "faint" });
   return { node: element("div", {}, element("h4", {}, title, " ", note), text), text, note };
 }
@@ -117,7 +122,7 @@ function pairs(entries) {
 }
 
 // What was written, cell by cell, with the truth below what is wrong.
-function gridTable({ seen, truth }) {
+function gridTable({ seen, truth }, whose) {
   let right = 0, all = 0;
   const height = Math.max(seen.length, truth.length);
   const rows = Array.from({ length: height }, (_, i) => {
@@ -136,5 +141,5 @@ function gridTable({ seen, truth }) {
   });
   const words = right === all ? `all ${plural(all, "cell")} right` : `${number(right)} of ${plural(all, "cell")} right; the truth stands below what is wrong`;
   return element("div", {}, element("p", { class: "faint" }, words),
-    scrolled("Perception", element("table", { class: "grid" }, element("tbody", {}, rows))));
+    scrolled(`${whose}Perception`, element("table", { class: "grid" }, element("tbody", {}, rows))));
 }

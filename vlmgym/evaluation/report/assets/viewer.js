@@ -1,7 +1,7 @@
-// The viewer: the list, the turn's slider, and a pane for each run. The address names what it shows: #game/seed/turn.
+// The viewer: the list of episodes, the turn's slider, and a pane for each run. Its address is #game/seed/turn.
 
-function showViewer() {
-  const place = document.getElementById("viewer");
+function makeViewer() {
+  const place = document.getElementById("panel-episodes");
   const panes = page.runs.map((run, i) => episodePane(i));
   const title = element("h2", { class: "what" });
   const slider = element("input", { type: "range", min: 1, value: 1, "aria-label": "Turn", oninput: () => go(Number(slider.value) - 1) });
@@ -30,7 +30,8 @@ function showViewer() {
     index = turn;
     episodes = row.runs.map(() => null);
     list.select(row);
-    title.replaceChildren(...recorded(`${GAMES[row.game]}, seed ${row.seed}`));
+    const gain = row.difference === null ? "" : `; ${page.difference}: ${signed(row.difference)}`;
+    title.replaceChildren(...recorded(`${GAMES[row.game]}, seed ${row.seed}${gain}`));
     showAddress();
     await Promise.all(row.runs.map(async (cell, run) => {
       if (cell === null) return panes[run].say("This run has no record of this episode.");
@@ -57,7 +58,7 @@ function showViewer() {
     position.textContent = `turn ${index + 1} of ${length()}`;
     previous.disabled = index === 0;
     next.disabled = index === length() - 1;
-    episodes.forEach((episode, run) => { if (episode) panes[run].show(episode, row.runs[run], index); });
+    episodes.forEach((episode, run) => { if (episode) panes[run].show(episode, row, index); });
     for (const [name, node] of Object.entries(jumps)) node.hidden = !places([name]).length;
     showTrack();
     showAddress();
@@ -89,39 +90,46 @@ function showViewer() {
   }
 
   function showAddress() {
-    const address = `#${encodeURIComponent(GAMES[row.game])}/${row.seed}/${index + 1}`;
+    const address = episodeAddress(row, index + 1);
     if (location.hash !== address) history.replaceState(null, "", address);
   }
 
-  function openAddress() {
-    const [game, seed, turn] = location.hash.slice(1).split("/");
-    let name = game;
-    try {
-      name = decodeURIComponent(game);
-    } catch {
-      // not an address of this page: nothing has this name
-    }
-    const found = page.episodes.find((one) => GAMES[one.game] === name && String(one.seed) === seed);
-    if (!found) return false;
-    if (found === row) go((Number(turn) || 1) - 1);
-    else open(found, (Number(turn) || 1) - 1);
-    return true;
+  // The episode and the turn that an address names, or null.
+  function find(address) {
+    const [game, seed, turn] = address.split("/");
+    const found = page.episodes.find((one) => encodeURIComponent(GAMES[one.game]) === game && String(one.seed) === seed);
+    return found ? { row: found, turn: (Number(turn) || 1) - 1 } : null;
   }
 
-  if (!page.episodes.length) {
-    place.replaceChildren(element("h2", {}, "Episodes"), element("p", { class: "faint" }, "No episode was recorded."));
-    return;
+  // Show an episode; null: the one that was shown last, or the first.
+  function show(found) {
+    if (!page.episodes.length) return;
+    if (!found && !row) list.refresh();
+    else if (!found) showAddress();
+    else if (found.row === row) go(found.turn);
+    else {
+      const first = row === null;
+      open(found.row, found.turn);
+      if (first) list.refresh();
+    }
+    list.resized();
   }
-  const addressed = openAddress();
-  list.refresh();
-  if (addressed) place.scrollIntoView();
-  window.addEventListener("hashchange", openAddress);
-  window.addEventListener("resize", list.resized);
-  listenToKeys(place, {
-    turn: step,
-    episode: (by) => { const other = list.neighbour(by); if (other && other !== row) open(other, 0); },
-    wrong: (direction) => jump(direction, ["illegal", "unparsable"]),
-  });
+
+  if (page.episodes.length) {
+    window.addEventListener("resize", list.resized);
+    listenToKeys({ viewer: place, bar, list: list.box, slider }, {
+      turn: step,
+      episode: (by) => { const other = list.neighbour(by); if (other && other !== row) open(other, 0); },
+      wrong: (direction) => jump(direction, ["illegal", "unparsable"]),
+    });
+  } else {
+    place.replaceChildren(element("h2", {}, "Episodes"), element("p", { class: "faint" }, "No episode was recorded."));
+  }
+  return { find, show, focus: () => list.box.focus({ preventScroll: true }) };
+}
+
+function episodeAddress(row, turn = 1) {
+  return `#${encodeURIComponent(GAMES[row.game])}/${row.seed}/${turn}`;
 }
 
 // Turns with the same outcome one after another: [from, to, outcome].
