@@ -18,6 +18,8 @@ from vlmgym.sandbox.reward import RewardConfig
 from vlmgym.sandbox.shard import Settings
 from vlmgym.sandbox.shard_group import Ids
 
+LONGEST_TIMEOUT = 1_000_000
+"""Seconds; `poll` takes up to 24 days."""
 COPIES = 2
 """Copies of observations that a program usually holds: the last ones while the next are made."""
 
@@ -44,14 +46,15 @@ def read_settings(reward: object, autoreset: object, max_turns: object, words: o
 
 
 def check_timeout(timeout: object) -> None:
-    """Refuse what is no number of seconds above 0 and not None.
+    """Refuse what is neither None nor a number of seconds that sockets and `poll` take.
 
     Raises:
         UsageError: It is not.
     """
     number = isinstance(timeout, int | float | np.number) and not isinstance(timeout, bool)
-    if timeout is not None and not (number and timeout > 0):  # type: ignore[operator]
-        raise UsageError(f"timeout is a number of seconds above 0, or None for never, not {short_repr(timeout)}")
+    if timeout is not None and not (number and 0 < timeout <= LONGEST_TIMEOUT):  # type: ignore[operator]
+        accepted = f"a number of seconds above 0 and at most {LONGEST_TIMEOUT:,}, or None for never"
+        raise UsageError(f"timeout is {accepted}, not {short_repr(timeout)}")
 
 
 def check_room(count: int, game: Game[Any, Any], settings: Settings, render: object, copy: object) -> None:
