@@ -20,7 +20,8 @@ _COMMAND = re.compile(
 )
 """LaTeX that frames its content or sets its font. A command that strikes it out is another matter."""
 _LABEL = re.compile(r"([*_]{0,2})(?:final )?(?:answer|action|move)(?:\1:|:\1)\s*", re.IGNORECASE)
-_END = re.compile(r"(?<![.!?])\.$|(?<![.!?0-9\s])!$")
+_END = re.compile(r"(?<![.!?\s])\s*\.$|(?<![.!?0-9\s])\s*!$")
+"""A full stop or an exclamation mark, but no ellipsis and no factorial."""
 _WIDTHS = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: " ", 0x3001: ",", 0x3002: "."}
 """Full-width forms, and the ideographic space, comma and full stop."""
 

@@ -23,7 +23,8 @@ def check_format_and_parse(game: AnyGame, seeds: Seeds) -> None:
         for wrong in (words, answer * 2, f"<answer>{words}", f"<think>{answer}"):
             _refuses_to_parse(game, wrong)
         if not isinstance(game.action_space, spaces.Text):
-            _refuses_to_parse(game, f"<answer>{words} or {words}</answer>")
+            _refuses_to_parse(game, response_form.answer_only(f"{words} or {words}"))
+            _refuses_to_parse(game, response_form.answer_only(f"not {words}"))
     for answer in ("", "   ", "9" * 5000):
         _refuses_to_parse(game, f"<answer>{answer}</answer>")
     if not isinstance(game.action_space, spaces.Text):
