@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.api_server import Answer, ApiServer, Request, completion, well_behaved
+from tests.test_bench_model import streamed
 from vlmgym.evaluation.budget import Budget
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.sandbox.registry import game_ids
@@ -17,6 +22,89 @@ from vlmgym.sandbox.registry import game_ids
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
 PYTHON = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+COMMANDS = [
+    command.partition("  #")[0].strip()
+    for block in re.split(r"^```.*?^```$", README, flags=re.MULTILINE | re.DOTALL)
+    for command in re.findall(r"^ {4}((?:\.venv|bash).*)$", block, re.MULTILINE)
+]
+STAND_INS = {
+    "http://localhost:8000/v1": "{server}",
+    "bash setup.sh && ": "",  # test_setup.py tests it
+}
+"""Parts of commands that are replaced."""
+NOT_RUN = {
+    "bash setup.sh --dev && .venv/bin/python -m pytest -n 2 --dist loadgroup": "it runs these tests",
+    ".venv/bin/python -m pip install -e '.[openai]'": "it changes the environment of the tests",
+    ".venv-serve/bin/python -m vllm.entrypoints.openai.api_server --model Qwen/Qwen2.5-VL-3B-Instruct --port 8000": (
+        "it needs weights; tests/serving.py starts the same server with a tiny model"
+    ),
+    "bash setup.sh --train": "test_setup.py tests it",
+    "bash training/scripts/local_2048.sh": "it takes minutes; test_local_training.py tests it",
+    "bash training/scripts/rl_shisensho.sh --check": "it needs .venv-train; test_training_scripts.py tests it",
+    "bash training/scripts/rl_shisensho.sh": "it needs 4 GPUs",
+}
+"""Commands that are not run, and why."""
+MISSING = {
+    ".venv-serve/bin/vlmgym eval 2048 --policy vllm --model Qwen/Qwen2.5-VL-3B-Instruct": "the policy vllm needs vllm",
+    ".venv-serve/bin/vlmgym eval 2048 --policy transformers --model Qwen/Qwen2.5-VL-3B-Instruct": (
+        "the policy transformers needs torch"
+    ),
+}
+"""Commands that are run up to the package that they need, and how they then end."""
+MOST_SECONDS = 600
+
+
+def model(request: Request) -> Answer:
+    """A model that answers 2048, and streams where it is asked to."""
+    if request.body.get("stream"):
+        return streamed("<answer>", "up</answer>")
+    return well_behaved(request) if "2048" in request.texts[0] else completion("<answer>(1, 1)</answer>")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of the project in which a command has the documented paths."""
+    ignore = shutil.ignore_patterns("__pycache__", "logs", "videos")
+    shutil.copytree(ROOT / "vlmgym", tmp_path / "vlmgym", ignore=ignore)
+    for environment in (".venv", ".venv-serve"):
+        folder = tmp_path / environment / "bin"
+        folder.mkdir(parents=True)
+        python = shlex.quote(sys.executable)
+        for name, command in (("python", python), ("vlmgym", f"{python} -m vlmgym")):
+            (folder / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+            (folder / name).chmod(0o755)
+    for code in PYTHON:
+        if named := re.match(r"# (\w+\.py)$", code, re.MULTILINE):
+            (tmp_path / named[1]).write_text(code)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_commands_run_one_after_another_when_pasted(checkout: Path) -> None:
+    assert {*NOT_RUN, *MISSING} <= {*COMMANDS}
+    variables = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONWARNINGS": "error"}
+    with ApiServer(model).running() as server:
+        for command in COMMANDS:
+            if command in NOT_RUN:
+                continue
+            pasted = command
+            for part, stand_in in STAND_INS.items():
+                pasted = pasted.replace(part, stand_in.replace("{server}", server.url))
+            done = subprocess.run(
+                pasted,
+                shell=True,
+                cwd=checkout,
+                env=variables,
+                capture_output=True,
+                text=True,
+                timeout=MOST_SECONDS,
+                check=False,
+            )
+            if command in MISSING:
+                assert done.stderr.startswith(f"error: {MISSING[command]}"), command
+            else:
+                assert done.returncode == 0, f"{command}\n{done.stderr}"
+            assert "Traceback" not in done.stderr, command
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
