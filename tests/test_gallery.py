@@ -139,7 +139,7 @@ def test_a_game_that_cannot_be_drawn_is_left_out_unless_it_was_named(
 ) -> None:
     bad = Exhibit("folder", "Folder", "shisensho", "", knobs={"tiles": "folder"})
     monkeypatch.setattr("vlmgym.gallery.exhibits.EXHIBITS", (*exhibits_of(["swap"]), bad))
-    monkeypatch.setattr("vlmgym.gallery.exhibits.game_ids", list)
+    monkeypatch.setattr("vlmgym.gallery.exhibits.load_games", lambda: ({}, {}))
     path = tmp_path / "gallery.html"
     main(["gallery", "--out", str(path), "--size", str(SIZE)])
     assert "Folder is left out: shisensho: tiles=folder needs data" in path.read_text()

@@ -185,34 +185,30 @@ def find_episodes(path: Path) -> tuple[list[StoredEpisode], bool]:
     if not path.exists():
         return [], False
     episodes: list[StoredEpisode] = []
-    start = 0
+    end = 0
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            for number, line in enumerate(_lines(file), 1):
-                text = line.rstrip(b"\r\n")
-                if start + len(line) == size and _is_torn(text, ended=text != line):
-                    return episodes, True
-                if text:
+            for number, (start, line) in enumerate(_whole_lines(file, size), 1):
+                end = start + len(line)
+                if text := line.rstrip(b"\r\n"):
                     head = _validated(_Head, text, f"line {number} of {path}")
                     place = (path, number, start, len(text))
                     episodes.append(StoredEpisode(*place, head.game.id, head.seed, head.index, head.score))
-                start += len(line)
-        return episodes, False
+        return episodes, end < size
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
 
 
 def drop_torn_line(path: Path) -> None:
-    """Truncate a file of records after its last whole record.
+    """Truncate a file of JSON lines after its last whole line.
 
     Raises:
-        UsageError: A line before the last is not a record, or the file cannot be read.
-        OutputError: The file cannot be written.
+        OutputError: The file cannot be read or written.
     """
-    episodes, _ = find_episodes(path)
-    with writing(path):
-        os.truncate(path, episodes[-1].offset + episodes[-1].length if episodes else 0)
+    with writing(path), path.open("rb+") as file:
+        size = os.fstat(file.fileno()).st_size
+        file.truncate(max((start + len(line) for start, line in _whole_lines(file, size)), default=0))
 
 
 def game_name(game_id: str) -> str:
@@ -235,10 +231,16 @@ class _Head(BaseModel):
     score: float | None
 
 
-def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """Lines with their line ends: LF, CRLF or CR, as an editor may have left them."""
+def _whole_lines(file: BinaryIO, size: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the offset and text of each line up to a torn one; lines may end in LF, CRLF or CR."""
+    start = 0
     for part in file:
-        yield from part.splitlines(keepends=True)
+        for line in part.splitlines(keepends=True):
+            text = line.rstrip(b"\r\n")
+            if start + len(line) == size and _is_torn(text, ended=text != line):
+                return
+            yield start, line
+            start += len(line)
 
 
 def _is_torn(text: bytes, *, ended: bool) -> bool:
