@@ -31,6 +31,7 @@ from rich.table import Table
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EpisodeRecord, evaluate
 from vlmgym.evaluation.event_loop import run_async
+from vlmgym.evaluation.files import check_own_file, write_own_json
 from vlmgym.evaluation.workers import Workers
 from vlmgym.options import parse_options, reporting_errors
 from vlmgym.policies.chat_api import picture_url
@@ -224,6 +225,8 @@ def table(runs: dict[int, list[Run]], options: Options, workers: int) -> Table:
 def main() -> None:
     with reporting_errors():
         options = parse_options(Options, None, "benchmarks/concurrency.py")
+        if options.json is not None:
+            check_own_file(options.json)
         count = workers_for(options.episodes, options.workers)
         runs: dict[int, list[Run]] = {size: [] for size in options.sizes}
         with server(options.latency) as url, Workers(count) as workers:
@@ -233,7 +236,7 @@ def main() -> None:
         Console(width=None if sys.stdout.isatty() else 120).print(table(runs, options, count))
         if options.json is not None:
             numbers = {size: [asdict(one) for one in measured] for size, measured in runs.items()}
-            options.json.write_text(json.dumps(numbers, indent=1) + "\n")
+            write_own_json(options.json, numbers)
 
 
 if __name__ == "__main__":

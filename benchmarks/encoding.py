@@ -9,7 +9,6 @@ compared with its picture. The contestants take turns in rounds. The same is a p
 from __future__ import annotations
 
 import io
-import json
 import struct
 import sys
 import zlib
@@ -33,6 +32,7 @@ from rich.table import Table
 from zlib_ng import zlib_ng
 
 from vlmgym.errors import UsageError
+from vlmgym.evaluation.files import check_own_file, write_own_json
 from vlmgym.measuring import Rates, Turn, measure, repeat
 from vlmgym.options import parse_options, reporting_errors
 from vlmgym.sandbox.drawing.encode import encode_jpeg, encode_png
@@ -236,13 +236,15 @@ def numbers_of(found: dict[str, Encoded]) -> dict[str, Any]:
 def main() -> None:
     with reporting_errors():
         options = parse_options(Options, None, "benchmarks/encoding.py")
+        if options.json is not None:
+            check_own_file(options.json)
         console = Console(width=None if sys.stdout.isatty() else 120)
         kinds = measure_encoding(options.size, options.rounds, options.seconds)
         for title, found in kinds.items():
             console.print(encoders_table(found, title))
         if options.json is not None:
             numbers = {title: numbers_of(found) for title, found in kinds.items()}
-            options.json.write_text(json.dumps(numbers, indent=1) + "\n")
+            write_own_json(options.json, numbers)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ from vlmgym import make_game
 from vlmgym.checks import check_whole_number
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EpisodeRecord, evaluate
-from vlmgym.evaluation.files import LineLog, replace_file, writing
+from vlmgym.evaluation.files import LineLog, replace_file
+from vlmgym.evaluation.output_folder import OutputFolder
 from vlmgym.evaluation.stored import drop_torn_line
 from vlmgym.evaluation.summary import mean_and_error
 from vlmgym.evaluation.workers import Workers
@@ -208,7 +209,7 @@ class Store:
     """Episodes on the disk: a file for each configuration and policy, a line an episode, in the order of seeds."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder = folder.absolute()
 
     def read(self, game: Game[Any, Any], policy: str) -> list[Played]:
         """What has been played; a line that an interrupt tore is dropped."""
@@ -220,7 +221,9 @@ class Store:
 
     def add(self, game: Game[Any, Any], policy: str, played: Sequence[Played]) -> None:
         """Keep more episodes."""
-        with LineLog(self._path(game, policy)) as log:
+        path = self._path(game, policy)
+        OutputFolder(self._folder).claim(path)
+        with LineLog(path) as log:
             for one in played:
                 log.write(one.model_dump_json())
 
@@ -319,10 +322,9 @@ def main(args: Sequence[str] | None = None) -> None:
         options = parse_options(Options, args, "benchmarks/protocols.py")
         if not options.page.is_file():
             raise UsageError(f"there is no page {options.page}")
-        with writing(options.out):
-            options.out.mkdir(parents=True, exist_ok=True)
         store = Store(options.out)
-        measure(options, store)
+        with OutputFolder(options.out).reserved():
+            measure(options, store)
         text = options.page.read_text(encoding="utf-8")
         for name, lines in (("baselines", baselines(store)), ("published", beside_published(store))):
             text = write_between(text, name, lines)

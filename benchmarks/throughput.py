@@ -21,7 +21,6 @@ used: worker processes import the script that started them, and its imports are 
 from __future__ import annotations
 
 import itertools
-import json
 import multiprocessing
 import platform
 import resource
@@ -45,6 +44,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vlmgym.errors import UsageError
+from vlmgym.evaluation.files import check_own_file, write_own_json
 from vlmgym.measuring import (
     Rates,
     Script,
@@ -358,6 +358,8 @@ def machine() -> dict[str, Any]:
 
 def run(options: Options, console: Console) -> None:
     """Measure the parts, print their tables and the goals, and write the numbers."""
+    if options.json is not None:
+        check_own_file(options.json)
     numbers: dict[str, Any] = {"machine": machine()}
     console.print(", ".join(f"{key} {value}" for key, value in numbers["machine"].items()), highlight=False)
     goals: list[Goal] = []
@@ -393,7 +395,7 @@ def run(options: Options, console: Console) -> None:
     if goals:
         console.print(goals_table(goals))
     if options.json is not None:
-        options.json.write_text(json.dumps(numbers, indent=1) + "\n")
+        write_own_json(options.json, numbers)
 
 
 def main() -> None:

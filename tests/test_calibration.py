@@ -26,7 +26,6 @@ from benchmarks.calibration.reader import TemplateReader, fitted_accuracy
 from benchmarks.calibration.spec import Spec
 from benchmarks.calibration.specs import SPECS, spec_of
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.files import OutputError
 from vlmgym.sandbox.config import DIALS
 from vlmgym.sandbox.datasets.extra import library
 
@@ -224,5 +223,5 @@ def test_each_subject_is_measured_with_one_thread_and_a_folder_that_is_none_is_r
         calibrate_games(CalibrateConfig(game=("2048", "swap"), out=tmp_path), Console(quiet=True))
     assert threads == [{1}, {1}]
     (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match="cannot write"):
+    with pytest.raises(UsageError, match="is a file: name a folder"):
         calibrate_games(CalibrateConfig(game=("2048",), out=tmp_path / "file"), Console(quiet=True))

@@ -199,10 +199,9 @@ def test_a_file_is_replaced_as_a_whole(tmp_path):
 def test_an_unfinished_run_of_a_script_is_kept_under_another_name(tmp_path):
     place = ScriptFolder(tmp_path, "test_2048")
     for text in ("first", "second"):
-        place.folder.mkdir(parents=True, exist_ok=True)
-        place.episodes.write_text(text)
+        place.write(place.episodes, text.encode())
         place.make_way()
-    kept = sorted(place.logs.iterdir())
+    kept = sorted(place.logs.glob("test_2048.*"))
     assert [(path.name, (path / "episodes.jsonl").read_text()) for path in kept] == [
         ("test_2048.1", "first"),
         ("test_2048.2", "second"),
@@ -214,14 +213,13 @@ def test_the_last_complete_run_of_a_script_is_kept_until_the_one_after_the_next(
     for _ in range(3):
         place.make_way()
         place.begin(ASKED)
-        with LineLog(place.episodes) as lines:
-            for episode in episodes:
-                lines.write(episode.model_dump_json())
+        place.write(place.episodes, (episode.model_dump_json().encode() + b"\n" for episode in episodes))
         write_summary(find_run(place), Part())
     assert {path.name for path in place.logs.iterdir()} == {"test_2048", "test_2048.previous", "test_2048.json"}
     place.reopen()  # as a resumed run does, which may then be killed
     place.make_way()
-    assert {path.name for path in place.logs.iterdir()} == {"test_2048.1", "test_2048.previous", "test_2048.json"}
+    kept = {path.parent.name for path in place.logs.glob("*/run.json")}
+    assert kept == {"test_2048.1", "test_2048.previous"}
 
 
 def test_a_run_is_reserved_for_one(tmp_path):

@@ -519,10 +519,11 @@ def test_a_page_that_cannot_be_made_leaves_the_earlier_one(tmp_path: Path, folde
     with Workers(0) as workers, pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "INLINE_BYTES", 0)
         write_page(path, [run], title="whole", workers=workers)
-        before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+        before = {file: file.read_bytes() for file in tmp_path.rglob("[!.]*") if file.is_file()}
         with pytest.raises(UsageError, match="not a position of 2048"):
             write_page(path, [replace(run, episodes=[episodes[0], torn])], title="torn", workers=workers)
-    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
+    assert {file: file.read_bytes() for file in tmp_path.rglob("[!.]*") if file.is_file()} == before
+    assert not list(tmp_path.rglob("*.part"))
 
 
 def test_options_of_the_page_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,7 +34,8 @@ def test_a_script_leaves_records_curves_and_videos(tmp_path, game):
     name = f"test_{game}"
     files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*")} - {script.name}
     documented = {f"logs/{name}.json", f"logs/{name}.png", f"videos/{name}_0.mp4", f"videos/{name}_1.mp4"}
-    rest = {f"logs/{name}/{file}" for file in ("run.json", "episodes.jsonl", "summary.json", "report.html")}
+    own = ("run.json", "episodes.jsonl", "summary.json", "report.html", ".vlmgym.jsonl", ".vlmgym-beside.jsonl")
+    rest = {f"logs/{name}/{file}" for file in own}
     assert files == documented | rest
     record = GameRunRecord.model_validate_json((tmp_path / "logs" / f"{name}.json").read_text())
     assert [episode.seed for episode in record.episodes] == [0, 1]
@@ -49,7 +50,7 @@ def test_a_script_that_is_told_where_writes_everything_there(tmp_path):
     assert done.returncode == 0, done.stderr
     files = sorted(str(path.relative_to(tmp_path / "here")) for path in (tmp_path / "here").rglob("*.*"))
     assert files == [
-        "curves_2048.png", "episodes.jsonl", "report.html", "run.json", "summary.json",
+        ".vlmgym.jsonl", "curves_2048.png", "episodes.jsonl", "report.html", "run.json", "summary.json",
         "videos/2048_0.mp4", "videos/2048_1.mp4",
     ]  # fmt: skip
 
@@ -201,7 +202,10 @@ USAGE = [
     (["2048", "--budget-cost", "2"], "budget_cost needs price_in and price_out"),
     (["2048", "--out", "a", "--resume", "b"], "a resumed run goes on in its own folder: leave out --out"),
     (["2048", "--resume", "nowhere"], "nowhere holds no run: cannot read"),
-    (["2048", "--out", "earlier"], "earlier holds a run: --resume it, or choose another --out"),
+    (
+        ["2048", "--out", "earlier"],
+        "earlier holds files that vlmgym did not write ('run.json'): name a new or an empty",
+    ),
 ]
 
 
@@ -319,7 +323,7 @@ def test_an_unwritable_place_is_one_sentence_and_exit_code_1(tmp_path):
     (tmp_path / "file").touch()
     done = run("eval", "2048", *SMALL, "--out", tmp_path / "file" / "run")
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == f"error: cannot write {tmp_path}/file/run: File exists"
+    assert done.stderr.splitlines()[-1] == f"error: cannot write {tmp_path}/file/run: Not a directory"
 
 
 def test_an_interrupt_ends_with_what_was_finished(tmp_path):

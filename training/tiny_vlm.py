@@ -34,6 +34,7 @@ from training.tiny_tokenizer import (
     train_tokenizer,
 )
 from vlmgym.errors import UsageError
+from vlmgym.evaluation.new_folder import new_folder
 from vlmgym.options import reporting_errors
 
 Kind = Literal["qwen2_vl", "qwen2_5_vl", "qwen3_vl"]
@@ -218,11 +219,12 @@ def main(
 
     Args:
         kind: Architecture.
-        out: Folder of the checkpoint.
+        out: Folder of the checkpoint; it is made, and must not be there yet.
         size: How large the model is.
         seed: Decides the weights.
     """
-    make_tiny_vlm(kind, out, seed=seed, size=size)
+    with new_folder(out) as part:
+        make_tiny_vlm(kind, part, seed=seed, size=size)
     print(f"{out} is a {kind}")
 
 

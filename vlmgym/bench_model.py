@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 from rich.table import Table
 
-from vlmgym import __version__
 from vlmgym.errors import InfrastructureError, UsageError
 from vlmgym.evaluation.event_loop import run_async
+from vlmgym.evaluation.files import check_own_file, write_own_json
 from vlmgym.evaluation.record import GameRecord
 from vlmgym.options import GameOptions
 from vlmgym.policies.base import Prompt
@@ -146,8 +146,10 @@ def bench_model(config: BenchModelConfig, console: Console | None = None) -> Mod
     policy = OpenAIPolicy(config.server())
     local = None if config.against is None else local_model_type("--against")
     checkpoint = None if config.against is None else find_checkpoint(config.against, "transformers")
-    if config.out is not None and not config.out.absolute().parent.is_dir():
-        raise UsageError(f"there is no folder {config.out.parent} to write {config.out.name} into")
+    if config.out is not None:
+        check_own_file(config.out)
+        if not config.out.absolute().parent.is_dir():
+            raise UsageError(f"there is no folder {config.out.parent} to write {config.out.name} into")
     levels = sorted(set(config.concurrency))
     server: list[Speed] = []
     transformers: list[Speed] = []
@@ -315,7 +317,6 @@ def _print(speeds: ModelSpeeds, config: BenchModelConfig, console: Console) -> N
 def _write(speeds: ModelSpeeds, config: BenchModelConfig, game: Game[Any, Any], file: Path) -> None:
     server = config.server()
     found = {
-        "vlmgym": __version__,
         "measured": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "server": {"base_url": server.address, "model": server.model, "extra_body": server.extra_fields},
         "game": GameRecord.of(game).model_dump(mode="json"),
@@ -325,4 +326,4 @@ def _write(speeds: ModelSpeeds, config: BenchModelConfig, game: Game[Any, Any], 
         "against": config.against,
         "speeds": asdict(speeds),
     }
-    file.write_text(json.dumps(found, indent=2) + "\n")
+    write_own_json(file, found)

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import track
 
 from vlmgym.errors import UsageError
+from vlmgym.evaluation.output_folder import OutputFolder
 from vlmgym.options import GameOptions
 from vlmgym.sandbox.datasets.osv5m_fetch import fetch_osv5m
 from vlmgym.sandbox.datasets.rows import BadRow
@@ -71,10 +72,14 @@ def fetch_data(config: DataFetchConfig) -> None:
     """Download a data set and print a command that uses it.
 
     Raises:
-        UsageError: The number of shards is invalid, or an archive is refused.
+        UsageError: The number of shards is invalid, the folder holds other files, or an archive is refused.
         InfrastructureError: The Hub does not respond.
     """
     if config.shards is not None and config.shards < 1:
         raise UsageError(f"shards must be at least 1, got {config.shards}")
-    table = fetch_osv5m(config.out, config.split, config.shards)
+    output = OutputFolder(config.out)
+    with output.reserved():
+        table = output.folder / f"osv5m-{config.split}.csv"
+        output.claim(output.folder / f"{config.split}.csv", table, table.with_suffix(".unfinished"))
+        table = fetch_osv5m(config.out, config.split, config.shards)
     print(f"Use it with: vlmgym eval geospot --set data={table}")

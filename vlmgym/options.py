@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import tyro
@@ -26,6 +27,31 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """What the system says of a disk that takes no more."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
+
+
+PATHS = tyro.constructors.ConstructorRegistry()
+"""Reads options that are paths: an empty one, which would be the current folder, is refused."""
+
+
+@PATHS.primitive_rule
+def _path_rule(
+    option: tyro.constructors.PrimitiveTypeInfo,
+) -> tyro.constructors.PrimitiveConstructorSpec[Path] | None:
+    if option.type is not Path:
+        return None
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="PATH",
+        instance_from_str=_path,
+        is_instance=lambda value: isinstance(value, Path),
+        str_from_instance=lambda path: [str(path)],
+    )
+
+
+def _path(words: list[str]) -> Path:
+    if not words[0]:
+        raise UsageError("a path is empty: name a file or a folder; the current folder is .")
+    return Path(words[0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +117,7 @@ def reporting_errors() -> Iterator[None]:
             stream.reconfigure(errors="replace")  # a terminal that lacks a sign is no reason to fail
     ended_by: Sequence[int] = ()
     try:
-        with interruptible() as ended_by, _written_out():
+        with interruptible() as ended_by, _written_out(), PATHS:
             yield
     except BrokenPipeError:
         _write_no_more()  # who read the output has left

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -20,9 +20,10 @@ from benchmarks.calibration.checks import checks
 from benchmarks.calibration.measure import Calibration, Samples, calibrate
 from benchmarks.calibration.page import write_page
 from benchmarks.calibration.plot import draw_plots
+from benchmarks.calibration.spec import Spec
 from benchmarks.calibration.specs import SPECS, spec_of
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.files import replace_file, writing
+from vlmgym.evaluation.output_folder import OutputFolder
 from vlmgym.options import parse_options, reporting_errors
 from vlmgym.sandbox.datasets.extra import library
 
@@ -58,24 +59,23 @@ def calibrate_games(config: CalibrateConfig, console: Console | None = None) -> 
     """
     console = console or Console(stderr=True)
     specs = [spec_of(name) for name in config.game or SPECS]
-    with writing(config.out):
-        config.out.mkdir(parents=True, exist_ok=True)
-    found = []
     threads = library("threadpoolctl", "calibrate", "tasks")
-    for spec in specs:
-        # The matrices are small. The limit is for one `with`: after it, it would no longer be one.
-        with threads.threadpool_limits(1), console.status(spec.name) as status:
-            samples = Samples(config.episodes, config.pictures)
-            measured = calibrate(spec, samples, partial(_tell, status, spec.name))
-        command = (
-            f"python -m benchmarks.calibration {spec.name} --episodes {config.episodes} --pictures {config.pictures}"
-        )
-        replace_file(config.out / f"{spec.name}.png", draw_plots(measured))
-        page = config.out / f"{spec.name}.md"
-        replace_file(page, write_page(measured, command).encode())
-        console.print(f"{page}: {_verdict(measured)}", highlight=False)
-        found.append(measured)
-    return found
+    output = OutputFolder(config.out)
+    with output.reserved():
+        output.check(*(output.folder / f"{spec.name}.{kind}" for spec in specs for kind in ("md", "png")))
+        return [_measure(spec, config, output, threads, console) for spec in specs]
+
+
+def _measure(spec: Spec, config: CalibrateConfig, output: OutputFolder, threads: Any, console: Console) -> Calibration:
+    # The matrices are small. The limit is for one `with`: after it, it would no longer be one.
+    with threads.threadpool_limits(1), console.status(spec.name) as status:
+        samples = Samples(config.episodes, config.pictures)
+        measured = calibrate(spec, samples, partial(_tell, status, spec.name))
+    command = f"python -m benchmarks.calibration {spec.name} --episodes {config.episodes} --pictures {config.pictures}"
+    output.write(output.folder / f"{spec.name}.png", draw_plots(measured))
+    output.write(output.folder / f"{spec.name}.md", write_page(measured, command).encode())
+    console.print(f"{config.out / spec.name}.md: {_verdict(measured)}", highlight=False)
+    return measured
 
 
 def _tell(status: Status, name: str, under_way: str) -> None:

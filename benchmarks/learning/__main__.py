@@ -27,6 +27,7 @@ from training.local.actor import Actor
 from training.local.config import TrainConfig, read_config
 from training.local.held_out import Eye, HeldOut, answer_held_out, held_out_seats
 from vlmgym.errors import UsageError
+from vlmgym.evaluation.output_folder import OutputFolder
 from vlmgym.options import parse_options, reporting_errors
 from vlmgym.terminal import terminal
 
@@ -170,6 +171,8 @@ def main() -> None:
     options = parse_options(Options, None, prog="python -m benchmarks.learning")
     torch.set_num_threads(1)
     options = replace(options, out=options.out.resolve())
+    pages = OutputFolder(options.pages)
+    pages.check(pages.folder / f"{options.task}.png", pages.folder / f"{options.task}.md")
     options.out.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(options.jobs) as pool:
         trained = [one for found in pool.map(lambda seed: run_seed(options, seed), options.seeds) for one in found]

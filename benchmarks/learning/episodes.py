@@ -25,6 +25,7 @@ from training.core.advantages import Floats
 from training.core.plots import read_rows
 from training.local.held_out import HeldOut
 from vlmgym.errors import UsageError
+from vlmgym.evaluation.output_folder import OutputFolder
 from vlmgym.evaluation.summary import confidence_interval
 from vlmgym.options import parse_options, reporting_errors
 from vlmgym.terminal import terminal
@@ -127,8 +128,9 @@ def run_seed(options: Options, seed: int) -> list[Trained]:
 
 def write_page(options: Options, trained: Sequence[Trained]) -> Path:
     """Write the page and its picture; the page's path."""
-    options.pages.mkdir(parents=True, exist_ok=True)
-    picture, page = options.pages / "episodes.png", options.pages / "episodes.md"
+    output = OutputFolder(options.pages)
+    picture, page = output.folder / "episodes.png", output.folder / "episodes.md"
+    output.claim(picture, page)
     runs = dict.fromkeys(one.run for one in trained)
     curves = [(run, np.mean([one.earned for one in trained if one.run == run], axis=0)) for run in runs]
     draw_curves(picture, curves, f"turns that merge, of {TURNS}, mean over seeds")
@@ -176,6 +178,8 @@ def main() -> None:
     """The command line."""
     options = parse_options(Options, None, prog="python -m benchmarks.learning.episodes")
     options = replace(options, out=options.out.resolve())
+    pages = OutputFolder(options.pages)
+    pages.check(pages.folder / "episodes.png", pages.folder / "episodes.md")
     options.out.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(options.jobs) as pool:
         trained = [one for found in pool.map(lambda seed: run_seed(options, seed), options.seeds) for one in found]

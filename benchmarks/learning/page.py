@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from training.local.held_out import HeldOut
+from vlmgym.evaluation.output_folder import OutputFolder
 
 from .parts import draw_curves, table, with_interval, wrapped
 from .tasks import Task
@@ -96,8 +97,9 @@ def write_page(folder: Path, name: str, task: Task, args: Sequence[str], trained
         args: Options of the command that writes it.
         trained: All runs.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    picture, page = folder / f"{name}.png", folder / f"{name}.md"
+    output = OutputFolder(folder)
+    picture, page = output.folder / f"{name}.png", output.folder / f"{name}.md"
+    output.claim(picture, page)
     random, constant = np.mean(list({one.seed: one.chance for one in trained}.values()), axis=0)
     curves = [(one.run, [row["reward"] for row in one.curve]) for one in trained]
     draw_curves(picture, curves, task.share, ("best constant answer", float(constant)))

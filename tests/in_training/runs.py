@@ -48,6 +48,7 @@ from vlmgym import make_game
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.files import OutputError
+from vlmgym.evaluation.output_folder import OutputFolder
 from vlmgym.evaluation.record import EpisodeRecord
 from vlmgym.evaluation.run_folder import RunFolder
 from vlmgym.policies.base import Reply
@@ -215,7 +216,7 @@ def test_a_way_to_train(finished: Run, player: Path, way: str) -> None:
     assert any((trained[name].float() - before[name]).abs().max() > 1e-4 for name in before)
     assert all(tensor.isfinite().all() for tensor in trained.values())
     AutoModelForImageTextToText.from_pretrained(run / "model")
-    checkpoints = sorted((run / "checkpoints").iterdir())
+    checkpoints = sorted((run / "checkpoints").glob("step_*"))
     assert [folder.name for folder in checkpoints] == ["step_000002", "step_000003"]
     weights = "adapter/adapter_model.safetensors" if "--lora" in WAYS[way] else "model/model.safetensors"
     for folder in checkpoints:
@@ -466,11 +467,15 @@ def test_a_run_that_was_killed_goes_on(player: Path, tmp_path: Path) -> None:
     assert not (killed / "result.json").exists()
     with (killed / "curve.jsonl").open("a") as file:
         file.write('{"step": 99, "rew')  # a line that was torn
-    (killed / "checkpoints" / ".step_000004.part" / "model").mkdir(parents=True, exist_ok=True)
+    part = killed / "checkpoints" / ".step_000004.part"
+    if not part.exists():
+        OutputFolder(part.parent).make_temporary(part)
+    (part / "model").mkdir(exist_ok=True)
     main(["--resume", str(killed)])
     main([*args, "--out", str(whole)])
     assert_same(killed, whole)
-    assert sorted(folder.name for folder in (killed / "checkpoints").iterdir()) == ["step_000002", "step_000004"]
+    kept = sorted(path.name for path in (killed / "checkpoints").iterdir())
+    assert kept == [".vlmgym.jsonl", "step_000002", "step_000004"]
 
 
 def test_a_finished_run_can_be_made_longer(finished: Run, tmp_path: Path) -> None:
@@ -737,7 +742,39 @@ def test_a_folder_that_cannot_be_used_is_told(
     code, said = failing(capsys, *QUICK, "--out", str(done))
     assert (code, said) == (2, f"error: {done} holds a training run: --resume it, or choose another --out")
     (tmp_path / "file").write_text("")
-    assert failing(capsys, *QUICK, "--out", str(tmp_path / "file"))[1].startswith("error: cannot write")
+    assert failing(capsys, *QUICK, "--out", str(tmp_path / "file"))[1].endswith("/file is a file: name a folder")
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    ["notes.txt", "options.json", "curve.png", "checkpoints/step_000002/model.safetensors", "model/x", ".vlmgym.jsonl"],
+)
+def test_a_folder_of_others_is_not_trained_in(tmp_path: Path, capsys: pytest.CaptureFixture[str], theirs: str) -> None:
+    path = tmp_path / "run" / theirs
+    path.parent.mkdir(parents=True)
+    path.write_text("theirs")
+    assert failing(capsys, *QUICK, "--out", str(tmp_path / "run"))[0] == 2
+    assert [file for file in (tmp_path / "run").rglob("*") if file.is_file()] == [path]
+    assert path.read_text() == "theirs"
+
+
+@pytest.mark.parametrize(
+    "theirs", ["curve.png", "rollouts/step_000004.jsonl", "model/notes", "checkpoints/.step_000004.part/x"]
+)
+def test_a_run_is_not_resumed_over_files_of_others(
+    finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], theirs: str
+) -> None:
+    shutil.copytree(finished("blank"), run := tmp_path / "run")
+    if theirs == "curve.png":
+        OutputFolder(run).remove(run / theirs)
+    path = run / theirs
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("theirs")
+    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    code, said = failing(capsys, "--resume", str(run), "--steps", "4")
+    assert code == 2
+    assert "is there, and vlmgym did not write it" in said
+    assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
 
 
 def test_a_command_that_could_not_begin_can_be_corrected_in_the_same_folder(
@@ -746,15 +783,11 @@ def test_a_command_that_could_not_begin_can_be_corrected_in_the_same_folder(
     args = [*QUICK, *SMALL, *NO_EPISODES, "--steps", "1", "--out", str(tmp_path / "run")]
     code, said = failing(capsys, *args, *TAUGHT, "--seed", "5", "--device", "banana")
     assert (code, said[:48]) == (2, "error: the model cannot go to the device banana:")
-    assert not (tmp_path / "run" / "tiny").exists()
-    mine = tmp_path / "run" / "tiny" / "notes.txt"
-    mine.parent.mkdir()
-    mine.write_text("not of this run")
+    assert not list((tmp_path / "run").iterdir())
     assert failing(capsys, *args, "--model", str(tmp_path))[0] == 2
     code, said = failing(capsys, *args, "--model", str(player), *TAUGHT[:-1], "0.9")
     assert (code, said[:37]) == (1, "error: the cold start taught too litt")
     main([*args, "--model", str(player)])
-    assert mine.read_text() == "not of this run"
 
 
 def test_options_that_a_run_cannot_be_resumed_with_are_not_kept(

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from training.core.seats import PlayConfig
 from vlmgym.curriculum import Curriculum
-from vlmgym.evaluation.files import replace_file, writing
+from vlmgym.evaluation.output_folder import OutputFolder
 from vlmgym.evaluation.record import GameRecord, PolicyRecord, RunRecord, now, versions
+from vlmgym.evaluation.run_folder import RunFolder
 from vlmgym.sandbox.reward import RewardConfig
 
 
@@ -26,6 +27,7 @@ def begin_rollouts(
         episodes: Of the whole run.
 
     Raises:
+        UsageError: A file is there that vlmgym did not write.
         OutputError: It cannot be written.
     """
     asked = RunRecord(
@@ -41,15 +43,17 @@ def begin_rollouts(
         episodes=episodes,
         options={},
     )
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    replace_file(folder / "run.json", (asked.model_dump_json(indent=1) + "\n").encode())
+    place = RunFolder(folder)
+    place.output.check_own()
+    place.begin(asked)
 
 
 def write_rollouts(folder: Path, name: str, records: Iterable[str]) -> None:
     """Write the records of episodes, each as JSON, as a file of that name and a line each.
 
     Raises:
+        UsageError: A file is there that vlmgym did not write.
         OutputError: It cannot be written.
     """
-    replace_file(folder / f"{name}.jsonl", (record.encode() + b"\n" for record in records))
+    output = OutputFolder(folder)
+    output.write(output.folder / f"{name}.jsonl", (record.encode() + b"\n" for record in records))

@@ -21,6 +21,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText, GenerationConf
 
 from training.core.saving import saving
 from vlmgym.errors import UsageError
+from vlmgym.evaluation.new_folder import new_folder
 from vlmgym.options import reporting_errors
 from vlmgym.policies.checkpoint import reason
 
@@ -71,11 +72,11 @@ def export(checkpoint: Path, out: Path, dtype: torch.dtype = torch.bfloat16) -> 
     model.config.dtype = dtype
     if (source / "generation_config.json").is_file():
         model.generation_config = GenerationConfig.from_pretrained(source)
-    with saving(out):
-        model.save_pretrained(out)
+    with new_folder(out) as part, saving(out):
+        model.save_pretrained(part)
         for name in PROCESSOR_FILES:
             if (source / name).is_file():
-                shutil.copy(source / name, out / name)
+                shutil.copy(source / name, part / name)
 
 
 def whole_weights(actor: Path) -> dict[str, torch.Tensor]:

@@ -12,6 +12,7 @@ from verl.utils.logger.logger import Logger
 
 from training.core.plots import DRAW_EVERY, draw_curves, read_rows
 from vlmgym.evaluation.files import replace_file
+from vlmgym.evaluation.output_folder import OutputFolder
 
 PANELS = {
     "reward/overall": "reward",
@@ -31,9 +32,10 @@ class RunLog(Logger):
     """
 
     def __init__(self, config: dict[str, Any]) -> None:
-        folder = Path(config["trainer"]["save_checkpoint_path"])
-        folder.mkdir(parents=True, exist_ok=True)
+        self._output = OutputFolder(Path(config["trainer"]["save_checkpoint_path"]))
+        folder = self._output.folder
         self.path, self.picture = folder / "curve.jsonl", folder / "curve.png"
+        self._output.claim(self.path, self.picture)
         self.rows = read_rows(self.path)
         self._drawn = time.monotonic()
 

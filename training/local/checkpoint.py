@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -18,33 +14,11 @@ from training.core.saving import saving
 from training.local.actor import MODEL, Actor
 from vlmgym.curriculum import Progress
 from vlmgym.errors import UsageError, one_sentence
-from vlmgym.evaluation.files import replace_file, writing
+from vlmgym.evaluation.files import replace_file
+from vlmgym.evaluation.output_folder import OutputFolder
 from vlmgym.policies.checkpoint import reason
 
 STEP = "step_{:06d}"
-
-
-@contextmanager
-def replacing(final: Path) -> Iterator[Path]:
-    """A folder to write into, which takes the place of `final` once it is whole.
-
-    Raises:
-        OutputError: It cannot be written; what `final` was stays.
-    """
-    part, old = (final.with_name(f".{final.name}.{state}") for state in ("part", "old"))
-    with writing(final):
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-        yield part
-        for file in part.rglob("*"):
-            if file.is_file():
-                with file.open("rb") as opened:
-                    os.fsync(opened.fileno())
-        shutil.rmtree(old, ignore_errors=True)
-        if final.exists():
-            final.rename(old)
-        part.rename(final)
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def save_checkpoint(
@@ -71,8 +45,8 @@ def save_checkpoint(
     Raises:
         OutputError: It cannot be written.
     """
-    final = folder / STEP.format(step)
-    with replacing(final) as part:
+    final = folder.absolute() / STEP.format(step)
+    with OutputFolder(folder).building(final) as part:
         actor.save_trained(part)
         if merged and actor.adapters is not None:
             actor.save(part / MODEL)
@@ -92,8 +66,7 @@ def last_checkpoint(folder: Path) -> Path | None:
 
 def drop_old(folder: Path, keep: int) -> None:
     """Remove all but the latest checkpoints."""
-    for old in sorted(folder.glob("step_*"))[:-keep]:
-        shutil.rmtree(old, ignore_errors=True)
+    OutputFolder(folder).remove(*sorted(folder.absolute().glob("step_*"))[:-keep])
 
 
 def load_checkpoint(

@@ -11,8 +11,9 @@ from typing import Any
 
 from training.core.plots import DRAW_EVERY, draw_curves, read_rows
 from training.local.run import TrainingRun
-from vlmgym.evaluation.files import LineLog, replace_file, writing
+from vlmgym.evaluation.files import LineLog, writing
 from vlmgym.evaluation.live_log import begin_wandb
+from vlmgym.evaluation.output_folder import OutputFolder
 
 
 class Curves:
@@ -31,9 +32,11 @@ class Curves:
         """
         from torch.utils.tensorboard import SummaryWriter
 
+        self._output = OutputFolder(folder)
+        folder = self._output.folder
         self.path, self.picture = folder / "curve.jsonl", folder / "curve.png"
         self.rows = [row for row in read_rows(self.path) if row["step"] <= after]
-        replace_file(self.path, "".join(json.dumps(row) + "\n" for row in self.rows).encode())
+        self._output.write(self.path, "".join(json.dumps(row) + "\n" for row in self.rows).encode())
         self._log = LineLog(self.path)
         self._log.__enter__()
         with writing(folder):
@@ -66,7 +69,7 @@ class Curves:
         """Draw `curve.png`."""
         self._drawn = time.monotonic()
         if self.rows:
-            replace_file(self.picture, draw_curves(self.rows))
+            self._output.write(self.picture, draw_curves(self.rows))
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -70,7 +69,6 @@ def measure(
         found["episodes"] = {}
         for number, games in enumerate(in_runs(last_games(curriculum)), 1):
             place = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
-            shutil.rmtree(place, ignore_errors=True)  # what an interrupted run left there
             summary = play_whole_episodes(actor, config, games, step, place, console)
             for game, one in summary.games.items():
                 name = game if number == 1 else f"{game} ({number})"
@@ -129,7 +127,7 @@ def play_whole_episodes(
     policy = LivePolicy(actor, options)
     place = RunFolder(folder)
     with place.reserved(), Workers(0) as workers:
-        place.make_way()
+        place.output.remove(place.folder)  # what an interrupted run left there
         place.begin(asked_for(wanted, games, policy))
         part = play_run(place, games, policy, wanted, None, workers, console, alone=False)
         run = find_run(place)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import count
@@ -21,7 +20,7 @@ from training.local.config import DEFAULT_GAMES, TrainConfig, read_config, witho
 from training.tiny_vlm import make_tiny_vlm
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.files import replace_file, writing
+from vlmgym.evaluation.output_folder import OutputFolder
 from vlmgym.evaluation.record import GameRecord, PolicyRecord
 from vlmgym.evaluation.run_folder import changes
 from vlmgym.policies.checkpoint import find_checkpoint
@@ -43,7 +42,8 @@ class TrainingRun:
 
     def __init__(self, folder: Path) -> None:
         """Name the files; nothing is touched yet."""
-        self.folder = folder
+        self.output = OutputFolder(folder)
+        self.folder = folder = self.output.folder
         self.options = folder / "options.json"
         self.decided = folder / "config.json"
         self.tiny = folder / "tiny"
@@ -66,18 +66,38 @@ class TrainingRun:
         """Make the folder of a new run, with its options and all that follows from them.
 
         Raises:
-            UsageError: It holds one already, or a game is none.
+            UsageError: It holds one already, or files of another origin, or a game is none.
             OutputError: It cannot be written.
         """
         decided = decided_by(config)
         run = cls(config.out or _new_folder(config))
-        if run.options.exists():
+        run.check(config)
+        if run.options in run.output.owned():
             raise UsageError(f"{run.folder} holds a training run: --resume it, or choose another --out")
-        with writing(run.folder):
-            run.folder.mkdir(parents=True, exist_ok=True)
-        replace_file(run.decided, json.dumps(decided, indent=1).encode())
-        replace_file(run.options, json.dumps(list(args), indent=1).encode())
+        run.output.write(run.decided, json.dumps(decided, indent=1).encode())
+        run.output.write(run.options, json.dumps(list(args), indent=1).encode())
         return run
+
+    def check(self, config: TrainConfig) -> None:
+        """Refuse a folder if a file of another origin is where the run would write.
+
+        Args:
+            config: The options.
+
+        Raises:
+            UsageError: The message names the file or folder.
+            OutputError: The folder cannot be read.
+        """
+        self.output.check_own()
+        files = (self.options, self.decided, self.wandb, self.measured, self.result)
+        self.output.check(*files, self.folder / "curve.jsonl", self.folder / "curve.png")
+        for folder in (self.model, self.tiny) if config.model.model is None else (self.model,):
+            self.output.check_all_of(folder)
+            self.output.check(folder.with_name(f".{folder.name}.part"))
+        for folder in (self.cold_start, self.checkpoints, self.rollouts, self.before, self.after):
+            output = OutputFolder(folder)
+            output.check_own()
+            output.check(*folder.glob(".step_*.part"), *folder.glob("step_*.jsonl"))
 
     @classmethod
     def reopen(cls, folder: Path, args: Sequence[str]) -> tuple[TrainingRun, TrainConfig]:
@@ -100,16 +120,14 @@ class TrainingRun:
         found = changes(decided, decided_by(config))
         if different := [str(change) for change in found if change.where not in RESOURCES]:
             raise UsageError(f"{folder} was a run with other options, so it cannot be resumed: {'; '.join(different)}")
+        run.check(config)
         run._given = without(args, "--resume")
         return run, config
 
     def withdraw(self) -> None:
         """Take back the options of a run of which nothing came, so that other options can be given in its folder."""
         if not any(path.exists() for path in (self.cold_start, self.measured, self.checkpoints)):
-            for file in (self.options, self.decided, self.wandb):
-                file.unlink(missing_ok=True)
-            for folder in self._made:
-                shutil.rmtree(folder, ignore_errors=True)
+            self.output.remove(self.options, self.decided, self.wandb, *self._made)
 
     def remember(self) -> None:
         """Keep the options that the run was resumed with, so that it is resumed with them the next time, too.
@@ -120,7 +138,7 @@ class TrainingRun:
         if self._given:
             before: list[str] = json.loads(self.options.read_text(encoding="utf-8"))
             if before[-len(self._given) :] != self._given:
-                replace_file(self.options, json.dumps([*before, *self._given], indent=1).encode())
+                self.output.write(self.options, json.dumps([*before, *self._given], indent=1).encode())
 
     def base_model(self, config: TrainConfig, curriculum: Curriculum) -> Path | str:
         """The checkpoint that training begins with; a tiny one is made if none is named.
@@ -131,9 +149,8 @@ class TrainingRun:
         if config.model.model is not None:
             return find_checkpoint(config.model.model, "training")
         if not self.tiny.exists():
-            part = self.folder / ".tiny.part"
-            make_tiny_vlm("qwen3_vl", part, seed=config.seed, size=config.tiny, texts=_texts(config, curriculum))
-            part.rename(self.tiny)
+            with self.output.building(self.tiny) as part:
+                make_tiny_vlm("qwen3_vl", part, seed=config.seed, size=config.tiny, texts=_texts(config, curriculum))
             self._made.append(self.tiny)
         return self.tiny
 

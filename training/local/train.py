@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from training.local.checkpoint import drop_old, last_checkpoint, replacing
+from training.local.checkpoint import drop_old, last_checkpoint
 from training.local.config import TrainConfig, read_config
 from training.local.curves import Curves, wandb_run
 from training.local.demonstrations import check_demonstrations
@@ -31,9 +31,7 @@ from training.local.progress import ColdStartProgress, StepProgress
 from training.local.run import TrainingRun
 from training.local.trainer import Trainer
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.files import replace_file
 from vlmgym.evaluation.live_log import check_loggers
-from vlmgym.evaluation.run_folder import RunFolder
 from vlmgym.options import reporting_errors
 from vlmgym.terminal import terminal
 
@@ -65,7 +63,7 @@ def main(args: Sequence[str] | None = None) -> None:
         console.print(f"run     {run.folder}", soft_wrap=True)
         try:
             with (
-                RunFolder(run.folder).reserved(),
+                run.output.reserved(),
                 withdrawn_in_vain(config, run),
                 wandb_run(config.wandb, run) as wandb,
                 memory_errors(),
@@ -120,7 +118,7 @@ def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = 
             if trainer.step % config.checkpoint_interval == 0 or trainer.step == config.steps:
                 trainer.save(run.checkpoints)
                 drop_old(run.checkpoints, config.keep)
-    with replacing(run.model) as part:
+    with run.output.building(run.model) as part:
         trainer.actor.save(part)
     after = measure(trainer.actor, config, trainer.curriculum, trainer.step, run.after, console)
     written = {
@@ -138,7 +136,7 @@ def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = 
         "seconds": time.perf_counter() - began,
         "paths": {name: str(path) for name, path in written.items() if path.exists()},
     }
-    replace_file(run.result, (json.dumps(result, indent=1) + "\n").encode())
+    run.output.write(run.result, (json.dumps(result, indent=1) + "\n").encode())
     return result
 
 
@@ -165,7 +163,7 @@ def measure_before(trainer: Trainer, console: Console) -> dict[str, Any]:
     else:
         return kept
     found = measure(trainer.actor, trainer.config, trainer.curriculum, 0, run.before, console)
-    replace_file(run.measured, json.dumps(found).encode())
+    run.output.write(run.measured, json.dumps(found).encode())
     return found
 
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from rich.table import Table
 
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.files import replace_file, writing
+from vlmgym.evaluation.output_folder import OutputFolder
 from vlmgym.evaluation.paired import (
     LEVEL,
     RESAMPLES,
@@ -26,7 +26,7 @@ from vlmgym.evaluation.paired import (
 )
 from vlmgym.evaluation.record import EpisodeRecord, RunRecord
 from vlmgym.evaluation.report import LabelledRun, PageTable, write_page
-from vlmgym.evaluation.run_folder import changes
+from vlmgym.evaluation.run_folder import UNFINISHED, changes
 from vlmgym.evaluation.stored import StoredRun, find_run
 from vlmgym.evaluation.summary import states_perception
 from vlmgym.evaluation.workers import Workers
@@ -110,12 +110,18 @@ def compare(config: CompareConfig) -> Comparison:
     """Compare two runs, print a table, and write `compare.json` and `compare.html`.
 
     Raises:
-        UsageError: A run cannot be read, or the two cannot be compared; the message says why.
+        UsageError: A run cannot be read, the two cannot be compared, or the folder holds files of another origin; the
+            message says why.
         OutputError: A file cannot be written.
     """
     first, second = (find_run(folder) for folder in config.runs)
     if first.folder.folder.resolve() == second.folder.folder.resolve():
         raise UsageError(f"{first.folder.folder} is compared with itself: name two runs")
+    folder = (_folder(first, second) if config.out is None else config.out).absolute()
+    numbers, page = folder / "compare.json", folder / "compare.html"
+    output = OutputFolder(folder)
+    output.check_own()
+    output.check(numbers, page, folder / "compare" / UNFINISHED)
     labels = config.labels or _labels(first, second)
     notes = check_comparable(first.asked, second.asked, labels)
     games = compare_games(first.read(), second.read(), labels)
@@ -124,10 +130,8 @@ def compare(config: CompareConfig) -> Comparison:
     common = {*first.asked.game_ids} & {*second.asked.game_ids}
     notes += [f"{game}: no seed has a result in both, left out" for game in sorted(common - set(games))]
     comparison = Comparison(labels=labels, runs=(first.asked, second.asked), notes=tuple(notes), games=games)
-    folder = _folder(first, second) if config.out is None else config.out.absolute()
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    replace_file(folder / "compare.json", (comparison.model_dump_json(indent=1) + "\n").encode())
+    with output.reserved():
+        output.write(numbers, (comparison.model_dump_json(indent=1) + "\n").encode())
     console, progress_console = terminal(), terminal(stderr=True)
     for note in notes:
         console.print(f"note: {note}", markup=False, highlight=False)
@@ -142,15 +146,15 @@ def compare(config: CompareConfig) -> Comparison:
         ]
         with Workers(workers_for(len(first.episodes) + len(second.episodes), config.workers)) as workers:
             write_page(
-                folder / "compare.html",
+                page,
                 runs,
                 title=f"{labels[0]} against {labels[1]}",
                 workers=workers,
                 tables=tables,
                 console=progress_console,
             )
-        console.print(f"page    {folder / 'compare.html'}", soft_wrap=True)
-    console.print(f"numbers {folder / 'compare.json'}", soft_wrap=True)
+        console.print(f"page    {page}", soft_wrap=True)
+    console.print(f"numbers {numbers}", soft_wrap=True)
     return comparison
 
 

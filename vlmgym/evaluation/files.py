@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import Any, BinaryIO
+from uuid import uuid4
 
-from vlmgym.errors import VlmgymError
+import vlmgym
+from vlmgym.errors import UsageError, VlmgymError
 
 
 class OutputError(VlmgymError):
@@ -63,9 +67,9 @@ def replace_file(path: Path, data: bytes | Iterable[bytes]) -> None:
     Raises:
         OutputError: It cannot be written.
     """
-    part = path.with_name(path.name + ".part")
+    part = temporary(path)
     with writing(path):
-        file = part.open("wb")
+        file = part.open("xb")
         try:
             with file:
                 file.writelines([data] if isinstance(data, bytes) else data)
@@ -74,6 +78,63 @@ def replace_file(path: Path, data: bytes | Iterable[bytes]) -> None:
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)
+
+
+OWN = {
+    ".html": re.compile(rb'<meta name="generator" content="vlmgym">'),
+    ".json": re.compile(rb'\A\{\s*"vlmgym": '),
+    ".png": re.compile(rb"tEXtSoftware\0vlmgym"),
+}
+"""What the first bytes of a single file say if vlmgym wrote it, by suffix."""
+OWN_BYTES = 2000
+
+
+def check_own_file(path: Path) -> None:
+    """Refuse to replace a file that does not say it is vlmgym's.
+
+    Raises:
+        UsageError: A file is there that vlmgym did not write, or a folder.
+        OutputError: It cannot be read.
+    """
+    with writing(path):
+        if not os.path.lexists(path):
+            return
+        if not path.is_file() or path.is_symlink():
+            ours = False
+        else:
+            with path.open("rb") as file:
+                pattern = OWN.get(path.suffix.lower())
+                ours = pattern is not None and pattern.search(file.read(OWN_BYTES)) is not None
+    if not ours:
+        raise UsageError(f"{path} is there, and vlmgym did not write it: move it away, or name another file")
+
+
+def write_own_file(path: Path, data: bytes) -> None:
+    """Write a single file with the folders above it, in place of an earlier one that vlmgym wrote.
+
+    Raises:
+        UsageError: A file is there that vlmgym did not write.
+        OutputError: It cannot be written.
+    """
+    check_own_file(path)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, data)
+
+
+def write_own_json(path: Path, numbers: Mapping[Any, Any]) -> None:
+    """Write a JSON object that says which version of vlmgym wrote it, in place of an earlier one.
+
+    Raises:
+        UsageError: A file is there that vlmgym did not write.
+        OutputError: It cannot be written.
+    """
+    write_own_file(path, (json.dumps({"vlmgym": vlmgym.__version__, **numbers}, indent=1) + "\n").encode())
+
+
+def temporary(path: Path) -> Path:
+    """A name beside a file that nobody uses, with the same suffix."""
+    return path.with_name(f".{path.stem}.{uuid4().hex[:12]}.part{path.suffix}")
 
 
 @contextmanager

@@ -18,7 +18,8 @@ from uuid import uuid4
 from rich.console import Console
 
 from vlmgym.errors import UsageError, missing_extra, one_line
-from vlmgym.evaluation.files import replace_file, writing
+from vlmgym.evaluation.files import writing
+from vlmgym.evaluation.output_folder import OutputFolder
 from vlmgym.evaluation.record import EpisodeRecord
 from vlmgym.evaluation.run_folder import RunFolder
 from vlmgym.evaluation.summary import confidence_interval
@@ -145,6 +146,7 @@ class TensorBoardLogger:
         self._event, self._scalar = Event, scalar_pb
         # Files are read in the order of their names.
         path = folder / f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
+        OutputFolder(folder.parent).claim(path.absolute())
         with writing(path):
             folder.mkdir(parents=True, exist_ok=True)
             self._writer = RecordWriter(path.open("xb", buffering=0))
@@ -247,8 +249,10 @@ def begin_wandb(project: str, folder: Path, id_file: Path, config: Mapping[str, 
     """
     import wandb
 
+    output = OutputFolder(folder)
+    output.check(id_file)
     if not id_file.exists():
-        replace_file(id_file, uuid4().hex.encode())
+        output.write(id_file, uuid4().hex.encode())
     try:
         run = wandb.init(
             project=project,

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.files import writing
-from vlmgym.evaluation.run_folder import RunFolder
+from vlmgym.evaluation.output_folder import OutputFolder, mode_of
 
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """Where to write the files of a new folder, which gets its name when all of them are there.
+    """A folder to write into, which gets its name when everything is there.
 
     Args:
-        folder: The name; nothing is there yet.
+        folder: The name; nothing is there yet, or an empty folder.
 
     Raises:
         UsageError: Something is there.
@@ -25,17 +25,25 @@ def new_folder(folder: Path) -> Iterator[Path]:
     """
     folder = folder.absolute()
     with writing(folder):
-        taken = folder.exists() or folder.is_symlink()
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        mode = mode_of(folder)
+        taken = mode and not (stat.S_ISDIR(mode) and not any(folder.iterdir()))
     if taken:
         raise UsageError(f"{folder} is there already: choose another --out")
-    part = folder.with_name(f".{folder.name}.part")
-    with RunFolder(folder).reserved():
-        with writing(folder):
-            shutil.rmtree(part, ignore_errors=True)  # what a process that was killed has left
-            part.mkdir(parents=True)
-        try:
-            yield part
-            with writing(folder):
-                part.rename(folder)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
+    place = folder.with_name(f".{folder.name}.part")
+    part = OutputFolder(place)
+    try:
+        with part.reserved():
+            part.take_whole()  # also what a process that was killed has left
+            try:
+                yield place
+                with writing(folder):
+                    place.rename(folder)
+            except BaseException:
+                part.take_whole()
+                part.remove(place)
+                raise
+            OutputFolder(folder).release_whole()
+    finally:
+        with suppress(OSError):
+            place.rmdir()

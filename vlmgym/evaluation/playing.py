@@ -184,6 +184,7 @@ def play_run(
     progress = LiveProgress(console, list(names), count_of(played, config) - finished, config.turns)
     earlier_episodes = left.read() if left is not None else ()
     live_log = open_live_log(config.tensorboard, config.wandb, folder, earlier_episodes, console)
+    folder.output.claim(folder.episodes)
     with live_log, LineLog(folder.episodes) as log, progress:
 
         def on_turns(turns: Sequence[TurnRecord]) -> None:

@@ -11,7 +11,7 @@ import tyro
 from rich.table import Table
 
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.files import LineLog, replace_file
+from vlmgym.evaluation.files import LineLog
 from vlmgym.evaluation.new_folder import new_folder
 from vlmgym.evaluation.record import EpisodeRecord, TurnRecord
 from vlmgym.evaluation.run_folder import RunFolder, changes
@@ -53,6 +53,7 @@ def rescore(config: RescoreConfig) -> Path:
     tally = Tally(run.asked)
     with new_folder(out) as part:
         folder = RunFolder(part)
+        folder.output.claim(folder.run, folder.episodes)
         with LineLog(folder.episodes) as log:
             for stored in run.episodes:
                 before = stored.read()
@@ -61,7 +62,7 @@ def rescore(config: RescoreConfig) -> Path:
                 means.setdefault(after.game.id, _Means()).add(before, after)
                 tally.add(after)
         summary = run.last_summary().model_copy(update={"games": tally.summaries()})
-        replace_file(folder.summary, (summary.model_dump_json(indent=1) + "\n").encode())
+        folder.write(folder.summary, (summary.model_dump_json(indent=1) + "\n").encode())
         folder.begin(run.asked.model_copy(update={"reward": config.reward}))
     console = terminal()
     console.print(_changes(run.asked.reward, config.reward), soft_wrap=True)

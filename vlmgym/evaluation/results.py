@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from vlmgym.evaluation.event_loop import run_all, run_async
-from vlmgym.evaluation.files import replace_file, writing
+from vlmgym.evaluation.files import writing
 from vlmgym.evaluation.progress import COLUMNS
 from vlmgym.evaluation.record import RunSummary, game_run_document
 from vlmgym.evaluation.stored import StoredEpisode, StoredRun, game_name
@@ -50,13 +50,13 @@ def write_summary(run: StoredRun, part: Part, before: RunSummary | None = None) 
     for game in run.asked.game_ids:
         if (path := run.folder.record(game_name(game))) is not None:
             lines = (episode.text() for episode in run.episodes if episode.game == game)
-            replace_file(path, game_run_document(summaries[game], lines))
+            run.folder.write(path, game_run_document(summaries[game], lines))
     turns, seconds = part.turns, part.seconds
     if before is not None:
         turns, seconds = turns + round(before.turns_per_second * before.seconds), seconds + before.seconds
     rate = turns / seconds if seconds > 0 else 0.0
     summary = RunSummary(games=summaries, stopped=part.stopped, seconds=seconds, turns_per_second=rate)
-    replace_file(run.folder.summary, (summary.model_dump_json(indent=1) + "\n").encode())
+    run.folder.write(run.folder.summary, (summary.model_dump_json(indent=1) + "\n").encode())
     return summary
 
 
@@ -73,7 +73,7 @@ def write_curves(run: StoredRun) -> None:
     for game, results in _results(run).items():
         subtitle = ", ".join(filter(None, [difficulty(run.asked, game), vlmgym_version(run.asked)]))
         png = draw_curves((episode.read() for episode in results), subtitle)
-        replace_file(run.folder.curves(game_name(game)), png)
+        run.folder.write(run.folder.curves(game_name(game)), png)
 
 
 def write_videos(run: StoredRun, count: int, fps: int, workers: Workers, console: Console) -> None:
@@ -100,6 +100,7 @@ def write_videos(run: StoredRun, count: int, fps: int, workers: Workers, console
     missing = [(path, episode) for path, episode in wanted if not path.exists()]
     if not missing:
         return
+    run.folder.owner(missing[0][0]).claim(*(path for path, _ in missing))
     folder = missing[0][0].parent
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.files import OutputError, replace_file, writing
+from vlmgym.evaluation.output_folder import OutputFolder
 from vlmgym.evaluation.record import RunRecord, RunSummary
+
+UNFINISHED = ".page.part"
+"""In the folder beside a page: what is written of it before it gets its name."""
 
 
 class RunFolder:
@@ -21,7 +22,8 @@ class RunFolder:
 
     def __init__(self, folder: Path) -> None:
         """Name the files; nothing is touched yet."""
-        self.folder = folder.absolute()  # a policy may change the current folder
+        self.output = OutputFolder(folder)
+        self.folder = self.output.folder
         self.run = self.folder / "run.json"
         self.episodes = self.folder / "episodes.jsonl"
         self.steps = "step_*.jsonl"
@@ -41,6 +43,35 @@ class RunFolder:
         """A document that holds all episodes of a game in the order of their seeds, where one is wanted."""
         return None
 
+    def owner(self, path: Path) -> OutputFolder:
+        """The folder whose list names a file of the run."""
+        return self.output
+
+    def write(self, path: Path, data: bytes | Iterable[bytes]) -> None:
+        """Write a file of the run.
+
+        Raises:
+            UsageError: It is there, and vlmgym did not write it.
+            OutputError: It cannot be written.
+        """
+        self.owner(path).write(path, data)
+
+    def check(self, asked: RunRecord, *, videos: bool, report: bool) -> None:
+        """Refuse a run before it is played if a file of another origin is where the run would write.
+
+        Raises:
+            UsageError: The message names the file.
+            OutputError: The folder cannot be read.
+        """
+        paths = [self.run, self.episodes, self.summary]
+        for name in {game.rpartition("-v")[0] for game in asked.game_ids}:
+            paths += [path for path in (self.record(name), self.curves(name)) if path is not None]
+            paths += [self.video(name, index) for index in range(asked.episodes if videos else 0)]
+        if report:
+            paths += [self.report, self.folder / "report" / UNFINISHED]
+        for owner in {self.owner(path) for path in paths}:
+            owner.check(*(path for path in paths if self.owner(path) is owner))
+
     def make_way(self) -> None:
         """Let a new run have this folder.
 
@@ -48,9 +79,7 @@ class RunFolder:
             UsageError: It holds a run.
             OutputError: It cannot be looked into, or be written.
         """
-        with writing(self.folder):
-            held = self.run.exists() or self.episodes.exists()
-        if held:
+        if {self.run, self.episodes} & set(self.output.owned()):
             raise UsageError(f"{self.folder} holds a run: --resume it, or choose another --out")
 
     def clear_results(self) -> None:
@@ -59,49 +88,29 @@ class RunFolder:
         Raises:
             OutputError: A file cannot be removed.
         """
-        for path in (self.report, *self.folder.glob("curves_*.png"), *self.folder.glob("videos/*_*.mp4")):
-            with writing(path):
-                path.unlink(missing_ok=True)
+        curves = [path for path in self.output.owned() if path.match("curves_*.png") and path.parent == self.folder]
+        self.output.remove(self.report, self.folder / "report", self.folder / "videos", *curves)
 
-    @contextmanager
-    def reserved(self) -> Iterator[None]:
+    def reserved(self, *, adopt: bool = False) -> AbstractContextManager[None]:
         """Keep other runs from writing the same files meanwhile.
 
+        Args:
+            adopt: Accept a folder without a list of files, which may then be added to.
+
         Raises:
+            UsageError: The folder holds files and no list of them.
             OutputError: Another run is writing them, or the folder cannot be written.
         """
-        with writing(self.folder):
-            path = self._lock()
-            path.parent.mkdir(parents=True, exist_ok=True)
-            lock = path.open("w")
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if not (path.exists() and os.path.samestat(os.fstat(lock.fileno()), path.stat())):
-                    raise BlockingIOError  # it was unlinked by its last holder between opening and locking
-            except BlockingIOError:
-                raise OutputError(f"another run is writing {self.folder}: choose another --out") from None
-            try:
-                yield
-            finally:
-                path.unlink(missing_ok=True)
-
-    def _lock(self) -> Path:
-        """The file whose holder has the folder: beside it, by its true name, or inside if one cannot write there."""
-        folder = Path(os.path.realpath(self.folder))  # Path.resolve raises something else at a loop of links
-        if folder.is_dir() and not os.access(folder.parent, os.W_OK):
-            return folder / ".lock"
-        return folder.parent / f".{folder.name}.lock"
+        return self.output.reserved(adopt=adopt)
 
     def begin(self, run: RunRecord) -> None:
-        """Make the folder of a new run.
+        """Write what a run was asked for.
 
         Raises:
+            UsageError: `run.json` is there, and vlmgym did not write it.
             OutputError: It cannot be written.
         """
-        with writing(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-        replace_file(self.run, (run.model_dump_json(indent=1) + "\n").encode())
+        self.write(self.run, (run.model_dump_json(indent=1) + "\n").encode())
 
     def complete(self) -> bool:
         """Whether every episode of the run has a result."""
@@ -118,8 +127,7 @@ class RunFolder:
         Raises:
             OutputError: It cannot be removed.
         """
-        with writing(self.summary):
-            self.summary.unlink(missing_ok=True)
+        self.output.remove(self.summary)
 
     def read_summary(self) -> RunSummary | None:
         """What `summary.json` says, None where it is missing or cannot be read: it follows from the records."""
@@ -145,6 +153,7 @@ class ScriptFolder(RunFolder):
         """
         super().__init__(beside / "logs" / name)
         self.name = name
+        self.beside = OutputFolder(beside, marker=self.folder / ".vlmgym-beside.jsonl")
         self.logs, self.videos = self.folder.parent, self.folder.parent.parent / "videos"
 
     def curves(self, game: str) -> Path:
@@ -159,32 +168,45 @@ class ScriptFolder(RunFolder):
         """As documented."""
         return self.logs / f"{self.name}.json"
 
+    def owner(self, path: Path) -> OutputFolder:
+        """The folder of the run, or the one that the documented files lie in."""
+        return self.output if path.is_relative_to(self.folder) else self.beside
+
     def make_way(self) -> None:
         """Keep the last run as `NAME.previous` if it was complete, in place of the one before, or else as `NAME.1`, ...
+
+        Files that vlmgym did not write stay where they are; a `NAME.previous` that holds some is not replaced.
 
         Raises:
             OutputError: A folder or file cannot be written.
         """
-        if self.folder.exists():
-            with writing(self.folder):
-                if self.complete():
-                    kept = self.folder.with_name(f"{self.name}.previous")
-                    shutil.rmtree(kept, ignore_errors=True)
-                else:
-                    free = (self.folder.with_name(f"{self.name}.{n}") for n in count(1))
-                    kept = next(path for path in free if not path.exists())
-                self.folder.rename(kept)
+        if self.output.owned():
+            self.output.move(self._kept())
+
+    def _kept(self) -> OutputFolder:
+        """Where the last run goes; if a kill interrupted the move, where its other files are."""
+        previous = OutputFolder(self.folder.with_name(f"{self.name}.previous"))
+        numbered = (OutputFolder(self.folder.with_name(f"{self.name}.{n}")) for n in count(1))
+        taken = []
+        for free in numbered:
+            if not os.path.lexists(free.folder):
+                break
+            taken.append(free)
+        for kept in (previous, *taken):
+            if kept.list.id == self.output.list.id:
+                return kept
+        if not self.complete():
+            return free
+        if previous.list.id is not None and previous.owns_all_of(previous.folder):
+            previous.remove(previous.folder)
+        elif os.path.lexists(previous.folder):
+            return free
+        return previous
 
     def clear_results(self) -> None:
         """Remove the record, curves and videos of the last run, when those of this one are there to be written."""
         super().clear_results()
-        videos = [path for path in self.videos.glob(f"{self.name}_*.mp4") if self._is_number(path)]
-        for path in (self.logs / f"{self.name}.json", self.logs / f"{self.name}.png", *videos):
-            with writing(path):
-                path.unlink(missing_ok=True)
-
-    def _is_number(self, video: Path) -> bool:
-        return video.stem[len(self.name) + 1 :].isdecimal()
+        self.beside.remove(self.beside.folder)
 
 
 def differences(asked: RunRecord, now: RunRecord) -> Sequence[str]:

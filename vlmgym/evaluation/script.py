@@ -26,7 +26,7 @@ from vlmgym.evaluation.report import LabelledRun, write_report
 from vlmgym.evaluation.results import Part, write_curves, write_summary, write_videos
 from vlmgym.evaluation.run_folder import RunFolder, ScriptFolder
 from vlmgym.evaluation.runner import check_concurrency, check_policy
-from vlmgym.evaluation.stored import StoredRun, find_run, game_name
+from vlmgym.evaluation.stored import StoredRun, find_run, game_name, read_asked
 from vlmgym.evaluation.table import bias_note, summary_table
 from vlmgym.evaluation.workers import Workers, open_pool
 from vlmgym.knobs import in_short
@@ -133,12 +133,16 @@ def run_evaluation(
     folder = _folder(config, place, games, policy)
     asked = asked_for(config, played, policy)
     console, progress_console = terminal(), terminal(stderr=True)
+    if config.resume is not None:
+        read_asked(folder)
     with folder.reserved():
         earlier = None
         if config.resume is None:
             folder.make_way()
+            folder.check(asked, videos=config.videos > 0, report=config.report)
             folder.begin(asked)
         else:
+            folder.check(asked, videos=config.videos > 0, report=config.report)
             earlier = reopen(folder, asked, progress_console)
         before = earlier.summary if earlier is not None else None
         episodes = count_of(played, config)

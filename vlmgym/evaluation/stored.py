@@ -165,7 +165,7 @@ def find_run(folder: Path | RunFolder) -> StoredRun:
         UsageError: The folder holds no run, or one that this version does not read.
     """
     place = folder if isinstance(folder, RunFolder) else RunFolder(folder)
-    asked = _read_asked(place)
+    asked = read_asked(place)
     order = {game: i for i, game in enumerate(asked.game_ids)}
     found, torn = find_episodes(place.episodes)
     for step in sorted(place.folder.glob(place.steps)):
@@ -258,7 +258,12 @@ def _is_torn(text: bytes, *, ended: bool) -> bool:
     return False
 
 
-def _read_asked(place: RunFolder) -> RunRecord:
+def read_asked(place: RunFolder) -> RunRecord:
+    """What a run was asked for.
+
+    Raises:
+        UsageError: The folder holds no run, or one that this version does not read.
+    """
     try:
         text = place.run.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

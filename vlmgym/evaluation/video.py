@@ -10,7 +10,7 @@ from typing import Any
 import av
 import numpy as np
 
-from vlmgym.evaluation.files import writing
+from vlmgym.evaluation.files import temporary, writing
 from vlmgym.evaluation.record import EpisodeRecord, TurnRecord
 from vlmgym.evaluation.recorded import recorded_action, recorded_positions
 from vlmgym.evaluation.stored import StoredEpisode
@@ -39,21 +39,23 @@ def write_video(path: Path, game: Game[Any, Any], episode: EpisodeRecord, fps: i
     Raises:
         OutputError: The file cannot be written.
     """
-    part = path.with_name(path.stem + ".part" + path.suffix)
+    part = temporary(path)
     with writing(path):
-        # A container closed in the middle of an error leaves only the .part file behind.
-        with av.open(str(part), "w", options={"movflags": "+faststart"}) as container:
-            stream: Any = None
-            for picture in _frames(game, episode, max(1, round(LAST_FRAME_SECONDS * fps))):
-                if stream is None:
-                    stream = container.add_stream("libx264", rate=fps, options={"preset": "veryfast", "crf": "18"})
-                    stream.height, stream.width = picture.shape[:2]
-                    stream.pix_fmt = "yuv420p"
-                    stream.time_base = Fraction(1, fps)
-                    stream.thread_count = 1
-                container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
-            container.mux(stream.encode())
-        part.replace(path)
+        try:
+            with av.open(str(part), "w", options={"movflags": "+faststart"}) as container:
+                stream: Any = None
+                for picture in _frames(game, episode, max(1, round(LAST_FRAME_SECONDS * fps))):
+                    if stream is None:
+                        stream = container.add_stream("libx264", rate=fps, options={"preset": "veryfast", "crf": "18"})
+                        stream.height, stream.width = picture.shape[:2]
+                        stream.pix_fmt = "yuv420p"
+                        stream.time_base = Fraction(1, fps)
+                        stream.thread_count = 1
+                    container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+                container.mux(stream.encode())
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
 
 
 def write_stored_video(path: Path, stored: StoredEpisode, fps: int) -> None:

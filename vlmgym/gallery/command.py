@@ -11,7 +11,7 @@ import tyro
 
 from vlmgym.checks import check_whole_number
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.files import replace_file, writing
+from vlmgym.evaluation.files import check_own_file, write_own_file
 from vlmgym.gallery.exhibits import Exhibit, exhibits_of
 from vlmgym.gallery.page import LeftOut, write_page
 from vlmgym.gallery.poster import draw_poster
@@ -40,9 +40,13 @@ def gallery(config: GalleryConfig) -> None:
     """Write the page, and the poster if it is asked for, and print where they are.
 
     Raises:
-        UsageError: There is no such game, or one that was named cannot be drawn here.
+        UsageError: There is no such game, one that was named cannot be drawn here, or a file is there that vlmgym did
+            not write.
         OutputError: A file cannot be written.
     """
+    for path in (config.out, config.poster):
+        if path is not None:
+            check_own_file(path)
     console = terminal()
     shown = exhibits_of(config.game)
     left_out: list[LeftOut] = []
@@ -50,10 +54,10 @@ def gallery(config: GalleryConfig) -> None:
         shown, left_out = _drawable(shown, config.size)
         if not shown:
             raise UsageError(f"no game can be drawn: {left_out[0].why}")
-    _write(config.out, write_page(shown, config.size, left_out).encode())
+    write_own_file(config.out, write_page(shown, config.size, left_out).encode())
     console.print(f"page    {config.out}", soft_wrap=True)
     if config.poster is not None:
-        _write(config.poster, draw_poster(shown))
+        write_own_file(config.poster, draw_poster(shown))
         console.print(f"poster  {config.poster}", soft_wrap=True)
 
 
@@ -69,9 +73,3 @@ def _drawable(exhibits: Sequence[Exhibit], size: int) -> tuple[list[Exhibit], li
         else:
             shown.append(exhibit)
     return shown, left_out
-
-
-def _write(path: Path, data: bytes) -> None:
-    with writing(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, data)

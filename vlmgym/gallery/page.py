@@ -49,6 +49,7 @@ def write_page(exhibits: Sequence[Exhibit], size: int, left_out: Sequence[LeftOu
         "head",
         {},
         element("meta", {"charset": "utf-8"}),
+        element("meta", {"name": "generator", "content": "vlmgym"}),
         element("meta", {"http-equiv": "Content-Security-Policy", "content": content_policy(style)}),
         element("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}),
         element("meta", {"name": "color-scheme", "content": "light dark"}),

@@ -6,6 +6,7 @@ import io
 from collections.abc import Sequence
 
 from PIL import Image, ImageDraw
+from PIL.PngImagePlugin import PngInfo
 
 from vlmgym.gallery.exhibits import Exhibit
 from vlmgym.sandbox.config import LEVELS
@@ -47,8 +48,9 @@ def draw_poster(exhibits: Sequence[Exhibit], side: int = 200) -> bytes:
     for column, left in zip(columns, lefts):
         for picture, top in zip(column, tops):
             sheet.paste(picture, (left, top))
-    file = io.BytesIO()
-    sheet.quantize(256, dither=Image.Dither.FLOYDSTEINBERG).save(file, "PNG", optimize=True)
+    file, about = io.BytesIO(), PngInfo()
+    about.add_text("Software", "vlmgym")
+    sheet.quantize(256, dither=Image.Dither.FLOYDSTEINBERG).save(file, "PNG", optimize=True, pnginfo=about)
     return file.getvalue()
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.report.facts import LabelledRun
 from vlmgym.evaluation.report.page import PICTURES, write_page
-from vlmgym.evaluation.run_folder import RunFolder
+from vlmgym.evaluation.run_folder import UNFINISHED, RunFolder
 from vlmgym.evaluation.stored import find_run
 from vlmgym.evaluation.table import run_title
 from vlmgym.evaluation.workers import Workers
@@ -41,12 +41,13 @@ def report(config: ReportConfig) -> None:
     """Write the page of a saved run into its folder and print where it is.
 
     Raises:
-        UsageError: There is no run to read.
+        UsageError: There is no run to read, or a page is there that vlmgym did not write.
         OutputError: The page cannot be written, or the run is being played.
     """
     console = terminal()
     run = find_run(config.run)
-    with run.folder.reserved():
+    with run.folder.reserved(adopt=True):
+        run.folder.output.check(run.folder.report, run.folder.folder / "report" / UNFINISHED)
         summary = run.last_summary().model_copy(update={"games": run.summaries()})
         labelled = LabelledRun.of(run, summary)
         pictures = None if config.pictures == "all" else int(config.pictures)

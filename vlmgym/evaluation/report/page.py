@@ -18,7 +18,7 @@ from rich.progress import Progress
 
 import vlmgym
 from vlmgym.evaluation.event_loop import run_async
-from vlmgym.evaluation.files import replace_file, writing
+from vlmgym.evaluation.output_folder import OutputFolder
 from vlmgym.evaluation.paired import difference, difference_name
 from vlmgym.evaluation.progress import COLUMNS
 from vlmgym.evaluation.record import EpisodeRecord
@@ -93,17 +93,18 @@ def write_page(
         console: Where progress is shown.
 
     Raises:
-        UsageError: A record cannot be read.
+        UsageError: A record cannot be read, or a file is there that vlmgym did not write.
         OutputError: A file cannot be written.
         WorkerError: A worker process died.
     """
-    with writing(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    store = EpisodeStore(path)
+    path = path.absolute()
+    output = OutputFolder(path.parent)
+    output.check(path)
+    store = EpisodeStore(path, output)
     try:
         made = _make_episodes(runs, workers, pictures, store, console)
         data = _page_data(path, title, runs, made, pictures, tables, store)
-        replace_file(path, _document(title, data, store.inline).encode())
+        output.write(path, _document(title, data, store.inline).encode())
         store.remove_others()
     finally:
         store.remove_unfinished()

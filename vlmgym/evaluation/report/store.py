@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import re
-import shutil
-from contextlib import suppress
 from pathlib import Path
 
 from vlmgym.evaluation.files import writing
+from vlmgym.evaluation.output_folder import OutputFolder
+from vlmgym.evaluation.run_folder import UNFINISHED
 
 INLINE_BYTES = 8_000_000
 """Total size up to which the page holds all episodes itself."""
 FILE_BYTES = 500_000
 """Size at which a file beside the page is complete. A file per episode takes minutes to write and remove."""
-
-_OWN = re.compile(r"[0-9a-f]{12}")
-"""Names of the folders that hold episodes."""
 
 
 class EpisodeStore:
@@ -29,11 +25,18 @@ class EpisodeStore:
         files: Number of the file that holds an episode, by the episode's name.
     """
 
-    def __init__(self, page: Path) -> None:
+    def __init__(self, page: Path, output: OutputFolder) -> None:
+        """Start empty.
+
+        Args:
+            page: The page.
+            output: The folder that it lies in.
+        """
         self.inline: dict[str, str] = {}
         self.files: dict[str, int] = {}
         self._folder = page.with_suffix("")
-        self._unfinished = self._folder / ".unfinished"
+        self._output = output
+        self._unfinished = self._folder / UNFINISHED
         self._beside = False
         self._pending: dict[str, str] = {}
         self._bytes = self._count = 0
@@ -53,9 +56,7 @@ class EpisodeStore:
         self._bytes += len(data)
         if self._bytes > INLINE_BYTES:
             self._beside = True
-            with writing(self._unfinished):
-                shutil.rmtree(self._unfinished, ignore_errors=True)
-                self._unfinished.mkdir(parents=True)
+            self._output.make_temporary(self._unfinished)
             self._bytes = 0
             for earlier, text in self.inline.items():
                 self._append(earlier, text)
@@ -71,24 +72,17 @@ class EpisodeStore:
             return None
         self._flush()
         self._name = self._digest.hexdigest()[:12]
-        place = self._folder / self._name
-        with writing(place):
-            shutil.rmtree(place, ignore_errors=True)
-            self._unfinished.rename(place)
+        self._output.put(self._unfinished, self._folder / self._name)
         return f"{self._folder.name}/{self._name}"
 
     def remove_others(self) -> None:
         """Remove the episodes of earlier pages of the same name."""
-        others = list(self._folder.iterdir()) if self._folder.is_dir() else []
-        for other in others:
-            if other.name != self._name and _OWN.fullmatch(other.name):
-                shutil.rmtree(other, ignore_errors=True)
-        with suppress(OSError):  # not empty: it holds this page's episodes, or files of the user
-            self._folder.rmdir()
+        folders = {path.parent for path in self._output.owned() if path.parent.parent == self._folder}
+        self._output.remove(*(folder for folder in folders if folder.name != self._name))
 
     def remove_unfinished(self) -> None:
         """Remove what an error left behind."""
-        shutil.rmtree(self._unfinished, ignore_errors=True)
+        self._output.remove(self._unfinished)
 
     def _append(self, name: str, data: str) -> None:
         self._pending[name] = data
