@@ -4,8 +4,10 @@ Hypothesis runs without deadlines: how long an example takes says more of the ma
 """
 
 import importlib
+import os
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -14,6 +16,7 @@ import pytest
 from hypothesis import settings
 
 from tests import serving
+from tests.training import VARIABLES
 from vlmgym.sandbox import registry
 
 settings.register_profile("vlmgym", deadline=None)
@@ -22,6 +25,26 @@ settings.load_profile("vlmgym")
 
 LONGEST = ("vllm", "test_easyr1", "test_local_training", "test_ray")
 """Groups of tests that take minutes; they begin first, so that no process waits for them at the end."""
+
+
+TRAINING = {"in_training": "torch", "ray_cluster": "ray", "easyr1_cpu": "verl"}
+"""Folders whose tests run by `.venv-train/bin/python -m pytest`, and what they need."""
+if find_spec("torch") is not None:
+    os.environ.update(VARIABLES)
+
+
+class Skipped(pytest.File):
+    """A file of tests whose environment is missing."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        needed = TRAINING[self.path.parent.name]
+        pytest.skip(f"no {needed}: run .venv-train/bin/python -m pytest -W default", allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Skip files of the training environment, visibly, where it is missing."""
+    needed = TRAINING.get(module_path.parent.name)
+    return Skipped.from_parent(parent, path=module_path) if needed and find_spec(needed) is None else None
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,4 +1,4 @@
-"""EasyR1 as it is installed in .venv-train: what we rely on in it, and short runs on the CPU in all modes."""
+"""Short EasyR1 runs on the CPU in all modes; tests/easyr1_cpu has the tests of single parts."""
 
 from __future__ import annotations
 
@@ -19,31 +19,7 @@ from vlmgym.cli import main
 from vlmgym.evaluation.record import EpisodeRecord
 
 FILES = ROOT / "tests" / "easyr1_cpu"
-FILES_OF_TESTS = ("contracts", "episodes", "configurations", "export")
-"""Files of tests that run in one process, which takes long to import what they need."""
 SEEDS = (1, 2)
-
-
-@pytest.mark.slow
-def test_contracts() -> None:
-    command = [str(easyr1_python()), "-m", "pytest", "-c", str(FILES / "pytest.ini"), "--rootdir", str(ROOT)]
-    command += [
-        "--noconftest",
-        "-p",
-        "tests.easyr1_cpu.fixtures",
-        "-q",
-        *(str(FILES / f"{file}.py") for file in FILES_OF_TESTS),
-    ]
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, **VARIABLES},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
 
 
 @pytest.fixture(scope="module")

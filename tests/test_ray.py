@@ -1,4 +1,4 @@
-"""The Ray backend, on a local cluster of several nodes; Ray is in .venv-train."""
+"""The Ray backend where no cluster answers; tests/ray_cluster has the tests on a cluster."""
 
 from __future__ import annotations
 
@@ -11,12 +11,6 @@ from tests.training import ROOT, run_training
 from vlmgym import make_vec
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.runner import evaluate
-
-
-@pytest.mark.slow
-def test_on_a_cluster_of_three_nodes() -> None:
-    settings = ["-c", str(ROOT / "tests" / "easyr1_cpu" / "pytest.ini"), "--rootdir", str(ROOT), "--noconftest", "-q"]
-    run_training("-m", "pytest", *settings, str(ROOT / "tests" / "ray_cluster" / "backend.py"), timeout=900)
 
 
 @pytest.mark.slow

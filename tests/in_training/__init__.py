@@ -1,1 +1,1 @@
-"""Tests that need torch: tests/test_local_training.py runs each file by the Python that training has."""
+"""Tests that need torch: `.venv-train/bin/python -m pytest -W default tests/in_training`."""

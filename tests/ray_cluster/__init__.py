@@ -1,1 +1,1 @@
-"""Ray clusters of several nodes on this machine; used by `tests/test_ray.py`, in .venv-train."""
+"""Ray clusters of several nodes: `.venv-train/bin/python -m pytest -W default tests/ray_cluster`."""

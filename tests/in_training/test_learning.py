@@ -7,6 +7,8 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 from training.local.actor import Actor
 from training.local.config import read_config
 from training.local.held_out import answer_held_out, held_out_seats
@@ -18,6 +20,7 @@ CHANCE = 0.5
 """Share of right answers of whoever does not look."""
 
 
+@pytest.mark.slow
 def test_rewards_teach_what_to_look_for(tmp_path: Path) -> None:
     sys.path.insert(0, str(HERE.parents[1] / "examples"))
     importlib.import_module("lamps")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from training.easyr1 import without_vllm
-from training.tiny_vlm import make_tiny_vlm
 
-without_vllm.install()
+if find_spec("verl") is not None:
+    without_vllm.install()
 
 KINDS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 
@@ -17,6 +18,8 @@ KINDS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 @pytest.fixture(scope="session", params=KINDS)
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp(request.param)
+    from training.tiny_vlm import make_tiny_vlm  # needs torch
+
     make_tiny_vlm(request.param, folder)
     return folder
 
@@ -24,5 +27,7 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 @pytest.fixture(scope="session")
 def qwen3(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
+    from training.tiny_vlm import make_tiny_vlm  # needs torch
+
     make_tiny_vlm("qwen3_vl", folder)
     return folder

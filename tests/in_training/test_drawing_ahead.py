@@ -184,7 +184,7 @@ def test_after_the_death_of_the_process_drawing_goes_on_here() -> None:
 PROGRAM = """
 import os, sys, time
 from training.local.ahead import drawn_ahead
-from tests.in_training.drawing_ahead import MANY, Signed, number_soon
+from tests.in_training.test_drawing_ahead import MANY, Signed, number_soon
 
 print("begins")
 with drawn_ahead(Signed(number_soon), MANY) as drawn:

@@ -87,15 +87,18 @@ def test_turns(qwen3: Path) -> None:
 def test_records_of_what_was_played(qwen3: Path) -> None:
     table = table_of(qwen3)
     asked = table.sit([4], 2, table.curriculum.begin())
-    table.play([((4, 0), Reply("nothing")), ((4, 1), Reply(RIGHT.format("up")))])
+    for _ in range(3):
+        table.play([((4, 0), Reply("nothing")), ((4, 1), Reply(RIGHT.format("up")))])
     found = table.leave(2)
-    assert [(one.row, one.copy, one.turns, one.game) for one in found] == [(4, 0, 1, "2048-v0"), (4, 1, 1, "2048-v0")]
+    assert [(one.row, one.copy, one.turns, one.game) for one in found] == [(4, 0, 3, "2048-v0"), (4, 1, 3, "2048-v0")]
     assert len(asked) == 1
     assert '"seed":8' in found[0].record
     assert '"seed":9' in found[1].record
     assert table.leave(2) == []
     held_out = table.sit_held_out([0, 1])
     assert [one.row for one in held_out] == [0, 1]
+    for _ in range(SECTION.validation.turns):
+        table.play([((row, 0), Reply("nothing")) for row in (0, 1)])
     assert '"seed":1000001' in table.leave(None)[1].record
 
 

@@ -24,7 +24,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
-from tests.in_training.drawing_ahead import MANY, Signed, until_elsewhere
+from tests.in_training.test_drawing_ahead import MANY, Signed, until_elsewhere
 from tests.in_training.tiny import ALIKE, GAME, make_actor, make_checkpoint, make_player, questions, samples
 from training.core.seats import Seat, take_seats
 from training.core.split import COLD_START
