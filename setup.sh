@@ -81,7 +81,7 @@ install_build() { # extras, requirements for GPUs, requirements for the CPU: all
 begin() { # what: returns 1 if an earlier run has installed the same
     case $(cat "$env/.vlmgym-setup" 2>/dev/null) in
         "$fingerprint $extra" | "$fingerprint dev")
-            if (cd / && "$python" -c 'import vlmgym.cli') >>"$log" 2>&1; then echo "$env is up to date." && return 1; fi ;;
+            if (cd / && "$python" -c 'import vlmgym.cli.main') >>"$log" 2>&1; then echo "$env is up to date." && return 1; fi ;;
     esac
     echo "Installing $1 into $env (log: $log)"
     has_uv || "$python" -m pip --version >>"$log" 2>&1 || "$python" -m ensurepip >>"$log" 2>&1 || failed "adding pip to $env"
@@ -120,7 +120,7 @@ fi
 use_env .venv 10
 if begin vlmgym; then
     install --editable ".[$extra]" || failed "installing vlmgym"
-    finish vlmgym.cli
+    finish vlmgym.cli.main
 fi
 if [ $serve = yes ]; then
     [ $device = gpu ] || [ "$(uname -sm)" = "Linux x86_64" ] || fail "vLLM's CPU build needs Linux on x86-64, not $(uname -sm)."

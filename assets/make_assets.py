@@ -1,4 +1,4 @@
-"""Make the README's pictures: `.venv/bin/python assets/make_assets.py`.
+"""Make the README's images: `.venv/bin/python assets/make_assets.py`.
 
 `gallery.png` shows every game at five levels, `oracle.gif` the oracles at play. The same files on every machine,
 but for the compression of the installed Pillow.
@@ -15,12 +15,12 @@ import numpy as np
 from PIL import Image
 
 from vlmgym import make_game
-from vlmgym.gallery.exhibits import EXHIBITS
-from vlmgym.gallery.poster import draw_poster
-from vlmgym.sandbox.drawing.canvas import Canvas
-from vlmgym.sandbox.drawing.palette import THEMES
-from vlmgym.sandbox.episode import Episode
-from vlmgym.sandbox.game import Picture
+from vlmgym.cli.gallery.exhibits import EXHIBITS
+from vlmgym.cli.gallery.poster import draw_poster
+from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.rendering.canvas import Canvas
+from vlmgym.sandbox.rendering.palette import THEMES
 
 FOLDER = Path(__file__).parent
 THEME = THEMES["light"]
@@ -31,14 +31,14 @@ GIF_MILLISECONDS = 320
 
 @dataclass(frozen=True)
 class Panel:
-    """A picture with a line below it."""
+    """An image with a line below it."""
 
-    picture: Picture
+    image: ImageArray
     caption: str
 
 
 def main() -> None:
-    """Write all pictures beside this file."""
+    """Write all images beside this file."""
     (FOLDER / "gallery.png").write_bytes(draw_poster(EXHIBITS))
 
     frames = [sheet([("", panels)], side=296) for panels in oracle_play(side=296)]
@@ -62,7 +62,7 @@ def oracle_play(side: int) -> Iterator[list[Panel]]:
                 episode.act(episode.game.best_action(episode.state))
 
 
-def sheet(rows: Sequence[tuple[str, Sequence[Panel]]], side: int) -> Picture:
+def sheet(rows: Sequence[tuple[str, Sequence[Panel]]], side: int) -> ImageArray:
     """Rows of panels under their titles, uint8 RGB of shape (height, width, 3)."""
     margin, gap, caption, heading = 24, 16, 30, 48
     columns = max(len(panels) for _, panels in rows)
@@ -83,7 +83,7 @@ def sheet(rows: Sequence[tuple[str, Sequence[Panel]]], side: int) -> Picture:
     for (_, panels), top in zip(rows, tops):
         for column, panel in enumerate(panels):
             x = margin + column * (side + gap)
-            pixels[top : top + side, x : x + side] = panel.picture
+            pixels[top : top + side, x : x + side] = panel.image
     return pixels
 
 

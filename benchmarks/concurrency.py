@@ -4,7 +4,7 @@ pip install -e .[bench,openai] && python benchmarks/concurrency.py --json concur
 
 A server in a process of its own answers every request after the same time, however many there are. All episodes are
 played at once through `evaluate` and the policy `openai`, with as many requests at once, so the ideal time is turns x
-latency. CPU time is that of the processes; drawing and encoding are measured afterwards, on the pictures that were
+latency. CPU time is that of the processes; drawing and encoding are measured afterwards, on the images that were
 sent.
 """
 
@@ -28,17 +28,17 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
+from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EpisodeRecord, evaluate
-from vlmgym.evaluation.event_loop import run_async
-from vlmgym.evaluation.files import check_own_file, write_own_json
-from vlmgym.evaluation.workers import Workers
-from vlmgym.options import parse_options, reporting_errors
-from vlmgym.policies.chat_api import picture_url
+from vlmgym.policies.chat_api import image_url
 from vlmgym.policies.openai import OpenAIOptions, OpenAIPolicy
-from vlmgym.sandbox.game import Game
-from vlmgym.sandbox.processes import live_with_parent, workers_for
+from vlmgym.records.files import check_own_file, write_own_json
+from vlmgym.rollout.event_loop import run_async
+from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.registry import make_game
+from vlmgym.workers.pool import Workers
+from vlmgym.workers.process import exit_with_parent, workers_for
 
 ANSWERS = ("up", "left", "down", "right")
 GOAL = 1.15
@@ -49,7 +49,7 @@ class Options:
     """Play against a server of known latency and print what playing adds to it."""
 
     sizes: tuple[int, ...] = (256, 640)
-    """Sides of the pictures."""
+    """Sides of the images."""
     episodes: int = 64
     """Episodes, and requests, at once."""
     turns: int = 50
@@ -115,7 +115,7 @@ class Answering(asyncio.Protocol):
 
 
 def serve(latency: float, port: Connection) -> None:
-    live_with_parent()
+    exit_with_parent()
 
     async def serving() -> None:
         loop = asyncio.get_running_loop()
@@ -172,9 +172,9 @@ def run(game: Game[Any, Any], url: str, workers: Workers, options: Options) -> R
     spent = cpu(me) - before[0], cpu(others) - before[1]
     turns = check(records, options)
     positions = [game.from_data(turn.state) for record in records[:8] for turn in record.turns]
-    pictures = [game.draw(position) for position in positions]
+    images = [game.draw(position) for position in positions]
     drawing = seconds_of(game.draw, positions) / len(positions)
-    encoding = seconds_of(lambda picture: picture_url("png", picture), pictures) / len(pictures)
+    encoding = seconds_of(lambda image: image_url("png", image), images) / len(images)
     milliseconds = (1e3 * part for part in (spent[0] / turns, spent[1] / turns, drawing, encoding))
     return Run(seconds, options.turns * options.latency, turns, *milliseconds)
 
@@ -200,7 +200,7 @@ def check(records: list[EpisodeRecord], options: Options) -> int:
 def table(runs: dict[int, list[Run]], options: Options, workers: int) -> Table:
     title = f"{options.episodes} episodes of 2048 at once, {options.turns} turns, {options.latency:g} s a request, "
     found = Table(title=f"{title}{workers} workers")
-    for column in ("picture", "seconds / ideal: median", "best", "worst", "turns/s"):
+    for column in ("image", "seconds / ideal: median", "best", "worst", "turns/s"):
         found.add_column(column, justify="right")
     for column in ("main process", "workers", "of that drawing", "encoding"):
         found.add_column(f"{column}, CPU ms a turn", justify="right")

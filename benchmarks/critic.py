@@ -33,7 +33,7 @@ from training.local.actor import Actor, Sample
 from training.local.config import TrainConfig, read_config
 from training.local.ppo import explained_variance
 from training.local.rollout import Answer, roll_out
-from vlmgym.options import parse_options, reporting_errors
+from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.terminal import terminal
 
 ARGS = (
@@ -71,7 +71,7 @@ def play(actor: Actor, config: TrainConfig, episodes: int) -> list[Answer]:
 
 
 def read_by_critic(actor: Actor, answers: Sequence[Answer]) -> Floats:
-    """What the value head reads before each answer: the last token's hidden state, and the mean of the pictures'."""
+    """What the value head reads before each answer: the last token's hidden state, and the mean of the images'."""
     assert actor.critic is not None
     read: list[torch.Tensor] = []
     hook = actor.critic.register_forward_pre_hook(lambda _, given: read.append(given[0][:, 0]))
@@ -137,7 +137,7 @@ def main() -> None:
     critics = {
         "nothing": np.full(len(returns), returns.mean()),
         "last token": estimated(read[:, :half], returns, rows),
-        "pictures": estimated(read[:, half:], returns, rows),
+        "images": estimated(read[:, half:], returns, rows),
         "both": estimated(read, returns, rows),
         "true board": estimated(board, returns, rows),
     }

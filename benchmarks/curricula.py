@@ -18,11 +18,11 @@ from typing import Annotated, Literal
 import tyro
 
 from vlmgym.checks import check_whole_number
+from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.curriculum import Curriculum
 from vlmgym.evaluation import evaluate
 from vlmgym.evaluation.summary import wilson
-from vlmgym.evaluation.workers import Workers
-from vlmgym.options import parse_options, reporting_errors
+from vlmgym.workers.pool import Workers
 
 PLAYERS: tuple[Literal["random", "random-legal", "oracle"], ...] = ("random", "random-legal", "oracle")
 COSTLY = 10

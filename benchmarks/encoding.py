@@ -1,9 +1,9 @@
-"""PNG, WebP and JPEG of board pictures: what libraries need for it, and what vlmgym uses.
+"""PNG, WebP and JPEG of board images: what libraries need for it, and what vlmgym uses.
 
 pip install -e .[bench] && python benchmarks/encoding.py --json encoding.json
 
-Pictures: four positions of each game, at perception 3 (flat colours) and 5 (noise). Every file is decoded again and
-compared with its picture. The contestants take turns in rounds. The same is a part of `throughput.py`.
+Images: four positions of each game, at perception 3 (flat colours) and 5 (noise). Every file is decoded again and
+compared with its image. The contestants take turns in rounds. The same is a part of `throughput.py`.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from rich.console import Console
 from rich.table import Table
 from zlib_ng import zlib_ng
 
+from vlmgym.cli.console import parse_options, reporting_errors
+from vlmgym.cli.timing import Rates, Turn, measure, repeat
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.files import check_own_file, write_own_json
-from vlmgym.measuring import Rates, Turn, measure, repeat
-from vlmgym.options import parse_options, reporting_errors
-from vlmgym.sandbox.drawing.encode import encode_jpeg, encode_png
+from vlmgym.records.files import check_own_file, write_own_json
 from vlmgym.sandbox.registry import make_game
+from vlmgym.sandbox.rendering.encode import encode_jpeg, encode_png
 
-Picture = NDArray[np.uint8]
-Encode = Callable[[Picture], bytes]
+ImageArray = NDArray[np.uint8]
+Encode = Callable[[ImageArray], bytes]
 
 GAMES = ("2048", "shisensho", "swap")
 PERCEPTION = {3: "flat colours", 5: "noise"}
@@ -50,14 +50,14 @@ MOST_COLOURS = 256
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Measure and print a table for each kind of picture."""
+    """Measure and print a table for each kind of image."""
 
     size: int = 640
-    """Side of the pictures."""
+    """Side of the images."""
     rounds: int = 5
     """Turns of each contestant."""
     seconds: float = 0.3
-    """Length of a turn; at least all pictures are encoded once."""
+    """Length of a turn; at least all images are encoded once."""
     json: Path | None = None
     """Write all numbers to this file."""
 
@@ -68,7 +68,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A contestant's rate in pictures a second, mean size of a file in bytes, and whether all pixels came back."""
+    """A contestant's rate in images a second, mean size of a file in bytes, and whether all pixels came back."""
 
     rates: Rates
     size: float
@@ -78,58 +78,58 @@ class Encoded:
 # Contestants ---------------------------------------------------------------------------------------------------------
 
 
-def with_pillow(format: str, picture: Picture, **options: Any) -> bytes:
+def with_pillow(format: str, image: ImageArray, **options: Any) -> bytes:
     file = io.BytesIO()
-    Image.fromarray(picture).save(file, format, **options)
+    Image.fromarray(image).save(file, format, **options)
     return file.getvalue()
 
 
-def palette_with_pillow(picture: Picture, level: int) -> bytes:
+def palette_with_pillow(image: ImageArray, level: int) -> bytes:
     """Indices into a palette, if there are few enough colours; found where neighbours differ, which is fast."""
-    red, green, blue = (picture[..., i].ravel().astype(np.uint32) for i in range(3))
+    red, green, blue = (image[..., i].ravel().astype(np.uint32) for i in range(3))
     codes = red << 16 | green << 8 | blue
     colours = np.unique(np.append(codes[1:][codes[1:] != codes[:-1]], codes[0]))
     if len(colours) > MOST_COLOURS:
-        return with_pillow("PNG", picture, compress_level=level)
+        return with_pillow("PNG", image, compress_level=level)
     indices = np.searchsorted(colours, codes).astype(np.uint8)
-    image = Image.frombytes("P", picture.shape[1::-1], indices.tobytes())
-    image.putpalette(np.stack([colours >> 16, colours >> 8 & 255, colours & 255], axis=1).astype(np.uint8).tobytes())
+    indexed = Image.frombytes("P", image.shape[1::-1], indices.tobytes())
+    indexed.putpalette(np.stack([colours >> 16, colours >> 8 & 255, colours & 255], axis=1).astype(np.uint8).tobytes())
     file = io.BytesIO()
-    image.save(file, "PNG", compress_level=level)
+    indexed.save(file, "PNG", compress_level=level)
     return file.getvalue()
 
 
-def with_pygame(name: str, picture: Picture) -> bytes:
-    height, width, _ = picture.shape
+def with_pygame(name: str, image: ImageArray) -> bytes:
+    height, width, _ = image.shape
     file = io.BytesIO()
-    pygame.image.save(pygame.image.frombuffer(picture.tobytes(), (width, height), "RGB"), file, name)
+    pygame.image.save(pygame.image.frombuffer(image.tobytes(), (width, height), "RGB"), file, name)
     return file.getvalue()
 
 
-def with_opencv(name: str, picture: Picture, *options: int) -> bytes:
-    return cv2.imencode(name, cv2.cvtColor(picture, cv2.COLOR_RGB2BGR), options)[1].tobytes()
+def with_opencv(name: str, image: ImageArray, *options: int) -> bytes:
+    return cv2.imencode(name, cv2.cvtColor(image, cv2.COLOR_RGB2BGR), options)[1].tobytes()
 
 
-def with_av(picture: Picture) -> bytes:
+def with_av(image: ImageArray) -> bytes:
     codec = av.CodecContext.create("png", "w")
-    codec.height, codec.width, _ = picture.shape
+    codec.height, codec.width, _ = image.shape
     codec.pix_fmt, codec.time_base = "rgb24", Fraction(1)
-    packets = [*codec.encode(av.VideoFrame.from_ndarray(picture, "rgb24")), *codec.encode(None)]
+    packets = [*codec.encode(av.VideoFrame.from_ndarray(image, "rgb24")), *codec.encode(None)]
     return b"".join(map(bytes, packets))
 
 
-def with_vips(picture: Picture, level: int) -> bytes:
-    height, width, _ = picture.shape
-    image = pyvips.Image.new_from_memory(picture.tobytes(), width, height, 3, "uchar")
-    file: bytes = image.pngsave_buffer(compression=level)
+def with_vips(image: ImageArray, level: int) -> bytes:
+    height, width, _ = image.shape
+    loaded = pyvips.Image.new_from_memory(image.tobytes(), width, height, 3, "uchar")
+    file: bytes = loaded.pngsave_buffer(compression=level)
     return file
 
 
-def unfiltered(compress: Callable[[memoryview], bytes], picture: Picture) -> bytes:
+def unfiltered(compress: Callable[[memoryview], bytes], image: ImageArray) -> bytes:
     """A PNG file without filters around anyone's deflate, as `encode_png` writes it."""
-    height, width, _ = picture.shape
+    height, width, _ = image.shape
     lines = np.zeros((height, 1 + 3 * width), np.uint8)
-    lines[:, 1:] = picture.reshape(height, -1)
+    lines[:, 1:] = image.reshape(height, -1)
     file = b"\x89PNG\r\n\x1a\n"
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     for name, data in ((b"IHDR", header), (b"IDAT", compress(lines.data)), (b"IEND", b"")):
@@ -166,9 +166,9 @@ CONTESTANTS: dict[str, Encode] = {
 # Measuring -----------------------------------------------------------------------------------------------------------
 
 
-def positions(perception: int, size: int) -> list[Picture]:
-    """Pictures of all games, after 0, 10, 20 and 30 random legal moves."""
-    pictures = []
+def positions(perception: int, size: int) -> list[ImageArray]:
+    """Images of all games, after 0, 10, 20 and 30 random legal moves."""
+    images = []
     for name in GAMES:
         game = make_game(name, perception, size=size)
         for seed in range(POSITIONS):
@@ -177,36 +177,36 @@ def positions(perception: int, size: int) -> list[Picture]:
             for _ in range(seed * MOVES_BETWEEN):
                 if legal := game.legal_actions(state):
                     state = game.step(state, legal[int(rng.integers(len(legal)))], rng).state
-            pictures += game.images(state)
-    return pictures
+            images += game.images(state)
+    return images
 
 
-def encoding(encode: Encode, pictures: list[Picture]) -> Turn:
-    def all_pictures() -> int:
-        for picture in pictures:
-            encode(picture)
-        return len(pictures)
+def encoding(encode: Encode, images: list[ImageArray]) -> Turn:
+    def all_images() -> int:
+        for image in images:
+            encode(image)
+        return len(images)
 
-    return repeat(all_pictures)
-
-
-def is_kept(file: bytes, picture: Picture) -> bool:
-    with Image.open(io.BytesIO(file)) as image:
-        return np.array_equal(np.asarray(image.convert("RGB")), picture)
+    return repeat(all_images)
 
 
-def measure_encoders(pictures: list[Picture], rounds: int, seconds: float, what: str) -> dict[str, Encoded]:
-    files = {name: [encode(picture) for picture in pictures] for name, encode in CONTESTANTS.items()}
-    turns = {name: encoding(encode, pictures) for name, encode in CONTESTANTS.items()}
+def is_kept(file: bytes, image: ImageArray) -> bool:
+    with Image.open(io.BytesIO(file)) as opened:
+        return np.array_equal(np.asarray(opened.convert("RGB")), image)
+
+
+def measure_encoders(images: list[ImageArray], rounds: int, seconds: float, what: str) -> dict[str, Encoded]:
+    files = {name: [encode(image) for image in images] for name, encode in CONTESTANTS.items()}
+    turns = {name: encoding(encode, images) for name, encode in CONTESTANTS.items()}
     rates = measure(turns, rounds, seconds, what)
     return {
-        name: Encoded(rates[name], sum(map(len, encoded)) / len(encoded), all(map(is_kept, encoded, pictures)))
+        name: Encoded(rates[name], sum(map(len, encoded)) / len(encoded), all(map(is_kept, encoded, images)))
         for name, encoded in files.items()
     }
 
 
 def measure_encoding(size: int, rounds: int, seconds: float) -> dict[str, dict[str, Encoded]]:
-    """All contestants, by the kind of picture; also a part of `throughput.py`."""
+    """All contestants, by the kind of image; also a part of `throughput.py`."""
     cv2.setNumThreads(1)
     return {
         f"boards at perception {perception} ({kind}), {size} x {size}": measure_encoders(
@@ -217,7 +217,7 @@ def measure_encoding(size: int, rounds: int, seconds: float) -> dict[str, dict[s
 
 
 def encoders_table(found: dict[str, Encoded], title: str) -> Table:
-    table = Table("contestant", "pictures/s: median", "slowest", "fastest", "KB a file", "every pixel", title=title)
+    table = Table("contestant", "images/s: median", "slowest", "fastest", "KB a file", "every pixel", title=title)
     for name, encoded in sorted(found.items(), key=lambda item: (not item[1].lossless, -item[1].rates.median)):
         rates = encoded.rates
         numbers = (f"{value:,.0f}" for value in (rates.median, rates.slowest, rates.fastest))
@@ -228,7 +228,7 @@ def encoders_table(found: dict[str, Encoded], title: str) -> Table:
 def numbers_of(found: dict[str, Encoded]) -> dict[str, Any]:
     """For a JSON file."""
     return {
-        name: {"pictures/s": encoded.rates.rounds, "bytes": encoded.size, "lossless": encoded.lossless}
+        name: {"images/s": encoded.rates.rounds, "bytes": encoded.size, "lossless": encoded.lossless}
         for name, encoded in found.items()
     }
 

@@ -23,15 +23,15 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
-from vlmgym.options import parse_options, reporting_errors
-from vlmgym.sandbox.game import Game
-from vlmgym.sandbox.games.geospot import Geospot, GeospotConfig, GeospotState, state_of
-from vlmgym.sandbox.geo.distance import EARTH_RADIUS_KM
-from vlmgym.sandbox.geo.gazetteer import City, Country, Gazetteer, Region, gazetteer
-from vlmgym.sandbox.geo.kernels import CURRICULA
-from vlmgym.sandbox.geo.place import Place, write_place
-from vlmgym.sandbox.reward import score_response
+from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.reward import score_response
+from vlmgym.sandbox.games.geospot.distance import EARTH_RADIUS_KM
+from vlmgym.sandbox.games.geospot.game import Geospot, GeospotConfig, GeospotState, state_of
+from vlmgym.sandbox.games.geospot.gazetteer import City, Country, Gazetteer, Region, gazetteer
+from vlmgym.sandbox.games.geospot.place import Place, write_place
+from vlmgym.sandbox.games.geospot.reward import CURRICULA
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class Options:
     rounds: int = 3
     """Rounds after the first."""
     constant: bool = False
-    """Look for the best constant answer of each stage instead."""
+    """Transform for the best constant answer of each stage instead."""
 
     def __post_init__(self) -> None:
         for name, value in (("answers", self.answers), ("rounds", self.rounds)):

@@ -6,7 +6,7 @@ python benchmarks/protocols.py --games nlvr2 vqa --episodes 100
 Episodes are played as `vlmgym eval` plays them and kept as lines of a file for each configuration and policy in
 `--out`; the same command again plays what is missing. Then the tables of `docs/protocols.md` are written between their
 markers from all that has been played. Files are named after configurations: settings that are the same game share
-them, and a knob that changes begins a new one. After a change of rules or oracles, begin with an empty folder.
+them, and a config field that changes begins a new one. After a change of rules or oracles, begin with an empty folder.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from rich.progress import Progress, TimeElapsedColumn
 
 from vlmgym import make_game
 from vlmgym.checks import check_whole_number
+from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EpisodeRecord, evaluate
-from vlmgym.evaluation.files import LineLog, replace_file
-from vlmgym.evaluation.output_folder import OutputFolder
-from vlmgym.evaluation.stored import drop_torn_line
 from vlmgym.evaluation.summary import mean_and_error
-from vlmgym.evaluation.workers import Workers
-from vlmgym.options import parse_options, reporting_errors
 from vlmgym.policies import PolicyChoice, StatePolicy
-from vlmgym.sandbox.game import Game
-from vlmgym.sandbox.games.shisensho import ShisenSho, ShisenShoState
-from vlmgym.sandbox.oracles.shisensho import best_move
-from vlmgym.sandbox.response_form import answer_only
-from vlmgym.sandbox.reward import Outcome
+from vlmgym.records.files import LineLog, replace_file
+from vlmgym.records.output_folder import OutputFolder
+from vlmgym.records.store import drop_torn_line
+from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.response_format import answer_only
+from vlmgym.sandbox.core.reward import Outcome
+from vlmgym.sandbox.games.shisensho.game import ShisenSho, ShisenShoState
+from vlmgym.sandbox.games.shisensho.solver import best_move
 from vlmgym.terminal import terminal
+from vlmgym.workers.pool import Workers
 
 TURNS = 100
 """Limit of turns of an episode."""

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table as Shown
 
-from vlmgym.options import parse_options, reporting_errors
+from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.sandbox.datasets.opening import open_table
 from vlmgym.sandbox.datasets.order import shuffled
 

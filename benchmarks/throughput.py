@@ -1,4 +1,4 @@
-"""Environment steps a second: vlmgym's runner, Gymnasium's, and the limit that memory sets; and pictures encoded.
+"""Environment steps a second: vlmgym's runner, Gymnasium's, and the limit that memory sets; and images encoded.
 
 python benchmarks/throughput.py --json throughput.json
 python benchmarks/throughput.py --parts steps --rounds 3 --seconds 0.5
@@ -9,7 +9,7 @@ chance differs, so its episodes do). The script of actions starts again, by a re
 In the part `environments`, where a turn is a few steps of thousands of environments, actions are legal in 2048, too,
 and the environments start after different numbers of moves.
 
-gymnasium-2048 is made to give 640 x 640 pictures by Gymnasium's own wrappers, `AddRenderObservation` and
+gymnasium-2048 is made to give 640 x 640 images by Gymnasium's own wrappers, `AddRenderObservation` and
 `ResizeObservation` (OpenCV, which of OpenCV, Pillow, pygame and NumPy was the fastest here by far); `pip install -e
 .[bench]` installs what they need. The limit is `np.copyto` of one frame per environment step into preallocated memory,
 64 sources to 64 destinations, so that no frame is in a processor's cache.
@@ -43,26 +43,16 @@ from gymnasium_2048.envs.twenty_forty_eight import TwentyFortyEightEnv
 from rich.console import Console
 from rich.table import Table
 
+from vlmgym.cli.console import parse_options, reporting_errors
+from vlmgym.cli.timing import Rates, Script, Turn, legal_script, measure, opened, play, repeat, uniform_script
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.files import check_own_file, write_own_json
-from vlmgym.measuring import (
-    Rates,
-    Script,
-    Turn,
-    legal_script,
-    measure,
-    opened,
-    play,
-    repeat,
-    uniform_script,
-)
-from vlmgym.options import parse_options, reporting_errors
-from vlmgym.sandbox.env import GameEnv
-from vlmgym.sandbox.game import Game
-from vlmgym.sandbox.memory import available_memory
-from vlmgym.sandbox.processes import available_cores
+from vlmgym.records.files import check_own_file, write_own_json
+from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.memory import available_memory
+from vlmgym.sandbox.envs.single import GameEnv
+from vlmgym.sandbox.envs.vector.env import make_vec
 from vlmgym.sandbox.registry import make_game
-from vlmgym.sandbox.vector import make_vec
+from vlmgym.workers.process import available_cores
 
 Part = Literal["steps", "environments", "memory", "start", "encoding"]
 Makers = dict[str, Callable[[], VectorEnv[Any, Any, Any]]]
@@ -74,7 +64,7 @@ ASYNC, SYNC = "AsyncVectorEnv, gymnasium-2048", "SyncVectorEnv, gymnasium-2048"
 SCRIPTED = 20_000
 """About how many actions a script has: more than games keep in their caches."""
 ENCODING = 0.3
-"""Share of a turn's length in the part `encoding`, where at least all pictures are encoded once."""
+"""Share of a turn's length in the part `encoding`, where at least all images are encoded once."""
 SPREAD = {"2048": 100, "shisensho": 20, "swap": 20}
 """Moves over which environments are spread in the part `environments`: about an episode of random moves."""
 ROOM = 1.25
@@ -86,7 +76,7 @@ class Options:
     """Measure and print tables, and say which goals are reached."""
 
     size: int = 640
-    """Side of the pictures."""
+    """Side of the images."""
     num_envs: int = 64
     """Environments of every contestant in the part `steps`."""
     many: tuple[int, ...] = (16, 64, 256, 1024, 4096)
@@ -108,7 +98,7 @@ class Options:
 
     @property
     def frame(self) -> int:
-        """Bytes of a picture."""
+        """Bytes of an image."""
         return self.size * self.size * 3
 
 
@@ -133,10 +123,10 @@ def own_sync_name(game: str) -> str:
 
 
 def gymnasium_2048(size: int) -> gymnasium.Env[Any, Any]:
-    """2048 of the gymnasium-2048 package whose observation is its picture, at our size."""
+    """2048 of the gymnasium-2048 package whose observation is its image, at our size."""
     import cv2
 
-    cv2.setNumThreads(1)  # so small a picture takes longer in several
+    cv2.setNumThreads(1)  # so small an image takes longer in several
     env: gymnasium.Env[Any, Any] = TwentyFortyEightEnv(render_mode="rgb_array")
     return ResizeObservation(AddRenderObservation(env, render_only=True), (size, size))
 

@@ -2,7 +2,7 @@
 
     .venv-train/bin/python -m benchmarks.train_speed
 
-Both score by `vlmgym.sandbox.reward` and make one update of all responses; TRL draws its own tokens. So that all
+Both score by `vlmgym.sandbox.core.reward` and make one update of all responses; TRL draws its own tokens. So that all
 responses have the same length, the model is untrained and none may end before the limit.
 """
 
@@ -28,10 +28,10 @@ from training.core.seats import take_seats
 from training.local.config import TrainConfig, read_config
 from training.local.run import TrainingRun
 from training.local.trainer import Trainer
+from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
-from vlmgym.options import parse_options, reporting_errors
-from vlmgym.policies.token_sampling import picture_tokens
-from vlmgym.sandbox.reward import score_response
+from vlmgym.policies.token_sampling import image_tokens
+from vlmgym.sandbox.core.reward import score_response
 from vlmgym.terminal import terminal
 
 LIMIT = 0.8
@@ -102,7 +102,7 @@ def trl_steps(checkpoint: Path, config: TrainConfig, options: Options, folder: P
         texts = [text if isinstance(text, str) else text[0]["text"] for text in texts]
         rng = np.random.default_rng(0)
         return [
-            score_response(game, game.from_json(before), text, rng, config.reward).overall
+            score_response(game, game.from_json(before), text, rng, config.reward).total
             for before, text in zip(state, texts, strict=True)
         ]
 
@@ -120,7 +120,7 @@ def trl_steps(checkpoint: Path, config: TrainConfig, options: Options, folder: P
             learning_rate=config.update.lr,
             generation_kwargs={
                 "min_new_tokens": options.tokens,
-                "suppress_tokens": picture_tokens(model.config),
+                "suppress_tokens": image_tokens(model.config),
                 "top_k": 0,
             },
             beta=0.0,
@@ -184,7 +184,7 @@ def print_tables(
     reached = "reached" if ratio <= LIMIT else "not reached"
     console.print(f"ratio {ratio:.2f} (goal {LIMIT}: {reached}), of processor time {cpu_ratio:.2f}")
     parts = {
-        "positions and pictures": "seconds_states",
+        "positions and images": "seconds_states",
         "encoding and generation": "seconds_generation",
         "scoring": "seconds_scoring",
         "advantages": "seconds_judging",

@@ -6,9 +6,9 @@ from itertools import product
 from gymnasium import spaces
 
 from vlmgym import errors, register_game
-from vlmgym.sandbox.board_game import BoardConfig, BoardGame, with_board_perception
-from vlmgym.sandbox.game import Step
-from vlmgym.sandbox.response_form import INSTRUCTIONS_V1
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_board_perception
+from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.core.response_format import INSTRUCTIONS_V1
 
 PROMPT = "Switch the lamps off, one a turn. Rows and columns count from {origin} at the top left.\n" + (
     INSTRUCTIONS_V1.format(perception="the lamps, one line a row, on or off, apart by commas", answer="(row, column)")
@@ -16,7 +16,9 @@ PROMPT = "Switch the lamps off, one a turn. Rows and columns count from {origin}
 
 
 class LampsConfig(BoardConfig):
-    dials = with_board_perception({level: {"rows": level + 1, "columns": level + 1} for level in range(1, 6)})
+    difficulty_levels = with_board_perception(
+        {level: {"rows": level + 1, "columns": level + 1} for level in range(1, 6)}
+    )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What data are made of in tests: pictures in one colour, and metadata of columns."""
+"""What data are made of in tests: images in one colour, and metadata of columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LABELS = {
 def encoded(
     colour: Any = RED, size: tuple[int, int] = (30, 20), form: str = "PNG", mode: str = "RGB", **options: Any
 ) -> bytes:
-    """A file of a picture in one colour."""
+    """A file of an image in one colour."""
     buffer = io.BytesIO()
     Image.new(mode, size, colour).save(buffer, form, **options)
     return buffer.getvalue()

@@ -60,7 +60,7 @@ def answers(model: LocalModel) -> dict[str, Any]:
         "too long": told(model.answer([long, asked[1]], TOKENS, temperature=0)),
         "only too long": told(model.answer([long], TOKENS)),
         "stop": [end, told(model.answer(asked[:1], TOKENS, temperature=0, stop=[end]))[0]],
-        "without picture": told(model.answer([Question([], "hello", 1)], TOKENS)),
+        "without image": told(model.answer([Question([], "hello", 1)], TOKENS)),
         "context": model.context,
     }
 
@@ -87,7 +87,7 @@ async def policy_facts(checkpoint: str) -> dict[str, Any]:
 
     def ask(seed: int) -> asyncio.Task[Reply]:
         one = question(seed)
-        return asyncio.create_task(policy.respond(list(one.pictures), Prompt(one.text, GAME, seed, 0)))
+        return asyncio.create_task(policy.respond(list(one.images), Prompt(one.text, GAME, seed, 0)))
 
     ticker = asyncio.create_task(tick())
     tasks = [ask(seed) for seed in range(4)]
@@ -103,11 +103,11 @@ async def policy_facts(checkpoint: str) -> dict[str, Any]:
 
 def memory_error(model: LocalModel) -> str:
     """What is said when a batch does not fit."""
-    picture = np.zeros((512, 512, 3), np.uint8)
+    image = np.zeros((512, 512, 3), np.uint8)
     in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (in_use + 64 * 2**20, -1))
     try:
-        model.answer([Question([picture] * 4, "up")] * 16, TOKENS)
+        model.answer([Question([image] * 4, "up")] * 16, TOKENS)
     except PolicyError as error:
         return str(error)
     return "it fits"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from vlmgym.sandbox.rules.tiles import COLOUR_NAMES, SHAPE_NAMES
-from vlmgym.sandbox.scenes.scene import Scene, Thing
+from vlmgym.sandbox.games.scenes.scene import Scene, Thing
+from vlmgym.sandbox.games.tiles.names import COLOUR_NAMES, SHAPE_NAMES
 
 NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 WHERE = "to the left of|to the right of|above|below"

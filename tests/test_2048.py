@@ -1,4 +1,4 @@
-"""2048: rules against gymnasium-2048, words, pictures, JSON."""
+"""2048: rules against gymnasium-2048, words, images, JSON."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 
 from vlmgym import make_game
 from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError
-from vlmgym.sandbox.games.game2048 import DIRECTIONS, Board, Game2048, State2048, slide
+from vlmgym.sandbox.games.game2048.game import DIRECTIONS, Board, Game2048, State2048, slide
 
 EMPTY: Board = ((0,) * 4,) * 4
 MIXED: Board = ((0, 2, 4, 8), (16, 32, 64, 128), (256, 512, 1024, 2048), (4096, 8192, 16384, 131072))
 STUCK: Board = ((2, 4, 2, 4), (4, 2, 4, 2), (2, 4, 2, 4), (4, 2, 4, 2))
 
 
-def game_2048(**knobs: Any) -> Game2048:
-    game = make_game("2048", **knobs)
+def game_2048(**overrides: Any) -> Game2048:
+    game = make_game("2048", **overrides)
     assert isinstance(game, Game2048)
     return game
 
@@ -46,7 +46,7 @@ def board_of(exponents: NDArray[np.uint8]) -> Board:
     return tuple(tuple(1 << int(e) if e else 0 for e in row) for row in exponents)
 
 
-# Rules ------------------------------------------------------------------------------------------------------------
+# EpisodeConfig ------------------------------------------------------------------------------------------------------------
 
 
 @given(boards(), st.integers(0, 3))
@@ -296,7 +296,7 @@ def test_a_text_that_is_no_position_is_refused_in_one_sentence(text: str) -> Non
     assert len(str(caught.value)) < 400
 
 
-# Picture ----------------------------------------------------------------------------------------------------------
+# ImageArray ----------------------------------------------------------------------------------------------------------
 
 GOLDEN = {
     (320, "light", False): "64d261d49549ccc1e762c3d38d6248871e8c0c3a7c671a631682b9983a056a71",
@@ -312,22 +312,22 @@ GOLDEN = {
     (1024, "dark", False): "0f4c9cb4cd07fcfc092614e4c3334028ff6920bc05f97ec01043d31d5dbfa1b1",
     (1024, "dark", True): "f2e13502dd5ead1ae503c337c314f0b14d71c736c732b026c356fd90cf768e05",
 }
-"""sha256 of the picture of MIXED by size, theme and coordinates."""
+"""sha256 of the image of MIXED by size, theme and coordinates."""
 GOLDEN_PERCEPTION_5 = "4a9a06fc16b9c33e47b14b934e9c6026439235943f2bc84c05cfd7da1dc40f7b"
 
 
-def sha256(picture: NDArray[np.uint8]) -> str:
-    assert picture.dtype == np.uint8
-    assert picture.flags.c_contiguous
-    return hashlib.sha256(picture.tobytes()).hexdigest()
+def sha256(image: NDArray[np.uint8]) -> str:
+    assert image.dtype == np.uint8
+    assert image.flags.c_contiguous
+    return hashlib.sha256(image.tobytes()).hexdigest()
 
 
 @pytest.mark.parametrize(("size", "theme", "coordinates"), GOLDEN)
-def test_pictures_are_the_same_on_every_machine(size: int, theme: str, coordinates: bool) -> None:
+def test_images_are_the_same_on_every_machine(size: int, theme: str, coordinates: bool) -> None:
     game = game_2048(size=size, theme=theme, coordinates=coordinates)
-    picture = game.draw(State2048(MIXED, look=12345))
-    assert picture.shape == (size, size, 3)
-    assert sha256(picture) == GOLDEN[size, theme, coordinates]
+    image = game.draw(State2048(MIXED, look=12345))
+    assert image.shape == (size, size, 3)
+    assert sha256(image) == GOLDEN[size, theme, coordinates]
 
 
 def test_noise_rotation_and_clutter_are_the_same_on_every_machine() -> None:
@@ -351,8 +351,8 @@ def test_painting_what_changed_equals_painting_all(perception: int) -> None:
 
 
 @pytest.mark.parametrize("perception", [1, 2, 3, 4, 5])
-def test_the_picture_shows_what_the_description_says(perception: int) -> None:
-    """A tile moved to another cell changes both, and only where the description differs does the picture."""
+def test_the_image_shows_what_the_description_says(perception: int) -> None:
+    """A tile moved to another cell changes both, and only where the description differs does the image."""
     game = game_2048(perception=perception, size=200)
     geometry = game.painter.geometry
     state = State2048(MIXED, look=9)

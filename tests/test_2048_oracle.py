@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vlmgym import make_game
-from vlmgym.sandbox.games.game2048 import Board, State2048, slide
-from vlmgym.sandbox.oracles import game2048 as oracle
+from vlmgym.sandbox.games.game2048 import expectimax as oracle
+from vlmgym.sandbox.games.game2048.game import Board, State2048, slide
 
 SMALL_BUDGET = 20_000
 

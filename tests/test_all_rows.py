@@ -10,11 +10,11 @@ import pytest
 from PIL import Image
 
 from vlmgym import make_game
-from vlmgym.cli import main
+from vlmgym.cli.eval import rows_of, run_evaluation
+from vlmgym.cli.main import main
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import read_run
 from vlmgym.evaluation.config import EvalConfig
-from vlmgym.evaluation.script import rows_of, run_evaluation
 
 QUIET = ("--policy", "oracle", "--workers", "0", "--videos", "0", "--no-report", "--size", "64")
 

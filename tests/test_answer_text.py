@@ -13,17 +13,17 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from vlmgym import make_game
+from vlmgym.cli.console import GameOptions
+from vlmgym.cli.eval import run_evaluation
 from vlmgym.errors import ParseError, UsageError
 from vlmgym.evaluation import EvalConfig
-from vlmgym.evaluation.script import run_evaluation
-from vlmgym.options import GameOptions
-from vlmgym.sandbox.answer_text import plain, unwrap
-from vlmgym.sandbox.coordinates import format_cells, normalise_cells, parse_cells
-from vlmgym.sandbox.env import Response
-from vlmgym.sandbox.game import Game
-from vlmgym.sandbox.games.game2048 import DIRECTIONS
-from vlmgym.sandbox.geo.place import KEYS, normalise_place, read_place, write_place
-from vlmgym.sandbox.response_form import answer_only
+from vlmgym.sandbox.core.answer_text import plain, unwrap
+from vlmgym.sandbox.core.coordinates import format_cells, normalise_cells, parse_cells
+from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.response_format import answer_only
+from vlmgym.sandbox.envs.single import Response
+from vlmgym.sandbox.games.game2048.game import DIRECTIONS
+from vlmgym.sandbox.games.geospot.place import KEYS, normalise_place, read_place, write_place
 
 PROTOCOLS = (Path(__file__).resolve().parents[1] / "docs" / "protocols.md").read_text(encoding="utf-8")
 GAMES = {name: make_game(name) for name in ("2048", "swap", "shisensho", "nlvr2", "geospot", "vqa", "caption")}
@@ -289,7 +289,7 @@ def test_strict_is_part_of_the_configuration() -> None:
     assert GameOptions(strict=True).make_game("2048").config.strict
     assert not GameOptions().make_game("2048").config.strict
     with pytest.raises(UsageError, match="strict is set by --strict and, differently, by --set"):
-        GameOptions(strict=True, knobs=(("strict=false",),)).make_game("2048")
+        GameOptions(strict=True, overrides=(("strict=false",),)).make_game("2048")
 
 
 @pytest.mark.parametrize(("strict", "outcome"), [(False, "played"), (True, "unparsable")])

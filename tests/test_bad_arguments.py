@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from vlmgym import make_game, make_vec
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EvalConfig, evaluate
-from vlmgym.evaluation.workers import Workers
-from vlmgym.sandbox.env import Response
-from vlmgym.sandbox.memory import available_memory
-from vlmgym.sandbox.processes import WORKERS_PER_CORE, available_cores
-from vlmgym.sandbox.vector import GameVectorEnv
+from vlmgym.sandbox.core.memory import available_memory
+from vlmgym.sandbox.envs.single import Response
+from vlmgym.sandbox.envs.vector.env import GameVectorEnv
+from vlmgym.workers.pool import Workers
+from vlmgym.workers.process import WORKERS_PER_CORE, available_cores
 
 VERY_MANY = 10**30
 STRANGE = st.one_of(
@@ -136,7 +136,7 @@ CALLS = {
     "branch seed": lambda runner, value: runner.branch(1, seed=value),
     "branch workers": lambda runner, value: runner.branch(1, num_workers=value),
     "branch render": lambda runner, value: runner.branch(1, render=value),
-    "picture": lambda runner, value: runner.picture(value),
+    "image": lambda runner, value: runner.image(value),
     "call": lambda runner, value: runner.call(value),
     "get_attr": lambda runner, value: runner.get_attr(value),
     "call arguments": lambda runner, value: runner.call("prompt", value),

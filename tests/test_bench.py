@@ -10,23 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from vlmgym.bench import AS_FAST, BenchConfig, bench, measure_layouts, recommend
-from vlmgym.cli import main
+from vlmgym.cli.bench import AS_FAST, BenchConfig, bench, measure_layouts, recommend
+from vlmgym.cli.main import main
+from vlmgym.cli.timing import Rates, Script, legal_script, measure, opened, play, repeat, uniform_script
 from vlmgym.errors import UsageError
-from vlmgym.measuring import (
-    Rates,
-    Script,
-    legal_script,
-    measure,
-    opened,
-    play,
-    repeat,
-    uniform_script,
-)
-from vlmgym.sandbox.env import GameEnv
-from vlmgym.sandbox.memory import available_memory
+from vlmgym.sandbox.core.memory import available_memory
+from vlmgym.sandbox.envs.single import GameEnv
+from vlmgym.sandbox.envs.vector.env import make_vec
 from vlmgym.sandbox.registry import make_game
-from vlmgym.sandbox.vector import make_vec
 
 # Measuring -----------------------------------------------------------------------------------------------------------
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.api_server import Answer, ApiServer, Behaviour, Request, completion, refusal
 from tests.serving import ENVIRONMENT, Server, serving_python
-from vlmgym.bench_model import BenchModelConfig, bench_model
-from vlmgym.cli import main
+from vlmgym.cli.bench_model import BenchModelConfig, bench_model
+from vlmgym.cli.main import main
 from vlmgym.errors import UsageError
 
 DELAY, PAUSE = 0.1, 0.05
@@ -62,7 +62,7 @@ def test_rates_of_a_server_whose_speed_is_known(tmp_path: Path, capsys: pytest.C
         assert (speed.prompt_tokens, speed.completion_tokens) == (90, 10)
     assert server.most_at_once == 4
     urls = [image["url"] for request in server.requests for image in request.images]
-    assert len(set(urls)) == len(urls), "a picture was sent twice, which a server may remember"
+    assert len(set(urls)) == len(urls), "an image was sent twice, which a server may remember"
     body = server.requests[0].body
     assert body["ignore_eos"] is True
     assert body["min_p"] == 0.1

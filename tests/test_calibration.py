@@ -20,22 +20,22 @@ from benchmarks.calibration.estimate import Estimate, drift, falls, paired_steps
 from benchmarks.calibration.formatting import mean
 from benchmarks.calibration.image_reader import TESTING, FirstReader, cut_many, read_dials
 from benchmarks.calibration.measure import Samples
-from benchmarks.calibration.page import knob_table, method, readers
+from benchmarks.calibration.page import config_field_table, method, readers
 from benchmarks.calibration.play import play
 from benchmarks.calibration.reader import TemplateReader, fitted_accuracy
 from benchmarks.calibration.spec import Spec
 from benchmarks.calibration.specs import SPECS, spec_of
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.config import DIALS
+from vlmgym.sandbox.core.config import DIFFICULTIES
 from vlmgym.sandbox.datasets.extra import library
 
 PAGES = Path(__file__).parents[1] / "docs" / "difficulty"
 
 
 def small(name: str, turns: int) -> Spec:
-    """A spec with small pictures and short episodes."""
+    """A spec with small images and short episodes."""
     spec = spec_of(name)
-    return replace(spec, knobs={**spec.knobs, "size": 160}, turns=dict.fromkeys(spec.turns, turns))
+    return replace(spec, overrides={**spec.overrides, "size": 160}, turns=dict.fromkeys(spec.turns, turns))
 
 
 def test_differences_have_the_interval_of_both() -> None:
@@ -47,13 +47,13 @@ def test_differences_have_the_interval_of_both() -> None:
 
 
 @pytest.mark.parametrize("alike", [0.0, 2.0])
-def test_a_mean_over_kinds_counts_each_as_much_and_knows_that_values_of_a_picture_are_alike(alike: float) -> None:
+def test_a_mean_over_kinds_counts_each_as_much_and_knows_that_values_of_an_image_are_alike(alike: float) -> None:
     assert Estimate.evenly([[1.0], [0.0] * 99], [[0], list(range(99))]).mean == pytest.approx(0.5)
     rng, covered = np.random.default_rng(0), 0
     for _ in range(1000):
-        pictures = rng.normal(0, 1, 40) * alike
+        images = rng.normal(0, 1, 40) * alike
         sources = [rng.integers(40, size=count) for count in (40, 160, 100)]
-        kinds = [pictures[source] + rng.normal(4 * kind, 1, len(source)) for kind, source in enumerate(sources)]
+        kinds = [images[source] + rng.normal(4 * kind, 1, len(source)) for kind, source in enumerate(sources)]
         found = Estimate.evenly([kind.tolist() for kind in kinds], [source.tolist() for source in sources])
         covered += found.low < 4 < found.high
     assert 920 < covered < 970, "95% intervals hold the truth about as often"
@@ -73,18 +73,18 @@ def test_drift_counts_the_farthest_end_of_an_interval() -> None:
 
 
 def test_a_reader_knows_what_it_was_shown_and_only_what_it_may_choose_from() -> None:
-    pictures = np.eye(3, 12, dtype=np.float32)
-    reader = TemplateReader(np.concatenate([pictures, pictures]), ["a", "b", "c"] * 2)
-    assert reader.read(pictures) == ["a", "b", "c"]
-    assert reader.among({"a", "b"}).read(pictures)[:2] == ["a", "b"]
-    assert reader.among({"b"}).read(pictures) == ["b"] * 3
+    images = np.eye(3, 12, dtype=np.float32)
+    reader = TemplateReader(np.concatenate([images, images]), ["a", "b", "c"] * 2)
+    assert reader.read(images) == ["a", "b", "c"]
+    assert reader.among({"a", "b"}).read(images)[:2] == ["a", "b"]
+    assert reader.among({"b"}).read(images) == ["b"] * 3
 
 
-def test_a_fitted_reader_is_tested_on_pictures_that_it_has_not_seen() -> None:
+def test_a_fitted_reader_is_tested_on_images_that_it_has_not_seen() -> None:
     rng = np.random.default_rng(0)
     noise, words = rng.standard_normal((400, 30)).astype(np.float32), ["a", "b"] * 200
     right, total, exact = fitted_accuracy(np.concatenate([noise, noise]), words * 2)
-    assert total == 100, "a picture that comes twice counts once"
+    assert total == 100, "an image that comes twice counts once"
     assert 0.3 < right / total < 0.7, "noise can be learned by heart, but not be read"
     assert not exact
     assert fitted_accuracy(np.eye(2, 12, dtype=np.float32), ["a", "b"]) == (2, 2, True)
@@ -103,11 +103,11 @@ def test_play_counts_what_is_legal() -> None:
 def test_a_subject_is_measured_and_written(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.calibration.__main__.spec_of", lambda name: small(name, 10))
     monkeypatch.setattr("benchmarks.calibration.task_specs.LESSONS", 20)
-    pictures = 16 if name == "vqa" else 8  # a question's picture shows few objects
-    config = CalibrateConfig(game=(name,), episodes=5, pictures=pictures, out=tmp_path)
+    images = 16 if name == "vqa" else 8  # a question's image shows few objects
+    config = CalibrateConfig(game=(name,), episodes=5, images=images, out=tmp_path)
     (found,) = calibrate_games(config, Console(quiet=True))
     page = (tmp_path / f"{name}.md").read_text(encoding="utf-8")
-    assert f"python -m benchmarks.calibration {name} --episodes 5 --pictures {pictures}" in page
+    assert f"python -m benchmarks.calibration {name} --episodes 5 --images {images}" in page
     assert f"({name}.png)" in page
     with Image.open(tmp_path / f"{name}.png") as plots:
         assert plots.width == 1000
@@ -135,8 +135,8 @@ def test_levels_are_in_order(name: str) -> None:
 @pytest.mark.parametrize("name", list(SPECS))
 def test_the_committed_page_is_of_the_dials_as_they_are_and_every_claim_on_it_holds(name: str) -> None:
     page = (PAGES / f"{name}.md").read_text(encoding="utf-8")
-    for dial in DIALS:
-        assert knob_table(spec_of(name), dial) in page, f"python -m benchmarks.calibration {name}"
+    for dial in DIFFICULTIES:
+        assert config_field_table(spec_of(name), dial) in page, f"python -m benchmarks.calibration {name}"
     assert page.count("| yes |") == 5
     assert "**no**" not in page
 
@@ -145,7 +145,7 @@ def test_the_committed_page_is_of_the_dials_as_they_are_and_every_claim_on_it_ho
 def test_the_committed_page_says_how_it_was_measured_as_the_code_does(name: str) -> None:
     spec, page = spec_of(name), (PAGES / f"{name}.md").read_text(encoding="utf-8")
     command = re.search(
-        rf"^    python -m benchmarks.calibration {name} --episodes (\d+) --pictures (\d+)$", page, re.MULTILINE
+        rf"^    python -m benchmarks.calibration {name} --episodes (\d+) --images (\d+)$", page, re.MULTILINE
     )
     assert command is not None
     for words in (
@@ -192,7 +192,7 @@ def test_a_mark_is_in_the_part_of_its_cut_out_that_is_said() -> None:
     [
         ({"game": ("chess",)}, "'chess' is not declared"),
         ({"episodes": 2}, "episodes is at least 5, not 2"),
-        ({"pictures": 4}, "pictures is at least 5, not 4"),
+        ({"images": 4}, "images is at least 5, not 4"),
     ],
 )
 def test_mistakes_are_told_in_a_sentence(config: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -200,8 +200,8 @@ def test_mistakes_are_told_in_a_sentence(config: dict[str, Any], words: str, tmp
         calibrate_games(CalibrateConfig(**config, out=tmp_path), Console(quiet=True))
 
 
-def test_pictures_that_are_too_few_are_told() -> None:
-    with pytest.raises(UsageError, match="5 pictures are too few: they show no part that every level has"):
+def test_images_that_are_too_few_are_told() -> None:
+    with pytest.raises(UsageError, match="5 images are too few: they show no part that every level has"):
         read_dials(small("caption", 1), 5, lambda _: None)
 
 

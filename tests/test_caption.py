@@ -1,4 +1,4 @@
-"""caption: what a caption names, what a list of words earns, photographs, and pictures of the user."""
+"""caption: what a caption names, what a list of words earns, photographs, and images of the user."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from vlmgym.cli import main
+from vlmgym.cli.main import main
 from vlmgym.errors import StateError, UsageError
 from vlmgym.evaluation import evaluate
-from vlmgym.sandbox.datasets import photographs
-from vlmgym.sandbox.datasets.photographs import PHOTOGRAPHS, Photograph, photograph, read_keywords
-from vlmgym.sandbox.games.caption import Caption, CaptionConfig, CaptionState
-from vlmgym.sandbox.reward import Outcome, score_response
-from vlmgym.sandbox.rules.keywords import named, shared_words, shortest, singular, words_of
+from vlmgym.sandbox.core.reward import Outcome, score_response
+from vlmgym.sandbox.games.caption import photographs
+from vlmgym.sandbox.games.caption.game import Caption, CaptionConfig, CaptionState
+from vlmgym.sandbox.games.caption.keywords import named, shared_words, shortest, singular, words_of
+from vlmgym.sandbox.games.caption.photographs import PHOTOGRAPHS, Photograph, photograph, read_keywords
 
 SCRIPT = Path(__file__).parent.parent / "vlmgym" / "test" / "eval_caption.py"
 
@@ -36,7 +36,7 @@ WRITTEN = {
     "chelsea": "Close-up of a ginger cat with green eyes and long white whiskers.",
     "coffee": "Red cup of espresso on a red saucer with a small spoon on a wooden table.",
     "coins": "Rows of old Greek coins on a dark background, each with a head or a figure.",
-    "grass": "Black and white picture of grass with some leaves, seen from above.",
+    "grass": "Black and white image of grass with some leaves, seen from above.",
     "gravel": "Grey gravel of many small stones with sharp edges covers the ground.",
     "hubble_deep_field": "Distant galaxies and stars in red, blue and white on the black of deep space.",
     "ihc": "Brown and blue stained tissue under a microscope, with many cells.",
@@ -50,8 +50,8 @@ WRITTEN = {
 """A sentence on each photograph, as one writes it who knows the prompt and nothing of keywords."""
 
 
-def at(reasoning: int = 3, **knobs: Any) -> Caption:
-    config = CaptionConfig.at(reasoning=reasoning, **knobs)
+def at(reasoning: int = 3, **overrides: Any) -> Caption:
+    config = CaptionConfig.at(reasoning=reasoning, **overrides)
     assert isinstance(config, CaptionConfig)
     return Caption(config)
 
@@ -260,7 +260,7 @@ def test_photographs_are_the_files_of_scikit_image() -> None:
         assert len(set(forms)) == len(forms), f"{name}: {Counter(forms).most_common(1)}"
 
 
-def test_another_picture_under_a_known_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_image_under_a_known_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(photographs.PHOTOGRAPHS, "coffee", Photograph("coffee.png", "0" * 64, "coffee"))
     with pytest.raises(UsageError, match=r"coffee\.png of scikit-image is not the image"):
         photograph("coffee", 77)
@@ -280,17 +280,17 @@ GOLDEN = {
     3: "aff6ee6319e851cd8894ca3f65e48886f5c4f593ac51c46baad6767980952996",
     5: "99323d1fd697d7f97055462f5c7cf4f4c9b36cc23b94a5c4d1e8d12a8dfa176c",
 }
-"""SHA-256 of the picture of seed 0 by perception level: the same on every machine."""
+"""SHA-256 of the image of seed 0 by perception level: the same on every machine."""
 
 
 @pytest.mark.parametrize("level", sorted(GOLDEN))
-def test_golden_pictures(level: int) -> None:
+def test_golden_images(level: int) -> None:
     game = Caption(CaptionConfig.at(perception=level, size=320))
-    (picture,) = game.draw(states(game)[0])
-    assert hashlib.sha256(picture.tobytes()).hexdigest() == GOLDEN[level]
+    (image,) = game.draw(states(game)[0])
+    assert hashlib.sha256(image.tobytes()).hexdigest() == GOLDEN[level]
 
 
-# Pictures of the user -------------------------------------------------------------------------------------------------
+# Images of the user -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

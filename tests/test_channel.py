@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from vlmgym.sandbox.channel import Channel, ChannelClosed
+from vlmgym.workers.channel import Channel, ChannelClosed
 
 
 @pytest.fixture

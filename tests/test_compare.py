@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vlmgym import UsageError
-from vlmgym.cli import main
+from vlmgym.cli.eval import run_evaluation
+from vlmgym.cli.main import main
 from vlmgym.evaluation import EvalConfig, RunFolder, read_run
 from vlmgym.evaluation.compare import CompareConfig, Comparison, compare
 from vlmgym.evaluation.paired import paired_difference, share
-from vlmgym.evaluation.script import run_evaluation
-from vlmgym.sandbox.reward import RewardConfig
+from vlmgym.sandbox.core.reward import RewardConfig
 
 
 def play(out: Path, policy: str, games: tuple[str, ...] = ("2048",), **options: Any) -> Path:
@@ -143,7 +143,7 @@ def test_what_cannot_be_compared_is_refused(runs: tuple[Path, Path], tmp_path: P
     other = play(tmp_path / "other", "random-legal", turns=14)
     with pytest.raises(UsageError, match="an episode has at most 15 turns in oracle, and 14 in random-legal"):
         compared(runs[0], other, tmp_path / "out")
-    other = play(tmp_path / "rows", "random-legal", knobs=(("rows=5",),))
+    other = play(tmp_path / "rows", "random-legal", overrides=(("rows=5",),))
     with pytest.raises(UsageError, match=r"2048-v0 has different configurations \(rows: 4 in oracle, 5 in random-leg"):
         compared(runs[0], other, tmp_path / "out")
     other = play(tmp_path / "seeds", "random-legal", seed=100, episodes=1)

@@ -1,4 +1,4 @@
-"""Dials and knobs."""
+"""Dials and config fields."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from vlmgym import game_ids, make_game
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.config import DIALS, LEVELS, GameConfig, knob, parse_knobs
-from vlmgym.sandbox.games.game2048 import Config2048
-from vlmgym.sandbox.prompt import turn_prompt
+from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS, GameConfig, config_field, parse_config_fields
+from vlmgym.sandbox.core.prompt import turn_prompt
+from vlmgym.sandbox.games.game2048.game import Config2048
 from vlmgym.sandbox.registry import game_class
 
 
@@ -27,37 +27,37 @@ def test_every_level_of_every_game_is_valid_and_playable() -> None:
         for perception in LEVELS:
             game = make_game(game_id, perception, 3)
             state = game.start(np.random.default_rng(0))
-            assert [image.shape for image in game.images(state)] == list(game.picture_shapes)
+            assert [image.shape for image in game.images(state)] == list(game.image_shapes)
         for reasoning in LEVELS:
             game = make_game(game_id, 3, reasoning)
             legal = game.legal_actions(game.start(np.random.default_rng(0)))
             assert legal is None or len(legal) > 0
 
 
-def test_every_knob_belongs_to_one_dial_and_is_described() -> None:
+def test_every_config_field_belongs_to_one_dial_and_is_described() -> None:
     for config in configs():
-        knobs = config.knobs()
-        assert set(knobs) <= set(config.model_fields)  # the others are settings
-        assert set(knobs.values()) == set(DIALS)
+        overrides = config.overrides()
+        assert set(overrides) <= set(config.model_fields)  # the others are settings
+        assert set(overrides.values()) == set(DIFFICULTIES)
         for field in config.model_fields.values():
             assert field.description
             assert field.description.endswith(".")
 
 
-def test_levels_set_only_knobs_of_their_own_dial() -> None:
+def test_levels_set_only_config_fields_of_their_own_dial() -> None:
     for config in configs():
-        knobs = config.knobs()
-        assert set(config.dials) == set(DIALS)
-        for dial, levels in config.dials.items():
+        overrides = config.overrides()
+        assert set(config.difficulty_levels) == set(DIFFICULTIES)
+        for dial, levels in config.difficulty_levels.items():
             assert set(levels) == set(LEVELS)
             for level in levels.values():
-                assert {knobs[name] for name in level} <= {dial}
+                assert {overrides[name] for name in level} <= {dial}
 
 
 def test_the_levels_of_a_dial_differ_and_3_is_the_published_setting() -> None:
     for config in configs():
         assert config.at() == config.at(3, 3) == config()
-        for dial in DIALS:
+        for dial in DIFFICULTIES:
             assert len({config.at(**{dial: level}) for level in LEVELS}) == len(LEVELS)
 
 
@@ -70,26 +70,26 @@ def test_the_published_settings_of_the_games() -> None:
     assert (config.rows, config.columns, config.colours, config.shapes) == (8, 8, 4, 3)
 
 
-def test_a_knob_overrides_its_level() -> None:
+def test_a_config_field_overrides_its_level() -> None:
     config = Config2048.at(perception=5, reasoning=5, noise=0.0, rows=8)
     level = Config2048.at(perception=5, reasoning=5)
     assert config.model_dump() == {**level.model_dump(), "noise": 0.0, "rows": 8}
 
 
-@pytest.mark.parametrize("dial", DIALS)
+@pytest.mark.parametrize("dial", DIFFICULTIES)
 @pytest.mark.parametrize("level", [0, 6, -1, 2.5, "3", True, None])
 def test_a_level_that_is_none_is_refused(dial: str, level: Any) -> None:
     with pytest.raises(UsageError, match=f"{dial} is a level from 1"):
         Config2048.at(**{dial: level})
 
 
-def test_an_unknown_knob_is_refused_with_those_there_are() -> None:
+def test_an_unknown_config_field_is_refused_with_those_there_are() -> None:
     with pytest.raises(UsageError, match=r"there is no option 'row'; the options are .*columns.*rows"):
         make_game("2048", row=5)
 
 
 @pytest.mark.parametrize(
-    "knobs",
+    "overrides",
     [
         {"rows": 2},
         {"rows": 9},
@@ -117,11 +117,11 @@ def test_an_unknown_knob_is_refused_with_those_there_are() -> None:
         {"clutter": -1},
     ],
 )
-def test_a_value_that_is_not_accepted_is_refused_in_one_sentence_that_names_it(knobs: dict[str, Any]) -> None:
+def test_a_value_that_is_not_accepted_is_refused_in_one_sentence_that_names_it(overrides: dict[str, Any]) -> None:
     with pytest.raises(UsageError) as caught:
-        make_game("2048", **knobs)
+        make_game("2048", **overrides)
     message = str(caught.value)
-    assert message.startswith(f"2048: {next(iter(knobs))}: ")
+    assert message.startswith(f"2048: {next(iter(overrides))}: ")
     assert "\n" not in message
     assert "got" in message
 
@@ -141,16 +141,16 @@ def test_a_configuration_is_a_frozen_value() -> None:
     assert Config2048.model_validate_json(config.model_dump_json()) == config
 
 
-def test_a_knob_that_is_not_marked_is_a_mistake_of_the_author() -> None:
+def test_a_config_field_that_is_not_marked_is_a_mistake_of_the_author() -> None:
     class Unmarked(GameConfig):
         speed: int = 3
 
     class Marked(GameConfig):
-        speed: int = knob("reasoning", 3, "How fast.", ge=1)
+        speed: int = config_field("reasoning", 3, "How fast.", ge=1)
 
     with pytest.raises(TypeError, match=r"Unmarked\.speed is not marked"):
-        Unmarked.knobs()
-    assert Marked.knobs() == {"size": "perception", "speed": "reasoning"}
+        Unmarked.overrides()
+    assert Marked.overrides() == {"size": "perception", "speed": "reasoning"}
 
 
 def test_a_game_takes_only_its_own_configuration() -> None:
@@ -158,19 +158,19 @@ def test_a_game_takes_only_its_own_configuration() -> None:
         game_class("2048")(GameConfig())
 
 
-def test_settings_in_words_become_knobs() -> None:
-    assert parse_knobs(["rows=5", "noise=0.5", "coordinates=true", "goal=null", "theme=dark"]) == {
+def test_settings_in_words_become_config_fields() -> None:
+    assert parse_config_fields(["rows=5", "noise=0.5", "coordinates=true", "goal=null", "theme=dark"]) == {
         "rows": 5,
         "noise": 0.5,
         "coordinates": True,
         "goal": None,
         "theme": "dark",
     }
-    python = parse_knobs(["coordinates=True", "solvable=False", "goal=None", "theme=none", "word=TRUE"])
+    python = parse_config_fields(["coordinates=True", "solvable=False", "goal=None", "theme=none", "word=TRUE"])
     assert python == {"coordinates": True, "solvable": False, "goal": None, "theme": "none", "word": "TRUE"}
     for settings, problem in ((["rows"], "NAME=VALUE"), (["=5"], "NAME=VALUE"), (["a=1", "a=2"], "twice")):
         with pytest.raises(UsageError, match=problem):
-            parse_knobs(settings)
+            parse_config_fields(settings)
 
 
 def test_the_words_of_a_game_can_be_replaced() -> None:

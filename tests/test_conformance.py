@@ -1,4 +1,4 @@
-"""Every game keeps the contract, at several levels and with all knobs."""
+"""Every game keeps the contract, at several levels and with all config fields."""
 
 from importlib import import_module
 from pkgutil import iter_modules
@@ -31,11 +31,11 @@ def test_game_keeps_the_contract(game: str, perception: int, reasoning: int, che
 
 @pytest.mark.parametrize("check", QUICK_CHECKS, ids=check_name)
 @pytest.mark.parametrize(
-    ("game", "knobs"),
+    ("game", "overrides"),
     [("2048", {"goal": 8, "rows": 3, "columns": 5}), ("swap", {"rows": 5}), ("shisensho", {"rows": 4})],
 )
-def test_game_keeps_the_contract_with_other_knobs(game: str, knobs: dict[str, int], check: Check) -> None:
-    run_check(check, make_game(game, size=320, origin=1, coordinates=True, theme="dark", **knobs))
+def test_game_keeps_the_contract_with_other_config_fields(game: str, overrides: dict[str, int], check: Check) -> None:
+    run_check(check, make_game(game, size=320, origin=1, coordinates=True, theme="dark", **overrides))
 
 
 @pytest.mark.parametrize("game", game_ids())

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vlmgym.errors import ParseError
-from vlmgym.sandbox.coordinates import Pair, format_cells, parse_cells
+from vlmgym.sandbox.core.coordinates import Pair, format_cells, parse_cells
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ import pytest
 from tests.colours import GREEN, LABELS, RED, encoded
 from tests.hub_server import serving_hub
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.datasets import unzip
 from vlmgym.sandbox.datasets.images import decode, image_bytes
 from vlmgym.sandbox.datasets.opening import open_table
-from vlmgym.sandbox.datasets.unzip import unzip_images
+from vlmgym.sandbox.games.geospot import unzip
+from vlmgym.sandbox.games.geospot.unzip import unzip_images
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -52,7 +52,7 @@ for data in sys.argv[1:]:
 
 
 @pytest.mark.slow
-def test_data_of_the_hub_as_parquet_as_pictures_and_with_a_loading_script(hub):
+def test_data_of_the_hub_as_parquet_as_images_and_with_a_loading_script(hub):
     table = pa.table({"image": [{"bytes": encoded(c), "path": "x.png"} for c in (RED, GREEN)], "label": [0, 1]})
     table = table.replace_schema_metadata(LABELS)
     for name in (
@@ -64,29 +64,29 @@ def test_data_of_the_hub_as_parquet_as_pictures_and_with_a_loading_script(hub):
     (hub.root / "toy" / "script").mkdir()
     (hub.root / "toy" / "script" / "script.py").write_text("import datasets")
     for label, colour in (("cat", RED), ("dog", GREEN)):
-        (hub.root / "toy" / "pictures" / "test" / label).mkdir(parents=True)
-        (hub.root / "toy" / "pictures" / "test" / label / "1.png").write_bytes(encoded(colour))
+        (hub.root / "toy" / "images" / "test" / label).mkdir(parents=True)
+        (hub.root / "toy" / "images" / "test" / label / "1.png").write_bytes(encoded(colour))
 
     at_url = run([sys.executable, "-c", SHOW_ROWS, "hf://datasets/toy/parquet/data/test-*.parquet"], hub)
     assert [line.partition(" ")[2] for line in at_url.stdout.splitlines()] == [f"{RED} True", f"{GREEN} False"]
 
-    names = ("toy/parquet test", "toy/script test", "toy/pictures test", "toy/parquet validation", "toy/nothing test")
+    names = ("toy/parquet test", "toy/script test", "toy/images test", "toy/parquet validation", "toy/nothing test")
     shown = run([sys.executable, "-c", SHOW_ROWS, *names], hub).stdout.splitlines()
     assert shown[:6] == [
         *(f"toy/{kind} test {end}" for kind in ("parquet", "script") for end in (f"{RED} True", f"{GREEN} False")),
-        *(f"toy/pictures test {end}" for end in (f"{RED} cat", f"{GREEN} dog")),
+        *(f"toy/images test {end}" for end in (f"{RED} cat", f"{GREEN} dog")),
     ]
     assert "cannot open 'toy/parquet' on the Hub: Unknown split \"validation\"" in shown[6]
     assert "cannot open 'toy/nothing' on the Hub: Dataset 'toy/nothing' doesn't exist" in shown[7]
 
 
 def osv5m(hub, shards):
-    pictures = hub.root / "osv5m" / "osv5m" / "images" / "test"
-    pictures.mkdir(parents=True)
+    images = hub.root / "osv5m" / "osv5m" / "images" / "test"
+    images.mkdir(parents=True)
     rows = ["id,latitude,longitude,cell", *(f'{100 + n},1,2,"(0, 8)"' for n in range(2 * shards))]
-    (pictures.parent.parent / "test.csv").write_text("\n".join(rows))
+    (images.parent.parent / "test.csv").write_text("\n".join(rows))
     for shard in range(shards):
-        with zipfile.ZipFile(pictures / f"{shard:02}.zip", "w") as archive:
+        with zipfile.ZipFile(images / f"{shard:02}.zip", "w") as archive:
             for n in range(2):
                 archive.writestr(f"{shard:02}/{100 + 2 * shard + n}.jpg", encoded(form="JPEG"))
 
@@ -137,7 +137,7 @@ def zipped(path, members, compression=zipfile.ZIP_DEFLATED):
     return path
 
 
-def test_pictures_are_unzipped_flat_and_nothing_else(tmp_path):
+def test_images_are_unzipped_flat_and_nothing_else(tmp_path):
     members = [("00/1.jpg", b"one"), ("00/2.JPG", b"two"), ("00/run.sh", b"no"), ("00/", b"")]
     assert unzip_images(zipped(tmp_path / "a.zip", members), tmp_path / "out") == 2
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == {"1.jpg": b"one", "2.JPG": b"two"}

@@ -19,7 +19,7 @@ from vlmgym.sandbox.datasets.images import decode, image_bytes, letterbox
 from vlmgym.sandbox.datasets.rows import BadRow
 
 
-def test_a_picture_is_a_path_bytes_a_dict_or_a_data_url(tmp_path):
+def test_an_image_is_a_path_bytes_a_dict_or_a_data_url(tmp_path):
     blob = encoded()
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "1.png").write_bytes(blob)
@@ -62,7 +62,7 @@ def test_a_picture_is_a_path_bytes_a_dict_or_a_data_url(tmp_path):
         ("file:///etc/hostname", "no image"),
     ],
 )
-def test_a_value_that_is_no_picture_is_a_bad_row(tmp_path, value, why):
+def test_a_value_that_is_no_image_is_a_bad_row(tmp_path, value, why):
     (tmp_path / "secret.png").write_bytes(encoded())
     folder = tmp_path / "data"
     folder.mkdir()
@@ -97,7 +97,7 @@ def bomb(width, height):
     ("blob", "why"),
     [
         (b"", "is empty"),
-        (b"no picture at all", "none of the formats"),
+        (b"no image at all", "none of the formats"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "none of the formats"),
         (encoded()[:60], "corrupt|none of the formats"),
         (encoded(form="JPEG", size=(200, 200))[:-200], "corrupt"),
@@ -109,13 +109,13 @@ def bomb(width, height):
         (bomb(60000, 60000), "more than 64000000 pixels"),
     ],
 )
-def test_a_damaged_picture_and_a_bomb_are_bad_rows(blob, why):
+def test_a_damaged_image_and_a_bomb_are_bad_rows(blob, why):
     with pytest.raises(BadRow, match=why):
         decode(blob)
 
 
 @pytest.mark.parametrize("side", [9_600, 12_000], ids=["92 million", "144 million"])
-def test_a_picture_of_too_many_pixels_is_a_bad_row_without_a_warning_of_pillow(side):
+def test_an_image_of_too_many_pixels_is_a_bad_row_without_a_warning_of_pillow(side):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with pytest.raises(BadRow, match="more than 64000000 pixels"):
@@ -125,7 +125,7 @@ def test_a_picture_of_too_many_pixels_is_a_bad_row_without_a_warning_of_pillow(s
 
 @pytest.mark.filterwarnings("ignore")  # Pillow's, of tags it skips
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["PNG", "JPEG", "WEBP", "TIFF", "GIF", "BMP"]))
-def test_a_picture_with_damaged_bytes_is_decoded_or_a_bad_row_and_nothing_else(seed, form):
+def test_an_image_with_damaged_bytes_is_decoded_or_a_bad_row_and_nothing_else(seed, form):
     rng = np.random.default_rng(seed)
     buffer = io.BytesIO()
     Image.fromarray(rng.integers(0, 256, (24, 24, 3), np.uint8)).save(buffer, form)
@@ -157,7 +157,7 @@ def test_sixteen_bits_keep_their_brightness():
         decode(buffer.getvalue())
 
 
-def test_exif_turns_the_picture():
+def test_exif_turns_the_image():
     exif = Image.Exif()
     exif[0x0112] = 6
     assert decode(encoded(form="JPEG", exif=exif)).size == (20, 30)
@@ -166,11 +166,11 @@ def test_exif_turns_the_picture():
 @pytest.mark.parametrize(
     ("size", "inside", "outside"), [((400, 200), (32, 20), (32, 5)), ((10, 30), (32, 32), (3, 32))]
 )
-def test_a_picture_keeps_its_shape_in_the_square(size, inside, outside):
-    picture = letterbox(Image.new("RGB", size, RED), 64)
-    assert (picture.shape, picture.dtype, picture.flags.writeable) == ((64, 64, 3), np.uint8, True)
-    assert tuple(picture[inside[1], inside[0]]) == RED
-    assert tuple(picture[outside[1], outside[0]]) == images.MARGIN
-    coloured = (picture == RED).all(axis=2)
+def test_an_image_keeps_its_shape_in_the_square(size, inside, outside):
+    image = letterbox(Image.new("RGB", size, RED), 64)
+    assert (image.shape, image.dtype, image.flags.writeable) == ((64, 64, 3), np.uint8, True)
+    assert tuple(image[inside[1], inside[0]]) == RED
+    assert tuple(image[outside[1], outside[0]]) == images.MARGIN
+    coloured = (image == RED).all(axis=2)
     wide, high = coloured.any(axis=0).sum(), coloured.any(axis=1).sum()
     assert wide / high == pytest.approx(size[0] / size[1], rel=0.05)

@@ -88,7 +88,7 @@ def test_a_file_that_was_written_to_is_opened_anew_and_not_read_on(tmp_path, con
     assert [again[index]["a"] for index in range(len(again))] == values
 
 
-def test_a_folder_is_opened_anew_if_a_table_or_a_folder_of_pictures_in_it_has_changed(tmp_path):
+def test_a_folder_is_opened_anew_if_a_table_or_a_folder_of_images_in_it_has_changed(tmp_path):
     for label in "ab":
         (tmp_path / "classes" / label).mkdir(parents=True)
         (tmp_path / "classes" / label / "1.png").write_bytes(encoded())
@@ -124,7 +124,7 @@ def test_a_file_that_is_no_csv_is_an_error(tmp_path, content, why):
         CsvTable(path)
 
 
-def test_a_whole_picture_fits_into_a_cell_of_csv(tmp_path):
+def test_a_whole_image_fits_into_a_cell_of_csv(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("a\n" + "x" * 1_000_000 + "\n")
     assert len(CsvTable(path)[0]["a"]) == 1_000_000

@@ -1,4 +1,4 @@
-"""Pictures made harder to see: the same pixels everywhere, the same shape, and harder in the way that was asked for."""
+"""Images made harder to see: the same pixels everywhere, the same shape, and harder in the way that was asked for."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from vlmgym.sandbox.drawing.degrade import FRAME, crop_margin, degrade, resize
-from vlmgym.sandbox.games.vqa import Vqa, VqaConfig
-from vlmgym.sandbox.task_perception import TASK_PERCEPTION
+from vlmgym.sandbox.core.task_perception import TASK_PERCEPTION
+from vlmgym.sandbox.games.vqa.game import Vqa, VqaConfig
+from vlmgym.sandbox.rendering.degrade import FRAME, crop_margin, degrade, resize
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class How:
 ALL = How(blur=1.0, noise=0.1, contrast=0.7, clutter=5, scale=0.7, crop=0.1)
 
 
-def noise_picture(height: int = 60, width: int = 80, seed: int = 0) -> NDArray[np.uint8]:
+def noise_image(height: int = 60, width: int = 80, seed: int = 0) -> NDArray[np.uint8]:
     return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
@@ -50,31 +50,31 @@ hows = st.builds(
 
 @given(hows, st.integers(1, 70), st.integers(1, 70), st.integers(0, 2**32 - 1))
 @settings(max_examples=60)
-def test_any_picture_keeps_its_shape_and_is_not_changed_itself(how: How, height: int, width: int, seed: int) -> None:
-    picture = noise_picture(height, width)
-    before = picture.copy()
-    shown = degrade(picture, how, seed)
-    assert shown.shape == picture.shape
+def test_any_image_keeps_its_shape_and_is_not_changed_itself(how: How, height: int, width: int, seed: int) -> None:
+    image = noise_image(height, width)
+    before = image.copy()
+    shown = degrade(image, how, seed)
+    assert shown.shape == image.shape
     assert shown.dtype == np.uint8
-    assert np.array_equal(picture, before)
-    assert np.array_equal(shown, degrade(picture, how, seed))
+    assert np.array_equal(image, before)
+    assert np.array_equal(shown, degrade(image, how, seed))
 
 
 def test_nothing_is_done_where_nothing_is_asked() -> None:
-    picture = noise_picture()
-    assert degrade(picture, How(), 5) is picture
+    image = noise_image()
+    assert degrade(image, How(), 5) is image
 
 
-def test_each_seed_and_each_picture_of_a_question_has_its_own_noise_and_strokes() -> None:
+def test_each_seed_and_each_image_of_a_question_has_its_own_noise_and_strokes() -> None:
     for how in (How(noise=0.1), How(clutter=3)):
         shown = {degrade(flat(128), how, seed, index).tobytes() for seed in range(3) for index in range(2)}
         assert len(shown) == 6
 
 
 def test_blur_is_the_mean_around_each_pixel() -> None:
-    picture = flat(0)
-    picture[30, 40] = 255
-    shown = degrade(picture, How(blur=5.0), 0).astype(int)[..., 0]  # 3 pixels
+    image = flat(0)
+    image[30, 40] = 255
+    shown = degrade(image, How(blur=5.0), 0).astype(int)[..., 0]  # 3 pixels
     rows, columns = np.nonzero(shown)
     assert (rows.min(), rows.max(), columns.min(), columns.max()) == (27, 33, 37, 43)
     tent = np.array([1, 2, 3, 4, 3, 2, 1])
@@ -89,7 +89,7 @@ def test_contrast_is_around_the_middle_grey() -> None:
     assert degrade(flat(230), How(contrast=2.0), 0).min() == 255
 
 
-def test_scale_shrinks_the_picture_inside_its_frame() -> None:
+def test_scale_shrinks_the_image_inside_its_frame() -> None:
     shown = degrade(flat(9), How(scale=0.5), 0)
     assert (shown[15:45, 20:60] == 9).all()
     outside = np.ones(shown.shape[:2], bool)
@@ -98,10 +98,10 @@ def test_scale_shrinks_the_picture_inside_its_frame() -> None:
 
 
 def test_crop_cuts_the_same_at_all_edges() -> None:
-    picture = flat(50)
-    picture[6:54, 8:72] = 200  # what 20 percent leave
-    assert (degrade(picture, How(crop=0.2), 0) == 200).all()
-    assert (degrade(picture, How(crop=0.1), 0) == 200).mean() < 1
+    image = flat(50)
+    image[6:54, 8:72] = 200  # what 20 percent leave
+    assert (degrade(image, How(crop=0.2), 0) == 200).all()
+    assert (degrade(image, How(crop=0.1), 0) == 200).mean() < 1
     assert crop_margin(100, 0.2) == 10
     assert crop_margin(1, 0.5) == 0
 
@@ -120,21 +120,21 @@ def test_strokes_cover_little() -> None:
 
 @given(st.integers(1, 50), st.integers(1, 50), st.integers(1, 50), st.integers(1, 50), st.integers(0, 255))
 def test_resizing_keeps_the_mean(rows: int, columns: int, height: int, width: int, seed: int) -> None:
-    picture = noise_picture(rows, columns, seed)
-    resized = resize(picture, height, width)
+    image = noise_image(rows, columns, seed)
+    resized = resize(image, height, width)
     assert resized.shape == (height, width, 3)
-    assert np.abs(resized.mean(axis=(0, 1)) - picture.mean(axis=(0, 1))).max() <= 1.01
+    assert np.abs(resized.mean(axis=(0, 1)) - image.mean(axis=(0, 1))).max() <= 1.01
     value = seed
     assert (resize(flat(value, rows, columns), height, width) == value).all()
 
 
 def test_resizing_is_the_mean_of_the_area() -> None:
-    picture = noise_picture(60, 60)
-    blocks = picture.reshape(20, 3, 20, 3, 3).astype(float).mean(axis=(1, 3))
-    assert np.abs(resize(picture, 20, 20) - blocks).max() <= 1
-    enlarged = resize(picture, 120, 120)
-    assert np.array_equal(enlarged[::2, ::2], picture)
-    assert np.array_equal(resize(picture, 60, 60), picture)
+    image = noise_image(60, 60)
+    blocks = image.reshape(20, 3, 20, 3, 3).astype(float).mean(axis=(1, 3))
+    assert np.abs(resize(image, 20, 20) - blocks).max() <= 1
+    enlarged = resize(image, 120, 120)
+    assert np.array_equal(enlarged[::2, ::2], image)
+    assert np.array_equal(resize(image, 60, 60), image)
 
 
 GOLDEN = {
@@ -146,13 +146,13 @@ GOLDEN = {
     "crop": "dd76cf91e840ae81",
     "all": "3c2277dd91142ada",
 }
-"""Start of the SHA-256 of a degraded picture by what was done to it."""
+"""Start of the SHA-256 of a degraded image by what was done to it."""
 
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_the_same_pixels_on_every_machine(name: str) -> None:
     how = ALL if name == "all" else replace(How(), **{name: getattr(ALL, name)})
-    assert hashlib.sha256(degrade(noise_picture(), how, 7, 1).tobytes()).hexdigest()[:16] == GOLDEN[name]
+    assert hashlib.sha256(degrade(noise_image(), how, 7, 1).tobytes()).hexdigest()[:16] == GOLDEN[name]
 
 
 # Tasks ----------------------------------------------------------------------------------------------------------------
@@ -161,14 +161,14 @@ def test_the_same_pixels_on_every_machine(name: str) -> None:
 def test_a_task_shows_a_position_always_the_same_also_when_it_is_answered() -> None:
     game = Vqa(VqaConfig.at(perception=5, size=200))
     state = game.start(np.random.default_rng(0))
-    (picture,) = game.draw(state)
-    assert np.array_equal(picture, Vqa(game.config).draw(game.from_json(game.to_json(state)))[0])
-    assert np.array_equal(picture, game.draw(game.missed(state))[0])
+    (image,) = game.draw(state)
+    assert np.array_equal(image, Vqa(game.config).draw(game.from_json(game.to_json(state)))[0])
+    assert np.array_equal(image, game.draw(game.on_invalid(state))[0])
     other = game.start(np.random.default_rng(1))
-    assert not np.array_equal(picture, game.draw(other)[0])
+    assert not np.array_equal(image, game.draw(other)[0])
 
 
-def test_level_3_shows_pictures_as_they_are() -> None:
+def test_level_3_shows_images_as_they_are() -> None:
     game = Vqa(VqaConfig(size=200))
     state = game.start(np.random.default_rng(0))
     assert np.array_equal(game.draw(state)[0], game.paint(state)[0])
@@ -176,7 +176,7 @@ def test_level_3_shows_pictures_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("shared", ["contrast", "blur", "noise", "clutter", "scale", "crop"])
-def test_every_knob_gets_harder_with_the_level(shared: str) -> None:
+def test_every_config_field_gets_harder_with_the_level(shared: str) -> None:
     easiest_first = [getattr(VqaConfig.at(perception=level), shared) for level in range(1, 6)]
     assert easiest_first == sorted(easiest_first, reverse=shared in ("contrast", "scale"))
     assert easiest_first[0] != easiest_first[-1]

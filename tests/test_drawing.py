@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from vlmgym import game_ids, make_game
-from vlmgym.sandbox.board_game import BoardConfig, BoardGame
-from vlmgym.sandbox.drawing import board as board_module
-from vlmgym.sandbox.drawing.board import BoardPainter
-from vlmgym.sandbox.drawing.canvas import Canvas, text_width
-from vlmgym.sandbox.drawing.geometry import BoardGeometry
-from vlmgym.sandbox.drawing.palette import COLOURS, OUTCOME_COLOURS, THEMES, blend
-from vlmgym.sandbox.drawing.pictures import side_by_side
-from vlmgym.sandbox.drawing.shapes import OUTLINES, draw_shape, turned, unit_outline
-from vlmgym.sandbox.drawing.widening import widen
-from vlmgym.sandbox.reward import Outcome
-from vlmgym.sandbox.rules.tiles import COLOUR_NAMES, SHAPE_NAMES
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
+from vlmgym.sandbox.core.reward import Outcome
+from vlmgym.sandbox.games.tiles.names import COLOUR_NAMES, SHAPE_NAMES
+from vlmgym.sandbox.rendering import board as board_module
+from vlmgym.sandbox.rendering.board import BoardPainter
+from vlmgym.sandbox.rendering.canvas import Canvas, text_width
+from vlmgym.sandbox.rendering.geometry import BoardGeometry
+from vlmgym.sandbox.rendering.images import side_by_side
+from vlmgym.sandbox.rendering.outline import widen
+from vlmgym.sandbox.rendering.palette import COLOURS, OUTCOME_COLOURS, THEMES, blend
+from vlmgym.sandbox.rendering.shapes import OUTLINES, draw_shape, turned, unit_outline
 
 WHITE, BLACK, RED = (255, 255, 255), (0, 0, 0), (255, 0, 0)
 
@@ -101,7 +101,7 @@ def test_turned_text_stays_in_place(angle: int) -> None:
     assert abs((top + bottom) / 2 - 100) <= 4
 
 
-def test_a_window_has_the_pixels_of_the_whole_picture() -> None:
+def test_a_window_has_the_pixels_of_the_whole_image() -> None:
     whole, window = Canvas(90, 70, WHITE), Canvas(40, 30, WHITE, left=31, top=23)
     logo = np.random.default_rng(0).integers(0, 256, (12, 16, 3), dtype=np.uint8)
     for canvas in (whole, window):
@@ -109,12 +109,12 @@ def test_a_window_has_the_pixels_of_the_whole_picture() -> None:
         canvas.circle(60.2, 40.7, 13.3, BLACK)
         canvas.line((0, 0), (90, 70), 1.7, RED)
         canvas.text("HOH", 50, 45, 9, BLACK, angle=20)
-        canvas.picture(logo, 38, 50, angle=30)
+        canvas.image(logo, 38, 50, angle=30)
         canvas.polygon([(62.1, 20.2), (80.6, 33.3), (66.6, 60.1)], RED)
     np.testing.assert_array_equal(window.pixels(), whole.pixels()[23:53, 31:71])
 
 
-def test_a_picture_can_be_changed_by_who_asked_for_it() -> None:
+def test_an_image_can_be_changed_by_who_asked_for_it() -> None:
     canvas = Canvas(3, 2, WHITE)
     pixels = canvas.pixels()
     pixels[:] = 0
@@ -138,16 +138,16 @@ def test_colours_are_far_apart() -> None:
 
 
 def test_shapes_differ_and_stay_within_their_circle() -> None:
-    pictures = []
+    images = []
     for shape in SHAPE_NAMES:
         canvas = Canvas(100, 100, WHITE)
         draw_shape(canvas, shape, 50, 50, 36, BLACK)
         left, top, right, bottom = inked(canvas.pixels())
         assert min(left, top) >= 50 - 36 * 1.25
         assert max(right, bottom) <= 50 + 36 * 1.25
-        pictures.append(255 - canvas.pixels()[..., 0].astype(float))
-    for i, one in enumerate(pictures):
-        for other in pictures[:i]:
+        images.append(255 - canvas.pixels()[..., 0].astype(float))
+    for i, one in enumerate(images):
+        for other in images[:i]:
             assert np.abs(one - other).sum() / max(one.sum(), other.sum()) > 0.05
 
 
@@ -222,8 +222,8 @@ def paint_square(canvas: Canvas, cell: Hashable, angle: float) -> None:
         canvas.rectangle(canvas.width / 4, canvas.height / 4, canvas.width / 2, canvas.height / 2, RED)
 
 
-def painter_of(**knobs: Any) -> BoardPainter:
-    style: Any = BoardConfig(**knobs)
+def painter_of(**overrides: Any) -> BoardPainter:
+    style: Any = BoardConfig(**overrides)
     return BoardPainter(style, paint_square)
 
 
@@ -238,18 +238,18 @@ def test_only_cells_that_changed_are_painted_again() -> None:
     assert (out == 7).all()
 
 
-def test_a_picture_does_not_depend_on_what_was_painted_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_does_not_depend_on_what_was_painted_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(board_module, "CACHED_BYTES", 5 * 35 * 35 * 3)
-    knobs = {"size": 120, "rows": 3, "columns": 3, "noise": 0.2, "rotation": 20, "clutter": 3}
+    overrides = {"size": 120, "rows": 3, "columns": 3, "noise": 0.2, "rotation": 20, "clutter": 3}
     cells = ((0, 1, 0), (1, 1, 1), (0, 0, 1))
-    used = painter_of(**knobs)
+    used = painter_of(**overrides)
     for look in range(10):
         used.paint(cells, look)
-    np.testing.assert_array_equal(used.paint(cells, 3), painter_of(**knobs).paint(cells, 3))
+    np.testing.assert_array_equal(used.paint(cells, 3), painter_of(**overrides).paint(cells, 3))
     assert len(used._sprites) == 5
 
 
-def test_a_painted_picture_is_the_callers_own() -> None:
+def test_a_painted_image_is_the_callers_own() -> None:
     painter = painter_of(size=64, rows=2, columns=2)
     first = painter.paint(((1, 0), (0, 0)))
     expected = first.copy()
@@ -275,7 +275,7 @@ def test_coordinates_are_drawn_beside_the_board_only() -> None:
     assert ((differ[:, 0] < geometry.top - geometry.gap) | (differ[:, 1] < geometry.left - geometry.gap)).all()
 
 
-def test_pictures_side_by_side_are_black_below_the_shorter_ones() -> None:
+def test_images_side_by_side_are_black_below_the_shorter_ones() -> None:
     left, right = np.full((4, 3, 3), 7, np.uint8), np.full((6, 5, 3), 9, np.uint8)
     joined = side_by_side([left, right])
     assert joined.shape == (6, 8, 3)
@@ -285,11 +285,11 @@ def test_pictures_side_by_side_are_black_below_the_shorter_ones() -> None:
     assert not joined[4:, :3].any()
 
 
-def test_a_single_picture_is_copied() -> None:
-    picture = np.full((4, 3, 3), 7, np.uint8)
-    alone = side_by_side([picture])
-    np.testing.assert_array_equal(alone, picture)
-    assert not np.shares_memory(alone, picture)
+def test_a_single_image_is_copied() -> None:
+    image = np.full((4, 3, 3), 7, np.uint8)
+    alone = side_by_side([image])
+    np.testing.assert_array_equal(alone, image)
+    assert not np.shares_memory(alone, image)
 
 
 def test_every_name_of_a_tile_has_a_colour_and_an_outline() -> None:

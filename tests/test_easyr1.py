@@ -15,8 +15,8 @@ import pytest
 
 from tests.serving import serve, variables
 from tests.training import ROOT, VARIABLES, easyr1_python, run_training
-from vlmgym.cli import main
-from vlmgym.evaluation.record import EpisodeRecord
+from vlmgym.cli.main import main
+from vlmgym.records.types import EpisodeRecord
 
 FILES = ROOT / "tests" / "easyr1_cpu"
 SEEDS = (1, 2)
@@ -100,7 +100,7 @@ def test_three_steps(runs: Path, mode: str) -> None:
     steps = numbers(runs / mode)
     assert [row["step"] for row in steps] == [1, 2, 3]
     for row in steps:
-        parts = [row[f"reward/{part}"] for part in ("overall", "game", "format", "perception")]
+        parts = [row[f"reward/{part}"] for part in ("total", "game", "format", "perception")]
         assert all(isinstance(part, float) for part in parts)
         assert row["reward/played"] + row["reward/illegal"] + row["reward/unparsable"] == pytest.approx(1.0)
         assert row["actor/grad_norm"] >= 0.0
@@ -111,7 +111,7 @@ def test_three_steps(runs: Path, mode: str) -> None:
 @pytest.mark.slow
 def test_loggers_of_easyr1_get_the_numbers(runs: Path) -> None:
     written = b"".join(file.read_bytes() for file in (runs / "state" / "tensorboard").rglob("events.out.*"))
-    for name, times in (("reward/overall", 3), ("actor/grad_norm", 3), ("val/score", 1)):
+    for name, times in (("reward/total", 3), ("actor/grad_norm", 3), ("val/score", 1)):
         assert written.count(name.encode()) == times
 
 
@@ -124,7 +124,7 @@ def test_rollouts_are_records(runs: Path) -> None:
     episodes = records(runs / "episodes", "step_000001.jsonl")
     assert len(episodes) == 4
     assert max(len(episode.turns) for episode in episodes) == 3
-    assert all(turn.reward.overall == -1.0 for turn in episodes[0].turns if turn.outcome == "unparsable")
+    assert all(turn.reward.total == -1.0 for turn in episodes[0].turns if turn.outcome == "unparsable")
 
 
 @pytest.mark.slow
@@ -161,7 +161,7 @@ def test_it_learns(runs: Path, seed: int) -> None:
     steps = numbers(runs / f"learns{seed}")
     assert np.mean([row["reward/unparsable"] for row in steps[:2]]) > 0.55
     assert np.mean([row["reward/unparsable"] for row in steps[-3:]]) < 0.35
-    gained = [np.mean([row["reward/overall"] for row in part]) for part in (steps[-3:], steps[:2])]
+    gained = [np.mean([row["reward/total"] for row in part]) for part in (steps[-3:], steps[:2])]
     assert gained[0] - gained[1] > 0.3
 
 

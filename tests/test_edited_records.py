@@ -7,13 +7,13 @@ import shutil
 
 import pytest
 
-from vlmgym.cli import main
+from vlmgym.cli.eval import run_evaluation
+from vlmgym.cli.main import main
 from vlmgym.errors import UsageError
-from vlmgym.evaluation import find_run, read_run
+from vlmgym.evaluation import open_run, read_run
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.report.command import ReportConfig, report
 from vlmgym.evaluation.report.episode import make_episode
-from vlmgym.evaluation.script import run_evaluation
 from vlmgym.evaluation.video import write_stored_video
 
 OPTIONS = {"episodes": 2, "turns": 3, "workers": 0, "videos": 0, "report": False}
@@ -55,10 +55,10 @@ EDITS = [
 @pytest.mark.parametrize(("change", "message"), EDITS)
 def test_what_is_none_of_its_game_is_named_by_line_and_turn(edited, change, message, tmp_path):
     folder = edited(change)
-    stored = find_run(folder).episodes[-1]
+    stored = open_run(folder).episodes[-1]
     place = rf"^line 2 of \S*episodes\.jsonl, {message}"
     with pytest.raises(UsageError, match=place):
-        make_episode(stored, with_pictures=False)
+        make_episode(stored, with_images=False)
     with pytest.raises(UsageError, match=place):
         write_stored_video(tmp_path / "video.mp4", stored, fps=4)
     with pytest.raises(UsageError, match=place):
@@ -108,9 +108,9 @@ def test_the_largest_numbers_have_a_summary(edited):
         record["turns"][0]["reward"]["game"] = record["score"] = -1e100
 
     folder = edited(change)
-    summary = find_run(folder).summaries()["2048-v0"]
+    summary = open_run(folder).summaries()["2048-v0"]
     assert summary.score_mean == pytest.approx(-5e99)
-    assert math.isfinite(summary.score_se)
+    assert math.isfinite(summary.score_stderr)
 
 
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, 1e308])

@@ -1,4 +1,4 @@
-"""Encoding of pictures."""
+"""Encoding of images."""
 
 import io
 
@@ -10,8 +10,8 @@ from hypothesis.extra.numpy import arrays
 from PIL import Image
 
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.drawing.encode import encode_jpeg, encode_png
 from vlmgym.sandbox.registry import make_game
+from vlmgym.sandbox.rendering.encode import encode_jpeg, encode_png
 
 
 def decoded(file: bytes) -> np.ndarray:
@@ -25,18 +25,18 @@ sizes = st.tuples(st.integers(1, 40), st.integers(1, 40), st.just(3))
 
 
 @given(arrays(np.uint8, sizes))
-def test_png_of_any_size_keeps_every_pixel(picture):
-    np.testing.assert_array_equal(decoded(encode_png(picture)), picture)
+def test_png_of_any_size_keeps_every_pixel(image):
+    np.testing.assert_array_equal(decoded(encode_png(image)), image)
 
 
 @pytest.mark.parametrize("name", ["2048", "shisensho", "swap"])
 @pytest.mark.parametrize("perception", [3, 5])
 def test_png_of_a_board_keeps_every_pixel_and_is_smaller(name, perception):
     game = make_game(name, perception, size=320)
-    picture = game.draw(game.start(np.random.default_rng(0)))
-    file = encode_png(picture)
-    np.testing.assert_array_equal(decoded(file), picture)
-    assert len(file) < picture.nbytes * (0.1 if perception == 3 else 1.0)
+    image = game.draw(game.start(np.random.default_rng(0)))
+    file = encode_png(image)
+    np.testing.assert_array_equal(decoded(file), image)
+    assert len(file) < image.nbytes * (0.1 if perception == 3 else 1.0)
 
 
 def test_png_of_pure_noise_keeps_every_pixel():
@@ -53,23 +53,23 @@ def test_a_view_is_encoded_as_what_it_shows():
     assert decoded(encode_jpeg(view)).shape == view.shape
 
 
-def test_the_same_picture_is_the_same_file():
-    picture = np.random.default_rng(0).integers(0, 256, (50, 50, 3), np.uint8)
-    assert encode_png(picture) == encode_png(picture.copy())
-    assert encode_jpeg(picture) == encode_jpeg(picture.copy())
+def test_the_same_image_is_the_same_file():
+    image = np.random.default_rng(0).integers(0, 256, (50, 50, 3), np.uint8)
+    assert encode_png(image) == encode_png(image.copy())
+    assert encode_jpeg(image) == encode_jpeg(image.copy())
 
 
 def test_jpeg_is_close_and_closer_at_a_higher_quality():
     game = make_game("shisensho", size=320)
-    picture = game.draw(game.start(np.random.default_rng(0)))
-    errors = [np.abs(decoded(encode_jpeg(picture, q)).astype(int) - picture).mean() for q in (30, 60, 95)]
+    image = game.draw(game.start(np.random.default_rng(0)))
+    errors = [np.abs(decoded(encode_jpeg(image, q)).astype(int) - image).mean() for q in (30, 60, 95)]
     assert errors[0] > errors[1] > errors[2]
     assert errors[2] < 2
 
 
 @pytest.mark.parametrize("encode", [encode_png, encode_jpeg])
 @pytest.mark.parametrize(
-    "picture",
+    "image",
     [
         np.zeros((4, 4, 3), np.float32),
         np.zeros((4, 4), np.uint8),
@@ -77,9 +77,9 @@ def test_jpeg_is_close_and_closer_at_a_higher_quality():
         np.zeros((0, 4, 3), np.uint8),
     ],
 )
-def test_what_is_no_picture_is_refused(encode, picture):
-    with pytest.raises(UsageError, match=r"a picture is uint8 of shape \(height, width, 3\)"):
-        encode(picture)
+def test_what_is_no_image_is_refused(encode, image):
+    with pytest.raises(UsageError, match=r"an image is uint8 of shape \(height, width, 3\)"):
+        encode(image)
 
 
 @pytest.mark.parametrize("quality", [0, 96])

@@ -13,12 +13,12 @@ from gymnasium.utils.env_checker import check_env
 
 from vlmgym import UsageError, game_ids, make_game
 from vlmgym.errors import DisplayError, EpisodeEnded
-from vlmgym.sandbox.env import GameEnv
-from vlmgym.sandbox.episode import Episode
-from vlmgym.sandbox.response_form import compose
-from vlmgym.sandbox.reward import RewardConfig
-from vlmgym.sandbox.window import Window
-from vlmgym.sandbox.wrappers import ResponseWrapper
+from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.core.response_format import compose
+from vlmgym.sandbox.core.reward import RewardConfig
+from vlmgym.sandbox.envs.single import GameEnv
+from vlmgym.sandbox.envs.window import Window
+from vlmgym.sandbox.envs.wrappers import ResponseWrapper
 
 SMALL: dict[str, Any] = {"size": 128}
 
@@ -65,7 +65,7 @@ def test_a_seed_gives_the_episode_of_that_seed() -> None:
         action = info["legal_actions"][turn % len(info["legal_actions"])]
         scored = episode.act(action)
         observation, reward, terminated, truncated, info = env.step(action)
-        assert (reward, terminated, truncated) == (scored.overall, scored.terminated, False)
+        assert (reward, terminated, truncated) == (scored.total, scored.terminated, False)
         assert (info["score"], info["turn"], info["outcome"]) == (episode.score, turn + 1, "played")
         if terminated:
             break
@@ -179,7 +179,7 @@ def test_a_snapshot_of_another_configuration_is_refused() -> None:
         ({"game": "2048", "perception": 6}, "perception is a level from 1"),
         ({"game": "2048", "colour": 1}, "no option 'colour'"),
         ({"game": "2048", "render_mode": "ascii"}, "render_mode is None, 'human' or 'rgb_array'"),
-        ({"game": make_game("2048"), "size": 64}, "takes no level and no knob"),
+        ({"game": make_game("2048"), "size": 64}, "takes no level and no config field"),
     ],
 )
 def test_bad_arguments_are_clear_errors(arguments: Any, message: str) -> None:
@@ -196,7 +196,7 @@ def test_spaces_are_the_environments_own() -> None:
     assert [one.action_space.sample() for _ in range(10)] == expected
 
 
-def test_render_returns_the_picture_which_nobody_else_can_change() -> None:
+def test_render_returns_the_image_which_nobody_else_can_change() -> None:
     env = GameEnv("2048", render_mode="rgb_array", **SMALL)
     observation, _ = env.reset(seed=0)
     frame = env.render()
@@ -209,7 +209,7 @@ def test_render_returns_the_picture_which_nobody_else_can_change() -> None:
     assert again.any()
 
 
-def test_a_human_sees_the_picture_and_the_pixels_do_not_change_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_human_sees_the_image_and_the_pixels_do_not_change_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     import pygame
 

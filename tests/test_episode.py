@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from vlmgym import game_ids, make_game
 from vlmgym.errors import EpisodeEnded, StateError, UsageError
-from vlmgym.sandbox.episode import Episode, Snapshot
-from vlmgym.sandbox.reward import Outcome, RewardConfig
+from vlmgym.sandbox.core.episode import Episode, Snapshot
+from vlmgym.sandbox.core.reward import Outcome, RewardConfig
 
 BIG_SEED = 2**63 - 1
 
@@ -135,7 +135,7 @@ PROGRAM = """
 import sys
 import numpy as np
 from vlmgym import game_ids, make_game
-from vlmgym.sandbox.episode import Episode
+from vlmgym.sandbox.core.episode import Episode
 for game_id in game_ids():
     episode = Episode(make_game(game_id), seed=int(sys.argv[1]))
     for _ in range(12):

@@ -14,14 +14,14 @@ import vlmgym
 from tests.processes import gone
 from vlmgym.errors import InfrastructureError, PolicyError, UsageError, WorkerError
 from vlmgym.evaluation import Budget, EpisodeRecord, GameRunRecord, Hooks, evaluate
-from vlmgym.evaluation.record import game_run_document
 from vlmgym.evaluation.summary import confidence_interval, mean_and_error, summarise
-from vlmgym.evaluation.turns import TURN_LIMIT
-from vlmgym.evaluation.workers import Workers
 from vlmgym.policies import ModelPolicy, Reply, StatePolicy, random_response
 from vlmgym.policies.sampling import SamplingOptions
-from vlmgym.sandbox.episode import Episode
-from vlmgym.sandbox.reward import Outcome, RewardConfig
+from vlmgym.records.types import game_run_document
+from vlmgym.rollout.turn import TURN_LIMIT
+from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.core.reward import Outcome, RewardConfig
+from vlmgym.workers.pool import Workers
 
 GAME = vlmgym.make_game("2048", size=64)
 
@@ -143,11 +143,11 @@ def test_history_repeats_the_last_turns():
 def test_penalties_shape_the_reward_but_not_the_score():
     reward = RewardConfig(unparsable=-3.0, format_weight=0.5)
     record = evaluate(GAME, lambda images, prompts: ["" for _ in prompts], 1, turns=4, workers=0, reward=reward)[0]
-    assert [turn.reward.overall for turn in record.turns] == [-3.0] * 4
+    assert [turn.reward.total for turn in record.turns] == [-3.0] * 4
     assert record.score == 0.0
 
 
-def test_pictures_are_those_of_the_position():
+def test_images_are_those_of_the_position():
     seen = []
 
     def policy(images_batch, prompt_batch):
@@ -180,7 +180,7 @@ def test_no_more_episodes_at_once_than_asked():
         ({"seed": -1}, "seed is a whole number of at least 0"),
         ({"history": -1}, "history is a whole number of at least 0"),
         ({"concurrency": 0}, "concurrency is a whole number of at least 1"),
-        ({"history_images": 1}, "pictures of 1 earlier turns need a history of as many, not of 0"),
+        ({"history_images": 1}, "images of 1 earlier turns need a history of as many, not of 0"),
         ({"workers": -1}, "workers is a whole number of at least 0, not -1"),
     ],
 )
@@ -232,7 +232,7 @@ def test_workers_end_with_a_killed_parent(tmp_path):
     script.write_text(
         textwrap.dedent("""
         import asyncio, os, sys, time
-        from vlmgym.evaluation.workers import Workers
+        from vlmgym.workers.pool import Workers
 
         async def main():
             with Workers(2) as workers:
@@ -274,7 +274,7 @@ def test_summary_of_known_episodes(random_records):
     turns = [turn for record in random_records for turn in record.turns]
     assert summary.episodes == 3
     assert summary.score_mean == pytest.approx(np.mean(scores))
-    assert summary.score_se == pytest.approx(np.std(scores, ddof=1) / 3**0.5)
+    assert summary.score_stderr == pytest.approx(np.std(scores, ddof=1) / 3**0.5)
     assert summary.score_best == max(scores)
     assert summary.illegal_rate == sum(turn.outcome == "illegal" for turn in turns) / len(turns)
     assert summary.unparsable_rate == 0
@@ -566,7 +566,7 @@ def test_several_games_are_played_with_the_same_seeds():
         evaluate([GAME, GAME], "random", 2)
 
 
-def test_pictures_of_earlier_turns_come_before_that_of_the_position():
+def test_images_of_earlier_turns_come_before_that_of_the_position():
     seen = []
 
     def policy(images_batch, prompt_batch):
@@ -578,8 +578,8 @@ def test_pictures_of_earlier_turns_come_before_that_of_the_position():
     assert [len(images) for images in seen] == [1, 2, 3, 3, 3, 3]
     assert all(np.array_equal(a, b) for a, b in zip(seen[4], drawn[2:5], strict=True))
     prompt = record.turns[4].prompt
-    assert "The last picture shows the position now" in prompt
+    assert "The last image shows the position now" in prompt
     assert "Turn 2 (played" in prompt or "Turn 2 (illegal" in prompt
-    assert "Turn 3 (picture 1, " in prompt
-    assert "Turn 4 (picture 2, " in prompt
-    assert "picture" not in record.turns[0].prompt.partition("Respond in exactly this form")[2]
+    assert "Turn 3 (image 1, " in prompt
+    assert "Turn 4 (image 2, " in prompt
+    assert "image" not in record.turns[0].prompt.partition("Respond in exactly this form")[2]

@@ -16,10 +16,10 @@ import pytest
 from PIL import Image
 
 from vlmgym import UsageError
-from vlmgym.cli import main
+from vlmgym.cli.eval import run_evaluation
+from vlmgym.cli.main import main
 from vlmgym.evaluation import EpisodeRecord, EvalConfig, RunFolder, read_run
 from vlmgym.evaluation.export import ExportConfig, export
-from vlmgym.evaluation.script import run_evaluation
 from vlmgym.policies import random_response
 
 
@@ -40,7 +40,7 @@ class Seen:
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Seen]:
-    """Two games, six episodes each, with the pictures of two earlier turns in the prompts."""
+    """Two games, six episodes each, with the images of two earlier turns in the prompts."""
     folder, seen = tmp_path_factory.mktemp("runs") / "run", Seen()
     config = EvalConfig(
         episodes=6,
@@ -74,8 +74,8 @@ def exported(played: tuple[Path, Seen], tmp_path: Path) -> Callable[..., list[di
 Exported = Callable[..., list[dict[str, Any]]]
 
 
-def pictures(row: dict[str, Any], column: str) -> list[Any]:
-    """The pictures of a row, all of them inside the export."""
+def row_images(row: dict[str, Any], column: str) -> list[Any]:
+    """The images of a row, all of them inside the export."""
     paths = [(row["folder"] / name).resolve() for name in row[column]]
     assert all(path.is_relative_to(row["folder"] / "images") for path in paths)
     return [np.asarray(Image.open(path)) for path in paths]
@@ -98,7 +98,7 @@ def test_sharegpt_rows_are_what_was_asked_and_answered(played: tuple[Path, Seen]
             {"role": "assistant", "content": response},
         ]
         assert len(images) == min(row["turn"], 3)
-        for drawn, seen in zip(pictures(row, "images"), images, strict=True):
+        for drawn, seen in zip(row_images(row, "images"), images, strict=True):
             np.testing.assert_array_equal(drawn, seen)
 
 
@@ -131,11 +131,11 @@ def test_hf_rows_are_what_was_asked_and_answered(played: tuple[Path, Seen], expo
             {"role": "user", "content": user},
             {"role": "assistant", "content": [{"type": "text", "text": response}]},
         ]
-        for drawn, seen in zip(pictures(row, "file_names"), images, strict=True):
+        for drawn, seen in zip(row_images(row, "file_names"), images, strict=True):
             np.testing.assert_array_equal(drawn, seen)
 
 
-def test_each_distinct_picture_is_there_once(played: tuple[Path, Seen], exported: Exported):
+def test_each_distinct_image_is_there_once(played: tuple[Path, Seen], exported: Exported):
     rows = exported("hf", outcome=EVERYTHING)
     files = [path for path in (rows[0]["folder"] / "images").rglob("*") if path.is_file()]
     distinct = {image.tobytes() for images, _, _ in played[1].asked.values() for image in images}
@@ -154,7 +154,7 @@ def test_workers_and_their_number_make_no_difference(exported: Exported):
 
 
 def load(to: Path, *args: str, **options: str) -> list[dict[str, Any]]:
-    """The rows that `datasets.load_dataset` makes of its arguments, offline; pictures as names of .npy files.
+    """The rows that `datasets.load_dataset` makes of its arguments, offline; images as names of .npy files.
 
     It runs in a process of its own, because the library reads where its cache is, and whether it is offline, on import.
     """
@@ -216,7 +216,7 @@ def test_rows_say_where_they_are_from(played: tuple[Path, Seen], exported: Expor
     for row in exported("sharegpt", outcome=("illegal",)):
         episode = episodes[row["game"], row["seed"]]
         turn = episode.turns[row["turn"] - 1]
-        assert (row["outcome"], row["reward"], row["score"]) == ("illegal", turn.reward.overall, episode.score)
+        assert (row["outcome"], row["reward"], row["score"]) == ("illegal", turn.reward.total, episode.score)
         assert turn.outcome.value == "illegal"
 
 
@@ -272,7 +272,7 @@ def test_unfinished_episodes_only_when_asked_for(played: tuple[Path, Seen], expo
 
 @pytest.mark.parametrize("word", ["<image>", "<video>", "<audio>"])
 @pytest.mark.parametrize("format_", ["sharegpt", "hf"])
-def test_a_response_that_would_stand_for_a_picture_is_left_out(
+def test_a_response_that_would_stand_for_an_image_is_left_out(
     played: tuple[Path, Seen],
     exported: Exported,
     tmp_path: Path,
@@ -291,14 +291,14 @@ def test_a_response_that_would_stand_for_a_picture_is_left_out(
     assert "with <image>, <video> or <audio> in the text: 1" in " ".join(capsys.readouterr().out.split())
 
 
-def test_names_of_pictures_come_from_their_pixels_alone(played: tuple[Path, Seen], exported: Exported, tmp_path: Path):
+def test_names_of_images_come_from_their_pixels_alone(played: tuple[Path, Seen], exported: Exported, tmp_path: Path):
     def hostile(episode: EpisodeRecord) -> EpisodeRecord:
         turns = tuple(turn.model_copy(update={"response": "../../../x\x00\n\u2028"}) for turn in episode.turns)
         return episode.model_copy(update={"turns": turns, "end": "../.."})
 
     run = change(played[0], tmp_path / "changed", hostile)
     for row in exported("hf", run=run, outcome=EVERYTHING):
-        assert pictures(row, "file_names")
+        assert row_images(row, "file_names")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The gallery in a real browser, opened from disk; and its picture of all levels."""
+"""The gallery in a real browser, opened from disk; and its image of all levels."""
 
 import io
 from collections.abc import Iterator
@@ -12,16 +12,16 @@ from PIL import Image
 from playwright.sync_api import Browser
 
 from tests.browser import Watched, chromium
-from vlmgym.cli import main
+from vlmgym.cli.gallery.command import GalleryConfig, gallery
+from vlmgym.cli.gallery.exhibits import EXHIBITS, Exhibit, exhibits_of, levels_of
+from vlmgym.cli.gallery.page import LeftOut, write_page
+from vlmgym.cli.gallery.poster import draw_poster
+from vlmgym.cli.gallery.responses import examples
+from vlmgym.cli.main import main
 from vlmgym.errors import UsageError
-from vlmgym.gallery.command import GalleryConfig, gallery
-from vlmgym.gallery.exhibits import EXHIBITS, Exhibit, exhibits_of, levels_of
-from vlmgym.gallery.page import LeftOut, write_page
-from vlmgym.gallery.poster import draw_poster
-from vlmgym.gallery.responses import examples
-from vlmgym.sandbox.config import DIALS, LEVELS
+from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS
+from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.sandbox.registry import game_class, game_ids
-from vlmgym.sandbox.reward import Outcome
 
 SIZE = 192
 
@@ -47,31 +47,31 @@ def watched(browser: Browser, page: Path) -> Iterator[Watched]:
         yield watched
 
 
-def test_every_level_of_every_game_is_there_and_every_picture_loads(watched: Watched) -> None:
+def test_every_level_of_every_game_is_there_and_every_image_loads(watched: Watched) -> None:
     shown = {game_class(exhibit.game) for exhibit in EXHIBITS}
     assert shown >= {game_class(game) for game in game_ids() if game_class(game).__module__.startswith("vlmgym.")}
     for exhibit in EXHIBITS:
-        for dial in DIALS:
+        for dial in DIFFICULTIES:
             for level in LEVELS:
                 figure = watched.page.locator(f"[id='{exhibit.name}'] .{dial}-{level}")
                 assert figure.count() == 1
-                pictures = figure.locator("img").evaluate_all("all => all.map(one => one.complete && one.naturalWidth)")
-                assert pictures == [SIZE] * len(exhibit.at(SIZE).picture_shapes)
+                images = figure.locator("img").evaluate_all("all => all.map(one => one.complete && one.naturalWidth)")
+                assert images == [SIZE] * len(exhibit.at(SIZE).image_shapes)
     assert len(watched.requests) == 1
     watched.check()
 
 
-def test_a_level_is_told_by_the_knobs_that_it_changes(watched: Watched) -> None:
-    def knobs(name: str, level: str) -> str:
-        return watched.page.inner_text(f"[id='{name}'] .{level} .knobs")
+def test_a_level_is_told_by_the_config_fields_that_it_changes(watched: Watched) -> None:
+    def overrides(name: str, level: str) -> str:
+        return watched.page.inner_text(f"[id='{name}'] .{level} .config fields")
 
-    assert knobs("swap", "reasoning-5") == "rows 10, columns 10, colours 5, shapes 5"
-    assert knobs("2048", "perception-1") == "coordinates, similarity 0"
-    assert knobs("geospot", "reasoning-3") == "the published setting"
-    assert knobs("shisensho", "reasoning-3") == "the default", "boards that others published may have no solution"
-    assert knobs("caption", "reasoning-3") == "the default"
-    assert "variety" in knobs("shisensho_pictures", "perception-1")
-    assert "colours" not in knobs("shisensho_pictures", "perception-1")
+    assert overrides("swap", "reasoning-5") == "rows 10, columns 10, colours 5, shapes 5"
+    assert overrides("2048", "perception-1") == "coordinates, similarity 0"
+    assert overrides("geospot", "reasoning-3") == "the published setting"
+    assert overrides("shisensho", "reasoning-3") == "the default", "boards that others published may have no solution"
+    assert overrides("caption", "reasoning-3") == "the default"
+    assert "variety" in overrides("shisensho_pictures", "perception-1")
+    assert "colours" not in overrides("shisensho_pictures", "perception-1")
 
 
 def test_a_good_a_bad_and_a_formless_response_are_shown_with_their_scores(watched: Watched) -> None:
@@ -137,9 +137,9 @@ def test_texts_are_text_and_what_is_left_out_is_told() -> None:
 def test_a_game_that_cannot_be_drawn_is_left_out_unless_it_was_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bad = Exhibit("folder", "Folder", "shisensho", "", knobs={"tiles": "folder"})
-    monkeypatch.setattr("vlmgym.gallery.exhibits.EXHIBITS", (*exhibits_of(["swap"]), bad))
-    monkeypatch.setattr("vlmgym.gallery.exhibits.load_games", lambda: ({}, {}))
+    bad = Exhibit("folder", "Folder", "shisensho", "", overrides={"tiles": "folder"})
+    monkeypatch.setattr("vlmgym.cli.gallery.exhibits.EXHIBITS", (*exhibits_of(["swap"]), bad))
+    monkeypatch.setattr("vlmgym.cli.gallery.exhibits.load_games", lambda: ({}, {}))
     path = tmp_path / "gallery.html"
     main(["gallery", "--out", str(path), "--size", str(SIZE)])
     assert "Folder is left out: shisensho: tiles=folder needs data" in path.read_text()
@@ -158,6 +158,6 @@ def test_the_poster_has_a_column_for_each_game_and_a_row_for_each_level(tmp_path
     one, two = (Image.open(io.BytesIO(data)) for data in (path.read_bytes(), draw_poster(exhibits)))
     assert one.format == two.format == "PNG"
     assert one.height == two.height > len(LEVELS) * 200
-    assert two.width - one.width == 2 * 200 + 14 + 7  # nlvr2 has two pictures
+    assert two.width - one.width == 2 * 200 + 14 + 7  # nlvr2 has two images
     whole = np.asarray(two.convert("RGB"))[:, : one.width - 30]
     assert np.abs(whole.astype(int) - np.asarray(one.convert("RGB"))[:, : one.width - 30]).mean() < 8  # other palette

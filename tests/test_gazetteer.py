@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlmgym.sandbox.geo.distance import EARTH_RADIUS_KM, distance_km
-from vlmgym.sandbox.geo.gazetteer import gazetteer
-from vlmgym.sandbox.geo.names import normalise, without_kind
+from vlmgym.sandbox.games.geospot.distance import EARTH_RADIUS_KM, distance_km
+from vlmgym.sandbox.games.geospot.gazetteer import gazetteer
+from vlmgym.sandbox.games.geospot.names import normalise, without_kind
 
 latitudes = st.floats(-90, 90)
 longitudes = st.floats(-180, 180)
@@ -48,7 +48,7 @@ def test_distances_are_a_metric(a, b, c, d, e, f):
 
 def test_every_country_is_found_by_its_codes_and_its_name():
     found = 0
-    path = Path(sys.modules["vlmgym.sandbox.geo"].__path__[0]) / "data" / "countries.tsv"
+    path = Path(sys.modules["vlmgym.sandbox.games.geospot"].__path__[0]) / "data" / "countries.tsv"
     for line in path.read_text("utf-8").splitlines():
         code, code3, name = line.split("\t")[:3]
         for form in (code, code3, name, name.upper()):
@@ -95,7 +95,7 @@ SAME_NAME_BUT_FOR_ITS_KIND = {
 
 
 def all_regions():
-    path = Path(sys.modules["vlmgym.sandbox.geo"].__path__[0]) / "data" / "regions.tsv"
+    path = Path(sys.modules["vlmgym.sandbox.games.geospot"].__path__[0]) / "data" / "regions.tsv"
     return [line.split("\t") for line in path.read_text("utf-8").splitlines()]
 
 
@@ -204,7 +204,7 @@ def test_case_accents_and_punctuation_of_names_do_not_count(name):
 def test_the_gazetteer_is_not_read_before_it_is_needed():
     code = (
         "from vlmgym import make_game, make_vec\n"
-        "from vlmgym.sandbox.geo.gazetteer import gazetteer\n"
+        "from vlmgym.sandbox.games.geospot.gazetteer import gazetteer\n"
         "make_game('geospot').observation_space\n"
         "assert gazetteer.cache_info().currsize == 0\n"
         "make_game('geospot').action_space.sample()\n"

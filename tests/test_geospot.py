@@ -13,15 +13,15 @@ from PIL import Image
 
 from vlmgym import make_game
 from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError
+from vlmgym.sandbox.core.reward import Outcome, score_response
 from vlmgym.sandbox.datasets.rows import BadRow, number_of
-from vlmgym.sandbox.games.geospot import Geospot, GeospotConfig, GeospotState
-from vlmgym.sandbox.geo.distance import EARTH_RADIUS_KM, distance_km
-from vlmgym.sandbox.geo.gazetteer import gazetteer
-from vlmgym.sandbox.geo.kernels import CURRICULA, Fields, Truth, nearness, reward
-from vlmgym.sandbox.geo.locator import MARK, Window, window_around
-from vlmgym.sandbox.geo.place import KEYS, Place, read_place, write_place
-from vlmgym.sandbox.geo.space import PlaceSpace, place_of
-from vlmgym.sandbox.reward import Outcome, score_response
+from vlmgym.sandbox.games.geospot.distance import EARTH_RADIUS_KM, distance_km
+from vlmgym.sandbox.games.geospot.game import Geospot, GeospotConfig, GeospotState
+from vlmgym.sandbox.games.geospot.gazetteer import gazetteer
+from vlmgym.sandbox.games.geospot.locator import MARK, Window, window_around
+from vlmgym.sandbox.games.geospot.place import KEYS, Place, read_place, write_place
+from vlmgym.sandbox.games.geospot.reward import CURRICULA, Fields, Truth, nearness, reward
+from vlmgym.sandbox.games.geospot.space import PlaceSpace, place_of
 from vlmgym.testing import CHECKS, check_name, run_check
 
 PARIS = Truth("Paris", "Île-de-France", "France", 48.8534, 2.3488)
@@ -143,7 +143,7 @@ def test_a_name_that_is_not_known_earns_nothing_and_is_named():
     assert total == pytest.approx(0.2 + 0.3)
 
 
-def test_what_the_truth_lacks_does_not_count_and_a_village_lies_where_the_picture_was_taken():
+def test_what_the_truth_lacks_does_not_count_and_a_village_lies_where_the_image_was_taken():
     places = gazetteer()
     village = Truth("Kleinkleckersdorf", "", "DE", 51.0, 10.0)
     right = Place("kleinkleckersdorf", None, "Germany", (51.0, 10.0))
@@ -204,9 +204,9 @@ def test_weights_scales_and_tolerance_are_settings():
         {"stage": 6},
         {"preset": "x"},
     ]
-    for knobs in wrong:
+    for overrides in wrong:
         with pytest.raises(UsageError):
-            make_game("geospot", **knobs)
+            make_game("geospot", **overrides)
 
 
 # Answers --------------------------------------------------------------------------------------------------------------
@@ -329,7 +329,7 @@ def test_metrics_tell_how_far_and_what_was_right():
         "within 200 km": 0.0,
         "within 750 km": 1.0,
     }
-    missed = game.metrics(game.missed(state), [{}])
+    missed = game.metrics(game.on_invalid(state), [{}])
     assert "distance km" not in missed
     assert set(missed.values()) == {0.0}
 
@@ -403,8 +403,8 @@ def test_positions_that_are_none_are_refused():
 
 def marked(game, state):
     """Latitude and longitude of the middle of what has the mark's colour."""
-    (picture,) = game.paint(state)
-    near = np.abs(picture.astype(int) - MARK).sum(axis=2) < 60
+    (image,) = game.paint(state)
+    near = np.abs(image.astype(int) - MARK).sum(axis=2) < 60
     down, right = np.nonzero(near)
     window, size = Window(*state.middle, game.config.span), game.config.size
     y, x = (down.min() + down.max() + 1) / 2, (right.min() + right.max() + 1) / 2
@@ -422,9 +422,9 @@ def test_the_mark_is_where_the_city_is(perception):
 
 
 @pytest.mark.parametrize("level", range(1, 6))
-@pytest.mark.parametrize("knobs", [{}, {"crop": 0.2}, {"crop": 0.4}, {"crop": 0.4, "mark": 5.0, "cities": 34_000}])
-def test_the_mark_is_never_cut_away(level, knobs):
-    game = make_game("geospot", perception=level, reasoning=level, **knobs)
+@pytest.mark.parametrize("overrides", [{}, {"crop": 0.2}, {"crop": 0.4}, {"crop": 0.4, "mark": 5.0, "cities": 34_000}])
+def test_the_mark_is_never_cut_away(level, overrides):
+    game = make_game("geospot", perception=level, reasoning=level, **overrides)
     left = (1 - game.config.crop) / 2  # of the side, around the middle
     for seed in range(60):
         state = game.generate(np.random.default_rng(seed))
@@ -510,14 +510,14 @@ GOLDEN = {
     3: "308c166d8cf2addb64c590ed24b7136383ea4ab2cf04e308aefa64180896ba52",
     5: "5a6254e8d0d8dd617d3065ddd0c58864f1f24ebc76a41d759139926fbfeb3d4b",
 }
-"""SHA-256 of the first picture of seed 0 by perception level: the same on every machine."""
+"""SHA-256 of the first image of seed 0 by perception level: the same on every machine."""
 
 
 @pytest.mark.parametrize("level", sorted(GOLDEN))
-def test_golden_pictures(level):
+def test_golden_images(level):
     game = make_game("geospot", perception=level, size=320)
-    (picture,) = game.draw(game.start(np.random.default_rng(0)))
-    assert hashlib.sha256(picture.tobytes()).hexdigest() == GOLDEN[level]
+    (image,) = game.draw(game.start(np.random.default_rng(0)))
+    assert hashlib.sha256(image.tobytes()).hexdigest() == GOLDEN[level]
 
 
 def test_the_keys_of_an_answer_are_in_the_prompt():

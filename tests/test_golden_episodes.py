@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from vlmgym import game_ids, make_game
-from vlmgym.sandbox.episode import Episode
+from vlmgym.sandbox.core.episode import Episode
 
 GOLDEN = Path(__file__).with_name("golden_episodes.json")
 """Hashes by game id, level of both difficulties, and kind of data."""

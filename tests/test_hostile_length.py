@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vlmgym.sandbox.core.reward import score_response
 from vlmgym.sandbox.registry import game_ids, make_game
-from vlmgym.sandbox.reward import score_response
 
 LONGEST = 1_000_000
 """Characters of the longest response, as many as policies keep."""

@@ -13,14 +13,14 @@ import pygame
 import pytest
 
 import vlmgym
-from vlmgym.cli import main
+from vlmgym.cli.eval import run_evaluation
+from vlmgym.cli.main import main
 from vlmgym.errors import DisplayError, PolicyError, UsageError
 from vlmgym.evaluation import EvalConfig, evaluate, read_run
-from vlmgym.evaluation.script import run_evaluation
 from vlmgym.policies import Prompt, make_policy
 from vlmgym.policies.human import HumanPolicy
-from vlmgym.sandbox.by_hand.player import magnification, show
-from vlmgym.sandbox.episode import Episode
+from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.envs.human.player import magnification, show
 
 GAME = vlmgym.make_game("2048", size=128)
 WATCHED = (pygame.KEYDOWN, pygame.MOUSEBUTTONDOWN, pygame.QUIT)
@@ -96,9 +96,9 @@ def test_keys_and_words_are_responses_like_any_others(person: Any):
     assert records[0].turns[2].outcome.value == "unparsable"
 
 
-def test_pictures_of_earlier_turns_are_refused_as_the_person_is_not_shown_them(monkeypatch: pytest.MonkeyPatch):
+def test_images_of_earlier_turns_are_refused_as_the_person_is_not_shown_them(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    with pytest.raises(UsageError, match="human is not shown the pictures of earlier turns"):
+    with pytest.raises(UsageError, match="human is not shown the images of earlier turns"):
         evaluate(GAME, "human", 1, turns=1, workers=0, history=1, history_images=1)
 
 
@@ -108,8 +108,8 @@ def test_the_person_sees_what_a_model_would_see(person: Any):
     states = [turn.state for record in records for turn in record.turns]
     assert len(sitting.seen) == len(states) == 4
     for frame, state in zip(sitting.seen, states):
-        picture = show(GAME.images(GAME.from_data(state))[0])
-        np.testing.assert_array_equal(frame[: picture.shape[0], : picture.shape[1]], picture)
+        image = show(GAME.images(GAME.from_data(state))[0])
+        np.testing.assert_array_equal(frame[: image.shape[0], : image.shape[1]], image)
 
 
 def test_clicks_are_responses(person: Any):

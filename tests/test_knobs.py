@@ -8,24 +8,26 @@ from typing import ClassVar, Literal
 
 import pytest
 
-from vlmgym.cli import main
+from vlmgym.cli.games import options_of, page
+from vlmgym.cli.main import main
 from vlmgym.evaluation import evaluate_script
-from vlmgym.knobs import options_of, page
-from vlmgym.sandbox.config import Dial, GameConfig, Levels, knob, setting
+from vlmgym.sandbox.core.config import Dial, GameConfig, Levels, config_field, setting
 from vlmgym.sandbox.registry import game_class, game_ids
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "knobs.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "config_fields.md"
 
 
 class LampsConfig(GameConfig):
     """Configuration of a game of a user."""
 
-    lamps: int = knob("reasoning", 5, "How many.", ge=1)
-    lit: Literal["on", "off"] | None = knob("perception", None, "All of them.")
-    dim: float = knob("perception", 0.5, "How dark.", ge=0, le=1)
+    lamps: int = config_field("reasoning", 5, "How many.", ge=1)
+    lit: Literal["on", "off"] | None = config_field("perception", None, "All of them.")
+    dim: float = config_field("perception", 0.5, "How dark.", ge=0, le=1)
     hint: bool = setting(False, "Whether there is one.")
 
-    dials: ClassVar[Mapping[Dial, Levels]] = {"perception": {level: {"dim": level / 10} for level in (1, 2, 4, 5)}}
+    difficulty_levels: ClassVar[Mapping[Dial, Levels]] = {
+        "perception": {level: {"dim": level / 10} for level in (1, 2, 4, 5)}
+    }
 
 
 def test_options_are_told_by_kind_with_their_levels_and_what_they_accept() -> None:
@@ -42,11 +44,13 @@ def test_options_are_told_by_kind_with_their_levels_and_what_they_accept() -> No
 
 
 def test_the_page_is_that_of_the_code() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "write it anew: python -m vlmgym.knobs > docs/knobs.md"
+    assert PAGE.read_text(encoding="utf-8") == page(), (
+        "write it anew: python -m vlmgym.cli.games > docs/config_fields.md"
+    )
 
 
 @pytest.mark.parametrize("game", [game_class(game_id).name for game_id in game_ids()])
-def test_the_command_line_tells_every_knob_of_a_game(
+def test_the_command_line_tells_every_config_field_of_a_game(
     game: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
@@ -62,7 +66,7 @@ def test_the_command_line_tells_every_knob_of_a_game(
         assert one.name in kind.partition(";")[0].partition(".")[0].split(", "), one.name
 
 
-def test_a_published_setting_is_told_with_the_knobs_of_its_game(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_published_setting_is_told_with_the_config_fields_of_its_game(capsys: pytest.CaptureFixture[str]) -> None:
     main(["games", "g1/shisensho-12x12"])
     told = capsys.readouterr().out
     assert told.startswith("g1/shisensho-12x12\n  shisensho: rows=12 columns=12 colours=6")

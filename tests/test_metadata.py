@@ -19,7 +19,7 @@ from PIL import Image
 
 import vlmgym
 from tests.api_server import Answer, ApiServer, Request, completion, well_behaved
-from vlmgym.cli import main
+from vlmgym.cli.main import main
 from vlmgym.evaluation import evaluate, read_run
 from vlmgym.evaluation.summary import summarise
 
@@ -131,7 +131,7 @@ def test_a_model_name_that_a_server_makes_up_does_no_harm(tmp_path, name):
     assert models == {expected}
 
 
-@pytest.mark.parametrize("command", [["-m", "vlmgym"], ["-c", "from vlmgym.cli import main; main()"]])
+@pytest.mark.parametrize("command", [["-m", "vlmgym"], ["-c", "from vlmgym.cli.main import main; main()"]])
 def test_the_version_is_printed(command):
     done = subprocess.run([sys.executable, *command, "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"vlmgym {vlmgym.__version__}\n"

@@ -20,9 +20,9 @@ from tests import scene_reading
 from vlmgym import make_game
 from vlmgym.errors import ParseError, StateError, UsageError
 from vlmgym.evaluation import evaluate
-from vlmgym.sandbox.games.nlvr2 import Nlvr2, Nlvr2Config, Nlvr2State
-from vlmgym.sandbox.reward import Outcome, score_response
-from vlmgym.sandbox.scenes.statements import Statement, comparison, count
+from vlmgym.sandbox.core.reward import Outcome, score_response
+from vlmgym.sandbox.games.nlvr2.game import Nlvr2, Nlvr2Config, Nlvr2State
+from vlmgym.sandbox.games.nlvr2.statements import Statement, comparison, count
 
 STATEMENTS = 1500
 SIGMAS = 3.5
@@ -119,8 +119,8 @@ def test_a_bag_of_words_learns_nothing_of_the_truth(states: list[Nlvr2State]) ->
     assert logistic_accuracy(planted, truths)[0] > 0.65
 
 
-def one_picture(state: Nlvr2State, side: int) -> Hashable:
-    """All that one picture tells of a statement: whether what is said holds for it, or how many there are."""
+def one_image(state: Nlvr2State, side: int) -> Hashable:
+    """All that one image tells of a statement: whether what is said holds for it, or how many there are."""
     form, said = scene_reading.parts(state.statement)
     scene = state.scenes[side]
     if form in ("and", "or"):
@@ -133,15 +133,15 @@ def one_picture(state: Nlvr2State, side: int) -> Hashable:
 
 
 @pytest.mark.parametrize("side", [0, 1])
-def test_one_picture_tells_nothing_where_both_are_needed(states: list[Nlvr2State], side: int) -> None:
+def test_one_image_tells_nothing_where_both_are_needed(states: list[Nlvr2State], side: int) -> None:
     chosen = [s for s in states if scene_reading.parts(s.statement)[0] in ("one", "total", "equal")]
     assert len(chosen) > STATEMENTS / 5
-    accuracy, cases = table_accuracy([one_picture(s, side) for s in chosen], [s.truth for s in chosen])
+    accuracy, cases = table_accuracy([one_image(s, side) for s in chosen], [s.truth for s in chosen])
     assert abs(accuracy - 0.5) < interval(cases)
 
 
 @pytest.mark.parametrize(("make", "form"), [(count, "total"), (comparison, "equal")])
-def test_numbers_of_one_picture_tell_nothing_of_both(make: Callable[..., Statement], form: str) -> None:
+def test_numbers_of_one_image_tell_nothing_of_both(make: Callable[..., Statement], form: str) -> None:
     config = Nlvr2Config.at(1, 2)
     rng = np.random.default_rng(0)
     made = [make(rng, config) for _ in range(1000)]
@@ -157,11 +157,11 @@ def test_numbers_of_one_picture_tell_nothing_of_both(make: Callable[..., Stateme
 
 
 @pytest.mark.parametrize("side", [0, 1])
-def test_one_picture_is_not_enough_for_the_others(states: list[Nlvr2State], side: int) -> None:
-    # Who sees that one picture lacks it knows that "both" is false, which makes 3 of 4 right; see `PATTERNS`.
+def test_one_image_is_not_enough_for_the_others(states: list[Nlvr2State], side: int) -> None:
+    # Who sees that one image lacks it knows that "both" is false, which makes 3 of 4 right; see `PATTERNS`.
     forms = ("both", "neither", "and", "or", "more left", "more right", "left" if side else "right")
     chosen = [s for s in states if scene_reading.parts(s.statement)[0] in forms]
-    accuracy, cases = table_accuracy([one_picture(s, side) for s in chosen], [s.truth for s in chosen])
+    accuracy, cases = table_accuracy([one_image(s, side) for s in chosen], [s.truth for s in chosen])
     assert accuracy < 0.75 + interval(cases)
 
 
@@ -226,7 +226,7 @@ def test_accuracy_by_kind_is_in_the_summary() -> None:
 # Perception -----------------------------------------------------------------------------------------------------------
 
 
-def test_perception_of_both_pictures_is_scored() -> None:
+def test_perception_of_both_images_is_scored() -> None:
     game = Nlvr2()
     state = start(game, 0)
     text = game.describe(state)
@@ -283,7 +283,7 @@ def test_an_unlabelled_row_is_told(tmp_path: Path) -> None:
         game.start_at(1, np.random.default_rng(0))
 
 
-# Difficulty and pictures ----------------------------------------------------------------------------------------------
+# Difficulty and images ----------------------------------------------------------------------------------------------
 
 
 def test_scenes_of_another_configuration_are_refused() -> None:
@@ -312,11 +312,11 @@ GOLDEN = {
     3: "8890c455346197a4972a826fbb29747ab800126f8a3d4ae9c2f3f74996291f08",
     5: "51938b71970f443bc9cc3c2da26411917d495d09ecfe2ac0b4295927559fba95",
 }
-"""SHA-256 of the first pictures of seed 0 by perception level: the same on every machine."""
+"""SHA-256 of the first images of seed 0 by perception level: the same on every machine."""
 
 
 @pytest.mark.parametrize("level", sorted(GOLDEN))
-def test_golden_pictures(level: int) -> None:
+def test_golden_images(level: int) -> None:
     game = Nlvr2(Nlvr2Config.at(perception=level, size=320))
-    pixels = b"".join(picture.tobytes() for picture in game.draw(start(game, 0)))
+    pixels = b"".join(image.tobytes() for image in game.draw(start(game, 0)))
     assert hashlib.sha256(pixels).hexdigest() == GOLDEN[level]

@@ -22,18 +22,18 @@ from PIL import Image
 
 import vlmgym
 from tests.api_server import Answer, ApiServer, as_json, completion, first, refusal, well_behaved
-from vlmgym.cli import main
+from vlmgym.cli.eval import run_evaluation
+from vlmgym.cli.main import main
 from vlmgym.errors import PolicyError, UsageError
 from vlmgym.evaluation import Budget, EvalConfig, Hooks, evaluate
-from vlmgym.evaluation.runner import ERRORS_IN_A_ROW
-from vlmgym.evaluation.script import run_evaluation
-from vlmgym.evaluation.stored import read_run
 from vlmgym.policies import openai_client
-from vlmgym.policies.chat_api import CUT, LONGEST_TEXT, Unreadable, picture_url, read_completion
+from vlmgym.policies.chat_api import CUT, LONGEST_TEXT, Unreadable, image_url, read_completion
 from vlmgym.policies.openai import OpenAIOptions, OpenAIPolicy
 from vlmgym.policies.openai_client import LONGEST_WAIT, retry_after
-from vlmgym.sandbox.episode import Episode
-from vlmgym.sandbox.reward import Outcome
+from vlmgym.records.store import read_run
+from vlmgym.rollout.runner import ERRORS_IN_A_ROW
+from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.core.reward import Outcome
 
 GAME = vlmgym.make_game("2048", size=64)
 UP = "<answer>up</answer>"
@@ -85,8 +85,8 @@ def played(record):
 
 
 @pytest.mark.parametrize(("format", "exact"), [("png", True), ("jpeg", False)])
-def test_a_request_holds_the_pictures_and_then_the_text(format, exact):
-    (record,), server = play(well_behaved, turns=3, picture_format=format, detail="low")
+def test_a_request_holds_the_images_and_then_the_text(format, exact):
+    (record,), server = play(well_behaved, turns=3, image_format=format, detail="low")
     assert [request.path for request in server.requests] == ["/v1/chat/completions"] * 3
     for request, turn in zip(server.requests, record.turns, strict=True):
         (message,) = request.body["messages"]
@@ -104,7 +104,7 @@ def test_a_request_holds_the_pictures_and_then_the_text(format, exact):
         assert set(request.body) == {"model", "messages"}
 
 
-def test_pictures_of_earlier_turns_come_first():
+def test_images_of_earlier_turns_come_first():
     with ApiServer().running() as server:
         evaluate(GAME, policy(server), 1, turns=3, workers=0, history=2, history_images=2)
     urls = [[image["url"] for image in request.images] for request in server.requests]
@@ -281,7 +281,7 @@ def test_a_fault_that_passes_costs_a_request_and_nothing_else(fault):
 
 @pytest.mark.parametrize("retries", [0, 1, 3])
 def test_a_fault_that_stays_ends_its_episode_without_a_score_after_as_many_requests_as_promised(retries):
-    lost = picture_url("png", GAME.draw(Episode(GAME, 1).state))
+    lost = image_url("png", GAME.draw(Episode(GAME, 1).state))
 
     def behaviour(request):
         return refusal(500, "out of memory") if asks_for(request, lost) else well_behaved(request)
@@ -331,7 +331,7 @@ def test_a_server_that_is_not_there_is_an_error():
 @pytest.mark.parametrize("status", [400, 409, 413, 422])
 def test_a_request_that_is_refused_is_not_sent_again(status):
     def behaviour(request):
-        return refusal(status, "the picture is too large") if request.number == 3 else well_behaved(request)
+        return refusal(status, "the image is too large") if request.number == 3 else well_behaved(request)
 
     records, server = play(behaviour, episodes=3, turns=2, concurrency=1)
     assert [(record.status, len(record.turns)) for record in records] == [
@@ -339,7 +339,7 @@ def test_a_request_that_is_refused_is_not_sent_again(status):
         ("error", 1),
         ("turn limit", 2),
     ]
-    assert records[1].end == f"the server refused the request (HTTP {status}: the picture is too large)"
+    assert records[1].end == f"the server refused the request (HTTP {status}: the image is too large)"
     assert len(server.requests) == 6
 
 
@@ -379,7 +379,7 @@ def test_a_model_that_is_gone_for_a_moment_costs_an_episode(answer):
 
 
 def test_a_prompt_that_a_router_flags_keeps_no_other_from_being_played():
-    flagged = picture_url("png", GAME.draw(Episode(GAME, 0).state))
+    flagged = image_url("png", GAME.draw(Episode(GAME, 0).state))
 
     def behaviour(request):
         return refusal(403, "flagged") if asks_for(request, flagged) else well_behaved(request)
@@ -815,7 +815,7 @@ def test_a_run_with_faults_plays_what_a_run_without_them_plays(seed):
 
 
 def test_a_resumed_run_asks_only_for_what_has_no_result(run_eval, tmp_path):
-    lost = picture_url("png", GAME.draw(Episode(GAME, 1).state))
+    lost = image_url("png", GAME.draw(Episode(GAME, 1).state))
     args = ("--episodes", 3, "--turns", 2, "--retries", 0)
     with ApiServer(lambda r: refusal(500) if asks_for(r, lost) else well_behaved(r)).running() as server:
         done = run_eval(server.url, *args)
@@ -899,7 +899,7 @@ def test_ctrl_c_ends_a_run_that_waits_for_its_server(tmp_path):
         ({"timeout": 0.0}, "timeout is a number of seconds above 0"),
         ({"retries": -1}, "retries is a whole number of at least 0"),
         ({"max_requests": 0}, "max_requests is a whole number of at least 1"),
-        ({"picture_format": "gif"}, "picture_format is one of png, jpeg, not 'gif'"),
+        ({"image_format": "gif"}, "image_format is one of png, jpeg, not 'gif'"),
         ({"detail": "most"}, "detail is one of auto, low, high"),
         ({"base_url": "localhost:8000/v1"}, "base_url is an address such as"),
         ({"base_url": "http://localhost:99999/v1"}, "base_url is an address such as"),
@@ -963,14 +963,14 @@ def test_what_decides_nothing_is_operational():
         "max_tokens": None,
         "sample_seed": 3,
         "stop": [],
-        "picture_format": "png",
+        "image_format": "png",
         "detail": "auto",
         "extra_body": {"a": 2, "b": 1},
     }
 
 
 def test_a_missing_extra_is_one_sentence(tmp_path):
-    code = "import sys; sys.modules['openai'] = None; from vlmgym.cli import main; main()"
+    code = "import sys; sys.modules['openai'] = None; from vlmgym.cli.main import main; main()"
     args = ["eval", "2048", "--policy", "openai", "--model", "m", "--base-url", "http://localhost:1/v1"]
     done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (
@@ -982,7 +982,7 @@ def test_a_missing_extra_is_one_sentence(tmp_path):
 
 def test_nothing_heavy_is_imported_before_a_server_is_asked():
     code = (
-        "import sys, vlmgym, vlmgym.cli; from vlmgym.policies import options_type; options_type('openai');"
+        "import sys, vlmgym, vlmgym.cli.main; from vlmgym.policies import options_type; options_type('openai');"
         "print([name for name in ('openai', 'tenacity', 'anyio', 'httpx', 'httpx2', 'torch') if name in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"

@@ -14,16 +14,16 @@ import vlmgym
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import evaluate, read_run
 from vlmgym.evaluation.curves import draw_curves
-from vlmgym.evaluation.files import LineLog, OutputError, replace_file
 from vlmgym.evaluation.new_folder import new_folder
-from vlmgym.evaluation.record import GameRecord, PolicyRecord, RunRecord, now
 from vlmgym.evaluation.results import Part, write_summary
 from vlmgym.evaluation.reward_curve import EpisodeRewards, mean_curve
-from vlmgym.evaluation.run_folder import RunFolder, ScriptFolder
-from vlmgym.evaluation.stored import drop_torn_line, find_episodes, find_run
 from vlmgym.evaluation.summary import summarise
 from vlmgym.evaluation.video import write_video
-from vlmgym.sandbox.reward import RewardConfig
+from vlmgym.records.files import LineLog, OutputError, replace_file
+from vlmgym.records.run_folder import RunFolder, ScriptFolder
+from vlmgym.records.store import drop_torn_line, find_episodes, open_run
+from vlmgym.records.types import GameRecord, PolicyRecord, RunRecord, now
+from vlmgym.sandbox.core.reward import RewardConfig
 
 GAME = vlmgym.make_game("2048", size=160, reasoning=5)
 ASKED = RunRecord(
@@ -62,13 +62,13 @@ def frames(path):
 def test_a_video_shows_every_turn_in_a_form_browsers_play(tmp_path, episodes):
     path = tmp_path / "episode.mp4"
     write_video(path, GAME, episodes[0], fps=5)
-    facts, pictures = frames(path)
+    facts, images = frames(path)
     assert facts == ("h264", "yuv420p", 5)
-    assert len(pictures) == len(episodes[0].turns) + 5  # the start, and one second of the last position
+    assert len(images) == len(episodes[0].turns) + 5  # the start, and one second of the last position
     board = GAME.draw(GAME.from_json(json.dumps(episodes[0].turns[7].state)))
-    shown = pictures[7][: board.shape[0], : board.shape[1]]
+    shown = images[7][: board.shape[0], : board.shape[1]]
     assert np.abs(shown.astype(int) - board).mean() < 8
-    assert np.abs(pictures[9][: board.shape[0]].astype(int) - board).mean() > np.abs(shown.astype(int) - board).mean()
+    assert np.abs(images[9][: board.shape[0]].astype(int) - board).mean() > np.abs(shown.astype(int) - board).mean()
     # An atom `moov` before `mdat` lets a browser begin before it has the whole file.
     data = path.read_bytes()
     assert data.index(b"moov") < data.index(b"mdat")
@@ -78,14 +78,14 @@ def test_a_video_of_an_odd_size_is_padded(tmp_path):
     game = vlmgym.make_game("2048", size=161)
     episode = evaluate(game, "random", 1, turns=2, workers=0)[0]
     write_video(tmp_path / "odd.mp4", game, episode, fps=4)
-    _, pictures = frames(tmp_path / "odd.mp4")
-    assert [side % 2 for side in pictures[0].shape[:2]] == [0, 0]
+    _, images = frames(tmp_path / "odd.mp4")
+    assert [side % 2 for side in images[0].shape[:2]] == [0, 0]
 
 
 def test_the_strip_changes_with_every_turn(tmp_path, episodes):
     write_video(tmp_path / "episode.mp4", GAME, episodes[0], fps=4)
-    _, pictures = frames(tmp_path / "episode.mp4")
-    strips = [picture[GAME.config.size :] for picture in pictures[: len(episodes[0].turns)]]
+    _, images = frames(tmp_path / "episode.mp4")
+    strips = [image[GAME.config.size :] for image in images[: len(episodes[0].turns)]]
     assert all(np.abs(a.astype(int) - b).max() > 60 for a, b in pairwise(strips))
 
 
@@ -214,7 +214,7 @@ def test_the_last_complete_run_of_a_script_is_kept_until_the_one_after_the_next(
         place.make_way()
         place.begin(ASKED)
         place.write(place.episodes, (episode.model_dump_json().encode() + b"\n" for episode in episodes))
-        write_summary(find_run(place), Part())
+        write_summary(open_run(place), Part())
     assert {path.name for path in place.logs.iterdir()} == {"test_2048", "test_2048.previous", "test_2048.json"}
     place.reopen()  # as a resumed run does, which may then be killed
     place.make_way()
@@ -236,8 +236,8 @@ def test_a_full_disk_is_one_sentence_and_keeps_what_was_written(tmp_path):
 import resource, vlmgym
 from pathlib import Path
 from vlmgym.evaluation import EvalConfig
-from vlmgym.evaluation.script import run_evaluation
-from vlmgym.options import reporting_errors
+from vlmgym.cli.eval import run_evaluation
+from vlmgym.cli.console import reporting_errors
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, {resource.RLIM_INFINITY}))
 with reporting_errors():

@@ -20,19 +20,19 @@ import benchmarks.calibration.__main__ as calibration
 from training.core.rollouts import begin_rollouts, write_rollouts
 from training.core.seats import PlayConfig
 from vlmgym import make_game
-from vlmgym.cli import main
+from vlmgym.cli.console import reporting_errors
+from vlmgym.cli.eval import evaluate_script
+from vlmgym.cli.main import main
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import RunFolder, read_run
-from vlmgym.evaluation.file_list import FileList
-from vlmgym.evaluation.files import write_own_json
 from vlmgym.evaluation.new_folder import new_folder
-from vlmgym.evaluation.output_folder import MARKER, OutputFolder
-from vlmgym.evaluation.record import PolicyRecord
-from vlmgym.evaluation.run_folder import ScriptFolder
-from vlmgym.evaluation.script import evaluate_script
-from vlmgym.options import reporting_errors
-from vlmgym.sandbox.reward import RewardConfig
+from vlmgym.records.file_list import FileList
+from vlmgym.records.files import write_own_json
+from vlmgym.records.output_folder import MARKER, OutputFolder
+from vlmgym.records.run_folder import ScriptFolder
+from vlmgym.records.types import PolicyRecord
+from vlmgym.sandbox.core.reward import RewardConfig
 
 PLAY = ["--policy", "random", "--size", "64", "--episodes", "1", "--turns", "1", "--workers", "0"]
 

@@ -11,10 +11,10 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser import Watched, chromium
-from vlmgym.cli import main
+from vlmgym.cli.eval import run_evaluation
+from vlmgym.cli.main import main
 from vlmgym.evaluation import EvalConfig, read_run
 from vlmgym.evaluation.compare import Comparison
-from vlmgym.evaluation.script import run_evaluation
 
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
 ADDRESSES = {

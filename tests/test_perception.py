@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlmgym.sandbox.perception import LONGEST_PERCEPTION, compare_grids
+from vlmgym.sandbox.core.perception import LONGEST_PERCEPTION, compare_grids
 
 TRUTH = "0, 2, 4\n8, 16, 32"
 

@@ -9,16 +9,16 @@ import pytest
 import tyro
 
 from vlmgym import UsageError, make_game
-from vlmgym import play as play_module
+from vlmgym.cli import play as play_module
+from vlmgym.cli.play import PlayConfig, play
 from vlmgym.errors import DisplayError
-from vlmgym.play import PlayConfig, play
-from vlmgym.sandbox.by_hand.panel import PANEL_WIDTH
-from vlmgym.sandbox.by_hand.player import Player, magnification, show
-from vlmgym.sandbox.drawing.canvas import text_width
-from vlmgym.sandbox.drawing.text import LINE_PITCH, fit, wrap
-from vlmgym.sandbox.episode import Episode
-from vlmgym.sandbox.game import Picture
-from vlmgym.sandbox.reward import Outcome
+from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.core.reward import Outcome
+from vlmgym.sandbox.envs.human.panel import PANEL_WIDTH
+from vlmgym.sandbox.envs.human.player import Player, magnification, show
+from vlmgym.sandbox.rendering.canvas import text_width
+from vlmgym.sandbox.rendering.text import LINE_PITCH, fit, wrap
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_f5_is_the_next_episode(screen: None, players: list[Player]) -> None:
     assert (players[0].episode.seed, players[0].episode.turn) == (8, 2)
 
 
-def test_clicks_on_two_cells_are_a_turn_also_in_a_magnified_picture(screen: None, players: list[Player]) -> None:
+def test_clicks_on_two_cells_are_a_turn_also_in_a_magnified_image(screen: None, players: list[Player]) -> None:
     game: Any = make_game("swap", size=200)
     state = game.start(np.random.default_rng(4))
     action = game.legal_actions(state)[0]
@@ -96,7 +96,7 @@ def test_clicks_on_two_cells_are_a_turn_also_in_a_magnified_picture(screen: None
     assert players[0].episode.outcomes[Outcome.PLAYED] == 1
 
 
-def test_the_window_shows_the_picture_as_a_model_sees_it(screen: None) -> None:
+def test_the_window_shows_the_image_as_a_model_sees_it(screen: None) -> None:
     player = Player(Episode(make_game("2048"), 0))
     frame = player.frame()
     assert frame.shape == (640, 640 + PANEL_WIDTH, 3)
@@ -106,7 +106,7 @@ def test_the_window_shows_the_picture_as_a_model_sees_it(screen: None) -> None:
 def test_the_panel_shows_feedback_and_what_is_typed() -> None:
     player = Player(Episode(make_game("2048"), 0))
 
-    def panel() -> Picture:
+    def panel() -> ImageArray:
         return player.frame()[:, 640:]
 
     seen = [panel()]
@@ -180,18 +180,18 @@ def test_a_users_game_is_played_by_clicks_without_a_change_here(lamps: Any) -> N
 
 
 @pytest.mark.parametrize(("size", "shown"), [(64, 448), (320, 320), (640, 640), (1024, 900)])
-def test_pictures_of_every_size_are_shown_so_that_one_can_see_them(size: int, shown: int) -> None:
-    picture = np.zeros((size, size, 3), np.uint8)
-    assert show(picture).shape == (shown, shown, 3)
+def test_images_of_every_size_are_shown_so_that_one_can_see_them(size: int, shown: int) -> None:
+    image = np.zeros((size, size, 3), np.uint8)
+    assert show(image).shape == (shown, shown, 3)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"game": "chess"}, "there is no game 'chess'"),
-        ({"game": "2048", "knobs": (("rows",),)}, "NAME=VALUE"),
-        ({"game": "2048", "knobs": (("rows=five",),)}, "rows"),
-        ({"game": "2048", "knobs": (("rows=5",), ("rows=6",))}, "rows is set twice"),
+        ({"game": "2048", "overrides": (("rows",),)}, "NAME=VALUE"),
+        ({"game": "2048", "overrides": (("rows=five",),)}, "rows"),
+        ({"game": "2048", "overrides": (("rows=5",), ("rows=6",))}, "rows is set twice"),
         ({"game": "2048", "seed": -1}, "seed is a number from 0"),
     ],
 )
@@ -202,7 +202,7 @@ def test_bad_options_are_clear_errors(options: Any, message: str) -> None:
 
 def test_options_are_read_from_a_command_line() -> None:
     config = tyro.cli(PlayConfig, args=["swap", "--seed", "3", "--set", "rows=5", "columns=5", "--size", "320"])
-    assert config == PlayConfig(game="swap", seed=3, knobs=(("rows=5", "columns=5"),), size=320)
+    assert config == PlayConfig(game="swap", seed=3, overrides=(("rows=5", "columns=5"),), size=320)
 
 
 def test_without_a_display_there_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,8 @@ from vlmgym.policies import ModelPolicy, Prompt, StatePolicy, make_policy, rando
 from vlmgym.policies.base import policy_rng
 from vlmgym.policies.batching import Batcher
 from vlmgym.policies.custom import CustomOptions, CustomPolicy, load_function
-from vlmgym.sandbox.game import Game
-from vlmgym.sandbox.reward import score_response
+from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.reward import score_response
 
 GAME = vlmgym.make_game("2048", size=64)
 STATE = GAME.start(np.random.default_rng(0))
@@ -271,11 +271,11 @@ def test_what_does_not_load_says_why(tmp_path, monkeypatch):
 
 
 def test_a_policy_is_used_by_one_run_at_a_time():
-    asked, go_on = threading.Event(), threading.Event()
+    asked, resume_episode = threading.Event(), threading.Event()
 
     def function(images_batch, prompt_batch):
         asked.set()
-        assert go_on.wait(10)
+        assert resume_episode.wait(10)
         return ["" for _ in prompt_batch]
 
     policy = CustomPolicy(function)
@@ -286,7 +286,7 @@ def test_a_policy_is_used_by_one_run_at_a_time():
             with pytest.raises(UsageError, match=r"this policy object \(function\) is in use by another run"):
                 evaluate(GAME, policy, 1, turns=1, workers=0)
         finally:
-            go_on.set()
+            resume_episode.set()
         assert [record.status for record in first.result()] == ["turn limit"] * 2
     assert len(evaluate(GAME, policy, 1, turns=1, workers=0)) == 1
 

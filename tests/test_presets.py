@@ -13,7 +13,9 @@ from vlmgym.sandbox.presets import PRESETS
 def test_a_published_setting_is_a_game_that_says_where_it_is_from(name: str) -> None:
     game = make_game(name)
     assert game.name == PRESETS[name].game
-    assert {knob: getattr(game.config, knob) for knob in PRESETS[name].knobs} == PRESETS[name].knobs
+    assert {config_field: getattr(game.config, config_field) for config_field in PRESETS[name].overrides} == PRESETS[
+        name
+    ].overrides
     assert PRESETS[name].source
     (episode,) = evaluate(name, "random", 1, turns=1, workers=0)
     assert episode.game.game() == game
@@ -32,7 +34,7 @@ def test_g1_swap_has_twelve_kinds() -> None:
     assert make_game("g1/swap").config.kinds == 12
 
 
-def test_knobs_override_a_published_setting_and_levels_do_not() -> None:
+def test_config_fields_override_a_published_setting_and_levels_do_not() -> None:
     assert make_game("g1/swap", rows=7).config.rows == 7
     with pytest.raises(UsageError, match="g1/swap is a published setting and has no levels"):
         make_game("g1/swap", reasoning=1)

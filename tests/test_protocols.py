@@ -45,7 +45,7 @@ def test_scores_are_those_of_an_evaluation(protocols: ModuleType, tmp_path: Path
     assert "old" not in page
     for setting, policy in (("g1/shisensho-6x6", "random"), ("geospot", "random"), ("geospot", "oracle")):
         told = summarise(evaluate(setting, policy, 3, workers=0))
-        score = f"{told.score_mean:.4g}" + (f" ± {told.score_se:.2g}" if told.score_se else "")
+        score = f"{told.score_mean:.4g}" + (f" ± {told.score_stderr:.2g}" if told.score_stderr else "")
         assert f"| `{setting}` | {policy} | 3 | {score} |" in page
     assert "| `vlm-gym/geospot` | | | the same game as `geospot` |" in page
     assert "`swap`" not in page.replace("the same game as `swap`", "")

@@ -10,7 +10,7 @@ import pytest
 from tests.training import ROOT, run_training
 from vlmgym import make_vec
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.runner import evaluate
+from vlmgym.rollout.runner import evaluate
 
 
 @pytest.mark.slow
@@ -46,5 +46,5 @@ def test_the_word_of_a_backend() -> None:
 
 
 def test_vlmgym_does_not_import_ray() -> None:
-    program = "import sys, vlmgym.evaluation.runner, vlmgym.sandbox.vector\nassert 'ray' not in sys.modules"
+    program = "import sys, vlmgym.rollout.runner, vlmgym.sandbox.envs.vector.env\nassert 'ray' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)

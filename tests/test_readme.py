@@ -15,8 +15,8 @@ import pytest
 
 from tests.api_server import Answer, ApiServer, Request, completion, well_behaved
 from tests.test_bench_model import streamed
-from vlmgym.evaluation.budget import Budget
 from vlmgym.evaluation.config import EvalConfig
+from vlmgym.rollout.budget import Budget
 from vlmgym.sandbox.registry import game_ids
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -131,7 +131,7 @@ def test_options_are_those_of_the_scripts_with_their_defaults() -> None:
             told.add(option.removeprefix("no-"))
             if default.isdecimal():
                 assert defaults[option] == int(default), option
-    options = {"set" if name in ("knobs", "set") else name for name in defaults}
+    options = {"set" if name in ("overrides", "set") else name for name in defaults}
     assert told == options
 
 

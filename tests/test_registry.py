@@ -13,7 +13,7 @@ import pytest
 from vlmgym import game_ids, make_game, register_game
 from vlmgym.errors import UsageError
 from vlmgym.sandbox import registry
-from vlmgym.sandbox.games.game2048 import Game2048
+from vlmgym.sandbox.games.game2048.game import Game2048
 from vlmgym.sandbox.registry import BUILT_IN, game_class
 
 
@@ -96,7 +96,7 @@ def test_duplicates_and_bad_names_are_refused(registered: None) -> None:
 
 MODULE = """
 import vlmgym
-from vlmgym.sandbox.games.game2048 import Game2048
+from vlmgym.sandbox.games.game2048.game import Game2048
 
 class Tiny(Game2048):
     name = "tiny"
@@ -162,7 +162,7 @@ def test_an_installed_package_adds_its_game_without_being_imported(installed: Pa
         "import gymnasium\n"
         "print('vlmgym/tiny-v2' in gymnasium.registry)\n",
     )
-    assert output.split("\n")[:3] == ["True False", "tiny-v2 vlmgym.sandbox.games.game2048", "True"]
+    assert output.split("\n")[:3] == ["True False", "tiny-v2 vlmgym.sandbox.games.game2048.game", "True"]
 
 
 def test_an_entry_point_that_does_not_hold_its_game_is_a_clear_error(installed: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_game_may_register_itself_and_have_an_entry_point(installed: Path) -> 
 
 
 def test_the_games_are_listed_also_those_that_do_not_load(installed: Path) -> None:
-    lines = run_with(installed, "from vlmgym.cli import main\nmain(['games'])").splitlines()
+    lines = run_with(installed, "from vlmgym.cli.main import main\nmain(['games'])").splitlines()
     listed = {line.split()[0]: line for line in lines if line}
     assert "A game that has an entry point" in listed["declared-v0"]
     assert "does not load" in listed["missing-v0"]
@@ -206,7 +206,7 @@ def test_the_games_are_listed_also_those_that_do_not_load(installed: Path) -> No
         ("raise RuntimeError('no\\ndevice')", "RuntimeError: no device"),
         ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
         ("class Stop(BaseException): pass\nraise Stop", "Stop:"),
-        ("from vlmgym.sandbox.game import Game\nclass Bad(Game): pass", "has no attribute 'name'"),
+        ("from vlmgym.sandbox.core.game import Game\nclass Bad(Game): pass", "has no attribute 'name'"),
     ],
 )
 def test_a_package_that_fails_to_import_hides_no_other_game(tmp_path: Path, body: str, reason: str) -> None:
@@ -215,12 +215,12 @@ def test_a_package_that_fails_to_import_hides_no_other_game(tmp_path: Path, body
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bad_game\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[vlmgym.games]\nbad-v0 = bad_game:Bad\n")
-    lines = run_with(tmp_path, "from vlmgym.cli import main\nmain(['games'])").splitlines()
+    lines = run_with(tmp_path, "from vlmgym.cli.main import main\nmain(['games'])").splitlines()
     listed = {line.split()[0]: line for line in lines if line}
     assert reason in listed["bad-v0"]
     assert "does not load" not in listed["2048-v0"]
     assert run_with(tmp_path, "import vlmgym; print(vlmgym.make_game('swap').id)") == "swap-v0\n"
-    drawn = "from vlmgym.gallery.exhibits import exhibits_of; print(*(shown.game for shown in exhibits_of()))"
+    drawn = "from vlmgym.cli.gallery.exhibits import exhibits_of; print(*(shown.game for shown in exhibits_of()))"
     assert {"2048", "bad-v0"} <= set(run_with(tmp_path, drawn).split())
     for words, message in [
         (["eval", "bad"], "error: the game 'bad-v0' does not load from bad_game:Bad: "),

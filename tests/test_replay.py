@@ -9,12 +9,12 @@ import pytest
 
 import vlmgym
 from vlmgym import UsageError
-from vlmgym.cli import main
+from vlmgym.cli.eval import run_evaluation
+from vlmgym.cli.main import main
 from vlmgym.evaluation import EpisodeRecord, EvalConfig, RunFolder, evaluate, read_run
-from vlmgym.evaluation.replay import ReplayOptions, ReplayPolicy
-from vlmgym.evaluation.script import run_evaluation
-from vlmgym.evaluation.stored import StoredEpisode
 from vlmgym.policies import ModelPolicy, Prompt, Reply, make_policy, random_response
+from vlmgym.policies.replay import ReplayOptions, ReplayPolicy
+from vlmgym.records.store import StoredEpisode
 
 GAMES = [vlmgym.make_game(name, size=128) for name in ("2048", "swap")]
 

@@ -19,21 +19,21 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser import Watched, chromium
 from vlmgym import make_game
-from vlmgym.cli import main
+from vlmgym.cli.eval import run_evaluation
+from vlmgym.cli.main import main
 from vlmgym.errors import ParseError, UsageError
 from vlmgym.evaluation import EvalConfig, evaluate, read_run
-from vlmgym.evaluation.record import RunSummary
 from vlmgym.evaluation.report import LabelledRun, PageTable, store, write_page
 from vlmgym.evaluation.report.episode import make_episode
-from vlmgym.evaluation.report.pictures import episode_pictures
+from vlmgym.evaluation.report.images import episode_images
 from vlmgym.evaluation.report.texts import LONGEST, marked, safe_json
-from vlmgym.evaluation.run_folder import RunFolder
-from vlmgym.evaluation.script import run_evaluation
-from vlmgym.evaluation.stored import find_episodes, find_run
 from vlmgym.evaluation.summary import summarise
-from vlmgym.evaluation.workers import Workers
 from vlmgym.policies import Prompt
-from vlmgym.sandbox.response_form import compose
+from vlmgym.records.run_folder import RunFolder
+from vlmgym.records.store import find_episodes, open_run
+from vlmgym.records.types import RunSummary
+from vlmgym.sandbox.core.response_format import compose
+from vlmgym.workers.pool import Workers
 
 WAIT = 30_000
 """Milliseconds for what a page loads."""
@@ -104,7 +104,7 @@ def choose(page: Page, label: str, option: str) -> None:
     page.get_by_role("combobox", name=label, exact=True).select_option(option)
 
 
-def picture(page: Page, which: str) -> Any:
+def image(page: Page, which: str) -> Any:
     """Pixels of a canvas."""
     page.wait_for_selector(f"{which} canvas")
     url = page.eval_on_selector(f"{which} canvas", "canvas => canvas.toDataURL('image/png')")
@@ -189,33 +189,33 @@ def test_episodes_are_filtered_and_sorted(folder: RunFolder, watched: Watched) -
 
 @pytest.mark.parametrize("number", [1, 2, 9])
 @pytest.mark.parametrize("game", ["2048-v0", "swap-v0"])
-def test_the_pictures_are_those_that_the_model_saw(folder: RunFolder, watched: Watched, game: str, number: int) -> None:
+def test_the_images_are_those_that_the_model_saw(folder: RunFolder, watched: Watched, game: str, number: int) -> None:
     episode = next(one for one in read_run(folder).episodes if one.key == (game, 1))
     config: dict[str, Any] = episode.game.config
     played = make_game(game, **config)
     opened = visit(watched, folder.report, f"#{game}/1/{number}")
     for which, state in ((".before", episode.turns[number - 1].state), (".after", episode.turns[number].state)):
-        assert np.array_equal(picture(opened, which), played.draw(played.from_data(state)))
+        assert np.array_equal(image(opened, which), played.draw(played.from_data(state)))
 
 
 def test_noise_is_kept_with_slight_loss_and_everything_else_without() -> None:
     for perception, lossy in ((3, False), (5, True)):
         game = make_game("2048", perception=perception)
         states = [game.start(np.random.default_rng(seed)) for seed in range(3)]
-        pictures = episode_pictures(game, states)
-        assert any(tile.startswith("data:image/jpeg") for tile in pictures["tiles"]) is lossy
-        shown = _put_together(pictures, 2)
+        images = episode_images(game, states)
+        assert any(tile.startswith("data:image/jpeg") for tile in images["tiles"]) is lossy
+        shown = _put_together(images, 2)
         difference = np.abs(shown.astype(int) - game.images(states[2])[0])
         assert difference.mean() < (8 if lossy else 1e-9)
 
 
-def _put_together(pictures: Any, position: int) -> Any:
-    cuts = pictures["cuts"][0]
+def _put_together(images: Any, position: int) -> Any:
+    cuts = images["cuts"][0]
     canvas = np.zeros((cuts["rows"][-1], cuts["columns"][-1], 3), np.uint8)
-    tiles = iter(pictures["frames"][pictures["shown"][position]][0])
+    tiles = iter(images["frames"][images["shown"][position]][0])
     for top, bottom in zip(cuts["rows"], cuts["rows"][1:]):
         for left, right in zip(cuts["columns"], cuts["columns"][1:]):
-            data = base64.b64decode(pictures["tiles"][next(tiles)].partition(",")[2])
+            data = base64.b64decode(images["tiles"][next(tiles)].partition(",")[2])
             canvas[top:bottom, left:right] = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
     return canvas
 
@@ -337,7 +337,7 @@ def large(folder: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch, Workers(0) as workers:
         patch.setattr(store, "INLINE_BYTES", 1_000_000)
         patch.setattr(store, "FILE_BYTES", 200_000)
-        write_page(path, [run], title="many", workers=workers, pictures=10)
+        write_page(path, [run], title="many", workers=workers, images=10)
     return path
 
 
@@ -356,7 +356,7 @@ def test_thousands_of_episodes_are_loaded_as_they_are_looked_at(large: Path, wat
     ]
     assert 0 < opened.locator(".row").count() < 60
     assert "seed 2400" in " ".join(rows(opened))
-    assert "pictures of the first 10 episodes" in opened.inner_text(".before")
+    assert "images of the first 10 episodes" in opened.inner_text(".before")
     for _ in range(5):
         opened.keyboard.press("j")
     shows(opened, ".what", "2048-v0, seed 2405")
@@ -368,7 +368,7 @@ def test_thousands_of_episodes_are_loaded_as_they_are_looked_at(large: Path, wat
     assert sum(url.endswith(".js") for url in watched.requests) <= 4
     visit(watched, large, "#2048-v0/1/1")
     shows(opened, ".what", "2048-v0, seed 1")
-    assert picture(opened, ".before").shape == (640, 640, 3)
+    assert image(opened, ".before").shape == (640, 640, 3)
     watched.check()
 
 
@@ -381,7 +381,7 @@ def test_an_episode_costs_the_page_little_more_than_its_reading(tmp_path: Path) 
     def seconds(make: Callable[[], object]) -> float:
         return min(timeit.repeat(make, number=50, repeat=5))
 
-    assert seconds(lambda: make_episode(stored, with_pictures=False)) < 15 * seconds(stored.read)
+    assert seconds(lambda: make_episode(stored, with_images=False)) < 15 * seconds(stored.read)
 
 
 def file_of(page: Path, episode: str) -> Path:
@@ -405,7 +405,7 @@ def test_a_lost_file_is_said_and_the_rest_goes_on(large: Path, watched: Watched)
 
 
 def test_two_runs_step_side_by_side(folder: RunFolder, watched: Watched, tmp_path: Path) -> None:
-    run = find_run(folder.folder)
+    run = open_run(folder.folder)
     first = LabelledRun.of(run, run.last_summary(), "baseline")
     other = evaluate("2048", "random-legal", 4, turns=8, workers=0)
     second = LabelledRun("trained", run.asked, other, {"2048-v0": summarise(other)})
@@ -421,7 +421,7 @@ def test_two_runs_step_side_by_side(folder: RunFolder, watched: Watched, tmp_pat
     game = make_game("2048")
     for pane, episode in enumerate((run.episodes[1].read(), other[1])):
         state = game.from_data(episode.turns[5].state)
-        assert np.array_equal(picture(opened, f".pane:nth-child({pane + 1}) .before"), game.draw(state))
+        assert np.array_equal(image(opened, f".pane:nth-child({pane + 1}) .before"), game.draw(state))
     for _ in range(3):
         opened.keyboard.press("ArrowRight")
     assert turn(opened) == "turn 9 of 12"
@@ -455,7 +455,7 @@ def test_what_has_no_result_is_said(watched: Watched, tmp_path: Path, folder: Ru
     assert len(rows(opened)) == 2
     opened.evaluate("location.hash = '#2048-v0/2/1'")
     opened.wait_for_selector("text=The position")
-    assert picture(opened, ".before").shape == (640, 640, 3)
+    assert image(opened, ".before").shape == (640, 640, 3)
     watched.check()
 
 
@@ -529,7 +529,7 @@ def test_a_page_that_cannot_be_made_leaves_the_earlier_one(tmp_path: Path, folde
 def test_options_of_the_page_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for options, message in (
         ([str(tmp_path / "none")], "holds no run"),
-        ([str(tmp_path), "--pictures", "many"], "pictures is a number of episodes or all"),
+        ([str(tmp_path), "--images", "many"], "images is a number of episodes or all"),
     ):
         with pytest.raises(SystemExit) as ended:
             main(["report", *options])

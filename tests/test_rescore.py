@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vlmgym
-from vlmgym.cli import main
+from vlmgym.cli.eval import run_evaluation
+from vlmgym.cli.main import main
 from vlmgym.evaluation import EpisodeRecord, EvalConfig, RunFolder, evaluate, read_run
-from vlmgym.evaluation.output_folder import MARKER
 from vlmgym.evaluation.rescore import RescoreConfig, rescore, rescored
-from vlmgym.evaluation.script import run_evaluation
-from vlmgym.evaluation.stored import find_run
 from vlmgym.policies import StatePolicy
-from vlmgym.sandbox.reward import RewardConfig
+from vlmgym.records.output_folder import MARKER
+from vlmgym.records.store import open_run
+from vlmgym.sandbox.core.reward import RewardConfig
 
 GAME = vlmgym.make_game("2048", size=64)
 WEIGHTS = st.floats(-1e6, 1e6)
@@ -113,7 +113,7 @@ def test_a_run_scored_again_says_what_changed(run: Path, capsys: pytest.CaptureF
     for game in ("2048-v0", "swap-v0"):
         assert game in told
     swap = [episode for episode in new.episodes if episode.game.id == "swap-v0"]
-    mean = sum(turn.reward.overall for episode in swap for turn in episode.turns) / 36
+    mean = sum(turn.reward.total for episode in swap for turn in episode.turns) / 36
     assert f"{mean:,.4g}" in told
     assert files(run) == before
     assert new.folder.complete()
@@ -144,7 +144,7 @@ def test_what_is_no_run_is_refused(run: Path, tmp_path: Path):
 def test_the_same_episodes_are_found_one_at_a_time_as_all_at_once(run: Path, tail: bytes | None):
     path = RunFolder(run).episodes
     path.write_bytes(path.read_bytes()[:-1] if tail is None else path.read_bytes() + tail)
-    found, read = find_run(run), read_run(run)
+    found, read = open_run(run), read_run(run)
     assert [stored.read() for stored in found.episodes] == list(read.episodes)
     assert len(found.episodes) == 6
     assert [(one.game, one.seed, one.score) for one in found.episodes] == [

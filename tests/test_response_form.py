@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from vlmgym.errors import ParseError
 from vlmgym.evaluation.report.texts import marked
-from vlmgym.sandbox.response_form import MOST_TAGS, SECTIONS, compose, parse_response
+from vlmgym.sandbox.core.response_format import MOST_TAGS, SECTIONS, compose, parse_response
 
 LONGEST_ANSWER = 200
 THOUGHTS = ("think", "thinking", "thought", "reasoning", "perception")

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from vlmgym import make_game
 from vlmgym.errors import EpisodeEnded, UsageError
-from vlmgym.sandbox.games.game2048 import DIRECTIONS, Game2048, State2048
-from vlmgym.sandbox.response_form import compose
-from vlmgym.sandbox.reward import Outcome, RewardConfig, Scored, Shaping, score_action, score_response, shape
+from vlmgym.sandbox.core.response_format import compose
+from vlmgym.sandbox.core.reward import Outcome, RewardConfig, Scored, Shaping, score_action, score_response, shape
+from vlmgym.sandbox.games.game2048.game import DIRECTIONS, Game2048, State2048
 
 PAIR = State2048(((2, 2, 0, 0), (0, 0, 0, 0), (0, 0, 0, 0), (0, 0, 0, 0)))
 STUCK = State2048(((2, 4, 2, 4), (4, 2, 4, 2), (2, 4, 2, 4), (4, 2, 4, 2)))
@@ -42,7 +42,7 @@ def test_a_legal_action_is_played(game: Game2048) -> None:
     step = game.step(PAIR, DIRECTIONS.index("left"), np.random.default_rng(0))
     assert scored.outcome is Outcome.PLAYED
     assert (scored.action, scored.game, scored.format, scored.perception) == (3, 4.0, 1.0, (1.0, 1.0))
-    assert scored.overall == 2.0 * 4.0 + 0.5 + 0.25
+    assert scored.total == 2.0 * 4.0 + 0.5 + 0.25
     assert (scored.next_state, scored.terminated, scored.feedback) == (step.state, step.terminated, "")
     assert rng.bit_generator.state != np.random.default_rng(0).bit_generator.state
 
@@ -68,27 +68,27 @@ def test_what_is_not_legal_is_recorded_as_that_and_nothing_is_played(
     assert not scored.terminated
     assert scored.game == 0.0
     assert scored.perception == (1.0, 1.0)
-    assert scored.overall == 0.5 * scored.format + 0.25
+    assert scored.total == 0.5 * scored.format + 0.25
     assert rng.bit_generator.state == np.random.default_rng(0).bit_generator.state
 
 
 def test_a_response_without_perception_is_played_but_sees_nothing(game: Game2048) -> None:
     scored = score(game, "<answer>left</answer>", format_weight=1.0, perception_weight=1.0)
-    assert (scored.outcome, scored.format, scored.perception, scored.overall) == (Outcome.PLAYED, 0.0, (0.0, 0.0), 4.0)
+    assert (scored.outcome, scored.format, scored.perception, scored.total) == (Outcome.PLAYED, 0.0, (0.0, 0.0), 4.0)
 
 
 def test_perception_counts_in_part_or_all_or_none(game: Game2048) -> None:
     almost = compose(game.describe(PAIR).replace("2, 2", "2, 4"), "", "left")
-    assert score(game, almost, game_weight=0.0, perception_weight=1.0).overall == 15 / 16
-    assert score(game, almost, game_weight=0.0, perception_weight=1.0, perception_mode="exact").overall == 0.0
+    assert score(game, almost, game_weight=0.0, perception_weight=1.0).total == 15 / 16
+    assert score(game, almost, game_weight=0.0, perception_weight=1.0, perception_mode="exact").total == 0.0
     exact = saying(game, "left")
-    assert score(game, exact, game_weight=0.0, perception_weight=3.0, perception_mode="exact").overall == 3.0
+    assert score(game, exact, game_weight=0.0, perception_weight=3.0, perception_mode="exact").total == 3.0
 
 
 @pytest.mark.parametrize(("shaping", "part"), [("raw", 4.0), ("sign", 1.0), ("log2", math.log2(5.0))])
 def test_shaping_changes_the_overall_reward_and_not_the_score(game: Game2048, shaping: Shaping, part: float) -> None:
     scored = score(game, saying(game, "left"), shaping=shaping, game_weight=10.0)
-    assert scored.overall == pytest.approx(10.0 * part)
+    assert scored.total == pytest.approx(10.0 * part)
     assert scored.game == 4.0
 
 
@@ -105,10 +105,10 @@ def test_shapes_keep_the_sign_and_the_order(reward: float) -> None:
 def test_penalties_stand_for_the_shaped_game_part_and_leave_the_score_alone(game: Game2048, shaping: Shaping) -> None:
     config: dict[str, Any] = {"illegal": -3.0, "unparsable": -5.0, "shaping": shaping, "game_weight": 2.0}
     illegal, unparsable = score(game, saying(game, "up"), **config), score(game, "hello", **config)
-    assert (illegal.overall, unparsable.overall) == (-6.0, -10.0)
+    assert (illegal.total, unparsable.total) == (-6.0, -10.0)
     assert (illegal.game, unparsable.game) == (0.0, 0.0)
     played = score(game, saying(game, "left"), **config)
-    assert played.overall == 2.0 * shape(4.0, shaping)
+    assert played.total == 2.0 * shape(4.0, shaping)
 
 
 def test_without_penalties_the_games_own_reward_of_an_illegal_turn_counts() -> None:
@@ -117,7 +117,7 @@ def test_without_penalties_the_games_own_reward_of_an_illegal_turn_counts() -> N
 
     for response in ("<answer>up</answer>", "nothing"):
         scored = score(Strict(), response, shaping="sign")
-        assert (scored.game, scored.overall) == (-2.0, -1.0)
+        assert (scored.game, scored.total) == (-2.0, -1.0)
 
 
 @pytest.mark.parametrize("response", ["<answer>up</answer>", "<answer>9</answer>", "hello", ""])
@@ -132,9 +132,9 @@ def test_an_ended_episode_takes_no_response(game: Game2048, response: str) -> No
 
 def test_a_native_action_has_a_game_part_only(game: Game2048) -> None:
     scored = score_action(game, PAIR, 3, np.random.default_rng(0), PARTS)
-    assert (scored.overall, scored.game, scored.format, scored.perception) == (8.0, 4.0, 0.0, None)
+    assert (scored.total, scored.game, scored.format, scored.perception) == (8.0, 4.0, 0.0, None)
     illegal = score_action(game, PAIR, 0, np.random.default_rng(0), PARTS)
-    assert (illegal.outcome, illegal.next_state, illegal.overall) == (Outcome.ILLEGAL, PAIR, 0.0)
+    assert (illegal.outcome, illegal.next_state, illegal.total) == (Outcome.ILLEGAL, PAIR, 0.0)
 
 
 def test_responses_of_a_group_start_from_one_state_and_do_not_touch_it(game: Game2048) -> None:

@@ -1,4 +1,4 @@
-"""Scenes: everything can be seen, words and pictures tell the same, and descriptions are scored fairly."""
+"""Scenes: everything can be seen, words and images tell the same, and descriptions are scored fairly."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from scipy import ndimage
 
 from vlmgym import make_game
 from vlmgym.errors import GenerationError, UsageError
-from vlmgym.sandbox.drawing.degrade import crop_margin
-from vlmgym.sandbox.drawing.palette import COLOURS, MIDDLE, blend
-from vlmgym.sandbox.drawing.shapes import OUTLINES
-from vlmgym.sandbox.games.nlvr2 import Nlvr2State
-from vlmgym.sandbox.rules.tiles import COLOUR_NAMES, SHAPE_NAMES
-from vlmgym.sandbox.scenes.config import SceneConfig
-from vlmgym.sandbox.scenes.drawing import paint_scene
-from vlmgym.sandbox.scenes.placing import place, room
-from vlmgym.sandbox.scenes.scene import SIZES, Kind, Scene, Thing, Vocabulary
-from vlmgym.sandbox.scenes.selector import Selector, exclusive_pair, misses
-from vlmgym.sandbox.scenes.sight import sights
-from vlmgym.sandbox.scenes.words import compare_scenes, describe_scene, read_line, split_sides, told
+from vlmgym.sandbox.games.nlvr2.game import Nlvr2State
+from vlmgym.sandbox.games.scenes.config import SceneConfig
+from vlmgym.sandbox.games.scenes.drawing import paint_scene
+from vlmgym.sandbox.games.scenes.placing import place, room
+from vlmgym.sandbox.games.scenes.scene import SIZES, Kind, Scene, Thing, Vocabulary
+from vlmgym.sandbox.games.scenes.selector import Selector, exclusive_pair, misses
+from vlmgym.sandbox.games.scenes.visibility import sights
+from vlmgym.sandbox.games.scenes.words import compare_scenes, describe_scene, read_line, split_sides, told
+from vlmgym.sandbox.games.tiles.names import COLOUR_NAMES, SHAPE_NAMES
+from vlmgym.sandbox.rendering.degrade import crop_margin
+from vlmgym.sandbox.rendering.palette import COLOURS, MIDDLE, blend
+from vlmgym.sandbox.rendering.shapes import OUTLINES
 
 VOCABULARY = Vocabulary.of(8, 8)
 kinds = st.builds(Kind, st.sampled_from(SIZES), st.sampled_from(COLOUR_NAMES), st.sampled_from(SHAPE_NAMES))
@@ -46,7 +46,7 @@ def visible_shares(scene: Scene, crop: float = 0.0) -> list[float]:
 
 
 def pieces(scene: Scene, crop: float, size: int = 320) -> list[list[int]]:
-    """Of each object, in how many pixels of the picture each of the pieces is seen that are more than a speck."""
+    """Of each object, in how many pixels of the image each of the pieces is seen that are more than a speck."""
     left = slice(crop_margin(size, crop), size - crop_margin(size, crop))
     found = []
     for number in range(len(scene)):
@@ -77,10 +77,12 @@ def test_enough_of_every_object_can_be_seen_and_in_one_piece(
 
 
 @pytest.mark.parametrize("game_id", ["vqa", "nlvr2"])
-@pytest.mark.parametrize("knobs", [{}, {"crop": 0.4, "objects": 5}, {"visible": 0.5}, {"visible": 1.0, "objects": 8}])
+@pytest.mark.parametrize(
+    "overrides", [{}, {"crop": 0.4, "objects": 5}, {"visible": 0.5}, {"visible": 1.0, "objects": 8}]
+)
 @pytest.mark.parametrize("level", range(1, 6))
-def test_what_is_asked_about_can_be_seen_at_every_level(game_id: str, level: int, knobs: dict[str, Any]) -> None:
-    game = make_game(game_id, level, level, **knobs)
+def test_what_is_asked_about_can_be_seen_at_every_level(game_id: str, level: int, overrides: dict[str, Any]) -> None:
+    game = make_game(game_id, level, level, **overrides)
     assert isinstance(game.config, SceneConfig)
     for seed in range(12):
         state = game.start(np.random.default_rng(seed))
@@ -101,11 +103,11 @@ def test_objects_in_two_pieces_or_joined_by_a_neck_are_not_whole() -> None:
 
 def test_more_objects_than_there_is_room_for_are_refused_at_once() -> None:
     refused: list[dict[str, Any]] = [{"visible": 1.0}, {"crop": 0.4, "visible": 0.9}]
-    for knobs in refused:
+    for overrides in refused:
         with pytest.raises(UsageError, match=r"visible=.* crop=.*, objects is at most \d+"):
-            make_game("vqa", objects=16, **knobs)
-        most = room(knobs["visible"], knobs.get("crop", 0.0))
-        make_game("vqa", objects=most, **knobs).start(np.random.default_rng(0))
+            make_game("vqa", objects=16, **overrides)
+        most = room(overrides["visible"], overrides.get("crop", 0.0))
+        make_game("vqa", objects=most, **overrides).start(np.random.default_rng(0))
     for perception, reasoning in product(range(1, 6), repeat=2):
         make_game("nlvr2", perception, reasoning)
 
@@ -116,15 +118,15 @@ def test_objects_do_overlap() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_visible_shares_are_those_of_the_picture(seed: int) -> None:
-    # Eight objects in eight colours: in a picture of another size, count the pixels that have an object's own colour.
+def test_visible_shares_are_those_of_the_image(seed: int) -> None:
+    # Eight objects in eight colours: in an image of another size, count the pixels that have an object's own colour.
     rng = np.random.default_rng(seed)
     chosen = [Kind("large", colour, shape) for colour, shape in zip(COLOUR_NAMES, SHAPE_NAMES)]
     scene = place(chosen, rng, visible=0.5, crop=0, rotation=30)
-    picture = paint_scene(scene, 600).astype(int)
+    image = paint_scene(scene, 600).astype(int)
     for thing, share in zip(scene, visible_shares(scene)):
         alone = paint_scene((thing,), 600).astype(int)
-        seen, area = ((np.abs(p - COLOURS[thing.colour]).max(axis=2) < 2).sum() for p in (picture, alone))
+        seen, area = ((np.abs(p - COLOURS[thing.colour]).max(axis=2) < 2).sum() for p in (image, alone))
         assert seen / area == pytest.approx(share, abs=0.03)  # the rim is a little wider on fewer points
 
 
@@ -137,7 +139,7 @@ def test_what_is_cut_away_is_not_visible() -> None:
 
 
 def test_what_cannot_be_placed_is_an_error_and_not_relaxed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vlmgym.sandbox.scenes.placing.TRIES", 100)
+    monkeypatch.setattr("vlmgym.sandbox.games.scenes.placing.TRIES", 100)
     crowd = [Kind("large", "red", "square")] * 60
     with pytest.raises(GenerationError, match="60 objects"):
         place(crowd, np.random.default_rng(0), visible=1.0, crop=0.0, rotation=0)
@@ -145,11 +147,11 @@ def test_what_cannot_be_placed_is_an_error_and_not_relaxed(monkeypatch: pytest.M
         place(crowd[:2], np.random.default_rng(0), visible=1.0, crop=0.0, rotation=0, accept=lambda things: False)
 
 
-def test_the_picture_shows_the_colour_at_the_centre() -> None:
+def test_the_image_shows_the_colour_at_the_centre() -> None:
     for shape in sorted(OUTLINES.keys() - {"moon"}):
         for similarity in (0.0, 0.5):
-            picture = paint_scene((Thing("large", "red", shape, 250, 700),), 400, similarity)
-            assert picture[280, 100].tolist() == list(blend(COLOURS["red"], MIDDLE, similarity))
+            image = paint_scene((Thing("large", "red", shape, 250, 700),), 400, similarity)
+            assert image[280, 100].tolist() == list(blend(COLOURS["red"], MIDDLE, similarity))
 
 
 def test_equal_objects_that_overlap_are_apart_by_a_rim() -> None:

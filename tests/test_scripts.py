@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from vlmgym.cli import main
+from vlmgym.cli.main import main
 from vlmgym.evaluation import GameRunRecord, RunFolder, RunSummary, read_run
 from vlmgym.sandbox.registry import game_ids
 
@@ -198,7 +198,7 @@ USAGE = [
     (["2048", "--policy", "f.py:g", "--timeout", "0"], "timeout is a number of seconds above 0"),
     (["2048", "2048-v0"], "a game is named twice"),
     ([], "name a game: vlmgym eval 2048|"),
-    (["2048", "--history-images", "2"], "pictures of 2 earlier turns need a history of as many, not of 0"),
+    (["2048", "--history-images", "2"], "images of 2 earlier turns need a history of as many, not of 0"),
     (["2048", "--budget-cost", "2"], "budget_cost needs price_in and price_out"),
     (["2048", "--out", "a", "--resume", "b"], "a resumed run goes on in its own folder: leave out --out"),
     (["2048", "--resume", "nowhere"], "nowhere holds no run: cannot read"),

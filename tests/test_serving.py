@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from tests.serving import CONTEXT, Server, run_python
-from vlmgym.sandbox.drawing.encode import encode_png
 from vlmgym.sandbox.registry import make_game
+from vlmgym.sandbox.rendering.encode import encode_png
 
 pytestmark = pytest.mark.slow
 
@@ -37,9 +37,9 @@ def chat(server: Server, seed: int, prompt: str | None = None) -> tuple[int, Any
     game = make_game("2048", size=256)
     state = game.start(np.random.default_rng(seed))
     url = "data:image/png;base64," + base64.b64encode(encode_png(game.images(state)[0])).decode()
-    picture = {"type": "image_url", "image_url": {"url": url}}
+    image = {"type": "image_url", "image_url": {"url": url}}
     text = {"type": "text", "text": game.prompt(state) if prompt is None else prompt}
-    body = {"model": server.model, "messages": [{"role": "user", "content": [picture, text]}]}
+    body = {"model": server.model, "messages": [{"role": "user", "content": [image, text]}]}
     settings = {"temperature": 0, "max_tokens": 16, "ignore_eos": True, "logprobs": True}
     return ask(server, "/chat/completions", body | settings)
 
@@ -48,18 +48,16 @@ def log_probabilities(answer: Any) -> tuple[float, ...]:
     return tuple(token["logprob"] for token in answer["choices"][0]["logprobs"]["content"])
 
 
-def test_server_answers_to_a_picture(vllm_server: Server) -> None:
+def test_server_answers_to_an_image(vllm_server: Server) -> None:
     status, answer = chat(vllm_server, seed=0)
     assert status == 200, answer
     assert answer["choices"][0]["message"]["content"]
     assert answer["usage"]["completion_tokens"] == 16
-    assert answer["usage"]["prompt_tokens"] > 64, "the picture has 64 tokens"
+    assert answer["usage"]["prompt_tokens"] > 64, "the image has 64 tokens"
     again, *others = [chat(vllm_server, seed)[1] for seed in (0, 1, 2)]
     assert again["choices"][0]["message"]["content"] == answer["choices"][0]["message"]["content"]
-    # An untrained model may say the same to every picture, but it is not as sure of it.
-    assert len({log_probabilities(one) for one in [answer, *others]}) == 3, (
-        "the response does not depend on the picture"
-    )
+    # An untrained model may say the same to every image, but it is not as sure of it.
+    assert len({log_probabilities(one) for one in [answer, *others]}) == 3, "the response does not depend on the image"
 
 
 def test_server_lists_its_model(vllm_server: Server) -> None:
@@ -85,14 +83,14 @@ def tiny_checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    ("kind", "architecture", "picture_tokens"),
+    ("kind", "architecture", "image_tokens"),
     [("qwen2_vl", "Qwen2VL", 25), ("qwen2_5_vl", "Qwen2_5_VL", 25), ("qwen3_vl", "Qwen3VL", 16)],
 )
-def test_tiny_checkpoint(tiny_checkpoints: dict[str, Any], kind: str, architecture: str, picture_tokens: int) -> None:
+def test_tiny_checkpoint(tiny_checkpoints: dict[str, Any], kind: str, architecture: str, image_tokens: int) -> None:
     facts = tiny_checkpoints["kinds"][kind]
     assert facts["class"] == f"{architecture}ForConditionalGeneration"
     assert facts["parameters"] < 500_000
-    assert facts["picture tokens"] == picture_tokens  # of a picture of 128 x 128
+    assert facts["image tokens"] == image_tokens  # of an image of 128 x 128
     assert len(facts["generated"]) == 8
     assert facts["response again"] == facts["response"]
     assert facts["response tokens"] < len(facts["response"]) / 2, "the tokenizer does not know the words of the games"

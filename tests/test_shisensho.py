@@ -1,4 +1,4 @@
-"""Shisen-Sho: path finding against a plain search, rules, dealing, words, pictures."""
+"""Shisen-Sho: path finding against a plain search, rules, dealing, words, images."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from vlmgym import make_game
 from vlmgym.errors import GenerationError, IllegalAction, ParseError, StateError, UsageError
-from vlmgym.sandbox.drawing.colour_shapes import paint_colour_shape
-from vlmgym.sandbox.games import shisensho
-from vlmgym.sandbox.games.shisensho import Board, ShisenSho, ShisenShoState
-from vlmgym.sandbox.rules.shisensho_paths import Cell, Paths
-from vlmgym.sandbox.rules.tiles import EMPTY, kinds
+from vlmgym.sandbox.games.shisensho import game as shisensho
+from vlmgym.sandbox.games.shisensho.game import Board, ShisenSho, ShisenShoState
+from vlmgym.sandbox.games.shisensho.paths import Cell, Paths
+from vlmgym.sandbox.games.tiles.drawing import paint_colour_shape
+from vlmgym.sandbox.games.tiles.names import EMPTY, kinds
 
 KNOWN = {
     "o": EMPTY,
@@ -33,8 +33,8 @@ OPPOSITE = {(0, 1): (0, -1), (0, -1): (0, 1), (1, 0): (-1, 0), (-1, 0): (1, 0)}
 RNG = np.random.default_rng(0)  # no step of this game takes chance
 
 
-def game_of(**knobs: Any) -> ShisenSho:
-    game = make_game("shisensho", **knobs)
+def game_of(**overrides: Any) -> ShisenSho:
+    game = make_game("shisensho", **overrides)
     assert isinstance(game, ShisenSho)
     return game
 
@@ -44,8 +44,8 @@ def state_of(*rows: str) -> ShisenShoState:
     return ShisenShoState(tuple(tuple(KNOWN[letter] for letter in row) for row in rows))
 
 
-def game_for(state: ShisenShoState, **knobs: Any) -> ShisenSho:
-    return game_of(rows=len(state.board), columns=len(state.board[0]), **knobs)
+def game_for(state: ShisenShoState, **overrides: Any) -> ShisenSho:
+    return game_of(rows=len(state.board), columns=len(state.board[0]), **overrides)
 
 
 def start(game: ShisenSho, seed: int = 0) -> ShisenShoState:
@@ -196,8 +196,8 @@ def test_a_move_takes_two_tiles_off_and_nothing_else() -> None:
 
 @settings(max_examples=25)
 @given(st.integers(0, 2**32), st.sampled_from([{}, {"copies": 2}, {"rows": 4, "columns": 5}, {"turns": 1}]))
-def test_random_play_removes_pairs_until_an_end(seed: int, knobs: dict[str, int]) -> None:
-    game, rng = game_of(**knobs), np.random.default_rng(seed)
+def test_random_play_removes_pairs_until_an_end(seed: int, overrides: dict[str, int]) -> None:
+    game, rng = game_of(**overrides), np.random.default_rng(seed)
     state = game.start(rng)
     before, moves = tiles_on(state.board), 0
     while (legal := game.legal_actions(state)) != ():
@@ -315,12 +315,12 @@ def test_the_removal_that_a_board_is_dealt_by_keeps_the_rules(
 
 
 @pytest.mark.parametrize(
-    "knobs", [{}, {"copies": 2}, {"turns": 0}, {"rows": 2, "columns": 7}, {"rows": 6, "columns": 5}]
+    "overrides", [{}, {"copies": 2}, {"turns": 0}, {"rows": 2, "columns": 7}, {"rows": 6, "columns": 5}]
 )
 def test_a_solvable_board_is_cleared_in_the_order_it_was_dealt_by(
-    knobs: dict[str, int], monkeypatch: pytest.MonkeyPatch
+    overrides: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    game = game_of(**knobs)
+    game = game_of(**overrides)
     dealt: list[tuple[Paths, Any]] = []
 
     def listen(finder: Paths, rng: np.random.Generator) -> Any:
@@ -370,7 +370,7 @@ def test_kinds_differ_from_board_to_board_and_seeds_are_honoured() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "sentence"),
+    ("overrides", "sentence"),
     [
         ({"rows": 5, "columns": 5}, "shisensho: 5 x 5 cells cannot be paired: rows x columns is even"),
         (
@@ -388,15 +388,15 @@ def test_kinds_differ_from_board_to_board_and_seeds_are_honoured() -> None:
         ({"shapes": 9}, "shisensho: shapes: input should be less than or equal to 8 (got 9)"),
     ],
 )
-def test_a_bad_configuration_is_one_clear_sentence(knobs: dict[str, int], sentence: str) -> None:
+def test_a_bad_configuration_is_one_clear_sentence(overrides: dict[str, int], sentence: str) -> None:
     with pytest.raises(UsageError) as error:
-        make_game("shisensho", **knobs)
+        make_game("shisensho", **overrides)
     assert str(error.value) == sentence
 
 
-@pytest.mark.parametrize("knobs", [{}, {"rows": 16, "columns": 16, "colours": 8, "shapes": 8}])
-def test_just_enough_kinds_are_enough(knobs: dict[str, int]) -> None:
-    game = game_of(**{"colours": 3, "shapes": 3, **knobs})
+@pytest.mark.parametrize("overrides", [{}, {"rows": 16, "columns": 16, "colours": 8, "shapes": 8}])
+def test_just_enough_kinds_are_enough(overrides: dict[str, int]) -> None:
+    game = game_of(**{"colours": 3, "shapes": 3, **overrides})
     assert len(tiles_on(start(game).board)) == game.config.colours * game.config.shapes
 
 
@@ -507,14 +507,14 @@ def test_what_is_no_position_is_refused(text: str, sentence: str) -> None:
     assert sentence in str(error.value)
 
 
-# Pictures ---------------------------------------------------------------------------------------------------------
+# Images ---------------------------------------------------------------------------------------------------------
 
 GOLDEN = {
     320: "8aaf3f4ecf29a04bcc44c166f792cbdc77b620e1c6889323c9262597a17738b7",
     640: "cebaf145db39195373a11800305db0db263130a340cdea26ee60572bfdc4ce1a",
     1024: "b9d8e6c61fb6ee3f25fdee03970b57908a0c1205b3dfaa6788e4c51d60c6b8d8",
 }
-"""sha256 of the picture of the first position of seed 0, by size."""
+"""sha256 of the image of the first position of seed 0, by size."""
 
 GOLDEN_PERCEPTION_5 = "c403e68aa8e6953216cdfe30f0ed70d28dd9499f61bc5db0b5947ef9e907677f"
 
@@ -524,11 +524,11 @@ def sha256(game: ShisenSho) -> str:
 
 
 @pytest.mark.parametrize("size", [320, 640, 1024])
-def test_pictures_are_the_same_everywhere(size: int) -> None:
+def test_images_are_the_same_everywhere(size: int) -> None:
     assert sha256(game_of(size=size)) == GOLDEN[size]
 
 
-def test_the_hardest_pictures_are_the_same_everywhere() -> None:
+def test_the_hardest_images_are_the_same_everywhere() -> None:
     assert sha256(game_of(perception=5, coordinates=True, theme="dark")) == GOLDEN_PERCEPTION_5
 
 
@@ -537,19 +537,19 @@ def test_cells_look_alike_if_and_only_if_they_are_described_alike() -> None:
     state = start(game)
     for _ in range(10):
         state = game.step(state, game.legal_actions(state)[0], RNG).state
-    (picture,) = game.images(state)
+    (image,) = game.images(state)
     described = [row.split(", ") for row in game.describe(state).splitlines()]
     looks: dict[str, set[bytes]] = {}
     for row in range(16):
         for column in range(16):
             x, y, width, height = game.painter.geometry.cell_box(row, column)
-            looks.setdefault(described[row][column], set()).add(picture[y : y + height, x : x + width].tobytes())
+            looks.setdefault(described[row][column], set()).add(image[y : y + height, x : x + width].tobytes())
     assert len(looks) == 65
     assert all(len(look) == 1 for look in looks.values())
     assert len({look for each in looks.values() for look in each}) == 65
 
 
-def test_only_played_cells_change_in_the_picture() -> None:
+def test_only_played_cells_change_in_the_image() -> None:
     game = game_of(perception=5)
     state = start(game)
     r1, c1, r2, c2 = action = game.legal_actions(state)[0]
@@ -567,7 +567,7 @@ def test_the_names_of_kinds() -> None:
 
 
 def test_similarity_makes_colours_alike() -> None:
-    from vlmgym.sandbox.drawing.canvas import Canvas
+    from vlmgym.sandbox.rendering.canvas import Canvas
 
     def middle(colour: str, similarity: float) -> Any:
         canvas = Canvas(40, 40, (0, 0, 0))

@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vlmgym import make_game
-from vlmgym.sandbox.coordinates import Pair
-from vlmgym.sandbox.games.shisensho import Board, ShisenSho, ShisenShoState
-from vlmgym.sandbox.oracles.shisensho import NODE_BUDGET, best_move, plan
-from vlmgym.sandbox.rules.tiles import EMPTY
+from vlmgym.sandbox.core.coordinates import Pair
+from vlmgym.sandbox.games.shisensho.game import Board, ShisenSho, ShisenShoState
+from vlmgym.sandbox.games.shisensho.solver import NODE_BUDGET, best_move, plan
+from vlmgym.sandbox.games.tiles.names import EMPTY
 
 RNG = np.random.default_rng(0)  # no step of this game takes chance
 
 
-def game_of(**knobs: Any) -> ShisenSho:
-    game = make_game("shisensho", **knobs)
+def game_of(**overrides: Any) -> ShisenSho:
+    game = make_game("shisensho", **overrides)
     assert isinstance(game, ShisenSho)
     return game
 
@@ -82,7 +82,7 @@ def test_it_has_a_legal_move_whenever_there_is_one_whatever_the_budget(
 
 
 @pytest.mark.parametrize(
-    "knobs",
+    "overrides",
     [
         {},
         {"copies": 2},
@@ -93,8 +93,8 @@ def test_it_has_a_legal_move_whenever_there_is_one_whatever_the_budget(
         {"turns": 4},
     ],
 )
-def test_it_clears_solvable_boards_by_the_plan_it_made_at_the_start(knobs: dict[str, int]) -> None:
-    game = game_of(**knobs)
+def test_it_clears_solvable_boards_by_the_plan_it_made_at_the_start(overrides: dict[str, int]) -> None:
+    game = game_of(**overrides)
     for seed in range(8):
         state = game.start(np.random.default_rng(seed))
         found = plan(state.board, game.config.turns)

@@ -1,4 +1,4 @@
-"""Shisen-Sho with pictures: tiles match by class, their pictures differ, and data of others are not trusted."""
+"""Shisen-Sho with images: tiles match by class, their images differ, and data of others are not trusted."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from PIL import Image
 from tests.hub_server import serving_hub
 from vlmgym import make_vec
 from vlmgym.errors import StateError, UsageError
-from vlmgym.sandbox.datasets.cifar10 import BATCHES, CLASSES, MAX_BATCH, RECORD, Cifar10
+from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.datasets.images import decode
-from vlmgym.sandbox.datasets.tile_pictures import tile_pictures
-from vlmgym.sandbox.episode import Episode
-from vlmgym.sandbox.games.shisensho import ShisenSho, ShisenShoState
+from vlmgym.sandbox.games.shisensho.cifar10 import BATCHES, CLASSES, MAX_BATCH, RECORD, Cifar10
+from vlmgym.sandbox.games.shisensho.game import ShisenSho, ShisenShoState
+from vlmgym.sandbox.games.shisensho.image_tiles import tile_images
+from vlmgym.sandbox.games.tiles.names import EMPTY
 from vlmgym.sandbox.registry import make_game
-from vlmgym.sandbox.rules.tiles import EMPTY
 from vlmgym.testing import GAME_CHECKS, Check, check_game, check_name, run_check
 
 SCRIPT = Path(__file__).parent.parent / "vlmgym" / "test" / "eval_shisensho_pictures.py"
 
 
-def game_of(perception: int = 3, reasoning: int = 3, **knobs: Any) -> ShisenSho:
-    made = make_game("shisensho", perception, reasoning, **{"tiles": "digits", "size": 320, **knobs})
+def game_of(perception: int = 3, reasoning: int = 3, **overrides: Any) -> ShisenSho:
+    made = make_game("shisensho", perception, reasoning, **{"tiles": "digits", "size": 320, **overrides})
     assert isinstance(made, ShisenSho)
     return made
 
@@ -44,9 +44,9 @@ def start(game: ShisenSho, seed: int = 0) -> ShisenShoState:
 
 def shown(state: ShisenShoState) -> dict[str, list[int]]:
     """The rows that the tiles of each class show."""
-    assert state.pictures is not None
+    assert state.images is not None
     by_class: dict[str, list[int]] = {}
-    for label, row in zip(chain(*state.board), chain(*state.pictures.rows)):
+    for label, row in zip(chain(*state.board), chain(*state.images.rows)):
         by_class.setdefault(label, []).append(row)
     return by_class
 
@@ -72,7 +72,7 @@ def test_positions_of_shapes_are_written_as_before() -> None:
     assert game.from_json(game.to_json(start(game))) == start(game)
 
 
-def test_equal_tiles_show_different_pictures_of_their_class() -> None:
+def test_equal_tiles_show_different_images_of_their_class() -> None:
     game = game_of()
     labels = np.array([row["label"] for row in map(digits_table().__getitem__, range(len(digits_table())))])
     for seed in range(5):
@@ -85,11 +85,11 @@ def test_equal_tiles_show_different_pictures_of_their_class() -> None:
 
 
 @pytest.mark.parametrize(("perception", "expected"), [(1, 1), (2, 2), (3, 4), (5, 4)])
-def test_variety_is_how_many_pictures_a_class_has(perception: int, expected: int) -> None:
+def test_variety_is_how_many_images_a_class_has(perception: int, expected: int) -> None:
     assert {len(set(rows)) for rows in shown(start(game_of(perception))).values()} == {expected}
 
 
-def test_every_move_matches_classes_whose_pictures_differ() -> None:
+def test_every_move_matches_classes_whose_images_differ() -> None:
     game = game_of()
     state = start(game)
     while game.ended(state) is None:
@@ -99,7 +99,7 @@ def test_every_move_matches_classes_whose_pictures_differ() -> None:
         assert len(set(cells)) == len(cells)  # no two tiles look the same
         step = game.step(state, action, np.random.default_rng(0))
         assert step.info["tile"] == state.board[action[0]][action[1]]
-        assert step.state.pictures == state.pictures
+        assert step.state.images == state.images
         state = step.state
     assert game.ended(state) == "cleared"
 
@@ -117,12 +117,12 @@ def test_the_words_name_the_class() -> None:
     state = start(game)
     assert game.describe(state) == "\n".join(", ".join(line) for line in state.board)
     assert "a handwritten digit (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)" in game.prompt(state)
-    assert "the same kind, even if their pictures differ, off the board" in game.prompt(state)
+    assert "the same kind, even if their images differ, off the board" in game.prompt(state)
     action = game.legal_actions(state)[0]
     assert f"I choose the {state.board[action[0]][action[1]]} at" in game.explain(state, action)
 
 
-# Pictures -------------------------------------------------------------------------------------------------------------
+# Images -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("level", [3, 5])
@@ -143,14 +143,14 @@ def test_vectors_show_what_the_game_draws() -> None:
     game = game_of()
     envs = make_vec(game, num_envs=3, num_workers=2)
     try:
-        pictures, _ = envs.reset(seed=[5, 6, 7])
-        for seed, picture in zip((5, 6, 7), pictures):
-            np.testing.assert_array_equal(picture, game.draw(Episode(game, seed).state))
+        images, _ = envs.reset(seed=[5, 6, 7])
+        for seed, image in zip((5, 6, 7), images):
+            np.testing.assert_array_equal(image, game.draw(Episode(game, seed).state))
     finally:
         envs.close()
 
 
-def test_pictures_are_easier_to_match_with_less_variety() -> None:
+def test_images_are_easier_to_match_with_less_variety() -> None:
     """How often the tile that looks most alike is of the same class, by pixels alone."""
     found = []
     for variety in (1, 256):
@@ -158,8 +158,8 @@ def test_pictures_are_easier_to_match_with_less_variety() -> None:
         right = []
         for seed in range(10):
             state = start(game, seed)
-            assert state.pictures is not None
-            pixels = np.array([game.pictures.square(row, 40).ravel() for row in chain(*state.pictures.rows)], float)
+            assert state.images is not None
+            pixels = np.array([game.tile_images.square(row, 40).ravel() for row in chain(*state.images.rows)], float)
             distance = ((pixels[:, None] - pixels[None]) ** 2).sum(2)
             np.fill_diagonal(distance, np.inf)
             names = np.array(list(chain(*state.board)))
@@ -174,11 +174,11 @@ GOLDEN = {
     3: "6e439c8f4007ff2e62f096d240f363f0c310a064054b6e46e190db883b9930ad",
     5: "87de2d24e5f30eb4b2c5bbb18e1a931e09c48353569797237f980166c6a53725",
 }
-"""SHA-256 of the picture of seed 0 by perception level: the same on every machine."""
+"""SHA-256 of the image of seed 0 by perception level: the same on every machine."""
 
 
 @pytest.mark.parametrize("level", sorted(GOLDEN))
-def test_golden_pictures(level: int) -> None:
+def test_golden_images(level: int) -> None:
     game = game_of(level)
     assert hashlib.sha256(game.draw(start(game)).tobytes()).hexdigest() == GOLDEN[level]
 
@@ -186,25 +186,25 @@ def test_golden_pictures(level: int) -> None:
 # Positions ------------------------------------------------------------------------------------------------------------
 
 
-def test_positions_with_other_pictures_are_refused() -> None:
+def test_positions_with_other_images_are_refused() -> None:
     game = game_of()
     plain = game.to_data(start(game))
-    rows = plain["pictures"]["rows"]
-    other = next(row for row in range(1797) if game.pictures._source.table[row]["label"] != plain["board"][0][0])
-    same = next(row for row in range(1797) if game.pictures._source.table[row]["label"] == plain["board"][0][0])
+    rows = plain["images"]["rows"]
+    other = next(row for row in range(1797) if game.tile_images._source.table[row]["label"] != plain["board"][0][0])
+    same = next(row for row in range(1797) if game.tile_images._source.table[row]["label"] == plain["board"][0][0])
     changes: dict[str, dict[str, Any]] = {
-        "have changed since": {"pictures": {**plain["pictures"], "rows": [[same, *rows[0][1:]], *rows[1:]]}},
-        "not an image of class": {"pictures": {**plain["pictures"], "rows": [[other, *rows[0][1:]], *rows[1:]]}},
-        "row 9999 of digits is not": {"pictures": {**plain["pictures"], "rows": [[9999, *rows[0][1:]], *rows[1:]]}},
-        "differ in size": {"pictures": {**plain["pictures"], "rows": rows[1:]}},
-        "row -1 of digits is not": {"pictures": {**plain["pictures"], "rows": [[-1, *rows[0][1:]], *rows[1:]]}},
-        "does not have these pictures": {"pictures": None},
+        "have changed since": {"images": {**plain["images"], "rows": [[same, *rows[0][1:]], *rows[1:]]}},
+        "not an image of class": {"images": {**plain["images"], "rows": [[other, *rows[0][1:]], *rows[1:]]}},
+        "row 9999 of digits is not": {"images": {**plain["images"], "rows": [[9999, *rows[0][1:]], *rows[1:]]}},
+        "differ in size": {"images": {**plain["images"], "rows": rows[1:]}},
+        "row -1 of digits is not": {"images": {**plain["images"], "rows": [[-1, *rows[0][1:]], *rows[1:]]}},
+        "does not have these images": {"images": None},
         "is not an image of class red circle": {"board": [["red circle"] * 6] * 6},
     }
     for reason, change in changes.items():
         with pytest.raises(StateError, match=reason):
             game.from_data({**plain, **change})
-    with pytest.raises(StateError, match="does not have these pictures"):
+    with pytest.raises(StateError, match="does not have these images"):
         game_of(tiles="shapes").from_data(plain)
 
 
@@ -212,7 +212,7 @@ def test_positions_with_other_pictures_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "reason"),
+    ("overrides", "reason"),
     [
         ({"tiles": "folder"}, "tiles=folder needs data="),
         ({"data": "somewhere"}, "data is for tiles=folder and tiles=cifar10, not for tiles=digits"),
@@ -222,9 +222,9 @@ def test_positions_with_other_pictures_are_refused() -> None:
         ({"variety": 0}, "variety"),
     ],
 )
-def test_knobs_that_do_not_fit_are_refused(knobs: dict[str, Any], reason: str) -> None:
+def test_config_fields_that_do_not_fit_are_refused(overrides: dict[str, Any], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
-        game_of(**knobs)
+        game_of(**overrides)
 
 
 def test_without_scikit_learn_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +234,7 @@ def test_without_scikit_learn_one_sentence_says_what_to_install(monkeypatch: pyt
 
 
 def digits_table() -> Any:
-    from vlmgym.sandbox.datasets.digits import Digits
+    from vlmgym.sandbox.games.shisensho.digits import Digits
 
     return Digits()
 
@@ -244,7 +244,7 @@ def digits_table() -> Any:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Six classes of four plain pictures each, in shades of their own."""
+    """Six classes of four plain images each, in shades of their own."""
     for number, label in enumerate(("cat", "dog", "golden retriever", "owl", "ant", "yak")):
         (tmp_path / label).mkdir()
         for copy in range(4):
@@ -252,9 +252,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def in_folder(folder: Path, **knobs: Any) -> ShisenSho:
-    tile_pictures.cache_clear()  # a test changes files, which a program sees when it starts
-    return game_of(tiles="folder", data=str(folder), reasoning=2, **knobs)
+def in_folder(folder: Path, **overrides: Any) -> ShisenSho:
+    tile_images.cache_clear()  # a test changes files, which a program sees when it starts
+    return game_of(tiles="folder", data=str(folder), reasoning=2, **overrides)
 
 
 def test_tiles_of_a_folder(folder: Path) -> None:
@@ -270,11 +270,11 @@ def test_tiles_of_a_folder(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "text", "empty"])
-def test_bad_pictures_are_told_and_passed_over_or_an_error(folder: Path, damage: str) -> None:
+def test_bad_images_are_told_and_passed_over_or_an_error(folder: Path, damage: str) -> None:
     bad = folder / "cat" / "1.png"
-    bad.write_bytes({"cut": bad.read_bytes()[:60], "text": b"no picture", "empty": b""}[damage])
+    bad.write_bytes({"cut": bad.read_bytes()[:60], "text": b"no image", "empty": b""}[damage])
     states = [start(in_folder(folder), seed) for seed in range(4)]
-    skipped = {told.index: told.reason for state in states if state.pictures for told in state.pictures.skipped}
+    skipped = {told.index: told.reason for state in states if state.images for told in state.images.skipped}
     assert list(skipped) == [5]  # sorted by class and name, after four ants
     assert skipped[5]
     assert all(5 not in rows for state in states for rows in shown(state).values())
@@ -282,26 +282,26 @@ def test_bad_pictures_are_told_and_passed_over_or_an_error(folder: Path, damage:
         [start(in_folder(folder, bad_rows="fail"), seed) for seed in range(4)]
 
 
-def test_a_class_without_a_good_picture_is_an_error(folder: Path) -> None:
+def test_a_class_without_a_good_image_is_an_error(folder: Path) -> None:
     for path in (folder / "cat").iterdir():
-        path.write_bytes(b"no picture")
+        path.write_bytes(b"no image")
     with pytest.raises(
         UsageError, match=r"class cat of .* has no good image; the last one: the image has none of the formats"
     ):
         start(in_folder(folder))
 
 
-def test_a_picture_that_changed_is_noticed(folder: Path) -> None:
+def test_an_image_that_changed_is_noticed(folder: Path) -> None:
     text = in_folder(folder).to_json(start(in_folder(folder)))
     Image.new("RGB", (30, 20), (0, 0, 200)).save(folder / "owl" / "2.png")
     with pytest.raises(StateError, match="have changed since the tiles were dealt"):
         in_folder(folder).from_json(text)
-    (folder / "owl" / "2.png").write_bytes(b"no picture")
+    (folder / "owl" / "2.png").write_bytes(b"no image")
     with pytest.raises(StateError, match="is now bad"):
         in_folder(folder).from_json(text)
 
 
-def test_a_link_out_of_the_folder_is_a_bad_picture(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_link_out_of_the_folder_is_a_bad_image(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     outside = tmp_path_factory.mktemp("outside") / "secret.png"
     Image.new("RGB", (4, 4)).save(outside)
     for path in (folder / "cat").iterdir():
@@ -334,8 +334,8 @@ def test_rows_without_a_label_are_told(folder: Path) -> None:
     rows = [{"image": f"cat/{i % 4}.png", "label": label} for i, label in enumerate(labels)]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     state = start(in_folder(folder / "rows.jsonl"))
-    assert state.pictures is not None
-    assert [(told.index, told.reason) for told in state.pictures.skipped] == [
+    assert state.images is not None
+    assert [(told.index, told.reason) for told in state.images.skipped] == [
         (1, "its label is empty, as in 1 other rows")
     ]
     with pytest.raises(UsageError, match=r"row 1 of .* is bad: its label is empty"):
@@ -430,8 +430,8 @@ def test_missing_batches_and_splits_are_told(archive: Path) -> None:
 def test_cifar10_of_the_hub(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     features = datasets.Features({"img": datasets.Image(), "label": datasets.ClassLabel(names=list(CLASSES))})
-    pictures = [Image.new("RGB", (32, 32), (5 * i, 0, 0)) for i in range(40)]
-    made = datasets.Dataset.from_dict({"img": pictures, "label": [i % 10 for i in range(40)]}, features=features)
+    images = [Image.new("RGB", (32, 32), (5 * i, 0, 0)) for i in range(40)]
+    made = datasets.Dataset.from_dict({"img": images, "label": [i % 10 for i in range(40)]}, features=features)
     target = tmp_path / "hub" / "uoft-cs" / "cifar10" / "data" / "test-00000-of-00001.parquet"
     target.parent.mkdir(parents=True)
     made.to_parquet(target)
@@ -454,7 +454,7 @@ def test_cifar10_of_the_hub(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("options", "tiles"), [([], "digits"), (["--set", "tiles=shapes"], "shapes")])
-def test_the_script_plays_with_pictures_unless_told_otherwise(tmp_path: Path, options: list[str], tiles: str) -> None:
+def test_the_script_plays_with_images_unless_told_otherwise(tmp_path: Path, options: list[str], tiles: str) -> None:
     script = tmp_path / SCRIPT.name
     script.write_text(SCRIPT.read_text())
     small = ["--policy", "oracle", "--size", "256", "--episodes", "1", "--turns", "3", "--workers", "0"]
@@ -467,7 +467,7 @@ def test_the_script_plays_with_pictures_unless_told_otherwise(tmp_path: Path, op
     assert f'"tiles": "{tiles}"' in json.dumps(record)
 
 
-def test_other_data_than_pictures_with_classes_are_refused(tmp_path: Path) -> None:
+def test_other_data_than_images_with_classes_are_refused(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("image,name\na.png,x\n")
     with pytest.raises(UsageError, match="there is no column for label"):
         start(in_folder(tmp_path / "rows.csv"))

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from vlmgym.cli import main
+from vlmgym.cli.main import main
 from vlmgym.curriculum import Curriculum, CurriculumFile
 from vlmgym.errors import InfrastructureError, UsageError
 from vlmgym.evaluation import Budget, EpisodeRecord, Hooks, evaluate, read_run
-from vlmgym.evaluation.stored import find_run
-from vlmgym.evaluation.turns import TURN_LIMIT
 from vlmgym.policies import ModelPolicy, Reply, random_response
+from vlmgym.records.store import open_run
+from vlmgym.rollout.turn import TURN_LIMIT
 
 AT_ONCE, EPISODES = 4, 40
 SETTINGS: dict[str, Any] = {"turns": 3, "workers": 0, "seed": 5}
@@ -26,7 +26,7 @@ at_once = {AT_ONCE}
 [[entries]]
 game = "2048"
 weight = 3
-knobs = {{ size = 96 }}
+overrides = {{ size = 96 }}
 by = "success"
 measure = "played"
 at_least = 1.0
@@ -34,14 +34,14 @@ window = 3
 up = 0.6
 down = 0.3
 stages = [
-    {{ name = "small", knobs = {{ rows = 3, columns = 3 }} }},
+    {{ name = "small", overrides = {{ rows = 3, columns = 3 }} }},
     {{ name = "whole" }},
-    {{ name = "large", knobs = {{ rows = 6 }} }},
+    {{ name = "large", overrides = {{ rows = 6 }} }},
 ]
 
 [[entries]]
 game = "swap"
-knobs = {{ size = 128, rows = 5, columns = 5 }}
+overrides = {{ size = 128, rows = 5, columns = 5 }}
 """
 
 
@@ -161,7 +161,7 @@ def test_an_episode_without_a_result_stops_what_follows_from_it_until_it_is_resu
 
 
 def test_a_schedule_by_episode_waits_for_nobody() -> None:
-    entry = {"game": "2048", "knobs": {"size": 64}, "stages": [{"name": "a", "episodes": 7}, {"name": "b"}]}
+    entry = {"game": "2048", "overrides": {"size": 64}, "stages": [{"name": "a", "episodes": 7}, {"name": "b"}]}
     curriculum = Curriculum.from_file(CurriculumFile.model_validate({"entries": [entry]}))
     model = Model(fails=[5])
     records = evaluate(curriculum, model, 12, **SETTINGS)
@@ -216,8 +216,8 @@ def test_the_command_plays_a_curriculum_and_resumes_it(
         assert stage.score_mean == pytest.approx(sum(scores) / len(scores))
         assert f"stage {name}" in said
     assert summary.games["swap-v0"].stages == {}
-    assert summary.games["swap-v0"].score_se is not None
-    assert (summary.games["2048-v0"].score_se, summary.games["2048-v0"].score_ci) == (None, None)
+    assert summary.games["swap-v0"].score_stderr is not None
+    assert (summary.games["2048-v0"].score_stderr, summary.games["2048-v0"].score_ci) == (None, None)
     assert ", all stages together" in said
 
     lines = made.folder.episodes.read_bytes().splitlines(keepends=True)
@@ -240,7 +240,7 @@ def test_what_a_killed_run_has_not_begun_is_counted_by_game(path: Path, tmp_path
         for game, count in made.asked.curriculum.episodes.items()
     }
     assert sum(left.values()) == 7
-    summaries = find_run(folder).summaries()
+    summaries = open_run(folder).summaries()
     assert {game: summary.unfinished.get("not begun", 0) for game, summary in summaries.items()} == left
     assert "12 episodes of the curriculum, seeds 5 to 16" in (folder / "report.html").read_text()
 

@@ -1,4 +1,4 @@
-"""Swap: rules against a slow reference that shares no code with the game, words, picture, difficulty and oracle."""
+"""Swap: rules against a slow reference that shares no code with the game, words, image, difficulty and oracle."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vlmgym.errors import GenerationError, IllegalAction, ParseError, StateError, UsageError
-from vlmgym.sandbox.coordinates import Pair
-from vlmgym.sandbox.drawing.geometry import BoardGeometry
-from vlmgym.sandbox.games import swap
-from vlmgym.sandbox.games.swap import Board, Swap, SwapConfig, SwapState
-from vlmgym.sandbox.rules.swap import SwapRules
+from vlmgym.sandbox.core.coordinates import Pair
+from vlmgym.sandbox.games.swap import game as swap
+from vlmgym.sandbox.games.swap.board import SwapRules
+from vlmgym.sandbox.games.swap.game import Board, Swap, SwapConfig, SwapState
+from vlmgym.sandbox.rendering.geometry import BoardGeometry
 
 small = st.builds(
     lambda rows, columns, colours, shapes: Swap(SwapConfig(rows=rows, columns=columns, colours=colours, shapes=shapes)),
@@ -98,7 +98,7 @@ def flat(board: Board) -> list[int]:
     return [tile for row in board for tile in row]
 
 
-# Rules --------------------------------------------------------------------------------------------------------------
+# EpisodeConfig --------------------------------------------------------------------------------------------------------------
 
 
 @given(small, seeds)
@@ -287,7 +287,7 @@ def test_a_position_is_the_board_and_its_look_whatever_led_to_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "message"),
+    ("overrides", "message"),
     [
         ({"colours": 2, "shapes": 1}, "2 colours x 1 shapes make 2 kinds of tiles; at least 3 are needed"),
         ({"rows": 2}, "rows"),
@@ -296,9 +296,9 @@ def test_a_position_is_the_board_and_its_look_whatever_led_to_it() -> None:
         ({"shapes": 0}, "shapes"),
     ],
 )
-def test_a_configuration_without_a_game_is_refused(knobs: dict[str, int], message: str) -> None:
+def test_a_configuration_without_a_game_is_refused(overrides: dict[str, int], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        SwapConfig.at(**knobs)
+        SwapConfig.at(**overrides)
 
 
 @given(small, seeds)
@@ -330,8 +330,8 @@ def test_a_text_that_is_no_position_is_refused(text: str, message: str) -> None:
         five_by_five().from_json(text)
 
 
-def five_by_five(**knobs: Any) -> Swap:
-    return Swap(SwapConfig(rows=5, columns=5, colours=8, shapes=8, **knobs))
+def five_by_five(**overrides: Any) -> Swap:
+    return Swap(SwapConfig(rows=5, columns=5, colours=8, shapes=8, **overrides))
 
 
 def test_the_position_the_tests_start_from_is_one() -> None:
@@ -405,22 +405,22 @@ def test_an_explanation_lists_all_runs(game: Swap, seed: int) -> None:
     assert game.explain(state, action).count(" tiles in ") == len(runs)
 
 
-# Picture ------------------------------------------------------------------------------------------------------------
+# ImageArray ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("level", [1, 2, 3])
-def test_the_description_can_be_read_off_the_picture(level: int) -> None:
+def test_the_description_can_be_read_off_the_image(level: int) -> None:
     game = Swap(SwapConfig.at(perception=level, size=320))
     c = game.config
     geometry = BoardGeometry.of(c.size, c.rows, c.columns, c.coordinates)
     name_of: dict[bytes, str] = {}
     for seed in range(3):
         state = game.start(np.random.default_rng(seed))
-        picture = game.draw(state)
+        image = game.draw(state)
         words = [line.split(", ") for line in game.describe(state).splitlines()]
         for row, column in itertools.product(range(c.rows), range(c.columns)):
             x, y, width, height = geometry.cell_box(row, column)
-            pixels = picture[y : y + height, x : x + width].tobytes()
+            pixels = image[y : y + height, x : x + width].tobytes()
             assert name_of.setdefault(pixels, words[row][column]) == words[row][column]
     assert sorted(name_of.values()) == sorted(set(name_of.values()))
     assert len(name_of) == c.kinds
@@ -441,14 +441,14 @@ GOLDEN = {
     640: "b9f41e5ddb05eaf1c023ea2b861cd20988bfcc4a18785bab478c922775f5ff78",
     1024: "600f394622bd771eff8dd19a7f503a39502296a7efa75814ecaf99385a28a520",
 }
-"""SHA-256 of the first picture of seed 0 by size: the same on every machine."""
+"""SHA-256 of the first image of seed 0 by size: the same on every machine."""
 
 
 @pytest.mark.parametrize("size", sorted(GOLDEN))
-def test_golden_pictures(size: int) -> None:
+def test_golden_images(size: int) -> None:
     game = Swap(SwapConfig(size=size))
-    picture = game.draw(game.start(np.random.default_rng(0)))
-    assert hashlib.sha256(picture.tobytes()).hexdigest() == GOLDEN[size]
+    image = game.draw(game.start(np.random.default_rng(0)))
+    assert hashlib.sha256(image.tobytes()).hexdigest() == GOLDEN[size]
 
 
 # Oracle -------------------------------------------------------------------------------------------------------------

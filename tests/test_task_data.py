@@ -17,24 +17,25 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import vlmgym
-from vlmgym.cli import main
+from vlmgym.cli.main import main
 from vlmgym.errors import ParseError, StateError, UsageError
-from vlmgym.sandbox import registry, response_form, task
-from vlmgym.sandbox.config import knob, parse_knobs
+from vlmgym.sandbox import registry
+from vlmgym.sandbox.core import response_format, task
+from vlmgym.sandbox.core.config import config_field, parse_config_fields
+from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.core.task import Task, TaskConfig, TaskState
+from vlmgym.sandbox.core.task_perception import with_task_perception
 from vlmgym.sandbox.datasets import source
 from vlmgym.sandbox.datasets.rows import BadRow, number_of, text_of
-from vlmgym.sandbox.episode import Episode
-from vlmgym.sandbox.task import Task, TaskConfig, TaskState
-from vlmgym.sandbox.task_perception import with_task_perception
 from vlmgym.testing import check_game
 
 COLOURS = {"red": (200, 0, 0), "green": (0, 200, 0), "blue": (0, 0, 200)}
 
 
 class ColourConfig(TaskConfig):
-    dials = with_task_perception({level: {"names": level} for level in range(1, 6)})
+    difficulty_levels = with_task_perception({level: {"names": level} for level in range(1, 6)})
 
-    names: int = knob("reasoning", 3, "Colours that may be asked for.", ge=1, le=5)
+    names: int = config_field("reasoning", 3, "Colours that may be asked for.", ge=1, le=5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +52,7 @@ class Colour(Task[ColourState, str]):
     State = ColourState
     columns: ClassVar = {"image": ("image", "img"), "colour": ("colour", "label"), "latitude": ("lat",)}
     optional_fields = frozenset({"latitude"})
-    picture_fields = ("image",)
+    image_fields = ("image",)
     action_space = spaces.Text(10, charset="abcdefghijklmnopqrstuvwxyz")
 
     def generate(self, rng):
@@ -77,7 +78,7 @@ class Colour(Task[ColourState, str]):
         return state.colour
 
     def prompt(self, state):
-        form = response_form.INSTRUCTIONS_V1.format(perception="the colour", answer="colour")
+        form = response_format.INSTRUCTIONS_V1.format(perception="the colour", answer="colour")
         return f"Which colour is it, for instance red? {form}"
 
     def parse_answer(self, text):
@@ -152,15 +153,15 @@ def test_the_row_follows_from_the_seed_and_chance_takes_any(tmp_path):
     assert found == set(range(12))
 
 
-def test_the_state_holds_the_row_and_the_truth_but_not_the_picture(tmp_path):
+def test_the_state_holds_the_row_and_the_truth_but_not_the_image(tmp_path):
     data = rows_in(tmp_path)
     game = colour(data, order="rows")
     state = start(game, 4)
     assert (state.row.data, state.row.index, state.colour, state.skipped) == (data, 4, "green", ())
     assert len(game.to_json(state)) < 300
     assert game.from_json(game.to_json(state)) == state
-    (picture,) = game.images(state)
-    assert tuple(picture[32, 32]) == COLOURS["green"]
+    (image,) = game.images(state)
+    assert tuple(image[32, 32]) == COLOURS["green"]
     assert Episode(game, 4).respond("<answer>green</answer>").game == 1.0
 
 
@@ -173,7 +174,7 @@ def test_without_data_questions_are_generated():
 # What is checked when a state is used ---------------------------------------------------------------------------------
 
 
-def test_a_row_or_a_picture_that_has_changed_is_not_drawn(tmp_path):
+def test_a_row_or_an_image_that_has_changed_is_not_drawn(tmp_path):
     data = rows_in(tmp_path)
     state = start(colour(data, order="rows"), 3)
 
@@ -205,17 +206,17 @@ def test_a_state_of_other_data_or_of_none_is_refused(tmp_path):
     with pytest.raises(StateError, match="at least 0"):
         game.from_json(game.to_json(replace(state, row=replace(state.row, index=-1))))
     with pytest.raises(StateError, match="no row of data"):
-        Colour().row_pictures(start(Colour(), 0))
+        Colour().row_images(start(Colour(), 0))
 
 
-def test_pictures_are_kept_for_a_few_rows_only_and_can_be_written_into(tmp_path):
+def test_images_are_kept_for_a_few_rows_only_and_can_be_written_into(tmp_path):
     game = colour(rows_in(tmp_path, 30), order="rows")
     states = [start(game, seed) for seed in range(30)]
-    assert len(game._kept_pictures) <= task.PICTURES_KEPT
-    first = game.row_pictures(states[29])[0]
+    assert len(game._kept_images) <= task.IMAGES_KEPT
+    first = game.row_images(states[29])[0]
     first[:] = 0
-    assert tuple(game.row_pictures(states[29])[0][32, 32]) == COLOURS["blue"]
-    assert tuple(game.row_pictures(states[0])[0][32, 32]) == COLOURS["red"]
+    assert tuple(game.row_images(states[29])[0][32, 32]) == COLOURS["blue"]
+    assert tuple(game.row_images(states[0])[0][32, 32]) == COLOURS["red"]
 
 
 # Bad rows -------------------------------------------------------------------------------------------------------------
@@ -224,10 +225,10 @@ BAD = {
     "label that is empty": ({"label": None}, "colour is empty"),
     "label that is unknown": ({"label": "mauve"}, "'mauve' is not known"),
     "latitude of 95": ({"lat": 95}, "latitude must be between -90 and 90, got 95"),
-    "picture that is missing": ({"img": "missing.png"}, "no image 'missing.png'"),
-    "picture that is cut off": ({"img": "cut.png"}, "corrupt"),
-    "picture that is a bomb": ({"img": "bomb.png"}, "more than 64000000"),
-    "picture that is no picture": ({"img": "rows.jsonl"}, "none of the formats"),
+    "image that is missing": ({"img": "missing.png"}, "no image 'missing.png'"),
+    "image that is cut off": ({"img": "cut.png"}, "corrupt"),
+    "image that is a bomb": ({"img": "bomb.png"}, "more than 64000000"),
+    "image that is no image": ({"img": "rows.jsonl"}, "none of the formats"),
     "path that leaves the folder": ({"img": "../outside.png"}, "outside the folder"),
     "address": ({"img": "http://example.com/1.png"}, "only with urls=true"),
     "label that is no Unicode": ({"label": "\ud800 what"}, "colour is not valid Unicode"),
@@ -326,15 +327,15 @@ def test_columns_are_found_by_their_names_or_mapped(tmp_path):
     (tmp_path / "red.png").write_bytes(encoded("red"))
     path = tmp_path / "rows.jsonl"
     path.write_text(
-        json.dumps({"file": "x", "label": "green", "deep": {"pictures": ["no.png", "red.png"]}, "answer": "red"})
+        json.dumps({"file": "x", "label": "green", "deep": {"images": ["no.png", "red.png"]}, "answer": "red"})
     )
     with pytest.raises(UsageError, match=r"no column for image \(image or img\): the columns of .* are file, label"):
         start(colour(str(path)), 0)
-    for columns in (["image=deep.pictures.1", "colour=answer"], "image=deep.pictures.1,colour=answer"):
+    for columns in (["image=deep.images.1", "colour=answer"], "image=deep.images.1,colour=answer"):
         assert start(colour(str(path), columns=columns), 0).colour == "red"
     for columns, why in (
         (("image=nothing",), "no column 'nothing' for image"),
-        (("picture=file",), "a field of id, image"),
+        (("image=file",), "a field of id, image"),
         (("image",), "FIELD=COLUMN"),
     ):
         with pytest.raises(UsageError, match=why):
@@ -345,10 +346,10 @@ def test_columns_are_found_by_their_names_or_mapped(tmp_path):
 
 def test_columns_as_on_a_command_line_and_back_from_json(tmp_path):
     words = ["columns=image=img,colour=label", f"data={rows_in(tmp_path)}"]
-    config = ColourConfig.at(**parse_knobs(words))
+    config = ColourConfig.at(**parse_config_fields(words))
     assert config.columns == ("image=img", "colour=label")
     assert ColourConfig.model_validate_json(config.model_dump_json()) == config
-    assert not set(ColourConfig.knobs()) & {"data", "split", "columns", "order", "bad_rows", "urls", "url_hosts"}
+    assert not set(ColourConfig.overrides()) & {"data", "split", "columns", "order", "bad_rows", "urls", "url_hosts"}
 
 
 @pytest.mark.parametrize("kind", ["csv", "json", "jsonl", "parquet", "folder"])
@@ -378,7 +379,7 @@ def test_the_same_questions_from_every_kind_of_file(tmp_path, kind):
 def test_settings_of_data_without_data_are_refused(words):
     name = words.partition("=")[0]
     with pytest.raises(UsageError, match=rf"^{name} is about data, and there are none: name them as data=\.\.\.$"):
-        ColourConfig.at(**parse_knobs([words]))
+        ColourConfig.at(**parse_config_fields([words]))
     assert ColourConfig.at(order="shuffled", bad_rows="skip").data is None
 
 
@@ -416,8 +417,8 @@ def test_worker_processes_open_the_data_themselves(tmp_path):
     game = colour(rows_in(tmp_path), order="rows")
     envs = vlmgym.make_vec(game, num_envs=4, num_workers=2)
     try:
-        pictures, _ = envs.reset(seed=2)
-        assert [tuple(picture[32, 32]) for picture in pictures] == [
+        images, _ = envs.reset(seed=2)
+        assert [tuple(image[32, 32]) for image in images] == [
             COLOURS[name] for name in ("blue", "red", "green", "blue")
         ]
     finally:

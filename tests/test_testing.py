@@ -12,16 +12,16 @@ from gymnasium import spaces
 
 from vlmgym import make_game
 from vlmgym.errors import IllegalAction, ParseError
-from vlmgym.sandbox import response_form
-from vlmgym.sandbox.board_game import with_board_perception
-from vlmgym.sandbox.config import Levels, knob
-from vlmgym.sandbox.coordinates import Pair
-from vlmgym.sandbox.game import Game, Picture, Step
-from vlmgym.sandbox.games.game2048 import Config2048, Game2048, State2048
-from vlmgym.sandbox.games.swap import Swap, SwapConfig, SwapState
+from vlmgym.sandbox.core import response_format
+from vlmgym.sandbox.core.board_game import with_board_perception
+from vlmgym.sandbox.core.config import Levels, config_field
+from vlmgym.sandbox.core.coordinates import Pair
+from vlmgym.sandbox.core.game import Game, ImageArray, Step
+from vlmgym.sandbox.games.game2048.game import Config2048, Game2048, State2048
+from vlmgym.sandbox.games.swap.game import Swap, SwapConfig, SwapState
 from vlmgym.testing import CHECKS, check_game, check_name, run_check
 
-REASONING: Levels = Config2048.dials["reasoning"]
+REASONING: Levels = Config2048.difficulty_levels["reasoning"]
 
 
 class SameId(Game2048):
@@ -50,23 +50,23 @@ class UnmarkedConfig(Config2048):
 
 
 class UnmarkedKnob(Game2048):
-    """A knob belongs to no dial."""
+    """A config field belongs to no dial."""
 
     Config = UnmarkedConfig
 
 
 class WrongDialConfig(Config2048):
-    dials = with_board_perception({**REASONING, 1: {"noise": 0.1}})
+    difficulty_levels = with_board_perception({**REASONING, 1: {"noise": 0.1}})
 
 
 class WrongDial(Game2048):
-    """The reasoning dial sets a perceptual knob."""
+    """The reasoning dial sets a perceptual config field."""
 
     Config = WrongDialConfig
 
 
 class MissingLevelConfig(Config2048):
-    dials = with_board_perception({level: REASONING[level] for level in (1, 2, 3, 4)})
+    difficulty_levels = with_board_perception({level: REASONING[level] for level in (1, 2, 3, 4)})
 
 
 class MissingLevel(Game2048):
@@ -76,7 +76,7 @@ class MissingLevel(Game2048):
 
 
 class EqualLevelsConfig(Config2048):
-    dials = with_board_perception({**REASONING, 2: {}})
+    difficulty_levels = with_board_perception({**REASONING, 2: {}})
 
 
 class EqualLevels(Game2048):
@@ -86,8 +86,8 @@ class EqualLevels(Game2048):
 
 
 class OtherDefaultConfig(Config2048):
-    rows: int = knob("reasoning", 5, "Rows.", ge=3, le=8)
-    dials = with_board_perception({**REASONING, 3: {"rows": 4}})
+    rows: int = config_field("reasoning", 5, "Rows.", ge=3, le=8)
+    difficulty_levels = with_board_perception({**REASONING, 3: {"rows": 4}})
 
 
 class OtherDefault(Game2048):
@@ -97,7 +97,7 @@ class OtherDefault(Game2048):
 
 
 class ImpossibleLevelConfig(Config2048):
-    dials = with_board_perception({**REASONING, 1: {"rows": 50}})
+    difficulty_levels = with_board_perception({**REASONING, 1: {"rows": 50}})
 
 
 class ImpossibleLevel(Game2048):
@@ -187,7 +187,7 @@ class GlobalRandomParser(Game2048):
 
 
 class LossyJson(Game2048):
-    """JSON that forgets how the picture looks."""
+    """JSON that forgets how the image looks."""
 
     def to_json(self, state: State2048) -> str:
         return super().to_json(State2048(state.board))
@@ -369,7 +369,7 @@ class LyingResponse(Game2048):
     """Its own responses describe another board."""
 
     def respond(self, state: State2048, action: int) -> str:
-        return response_form.compose("2, 2", "", self.format(action))
+        return response_format.compose("2, 2", "", self.format(action))
 
 
 class SilentPrompt(Game2048):
@@ -379,31 +379,31 @@ class SilentPrompt(Game2048):
         return "Play!"
 
 
-class FloatPicture(Game2048):
-    """Pictures are not uint8."""
+class FloatImage(Game2048):
+    """Images are not uint8."""
 
-    def draw(self, state: State2048) -> Picture:
+    def draw(self, state: State2048) -> ImageArray:
         return super().draw(state).astype(np.float32)
 
 
-class SharedPicture(Game2048):
+class SharedImage(Game2048):
     """Hands out its cache."""
 
-    def draw(self, state: State2048) -> Picture:
-        cache: dict[State2048, Picture] = self.__dict__.setdefault("cache", {})
+    def draw(self, state: State2048) -> ImageArray:
+        cache: dict[State2048, ImageArray] = self.__dict__.setdefault("cache", {})
         return cache.setdefault(state, super().draw(state))
 
 
-class TwoPictures(Game2048):
-    """Announces two pictures and draws one."""
+class TwoImages(Game2048):
+    """Announces two images and draws one."""
 
-    picture_shapes = ((100, 100, 3), (100, 100, 3))
+    image_shapes = ((100, 100, 3), (100, 100, 3))
 
 
-class BlankPicture(Game2048):
-    """The picture shows nothing of the position."""
+class BlankImage(Game2048):
+    """The image shows nothing of the position."""
 
-    def draw(self, state: State2048) -> Picture:
+    def draw(self, state: State2048) -> ImageArray:
         return np.zeros((self.config.size, self.config.size, 3), np.uint8)
 
 
@@ -438,8 +438,8 @@ BROKEN: list[tuple[str, type[Game[Any, Any]], str]] = [
     ("identity", SameId, "the id 2048-v0 is registered for"),
     ("identity", NoPage, "no docstring"),
     ("identity", LoosePositions, "LooseState is no frozen dataclass"),
-    ("knobs", UnmarkedKnob, "unmarked is not marked"),
-    ("knobs", WrongDial, "the dial reasoning sets noise, which is marked perception"),
+    ("overrides", UnmarkedKnob, "unmarked is not marked"),
+    ("overrides", WrongDial, "the dial reasoning sets noise, which is marked perception"),
     ("levels", MissingLevel, r"the dial reasoning has levels \[1, 2, 3, 4\]"),
     ("levels", EqualLevels, "level 2 of reasoning is the same as level 3"),
     ("levels", OtherDefault, "levels 3 and 3 are not the default"),
@@ -479,10 +479,10 @@ BROKEN: list[tuple[str, type[Game[Any, Any]], str]] = [
     ("format_and_parse", GuessesAnything, "for the action 0"),
     ("responses", LyingResponse, "the perception of"),
     ("prompt", SilentPrompt, "does not name <perception>"),
-    ("pictures", FloatPicture, "float32, not uint8"),
-    ("pictures", SharedPicture, "changes what is drawn next"),
-    ("pictures", TwoPictures, "draw returns shapes"),
-    ("picture_and_description", BlankPicture, "one picture has two descriptions"),
+    ("images", FloatImage, "float32, not uint8"),
+    ("images", SharedImage, "changes what is drawn next"),
+    ("images", TwoImages, "draw returns shapes"),
+    ("image_and_description", BlankImage, "one image has two descriptions"),
     ("environment", OtherSpace, "observation"),
 ]
 

@@ -20,10 +20,10 @@ from training.core.teacher import teach
 from vlmgym import make_game
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import GenerationError, UsageError
-from vlmgym.evaluation.record import EpisodeRecord, PolicyRecord
 from vlmgym.policies.base import Reply
-from vlmgym.sandbox.episode import Episode
-from vlmgym.sandbox.reward import RewardConfig, score_action, score_response
+from vlmgym.records.types import EpisodeRecord, PolicyRecord
+from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.core.reward import RewardConfig, score_action, score_response
 
 SMALL = {"rows": 3, "columns": 3, "goal": 16, "size": 96}
 SIGN = RewardConfig(shaping="sign")
@@ -60,7 +60,7 @@ def test_an_informative_position_is_one_in_which_actions_earn_different_rewards(
     for index in range(50):
         snapshot = sample_state(game, 0, index, StateConfig(moves=(0, 20), informative=True), SIGN)
         state = game.from_json(snapshot.state)
-        earned = [score_action(game, state, action, np.random.default_rng(0), SIGN).overall for action in range(4)]
+        earned = [score_action(game, state, action, np.random.default_rng(0), SIGN).total for action in range(4)]
         assert sorted(earned) == [0.0, 0.0, 1.0, 1.0]  # tiles merge along one axis only
 
 
@@ -84,7 +84,7 @@ def test_all_actions_of_a_pair_of_cells_are_listed_once() -> None:
 
 
 def table_of(folder: Path, rows: int, bad: Sequence[int] = ()) -> str:
-    """Questions about pictures, of which some have no answer."""
+    """Questions about images, of which some have no answer."""
     lines = ["image,question,answer"]
     for row in range(rows):
         Image.new("RGB", (32, 32), (row, 0, 0)).save(folder / f"{row}.png")
@@ -158,7 +158,7 @@ def test_a_teacher_is_right_as_often_as_it_is_told() -> None:
             score_response(game, state, teach(game, state, "greedy", right, SIGN, rng), np.random.default_rng(0), SIGN)
             for state in states
         ]
-        assert np.mean([one.overall for one in scored]) == pytest.approx(expected, abs=0.1)
+        assert np.mean([one.total for one in scored]) == pytest.approx(expected, abs=0.1)
         assert all(one.format == 1 and one.perception is not None and one.perception.exact == 1 for one in scored)
 
 
@@ -210,7 +210,7 @@ def test_an_episode_that_is_cut_off_shows_what_it_would_have_gone_on_with() -> N
         assert (left.prompt, left.end) == (going.position.prompt, None)
         assert "left" in left.prompt
         assert len(left.images) == len(going.position.images) == 2
-        assert all((picture == 128).all() for picture in left.images)
+        assert all((image == 128).all() for image in left.images)
 
 
 def test_an_episode_that_the_game_ended_is_not_cut_off() -> None:

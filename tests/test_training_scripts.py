@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.training import ROOT
-from vlmgym.cli import main
+from vlmgym.cli.main import main
 
 SCRIPTS = ROOT / "training" / "scripts"
 

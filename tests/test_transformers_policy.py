@@ -15,7 +15,7 @@ from vlmgym.policies import make_policy
 from vlmgym.policies.transformers import TransformersOptions
 from vlmgym.policies.vllm import VLLMOptions
 
-PICTURE_TOKENS = {"<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"}
+IMAGE_TOKENS = {"<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"}
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +48,11 @@ def test_what_is_not_given_follows_the_generation_configuration(facts: dict[str,
 
 
 @pytest.mark.slow
-def test_tokens_that_stand_for_pictures_are_never_drawn(facts: dict[str, Any]) -> None:
+def test_tokens_that_stand_for_images_are_never_drawn(facts: dict[str, Any]) -> None:
     names = set(facts["drawn"]["names"])
     assert facts["drawn"]["tokens"] == 16 * 64
     assert len(names) > 300, "the test draws too few tokens"
-    assert not names & PICTURE_TOKENS
+    assert not names & IMAGE_TOKENS
 
 
 @pytest.mark.slow
@@ -71,7 +71,7 @@ def test_a_response_ends_before_a_stop_text(facts: dict[str, Any]) -> None:
     assert text == whole[: whole.index(stop)]
     assert reason == "stop"
     assert tokens < 16
-    assert facts["without picture"][0][2] == 16
+    assert facts["without image"][0][2] == 16
 
 
 @pytest.mark.slow

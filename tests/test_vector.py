@@ -16,10 +16,10 @@ import vlmgym
 from tests.processes import gone
 from vlmgym import make_vec
 from vlmgym.errors import EpisodeEnded, GenerationError, UsageError, WorkerError
-from vlmgym.sandbox.env import GameEnv, Response
-from vlmgym.sandbox.games.game2048 import Config2048, Game2048
-from vlmgym.sandbox.reward import RewardConfig
-from vlmgym.sandbox.shared_memory import SharedArray
+from vlmgym.sandbox.core.reward import RewardConfig
+from vlmgym.sandbox.envs.single import GameEnv, Response
+from vlmgym.sandbox.envs.vector.shared_memory import SharedArray
+from vlmgym.sandbox.games.game2048.game import Config2048, Game2048
 
 GAMES = ["2048", "shisensho", "swap"]
 SMALL = {"size": 128, "reasoning": 1, "perception": 4}
@@ -52,10 +52,10 @@ def legal_actions(runner, rng):
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_every_environment_plays_what_a_single_one_plays(make, game, workers):
     """Bit for bit, over the ends of episodes, with the autoreset of Gymnasium's own vector environment."""
-    knobs = SMALL | ({"size": 224} if game == "swap" else {})
-    runner = make(game, 3, workers, **knobs, max_episode_steps=7)
+    overrides = SMALL | ({"size": 224} if game == "swap" else {})
+    runner = make(game, 3, workers, **overrides, max_episode_steps=7)
     peer = gymnasium.vector.SyncVectorEnv(
-        [lambda: gymnasium.wrappers.TimeLimit(GameEnv(game, **knobs), 7) for _ in range(3)]
+        [lambda: gymnasium.wrappers.TimeLimit(GameEnv(game, **overrides), 7) for _ in range(3)]
     )
     ours, info = runner.reset(seed=11)
     theirs, their_info = peer.reset(seed=11)
@@ -87,7 +87,7 @@ def test_the_words_are_those_of_the_environment(make):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_same_step_autoreset_keeps_the_last_picture_and_numbers(make, workers):
+def test_same_step_autoreset_keeps_the_last_image_and_numbers(make, workers):
     options = {"max_episode_steps": 3, "size": 64, "autoreset_mode": AutoresetMode.SAME_STEP}
     runner = make("2048", 3, workers, **options)
     peer = gymnasium.vector.SyncVectorEnv(
@@ -180,7 +180,7 @@ def test_results_come_as_they_become_ready(make):
 def test_a_slow_process_does_not_hold_up_a_fast_one(make):
     runner = make("2048", 2, 2, size=64)
     runner.reset(seed=0)
-    slow = runner._group.shards[0]._process.pid
+    slow = runner._group.workers[0]._process.pid
     os.kill(slow, signal.SIGSTOP)
     try:
         runner.send([0, 0])
@@ -346,7 +346,7 @@ def test_a_fault_in_a_game_closes_the_runner_with_its_reason(make, workers):
 def test_an_interrupted_step_closes_the_runner(make):
     runner = make("2048", 2, 2, size=64)
     runner.reset(seed=0)
-    os.kill(runner._group.shards[1]._process.pid, signal.SIGSTOP)
+    os.kill(runner._group.workers[1]._process.pid, signal.SIGSTOP)
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         runner.step([0, 0])
@@ -354,7 +354,7 @@ def test_an_interrupted_step_closes_the_runner(make):
         runner.step([0, 0])
 
 
-def test_pictures_can_be_asked_for_one_by_one(make):
+def test_images_can_be_asked_for_one_by_one(make):
     drawn = make("2048", 3, 0, size=64)
     blind = make("2048", 3, 2, size=64, render=False)
     observations, _ = drawn.reset(seed=0)
@@ -363,7 +363,7 @@ def test_pictures_can_be_asked_for_one_by_one(make):
     assert blind.observation_space.contains(nothing)
     observations, *_ = drawn.step([0, 1, 2])
     blind.step([0, 1, 2])
-    assert all(np.array_equal(blind.picture(i), observations[i]) for i in range(3))
+    assert all(np.array_equal(blind.image(i), observations[i]) for i in range(3))
     assert all(np.array_equal(a, b) for a, b in zip(blind.render(), observations))
 
 
@@ -389,8 +389,8 @@ def test_a_branch_has_n_copies_of_every_position(make):
     copies.step([Response(f"<answer>{word}</answer>") for word in ("up", "right", "nonsense") * 2])
     assert copies.call("snapshot")[2].turn == 2
     ours, *_ = runner.step([0, 1])
-    assert np.array_equal(copies.picture(0), ours[0])
-    assert np.array_equal(copies.picture(4), ours[1])
+    assert np.array_equal(copies.image(0), ours[0])
+    assert np.array_equal(copies.image(4), ours[1])
     chance = runner.branch(8, num_workers=0, seed=1)
     chance.step([2] * 16)
     assert len({state.state for state in chance.get_states()[:8]}) > 2
@@ -420,7 +420,7 @@ def test_a_killed_process_is_started_again_where_it_was(make, when):
     for turn in range(60):
         actions = rng.integers(0, 4, 4)
         if turn in (3, 50):
-            process = runner._group.shards[1]._process
+            process = runner._group.workers[1]._process
             if when == "during":
                 os.kill(process.pid, signal.SIGSTOP)
                 runner.send(actions)
@@ -447,7 +447,7 @@ def test_a_hung_process_is_named(make):
     runner.timeout = 30
     runner.reset(seed=0)
     runner.timeout = 0.3
-    process = runner._group.shards[1]._process
+    process = runner._group.workers[1]._process
     os.kill(process.pid, signal.SIGSTOP)
     with pytest.raises(WorkerError, match=rf"worker process {process.pid} \(environments 1 to 1\) did not answer"):
         runner.step([0, 0])
@@ -460,7 +460,7 @@ def test_a_process_that_does_not_read_is_named_however_much_is_sent(make, call):
     runner = make("2048", 2, 2, size=64, timeout=60)
     runner.reset(seed=0)
     runner.timeout = 0.5
-    process = runner._group.shards[1]._process
+    process = runner._group.workers[1]._process
     os.kill(process.pid, signal.SIGSTOP)
     start = time.monotonic()
     with pytest.raises(WorkerError, match=rf"worker process {process.pid} \(environments 1 to 1\) did not answer"):
@@ -509,7 +509,7 @@ def test_attributes_can_be_set_and_stay(make, workers):
     assert runner.get_attr("note") == tuple("abcd")
     assert runner.step([Response("<answer>9</answer>")] * 4)[1].tolist() == [-5.0] * 4
     if workers:
-        process = runner._group.shards[1]._process
+        process = runner._group.workers[1]._process
         process.kill()
         process.join()
         with pytest.warns(RuntimeWarning, match="go on in another"):
@@ -536,11 +536,11 @@ def test_attributes_can_be_set_and_stay(make, workers):
 
 
 def test_infos_have_the_types_and_masks_of_gymnasium(make):
-    knobs = {"size": 64}
+    overrides = {"size": 64}
     for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
-        runner = make("2048", 3, 0, **knobs, max_episode_steps=3, autoreset_mode=mode, words=True)
+        runner = make("2048", 3, 0, **overrides, max_episode_steps=3, autoreset_mode=mode, words=True)
         peer = gymnasium.vector.SyncVectorEnv(
-            [lambda: gymnasium.wrappers.TimeLimit(GameEnv("2048", **knobs), 3)] * 3, autoreset_mode=mode
+            [lambda: gymnasium.wrappers.TimeLimit(GameEnv("2048", **overrides), 3)] * 3, autoreset_mode=mode
         )
         assert runner.metadata == peer.metadata | {"render_modes": ["rgb_array"]}
         answers = [runner.reset(seed=0), peer.reset(seed=0)]
@@ -690,7 +690,7 @@ from vlmgym import make_vec
 if __name__ == "__main__":
     runner = make_vec("2048", 4, 2, size=64)
     runner.reset(seed=0)
-    print(*(shard._process.pid for shard in runner._group.shards), flush=True)
+    print(*(worker._process.pid for worker in runner._group.workers), flush=True)
     {then}
 """
 

@@ -19,11 +19,11 @@ from scipy.stats import chi2
 from tests import scene_reading
 from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError
 from vlmgym.evaluation import evaluate
-from vlmgym.sandbox.games.caption import Caption
-from vlmgym.sandbox.games.vqa import Vqa, VqaConfig, VqaState
-from vlmgym.sandbox.reward import Outcome, score_response
-from vlmgym.sandbox.rules.answers import agreement
-from vlmgym.sandbox.scenes.scene import SIZES
+from vlmgym.sandbox.core.reward import Outcome, score_response
+from vlmgym.sandbox.games.caption.game import Caption
+from vlmgym.sandbox.games.scenes.scene import SIZES
+from vlmgym.sandbox.games.vqa.answers import agreement
+from vlmgym.sandbox.games.vqa.game import Vqa, VqaConfig, VqaState
 
 QUESTIONS = 2000
 RARE = 0.001
@@ -190,7 +190,7 @@ def test_accuracy_by_type_is_in_the_summary() -> None:
     assert {"accuracy"} < names <= {"accuracy", "accuracy counting", "accuracy attribute", "accuracy existence"}
     game = Vqa()
     state = start(game, 0)
-    assert game.metrics(game.missed(state), [{}]) == {"accuracy": 0.0, f"accuracy {state.type}": 0.0}
+    assert game.metrics(game.on_invalid(state), [{}]) == {"accuracy": 0.0, f"accuracy {state.type}": 0.0}
     assert game.metrics(state, []) == {}
 
 
@@ -204,8 +204,8 @@ def data(folder: Path, *rows: dict[str, Any]) -> str:
     return str(file)
 
 
-def photographs(file: str, **knobs: Any) -> Vqa:
-    return Vqa(VqaConfig.at(data=file, **knobs))
+def photographs(file: str, **overrides: Any) -> Vqa:
+    return Vqa(VqaConfig.at(data=file, **overrides))
 
 
 def test_questions_about_photographs_of_the_user(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_a_row_without_an_answer_is_told(tmp_path: Path, answer: object) -> None
         photographs(file, bad_rows="fail").start_at(0, np.random.default_rng(0))
 
 
-# Difficulty and pictures ----------------------------------------------------------------------------------------------
+# Difficulty and images ----------------------------------------------------------------------------------------------
 
 
 def test_positions_without_scene_or_answers_are_refused() -> None:
@@ -273,11 +273,11 @@ GOLDEN = {
     3: "f58ddcf03f77e7dc8f4b6db91e9a99c2a8864979d6dc589853e04e73e268619a",
     5: "b7f0f9e28bc357806fcb5db4a829dff87ac7c4c711bbee1b8da9d29423f9c2e6",
 }
-"""SHA-256 of the first picture of seed 0 by perception level: the same on every machine."""
+"""SHA-256 of the first image of seed 0 by perception level: the same on every machine."""
 
 
 @pytest.mark.parametrize("level", sorted(GOLDEN))
-def test_golden_pictures(level: int) -> None:
+def test_golden_images(level: int) -> None:
     game = Vqa(VqaConfig.at(perception=level, size=320))
-    (picture,) = game.draw(start(game, 0))
-    assert hashlib.sha256(picture.tobytes()).hexdigest() == GOLDEN[level]
+    (image,) = game.draw(start(game, 0))
+    assert hashlib.sha256(image.tobytes()).hexdigest() == GOLDEN[level]

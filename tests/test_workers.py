@@ -13,9 +13,9 @@ import time
 import pytest
 
 from vlmgym.errors import StateError, UsageError, WorkerError
-from vlmgym.evaluation import worker_process
-from vlmgym.evaluation import workers as pool
-from vlmgym.evaluation.workers import Workers
+from vlmgym.workers import pool as pool
+from vlmgym.workers import pool_process
+from vlmgym.workers.pool import Workers
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_what_cannot_be_sent_is_a_mistake_of_the_user_and_the_process_goes_on(wo
 def test_a_game_of_a_program_without_a_file_is_a_mistake_of_the_user():
     program = """
 import asyncio
-from vlmgym.evaluation.workers import Workers
+from vlmgym.workers.pool import Workers
 
 class Mine:
     def play(self): pass
@@ -117,7 +117,7 @@ async def _errors(*calls):
 
 
 def test_an_interrupt_comes_before_the_death_of_a_worker_that_the_same_signal_ended(monkeypatch):
-    monkeypatch.setattr(worker_process, "GRACE", 20 * worker_process.GRACE)  # this machine may be slow
+    monkeypatch.setattr(pool_process, "GRACE", 20 * pool_process.GRACE)  # this machine may be slow
 
     async def interrupted():
         others = {*multiprocessing.active_children()}
@@ -176,9 +176,9 @@ def test_an_interrupt_while_a_worker_starts_ends_the_program_and_not_the_worker(
     script = tmp_path / "program.py"
     program = """
         import asyncio, os, signal
-        from vlmgym.evaluation.workers import Workers
-        from vlmgym.options import reporting_errors
-        from vlmgym.sandbox.processes import interrupts_left_to_parent
+        from vlmgym.workers.pool import Workers
+        from vlmgym.cli.console import reporting_errors
+        from vlmgym.workers.process import block_sigint
 
         if __name__ == "__mp_main__":  # a worker that reads this program
             os.kill(os.getpid(), signal.SIGINT)
@@ -186,7 +186,7 @@ def test_an_interrupt_while_a_worker_starts_ends_the_program_and_not_the_worker(
         if __name__ == "__main__":
             with reporting_errors(), Workers(1) as workers:
                 print(asyncio.run(workers.call(abs, -7)), flush=True)
-                with interrupts_left_to_parent():
+                with block_sigint():
                     os.kill(os.getpid(), NUMBER)
                 print("lost")
         """

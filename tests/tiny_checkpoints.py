@@ -45,7 +45,7 @@ def facts(kind: Kind, out: Path) -> dict[str, Any]:
         "files": {name: digests(out / name) for name in ("first", "same seed", "other seed")},
         "class": type(model).__name__,
         "parameters": model.num_parameters(),
-        "picture tokens": int((batch["input_ids"] == model.config.image_token_id).sum()),
+        "image tokens": int((batch["input_ids"] == model.config.image_token_id).sum()),
         "prompt tokens": batch["input_ids"].shape[1],
         "generated": generated[0, batch["input_ids"].shape[1] :].tolist(),
         "response": response,

@@ -11,8 +11,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 from vlmgym.errors import UsageError
+from vlmgym.sandbox.core.response_format import SECTIONS
 from vlmgym.sandbox.registry import make_game
-from vlmgym.sandbox.response_form import SECTIONS
 
 GAMES = ("2048", "shisensho", "swap")
 PAD, END = "<|endoftext|>", "<|im_end|>"
@@ -43,7 +43,7 @@ CHAT_TEMPLATE = """\
     {{- '<|im_start|>assistant\\n' -}}
 {%- endif -%}
 """
-"""Jinja template of Qwen's chat form: messages in OpenAI form, with text, pictures and videos, to a prompt."""
+"""Jinja template of Qwen's chat form: messages in OpenAI form, with text, images and videos, to a prompt."""
 
 
 def game_texts(turns: int = 8) -> Iterator[str]:

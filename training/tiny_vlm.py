@@ -33,9 +33,9 @@ from training.tiny_tokenizer import (
     save_tokenizer,
     train_tokenizer,
 )
+from vlmgym.cli.console import reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.new_folder import new_folder
-from vlmgym.options import reporting_errors
 
 Kind = Literal["qwen2_vl", "qwen2_5_vl", "qwen3_vl"]
 
@@ -43,8 +43,8 @@ HEAD_SIZE = 32
 """The smallest that vLLM's attention on the CPU takes."""
 MERGE = 2
 """Patches along each side of the square of pixels that becomes one token."""
-MIN_PICTURE_TOKENS = 4
-"""Smaller pictures are made larger."""
+MIN_IMAGE_TOKENS = 4
+"""Smaller images are made larger."""
 CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
 """Mean and deviation of colours, red, green and blue, that CLIP was trained with; Qwen2-VL and Qwen2.5-VL use them."""
 CLASSES: dict[Kind, str] = {"qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL"}
@@ -69,8 +69,8 @@ class TinySize:
     """Whether tokens are the same vectors as input and as output. If so, an untrained model repeats the last token."""
     context: int = 4096
     """Tokens of prompt and response together."""
-    picture_tokens: int = 256
-    """Tokens of a picture at most; larger ones are made smaller. A token is 28 x 28 pixels, in Qwen3-VL 32 x 32."""
+    image_tokens: int = 256
+    """Tokens of an image at most; larger ones are made smaller. A token is 28 x 28 pixels, in Qwen3-VL 32 x 32."""
 
     def __post_init__(self) -> None:
         for name in ("hidden", "vision_hidden"):
@@ -79,8 +79,8 @@ class TinySize:
         for name in ("layers", "vision_layers", "context"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} is 1 or more, not {getattr(self, name)}")
-        if self.picture_tokens < MIN_PICTURE_TOKENS:
-            raise UsageError(f"picture_tokens is {MIN_PICTURE_TOKENS} or more, not {self.picture_tokens}")
+        if self.image_tokens < MIN_IMAGE_TOKENS:
+            raise UsageError(f"image_tokens is {MIN_IMAGE_TOKENS} or more, not {self.image_tokens}")
 
 
 def make_tiny_vlm(
@@ -173,18 +173,18 @@ def _vision_config(kind: Kind, size: TinySize) -> dict[str, Any]:
     shared |= {"hidden_size": width, "intermediate_size": 3 * width, "out_hidden_size": size.hidden}
     if kind == "qwen2_5_vl":
         return {**shared, "window_size": 8 * _patch(kind), "fullatt_block_indexes": [depth - 1], "tokens_per_second": 2}
-    # Learned positions of 16 x 16 patches, interpolated to the picture's; features of the first layer join the text's.
+    # Learned positions of 16 x 16 patches, interpolated to the image's; features of the first layer join the text's.
     return {**shared, "num_position_embeddings": 256, "deepstack_visual_indexes": [0]}
 
 
 def _generation_config(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Greedy until an end is written. Tokens that stand for pictures are not kept from being written, as in Qwen-VL."""
+    """Greedy until an end is written. Tokens that stand for images are not kept from being written, as in Qwen-VL."""
     end, pad = tokenizer.token_to_id(END), tokenizer.token_to_id(PAD)
     return {"do_sample": False, "eos_token_id": [end, pad], "pad_token_id": pad}
 
 
 def _processor_configs(kind: Kind, size: TinySize) -> dict[str, Any]:
-    """Settings of the processors of pictures and of videos."""
+    """Settings of the processors of images and of videos."""
     token = (_patch(kind) * MERGE) ** 2  # pixels
     mean, std = ([0.5] * 3, [0.5] * 3) if kind == "qwen3_vl" else (CLIP_MEAN, CLIP_STD)
     shared = {
@@ -192,7 +192,7 @@ def _processor_configs(kind: Kind, size: TinySize) -> dict[str, Any]:
         "patch_size": _patch(kind),
         "merge_size": MERGE,
         "temporal_patch_size": 2,
-        "size": {"shortest_edge": MIN_PICTURE_TOKENS * token, "longest_edge": size.picture_tokens * token},
+        "size": {"shortest_edge": MIN_IMAGE_TOKENS * token, "longest_edge": size.image_tokens * token},
         "image_mean": mean,
         "image_std": std,
     }

@@ -1,6 +1,6 @@
 """`python -m vlmgym` is the `vlmgym` command."""
 
-from vlmgym.cli import main
+from vlmgym.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -25,9 +25,9 @@ import numpy as np
 
 import vlmgym
 from vlmgym.errors import UsageError, VlmgymError, WorkerError, missing_extra
-from vlmgym.sandbox.channel import UNPICKLABLE, ChannelClosed
-from vlmgym.sandbox.shard import Reply
-from vlmgym.sandbox.shard_process import RESTARTS, Plan, ProcessShard, answer, packed
+from vlmgym.sandbox.envs.vector.worker import Reply
+from vlmgym.sandbox.envs.vector.worker_process import RESTARTS, Plan, ProcessWorker, answer, packed
+from vlmgym.workers.channel import UNPICKLABLE, ChannelClosed
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -123,8 +123,8 @@ def _name_of(node: dict[str, Any]) -> str:
 # Vector runner --------------------------------------------------------------------------------------------------------
 
 
-class RayShard(ProcessShard):
-    """A shard in a process of a Ray cluster. If it dies, or its machine, another goes on from its last checkpoints.
+class RayEnvWorker(ProcessWorker):
+    """A worker in a process of a Ray cluster. If it dies, or its machine, another goes on from its last checkpoints.
 
     Processes are dealt out to the processors of the cluster and take none away from others: branches find room, and
     after the loss of a machine all go on with the processors that are left.
@@ -146,10 +146,10 @@ class RayShard(ProcessShard):
 
 
 class _Host:
-    """A shard in the process of an actor."""
+    """A worker in the process of an actor."""
 
     def __init__(self, plan: Plan) -> None:
-        self._plan, self._shard = plan, plan.make()
+        self._plan, self._worker = plan, plan.make()
 
     def node(self) -> str:
         import ray
@@ -161,7 +161,7 @@ class _Host:
         from ray import cloudpickle
 
         name, args = cloudpickle.loads(message)
-        answered = answer(self._shard, (name, args))
+        answered = answer(self._worker, (name, args))
         memory, part, result = self._plan.memory, self._plan.part, answered[0]
         if not isinstance(result, Reply):
             return packed(answered, cloudpickle.dumps), None
@@ -236,10 +236,10 @@ class _ActorLink:
 
     def _write(self, ids: Any, rows: Any, frames: list[Any], ended: Any, final_frames: list[Any]) -> None:
         self._memory.table.array()[ids] = rows
-        for array, pictures in zip(self._memory.frames or (), frames, strict=True):
-            array.array()[ids] = pictures
-        for array, pictures in zip(self._memory.final_frames or (), final_frames, strict=True):
-            array.array()[ended] = pictures
+        for array, images in zip(self._memory.frames or (), frames, strict=True):
+            array.array()[ids] = images
+        for array, images in zip(self._memory.final_frames or (), final_frames, strict=True):
+            array.array()[ended] = images
 
     def _learn_node(self, answered: Future[Any]) -> None:
         if answered.exception() is None:

@@ -1,6 +1,6 @@
 """Measure what the difficulty levels of games do, without a language model, and write a page with plots for each.
 
-    .venv/bin/python -m benchmarks.calibration 2048 --episodes 200 --pictures 200
+    .venv/bin/python -m benchmarks.calibration 2048 --episodes 200 --images 200
 
 Reproduces the pages in docs/difficulty; each of them states its command.
 """
@@ -22,13 +22,13 @@ from benchmarks.calibration.page import write_page
 from benchmarks.calibration.plot import draw_plots
 from benchmarks.calibration.spec import Spec
 from benchmarks.calibration.specs import SPECS, spec_of
+from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.output_folder import OutputFolder
-from vlmgym.options import parse_options, reporting_errors
+from vlmgym.records.output_folder import OutputFolder
 from vlmgym.sandbox.datasets.extra import library
 
 FEWEST = 5
-"""Episodes and pictures that intervals need, at least."""
+"""Episodes and images that intervals need, at least."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,13 +39,13 @@ class CalibrateConfig:
     """Names, for instance 2048 or shisensho_pictures; all that are declared if none is given."""
     episodes: int = 200
     """Episodes of random play at each level; an oracle plays fewer."""
-    pictures: int = 300
-    """Pictures that are read at each level."""
+    images: int = 300
+    """Images that are read at each level."""
     out: Path = Path("docs/difficulty")
     """Folder of the pages."""
 
     def __post_init__(self) -> None:
-        for name, value in (("episodes", self.episodes), ("pictures", self.pictures)):
+        for name, value in (("episodes", self.episodes), ("images", self.images)):
             if value < FEWEST:
                 raise UsageError(f"{name} is at least {FEWEST}, not {value}")
 
@@ -54,7 +54,7 @@ def calibrate_games(config: CalibrateConfig, console: Console | None = None) -> 
     """Measure and write `NAME.md` and `NAME.png` for each game.
 
     Raises:
-        UsageError: No spec exists for a game, the pictures are too few, or scikit-learn is not installed.
+        UsageError: No spec exists for a game, the images are too few, or scikit-learn is not installed.
         OutputError: A file cannot be written.
     """
     console = console or Console(stderr=True)
@@ -69,9 +69,9 @@ def calibrate_games(config: CalibrateConfig, console: Console | None = None) -> 
 def _measure(spec: Spec, config: CalibrateConfig, output: OutputFolder, threads: Any, console: Console) -> Calibration:
     # The matrices are small. The limit is for one `with`: after it, it would no longer be one.
     with threads.threadpool_limits(1), console.status(spec.name) as status:
-        samples = Samples(config.episodes, config.pictures)
+        samples = Samples(config.episodes, config.images)
         measured = calibrate(spec, samples, partial(_tell, status, spec.name))
-    command = f"python -m benchmarks.calibration {spec.name} --episodes {config.episodes} --pictures {config.pictures}"
+    command = f"python -m benchmarks.calibration {spec.name} --episodes {config.episodes} --images {config.images}"
     output.write(output.folder / f"{spec.name}.png", draw_plots(measured))
     output.write(output.folder / f"{spec.name}.md", write_page(measured, command).encode())
     console.print(f"{config.out / spec.name}.md: {_verdict(measured)}", highlight=False)

@@ -58,7 +58,7 @@ def _reasoning(found: Calibration) -> list[Check]:
 
 def _perception(found: Calibration) -> list[Check]:
     levels = found.first_reader
-    down = paired_steps({level: reading.pictures for level, reading in found.sighting.levels.items()})
+    down = paired_steps({level: reading.images for level, reading in found.sighting.levels.items()})
     smallest = min(step.low for step in down.values())
     moved = drift(found.sighting.alike["reasoning"], found.sighting.alike["perception"])
     fitted = found.sighting.levels[4].fitted

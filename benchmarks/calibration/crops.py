@@ -1,4 +1,4 @@
-"""What a reader is shown of a picture: cut-outs, each brought to the same few pixels."""
+"""What a reader is shown of an image: cut-outs, each brought to the same few pixels."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.calibration.spec import AnyGame, Crops
-from vlmgym.sandbox.board_game import BoardGame
-from vlmgym.sandbox.drawing.degrade import resize
+from vlmgym.sandbox.core.board_game import BoardGame
+from vlmgym.sandbox.rendering.degrade import resize
 
 SIDE = 16
 """Side in pixels of a cut-out as a reader sees it."""
@@ -49,11 +49,11 @@ def dealt_boards(game: AnyGame, rng: np.random.Generator) -> Crops:
 
 def _cells(game: AnyGame, cells: Sequence[Sequence[Hashable]], look: int) -> Crops:
     assert isinstance(game, BoardGame)
-    picture, geometry = game.painter.paint(cells, look), game.painter.geometry
+    image, geometry = game.painter.paint(cells, look), game.painter.geometry
     cuts, words = [], []
     for row, line in enumerate(cells):
         for column, cell in enumerate(line):
             left, top, width, height = geometry.cell_box(row, column)
-            cuts.append(picture[top : top + height, left : left + width])
+            cuts.append(image[top : top + height, left : left + width])
             words.append(game.cell_words(cell))
     return shrink(cuts), words

@@ -44,21 +44,21 @@ class Estimate:
         return cls(count / of, *wilson(count, of), of)
 
     @classmethod
-    def evenly(cls, kinds: Sequence[Sequence[float]], pictures: Sequence[Sequence[int]]) -> Estimate:
+    def evenly(cls, kinds: Sequence[Sequence[float]], images: Sequence[Sequence[int]]) -> Estimate:
         """The mean of the means of several kinds of value, each of which counts as much, however many values it has.
 
-        Its interval is the normal one. Values of one picture may be alike, those of different ones are independent: so
-        what each picture adds to the mean is what varies (the linearised variance of a sample of clusters).
+        Its interval is the normal one. Values of one image may be alike, those of different ones are independent: so
+        what each image adds to the mean is what varies (the linearised variance of a sample of clusters).
 
         Args:
             kinds: At least one kind, and at least one value of each.
-            pictures: By kind, the number of the picture that each value is from.
+            images: By kind, the number of the image that each value is from.
         """
         means = [math.fsum(values) / len(values) for values in kinds]
         added: dict[int, float] = defaultdict(float)
-        for values, sources, mean in zip(kinds, pictures, means):
-            for value, picture in zip(values, sources):
-                added[picture] += (value - mean) / len(values) / len(kinds)
+        for values, sources, mean in zip(kinds, images, means):
+            for value, image in zip(values, sources):
+                added[image] += (value - mean) / len(values) / len(kinds)
         many = len(added)
         reach = NORMAL * math.sqrt(many / max(1, many - 1) * math.fsum(value**2 for value in added.values()))
         mean = math.fsum(means) / len(kinds)

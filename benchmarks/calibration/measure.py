@@ -9,7 +9,7 @@ from benchmarks.calibration.estimate import Estimate
 from benchmarks.calibration.image_reader import Sighting, read_dials
 from benchmarks.calibration.play import Measures, play
 from benchmarks.calibration.spec import Player, Spec
-from vlmgym.sandbox.config import LEVELS
+from vlmgym.sandbox.core.config import LEVELS
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +18,11 @@ class Samples:
 
     Attributes:
         episodes: Episodes of each player at each level; the oracle plays `Spec.costly` of them.
-        pictures: Pictures that a reader learns from, and that it is tested on, at each level.
+        images: Images that a reader learns from, and that it is tested on, at each level.
     """
 
     episodes: int
-    pictures: int
+    images: int
 
     def episodes_of(self, spec: Spec, player: Player) -> int:
         """How many one player plays at each level."""
@@ -82,5 +82,5 @@ def calibrate(spec: Spec, samples: Samples, tell: Callable[[str], None] = lambda
             seed = level * samples.episodes
             measured = play(spec, game, chosen.player, episodes, seed)
             play_elsewhere[level] = measured[chosen.measure]
-    sighting = read_dials(spec, samples.pictures, tell)
+    sighting = read_dials(spec, samples.images, tell)
     return Calibration(spec, samples, plays, dict(sorted(play_elsewhere.items())), sighting)

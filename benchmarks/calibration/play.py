@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from benchmarks.calibration.estimate import Estimate
 from benchmarks.calibration.spec import AnyGame, Player, Spec
-from vlmgym.sandbox.episode import Episode
+from vlmgym.sandbox.core.episode import Episode
 
 Measures = Mapping[str, Estimate]
 """Measures by name, each the mean over episodes."""

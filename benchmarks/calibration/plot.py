@@ -15,7 +15,7 @@ from benchmarks.calibration.checks import READABLE
 from benchmarks.calibration.estimate import Estimate
 from benchmarks.calibration.formatting import SHARES
 from benchmarks.calibration.measure import Calibration
-from vlmgym.sandbox.config import LEVELS
+from vlmgym.sandbox.core.config import LEVELS
 
 OWN, ALIKE, OTHER, FITTED = "#c8502d", "#e0a088", "#9a9a9a", "#2d6fb4"
 """Colours: a dial's own criterion, it measured as for the other dial, what that does to it, the fitted reader."""

@@ -1,4 +1,4 @@
-"""Readers that see pixels only: nearest mean pictures for what level 1 taught, support vectors for a level itself."""
+"""Readers that see pixels only: nearest mean images for what level 1 taught, support vectors for a level itself."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ COMPONENTS = 100
 PENALTY = 10.0
 """C of its support vector machine."""
 HELD_OUT = 4
-"""Every so many pictures of a kind the fitted reader is tested on, and has not seen."""
+"""Every so many images of a kind the fitted reader is tested on, and has not seen."""
 
 
 class TemplateReader:
-    """Names a cut-out by the mean picture of each kind that is nearest to it."""
+    """Names a cut-out by the mean image of each kind that is nearest to it."""
 
     def __init__(self, seen: Seen, words: Sequence[str]) -> None:
         self.kinds, kind_of = np.unique(np.array(words), return_inverse=True)
@@ -55,8 +55,8 @@ def hazy(seen: Seen, haze: float, rng: np.random.Generator) -> Seen:
 def fitted_accuracy(seen: Seen, words: Sequence[str], aspects: bool = False) -> tuple[int, int, bool]:
     """How much of a level a reader reads that was trained on the level itself.
 
-    A picture of a tile that comes again pixel by pixel counts once. A quarter of the pictures of each kind are kept for
-    the test; a kind that has one picture only is trained and tested on it.
+    An image of a tile that comes again pixel by pixel counts once. A quarter of the images of each kind are kept for
+    the test; a kind that has one image only is trained and tested on it.
 
     Args:
         seen: The cut-outs.
@@ -64,23 +64,23 @@ def fitted_accuracy(seen: Seen, words: Sequence[str], aspects: bool = False) -> 
         aspects: See `Sight.aspects`.
 
     Returns:
-        How many it names rightly, of how many, and whether every kind has one picture only.
+        How many it names rightly, of how many, and whether every kind has one image only.
 
     Raises:
         UsageError: scikit-learn is not installed.
     """
-    pictures: dict[str, dict[bytes, Seen]] = defaultdict(dict)
-    for picture, word in zip(seen, words):
-        pictures[word][picture.tobytes()] = picture
+    images: dict[str, dict[bytes, Seen]] = defaultdict(dict)
+    for image, word in zip(seen, words):
+        images[word][image.tobytes()] = image
     train: list[tuple[Seen, str]] = []
     test: list[tuple[Seen, str]] = []
-    for word, different in pictures.items():
-        found = [(picture, word) for picture in different.values()]
+    for word, different in images.items():
+        found = [(image, word) for image in different.values()]
         test += found[::HELD_OUT]
         train += found if len(found) == 1 else [entry for i, entry in enumerate(found) if i % HELD_OUT]
-    learned, shown = (np.stack([picture for picture, _ in entries]) for entries in (train, test))
+    learned, shown = (np.stack([image for image, _ in entries]) for entries in (train, test))
     names, truths = ([word.split() if aspects else [word] for _, word in entries] for entries in (train, test))
-    single = all(len(different) == 1 for different in pictures.values())
+    single = all(len(different) == 1 for different in images.values())
     right = np.ones(len(test), dtype=bool)
     for aspect, truth in zip(zip(*names), zip(*truths)):
         read = TemplateReader(learned, aspect).read(shown) if single else _classified(learned, aspect, shown)
@@ -94,7 +94,7 @@ def _classified(learned: Seen, words: Sequence[str], shown: Seen) -> list[str]:
     )
     components = min(COMPONENTS, len(learned) - 1, learned.shape[1])
     classifier = pipeline.make_pipeline(decomposition.PCA(components, random_state=0), svm.SVC(C=PENALTY))
-    with warnings.catch_warnings():  # many kinds with few pictures each are meant
+    with warnings.catch_warnings():  # many kinds with few images each are meant
         warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
         read: list[str] = classifier.fit(learned, words).predict(shown).tolist()
     return read

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.sandbox.game import Game
+from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.registry import make_game
 
 AnyGame = Game[Any, Any]
@@ -70,18 +70,18 @@ class Naive:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """How pictures are read.
+    """How images are read.
 
     Attributes:
         words: What one cut-out is, for instance `cell`.
-        cut: Cut-outs of a picture, drawn by chance.
+        cut: Cut-outs of an image, drawn by chance.
         haze: Standard deviation of the noise that the reader of level 1 sees everything through, 1 is full scale. A
-            reader with perfect eyes reads all clean pictures alike; through haze it shows which of them has more to
+            reader with perfect eyes reads all clean images alike; through haze it shows which of them has more to
             spare.
-        schooling: Knobs of the pictures that the reader of level 1 learns from, so that it has seen everything that
+        schooling: Knobs of the images that the reader of level 1 learns from, so that it has seen everything that
             harder levels show.
         aspects: The fitted reader learns each of the words about a cut-out by itself, and is right if all of them are.
-        one_example: It learns each board anew, from one picture of each kind on the board of the same seed at level 1.
+        one_example: It learns each board anew, from one image of each kind on the board of the same seed at level 1.
     """
 
     words: str
@@ -101,9 +101,9 @@ class Spec:
         title: Title of the page.
         game: Name or id of the game.
         criterion: What the reasoning levels are judged by.
-        sight: How its pictures are read.
+        sight: How its images are read.
         effort: How the oracle's effort is counted; None: it searches nothing.
-        knobs: Knobs that every level has.
+        config fields: Knobs that every level has.
         turns: Turns of an episode, at most, by player.
         naive: The player of that name, where one plays.
         facts: Numbers about a first position, for `questions`.
@@ -117,13 +117,13 @@ class Spec:
     criterion: Criterion
     sight: Sight
     effort: Effort | None = None
-    knobs: Mapping[str, Any] = field(default_factory=dict)
+    overrides: Mapping[str, Any] = field(default_factory=dict)
     turns: Mapping[Player, int] = field(default_factory=lambda: {"random": 100, "random-legal": 100, "oracle": 100})
     naive: Naive | None = None
     facts: Callable[[AnyGame, Any], Mapping[str, float]] | None = None
     costly: float = 0.1
     notes: str = ""
 
-    def at(self, perception: int = 3, reasoning: int = 3, **knobs: Any) -> AnyGame:
+    def at(self, perception: int = 3, reasoning: int = 3, **overrides: Any) -> AnyGame:
         """The game at a level of each dial."""
-        return make_game(self.game, perception, reasoning, **{**self.knobs, **knobs})
+        return make_game(self.game, perception, reasoning, **{**self.overrides, **overrides})

@@ -10,8 +10,10 @@ from benchmarks.calibration.crops import boards_of, dealt_boards
 from benchmarks.calibration.spec import Criterion, Effort, Sight, Spec
 from benchmarks.calibration.task_specs import TASKS
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.oracles import game2048, shisensho, swap
-from vlmgym.sandbox.rules.tiles import EMPTY, MOST_COLOURS, MOST_SHAPES
+from vlmgym.sandbox.games.game2048 import expectimax as game2048
+from vlmgym.sandbox.games.shisensho import solver as shisensho
+from vlmgym.sandbox.games.swap import solver as swap
+from vlmgym.sandbox.games.tiles.names import EMPTY, MOST_COLOURS, MOST_SHAPES
 
 _GUESS = "in random legal play, how often a guess is right, and so how much there is to rule out; compared as ratios"
 _SURVIVED = "how many turns random legal moves survive, cut off after 2,000; compared as ratios"
@@ -73,15 +75,15 @@ far ahead as its budget allows, farther on a crowded board: its effort tells how
     replace(
         _SHISENSHO,
         name="shisensho_pictures",
-        title="Shisen-Sho with pictures of handwritten digits",
-        knobs={"tiles": "digits"},
+        title="Shisen-Sho with images of handwritten digits",
+        overrides={"tiles": "digits"},
         sight=Sight("cell", dealt_boards, haze=0.5, one_example=True),
         notes="""\
-The boards and the rules are those of [Shisen-Sho](shisensho.md). What is hard to see at level 3 is that pictures of a
+The boards and the rules are those of [Shisen-Sho](shisensho.md). What is hard to see at level 3 is that images of a
 class differ, so the reader of level 1 is one that learns from the board itself: it is shown the board of the same
-seed at level 1, on which every class has one picture, and names each cell by the picture that is most alike. How the
-reasoning dial moves reading is asked of another reader, which knows the mean pictures of level 1 of each class.
-`colours`, `shapes` and `similarity` have no meaning here. CIFAR-10 and pictures of your own are not measured: no
+seed at level 1, on which every class has one image, and names each cell by the image that is most alike. How the
+reasoning dial moves reading is asked of another reader, which knows the mean images of level 1 of each class.
+`colours`, `shapes` and `similarity` have no meaning here. CIFAR-10 and images of your own are not measured: no
 classical reader names photographs well enough to tell what is lost.""",
     ),
     Spec(
@@ -104,7 +106,7 @@ SPECS: Mapping[str, Spec] = {spec.name: spec for spec in (*_BOARDS, *TASKS)}
 
 
 def spec_of(name: str) -> Spec:
-    """Look up the calibration spec of a game.
+    """Transform up the calibration spec of a game.
 
     Raises:
         UsageError: There is none of this name.

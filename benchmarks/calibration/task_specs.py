@@ -10,9 +10,9 @@ import numpy as np
 
 from benchmarks.calibration.spec import AnyGame, Criterion, Naive, Player, Sight, Spec
 from benchmarks.calibration.task_crops import map_marks, photograph_parts, scene_objects
-from vlmgym.sandbox.geo.gazetteer import gazetteer
-from vlmgym.sandbox.geo.place import Place, write_place
-from vlmgym.sandbox.geo.space import place_of
+from vlmgym.sandbox.games.geospot.gazetteer import gazetteer
+from vlmgym.sandbox.games.geospot.place import Place, write_place
+from vlmgym.sandbox.games.geospot.space import place_of
 
 ONE_TURN: Mapping[Player, int] = {"random": 1, "oracle": 1, "questions": 1}
 WITH_NAIVE: Mapping[Player, int] = {"random": 1, "naive": 1, "oracle": 1}
@@ -80,13 +80,13 @@ TASKS = (
         game="vqa",
         criterion=_OBJECTS,
         sight=Sight("object", scene_objects, haze=1.0, aspects=True),
-        naive=Naive("knows the questions and not the picture", _blind),
+        naive=Naive("knows the questions and not the image", _blind),
         facts=_scene_facts,
         turns={**WITH_NAIVE, "questions": 1},
         costly=1.0,
         notes="""\
-Measured are the generated questions. How many objects a picture has is set by the knob `objects`, so that counting them
-says that the knob does what it says, and not how hard that is for a mind: no player without a model answers half of the
+Measured are the generated questions. How many objects an image has is set by the config field `objects`, so that counting them
+says that the config field does what it says, and not how hard that is for a mind: no player without a model answers half of the
 questions. The blind player, who has seen 300 questions with their answers and guesses what was right most often after
 the same two words, tells how much the answers differ: with more to count and to choose from it guesses less, but not at
 every step by more than its interval.""",
@@ -102,8 +102,8 @@ every step by more than its interval.""",
         costly=1.0,
         notes="""\
 Measured are the generated statements. Half of them are true at every level, also among those with the same words, so
-that no guess tells levels apart. What is counted is how much there is to look at, which the knob `objects` sets, and
-how long the statements are: that the knobs do what they say, and not how hard that is for a mind.""",
+that no guess tells levels apart. What is counted is how much there is to look at, which the config field `objects` sets, and
+how long the statements are: that the config fields do what they say, and not how hard that is for a mind.""",
     ),
     Spec(
         name="geospot",
@@ -143,7 +143,7 @@ holds with this put aside. What it still does is that fewer names are printed, a
         notes="""\
 Measured are the photographs of scikit-image. What is in them no classical reader can name; it is told the quarters of
 all photographs as they are at level 1, and has to say which quarter of which one it is shown. What the player of two
-things earns follows from the knob `keywords` alone, two over their number: it says that the knob does what it says, and
+things earns follows from the config field `keywords` alone, two over their number: it says that the config field does what it says, and
 not how hard the further things are to see.""",
     ),
 )

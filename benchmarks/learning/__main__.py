@@ -5,9 +5,9 @@
 
 For each seed a tiny model is made and cold-started once; each algorithm goes on from there. All that is measured is
 measured on held-out positions, sampled at temperature 1 and with the likeliest tokens (greedy). Controls: the trained
-model sees grey pictures, or those of other positions; and a model that is trained on grey pictures by the same
+model sees grey images, or those of other positions; and a model that is trained on grey images by the same
 commands. Small boards come up in training and among held-out positions, so that the trained model is measured on
-those alone, too, that never came up. The page docs/learning/TASK.md and its picture are written from all of it.
+those alone, too, that never came up. The page docs/learning/TASK.md and its image are written from all of it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from training.core.seats import Seat
 from training.local.actor import Actor
 from training.local.config import TrainConfig, read_config
 from training.local.held_out import Eye, HeldOut, answer_held_out, held_out_seats
+from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.output_folder import OutputFolder
-from vlmgym.options import parse_options, reporting_errors
+from vlmgym.records.output_folder import OutputFolder
 from vlmgym.terminal import terminal
 
 from .chance import without_looking
@@ -64,7 +64,7 @@ class Options:
     runs: tuple[str, ...] = ("GRPO", "PPO")
     """What is compared: GRPO, PPO, "PPO over tokens", "PPO over tokens, lambda 0.95"."""
     blank: int = 1
-    """Seeds, the first ones, for which a model is trained on grey pictures, too, by the first of these."""
+    """Seeds, the first ones, for which a model is trained on grey images, too, by the first of these."""
     answers: int = 512
     """Held-out positions of each measurement."""
     jobs: int = 2

@@ -1,4 +1,4 @@
-"""What answers are worth that are given without a look at the picture."""
+"""What answers are worth that are given without a look at the image."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 
 A tiny model plays four turns of 2048 on a board of 3 x 3 from positions up to 8 moves deep, and earns 1 for each turn
 that merges tiles. It is cold-started once for each seed; each variant of PPO goes on from there, at the same positions.
-The page docs/learning/episodes.md and its picture are written from the curves of training, whose positions are fresh in
+The page docs/learning/episodes.md and its image are written from the curves of training, whose positions are fresh in
 each step, and from single answers to held-out positions.
 """
 
@@ -24,10 +24,10 @@ import numpy as np
 from training.core.advantages import Floats
 from training.core.plots import read_rows
 from training.local.held_out import HeldOut
+from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.output_folder import OutputFolder
 from vlmgym.evaluation.summary import confidence_interval
-from vlmgym.options import parse_options, reporting_errors
+from vlmgym.records.output_folder import OutputFolder
 from vlmgym.terminal import terminal
 
 from .parts import draw_curves, table, with_interval, wrapped
@@ -66,7 +66,7 @@ half; *single moves* is the share of moves that merge at {answers} held-out firs
 
 {table}
 
-![what an episode earned over steps]({picture})
+![what an episode earned over steps]({image})
 """
 
 
@@ -127,13 +127,13 @@ def run_seed(options: Options, seed: int) -> list[Trained]:
 
 
 def write_page(options: Options, trained: Sequence[Trained]) -> Path:
-    """Write the page and its picture; the page's path."""
+    """Write the page and its image; the page's path."""
     output = OutputFolder(options.pages)
-    picture, page = output.folder / "episodes.png", output.folder / "episodes.md"
-    output.claim(picture, page)
+    image, page = output.folder / "episodes.png", output.folder / "episodes.md"
+    output.claim(image, page)
     runs = dict.fromkeys(one.run for one in trained)
     curves = [(run, np.mean([one.earned for one in trained if one.run == run], axis=0)) for run in runs]
-    draw_curves(picture, curves, f"turns that merge, of {TURNS}, mean over seeds")
+    draw_curves(image, curves, f"turns that merge, of {TURNS}, mean over seeds")
     middle = options.steps // 2 - PART // 2
     parts = [slice(0, PART), slice(middle, middle + PART), slice(options.steps - PART, options.steps)]
     named = [f"steps {part.start + 1} to {part.stop}" for part in parts]
@@ -149,7 +149,7 @@ def write_page(options: Options, trained: Sequence[Trained]) -> Path:
         first=options.runs[0],
         answers=trained[0].after.answers,
         table=table(head, (_line(one, first[one.seed], parts) for one in trained)),
-        picture=picture.name,
+        image=image.name,
     )
     page.write_text(wrapped(text), encoding="utf-8")
     return page

@@ -11,11 +11,11 @@ from training.core.split import COLD_START
 from training.core.states import sample_state
 from training.local.config import read_config
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.game import Picture
+from vlmgym.sandbox.core.game import ImageArray
 
 
 def novel(seats: Iterable[Seat], cold: Sequence[str], after: Sequence[str]) -> list[Seat]:
-    """Seats whose pictures neither a cold start nor the training after it showed.
+    """Seats whose images neither a cold start nor the training after it showed.
 
     Args:
         seats: At positions of the one game that is trained.
@@ -28,13 +28,13 @@ def novel(seats: Iterable[Seat], cold: Sequence[str], after: Sequence[str]) -> l
     batches, steps = read_config(cold).cold_start, read_config(after)
     if batches.answers_before or steps.play.turns > 1:
         raise UsageError("only single answers to first positions are drawn again, not what comes after an answer")
-    shown = pictures_drawn(tuple(cold), COLD_START, batches.steps * batches.batch)
-    shown |= pictures_drawn(tuple(after), 0, steps.steps * steps.rows)
+    shown = images_drawn(tuple(cold), COLD_START, batches.steps * batches.batch)
+    shown |= images_drawn(tuple(after), 0, steps.steps * steps.rows)
     return [seat for seat in seats if digest(seat.position.images) not in shown]
 
 
 @lru_cache(maxsize=8)
-def pictures_drawn(args: tuple[str, ...], stream: int, count: int) -> frozenset[bytes]:
+def images_drawn(args: tuple[str, ...], stream: int, count: int) -> frozenset[bytes]:
     """Digests of what the first positions of a stream show.
 
     Args:
@@ -48,6 +48,6 @@ def pictures_drawn(args: tuple[str, ...], stream: int, count: int) -> frozenset[
     return frozenset(digest(game.images(game.from_json(snapshot.state))) for snapshot in snapshots)
 
 
-def digest(pictures: Sequence[Picture]) -> bytes:
-    """The same for pictures of equal pixels alone."""
-    return hashlib.sha256(b"".join(picture.tobytes() for picture in pictures)).digest()
+def digest(images: Sequence[ImageArray]) -> bytes:
+    """The same for images of equal pixels alone."""
+    return hashlib.sha256(b"".join(image.tobytes() for image in images)).digest()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from training.local.held_out import HeldOut
-from vlmgym.evaluation.output_folder import OutputFolder
+from vlmgym.records.output_folder import OutputFolder
 
 from .parts import draw_curves, table, with_interval, wrapped
 from .tasks import Task
@@ -28,17 +28,17 @@ positions each. Without looking, random answers reach {random:.2f} there, and th
 everywhere {constant:.2f} (by the rules, means over the seeds). Each seed is a tiny Qwen3-VL of its own, made at random,
 cold-started once, and trained from there by each algorithm; {seeds}. *Greedy* takes the
 likeliest tokens, all else is sampled at temperature 1. *Blank* and *shuffled*: what the trained model is worth if it
-sees grey pictures, or those of other positions. A run named *blank* was trained on grey pictures, cold start included,
+sees grey images, or those of other positions. A run named *blank* was trained on grey images, cold start included,
 and is measured on real ones. *Explained*: the share of the variance of returns that the critic explains, over the last
 {last} steps.
 
 {table}
 
-![rewards over steps]({picture})
+![rewards over steps]({image})
 
 {known}; compare the columns *greedy*. Held-out positions are drawn apart from those of training, with other
 numbers; a small board has few positions, so that some of them come up in training, too. *Novel boards* leaves these
-out: it counts the held-out positions whose picture is not that of any position of the run's steps, nor of the batches
+out: it counts the held-out positions whose image is not that of any position of the run's steps, nor of the batches
 that its cold start may take, all of which follow from the seed and were drawn again. A board that is only turned or
 mirrored counts as novel.
 
@@ -88,7 +88,7 @@ class Trained:
 
 
 def write_page(folder: Path, name: str, task: Task, args: Sequence[str], trained: Sequence[Trained]) -> Path:
-    """Write the page of a task and its picture; the page's path.
+    """Write the page of a task and its image; the page's path.
 
     Args:
         folder: Where to.
@@ -98,11 +98,11 @@ def write_page(folder: Path, name: str, task: Task, args: Sequence[str], trained
         trained: All runs.
     """
     output = OutputFolder(folder)
-    picture, page = output.folder / f"{name}.png", output.folder / f"{name}.md"
-    output.claim(picture, page)
+    image, page = output.folder / f"{name}.png", output.folder / f"{name}.md"
+    output.claim(image, page)
     random, constant = np.mean(list({one.seed: one.chance for one in trained}.values()), axis=0)
     curves = [(one.run, [row["reward"] for row in one.curve]) for one in trained]
-    draw_curves(picture, curves, task.share, ("best constant answer", float(constant)))
+    draw_curves(image, curves, task.share, ("best constant answer", float(constant)))
     text = PAGE.format(
         args=shlex.join(args),
         what=task.what,
@@ -112,7 +112,7 @@ def write_page(folder: Path, name: str, task: Task, args: Sequence[str], trained
         constant=constant,
         last=LAST,
         table=table(HEAD, map(_line, trained)),
-        picture=picture.name,
+        image=image.name,
         known=task.known,
         seeds=task.seeds,
     )

@@ -1,4 +1,4 @@
-"""What the pages of this folder are made of: a table, a mean with its interval, and a picture of curves."""
+"""What the pages of this folder are made of: a table, a mean with its interval, and an image of curves."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def draw_curves(
     """Draw numbers over steps, smoothed.
 
     Args:
-        path: Of the picture.
+        path: Of the image.
         curves: Name and numbers of each, from the first step on; those of one name have one colour.
         axis: What the numbers are.
         level: Name and height of a line to compare with.

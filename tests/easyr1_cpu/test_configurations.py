@@ -67,15 +67,21 @@ def test_configurations(qwen3: Path, names: tuple[str, ...]) -> None:
             "update=7 must divide the minibatch of each GPU=256",
         ),
         (["worker.actor.micro_batch_size_per_device_for_experience=5"], "=5 must divide the responses of a step=1024"),
-        (["vlmgym.play.turns=3"], "vlmgym.play.turns=3 must divide"),
+        (["vlmgym.cli.play.turns=3"], "vlmgym.cli.play.turns=3 must divide"),
         (["data.max_prompt_length=64"], "but data.max_prompt_length is 64"),
-        (["vlmgym.play.history=4"], "but data.max_prompt_length is 2,048"),
+        (["vlmgym.cli.play.history=4"], "but data.max_prompt_length is 2,048"),
         (["worker.rollout.max_num_batched_tokens=1024"], "max_num_batched_tokens must be at least 3072"),
         (["trainer.max_steps=null"], "trainer.max_steps must be set"),
-        (["vlmgym.play.turns=2", "worker.actor.loss_avg_mode=seq"], "worker.actor.loss_avg_mode must be token"),
-        (["vlmgym.play.turns=2", "algorithm.adv_estimator=rloo"], "must be one of grpo, gae with 2 turn(s), got rloo"),
+        (["vlmgym.cli.play.turns=2", "worker.actor.loss_avg_mode=seq"], "worker.actor.loss_avg_mode must be token"),
+        (
+            ["vlmgym.cli.play.turns=2", "algorithm.adv_estimator=rloo"],
+            "must be one of grpo, gae with 2 turn(s), got rloo",
+        ),
         (["algorithm.adv_estimator=remax"], "algorithm.adv_estimator must be one of"),
-        (["vlmgym.play.history=1", "vlmgym.play.history_images=1", "data.max_prompt_length=8192"], "have 2 images"),
+        (
+            ["vlmgym.cli.play.history=1", "vlmgym.cli.play.history_images=1", "data.max_prompt_length=8192"],
+            "have 2 images",
+        ),
         (["trainer.logger=[vlmgym,paper]"], "names paper, which is not installed"),
         (["worker.actor.model.model_path=nowhere/at/all"], "there is no folder nowhere/at/all"),
         (["worker.actor.model.model_path=null"], "names no model: set MODEL"),
@@ -107,7 +113,7 @@ def test_validation_asks_what_is_held_out(tmp_path: Path, qwen3: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps({**row, "id": str(i)}) + "\n" for i in range(40)))
     config = of_script("rl_nlvr2")
     config.worker.actor.model.model_path = str(qwen3)
-    config.vlmgym["games"] = [{"game": "vqa", "knobs": {"data": str(tmp_path / "rows.jsonl")}}]
+    config.vlmgym["games"] = [{"game": "vqa", "overrides": {"data": str(tmp_path / "rows.jsonl")}}]
     assert any("4 are held out" in problem for problem in check_run(config, machine=False)[0])
     config.vlmgym["validation"] = {"episodes": 4, "turns": 1}
     assert check_run(config, machine=False)[0] == []

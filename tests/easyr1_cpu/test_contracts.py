@@ -98,16 +98,16 @@ def test_gae_of_easyr1_still_needs_its_mend() -> None:
 
 def test_prompt(checkpoint: Path) -> None:
     encoder = encoder_of(checkpoint)
-    text, pictures = a_prompt()
-    encoded = encoder.encode(text, pictures)
+    text, images = a_prompt()
+    encoded = encoder.encode(text, images)
     length = int(encoded["attention_mask"].sum())
     assert encoded["input_ids"].shape == encoded["attention_mask"].shape == (400,)
     assert encoded["position_ids"].shape == (4, 400)
     assert encoded["attention_mask"].tolist() == [0] * (400 - length) + [1] * length
-    picture = encoder.tokenizer.convert_tokens_to_ids("<|image_pad|>")
-    assert list(encoded["raw_prompt_ids"]).count(picture) == 1
+    image = encoder.tokenizer.convert_tokens_to_ids("<|image_pad|>")
+    assert list(encoded["raw_prompt_ids"]).count(image) == 1
     side = 4 if checkpoint.name.startswith("qwen3") else 5  # 128 pixels in tokens of 32, or of 28
-    assert (encoded["input_ids"] == picture).sum() == side**2
+    assert (encoded["input_ids"] == image).sum() == side**2
     model = AutoModelForImageTextToText.from_pretrained(checkpoint)
     found, _ = model.model.get_rope_index(
         encoded["input_ids"][None, -length:], torch.tensor([[1, 2 * side, 2 * side]]), None
@@ -117,8 +117,8 @@ def test_prompt(checkpoint: Path) -> None:
 
 
 def test_the_word_image_is_a_word(qwen3: Path) -> None:
-    _, pictures = a_prompt()
-    encoded = encoder_of(qwen3).encode("say <image> twice: <image>", pictures)
+    _, images = a_prompt()
+    encoded = encoder_of(qwen3).encode("say <image> twice: <image>", images)
     assert "<image> twice: <image>" in encoder_of(qwen3).tokenizer.decode(encoded["input_ids"])
 
 
@@ -153,7 +153,7 @@ def patch_forward(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rows_without_padding_are_as_with_it(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """EasyR1 puts prompts of unlike lengths, with pictures of unlike sizes, one after the other into a single row."""
+    """EasyR1 puts prompts of unlike lengths, with images of unlike sizes, one after the other into a single row."""
     encoder, packed = encoder_of(checkpoint), flash.install(monkeypatch)
     asked = [Asked(row, 0, encoder.encode("Up. " * (row + 1), a_prompt(64 + 64 * row)[1])) for row in range(3)]
     rows = judged_rows(asked, {"min_pixels": None, "max_pixels": None, "video_fps": 2.0, "temperature": 1.0})
@@ -210,8 +210,8 @@ def test_the_critic_judges_prompts(qwen3: Path, monkeypatch: pytest.MonkeyPatch)
     critic = AutoModelForTokenClassification.from_pretrained(qwen3, attn_implementation="sdpa").eval()
     torch.nn.init.normal_(critic.score.weight, generator=torch.Generator().manual_seed(0))
     encoder = encoder_of(qwen3)
-    pictures = a_prompt()[1]
-    asked = [Asked(row, 0, encoder.encode("Move. " * (row + 1), pictures)) for row in range(2)]
+    images = a_prompt()[1]
+    asked = [Asked(row, 0, encoder.encode("Move. " * (row + 1), images)) for row in range(2)]
     rows = judged_rows(asked, {"min_pixels": None, "max_pixels": None, "video_fps": 2.0})
     MendedCache(encoder.processor)._process_multi_modal_inputs(rows)
     config = CriticConfig(dynamic_batching=False, micro_batch_size_per_device_for_experience=2)
@@ -231,7 +231,7 @@ def test_the_critic_judges_prompts(qwen3: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 class Cache(WorkerMends):
-    """The picture cache of a worker."""
+    """The image cache of a worker."""
 
     def __init__(self, processor: Any) -> None:
         self.processor = processor
@@ -245,7 +245,7 @@ class StockCache:
 class MendedCache(Cache, StockCache): ...
 
 
-def test_pictures_follow_their_uids(qwen3: Path) -> None:
+def test_images_follow_their_uids(qwen3: Path) -> None:
     encoder = encoder_of(qwen3)
     cache = MendedCache(encoder.processor)
 

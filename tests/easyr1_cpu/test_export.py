@@ -19,7 +19,7 @@ from tests.easyr1_cpu.tables import ROOT, a_prompt, encoder_of
 from training.easyr1.export import export, whole_weights
 from training.easyr1.prompts import load_processors
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.files import OutputError
+from vlmgym.records.files import OutputError
 
 
 def test_export(qwen3: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""EasyR1's worker on a CPU: its own actor, critic and picture cache; tokens are drawn by a plain loop."""
+"""EasyR1's worker on a CPU: its own actor, critic and image cache; tokens are drawn by a plain loop."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class CpuProcess(Worker):
             super().__init__()
 
 
-class Pictures:
+class Images:
     _process_multi_modal_inputs = FSDPWorker._process_multi_modal_inputs
 
 
-class CpuWorker(CpuProcess, WorkerMends, Pictures):
+class CpuWorker(CpuProcess, WorkerMends, Images):
     """Does what `FSDPWorker` does, without CUDA, FSDP and vLLM."""
 
     def __init__(self, config: Any, role: str) -> None:

@@ -27,9 +27,9 @@ from vlmgym.errors import UsageError
 from vlmgym.policies.base import Reply
 from vlmgym.policies.local_model import LocalModel, Question
 from vlmgym.policies.token_sampling import Chance
-from vlmgym.sandbox.game import Picture
+from vlmgym.sandbox.core.game import ImageArray
 
-PICTURE_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+IMAGE_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
 LENGTHS = (5, 1, 9, 3)
 TEMPERATURE = 0.7
 
@@ -51,18 +51,18 @@ class Judge:
         self.processor = AutoProcessor.from_pretrained(checkpoint)
         self.processor.image_processor = AutoImageProcessor.from_pretrained(checkpoint, use_fast=False)
         self.model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=torch.float32).eval()
-        self.never = self.processor.tokenizer.convert_tokens_to_ids(list(PICTURE_TOKENS))
+        self.never = self.processor.tokenizer.convert_tokens_to_ids(list(IMAGE_TOKENS))
 
-    def batch(self, text: str, pictures: Sequence[Picture]) -> dict[str, torch.Tensor]:
-        content = [*({"type": "image"} for _ in pictures), {"type": "text", "text": text}]
+    def batch(self, text: str, images: Sequence[ImageArray]) -> dict[str, torch.Tensor]:
+        content = [*({"type": "image"} for _ in images), {"type": "text", "text": text}]
         message = {"role": "user", "content": content}
         chat = self.processor.apply_chat_template([message], add_generation_prompt=True, tokenize=False)
-        images = [Image.fromarray(picture) for picture in pictures]
+        images = [Image.fromarray(image) for image in images]
         return dict(self.processor(text=[chat], images=images, return_tensors="pt"))
 
-    def logits(self, text: str, pictures: Sequence[Picture], response: Sequence[int]) -> torch.Tensor:
+    def logits(self, text: str, images: Sequence[ImageArray], response: Sequence[int]) -> torch.Tensor:
         """What predicts each token of a response and the one after it; shape (tokens + 1, vocabulary)."""
-        batch = self.batch(text, pictures)
+        batch = self.batch(text, images)
         before = batch["input_ids"].shape[1]
         tail = torch.tensor([response], dtype=torch.int64)
         more = {"input_ids": tail, "attention_mask": torch.ones_like(tail), "mm_token_type_ids": torch.zeros_like(tail)}
@@ -79,10 +79,10 @@ def judge(checkpoint: Path) -> Judge:
 
 
 def respond(
-    actor: Actor, asked: Sequence[tuple[str, list[Picture]]], seeds: Sequence[int], tokens: int, temperature: float
+    actor: Actor, asked: Sequence[tuple[str, list[ImageArray]]], seeds: Sequence[int], tokens: int, temperature: float
 ) -> list[list[int]]:
     """A response to each question."""
-    prompts = [actor.encoder.encode(text, pictures) for text, pictures in asked]
+    prompts = [actor.encoder.encode(text, images) for text, images in asked]
     responses: list[list[int]] = actor.respond(prompts, range(len(prompts)), seeds, tokens, temperature)
     return responses
 
@@ -108,9 +108,9 @@ def measured(actor: Actor, some: Sequence[Sample]) -> list[np.ndarray]:
 @pytest.mark.parametrize("side", [96, 100, 333])
 def test_a_prompt_is_what_the_processor_of_hugging_face_makes(actor: Actor, judge: Judge, side: int) -> None:
     rng = np.random.default_rng(side)
-    pictures = [rng.integers(0, 256, (side, wide, 3), dtype=np.uint8) for wide in (side, side + 40)]
-    ours = actor.encoder.encode("Which tiles are equal?", pictures)
-    theirs = judge.batch("Which tiles are equal?", pictures)
+    images = [rng.integers(0, 256, (side, wide, 3), dtype=np.uint8) for wide in (side, side + 40)]
+    ours = actor.encoder.encode("Which tiles are equal?", images)
+    theirs = judge.batch("Which tiles are equal?", images)
     assert ours.ids.tolist() == theirs["input_ids"][0].tolist()
     assert ours.patches.dtype == torch.uint8, "prompts that are kept need four times the memory"
     torch.testing.assert_close(actor.encoder.pixel_values(ours.patches), theirs["pixel_values"], rtol=0, atol=0)
@@ -125,7 +125,7 @@ def test_a_response_is_the_same_text_again(actor: Actor) -> None:
 
 
 @pytest.mark.parametrize("checkpoint", ["qwen3_vl"], indirect=True)
-def test_the_token_of_a_picture_is_one_token_whatever_the_checkpoint_says(
+def test_the_token_of_an_image_is_one_token_whatever_the_checkpoint_says(
     actor: Actor, checkpoint: Path, tmp_path: Path
 ) -> None:
     splitting = tmp_path / "splitting"
@@ -136,7 +136,7 @@ def test_the_token_of_a_picture_is_one_token_whatever_the_checkpoint_says(
     assert Encoder(splitting).encode(*asked).ids.tolist() == actor.encoder.encode(*asked).ids.tolist()
 
 
-def test_a_prompt_cannot_write_the_token_of_a_picture(actor: Actor) -> None:
+def test_a_prompt_cannot_write_the_token_of_an_image(actor: Actor) -> None:
     with pytest.raises(UsageError, match=r"the prompt writes <\|image_pad\|>"):
         actor.encoder.encode("see <|image_pad|>", questions(1)[0][1])
 
@@ -199,7 +199,7 @@ def test_a_prompt_of_several_responses_is_read_once_which_changes_nothing(
     assert (sum(once) < 0.7 * whole) != again
 
 
-def test_the_picture_decides(actor: Actor) -> None:
+def test_the_image_decides(actor: Actor) -> None:
     sample, _, other = samples(actor, (5, 5, 5))
     elsewhere = Sample(replace(sample.prompt, patches=other.prompt.patches), sample.response)
     assert np.abs(measured(actor, [sample])[0] - measured(actor, [elsewhere])[0]).max() > 100 * ALIKE
@@ -217,7 +217,7 @@ def test_a_critic_begins_with_zero_and_sees_what_comes_before_a_token(checkpoint
     assert (values[0, 3] - values[1, 3]).abs() > ALIKE  # type: ignore[index]
 
 
-def test_a_critic_sees_the_pictures_from_the_first_token_on(checkpoint: Path) -> None:
+def test_a_critic_sees_the_images_from_the_first_token_on(checkpoint: Path) -> None:
     actor = make_actor(checkpoint, critic=True)
     sample, longer, other = samples(actor, (3, 5, 3))
     elsewhere = Sample(replace(sample.prompt, patches=other.prompt.patches), sample.response)
@@ -287,17 +287,17 @@ def test_tokens_are_drawn_with_their_probabilities() -> None:
     assert 2 not in drawn
 
 
-def test_tokens_that_stand_for_pictures_are_never_drawn(actor: Actor) -> None:
-    assert set(actor.encoder.tokenizer.convert_tokens_to_ids(list(PICTURE_TOKENS))) == set(actor.never)
+def test_tokens_that_stand_for_images_are_never_drawn(actor: Actor) -> None:
+    assert set(actor.encoder.tokenizer.convert_tokens_to_ids(list(IMAGE_TOKENS))) == set(actor.never)
     drawn = {token for row in respond(actor, questions(2) * 20, range(40), 24, 100.0) for token in row}
     assert len(drawn) > 300, "the test draws too few different tokens"
     assert not drawn & set(actor.never)
 
 
 def test_a_prompt_that_does_not_fit_is_told(actor: Actor) -> None:
-    text, pictures = questions(1)[0]
+    text, images = questions(1)[0]
     with pytest.raises(UsageError, match=r"a prompt has .* tokens, and the model takes 4,096"):
-        respond(actor, [(text + " up" * actor.context, pictures)], [0], 4, 1.0)
+        respond(actor, [(text + " up" * actor.context, images)], [0], 4, 1.0)
 
 
 def test_a_response_ends_where_that_of_a_served_model_ends(actor: Actor) -> None:

@@ -37,4 +37,4 @@ def test_rewards_teach_what_to_look_for(tmp_path: Path) -> None:
     seats = held_out_seats(config, curriculum, curriculum.begin(), config.evaluation.states)
     blind = answer_held_out(Actor(run / "model", config.model), config, seats, "shuffled")
     assert blind.interval is not None
-    assert blind.interval[1] < after["interval"][0], "it is not the picture that decides"
+    assert blind.interval[1] < after["interval"][0], "it is not the image that decides"

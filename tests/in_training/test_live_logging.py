@@ -12,7 +12,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.api_server import ApiServer, first, refusal
-from vlmgym.cli import main
+from vlmgym.cli.main import main
 from vlmgym.evaluation import read_run
 from vlmgym.evaluation.live_log import LiveLog, TensorBoardLogger, WandbLogger
 

@@ -191,7 +191,7 @@ def test_loss_and_gradients_of_grpo_are_those_of_trl(
     checkpoint: Path, tmp_path: Path, loss_type: str, loss_over: Any
 ) -> None:
     actor = make_actor(checkpoint)
-    actor.never = []  # TRL draws tokens of pictures, too
+    actor.never = []  # TRL draws tokens of images, too
     lessons = lessons_of(actor)
     loss, gradients = trl_gradients(checkpoint, tmp_path, actor.encoder, loss_type, lessons)
     for micro_batch in (64, 2):

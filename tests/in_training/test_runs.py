@@ -47,11 +47,11 @@ from training.local.trainer import Trainer
 from vlmgym import make_game
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.files import OutputError
-from vlmgym.evaluation.output_folder import OutputFolder
-from vlmgym.evaluation.record import EpisodeRecord
-from vlmgym.evaluation.run_folder import RunFolder
 from vlmgym.policies.base import Reply
+from vlmgym.records.files import OutputError
+from vlmgym.records.output_folder import OutputFolder
+from vlmgym.records.run_folder import RunFolder
+from vlmgym.records.types import EpisodeRecord
 from vlmgym.terminal import terminal
 
 HERE = Path(__file__).parent
@@ -130,14 +130,14 @@ def failing(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str]:
     return int(raised.value.code or 0), said.strip().splitlines()[-1]
 
 
-def pictures_shown(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """All pictures that models get from now on."""
+def images_shown(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """All images that models get from now on."""
     shown: list[Any] = []
     encode = Encoder.encode
 
-    def kept(encoder: Encoder, text: str, pictures: Sequence[Any]) -> Any:
-        shown.extend(pictures)
-        return encode(encoder, text, pictures)
+    def kept(encoder: Encoder, text: str, images: Sequence[Any]) -> Any:
+        shown.extend(images)
+        return encode(encoder, text, images)
 
     monkeypatch.setattr(Encoder, "encode", kept)
     return shown
@@ -162,7 +162,7 @@ def test_a_command_line_overrides_its_preset() -> None:
         read_config(["--set", "rows=4", "rows=5"]).make_curriculum()
 
 
-def test_the_knobs_of_a_users_own_file_are_kept_whatever_is_played(tmp_path: Path) -> None:
+def test_the_config_fields_of_a_users_own_file_are_kept_whatever_is_played(tmp_path: Path) -> None:
     (tmp_path / "mine.args").write_text("--set rows=6 columns=6")
     (game,) = read_config(["--preset", str(tmp_path / "mine.args"), "--games", "swap"]).make_curriculum().games
     assert (game.name, game.config.rows) == ("swap", 6)
@@ -203,7 +203,7 @@ def test_a_way_to_train(finished: Run, player: Path, way: str) -> None:
         *("final_reward", "total_steps", "total_episodes", "before", "after", "seconds", "paths"),
     }
     assert (result["total_steps"], result["total_episodes"]) == (3, len(records))
-    totals = [sum(turn.reward.overall for turn in record.turns) for record in records]
+    totals = [sum(turn.reward.total for turn in record.turns) for record in records]
     assert result["final_reward"] == pytest.approx(np.mean(totals))
     for when in ("before", "after"):
         assert result[when]["states"]["answers"] == 4
@@ -240,12 +240,12 @@ def test_whole_episodes_are_measured_as_any_other_policys(finished: Run) -> None
     assert Path(result["paths"]["report"]).exists()
 
 
-def test_a_blank_run_never_shows_a_picture(player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = pictures_shown(monkeypatch)
+def test_a_blank_run_never_shows_an_image(player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = images_shown(monkeypatch)
     args = [*QUICK, "--model", str(player), *SMALL, *EPISODES, *TAUGHT, "--blank", "--steps", "1"]
     main([*args, "--out", str(tmp_path / "run")])
     assert len(shown) > 50
-    assert all((picture == 128).all() for picture in shown)
+    assert all((image == 128).all() for image in shown)
 
 
 def test_what_the_gate_of_the_cold_start_reads_is_not_measured_on(
@@ -254,10 +254,10 @@ def test_what_the_gate_of_the_cold_start_reads_is_not_measured_on(
     config = read_config([*QUICK, "--size", "96"])
     curriculum = config.make_curriculum()
     place: Any = (config, curriculum, curriculum.begin(), 16)
-    shown = pictures_shown(monkeypatch)
+    shown = images_shown(monkeypatch)
     assert look_at_cold_start(make_actor(player), *place).answers == 16
-    looked_at = {picture.tobytes() for picture in shown}
-    measured = {picture.tobytes() for seat in held_out_seats(*place) for picture in seat.position.images}
+    looked_at = {image.tobytes() for image in shown}
+    measured = {image.tobytes() for seat in held_out_seats(*place) for image in seat.position.images}
     assert min(len(looked_at), len(measured)) > 10
     assert not looked_at & measured
 
@@ -317,7 +317,7 @@ def test_a_prompt_of_an_episode_repeats_the_turn_before(finished: Run) -> None:
     assert first.response in last.prompt
     assert first.prompt_tokens is not None
     assert last.prompt_tokens is not None
-    assert last.prompt_tokens > first.prompt_tokens + 9, "the picture of the turn before has 9 tokens"
+    assert last.prompt_tokens > first.prompt_tokens + 9, "the image of the turn before has 9 tokens"
 
 
 def test_stages_of_a_curriculum_follow_and_are_recorded(finished: Run) -> None:
@@ -376,12 +376,12 @@ def test_positions_that_a_training_drew_are_drawn_again(
 ) -> None:
     args = (*QUICK, "--model", str(player), *WAYS["grpo"])
     states = {GAME.from_json(json.dumps(record.turns[0].state)) for record in rollouts(finished("grpo"))}
-    assert NOVEL.pictures_drawn(args, 0, 6) == {NOVEL.digest(GAME.images(state)) for state in states}
+    assert NOVEL.images_drawn(args, 0, 6) == {NOVEL.digest(GAME.images(state)) for state in states}
 
-    teaching, shown = demonstrations(read_config(args), player), pictures_shown(monkeypatch)
+    teaching, shown = demonstrations(read_config(args), player), images_shown(monkeypatch)
     for row in range(6):
         teaching.draw(row)
-    assert NOVEL.pictures_drawn(args, COLD_START, 6) == {NOVEL.digest([picture]) for picture in shown}
+    assert NOVEL.images_drawn(args, COLD_START, 6) == {NOVEL.digest([image]) for image in shown}
 
 
 def test_positions_are_novel_that_neither_cold_start_nor_training_drew(player: Path) -> None:
@@ -411,7 +411,7 @@ def test_what_is_reached_without_looking_is_what_such_answers_earn() -> None:
     for action in all_actions(GAME):
         seats = held_out_seats(config, curriculum, curriculum.begin(), 12)
         reply = Reply(f"<answer>{GAME.format(action)}</answer>")
-        rewards.append([seat.respond(reply).reward.overall for seat in seats])
+        rewards.append([seat.respond(reply).reward.total for seat in seats])
     constant = np.mean(rewards, axis=1)
     random, best = CHANCE.without_looking(held_out_seats(config, curriculum, curriculum.begin(), 12))
     assert (random, best) == pytest.approx((constant.mean(), constant.max()))

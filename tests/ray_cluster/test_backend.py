@@ -21,10 +21,10 @@ from ray.cluster_utils import Cluster
 
 from vlmgym import make_vec
 from vlmgym.errors import StateError, UsageError, WorkerError
-from vlmgym.evaluation.record import EpisodeRecord
-from vlmgym.evaluation.runner import Hooks, evaluate
 from vlmgym.ray_backend import RayWorkers
-from vlmgym.sandbox.game import Game
+from vlmgym.records.types import EpisodeRecord
+from vlmgym.rollout.runner import Hooks, evaluate
+from vlmgym.sandbox.core.game import Game
 
 SMALL: dict[str, Any] = {"size": 64, "autoreset_mode": "SameStep", "max_episode_steps": 7}
 
@@ -60,8 +60,8 @@ def test_the_runner_plays_what_processes_play_and_goes_on_when_a_node_dies(clust
     assert ours.num_workers == 3
     assert np.array_equal(ours.reset(seed=3)[0], theirs.reset(seed=3)[0])
     rng = np.random.default_rng(0)
-    shards: Any = ours._group.shards
-    nodes = [shard._link.node for shard in shards]
+    workers: Any = ours._group.workers
+    nodes = [worker._link.node for worker in workers]
     assert len(set(nodes)) > 1
     head = cluster.head_node.node_id
     for turn in range(40):
@@ -69,7 +69,7 @@ def test_the_runner_plays_what_processes_play_and_goes_on_when_a_node_dies(clust
         if turn == 20:
             lost = next(node for node in nodes if node != head)
             kill_node(cluster, lost)
-            part = shards[nodes.index(lost)].part
+            part = workers[nodes.index(lost)].part
             told = rf"environments {part.start} to {part.stop - 1} died \(on node .* \({lost[:8]}\)"
             with pytest.warns(RuntimeWarning, match=told):
                 results = ours.step(actions)
@@ -84,7 +84,7 @@ def test_the_runner_plays_what_processes_play_and_goes_on_when_a_node_dies(clust
     assert ours.get_states() == theirs.get_states()
     copies, theirs_too = ours.branch(2, num_workers=1, render=False), theirs.branch(2)
     assert copies.step([0] * 12)[1].tolist() == theirs_too.step([0] * 12)[1].tolist()
-    assert np.array_equal(copies.picture(3), theirs_too.picture(3))
+    assert np.array_equal(copies.image(3), theirs_too.image(3))
     for runner in (ours, theirs, copies, theirs_too):
         runner.close()
     cluster.add_node(num_cpus=1)
@@ -164,7 +164,7 @@ def test_errors_of_calls(cluster: Cluster) -> None:
 
 
 def test_the_command_plays_on_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
-    from vlmgym.cli import main
+    from vlmgym.cli.main import main
 
     command = ["eval", "2048", "--episodes", "2", "--turns", "3", "--set", "size=64", "--videos", "0"]
     main([*command, "--backend", "ray", "--out", str(tmp_path / "ray")])

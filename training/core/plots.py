@@ -1,4 +1,4 @@
-"""Curves of a training run as a picture, and the file of numbers that they are drawn from."""
+"""Curves of a training run as an image, and the file of numbers that they are drawn from."""
 
 from __future__ import annotations
 

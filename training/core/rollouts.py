@@ -7,10 +7,10 @@ from pathlib import Path
 
 from training.core.seats import PlayConfig
 from vlmgym.curriculum import Curriculum
-from vlmgym.evaluation.output_folder import OutputFolder
-from vlmgym.evaluation.record import GameRecord, PolicyRecord, RunRecord, now, versions
-from vlmgym.evaluation.run_folder import RunFolder
-from vlmgym.sandbox.reward import RewardConfig
+from vlmgym.records.output_folder import OutputFolder
+from vlmgym.records.run_folder import RunFolder
+from vlmgym.records.types import GameRecord, PolicyRecord, RunRecord, now, versions
+from vlmgym.sandbox.core.reward import RewardConfig
 
 
 def begin_rollouts(

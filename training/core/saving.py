@@ -8,8 +8,8 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from vlmgym.evaluation.files import OutputError, writing
 from vlmgym.policies.checkpoint import reason
+from vlmgym.records.files import OutputError, writing
 
 TORCH_WRITER = ("PytorchStreamWriter", "inline_container")
 """One of these is in what `torch.save` raises, a RuntimeError like so many others."""

@@ -10,16 +10,24 @@ import numpy as np
 from training.core.states import StateConfig, sample_state
 from vlmgym.curriculum import Curriculum, Pick, Progress
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.record import EpisodeRecord, PolicyRecord, TurnRecord, now
-from vlmgym.evaluation.turns import Look, Position, Rules, episode_record, position_at, respond, seen_beyond_limit
-from vlmgym.policies.base import Reply, as_drawn
-from vlmgym.sandbox.game import Picture
-from vlmgym.sandbox.reward import RewardConfig
+from vlmgym.policies.base import Reply, identity
+from vlmgym.records.types import EpisodeRecord, PolicyRecord, TurnRecord, now
+from vlmgym.rollout.turn import (
+    EpisodeConfig,
+    EpisodeState,
+    Transform,
+    episode_record,
+    respond,
+    state_after_limit,
+    state_at,
+)
+from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.core.reward import RewardConfig
 
 
-def blank(picture: Picture) -> Picture:
-    """A grey picture of the same shape: a control, which shows what can be learned without seeing."""
-    return np.full_like(picture, 128)
+def blank(image: ImageArray) -> ImageArray:
+    """A grey image of the same shape: a control, which shows what can be learned without seeing."""
+    return np.full_like(image, 128)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +41,7 @@ class PlayConfig:
     history: int = 0
     """Earlier turns that a prompt repeats."""
     history_images: int = 0
-    """Of how many of these turns the pictures are shown again."""
+    """Of how many of these turns the images are shown again."""
 
     def __post_init__(self) -> None:
         if self.turns < 1 or not 0 <= self.history_images <= self.history:
@@ -54,10 +62,10 @@ class Seat:
     """
 
     pick: Pick
-    rules: Rules
+    rules: EpisodeConfig
     row: int
     copy: int
-    position: Position
+    position: EpisodeState
     turns: list[TurnRecord] = field(default_factory=list)
     started: str = field(default_factory=now)
 
@@ -71,9 +79,9 @@ class Seat:
         """Whether the limit of turns cut the episode off: the game itself would go on."""
         return self.over and not self.position.terminated
 
-    def beyond(self) -> Position:
-        """The position at which a truncated episode was left, with the pictures and the prompt of its next turn."""
-        return seen_beyond_limit(self.rules, self.position)
+    def beyond(self) -> EpisodeState:
+        """The position at which a truncated episode was left, with the images and the prompt of its next turn."""
+        return state_after_limit(self.rules, self.position)
 
     def respond(self, reply: Reply) -> TurnRecord:
         """Play a reply."""
@@ -106,7 +114,7 @@ def take_seats(
     reward: RewardConfig,
     *,
     held_out: bool = False,
-    look: Look = as_drawn,
+    look: Transform = identity,
 ) -> Iterator[Seat]:
     """Seats at the positions of some rows, row by row; those of a row begin at one position, with the same chance.
 
@@ -120,12 +128,12 @@ def take_seats(
         states: Which positions.
         reward: Weights and shaping.
         held_out: Whether a table's held-out rows are taken.
-        look: What becomes of each picture before the model sees it.
+        look: What becomes of each image before the model sees it.
     """
     for row in rows:
         pick = curriculum.pick(progress, seed, row)
-        rules = Rules(pick.game, reward, play.turns, play.history, play.history_images, look)
+        rules = EpisodeConfig(pick.game, reward, play.turns, play.history, play.history_images, look)
         snapshot = sample_state(pick.game, seed, row, states, reward, held_out=held_out)
-        position = position_at(rules, snapshot)
+        position = state_at(rules, snapshot)
         for copy in range(copies):
             yield Seat(pick, rules, row, copy, position)

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.game import Game
-from vlmgym.sandbox.task import Task
+from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.task import Task
 
 FIRST_HELD_OUT = 1_000_000
 """First seed of held-out episodes, whatever the game."""

@@ -12,9 +12,9 @@ from gymnasium import spaces
 
 from training.core.split import split_of
 from vlmgym.errors import GenerationError, UsageError
-from vlmgym.sandbox.episode import Episode, Snapshot
-from vlmgym.sandbox.game import Game
-from vlmgym.sandbox.reward import RewardConfig, score_action
+from vlmgym.sandbox.core.episode import Episode, Snapshot
+from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.reward import RewardConfig, score_action
 
 StateT = TypeVar("StateT")
 ActionT = TypeVar("ActionT")
@@ -143,7 +143,7 @@ def rewards_of_actions(game: Game[StateT, Any], state: StateT, reward: RewardCon
     start = rng.bit_generator.state
     for action in all_actions(game):
         rng.bit_generator.state = start  # all are compared under the same chance
-        yield score_action(game, state, action, rng, reward).overall
+        yield score_action(game, state, action, rng, reward).total
 
 
 def _is_informative(game: Game[StateT, Any], state: StateT, reward: RewardConfig) -> bool:

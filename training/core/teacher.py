@@ -8,8 +8,8 @@ import numpy as np
 
 from training.core.states import all_actions, rewards_of_actions
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.game import Game
-from vlmgym.sandbox.reward import RewardConfig
+from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.reward import RewardConfig
 
 Teacher = Literal["oracle", "greedy"]
 

@@ -13,8 +13,8 @@ import sys
 from importlib.util import find_spec
 
 from training.easyr1 import without_vllm
+from vlmgym.cli.console import reporting_errors
 from vlmgym.errors import UsageError
-from vlmgym.options import reporting_errors
 
 
 def main(args: list[str]) -> None:

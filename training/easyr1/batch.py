@@ -24,7 +24,7 @@ def prompts_of(asked: Sequence[Asked], meta: dict[str, Any]) -> DataProto:
 
     Args:
         asked: The prompts.
-        meta: Limits of pictures, and sampling parameters.
+        meta: Limits of images, and sampling parameters.
     """
     return DataProto.from_single_dict(collate_fn([one.features for one in asked]), meta_info=meta)
 
@@ -34,7 +34,7 @@ def judged_rows(asked: Sequence[Asked], meta: dict[str, Any]) -> DataProto:
 
     Args:
         asked: The prompts, each of one episode.
-        meta: Limits of pictures.
+        meta: Limits of images.
     """
     rows = prompts_of(asked, meta)
     one = torch.ones(len(asked), 1, dtype=torch.int64)
@@ -79,23 +79,23 @@ def turn_rows(asked: Sequence[Asked], copies: int, generated: DataProto, played:
 
     Returns:
         A batch with the reward of each turn at the last token of its response (`token_level_scores`), and per row `uid`
-        (equal for equal prompts: EasyR1 processes the pictures of equal uids once), `row`, `copy`, `turn`, `anchor` and
+        (equal for equal prompts: EasyR1 processes the images of equal uids once), `row`, `copy`, `turn`, `anchor` and
         `live`.
     """
     scores = torch.zeros_like(generated.batch["responses"], dtype=torch.float32)
     lengths = generated.batch["response_mask"].sum(-1).long()
     last = (lengths - 1).clamp(min=0)
-    overall = torch.tensor([one.turn.reward.overall for one in played], dtype=torch.float32)
-    scores[torch.arange(len(played)), last] = overall
-    pictures, uids = [], []
+    total = torch.tensor([one.turn.reward.total for one in played], dtype=torch.float32)
+    scores[torch.arange(len(played)), last] = total
+    images, uids = [], []
     for one in asked:
         times = copies if one.copy is None else 1
-        pictures += [one.features["multi_modal_data"]] * times
+        images += [one.features["multi_modal_data"]] * times
         uids += [f"{one.row}" if one.copy is None else f"{one.row} {one.copy}"] * times
     return DataProto.from_dict(
         tensors={**{key: generated.batch[key] for key in GENERATED}, "token_level_scores": scores},
         non_tensors={
-            "multi_modal_data": _objects(pictures),
+            "multi_modal_data": _objects(images),
             "uid": _objects([f"{uid} {one.turn.turn}" for uid, one in zip(uids, played)]),
             "row": _objects([one.row for one in played]),
             "copy": _objects([one.copy for one in played]),

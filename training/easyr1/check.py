@@ -91,7 +91,7 @@ def _batches(config: RunConfig, section: Section) -> Iterator[str]:
     )
     prompts, rows = config.data.rollout_batch_size, config.data.rollout_batch_size * rollout.n
     pairs = [
-        ("vlmgym.play.turns", turns, "data.rollout_batch_size", prompts),
+        ("vlmgym.cli.play.turns", turns, "data.rollout_batch_size", prompts),
         ("worker.rollout.tensor_parallel_size", rollout.tensor_parallel_size, "GPUs", gpus),
     ]
     for name, part in config.trained.items():

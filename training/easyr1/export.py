@@ -20,9 +20,9 @@ from torch.distributed.tensor import DTensor
 from transformers import AutoConfig, AutoModelForImageTextToText, GenerationConfig
 
 from training.core.saving import saving
+from vlmgym.cli.console import reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.new_folder import new_folder
-from vlmgym.options import reporting_errors
 from vlmgym.policies.checkpoint import reason
 
 PROCESSOR_FILES = (

@@ -15,8 +15,8 @@ from verl.workers.config import ModelConfig
 
 from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import find_checkpoint, reason
-from vlmgym.sandbox.drawing.encode import encode_png
-from vlmgym.sandbox.game import Picture
+from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.rendering.encode import encode_png
 
 HUB_SECONDS = 10.0
 """That the hub has to answer."""
@@ -30,7 +30,7 @@ def load_processors(model: ModelConfig, data: DataConfig) -> tuple[Any, Any]:
     """Tokenizer and processor of a model, as EasyR1 loads them.
 
     Raises:
-        UsageError: They do not load, or the model takes no pictures.
+        UsageError: They do not load, or the model takes no images.
     """
     check_model(model.model_path)
     options = {"override_chat_template": data.override_chat_template, "trust_remote_code": model.trust_remote_code}
@@ -40,12 +40,12 @@ def load_processors(model: ModelConfig, data: DataConfig) -> tuple[Any, Any]:
     except (ImportError, *BROKEN) as error:
         raise UsageError(f"the processor of the model {model.model_path} does not load: {reason(error)}") from None
     if processor is None or not hasattr(processor, "image_processor"):
-        raise UsageError(f"the model {model.model_path} takes no pictures: name a Qwen-VL")
+        raise UsageError(f"the model {model.model_path} takes no images: name a Qwen-VL")
     return tokenizer, processor
 
 
 def check_model(model: str | None) -> None:
-    """Look whether there is such a model, before transformers asks the hub for each of its files again and again.
+    """Transform whether there is such a model, before transformers asks the hub for each of its files again and again.
 
     Raises:
         UsageError: There is no such folder or name, or the hub does not answer.
@@ -72,7 +72,7 @@ class _Given:
 
 
 class PromptEncoder(RLHFDataset):
-    """EasyR1's data set, which turns a row of prompt and pictures into tensors, without a file of rows behind it."""
+    """EasyR1's data set, which turns a row of prompt and images into tensors, without a file of rows behind it."""
 
     def __init__(self, tokenizer: Any, processor: Any, data: DataConfig) -> None:
         """Set what `RLHFDataset.__init__` sets, and load no file.
@@ -80,7 +80,7 @@ class PromptEncoder(RLHFDataset):
         Args:
             tokenizer: Of the model.
             processor: Of the model.
-            data: Longest prompt and size of pictures.
+            data: Longest prompt and size of images.
         """
         self.tokenizer, self.processor, self.dataset = tokenizer, processor, _Given()
         self.prompt_key, self.answer_key = data.prompt_key, data.answer_key
@@ -88,30 +88,30 @@ class PromptEncoder(RLHFDataset):
         self.image_dir, self.video_fps, self.format_prompt = None, data.video_fps, None
         self.min_pixels, self.max_pixels = data.min_pixels, data.max_pixels
         self.max_prompt_length = data.max_prompt_length
-        self.truncation = "error"  # what EasyR1 sets by default would cut tokens of pictures
+        self.truncation = "error"  # what EasyR1 sets by default would cut tokens of images
 
     def _build_messages(self, example: dict[str, Any]) -> list[dict[str, Any]]:
-        """The pictures, then the text, as the evaluator asks models; the text may hold any words, `<image>` too."""
-        pictures = [{"type": "image"} for _ in example[self.image_key]]
-        return [{"role": "user", "content": [*pictures, {"type": "text", "text": example[self.prompt_key]}]}]
+        """The images, then the text, as the evaluator asks models; the text may hold any words, `<image>` too."""
+        images = [{"type": "image"} for _ in example[self.image_key]]
+        return [{"role": "user", "content": [*images, {"type": "text", "text": example[self.prompt_key]}]}]
 
-    def encode(self, prompt: str, pictures: Sequence[Picture]) -> dict[str, Any]:
+    def encode(self, prompt: str, images: Sequence[ImageArray]) -> dict[str, Any]:
         """A prompt.
 
         Args:
             prompt: The text.
-            pictures: uint8 RGB arrays (height, width, 3), at least one.
+            images: uint8 RGB arrays (height, width, 3), at least one.
 
         Returns:
             input_ids and attention_mask (int64, shape (longest prompt,), padded on the left), position_ids (int64,
             (4, longest prompt): of the text, and of time, height and width for mrope), raw_prompt_ids (a list with one
-            token a picture, as vLLM takes it), multi_modal_data (the pictures as PNG files: small to send around).
+            token an image, as vLLM takes it), multi_modal_data (the images as PNG files: small to send around).
 
         Raises:
             UsageError: It has more tokens than data.max_prompt_length.
         """
-        images = [{"bytes": encode_png(picture)} for picture in pictures]
-        row = {self.prompt_key: prompt, self.image_key: images, self.answer_key: ""}
+        files = [{"bytes": encode_png(image)} for image in images]
+        row = {self.prompt_key: prompt, self.image_key: files, self.answer_key: ""}
         try:
             encoded: dict[str, Any] = self[row]
         except RuntimeError as error:
@@ -119,6 +119,6 @@ class PromptEncoder(RLHFDataset):
                 raise
             raise UsageError(
                 f"a prompt has more tokens than data.max_prompt_length={self.max_prompt_length} ({error}): raise it, "
-                "show smaller pictures (data.max_pixels, the game's size), or repeat less history"
+                "show smaller images (data.max_pixels, the game's size), or repeat less history"
             ) from None
         return {name: encoded[name] for name in FEATURES}

@@ -1,4 +1,4 @@
-"""EasyR1's logger `vlmgym`: a line of numbers a step, and a picture that is drawn again as training goes on."""
+"""EasyR1's logger `vlmgym`: a line of numbers a step, and an image that is drawn again as training goes on."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from verl.utils.logger.logger import Logger
 
 from training.core.plots import DRAW_EVERY, draw_curves, read_rows
-from vlmgym.evaluation.files import replace_file
-from vlmgym.evaluation.output_folder import OutputFolder
+from vlmgym.records.files import replace_file
+from vlmgym.records.output_folder import OutputFolder
 
 PANELS = {
-    "reward/overall": "reward",
+    "reward/total": "reward",
     "val/score": "score",
     "reward/perception": "perception",
     "reward/format": "format",
@@ -34,8 +34,8 @@ class RunLog(Logger):
     def __init__(self, config: dict[str, Any]) -> None:
         self._output = OutputFolder(Path(config["trainer"]["save_checkpoint_path"]))
         folder = self._output.folder
-        self.path, self.picture = folder / "curve.jsonl", folder / "curve.png"
-        self._output.claim(self.path, self.picture)
+        self.path, self.image = folder / "curve.jsonl", folder / "curve.png"
+        self._output.claim(self.path, self.image)
         self.rows = read_rows(self.path)
         self._drawn = time.monotonic()
 
@@ -62,7 +62,7 @@ class RunLog(Logger):
             if any(name in row for name in PANELS)
         ]
         if drawn:
-            replace_file(self.picture, draw_curves(drawn))
+            replace_file(self.image, draw_curves(drawn))
 
     def finish(self) -> None:
         """Draw for the last time."""

@@ -12,7 +12,7 @@ from training.core.seats import PlayConfig
 from training.core.states import StateConfig
 from vlmgym.curriculum import Curriculum, CurriculumFile, EntryFile
 from vlmgym.errors import UsageError, one_sentence
-from vlmgym.sandbox.reward import RewardConfig
+from vlmgym.sandbox.core.reward import RewardConfig
 
 
 class _Part(BaseModel):
@@ -81,7 +81,7 @@ class Section(_Part):
         """The games at their stages.
 
         Raises:
-            UsageError: There is no such game, knob or file.
+            UsageError: There is no such game, config field or file.
         """
         if self.curriculum is not None:
             return Curriculum.read(Path(self.curriculum))

@@ -1,4 +1,4 @@
-"""Where episodes are played between two calls of the model: rules, pictures and tokens, which need no GPU."""
+"""Where episodes are played between two calls of the model: rules, images and tokens, which need no GPU."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from training.core.seats import Seat, take_seats
 from training.core.split import FIRST_HELD_OUT
 from training.easyr1.section import Section
 from vlmgym.curriculum import Pick, Progress
-from vlmgym.evaluation.record import PolicyRecord, TurnRecord
-from vlmgym.evaluation.turns import Position, Rules, start
-from vlmgym.policies.base import Reply, as_drawn
+from vlmgym.policies.base import Reply, identity
+from vlmgym.records.types import PolicyRecord, TurnRecord
+from vlmgym.rollout.turn import EpisodeConfig, EpisodeState, start
 
 Place = tuple[int, int]
 """Row and copy: which episode."""
@@ -114,8 +114,8 @@ class Table:
             entry, number = divmod(row, section.validation.episodes)
             stage = self.curriculum.entries[entry].stages[-1]
             play = section.play
-            rules = Rules(
-                stage.game, section.reward, section.validation.turns, play.history, play.history_images, as_drawn
+            rules = EpisodeConfig(
+                stage.game, section.reward, section.validation.turns, play.history, play.history_images, identity
             )
             position = start(rules, FIRST_HELD_OUT + number)
             seats.append(Seat(Pick(entry, stage.game, stage.name), rules, row, 0, position))
@@ -167,7 +167,7 @@ class Table:
                 asked[seat.row] = self._ask(seat, None, seat.position)
         return list(asked.values())
 
-    def _ask(self, seat: Seat, copy: int | None, position: Position) -> Asked:
+    def _ask(self, seat: Seat, copy: int | None, position: EpisodeState) -> Asked:
         return Asked(seat.row, copy, self.encoder.encode(position.prompt, position.images))
 
     def _play(self, place: Place, reply: Reply) -> Played:

@@ -17,8 +17,8 @@ from training.easyr1.rows import RowStream
 from training.easyr1.section import Section
 from training.easyr1.table import Asked, Finished, Place, Played
 from vlmgym.curriculum import Curriculum
-from vlmgym.evaluation.record import PolicyRecord
-from vlmgym.sandbox.reward import Outcome
+from vlmgym.records.types import PolicyRecord
+from vlmgym.sandbox.core.reward import Outcome
 
 
 class VlmgymTrainer(RayPPOTrainer):
@@ -72,7 +72,7 @@ class VlmgymTrainer(RayPPOTrainer):
             metrics[f"curriculum/{entry.game}"] = entry.stage + 1
         gpus = self.actor_rollout_ref_wg.world_size
         batch = fill(batch, rows_multiple(self.config.worker, gpus, self.use_critic), rows.start)
-        batch.meta_info = self._picture_limits()
+        batch.meta_info = self._image_limits()
         return batch
 
     def expected_beyond(self) -> dict[Place, float]:
@@ -82,7 +82,7 @@ class VlmgymTrainer(RayPPOTrainer):
         """
         if not self.beyond:
             return {}
-        rows = judged_rows([asked for _, asked in self.beyond], self._picture_limits())
+        rows = judged_rows([asked for _, asked in self.beyond], self._image_limits())
         passed = self.config.worker.critic.micro_batch_size_per_device_for_experience * self.critic_wg.world_size
         padded, added = pad_dataproto_to_divisor(rows, passed)
         values = unpad_dataproto(self.critic_wg.compute_values(padded), added).batch["values"]
@@ -125,11 +125,11 @@ class VlmgymTrainer(RayPPOTrainer):
             waiting = [answer.next for answer in answers if answer.next is not None]
 
     def _generate(self, asked: Sequence[Asked], times: int, sampling: dict[str, Any]) -> DataProto:
-        prompts = prompts_of(asked, {**self._picture_limits(), "n": times, **sampling})
+        prompts = prompts_of(asked, {**self._image_limits(), "n": times, **sampling})
         padded, added = pad_dataproto_to_divisor(prompts, self.actor_rollout_ref_wg.world_size)
         return unpad_dataproto(self.actor_rollout_ref_wg.generate_sequences(padded), added * times)
 
-    def _picture_limits(self) -> dict[str, Any]:
+    def _image_limits(self) -> dict[str, Any]:
         data = self.config.data
         return {"min_pixels": data.min_pixels, "max_pixels": data.max_pixels, "video_fps": data.video_fps}
 
@@ -159,7 +159,7 @@ def response_metrics(prefix: str, played: Sequence[Played]) -> dict[str, float]:
     """Means over responses: every part of the reward, and the share of each outcome."""
     rewards = [one.turn.reward for one in played]
     found: dict[str, Callable[[Any], float | None]] = {
-        "overall": lambda reward: reward.overall,
+        "total": lambda reward: reward.total,
         "game": lambda reward: reward.game,
         "format": lambda reward: reward.format,
         "perception": lambda reward: reward.perception,

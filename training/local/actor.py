@@ -20,7 +20,7 @@ from training.local.lora import load_adapters, save_adapters, save_merged, with_
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import Reply
 from vlmgym.policies.checkpoint import reason
-from vlmgym.policies.token_sampling import Chance, picture_tokens
+from vlmgym.policies.token_sampling import Chance, image_tokens
 
 MODEL, ADAPTER = "model", "adapter"
 """Folders of a whole checkpoint, and of adapters."""
@@ -106,7 +106,7 @@ class _Read:
 
 
 class Actor(nn.Module):
-    """A Qwen-VL, and for PPO a value head on its last hidden states: a token's, and the mean of the pictures'."""
+    """A Qwen-VL, and for PPO a value head on its last hidden states: a token's, and the mean of the images'."""
 
     def __init__(self, checkpoint: Path | str, config: ModelConfig, *, critic: bool = False) -> None:
         """Load.
@@ -125,8 +125,8 @@ class Actor(nn.Module):
         """Then layers keep no keys and values while they are trained, so that each response needs its own prompt."""
         if config.checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
-        self.never = sorted(picture_tokens(model.config))
-        """Tokens that stand for pictures, which mean nothing in a response and are never sampled."""
+        self.never = sorted(image_tokens(model.config))
+        """Tokens that stand for images, which mean nothing in a response and are never sampled."""
         ends = model.generation_config.eos_token_id
         self.ends = {self.encoder.end, *(ends if isinstance(ends, list) else [ends])}
         """Tokens that end a response, which are those that end it where the checkpoint is served."""
@@ -261,7 +261,7 @@ class Actor(nn.Module):
         self, read: _Read, tokens: torch.Tensor, mask: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """What each token of responses is predicted from, shape (responses, longest, width), after prompts that were
-        read, and the mean of the hidden states of the prompt's pictures, shape (responses, 1, width)."""
+        read, and the mean of the hidden states of the prompt's images, shape (responses, 1, width)."""
         before, steps = read.hidden[read.rows, -1:], tokens.shape[1] - 1
         if steps:
             positions = read.positions + torch.arange(steps, device=self.device)
@@ -273,7 +273,7 @@ class Actor(nn.Module):
                 use_cache=True,
             ).last_hidden_state
             before = torch.cat([before, hidden], dim=1)
-        return before, self._pictures(read.hidden, read.ids)[read.rows]
+        return before, self._images(read.hidden, read.ids)[read.rows]
 
     def _with_prompts(
         self, prompts: Sequence[Encoded], tokens: torch.Tensor, mask: torch.Tensor
@@ -285,16 +285,16 @@ class Actor(nn.Module):
         joined = {name: torch.cat([batch[name], tail], dim=1) for name, tail in more.items() if name in batch}
         hidden = self.model.model(**{**batch, **joined}, use_cache=False).last_hidden_state
         prompt = ids.shape[1]
-        return hidden[:, prompt - 1 : -1], self._pictures(hidden[:, :prompt], ids)
+        return hidden[:, prompt - 1 : -1], self._images(hidden[:, :prompt], ids)
 
-    def _pictures(self, hidden: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-        """Mean of the hidden states of each prompt's pictures, shape (prompts, 1, width)."""
-        pictures = (ids == self.encoder.image_token).unsqueeze(-1)
-        return (hidden * pictures).sum(dim=1, keepdim=True) / pictures.sum(dim=1, keepdim=True).clamp(min=1)
+    def _images(self, hidden: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        """Mean of the hidden states of each prompt's images, shape (prompts, 1, width)."""
+        images = (ids == self.encoder.image_token).unsqueeze(-1)
+        return (hidden * images).sum(dim=1, keepdim=True) / images.sum(dim=1, keepdim=True).clamp(min=1)
 
     def _expected(self, before: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
         """What the critic expects before each token of the responses: it reads what the token is predicted from, and
-        the mean over the prompt's pictures, of which the former says little until the response tells what is seen."""
+        the mean over the prompt's images, of which the former says little until the response tells what is seen."""
         assert self.critic is not None
         read = torch.cat([before, seen.expand_as(before)], dim=-1).to(self.critic.weight.dtype)
         values: torch.Tensor = self.critic(self._scale * read).squeeze(-1).float()

@@ -13,7 +13,7 @@ from itertools import count as numbers_from
 from multiprocessing.connection import wait
 from typing import Any, Generic, TypeVar
 
-from vlmgym.sandbox.channel import Channel, ChannelClosed
+from vlmgym.workers.channel import Channel, ChannelClosed
 
 T = TypeVar("T")
 FEW = 20

@@ -14,9 +14,9 @@ from training.core.saving import saving
 from training.local.actor import MODEL, Actor
 from vlmgym.curriculum import Progress
 from vlmgym.errors import UsageError, one_sentence
-from vlmgym.evaluation.files import replace_file
-from vlmgym.evaluation.output_folder import OutputFolder
 from vlmgym.policies.checkpoint import reason
+from vlmgym.records.files import replace_file
+from vlmgym.records.output_folder import OutputFolder
 
 STEP = "step_{:06d}"
 

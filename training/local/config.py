@@ -21,12 +21,12 @@ from training.local.ppo import PpoConfig
 from training.local.rollout import RolloutConfig
 from training.local.update import UpdateConfig
 from training.tiny_vlm import TinySize
+from vlmgym.cli.console import GameOptions, parse_options
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.turns import Look
-from vlmgym.options import GameOptions, parse_options
-from vlmgym.policies.base import as_drawn
-from vlmgym.sandbox.reward import RewardConfig
+from vlmgym.policies.base import identity
+from vlmgym.rollout.turn import Transform
+from vlmgym.sandbox.core.reward import RewardConfig
 
 DEFAULT_GAMES = ("2048",)
 """What is played unless games or a curriculum are named."""
@@ -87,7 +87,7 @@ class TrainConfig(GameOptions):
     wandb: str | None = None
     """Project of Weights & Biases to log to, if wandb is installed. TensorBoard files are always written."""
     blank: bool = False
-    """Train on grey pictures: a control, which shows what can be learned without seeing."""
+    """Train on grey images: a control, which shows what can be learned without seeing."""
     model: Annotated[ModelConfig, tyro.conf.arg(name="")] = field(default_factory=ModelConfig)
     """The model."""
     tiny: TinySize = field(default_factory=TinySize)
@@ -152,9 +152,9 @@ class TrainConfig(GameOptions):
         return self.grpo.minibatches if self.algorithm == "grpo" else self.ppo.minibatches
 
     @property
-    def look(self) -> Look:
-        """What becomes of each picture before the model sees it."""
-        return blank if self.blank else as_drawn
+    def look(self) -> Transform:
+        """What becomes of each image before the model sees it."""
+        return blank if self.blank else identity
 
     def make_curriculum(self) -> Curriculum:
         """The games, at their stages.
@@ -165,12 +165,14 @@ class TrainConfig(GameOptions):
         if self.curriculum is None:
             return Curriculum.of([self.make_game(game) for game in self.games or DEFAULT_GAMES])
         if self.any_given:
-            raise UsageError("a curriculum sets difficulty and knobs of its games: leave out --set and the like")
+            raise UsageError(
+                "a curriculum sets difficulty and config fields of its games: leave out --set and the like"
+            )
         return Curriculum.read(self.curriculum)
 
 
 def read_config(args: Sequence[str]) -> TrainConfig:
-    """The configuration that a command line says, after the options of its preset, which it overrides, knobs too.
+    """The configuration that a command line says, after the options of its preset, which it overrides, config fields too.
 
     Raises:
         UsageError: There is no such preset, a value is not accepted, or options contradict each other.
@@ -182,19 +184,19 @@ def read_config(args: Sequence[str]) -> TrainConfig:
         if named.curriculum is not None:
             preset = without(without(preset, "--set"), "--size")
         elif named.games not in (None, [*DEFAULT_GAMES]):
-            preset = without(preset, "--set")  # knobs are 2048's
+            preset = without(preset, "--set")  # config fields are 2048's
     config = parse_options(TrainConfig, [*preset, *args], prog="python -m training.local.train")
     sizes = [word for word in args if word.startswith("--tiny.")]
     if sizes and config.model.model is not None:
         raise UsageError(f"a model that is named has its size: leave out {sizes[0]} beside --model")
     _check_algorithm(config, args)
     of_preset = len(_glance(preset).set)
-    given = {setting.partition("=")[0] for group in config.knobs[of_preset:] for setting in group}
+    given = {setting.partition("=")[0] for group in config.overrides[of_preset:] for setting in group}
     kept = [
         tuple(setting for setting in group if setting.partition("=")[0] not in given)
-        for group in config.knobs[:of_preset]
+        for group in config.overrides[:of_preset]
     ]
-    return replace(config, knobs=(*kept, *config.knobs[of_preset:]))
+    return replace(config, overrides=(*kept, *config.overrides[of_preset:]))
 
 
 def _check_algorithm(config: TrainConfig, args: Sequence[str]) -> None:

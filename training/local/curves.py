@@ -1,4 +1,4 @@
-"""Curves of a training run: a line of numbers a step, TensorBoard, wandb if asked for, and a picture drawn again."""
+"""Curves of a training run: a line of numbers a step, TensorBoard, wandb if asked for, and an image drawn again."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 from training.core.plots import DRAW_EVERY, draw_curves, read_rows
 from training.local.run import TrainingRun
-from vlmgym.evaluation.files import LineLog, writing
 from vlmgym.evaluation.live_log import begin_wandb
-from vlmgym.evaluation.output_folder import OutputFolder
+from vlmgym.records.files import LineLog, writing
+from vlmgym.records.output_folder import OutputFolder
 
 
 class Curves:
@@ -34,7 +34,7 @@ class Curves:
 
         self._output = OutputFolder(folder)
         folder = self._output.folder
-        self.path, self.picture = folder / "curve.jsonl", folder / "curve.png"
+        self.path, self.image = folder / "curve.jsonl", folder / "curve.png"
         self.rows = [row for row in read_rows(self.path) if row["step"] <= after]
         self._output.write(self.path, "".join(json.dumps(row) + "\n" for row in self.rows).encode())
         self._log = LineLog(self.path)
@@ -69,7 +69,7 @@ class Curves:
         """Draw `curve.png`."""
         self._drawn = time.monotonic()
         if self.rows:
-            self._output.write(self.picture, draw_curves(self.rows))
+            self._output.write(self.image, draw_curves(self.rows))
 
 
 @contextmanager

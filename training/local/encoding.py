@@ -1,4 +1,4 @@
-"""Prompts with pictures as tensors, for Qwen2-VL, Qwen2.5-VL and Qwen3-VL; torchvision is not needed."""
+"""Prompts with images as tensors, for Qwen2-VL, Qwen2.5-VL and Qwen3-VL; torchvision is not needed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from transformers import AutoImageProcessor, AutoTokenizer
 
 from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import reason
-from vlmgym.sandbox.game import Picture
+from vlmgym.sandbox.core.game import ImageArray
 
 IMAGE = "<|image_pad|>"
-"""What the chat template writes for a picture, and the model's token of one patch of it."""
+"""What the chat template writes for an image, and the model's token of one patch of it."""
 KEPT_FILES = (
     "config.json",  # another version of transformers may write it otherwise than others read it
     "tokenizer.json",
@@ -41,11 +41,11 @@ class Encoded:
     """A prompt, on the CPU.
 
     Attributes:
-        ids: Tokens, a picture's token repeated for each of its patches; int64, shape (tokens,).
-        patches: All pictures' pixels before they are normalised, uint8, shape (patches, values of a patch). A step's
+        ids: Tokens, an image's token repeated for each of its patches; int64, shape (tokens,).
+        patches: All images' pixels before they are normalised, uint8, shape (patches, values of a patch). A step's
             prompts are all kept, and as the model takes them they need four times the memory.
-        grids: Each picture's patches in time, height and width, int64, shape (pictures, 3).
-        end: Position of the token that follows: text counts each token, a picture only its longer side.
+        grids: Each image's patches in time, height and width, int64, shape (images, 3).
+        end: EpisodeState of the token that follows: text counts each token, an image only its longer side.
     """
 
     ids: torch.Tensor
@@ -66,41 +66,41 @@ class Encoder:
     """Turns prompts into tensors and tokens into text."""
 
     def __init__(self, checkpoint: Path | str) -> None:
-        """Load tokenizer and picture processor.
+        """Load tokenizer and image processor.
 
         Raises:
-            UsageError: They do not load, or the tokenizer has no chat template or no picture token.
+            UsageError: They do not load, or the tokenizer has no chat template or no image token.
         """
         try:
             folder = snapshot(checkpoint)
             self.tokenizer = AutoTokenizer.from_pretrained(folder)
-            self.pictures = AutoImageProcessor.from_pretrained(folder, use_fast=False)
+            self.images = AutoImageProcessor.from_pretrained(folder, use_fast=False)
         except (OSError, ValueError, ImportError, TypeError) as error:  # TypeError: there is no vocabulary
             raise UsageError(f"the processor of {checkpoint} does not load: {reason(error)}") from None
         self.image_token = self.tokenizer.convert_tokens_to_ids(IMAGE)
         if not self.tokenizer.chat_template or self.image_token in (None, self.tokenizer.unk_token_id):
             raise UsageError(f"{checkpoint} is no Qwen-VL: its tokenizer has no chat template, or no {IMAGE}")
-        self.tokenizer.split_special_tokens = False  # a picture's token is one, whatever the checkpoint says
+        self.tokenizer.split_special_tokens = False  # an image's token is one, whatever the checkpoint says
         self.files = [folder / name for name in KEPT_FILES if (folder / name).is_file()]
         """Files that a checkpoint of the trained model takes over as they are."""
         self.end: int = self.tokenizer.eos_token_id
         self.pad: int = self.tokenizer.pad_token_id
         self._levels = self._normalised_levels()
 
-    def encode(self, text: str, pictures: Sequence[Picture]) -> Encoded:
-        """A prompt in the model's chat form: the pictures, then the text."""
-        content = [*({"type": "image"} for _ in pictures), {"type": "text", "text": text}]
+    def encode(self, text: str, images: Sequence[ImageArray]) -> Encoded:
+        """A prompt in the model's chat form: the images, then the text."""
+        content = [*({"type": "image"} for _ in images), {"type": "text", "text": text}]
         message = {"role": "user", "content": content}
         chat: str = self.tokenizer.apply_chat_template([message], add_generation_prompt=True, tokenize=False)
-        seen = self._patches([Image.fromarray(picture) for picture in pictures], do_rescale=False, do_normalize=False)
+        seen = self._patches([Image.fromarray(image) for image in images], do_rescale=False, do_normalize=False)
         grids = seen["image_grid_thw"]
         begin, *rest = chat.split(IMAGE)
         if len(rest) != len(grids):
-            raise UsageError(f"the prompt writes {IMAGE}, which stands for a picture")
-        merged = self.pictures.merge_size**2
+            raise UsageError(f"the prompt writes {IMAGE}, which stands for an image")
+        merged = self.images.merge_size**2
         spelled = begin + "".join(IMAGE * (int(grid.prod()) // merged) + part for grid, part in zip(grids, rest))
         ids = self.tokenizer(spelled, add_special_tokens=False, return_tensors="pt")["input_ids"][0]
-        sides = sum(int(grid[1:].max()) // self.pictures.merge_size for grid in grids)
+        sides = sum(int(grid[1:].max()) // self.images.merge_size for grid in grids)
         end = int((ids != self.image_token).sum()) + sides
         patches = torch.from_numpy(seen["pixel_values"].astype(np.uint8))
         return Encoded(ids, patches, torch.from_numpy(grids.astype(np.int64)), end)
@@ -112,11 +112,11 @@ class Encoder:
         return torch.stack([levels[channel][apart[:, channel]] for channel in range(channels)], 1).view(patches.shape)
 
     def _patches(self, images: list[Image.Image], **options: bool) -> Any:
-        return self.pictures(images=images, return_tensors="np", **options)
+        return self.images(images=images, return_tensors="np", **options)
 
     def _normalised_levels(self) -> torch.Tensor:
-        """What the picture processor makes of each value of a pixel: float32, shape (channels, 256)."""
-        side = self.pictures.patch_size * self.pictures.merge_size
+        """What the image processor makes of each value of a pixel: float32, shape (channels, 256)."""
+        side = self.images.patch_size * self.images.merge_size
         wide = -(-256 // side) * side
         ramp = np.broadcast_to(np.minimum(np.arange(wide), 255).astype(np.uint8)[None, :, None], (side, wide, 3))
         image = [Image.fromarray(np.ascontiguousarray(ramp))]
@@ -142,7 +142,7 @@ class Encoder:
 
         Returns:
             input_ids, attention_mask and mm_token_type_ids, int64 of shape (prompts, longest); pixel_values and
-            image_grid_thw of all pictures.
+            image_grid_thw of all images.
         """
         longest = max(len(prompt.ids) for prompt in prompts)
         ids = torch.full((len(prompts), longest), self.pad)

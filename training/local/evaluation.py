@@ -15,14 +15,14 @@ from training.local.held_out import Eye, answer_held_out, held_out_seats
 from training.local.live_policy import LiveOptions, LivePolicy
 from vlmgym.curriculum import Curriculum
 from vlmgym.evaluation.config import EvalConfig
-from vlmgym.evaluation.playing import asked_for, play_run
-from vlmgym.evaluation.record import RunSummary
+from vlmgym.evaluation.playing import make_run_record, play_run
 from vlmgym.evaluation.report import LabelledRun, write_report
 from vlmgym.evaluation.results import write_curves, write_summary
-from vlmgym.evaluation.run_folder import RunFolder
-from vlmgym.evaluation.stored import find_run
-from vlmgym.evaluation.workers import Workers
-from vlmgym.sandbox.game import Game
+from vlmgym.records.run_folder import RunFolder
+from vlmgym.records.store import open_run
+from vlmgym.records.types import RunSummary
+from vlmgym.sandbox.core.game import Game
+from vlmgym.workers.pool import Workers
 
 
 def check_evaluation(config: TrainConfig, curriculum: Curriculum) -> None:
@@ -128,9 +128,9 @@ def play_whole_episodes(
     place = RunFolder(folder)
     with place.reserved(), Workers(0) as workers:
         place.output.remove(place.folder)  # what an interrupted run left there
-        place.begin(asked_for(wanted, games, policy))
+        place.begin(make_run_record(wanted, games, policy))
         part = play_run(place, games, policy, wanted, None, workers, console, alone=False)
-        run = find_run(place)
+        run = open_run(place)
         summary = write_summary(run, part)
         write_curves(run)
         write_report(place, LabelledRun.of(run, summary), workers, console)

@@ -15,10 +15,10 @@ from training.local.config import TrainConfig
 from training.local.rollout import Rollout, roll_out
 from vlmgym.curriculum import Curriculum, Progress
 from vlmgym.evaluation.summary import confidence_interval
-from vlmgym.sandbox.task import Task
+from vlmgym.sandbox.core.task import Task
 
 Eye = Literal["open", "blank", "shuffled"]
-"""What the model sees: the picture, a grey one, or that of another position."""
+"""What the model sees: the image, a grey one, or that of another position."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class HeldOut:
 
     Attributes:
         answers: How many.
-        reward: Mean overall reward.
+        reward: Mean total reward.
         interval: Its 95% confidence interval (Wilson's if all are 0 or 1, else Student's t); None for one answer, and
             if all earn the same and that is neither 0 nor 1.
         perception: Mean share of cells seen right; None in a game without a truth to compare with.
@@ -91,11 +91,11 @@ def answer_held_out(
     """
     shown = [seat.position.images for seat in seats]
     if eye == "blank":
-        shown = [[blank(picture) for picture in pictures] for pictures in shown]
+        shown = [[blank(image) for image in images] for images in shown]
     elif eye == "shuffled":
         shown = [*shown[1:], *shown[:1]]
-    for seat, pictures in zip(seats, shown):
-        seat.position = replace(seat.position, images=pictures)
+    for seat, images in zip(seats, shown):
+        seat.position = replace(seat.position, images=images)
     warmth = config.evaluation.temperature if temperature is None else temperature
     rollout = replace(config.rollout, temperature=warmth)
     return found_in(roll_out(actor, seats, rollout, (config.seed, HELD_OUT)), are_shares(seats, config))
@@ -129,7 +129,7 @@ def are_shares(seats: Sequence[Seat], config: TrainConfig) -> bool:
 def found_in(played: Rollout, shares: bool) -> HeldOut:
     """What answers are worth, whose rewards are shares or not."""
     found = [answer.turn.reward for answer in played.answers]
-    rewards = [reward.overall for reward in found]
+    rewards = [reward.total for reward in found]
     seen = [reward.perception for reward in found if reward.perception is not None]
     return HeldOut(
         answers=len(found),

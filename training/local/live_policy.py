@@ -12,7 +12,7 @@ from training.local.actor import Actor
 from vlmgym.errors import VlmgymError
 from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply
 from vlmgym.policies.batching import Batcher
-from vlmgym.sandbox.game import Picture
+from vlmgym.sandbox.core.game import ImageArray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class LiveOptions(PolicyOptions):
     batch: int
     """Prompts that are answered at once, at most."""
     blank: bool
-    """Whether it sees grey pictures instead."""
+    """Whether it sees grey images instead."""
 
 
 class LivePolicy(ModelPolicy):
@@ -56,13 +56,13 @@ class LivePolicy(ModelPolicy):
         """A batch is full when every running episode waits."""
         self._batcher.expect(episodes)
 
-    async def respond(self, images: list[Picture], prompt: Prompt) -> Reply:
+    async def respond(self, images: list[ImageArray], prompt: Prompt) -> Reply:
         """The model's response, generated together with whatever else is ready."""
         return await self._batcher.respond(images, prompt)
 
-    async def _ask(self, images: list[list[Any]], prompts: list[Prompt]) -> list[Reply | VlmgymError]:
+    async def _ask(self, shown: list[list[Any]], prompts: list[Prompt]) -> list[Reply | VlmgymError]:
         encoder = self._actor.encoder
-        encoded = [encoder.encode(str(prompt), pictures) for pictures, prompt in zip(images, prompts)]
+        encoded = [encoder.encode(str(prompt), images) for images, prompt in zip(shown, prompts)]
         seeds = [int(np.random.SeedSequence([prompt.seed, prompt.turn]).generate_state(1)[0]) for prompt in prompts]
         responses = self._actor.respond(
             encoded, range(len(encoded)), seeds, self.options.max_tokens, self.options.temperature

@@ -13,7 +13,7 @@ from training.core.checks import check_numbers
 from training.core.seats import Seat
 from training.local.actor import Actor, Sample, each_once
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.record import TurnRecord
+from vlmgym.records.types import TurnRecord
 
 _STREAM = 0x746F6B656E73
 """Keeps the chance of tokens apart from that of positions."""
@@ -41,7 +41,7 @@ class Rollout(NamedTuple):
 
     Attributes:
         answers: All answers, seat by seat, the turns of each in order.
-        scoring: Seconds that scoring responses and drawing the next pictures took.
+        scoring: Seconds that scoring responses and drawing the next images took.
     """
 
     answers: list[Answer]
@@ -56,7 +56,7 @@ class Answer:
         row: Number of the episode's first position; episodes of a group have the same.
         copy: Which of the group.
         sample: Prompt and response as tensors and tokens.
-        reward: The turn's overall reward.
+        reward: The turn's total reward.
         turn: The turn's record.
     """
 
@@ -90,7 +90,7 @@ def roll_out(actor: Actor, seats: Sequence[Seat], config: RolloutConfig, chance:
             for number, place, response in zip(numbers, asked, responses):
                 seat, prompt = seats[number], prompts[place]
                 turn = seat.respond(actor.reply(prompt, response))
-                answers[number].append(Answer(seat.row, seat.copy, Sample(prompt, response), turn.reward.overall, turn))
+                answers[number].append(Answer(seat.row, seat.copy, Sample(prompt, response), turn.reward.total, turn))
             scoring += time.perf_counter() - began
     return Rollout([answer for each in answers for answer in each], scoring)
 

@@ -20,10 +20,10 @@ from training.local.config import DEFAULT_GAMES, TrainConfig, read_config, witho
 from training.tiny_vlm import make_tiny_vlm
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.output_folder import OutputFolder
-from vlmgym.evaluation.record import GameRecord, PolicyRecord
-from vlmgym.evaluation.run_folder import changes
 from vlmgym.policies.checkpoint import find_checkpoint
+from vlmgym.records.output_folder import OutputFolder
+from vlmgym.records.run_folder import changes
+from vlmgym.records.types import GameRecord, PolicyRecord
 
 TEXTS = 300
 """Positions whose prompts and responses a tiny model's tokenizer is trained on."""
@@ -33,7 +33,7 @@ MAY_CHANGE = ("resume", "out", "preset", "steps", "checkpoint_interval", "keep",
 RESOURCES = ("model.device", "model.threads", "model.checkpointing", "update.micro_batch", "rollout.batch")
 """Likewise: they decide about memory and time, and about numbers only by rounding, but that another kind of device
 draws other tokens."""
-NAMED = ("games", "curriculum", "perception", "reasoning", "knobs", "size", "strict")
+NAMED = ("games", "curriculum", "perception", "reasoning", "overrides", "size", "strict")
 """Options that only say which games are played; what counts is the games themselves."""
 
 

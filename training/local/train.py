@@ -30,9 +30,9 @@ from training.local.held_out import HeldOut
 from training.local.progress import ColdStartProgress, StepProgress
 from training.local.run import TrainingRun
 from training.local.trainer import Trainer
+from vlmgym.cli.console import reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.live_log import check_loggers
-from vlmgym.options import reporting_errors
 from vlmgym.terminal import terminal
 
 OUT_OF_MEMORY = (

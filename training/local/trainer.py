@@ -29,7 +29,7 @@ from training.local.progress import ColdStartProgress
 from training.local.rollout import Answer, roll_out
 from training.local.run import TrainingRun
 from training.local.update import Lesson, Weights, learn
-from vlmgym.evaluation.record import PolicyRecord, TurnRecord
+from vlmgym.records.types import PolicyRecord, TurnRecord
 
 FINAL_EPISODES = 100
 """Episodes at the end whose mean reward is `final_reward`."""
@@ -128,7 +128,7 @@ class Trainer:
             self.progress = self.curriculum.after(self.progress, group[0].pick, success)
         if config.rollouts_every and self.step % config.rollouts_every == 0:
             self.run.record(self.step, seats, self.player(), config.copies)
-        earned = [sum(turn.reward.overall for turn in seat.turns) for seat in seats]
+        earned = [sum(turn.reward.total for turn in seat.turns) for seat in seats]
         self.rewards = (self.rewards + earned)[-FINAL_EPISODES:]
         self.step += 1
         self._latest = answers[0].sample
@@ -259,7 +259,7 @@ def means_of(turns: Sequence[TurnRecord]) -> dict[str, float]:
     """Means over answers: reward, share in form, share that was played, and where there is a truth, what is seen."""
     seen = [turn.reward.perception for turn in turns if turn.reward.perception is not None]
     return {
-        "reward": float(np.mean([turn.reward.overall for turn in turns])),
+        "reward": float(np.mean([turn.reward.total for turn in turns])),
         "format": float(np.mean([turn.reward.format for turn in turns])),
         **({"perception": float(np.mean(seen))} if seen else {}),
         "played": float(np.mean([turn.outcome == "played" for turn in turns])),

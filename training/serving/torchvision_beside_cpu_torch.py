@@ -3,7 +3,7 @@
 PyPI has torchvision as a CUDA build only. Beside a torch without CUDA its compiled operators do not load. It tolerates
 that, but when imported it also tells torch how two of them behave, `nms` and `qnms`, and torch refuses what it is told
 of operators that it does not know. Declaring them is enough: importing works, and so does what processors of VLMs take
-from torchvision, the transforms of pictures. Who calls one of the two (they filter detected boxes) gets torchvision's
+from torchvision, the transforms of images. Who calls one of the two (they filter detected boxes) gets torchvision's
 own error.
 
 `setup.sh` puts this file into the site-packages of `.venv-serve` and `.venv-train` with a `.pth` file that imports it

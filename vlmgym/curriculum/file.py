@@ -34,7 +34,7 @@ class StageFile(_Part):
         at_least: As in the entry, for this stage.
         perception: Level 1 to 5, by default that of the entry.
         reasoning: Likewise.
-        knobs: Single knobs of the game, beside those of the entry or in their place.
+        config fields: Single config fields of the game, beside those of the entry or in their place.
     """
 
     name: str | None = Field(None, max_length=80)
@@ -42,7 +42,7 @@ class StageFile(_Part):
     at_least: float | None = None
     perception: int | None = Field(None, ge=1, le=5)
     reasoning: int | None = Field(None, ge=1, le=5)
-    knobs: dict[str, Any] = {}
+    overrides: dict[str, Any] = {}
 
     @field_validator("name")
     @classmethod
@@ -60,9 +60,9 @@ class EntryFile(_Part):
         weight: How often it comes, in proportion to the other weights.
         perception: Level 1 to 5 of stages that name none.
         reasoning: Likewise.
-        knobs: Single knobs of the game at all stages.
+        config fields: Single config fields of the game at all stages.
         by: What leads from stage to stage: `episode`, so many of them, or `success`.
-        measure: What success is: the episode's score, the mean overall reward of its turns, or the share of turns that
+        measure: What success is: the episode's score, the mean total reward of its turns, or the share of turns that
             were played (neither illegal nor unparsable).
         at_least: The measure from which on an episode is a success, 1, below 0; None: the measure itself is taken.
         window: Over how many of the latest episodes at the stage success is averaged.
@@ -75,7 +75,7 @@ class EntryFile(_Part):
     weight: float = Field(1.0, gt=0, le=LARGEST)
     perception: int = Field(3, ge=1, le=5)
     reasoning: int = Field(3, ge=1, le=5)
-    knobs: dict[str, Any] = {}
+    overrides: dict[str, Any] = {}
     by: Literal["episode", "success"] = "episode"
     measure: Measure | None = None
     at_least: float | None = None

@@ -17,12 +17,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from vlmgym.curriculum.file import CurriculumFile, EntryFile, Measure, StageFile, read_file
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.game import Game
+from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.sandbox.registry import make_game
-from vlmgym.sandbox.reward import Outcome
 
 if TYPE_CHECKING:
-    from vlmgym.evaluation.record import TurnRecord
+    from vlmgym.records.types import TurnRecord
 
 _STREAM = 0x6D697874757265
 """Keeps the chance of the mixture apart from that of episodes, whose seeds are single numbers."""
@@ -295,13 +295,13 @@ def _entry(file: EntryFile, where: str) -> Entry:
     stages = []
     for n, stage in enumerate(file.stages or (StageFile(),), 1):
         levels = (stage.perception or file.perception, stage.reasoning or file.reasoning)
-        knobs = {**file.knobs, **stage.knobs}
+        overrides = {**file.overrides, **stage.overrides}
         place = f"{where}, stage {n}" if len(file.stages) > 1 else where
         for dial in ("perception", "reasoning"):
-            if dial in knobs:
-                raise UsageError(f"{place}: {dial} is a field of its own, not a knob")
+            if dial in overrides:
+                raise UsageError(f"{place}: {dial} is a field of its own, not a config field")
         try:
-            game = make_game(file.game, *levels, **knobs)
+            game = make_game(file.game, *levels, **overrides)
         except UsageError as error:
             raise UsageError(f"{place}: {error}") from None
         name = (stage.name or str(n)) if file.stages else None
@@ -323,5 +323,5 @@ def _measured(measure: Measure, turns: Sequence[TurnRecord]) -> float:
         measure == "score"
     ):  # exact, and of turns also where there is a record, so that training moves as evaluation does
         return math.fsum(turn.reward.game for turn in turns)
-    values = [turn.reward.overall if measure == "reward" else turn.outcome == Outcome.PLAYED for turn in turns]
+    values = [turn.reward.total if measure == "reward" else turn.outcome == Outcome.PLAYED for turn in turns]
     return math.fsum(values) / len(values) if values else 0.0

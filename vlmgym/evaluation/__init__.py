@@ -1,12 +1,12 @@
 """Episodes played by a policy, their records, and what follows from records alone: summary, curves, videos."""
 
-from vlmgym.evaluation.budget import Budget
+from vlmgym.cli.eval import evaluate_script
 from vlmgym.evaluation.config import EvalConfig
-from vlmgym.evaluation.record import EpisodeRecord, GameRunRecord, RunRecord, RunSummary, Summary, TurnRecord
-from vlmgym.evaluation.run_folder import RunFolder
-from vlmgym.evaluation.runner import Hooks, evaluate
-from vlmgym.evaluation.script import evaluate_script
-from vlmgym.evaluation.stored import Run, StoredEpisode, StoredRun, find_run, read_run
+from vlmgym.records.run_folder import RunFolder
+from vlmgym.records.store import Run, StoredEpisode, StoredRun, open_run, read_run
+from vlmgym.records.types import EpisodeRecord, GameRunRecord, RunRecord, RunSummary, Summary, TurnRecord
+from vlmgym.rollout.budget import Budget
+from vlmgym.rollout.runner import Hooks, evaluate
 
 __all__ = [
     "Budget",
@@ -24,6 +24,6 @@ __all__ = [
     "TurnRecord",
     "evaluate",
     "evaluate_script",
-    "find_run",
+    "open_run",
     "read_run",
 ]

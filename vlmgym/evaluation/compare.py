@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict
 from rich.table import Table
 
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.output_folder import OutputFolder
 from vlmgym.evaluation.paired import (
     LEVEL,
     RESAMPLES,
@@ -24,15 +23,16 @@ from vlmgym.evaluation.paired import (
     paired_difference,
     share,
 )
-from vlmgym.evaluation.record import EpisodeRecord, RunRecord
 from vlmgym.evaluation.report import LabelledRun, PageTable, write_page
-from vlmgym.evaluation.run_folder import UNFINISHED, changes
-from vlmgym.evaluation.stored import StoredRun, find_run
 from vlmgym.evaluation.summary import states_perception
-from vlmgym.evaluation.workers import Workers
-from vlmgym.sandbox.processes import check_workers, workers_for
-from vlmgym.sandbox.reward import Outcome, RewardConfig
+from vlmgym.records.output_folder import OutputFolder
+from vlmgym.records.run_folder import UNFINISHED, changes
+from vlmgym.records.store import StoredRun, open_run
+from vlmgym.records.types import EpisodeRecord, RunRecord
+from vlmgym.sandbox.core.reward import Outcome, RewardConfig
 from vlmgym.terminal import terminal
+from vlmgym.workers.pool import Workers
+from vlmgym.workers.process import check_workers, workers_for
 
 Facts = Mapping[str, float]
 """Numbers that say how an episode with a result went, by their names."""
@@ -114,7 +114,7 @@ def compare(config: CompareConfig) -> Comparison:
             message says why.
         OutputError: A file cannot be written.
     """
-    first, second = (find_run(folder) for folder in config.runs)
+    first, second = (open_run(folder) for folder in config.runs)
     if first.folder.folder.resolve() == second.folder.folder.resolve():
         raise UsageError(f"{first.folder.folder} is compared with itself: name two runs")
     folder = (_folder(first, second) if config.out is None else config.out).absolute()
@@ -268,7 +268,7 @@ def _facts(episode: EpisodeRecord, score: float) -> Facts:
     facts = {name: float(value) for name, value in episode.metrics.items() if not isinstance(value, str)}
     facts["score"] = score
     facts["turns"] = float(len(turns))
-    facts["reward"] = math.fsum(turn.reward.overall for turn in turns)
+    facts["reward"] = math.fsum(turn.reward.total for turn in turns)
     if turns:
         for outcome in (Outcome.ILLEGAL, Outcome.UNPARSABLE):
             facts[f"{outcome.value} rate"] = sum(turn.outcome is outcome for turn in turns) / len(turns)

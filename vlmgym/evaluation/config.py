@@ -9,11 +9,11 @@ from typing import Annotated
 import tyro
 
 from vlmgym.checks import check_whole_number
+from vlmgym.cli.console import GameOptions
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.budget import Budget
-from vlmgym.options import GameOptions
-from vlmgym.sandbox.processes import Backend, check_workers
-from vlmgym.sandbox.reward import RewardConfig
+from vlmgym.rollout.budget import Budget
+from vlmgym.sandbox.core.reward import RewardConfig
+from vlmgym.workers.process import Backend, check_workers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class EvalConfig(GameOptions):
     history: int = 0
     """Earlier turns that a prompt repeats."""
     history_images: int = 0
-    """Of how many of these turns the pictures are shown again."""
+    """Of how many of these turns the images are shown again."""
     reward: RewardConfig = field(default_factory=RewardConfig)
     """Weights and shaping of the reward; the score is always the game's own."""
     budget: Annotated[Budget, tyro.conf.arg(name="")] = field(default_factory=Budget)
@@ -88,4 +88,4 @@ def check_limits(episodes: int, turns: int, seed: int, concurrency: int, history
     ):
         check_whole_number(name, value, least)
     if history_images > history:
-        raise UsageError(f"pictures of {history_images} earlier turns need a history of as many, not of {history}")
+        raise UsageError(f"images of {history_images} earlier turns need a history of as many, not of {history}")

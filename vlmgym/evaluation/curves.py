@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from vlmgym.errors import shorten
-from vlmgym.evaluation.record import EpisodeRecord
 from vlmgym.evaluation.reward_curve import EpisodeRewards, mean_curve
 from vlmgym.evaluation.table import ALL_STAGES
+from vlmgym.records.types import EpisodeRecord
 
 _LABELLED = 10
 """Maximum number of episodes that each get a line in the legend; more share one."""

@@ -1,4 +1,4 @@
-"""`vlmgym export RUN`: turns of a saved run as a training set with pictures."""
+"""`vlmgym export RUN`: turns of a saved run as a training set with images."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from rich.progress import Progress
 
 from vlmgym.checks import check_whole_number
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.event_loop import run_async
 from vlmgym.evaluation.export_rows import IMAGES, Format, Rows, TurnFilter, export_episode
-from vlmgym.evaluation.files import replace_file, writing
 from vlmgym.evaluation.new_folder import new_folder
 from vlmgym.evaluation.progress import COLUMNS
-from vlmgym.evaluation.record import GameRecord, begun_with, versions
-from vlmgym.evaluation.stored import StoredEpisode, StoredRun, find_run
-from vlmgym.evaluation.workers import Workers
-from vlmgym.sandbox.processes import check_workers, workers_for
-from vlmgym.sandbox.reward import Outcome
+from vlmgym.records.files import replace_file, writing
+from vlmgym.records.store import StoredEpisode, StoredRun, open_run
+from vlmgym.records.types import GameRecord, begun_with, versions
+from vlmgym.rollout.event_loop import run_async
+from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.terminal import terminal
+from vlmgym.workers.pool import Workers
+from vlmgym.workers.process import check_workers, workers_for
 
 ROWS: dict[Format, str] = {"sharegpt": "data.jsonl", "hf": "metadata.jsonl"}
 """The file of rows; Hugging Face's ImageFolder looks for this name."""
@@ -45,7 +45,7 @@ TAGS = {
 
 @dataclass(frozen=True, kw_only=True)
 class ExportConfig:
-    """Turn the turns of a saved run into supervised data: prompt and pictures as they were asked, and the response."""
+    """Turn the turns of a saved run into supervised data: prompt and images as they were asked, and the response."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of the run."""
@@ -57,7 +57,7 @@ class ExportConfig:
     outcome: tuple[Literal["played", "illegal", "unparsable"], ...] = ("played",)
     """Turns with these outcomes."""
     min_reward: float | None = None
-    """Turns whose recorded overall reward is at least this; vlmgym rescore applies another reward setting."""
+    """Turns whose recorded total reward is at least this; vlmgym rescore applies another reward setting."""
     min_score: float | None = None
     """Episodes whose score is at least this."""
     top: int | None = None
@@ -92,7 +92,7 @@ def export(config: ExportConfig) -> None:
         UsageError: There is no run to read, something is where the export would be, or nothing passes the filters.
         OutputError: It cannot be written.
     """
-    run = find_run(config.run)
+    run = open_run(config.run)
     for game in run.asked.games:
         game.game()  # is it installed?
     chosen = _choose(run.episodes, config)
@@ -100,7 +100,7 @@ def export(config: ExportConfig) -> None:
         raise UsageError(f"no episode of {run.folder.folder} passes the filters")
     console, progress_console = terminal(), terminal(stderr=True)
     if begun := begun_with(run.asked):
-        progress_console.print(f"{begun}; pictures drawn now may differ", soft_wrap=True)
+        progress_console.print(f"{begun}; images drawn now may differ", soft_wrap=True)
     with new_folder(config.out) as folder:
         (folder / IMAGES).mkdir()
         with Workers(workers_for(len(chosen), config.workers)) as workers, _rows_file(folder, config) as file:
@@ -110,13 +110,11 @@ def export(config: ExportConfig) -> None:
             raise UsageError(f"no turn of {run.folder.folder} passes the filters: {_told(exporting.left_out)}")
         if config.format == "sharegpt":
             replace_file(folder / "dataset_info.json", _json(_dataset_info(config.out)))
-        pictures = sum(1 for _ in (folder / IMAGES).rglob("*.png"))
-        replace_file(folder / "export.json", _json(_origin(run, config, exporting, pictures)))
+        images = sum(1 for _ in (folder / IMAGES).rglob("*.png"))
+        replace_file(folder / "export.json", _json(_origin(run, config, exporting, images)))
     out = config.out.absolute()
     left = len(run.episodes) - len(chosen)
-    console.print(
-        f"{exporting.rows:,} turns of {len(chosen):,} episodes, {pictures:,} different pictures", highlight=False
-    )
+    console.print(f"{exporting.rows:,} turns of {len(chosen):,} episodes, {images:,} different images", highlight=False)
     if left:
         console.print(f"left out: {left:,} episodes", highlight=False)
     if exporting.left_out:
@@ -213,7 +211,7 @@ def _dataset_info(out: Path) -> dict[str, Any]:
     }
 
 
-def _origin(run: StoredRun, config: ExportConfig, exporting: _Exporting, pictures: int) -> dict[str, Any]:
+def _origin(run: StoredRun, config: ExportConfig, exporting: _Exporting, images: int) -> dict[str, Any]:
     """What the export was made of and how; no path of this machine is among it."""
     asked = run.asked.model_dump(mode="json", exclude={"options"})
     filters = {
@@ -225,7 +223,7 @@ def _origin(run: StoredRun, config: ExportConfig, exporting: _Exporting, picture
         "unfinished": config.unfinished,
     }
     left_out = dict(exporting.left_out)
-    counts = {"rows": exporting.rows, "pictures": pictures, "turns_left_out": left_out}
+    counts = {"rows": exporting.rows, "images": images, "turns_left_out": left_out}
     return {"format": config.format, "filters": filters, **counts, "drawn_with": versions(), "run": asked}
 
 

@@ -1,8 +1,8 @@
-"""Turns of an episode as rows of a training set, with their pictures beside it: what worker processes of an export do.
+"""Turns of an episode as rows of a training set, with their images beside it: what worker processes of an export do.
 
 Formats:
-    sharegpt: LLaMA-Factory's multimodal form (data/README.md there): texts with `<image>` where a picture goes, and the
-        files of the pictures in their order.
+    sharegpt: LLaMA-Factory's multimodal form (data/README.md there): texts with `<image>` where an image goes, and the
+        files of the images in their order.
     hf: an ImageFolder of Hugging Face datasets (`metadata.jsonl`, whose `file_names` become the column `images`), with
         messages in parts as TRL's SFTTrainer and chat templates of vision-language models take them.
 """
@@ -19,22 +19,22 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vlmgym.errors import StateError, UsageError
-from vlmgym.evaluation.files import writing
-from vlmgym.evaluation.record import EpisodeRecord, GameRecord, TurnRecord
-from vlmgym.evaluation.stored import StoredEpisode
-from vlmgym.sandbox.drawing.encode import encode_png
-from vlmgym.sandbox.game import Game
-from vlmgym.sandbox.prompt import shown_again
-from vlmgym.sandbox.reward import Outcome
+from vlmgym.records.files import writing
+from vlmgym.records.store import StoredEpisode
+from vlmgym.records.types import EpisodeRecord, GameRecord, TurnRecord
+from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.prompt import shown_again
+from vlmgym.sandbox.core.reward import Outcome
+from vlmgym.sandbox.rendering.encode import encode_png
 
 Format = Literal["sharegpt", "hf"]
 
 IMAGES = "images"
-"""Folder of the pictures in an export."""
+"""Folder of the images in an export."""
 
 PLACEHOLDERS = ("<image>", "<video>", "<audio>")
 """What trainers replace in a text. A turn whose texts hold one of these by themselves cannot be a row: it would stand
-for a picture that is not there."""
+for an image that is not there."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class TurnFilter:
 
     Attributes:
         outcomes: What may have become of the response.
-        min_reward: Least overall reward, or None.
+        min_reward: Least total reward, or None.
     """
 
     outcomes: frozenset[Outcome]
@@ -53,7 +53,7 @@ class TurnFilter:
         """Why a turn is left out, in a few words, or None."""
         if turn.outcome not in self.outcomes:
             return turn.outcome.value
-        if self.min_reward is not None and turn.reward.overall < self.min_reward:
+        if self.min_reward is not None and turn.reward.total < self.min_reward:
             return "below the least reward"
         if any(placeholder in text for placeholder in PLACEHOLDERS for text in (turn.prompt, turn.response)):
             return f"with {', '.join(PLACEHOLDERS[:-1])} or {PLACEHOLDERS[-1]} in the text"
@@ -76,7 +76,7 @@ class Rows:
 def export_episode(
     stored: StoredEpisode, games: Sequence[GameRecord], turns: TurnFilter, format_: Format, folder: Path
 ) -> Rows:
-    """Write the pictures of an episode's turns that are not there yet, and return the rows.
+    """Write the images of an episode's turns that are not there yet, and return the rows.
 
     Args:
         stored: The episode.
@@ -87,12 +87,12 @@ def export_episode(
 
     Raises:
         UsageError: The record cannot be read, or is of another game.
-        OutputError: A picture cannot be written.
+        OutputError: An image cannot be written.
     """
     record = stored.read()
     if record.game not in games:
         raise UsageError(f"{stored.place} is of another game than run.json says")
-    pictures = _Pictures(record.game.game(), folder)
+    images = _Images(record.game.game(), folder)
     rows = Rows()
     for i, turn in enumerate(record.turns):
         if (refusal := turns.refusal(turn)) is not None:
@@ -101,7 +101,7 @@ def export_episode(
         past = [earlier.state for earlier in record.turns[:i]]
         shown = [*shown_again(past, record.history_images), turn.state]
         try:
-            names = [name for state in shown for name in pictures.of(state)]
+            names = [name for state in shown for name in images.of(state)]
         except StateError as error:
             raise UsageError(f"{stored.place}, turn {turn.turn}: {error}") from None
         rows.lines.append(json.dumps(FORMATS[format_](names, turn) | _facts(record, turn)))
@@ -130,24 +130,24 @@ def _facts(record: EpisodeRecord, turn: TurnRecord) -> dict[str, Any]:
         "seed": record.seed,
         "turn": turn.turn,
         "outcome": turn.outcome.value,
-        "reward": turn.reward.overall,
+        "reward": turn.reward.total,
         "score": record.score,
     }
 
 
-class _Pictures:
-    """Pictures of positions as files whose names are made of their content, so that each is there once."""
+class _Images:
+    """Images of positions as files whose names are made of their content, so that each is there once."""
 
     def __init__(self, game: Game[Any, Any], folder: Path) -> None:
         self._game, self._folder = game, folder
         self._names: dict[str, list[str]] = {}
 
     def of(self, state: Any) -> list[str]:
-        """Paths of a position's pictures, relative to the export, drawn if they were not yet in this episode."""
+        """Paths of a position's images, relative to the export, drawn if they were not yet in this episode."""
         text = json.dumps(state)
         if text not in self._names:
             self._names[text] = [
-                self._write(encode_png(picture)) for picture in self._game.images(self._game.from_json(text))
+                self._write(encode_png(image)) for image in self._game.images(self._game.from_json(text))
             ]
         return self._names[text]
 
@@ -158,7 +158,7 @@ class _Pictures:
         if not path.exists():
             with writing(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                part = path.with_suffix(f".{os.getpid()}")  # another process may write the same picture
+                part = path.with_suffix(f".{os.getpid()}")  # another process may write the same image
                 part.write_bytes(png)
                 part.replace(path)
         return name

@@ -18,12 +18,12 @@ from uuid import uuid4
 from rich.console import Console
 
 from vlmgym.errors import UsageError, missing_extra, one_line
-from vlmgym.evaluation.files import writing
-from vlmgym.evaluation.output_folder import OutputFolder
-from vlmgym.evaluation.record import EpisodeRecord
-from vlmgym.evaluation.run_folder import RunFolder
 from vlmgym.evaluation.summary import confidence_interval
-from vlmgym.sandbox.reward import Outcome
+from vlmgym.records.files import writing
+from vlmgym.records.output_folder import OutputFolder
+from vlmgym.records.run_folder import RunFolder
+from vlmgym.records.types import EpisodeRecord
+from vlmgym.sandbox.core.reward import Outcome
 
 
 class Logger(Protocol):

@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.files import writing
-from vlmgym.evaluation.output_folder import OutputFolder, mode_of
+from vlmgym.records.files import writing
+from vlmgym.records.output_folder import OutputFolder, mode_of
 
 
 @contextmanager

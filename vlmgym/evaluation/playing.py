@@ -13,11 +13,14 @@ from rich.console import Console
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError, VlmgymError
 from vlmgym.evaluation.config import EvalConfig
-from vlmgym.evaluation.event_loop import run_async
-from vlmgym.evaluation.files import LineLog
 from vlmgym.evaluation.live_log import open_live_log
 from vlmgym.evaluation.progress import LiveProgress
-from vlmgym.evaluation.record import (
+from vlmgym.evaluation.results import Part
+from vlmgym.policies import Policy
+from vlmgym.records.files import LineLog
+from vlmgym.records.run_folder import RunFolder, differences
+from vlmgym.records.store import StoredRun, drop_torn_line, open_run
+from vlmgym.records.types import (
     CurriculumRecord,
     DifficultyRecord,
     EpisodeRecord,
@@ -30,13 +33,10 @@ from vlmgym.evaluation.record import (
     now,
     versions,
 )
-from vlmgym.evaluation.results import Part
-from vlmgym.evaluation.run_folder import RunFolder, differences
-from vlmgym.evaluation.runner import Hooks, evaluate
-from vlmgym.evaluation.stored import StoredRun, drop_torn_line, find_run
-from vlmgym.evaluation.workers import WorkerPool
-from vlmgym.policies import Policy
-from vlmgym.sandbox.game import Game
+from vlmgym.rollout.event_loop import run_async
+from vlmgym.rollout.runner import Hooks, evaluate
+from vlmgym.sandbox.core.game import Game
+from vlmgym.workers.pool import WorkerPool
 
 MOST_OF_CURRICULUM = 1_000_000
 """Episodes of a run by a curriculum, which are all dealt out to the games before it begins."""
@@ -55,7 +55,7 @@ def count_of(played: Played, config: EvalConfig) -> int:
     return config.episodes if isinstance(played, Curriculum) else config.episodes * len(played)
 
 
-def asked_for(config: EvalConfig, played: Played, policy: Policy) -> RunRecord:
+def make_run_record(config: EvalConfig, played: Played, policy: Policy) -> RunRecord:
     """What `run.json` says of a run that is begun now."""
     difficulty = None
     if not isinstance(played, Curriculum):
@@ -94,7 +94,7 @@ def _curriculum_record(curriculum: Curriculum, config: EvalConfig) -> Curriculum
 
 
 @dataclasses.dataclass(frozen=True)
-class Reopened:
+class ResumedRun:
     """A run that is gone on with.
 
     Attributes:
@@ -117,7 +117,7 @@ class Reopened:
         self.run.folder.begin(self.asked)
 
 
-def reopen(folder: RunFolder, asked: RunRecord, console: Console) -> Reopened:
+def reopen(folder: RunFolder, asked: RunRecord, console: Console) -> ResumedRun:
     """Read a run to go on with it; nothing of it is changed but a torn last line, which is dropped.
 
     Args:
@@ -129,7 +129,7 @@ def reopen(folder: RunFolder, asked: RunRecord, console: Console) -> Reopened:
         UsageError: The folder holds no run, or one with other options.
         OutputError: The folder cannot be written.
     """
-    run = find_run(folder)
+    run = open_run(folder)
     if different := differences(run.asked, asked):
         raise UsageError(
             f"{folder.folder} was a run with other options, so it cannot be resumed: {'; '.join(different)}"
@@ -140,7 +140,7 @@ def reopen(folder: RunFolder, asked: RunRecord, console: Console) -> Reopened:
     if begun := begun_with(run.asked):
         console.print(f"{begun}; each episode's record says what it was played with")
     goes_on = asked.model_copy(update={"started": run.asked.started, "versions": run.asked.versions})
-    return Reopened(dataclasses.replace(run, folder=folder), folder.read_summary(), goes_on)
+    return ResumedRun(dataclasses.replace(run, folder=folder), folder.read_summary(), goes_on)
 
 
 def play_run(
@@ -148,7 +148,7 @@ def play_run(
     played: Played,
     policy: Policy,
     config: EvalConfig,
-    earlier: Reopened | None,
+    earlier: ResumedRun | None,
     workers: WorkerPool,
     console: Console,
     *,

@@ -11,14 +11,14 @@ import tyro
 from rich.table import Table
 
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.files import LineLog
 from vlmgym.evaluation.new_folder import new_folder
-from vlmgym.evaluation.record import EpisodeRecord, TurnRecord
-from vlmgym.evaluation.run_folder import RunFolder, changes
-from vlmgym.evaluation.stored import find_run
 from vlmgym.evaluation.summary import Tally
-from vlmgym.sandbox.perception import Perception
-from vlmgym.sandbox.reward import RewardConfig, weigh
+from vlmgym.records.files import LineLog
+from vlmgym.records.run_folder import RunFolder, changes
+from vlmgym.records.store import open_run
+from vlmgym.records.types import EpisodeRecord, TurnRecord
+from vlmgym.sandbox.core.perception import Perception
+from vlmgym.sandbox.core.reward import RewardConfig, weigh
 from vlmgym.terminal import terminal
 
 
@@ -44,7 +44,7 @@ def rescore(config: RescoreConfig) -> Path:
         UsageError: There is no run to read, or something is where the new one would be.
         OutputError: The new one cannot be written.
     """
-    run = find_run(config.run)
+    run = open_run(config.run)
     old = run.folder.folder
     out = old.with_name(f"{old.name}-rescored") if config.out is None else config.out.absolute()
     if not run.episodes:
@@ -82,8 +82,8 @@ def _rescored(turn: TurnRecord, reward: RewardConfig) -> TurnRecord:
     seen = None
     if parts.perception is not None and parts.perception_exact is not None:
         seen = Perception(parts.perception, parts.perception_exact)
-    overall = weigh(reward, turn.outcome, parts.game, parts.format, seen)
-    return turn.model_copy(update={"reward": parts.model_copy(update={"overall": overall})})
+    total = weigh(reward, turn.outcome, parts.game, parts.format, seen)
+    return turn.model_copy(update={"reward": parts.model_copy(update={"total": total})})
 
 
 class _Means:
@@ -107,7 +107,7 @@ class _Means:
 
 
 def _overall(episode: EpisodeRecord) -> float:
-    return math.fsum(turn.reward.overall for turn in episode.turns)
+    return math.fsum(turn.reward.total for turn in episode.turns)
 
 
 def _changes(before: RewardConfig, after: RewardConfig) -> str:

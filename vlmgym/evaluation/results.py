@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.progress import Progress
 
-from vlmgym.evaluation.event_loop import run_all, run_async
-from vlmgym.evaluation.files import writing
 from vlmgym.evaluation.progress import COLUMNS
-from vlmgym.evaluation.record import RunSummary, game_run_document
-from vlmgym.evaluation.stored import StoredEpisode, StoredRun, game_name
 from vlmgym.evaluation.table import difficulty, vlmgym_version
-from vlmgym.evaluation.workers import Workers
+from vlmgym.records.files import writing
+from vlmgym.records.store import StoredEpisode, StoredRun, game_name
+from vlmgym.records.types import RunSummary, game_run_document
+from vlmgym.rollout.event_loop import run_all, run_async
+from vlmgym.workers.pool import Workers
 
 
 @dataclass

@@ -7,9 +7,9 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from vlmgym.evaluation.record import EpisodeRecord, RunRecord, StageSummary, Summary
-from vlmgym.sandbox.response_form import parse_response
-from vlmgym.sandbox.reward import Outcome
+from vlmgym.records.types import EpisodeRecord, RunRecord, StageSummary, Summary
+from vlmgym.sandbox.core.response_format import parse_response
+from vlmgym.sandbox.core.reward import Outcome
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
@@ -60,17 +60,17 @@ def students_t(count: int, level: float = 0.95) -> float:
     return float(t.ppf(0.5 + level / 2, count - 1))
 
 
-def summarise(episodes: Iterable[EpisodeRecord], asked_for: int | None = None) -> Summary:
+def summarise(episodes: Iterable[EpisodeRecord], make_run_record: int | None = None) -> Summary:
     """The summary of a game's episodes.
 
     Args:
         episodes: The latest record of each.
-        asked_for: Episodes that the run was to have; None: as many as there are.
+        make_run_record: Episodes that the run was to have; None: as many as there are.
     """
     tally = _GameTally()
     for episode in episodes:
         tally.add(episode)
-    return tally.summary(asked_for)
+    return tally.summary(make_run_record)
 
 
 class Tally:
@@ -154,10 +154,10 @@ class _GameTally:
                 self.perception.append(turn.reward.perception)
                 self.exact.append(turn.reward.perception_exact or 0.0)
 
-    def summary(self, asked_for: int | None) -> Summary:
+    def summary(self, make_run_record: int | None) -> Summary:
         unfinished = dict(self.unfinished)
-        if asked_for is not None and asked_for > self.episodes:
-            unfinished["not begun"] = asked_for - self.episodes
+        if make_run_record is not None and make_run_record > self.episodes:
+            unfinished["not begun"] = make_run_record - self.episodes
         mean, error = mean_and_error(self.scores) if self.scores else (None, None)
         one_stage = len(self.stages) < 2
         latencies = sorted(self.latencies)
@@ -170,7 +170,7 @@ class _GameTally:
             unfinished=unfinished,
             turns=self.turns,
             score_mean=mean,
-            score_se=error if one_stage else None,
+            score_stderr=error if one_stage else None,
             score_ci=confidence_interval(self.scores, within_one=self.one_turn_each) if one_stage else None,
             score_best=max(self.scores, default=None),
             illegal_rate=per_turn(self.outcomes[Outcome.ILLEGAL]),
@@ -193,7 +193,7 @@ class _GameTally:
 
 def _stage(scores: Sequence[float]) -> StageSummary:
     mean, error = mean_and_error(scores)
-    return StageSummary(episodes=len(scores), score_mean=mean, score_se=error)
+    return StageSummary(episodes=len(scores), score_mean=mean, score_stderr=error)
 
 
 def _mean(values: Sequence[float]) -> float | None:

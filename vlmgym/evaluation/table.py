@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from rich.table import Table
 
 from vlmgym.errors import shorten
-from vlmgym.evaluation.record import RunRecord, RunSummary, StageSummary, Summary
+from vlmgym.records.types import RunRecord, RunSummary, StageSummary, Summary
 
 ALL_STAGES = ", all stages together"
 """Says of a mean that it is over stages of different difficulty, which has no interval."""
@@ -71,7 +71,7 @@ def summary_words(game: Summary) -> list[tuple[str, str]]:
         ("served model", ", ".join(game.served_models) if len(game.served_models) < 2 else _counts(game.served_models)),
         ("episodes", f"{game.episodes:,}"),
         ("no result", _counts(game.unfinished)),
-        ("mean score", _with_error(game.score_mean, game.score_se) + (ALL_STAGES if len(game.stages) > 1 else "")),
+        ("mean score", _with_error(game.score_mean, game.score_stderr) + (ALL_STAGES if len(game.stages) > 1 else "")),
         ("95% interval", "" if interval is None else f"{interval[0]:,.2f} to {interval[1]:,.2f}"),
         *((f"stage {name}", _stage(stage)) for name, stage in game.stages.items()),
         ("best score", "" if game.score_best is None else f"{game.score_best:,.6g}"),
@@ -95,7 +95,7 @@ def _levels(asked: RunRecord) -> list[str]:
 
 
 def _stage(stage: StageSummary) -> str:
-    return f"{_with_error(stage.score_mean, stage.score_se)}, {stage.episodes:,} episodes"
+    return f"{_with_error(stage.score_mean, stage.score_stderr)}, {stage.episodes:,} episodes"
 
 
 def _perception(game: Summary) -> str:

@@ -10,14 +10,14 @@ from typing import Any
 import av
 import numpy as np
 
-from vlmgym.evaluation.files import temporary, writing
-from vlmgym.evaluation.record import EpisodeRecord, TurnRecord
-from vlmgym.evaluation.recorded import recorded_action, recorded_positions
-from vlmgym.evaluation.stored import StoredEpisode
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour, text_width
-from vlmgym.sandbox.drawing.palette import OUTCOME_COLOURS
-from vlmgym.sandbox.drawing.pictures import side_by_side
-from vlmgym.sandbox.game import Game, Picture
+from vlmgym.records.files import temporary, writing
+from vlmgym.records.store import StoredEpisode
+from vlmgym.records.types import EpisodeRecord, TurnRecord
+from vlmgym.rollout.recorded import recorded_action, recorded_positions
+from vlmgym.sandbox.core.game import Game, ImageArray
+from vlmgym.sandbox.rendering.canvas import Canvas, Colour, text_width
+from vlmgym.sandbox.rendering.images import side_by_side
+from vlmgym.sandbox.rendering.palette import OUTCOME_COLOURS
 
 _PAPER: Colour = (32, 34, 40)
 _INK: Colour = (240, 240, 244)
@@ -44,14 +44,14 @@ def write_video(path: Path, game: Game[Any, Any], episode: EpisodeRecord, fps: i
         try:
             with av.open(str(part), "w", options={"movflags": "+faststart"}) as container:
                 stream: Any = None
-                for picture in _frames(game, episode, max(1, round(LAST_FRAME_SECONDS * fps))):
+                for image in _frames(game, episode, max(1, round(LAST_FRAME_SECONDS * fps))):
                     if stream is None:
                         stream = container.add_stream("libx264", rate=fps, options={"preset": "veryfast", "crf": "18"})
-                        stream.height, stream.width = picture.shape[:2]
+                        stream.height, stream.width = image.shape[:2]
                         stream.pix_fmt = "yuv420p"
                         stream.time_base = Fraction(1, fps)
                         stream.thread_count = 1
-                    container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+                    container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
                 container.mux(stream.encode())
             part.replace(path)
         finally:
@@ -70,7 +70,7 @@ def write_stored_video(path: Path, stored: StoredEpisode, fps: int) -> None:
         write_video(path, episode.game.game(), episode, fps)
 
 
-def _frames(game: Game[Any, Any], episode: EpisodeRecord, hold: int) -> Iterator[Picture]:
+def _frames(game: Game[Any, Any], episode: EpisodeRecord, hold: int) -> Iterator[ImageArray]:
     positions = recorded_positions(game, episode)
     score = 0.0
     for i, position in enumerate(positions):
@@ -86,8 +86,8 @@ def _frames(game: Game[Any, Any], episode: EpisodeRecord, hold: int) -> Iterator
 
 def draw_strip(
     width: int, game: Game[Any, Any], episode: EpisodeRecord, turn: TurnRecord | None, score: float, end: str
-) -> Picture:
-    """The strip below the picture: turn, action, outcome and score; `end` is shown if not empty."""
+) -> ImageArray:
+    """The strip below the image: turn, action, outcome and score; `end` is shown if not empty."""
     height = max(36, width // 9)
     canvas = Canvas(width, height, _PAPER)
     pad, big, small = width * 0.025, height * 0.24, height * 0.19
@@ -112,7 +112,7 @@ def draw_strip(
     return canvas.pixels()
 
 
-def _even(frame: Picture) -> Picture:
+def _even(frame: ImageArray) -> ImageArray:
     """Repeat the last row or column where their number is odd, which yuv420p cannot hold."""
     height, width = frame.shape[:2]
     return np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")

@@ -8,13 +8,13 @@ from vlmgym.errors import UsageError
 from vlmgym.policies.base import ModelPolicy, Policy, PolicyOptions, Prompt, Reply, StatePolicy
 from vlmgym.policies.custom import CustomFunction, CustomOptions, CustomPolicy, load_function
 from vlmgym.policies.random import random_response
-from vlmgym.sandbox.game import Picture
+from vlmgym.sandbox.core.game import ImageArray
 
 POLICIES = {
     "random": "vlmgym.policies.random:RandomPolicy",
     "random-legal": "vlmgym.policies.random:RandomLegalPolicy",
     "oracle": "vlmgym.policies.oracle:OraclePolicy",
-    "replay": "vlmgym.evaluation.replay:ReplayPolicy",
+    "replay": "vlmgym.policies.replay:ReplayPolicy",
     "human": "vlmgym.policies.human:HumanPolicy",
     "openai": "vlmgym.policies.openai:OpenAIPolicy",
     "vllm": "vlmgym.policies.vllm:VLLMPolicy",
@@ -78,7 +78,7 @@ __all__ = [
     "CustomOptions",
     "CustomPolicy",
     "ModelPolicy",
-    "Picture",
+    "ImageArray",
     "Policy",
     "PolicyChoice",
     "PolicyOptions",

@@ -1,7 +1,7 @@
 """What a policy is. There are two kinds, by where they run.
 
 A `StatePolicy` (random, oracle) answers from the position and runs beside the episode in its worker process.
-A `ModelPolicy` answers from pictures and prompt, lives in the main process, and is asked for many episodes at once.
+A `ModelPolicy` answers from images and prompt, lives in the main process, and is asked for many episodes at once.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 
 from vlmgym.checks import check_whole_number, plain
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.episode import Snapshot
-from vlmgym.sandbox.game import Game, Picture
+from vlmgym.sandbox.core.episode import Snapshot
+from vlmgym.sandbox.core.game import Game, ImageArray
 
 
 class Prompt(str):
@@ -74,7 +74,7 @@ class Reply:
 
     Attributes:
         text: The response, unchanged.
-        prompt_tokens: Tokens of prompt and pictures, where the policy counts them.
+        prompt_tokens: Tokens of prompt and images, where the policy counts them.
         completion_tokens: Tokens of the response (and of hidden reasoning), where the policy counts them.
         finish_reason: Why the model stopped, in its server's words (`stop`, `length`), where it says so.
         reasoning: What the model thought apart from its response, where its server shows it.
@@ -171,24 +171,24 @@ class StatePolicy(Policy):
         """The whole response to a position; all chance comes from `rng`."""
 
 
-def as_drawn(picture: Picture) -> Picture:
-    """The picture as it is: the `look` of a policy that takes arrays."""
-    return picture
+def identity(image: ImageArray) -> ImageArray:
+    """The image as it is: the `look` of a policy that takes arrays."""
+    return image
 
 
 _BEGINNING = threading.Lock()
 
 
 class ModelPolicy(Policy):
-    """Answers from pictures and prompt."""
+    """Answers from images and prompt."""
 
-    look: Callable[[Picture], Any] | None = staticmethod(as_drawn)
-    """What becomes of each picture in the worker process that draws it, before `respond` gets it: a function that can
+    look: Callable[[ImageArray], Any] | None = staticmethod(identity)
+    """What becomes of each image in the worker process that draws it, before `respond` gets it: a function that can
     be pickled, for instance one that encodes. None: the policy does not look, and nothing is drawn."""
     episodes_at_once: int | None = None
     """How many episodes can be played at once at most; None: any number."""
-    shows_earlier_pictures: ClassVar[bool] = True
-    """Whether the pictures of earlier turns reach who answers, where `--history-images` asks for them."""
+    shows_earlier_images: ClassVar[bool] = True
+    """Whether the images of earlier turns reach who answers, where `--history-images` asks for them."""
     _in_use = False
 
     async def begin_run(self) -> None:
@@ -238,7 +238,7 @@ class ModelPolicy(Policy):
         """The response to one prompt; called for many episodes at once.
 
         Args:
-            images: What `look` made of each picture: of earlier turns, oldest first, if asked for, then of the
+            images: What `look` made of each image: of earlier turns, oldest first, if asked for, then of the
                 position. Empty if the policy does not look.
             prompt: The text.
 

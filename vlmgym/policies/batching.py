@@ -14,7 +14,7 @@ LINGER = 0.02
 """Seconds the first waiting prompt waits for others, so that batches are full: about what drawing takes."""
 
 Ask = Callable[[list[list[Any]], list[Prompt]], Awaitable[Sequence[Reply | VlmgymError]]]
-"""Takes, for each prompt, its list of pictures, and the prompts; returns a reply each, or why there is none."""
+"""Takes, for each prompt, its list of images, and the prompts; returns a reply each, or why there is none."""
 
 
 class Batcher:

@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from vlmgym.errors import one_line, shorten
 from vlmgym.policies.base import Reply
-from vlmgym.sandbox.drawing.encode import encode_jpeg, encode_png
-from vlmgym.sandbox.game import Picture
+from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.rendering.encode import encode_jpeg, encode_png
 
-PictureFormat = Literal["png", "jpeg"]
+ImageFormat = Literal["png", "jpeg"]
 Detail = Literal["auto", "low", "high"]
 
 LONGEST_TEXT = 1_000_000
@@ -33,19 +33,19 @@ class Unreadable(Exception):
     """A body is not the completion of a model; the message says what it is instead."""
 
 
-def picture_url(format: PictureFormat, picture: Picture) -> str:
-    """A picture as a data URL.
+def image_url(format: ImageFormat, image: ImageArray) -> str:
+    """An image as a data URL.
 
     Args:
-        format: `png` is exact; `jpeg` is smaller for noisy pictures only.
-        picture: uint8 RGB of shape (height, width, 3).
+        format: `png` is exact; `jpeg` is smaller for noisy images only.
+        image: uint8 RGB of shape (height, width, 3).
     """
-    file = encode_png(picture) if format == "png" else encode_jpeg(picture)
+    file = encode_png(image) if format == "png" else encode_jpeg(image)
     return f"data:image/{format};base64,{base64.b64encode(file).decode()}"
 
 
 def user_message(urls: Sequence[str], text: str, detail: Detail) -> dict[str, Any]:
-    """One message of the user: the pictures, then the text, the order in which most models were trained."""
+    """One message of the user: the images, then the text, the order in which most models were trained."""
     shown: list[dict[str, Any]] = []
     for url in urls:
         image = {"url": url} if detail == "auto" else {"url": url, "detail": detail}

@@ -19,12 +19,12 @@ from vlmgym.policies import base, daemon_thread
 from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply, check_timeout
 from vlmgym.policies.batching import Batcher
 from vlmgym.policies.daemon_thread import DaemonThread
-from vlmgym.sandbox.game import Picture
+from vlmgym.sandbox.core.game import ImageArray
 
 Responses = Sequence[str | Reply]
 """The response to each prompt: a string, or a `Reply` that also has numbers of tokens and the like."""
-CustomFunction = Callable[[list[list[Picture]], list[Prompt]], Responses | Awaitable[Responses]]
-"""Takes, for each prompt, its list of uint8 RGB pictures (height, width, 3), and the prompts; returns the responses."""
+CustomFunction = Callable[[list[list[ImageArray]], list[Prompt]], Responses | Awaitable[Responses]]
+"""Takes, for each prompt, its list of uint8 RGB images (height, width, 3), and the prompts; returns the responses."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +72,11 @@ class CustomPolicy(ModelPolicy):
         """A batch is full when every running episode waits."""
         self._batcher.expect(episodes)
 
-    async def respond(self, images: list[Picture], prompt: Prompt) -> Reply:
+    async def respond(self, images: list[ImageArray], prompt: Prompt) -> Reply:
         """The function's response to this prompt, asked together with whatever else is ready."""
         return await self._batcher.respond(images, prompt)
 
-    async def _ask(self, images: list[list[Picture]], prompts: list[Prompt]) -> list[Reply]:
+    async def _ask(self, images: list[list[ImageArray]], prompts: list[Prompt]) -> list[Reply]:
         expected, asked = len(prompts), time.perf_counter()
         call = self._thread.call(self.function, images, prompts)
         await asyncio.wait([call], timeout=self.options.timeout)

@@ -8,11 +8,11 @@ from typing import Any
 
 from vlmgym.errors import PolicyError
 from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply
-from vlmgym.sandbox.by_hand.player import Player
-from vlmgym.sandbox.by_hand.seat import Seat
-from vlmgym.sandbox.episode import Episode, Snapshot
-from vlmgym.sandbox.game import Game
-from vlmgym.sandbox.window import check_screen
+from vlmgym.sandbox.core.episode import Episode, Snapshot
+from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.envs.human.player import Player
+from vlmgym.sandbox.envs.human.session import Seat
+from vlmgym.sandbox.envs.window import check_screen
 
 LAST_LOOK = 2.0
 """Seconds that the final position of an episode stays, unless a key is pressed."""
@@ -22,13 +22,13 @@ class HumanPolicy(ModelPolicy):
     """Shows the position and what a model is told; keys, clicks and typed text are the responses.
 
     One episode after another is played. The person sees the position as the game draws it in this process, and of
-    earlier turns no pictures again. Closing the window ends the run; what was played is kept, and can be gone on with.
+    earlier turns no images again. Closing the window ends the run; what was played is kept, and can be gone on with.
     """
 
     name = "human"
     look = None
     episodes_at_once = 1
-    shows_earlier_pictures = False
+    shows_earlier_images = False
 
     def __init__(self, options: PolicyOptions | None = None) -> None:
         super().__init__(options)

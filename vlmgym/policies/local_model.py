@@ -25,8 +25,8 @@ from transformers import (
 from vlmgym.errors import InfrastructureError, PolicyError, UsageError
 from vlmgym.policies.base import Reply
 from vlmgym.policies.checkpoint import reason
-from vlmgym.policies.token_sampling import Chance, picture_tokens
-from vlmgym.sandbox.game import Picture
+from vlmgym.policies.token_sampling import Chance, image_tokens
+from vlmgym.sandbox.core.game import ImageArray
 
 SAMPLING = ("temperature", "top_p", "top_k", "min_p")
 """What a generation configuration says about drawing a token."""
@@ -39,12 +39,12 @@ class Question:
     """A prompt for the model.
 
     Attributes:
-        pictures: uint8 RGB of shape (height, width, 3) each.
-        text: Follows the pictures.
+        images: uint8 RGB of shape (height, width, 3) each.
+        text: Follows the images.
         seed: Decides which tokens are drawn; None: whatever.
     """
 
-    pictures: Sequence[Picture]
+    images: Sequence[ImageArray]
     text: str
     seed: int | None = None
 
@@ -69,7 +69,7 @@ class LocalModel:
         except (OSError, ValueError, ImportError) as error:
             raise UsageError(f"the model {checkpoint} does not load: {reason(error)}") from None
         if not hasattr(self.processor, "image_processor") or not self.processor.chat_template:
-            raise UsageError(f"the model {checkpoint} takes no pictures, or has no chat template")
+            raise UsageError(f"the model {checkpoint} takes no images, or has no chat template")
         try:
             self.model = model.to(device or _accelerator()).eval()
         except (RuntimeError, AssertionError) as error:
@@ -82,7 +82,7 @@ class LocalModel:
         """Tokens of prompt and response together, at most."""
         ends = self.model.generation_config.eos_token_id
         self._ends = ends if isinstance(ends, list) else [ends]
-        self._pictures = picture_tokens(self.model.config)
+        self._images = image_tokens(self.model.config)
         self._stopped = threading.Event()
 
     def stop(self) -> None:
@@ -102,7 +102,7 @@ class LocalModel:
     ) -> list[Reply | InfrastructureError]:
         """A reply to each question, or why there is none.
 
-        Tokens that stand for pictures are never generated: they mean nothing in a response.
+        Tokens that stand for images are never generated: they mean nothing in a response.
 
         Args:
             questions: The prompts, all of which are generated together.
@@ -165,14 +165,14 @@ class LocalModel:
     def _tokenize(self, questions: Sequence[Question]) -> Any:
         texts = []
         for question in questions:
-            content = [*({"type": "image"} for _ in question.pictures), {"type": "text", "text": question.text}]
+            content = [*({"type": "image"} for _ in question.images), {"type": "text", "text": question.text}]
             message = {"role": "user", "content": content}
             texts.append(self.processor.apply_chat_template([message], add_generation_prompt=True, tokenize=False))
-        pictures = [[Image.fromarray(picture) for picture in question.pictures] for question in questions]
+        images = [[Image.fromarray(image) for image in question.images] for question in questions]
         begin = self.processor.tokenizer.bos_token
         batch = self.processor(
             text=texts,
-            images=pictures if any(pictures) else None,
+            images=images if any(images) else None,
             padding=True,
             return_tensors="pt",
             add_special_tokens=begin is None or not texts[0].startswith(begin),
@@ -207,7 +207,7 @@ class LocalModel:
         config.max_length = None
         config.max_new_tokens = min(max_tokens, self.context - batch["input_ids"].shape[1])
         config.pad_token_id = self.processor.tokenizer.pad_token_id
-        config.suppress_tokens = self._pictures or None
+        config.suppress_tokens = self._images or None
         if to_the_limit:
             config.min_new_tokens = config.max_new_tokens
         if stop:

@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from vlmgym.checks import check_whole_number
 from vlmgym.errors import UsageError, missing_extra
 from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply, check_timeout
-from vlmgym.policies.chat_api import Detail, PictureFormat, picture_url, user_message
+from vlmgym.policies.chat_api import Detail, ImageFormat, image_url, user_message
 from vlmgym.policies.sampling import SamplingOptions
 from vlmgym.policies.secret import Secrets
 
@@ -46,10 +46,10 @@ class OpenAIOptions(SamplingOptions):
     api_key_env: str | None = None
     """Name of the environment variable that holds the API key. Default: OPENAI_API_KEY at OpenAI's own server, and no
     key anywhere else."""
-    picture_format: PictureFormat = "png"
-    """How pictures are sent: png is exact, jpeg is smaller for noisy pictures only."""
+    image_format: ImageFormat = "png"
+    """How images are sent: png is exact, jpeg is smaller for noisy images only."""
     detail: Detail = "auto"
-    """How closely OpenAI's models look at pictures, and how many tokens they cost."""
+    """How closely OpenAI's models look at images, and how many tokens they cost."""
     extra_body: str = "{}"
     """More fields of the request as a JSON object, for instance '{"reasoning_effort": "low"}'. They are recorded, so
     keys are refused."""
@@ -66,7 +66,7 @@ class OpenAIOptions(SamplingOptions):
         check_timeout(self.timeout)
         for name, least in (("max_requests", 1), ("retries", 0)):
             check_whole_number(name, getattr(self, name), least)
-        for name, accepted in (("picture_format", get_args(PictureFormat)), ("detail", get_args(Detail))):
+        for name, accepted in (("image_format", get_args(ImageFormat)), ("detail", get_args(Detail))):
             if getattr(self, name) not in accepted:
                 raise UsageError(f"{name} is one of {', '.join(accepted)}, not {getattr(self, name)!r}")
         if self.api_key_env is not None and not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", self.api_key_env):
@@ -133,7 +133,7 @@ class OpenAIOptions(SamplingOptions):
 
 
 class OpenAIPolicy(ModelPolicy):
-    """Asks for each prompt by itself: one message of the user with the pictures, then the text.
+    """Asks for each prompt by itself: one message of the user with the images, then the text.
 
     All that a server does wrong is told apart from what a model says. A refusal or silence is a response, and scored;
     so is a response without an end, of which the first 1,000,000 characters are read, as if the model had been limited
@@ -160,7 +160,7 @@ class OpenAIPolicy(ModelPolicy):
         super().__init__(options)
         if not self.options.model:
             raise UsageError("the policy openai needs the name of a --model")
-        self.look = partial(picture_url, self.options.picture_format)
+        self.look = partial(image_url, self.options.image_format)
         self._key = self._read_key()
         recorded = json.dumps(self.options.extra_fields)
         if self._secrets().hide(recorded) != recorded:

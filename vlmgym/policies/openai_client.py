@@ -60,7 +60,7 @@ class Streamed:
         sent: When the request was, in seconds by `time.perf_counter`, as are the others.
         first: When the first words came.
         ended: When the last came.
-        prompt_tokens: Tokens of prompt and pictures.
+        prompt_tokens: Tokens of prompt and images.
         completion_tokens: Tokens of the response.
     """
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from vlmgym.errors import PolicyError, UsageError
 from vlmgym.policies.base import StatePolicy
-from vlmgym.sandbox.game import Game
+from vlmgym.sandbox.core.game import Game
 
 
 class OraclePolicy(StatePolicy):

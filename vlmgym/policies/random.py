@@ -8,8 +8,8 @@ import numpy as np
 
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import Prompt, StatePolicy, policy_rng
-from vlmgym.sandbox.game import Game
-from vlmgym.sandbox.response_form import answer_only
+from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.response_format import answer_only
 
 
 class RandomPolicy(StatePolicy):

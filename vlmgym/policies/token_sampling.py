@@ -1,4 +1,4 @@
-"""How tokens of a response are drawn: by a seed for each prompt, and never one that stands for a picture."""
+"""How tokens of a response are drawn: by a seed for each prompt, and never one that stands for an image."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import torch
 from transformers import LogitsProcessor, PretrainedConfig
 
-PICTURE_TOKEN = re.compile("(image|video|vision)_(start_|end_)?token_(id|index)")
-"""Fields of a model's configuration that name the tokens that stand for pictures."""
+IMAGE_TOKEN = re.compile("(image|video|vision)_(start_|end_)?token_(id|index)")
+"""Fields of a model's configuration that name the tokens that stand for images."""
 
 
-def picture_tokens(config: PretrainedConfig) -> list[int]:
-    """The tokens that stand for pictures: they mean nothing in a response."""
-    return sorted({value for name, value in config.to_dict().items() if PICTURE_TOKEN.fullmatch(name)})
+def image_tokens(config: PretrainedConfig) -> list[int]:
+    """The tokens that stand for images: they mean nothing in a response."""
+    return sorted({value for name, value in config.to_dict().items() if IMAGE_TOKEN.fullmatch(name)})
 
 
 class Chance(LogitsProcessor):  # type: ignore[misc]

@@ -12,7 +12,7 @@ from vlmgym.policies.batching import Batcher
 from vlmgym.policies.checkpoint import find_checkpoint, reason
 from vlmgym.policies.daemon_thread import DaemonThread
 from vlmgym.policies.sampling import SamplingOptions
-from vlmgym.sandbox.game import Picture
+from vlmgym.sandbox.core.game import ImageArray
 
 if TYPE_CHECKING:
     from vlmgym.policies.local_model import LocalModel
@@ -91,20 +91,20 @@ class TransformersPolicy(ModelPolicy):
         """A batch is full when every running episode waits."""
         self._batcher.expect(episodes)
 
-    async def respond(self, images: list[Picture], prompt: Prompt) -> Reply:
+    async def respond(self, images: list[ImageArray], prompt: Prompt) -> Reply:
         """The model's response to this prompt, generated together with whatever else is ready."""
         return await self._batcher.respond(images, prompt)
 
-    async def _ask(self, images: list[list[Picture]], prompts: list[Prompt]) -> Any:
+    async def _ask(self, images: list[list[ImageArray]], prompts: list[Prompt]) -> Any:
         return await self._thread.call(self._answer, self._model, images, prompts)
 
-    def _answer(self, model: LocalModel, images: list[list[Picture]], prompts: list[Prompt]) -> Any:
+    def _answer(self, model: LocalModel, shown: list[list[ImageArray]], prompts: list[Prompt]) -> Any:
         from vlmgym.policies.local_model import Question
 
         options = self.options
         questions = [
-            Question(pictures, str(prompt), options.request_seed(prompt))
-            for pictures, prompt in zip(images, prompts, strict=True)
+            Question(images, str(prompt), options.request_seed(prompt))
+            for images, prompt in zip(shown, prompts, strict=True)
         ]
         return model.answer(
             questions,

@@ -19,7 +19,7 @@ from vlmgym.policies.chat_api import BROKEN_OFF
 from vlmgym.policies.checkpoint import find_checkpoint, reason
 from vlmgym.policies.daemon_thread import DaemonThread
 from vlmgym.policies.sampling import SamplingOptions
-from vlmgym.sandbox.game import Picture
+from vlmgym.sandbox.core.game import ImageArray
 
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
@@ -51,8 +51,8 @@ class VLLMOptions(SamplingOptions):
     tensor_parallel_size: int = 1
     """GPUs over which the model is spread."""
     images_per_prompt: int | None = None
-    """Most pictures in a prompt, for which vLLM keeps memory free. Default: vLLM's own. A game with --history-images
-    shows one turn's pictures more than that."""
+    """Most images in a prompt, for which vLLM keeps memory free. Default: vLLM's own. A game with --history-images
+    shows one turn's images more than that."""
     engine_args: str = "{}"
     """More arguments of vLLM's engine as a JSON object, for instance '{"enforce_eager": true, "max_num_seqs": 32}'."""
 
@@ -152,7 +152,7 @@ class VLLMPolicy(ModelPolicy):
         del self._engine
         gc.collect()  # it is part of a cycle, and complains if it goes only with the program
 
-    async def respond(self, images: list[Picture], prompt: Prompt) -> Reply:
+    async def respond(self, images: list[ImageArray], prompt: Prompt) -> Reply:
         """The model's response."""
         from vllm.exceptions import VLLMClientError
         from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
@@ -166,7 +166,7 @@ class VLLMPolicy(ModelPolicy):
         except EngineGenerateError as error:
             raise InfrastructureError(f"vLLM failed: {reason(error.__cause__ or error)}") from None
 
-    async def _generate(self, images: list[Picture], prompt: Prompt) -> Reply:
+    async def _generate(self, images: list[ImageArray], prompt: Prompt) -> Reply:
         from vllm import SamplingParams
         from vllm.renderers import ChatParams
         from vllm.sampling_params import RequestOutputKind

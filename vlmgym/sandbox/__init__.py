@@ -1,1 +1,1 @@
-"""Games, pictures, words and rewards. Knows nothing of policies, evaluation or training."""
+"""Games, images, words and rewards. Knows nothing of policies, evaluation or training."""

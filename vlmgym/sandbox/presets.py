@@ -13,18 +13,18 @@ class Preset:
 
     Attributes:
         game: Name of the game.
-        knobs: What the source says.
+        config fields: What the source says.
         source: Where that is, and what is otherwise there.
     """
 
     game: str
-    knobs: Mapping[str, Any]
+    overrides: Mapping[str, Any]
     source: str
 
     def words(self) -> str:
         """What it sets, and where from, in two lines."""
-        knobs = " ".join(f"{knob}={value}" for knob, value in self.knobs.items())
-        return f"  {self.game}: {knobs}\n  from {self.source}"
+        overrides = " ".join(f"{config_field}={value}" for config_field, value in self.overrides.items())
+        return f"  {self.game}: {overrides}\n  from {self.source}"
 
 
 _SHISENSHO: Mapping[str, Any] = {"colours": 6, "shapes": 6, "copies": 4, "turns": 2, "solvable": False}
@@ -57,7 +57,7 @@ PRESETS: Mapping[str, Preset] = {
     "vlm-gym/geospot": Preset(
         "geospot",
         {"preset": "hierarchical", "stage": 5, "tolerance": 1.0},
-        "vlm-gym, envs/geospot.py: the weights of its last stage, scales of 2000, 500, 100 and 25 km; its pictures are "
+        "vlm-gym, envs/geospot.py: the weights of its last stage, scales of 2000, 500, 100 and 25 km; its images are "
         "OSV-5M, which --set data=... names (docs/data.md)",
     ),
 }

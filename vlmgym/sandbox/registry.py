@@ -10,17 +10,17 @@ from importlib.metadata import EntryPoints, entry_points
 from typing import Any
 
 from vlmgym.errors import UsageError, VlmgymError, one_line, short_repr
-from vlmgym.sandbox.game import Game
+from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.presets import PRESETS
 
 BUILT_IN = {
-    "2048-v0": "vlmgym.sandbox.games.game2048:Game2048",
-    "caption-v0": "vlmgym.sandbox.games.caption:Caption",
-    "geospot-v0": "vlmgym.sandbox.games.geospot:Geospot",
-    "nlvr2-v0": "vlmgym.sandbox.games.nlvr2:Nlvr2",
-    "shisensho-v0": "vlmgym.sandbox.games.shisensho:ShisenSho",
-    "swap-v0": "vlmgym.sandbox.games.swap:Swap",
-    "vqa-v0": "vlmgym.sandbox.games.vqa:Vqa",
+    "2048-v0": "vlmgym.sandbox.games.game2048.game:Game2048",
+    "caption-v0": "vlmgym.sandbox.games.caption.game:Caption",
+    "geospot-v0": "vlmgym.sandbox.games.geospot.game:Geospot",
+    "nlvr2-v0": "vlmgym.sandbox.games.nlvr2.game:Nlvr2",
+    "shisensho-v0": "vlmgym.sandbox.games.shisensho.game:ShisenSho",
+    "swap-v0": "vlmgym.sandbox.games.swap.game:Swap",
+    "vqa-v0": "vlmgym.sandbox.games.vqa.game:Vqa",
 }
 """Id of every built-in game and where its class is. A new game adds one line."""
 
@@ -108,34 +108,36 @@ def load_games() -> tuple[dict[str, type[Game[Any, Any]]], dict[str, UsageError]
     return loaded, failed
 
 
-def make_game(game: str, /, perception: int = 3, reasoning: int = 3, **knobs: Any) -> Game[Any, Any]:
+def make_game(game: str, /, perception: int = 3, reasoning: int = 3, **overrides: Any) -> Game[Any, Any]:
     """A game at a difficulty, or at a published setting.
 
     Args:
         game: Id or name, for instance `2048-v0` or `2048`, or the name of one of `vlmgym.sandbox.presets.PRESETS`.
         perception: Level 1 to 5 for the eye.
         reasoning: Level 1 to 5 for the mind.
-        knobs: Single settings that override the levels, for instance `size=320`.
+        config fields: Single settings that override the levels, for instance `size=320`.
 
     Raises:
-        UsageError: There is no such game, level or knob, a value is not accepted, or a published setting is asked for
+        UsageError: There is no such game, level or config field, a value is not accepted, or a published setting is asked for
             at another level than 3.
     """
     if not isinstance(game, str):
         raise UsageError(f"a game is named by an id or a name, such as '2048', not {short_repr(game)}")
     if (preset := PRESETS.get(game)) is not None:
         if (perception, reasoning) != (3, 3):
-            raise UsageError(f"{game} is a published setting and has no levels: leave them at 3, and set single knobs")
-        return make_game(preset.game, **{**preset.knobs, **knobs})
+            raise UsageError(
+                f"{game} is a published setting and has no levels: leave them at 3, and set single config fields"
+            )
+        return make_game(preset.game, **{**preset.overrides, **overrides})
     found = game_class(game)
     try:
-        return found(found.Config.at(perception, reasoning, **knobs))
+        return found(found.Config.at(perception, reasoning, **overrides))
     except UsageError as error:
         raise UsageError(f"{found.name}: {error}") from None
 
 
-def make_games(games: object, perception: int = 3, reasoning: int = 3, **knobs: Any) -> list[Game[Any, Any]]:
-    """One or several games, each an id, a name or a `Game`, which brings its own levels and knobs.
+def make_games(games: object, perception: int = 3, reasoning: int = 3, **overrides: Any) -> list[Game[Any, Any]]:
+    """One or several games, each an id, a name or a `Game`, which brings its own levels and config fields.
 
     Raises:
         UsageError: They are something else, none, or as in `make_game`.
@@ -145,7 +147,7 @@ def make_games(games: object, perception: int = 3, reasoning: int = 3, **knobs: 
         raise UsageError(f"games are an id, a name, a Game or a sequence of these, not {short_repr(games)}")
     if not listed:
         raise UsageError("name at least one game")
-    return [game if isinstance(game, Game) else make_game(game, perception, reasoning, **knobs) for game in listed]
+    return [game if isinstance(game, Game) else make_game(game, perception, reasoning, **overrides) for game in listed]
 
 
 def register_with_gymnasium() -> None:
@@ -163,7 +165,7 @@ def _register_env(game_id: str) -> None:
 
     env_id = f"{NAMESPACE}/{game_id}"
     if env_id not in gymnasium.registry:
-        gymnasium.register(env_id, entry_point="vlmgym.sandbox.env:GameEnv", kwargs={"game": game_id})
+        gymnasium.register(env_id, entry_point="vlmgym.sandbox.envs.single:GameEnv", kwargs={"game": game_id})
 
 
 @lru_cache(maxsize=1)

@@ -1,16 +1,16 @@
 """Evaluate a policy on captions: `python vlmgym/test/eval_caption.py --help`."""
 
 from vlmgym.evaluation import evaluate_script
-from vlmgym.policies import Picture, Prompt, random_response
+from vlmgym.policies import ImageArray, Prompt, random_response
 
 
-def custom_policy(images_batch: list[list[Picture]], prompt_batch: list[Prompt]) -> list[str]:
+def custom_policy(images_batch: list[list[ImageArray]], prompt_batch: list[Prompt]) -> list[str]:
     """Answer a batch of prompts, one string or `Reply` each. Edit this to ask your own model.
 
     As shipped it plays at random, the same as `--policy random`.
 
     Args:
-        images_batch: For each prompt its list of pictures, uint8 RGB arrays (height, width, 3).
+        images_batch: For each prompt its list of images, uint8 RGB arrays (height, width, 3).
         prompt_batch: The prompts: strings that also have `game`, `seed`, `turn`, `episode_id` and `images`.
     """
     return [random_response(prompt) for prompt in prompt_batch]

@@ -1,4 +1,4 @@
-"""The class: its name, its page, its knobs and their levels."""
+"""The class: its name, its page, its config fields and their levels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import pairwise, product
 
 import numpy as np
 
-from vlmgym.sandbox.config import DIALS, LEVELS
+from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS
 from vlmgym.sandbox.registry import game_class, game_ids
 from vlmgym.testing.positions import AnyGame, Seeds, at_level, observation
 
@@ -23,21 +23,21 @@ def check_identity(game: AnyGame, seeds: Seeds) -> None:
     assert found(game.config) == game, "two games of the same configuration are not equal"
 
 
-def check_knobs(game: AnyGame, seeds: Seeds) -> None:
-    """Every knob is marked perceptual or reasoning, and a configuration cannot be changed."""
-    knobs = game.Config.knobs()
+def check_config_fields(game: AnyGame, seeds: Seeds) -> None:
+    """Every config field is marked perceptual or reasoning, and a configuration cannot be changed."""
+    overrides = game.Config.overrides()
     assert game.config.model_config.get("frozen"), "the configuration is not frozen"
-    for dial in DIALS:
-        for level in game.Config.dials.get(dial, {}).values():
+    for dial in DIFFICULTIES:
+        for level in game.Config.difficulty_levels.get(dial, {}).values():
             for name in level:
-                assert name in knobs, f"the dial {dial} sets {name}, which is no knob"
-                assert knobs[name] == dial, f"the dial {dial} sets {name}, which is marked {knobs[name]}"
+                assert name in overrides, f"the dial {dial} sets {name}, which is no config field"
+                assert overrides[name] == dial, f"the dial {dial} sets {name}, which is marked {overrides[name]}"
 
 
 def check_levels(game: AnyGame, seeds: Seeds) -> None:
-    """Both dials have five different levels, the third is the default, and all 25 pairs start and draw at this size."""
-    for dial in DIALS:
-        levels = game.Config.dials.get(dial, {})
+    """Both difficulty_levels have five different levels, the third is the default, and all 25 pairs start and draw at this size."""
+    for dial in DIFFICULTIES:
+        levels = game.Config.difficulty_levels.get(dial, {})
         assert sorted(levels) == list(LEVELS), f"the dial {dial} has levels {sorted(levels)}, not 1 to 5"
         configs = {level: game.Config.at(**{dial: level}) for level in LEVELS}
         for lower, higher in pairwise(LEVELS):
@@ -47,5 +47,5 @@ def check_levels(game: AnyGame, seeds: Seeds) -> None:
         made = at_level(type(game), perception, reasoning, size=game.config.size)
         state = made.start(np.random.default_rng(seeds[0]))
         assert made.observation_space.contains(observation(made, state)), (
-            f"at levels {perception} and {reasoning} the picture is not in the observation space"
+            f"at levels {perception} and {reasoning} the image is not in the observation space"
         )

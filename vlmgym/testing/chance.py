@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from vlmgym.sandbox.episode import Episode
-from vlmgym.sandbox.reward import score_response
+from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.core.reward import score_response
 from vlmgym.testing.positions import AnyGame, Seeds, in_space, legal_actions, same_game_again, walk
 from vlmgym.testing.transcript import assert_same, transcript, transcripts
 

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from vlmgym.errors import IllegalAction, UsageError
-from vlmgym.sandbox.game import Game
+from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.registry import make_game
 
 AnyGame = Game[Any, Any]
@@ -24,11 +24,11 @@ TURNS_TO_THE_END = 500
 """Moves within which random play may reach an ended position."""
 
 
-def at_level(game: str | type[AnyGame], perception: int = 3, reasoning: int = 3, **knobs: Any) -> AnyGame:
+def at_level(game: str | type[AnyGame], perception: int = 3, reasoning: int = 3, **overrides: Any) -> AnyGame:
     """A game at a difficulty, by its id or its class, which need not be registered."""
     if isinstance(game, str):
-        return make_game(game, perception, reasoning, **knobs)
-    return game(game.Config.at(perception, reasoning, **knobs))
+        return make_game(game, perception, reasoning, **overrides)
+    return game(game.Config.at(perception, reasoning, **overrides))
 
 
 def same_game_again(game: AnyGame) -> AnyGame:
@@ -123,6 +123,6 @@ def accepts(game: AnyGame, state: Any, action: Any) -> bool:
 
 
 def observation(game: AnyGame, state: Any) -> Any:
-    """A position's pictures as the observation space has them."""
-    pictures = game.images(state)
-    return pictures[0] if len(pictures) == 1 else tuple(pictures)
+    """A position's images as the observation space has them."""
+    images = game.images(state)
+    return images[0] if len(images) == 1 else tuple(images)

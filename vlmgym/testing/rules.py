@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from vlmgym.errors import EpisodeEnded, IllegalAction
-from vlmgym.sandbox.episode import Episode
-from vlmgym.sandbox.reward import score_action
+from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.core.reward import score_action
 from vlmgym.testing.positions import (
     ACTIONS,
     TURNS,

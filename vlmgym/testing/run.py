@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from vlmgym.sandbox.game import Game
-from vlmgym.testing.about_class import check_identity, check_knobs, check_levels
+from vlmgym.sandbox.core.game import Game
+from vlmgym.testing.about_class import check_config_fields, check_identity, check_levels
 from vlmgym.testing.chance import (
     check_determinism,
     check_determinism_over_processes,
@@ -13,7 +13,7 @@ from vlmgym.testing.chance import (
     check_random_actions,
     check_seeds,
 )
-from vlmgym.testing.pictures import check_environment, check_picture_and_description, check_pictures
+from vlmgym.testing.images import check_environment, check_image_and_description, check_images
 from vlmgym.testing.positions import AnyGame, Seeds, at_level
 from vlmgym.testing.rules import (
     check_end,
@@ -29,7 +29,7 @@ from vlmgym.testing.words import check_format_and_parse, check_prompt, check_res
 Check = Callable[[AnyGame, Seeds], list[str] | None]
 """Raises what is wrong, and returns what it could not look at."""
 
-CLASS_CHECKS: tuple[Check, ...] = (check_identity, check_knobs, check_levels)
+CLASS_CHECKS: tuple[Check, ...] = (check_identity, check_config_fields, check_levels)
 """Checks that look at the class, at whatever level the game is."""
 
 GAME_CHECKS: tuple[Check, ...] = (
@@ -50,8 +50,8 @@ GAME_CHECKS: tuple[Check, ...] = (
     check_format_and_parse,
     check_responses,
     check_prompt,
-    check_pictures,
-    check_picture_and_description,
+    check_images,
+    check_image_and_description,
     check_environment,
 )
 """Checks that look at a game as it is configured."""
@@ -64,7 +64,7 @@ def check_game(
     levels: Sequence[tuple[int, int]] = ((3, 3), (1, 1), (5, 5)),
     seeds: Seeds = (0, 1),
 ) -> list[str]:
-    """Check that a game keeps the contract of `vlmgym.sandbox.game.Game`.
+    """Check that a game keeps the contract of `vlmgym.sandbox.core.game.Game`.
 
     Args:
         game: Id of a known game, a game's class, or a game, which is checked as it is configured.

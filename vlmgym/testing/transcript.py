@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vlmgym.sandbox.episode import Episode
+from vlmgym.sandbox.core.episode import Episode
 from vlmgym.testing.positions import TURNS, AnyGame, Seeds, choose, legal_actions
 
 
@@ -40,7 +40,7 @@ def act_and_tell(episode: Episode[Any, Any], action: Any) -> dict[str, Any]:
     scored = episode.act(action)
     return {
         "action": repr(action),
-        "reward": scored.overall,
+        "reward": scored.total,
         "outcome": scored.outcome.value,
         "feedback": scored.feedback,
         "terminated": scored.terminated,
@@ -62,7 +62,7 @@ def _facts(game: AnyGame, state: Any) -> dict[str, Any]:
 
 
 def digest(game: AnyGame, state: Any) -> tuple[str, ...]:
-    """The pictures of a position as hashes."""
+    """The images of a position as hashes."""
     return tuple(
         hashlib.sha256(repr((p.shape, p.dtype)).encode() + p.tobytes()).hexdigest() for p in game.images(state)
     )

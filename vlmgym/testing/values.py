@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vlmgym.errors import StateError
-from vlmgym.sandbox.episode import Episode, Snapshot
+from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.testing.positions import TURNS, AnyGame, Seeds, choose, legal_actions, positions, same_game_again
 from vlmgym.testing.transcript import act_and_tell, assert_same, digest
 

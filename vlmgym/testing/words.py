@@ -6,8 +6,8 @@ import numpy as np
 from gymnasium import spaces
 
 from vlmgym.errors import ParseError
-from vlmgym.sandbox import response_form
-from vlmgym.sandbox.reward import Outcome, score_response
+from vlmgym.sandbox.core import response_format
+from vlmgym.sandbox.core.reward import Outcome, score_response
 from vlmgym.testing.positions import AnyGame, Seeds, legal_actions, positions, sample_actions
 
 
@@ -17,14 +17,14 @@ def check_format_and_parse(game: AnyGame, seeds: Seeds) -> None:
         words = game.format(action)
         back = game.parse_answer(words)
         assert back == action, f"the action {action!r} is written {words!r}, which is read as {back!r}"
-        response = response_form.compose("", "", words)
+        response = response_format.compose("", "", words)
         assert game.parse(response) == action, f"{response!r} is not read as {action!r}"
-        answer = response_form.answer_only(words)
+        answer = response_format.answer_only(words)
         for wrong in (words, answer * 2, f"<answer>{words}", f"<think>{answer}"):
             _refuses_to_parse(game, wrong)
         if not isinstance(game.action_space, spaces.Text):
-            _refuses_to_parse(game, response_form.answer_only(f"{words} or {words}"))
-            _refuses_to_parse(game, response_form.answer_only(f"not {words}"))
+            _refuses_to_parse(game, response_format.answer_only(f"{words} or {words}"))
+            _refuses_to_parse(game, response_format.answer_only(f"not {words}"))
     for answer in ("", "   ", "9" * 5000):
         _refuses_to_parse(game, f"<answer>{answer}</answer>")
     if not isinstance(game.action_space, spaces.Text):
@@ -48,7 +48,7 @@ def check_prompt(game: AnyGame, seeds: Seeds) -> None:
     """The prompt names the three sections of a response."""
     for state in positions(game, seeds):
         prompt = game.prompt(state)
-        for section in response_form.SECTIONS:
+        for section in response_format.SECTIONS:
             assert f"<{section}>" in prompt, f"the prompt does not name <{section}>: {prompt!r}"
 
 

@@ -3,7 +3,7 @@
 The page opens from disk, asks no network for anything, and needs no build. It is made of two kinds of data:
 
 - `page_data`: what is shown at once, and a light row for each pair of game and seed. It is part of the page.
-- `episode_data`: all of one episode, texts and pictures. All episodes are part of the page while they are small;
+- `episode_data`: all of one episode, texts and images. All episodes are part of the page while they are small;
   otherwise scripts in a folder beside the page hold some of them each, and the page loads a script when one of its
   episodes is looked at (a page opened from disk may load scripts beside it, but may not fetch data).
 
@@ -17,7 +17,7 @@ pane for each run, and both step together; what the comparison itself says is ha
 Recorded text is data, wherever it comes from: it is escaped in the page, becomes text nodes and nothing else, and a
 content security policy allows no script but the page's own.
 
-    pictures.py   pictures of an episode as tiles, each kept once
+    images.py   images of an episode as tiles, each kept once
     texts.py      marks the sections of responses, shortens, writes JSON that is safe inside HTML
     episode.py    all of one episode, made in worker processes
     facts.py      what is shown at once: facts, summaries, curves

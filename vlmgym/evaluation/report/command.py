@@ -11,13 +11,13 @@ from rich.console import Console
 
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.report.facts import LabelledRun
-from vlmgym.evaluation.report.page import PICTURES, write_page
-from vlmgym.evaluation.run_folder import UNFINISHED, RunFolder
-from vlmgym.evaluation.stored import find_run
+from vlmgym.evaluation.report.page import IMAGES, write_page
 from vlmgym.evaluation.table import run_title
-from vlmgym.evaluation.workers import Workers
-from vlmgym.sandbox.processes import check_workers, workers_for
+from vlmgym.records.run_folder import UNFINISHED, RunFolder
+from vlmgym.records.store import open_run
 from vlmgym.terminal import terminal
+from vlmgym.workers.pool import Workers
+from vlmgym.workers.process import check_workers, workers_for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,14 +26,14 @@ class ReportConfig:
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of the run."""
-    pictures: str = str(PICTURES)
-    """Of how many episodes of each game the page has pictures, the first ones: a number, or all."""
+    images: str = str(IMAGES)
+    """Of how many episodes of each game the page has images, the first ones: a number, or all."""
     workers: int | None = None
     """Worker processes; 0 draws in this process. Default: one per core."""
 
     def __post_init__(self) -> None:
-        if self.pictures != "all" and not (self.pictures.isascii() and self.pictures.isdecimal()):
-            raise UsageError(f"pictures is a number of episodes or all, not {self.pictures!r}")
+        if self.images != "all" and not (self.images.isascii() and self.images.isdecimal()):
+            raise UsageError(f"images is a number of episodes or all, not {self.images!r}")
         check_workers("workers", self.workers)
 
 
@@ -45,19 +45,19 @@ def report(config: ReportConfig) -> None:
         OutputError: The page cannot be written, or the run is being played.
     """
     console = terminal()
-    run = find_run(config.run)
+    run = open_run(config.run)
     with run.folder.reserved(adopt=True):
         run.folder.output.check(run.folder.report, run.folder.folder / "report" / UNFINISHED)
         summary = run.last_summary().model_copy(update={"games": run.summaries()})
         labelled = LabelledRun.of(run, summary)
-        pictures = None if config.pictures == "all" else int(config.pictures)
+        images = None if config.images == "all" else int(config.images)
         with Workers(workers_for(len(run.episodes), config.workers)) as workers:
-            write_report(run.folder, labelled, workers, terminal(stderr=True), pictures)
+            write_report(run.folder, labelled, workers, terminal(stderr=True), images)
     console.print(f"page    {run.folder.report}", soft_wrap=True)
 
 
 def write_report(
-    folder: RunFolder, run: LabelledRun, workers: Workers, console: Console, pictures: int | None = PICTURES
+    folder: RunFolder, run: LabelledRun, workers: Workers, console: Console, images: int | None = IMAGES
 ) -> None:
     """Write the page of a run into its folder.
 
@@ -66,11 +66,11 @@ def write_report(
         run: The run.
         workers: Processes that draw.
         console: Where progress is shown.
-        pictures: Of how many episodes of each game pictures are drawn; None: of all.
+        images: Of how many episodes of each game images are drawn; None: of all.
 
     Raises:
         UsageError: A record cannot be read.
         OutputError: A file cannot be written.
     """
     title = run_title(run.asked)
-    write_page(folder.report, [run], title=title, workers=workers, pictures=pictures, console=console)
+    write_page(folder.report, [run], title=title, workers=workers, images=images, console=console)

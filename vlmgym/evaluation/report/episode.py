@@ -1,4 +1,4 @@
-"""All of one episode as the page shows it: texts, numbers, pictures. Made in worker processes."""
+"""All of one episode as the page shows it: texts, numbers, images. Made in worker processes."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.record import EpisodeRecord, GameRecord, TurnRecord
-from vlmgym.evaluation.recorded import recorded_action, recorded_positions
-from vlmgym.evaluation.report.pictures import episode_pictures
+from vlmgym.evaluation.report.images import episode_images
 from vlmgym.evaluation.report.texts import marked, safe_json, shown
 from vlmgym.evaluation.reward_curve import EpisodeRewards
 from vlmgym.evaluation.summary import states_perception
-from vlmgym.sandbox.game import Game
-from vlmgym.sandbox.perception import LONGEST_PERCEPTION, read_grid
+from vlmgym.records.types import EpisodeRecord, GameRecord, TurnRecord
+from vlmgym.rollout.recorded import recorded_action, recorded_positions
+from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.perception import LONGEST_PERCEPTION, read_grid
+from vlmgym.sandbox.core.response_format import parse_response
+from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.sandbox.registry import game_class
-from vlmgym.sandbox.response_form import parse_response
-from vlmgym.sandbox.reward import Outcome
 
 LARGEST_GRID = 64
 """Rows, and cells of a row, of a response's perception that the page shows."""
@@ -58,12 +58,12 @@ class EpisodePage:
     data: str
 
 
-def make_episode(source: EpisodeRecord | StoredRecord, with_pictures: bool) -> EpisodePage:
+def make_episode(source: EpisodeRecord | StoredRecord, with_images: bool) -> EpisodePage:
     """The page data of an episode.
 
     Args:
         source: The record, or where to read it.
-        with_pictures: Whether pictures are drawn.
+        with_images: Whether images are drawn.
 
     Raises:
         UsageError: The record cannot be read, or a position or an action in it is none of its game's.
@@ -71,9 +71,9 @@ def make_episode(source: EpisodeRecord | StoredRecord, with_pictures: bool) -> E
     if not isinstance(source, EpisodeRecord):
         episode = source.read()
         with source.named():
-            return make_episode(episode, with_pictures)
+            return make_episode(episode, with_images)
     rewards = None if source.score is None else EpisodeRewards.of(source)
-    return EpisodePage(_row(source), rewards, safe_json(episode_data(source, with_pictures)))
+    return EpisodePage(_row(source), rewards, safe_json(episode_data(source, with_images)))
 
 
 def _row(episode: EpisodeRecord) -> dict[str, Any]:
@@ -92,12 +92,12 @@ def _row(episode: EpisodeRecord) -> dict[str, Any]:
     }
 
 
-def episode_data(episode: EpisodeRecord, with_pictures: bool) -> dict[str, Any]:
+def episode_data(episode: EpisodeRecord, with_images: bool) -> dict[str, Any]:
     """Everything of an episode that its panes show.
 
     Returns:
         `turns`: see `_turn`; `texts`: prompts and truths, each once; `final`: number of the last position's truth;
-        `pictures`: see `episode_pictures`, or None; and facts about the episode.
+        `images`: see `episode_images`, or None; and facts about the episode.
     """
     game = installed_game(episode.game)
     texts = _Texts()
@@ -110,7 +110,7 @@ def episode_data(episode: EpisodeRecord, with_pictures: bool) -> dict[str, Any]:
         "turns": turns,
         "final": texts.number(truths[-1]) if truths else None,
         "texts": texts.all,
-        "pictures": episode_pictures(game, positions) if game is not None and with_pictures else None,
+        "images": episode_images(game, positions) if game is not None and with_images else None,
         "installed": game is not None,
         "maxTurns": episode.max_turns,
         "facts": _facts(episode),

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vlmgym.evaluation.record import EpisodeRecord, RunRecord, RunSummary, Summary
 from vlmgym.evaluation.report.episode import StoredRecord
 from vlmgym.evaluation.reward_curve import EpisodeRewards, mean_curve
-from vlmgym.evaluation.stored import StoredRun
 from vlmgym.evaluation.table import bias_note, game_words
-from vlmgym.sandbox.reward import RewardConfig
+from vlmgym.records.store import StoredRun
+from vlmgym.records.types import EpisodeRecord, RunRecord, RunSummary, Summary
+from vlmgym.sandbox.core.reward import RewardConfig
 
 SINGLE_CURVES = 40
 """Episodes that have a curve of their own, the first ones."""
@@ -153,7 +153,7 @@ def _episodes(asked: RunRecord) -> str:
 def _history(asked: RunRecord) -> str:
     if not asked.history:
         return "no earlier turns in the prompt"
-    return f"{asked.history} earlier turns in the prompt, the pictures of {asked.history_images} of them"
+    return f"{asked.history} earlier turns in the prompt, the images of {asked.history_images} of them"
 
 
 def _reward(reward: RewardConfig) -> str:

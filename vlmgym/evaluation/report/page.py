@@ -17,21 +17,21 @@ from rich.console import Console
 from rich.progress import Progress
 
 import vlmgym
-from vlmgym.evaluation.event_loop import run_async
-from vlmgym.evaluation.output_folder import OutputFolder
 from vlmgym.evaluation.paired import difference, difference_name
 from vlmgym.evaluation.progress import COLUMNS
-from vlmgym.evaluation.record import EpisodeRecord
 from vlmgym.evaluation.report.document import asset, content_policy
 from vlmgym.evaluation.report.episode import EpisodePage, StoredRecord, make_episode
 from vlmgym.evaluation.report.facts import LabelledRun, game_facts, run_facts
 from vlmgym.evaluation.report.store import EpisodeStore
 from vlmgym.evaluation.report.texts import safe_json
 from vlmgym.evaluation.reward_curve import EpisodeRewards
-from vlmgym.evaluation.workers import Workers
+from vlmgym.records.output_folder import OutputFolder
+from vlmgym.records.types import EpisodeRecord
+from vlmgym.rollout.event_loop import run_async
+from vlmgym.workers.pool import Workers
 
-PICTURES = 200
-"""Episodes of each game whose pictures are drawn, unless more are asked for: 100 turns take a core 0.3 s."""
+IMAGES = 200
+"""Episodes of each game whose images are drawn, unless more are asked for: 100 turns take a core 0.3 s."""
 AHEAD = 8
 """Episodes in progress per worker, so that a slow one does not leave the others idle."""
 SCRIPTS = (
@@ -43,7 +43,7 @@ SCRIPTS = (
     "curves",
     "videos",
     "list",
-    "pictures",
+    "images",
     "pane",
     "viewer",
     "main",
@@ -74,7 +74,7 @@ def write_page(
     *,
     title: str,
     workers: Workers,
-    pictures: int | None = PICTURES,
+    images: int | None = IMAGES,
     tables: Sequence[PageTable] = (),
     console: Console | None = None,
 ) -> None:
@@ -88,7 +88,7 @@ def write_page(
         runs: One or two.
         title: What stands above.
         workers: Processes that draw and write.
-        pictures: Of how many episodes of each game pictures are drawn, the first ones; None: of all.
+        images: Of how many episodes of each game images are drawn, the first ones; None: of all.
         tables: More tables.
         console: Where progress is shown.
 
@@ -102,8 +102,8 @@ def write_page(
     output.check(path)
     store = EpisodeStore(path, output)
     try:
-        made = _make_episodes(runs, workers, pictures, store, console)
-        data = _page_data(path, title, runs, made, pictures, tables, store)
+        made = _make_episodes(runs, workers, images, store, console)
+        data = _page_data(path, title, runs, made, images, tables, store)
         output.write(path, _document(title, data, store.inline).encode())
         store.remove_others()
     finally:
@@ -135,7 +135,7 @@ class _Made:
 
 
 def _make_episodes(
-    runs: Sequence[LabelledRun], workers: Workers, pictures: int | None, store: EpisodeStore, console: Console | None
+    runs: Sequence[LabelledRun], workers: Workers, images: int | None, store: EpisodeStore, console: Console | None
 ) -> list[_Made]:
     made: list[_Made] = []
     # Taken in order, so that the same runs give the same files.
@@ -153,7 +153,7 @@ def _make_episodes(
                 bar.advance(task)
 
             try:
-                for job in _jobs(runs, pictures):
+                for job in _jobs(runs, images):
                     call = workers.call(make_episode, job.source, job.drawn)
                     waiting.append((job, asyncio.create_task(call)))
                     if len(waiting) > AHEAD * workers.count:
@@ -170,12 +170,12 @@ def _make_episodes(
     return made
 
 
-def _jobs(runs: Sequence[LabelledRun], pictures: int | None) -> Iterator[_Job]:
+def _jobs(runs: Sequence[LabelledRun], images: int | None) -> Iterator[_Job]:
     for run, labelled in enumerate(runs):
         seen: Counter[str] = Counter()
         for number, source in enumerate(labelled.episodes):
             game = source.game.id if isinstance(source, EpisodeRecord) else source.game
-            yield _Job(run, number, source, game, drawn=pictures is None or seen[game] < pictures)
+            yield _Job(run, number, source, game, drawn=images is None or seen[game] < images)
             seen[game] += 1
 
 
@@ -184,7 +184,7 @@ def _page_data(
     title: str,
     runs: Sequence[LabelledRun],
     made: Sequence[_Made],
-    pictures: int | None,
+    images: int | None,
     tables: Sequence[PageTable],
     store: EpisodeStore,
 ) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def _page_data(
         ],
         "difference": difference_name(*(run.label for run in runs)) if len(runs) == 2 else None,
         "tables": tables,
-        "pictures": pictures,
+        "images": images,
         "folder": store.place(),
     }
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from vlmgym.evaluation.files import writing
-from vlmgym.evaluation.output_folder import OutputFolder
-from vlmgym.evaluation.run_folder import UNFINISHED
+from vlmgym.records.files import writing
+from vlmgym.records.output_folder import OutputFolder
+from vlmgym.records.run_folder import UNFINISHED
 
 INLINE_BYTES = 8_000_000
 """Total size up to which the page holds all episodes itself."""

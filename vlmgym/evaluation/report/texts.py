@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from vlmgym.sandbox.response_form import parse_response
+from vlmgym.sandbox.core.response_format import parse_response
 
 LONGEST = 20_000
 """Characters of a text that the page shows; the record has all of it."""

@@ -28,5 +28,5 @@ const largest = Math.max(0, ...GAMES.map((game, i) => page.episodes.filter((row)
 document.getElementById("foot").append(
   element("p", {}, `Made by ${page.madeBy} from the records of the run. This page loads nothing from the network.`,
     page.folder ? ` It needs the folder ${page.folder} beside it.` : "",
-    page.pictures !== null && largest > page.pictures
-      ? ` It has pictures of the first ${plural(page.pictures, "episode")} of each game.` : ""));
+    page.images !== null && largest > page.images
+      ? ` It has images of the first ${plural(page.images, "episode")} of each game.` : ""));

@@ -15,7 +15,7 @@ function episodePane(run) {
   response.text.classList.add("response");
   const perception = unfolding("Perception against the truth", true);
   const reasoning = unfolding("Reasoning apart from the response", false);
-  const truth = unfolding("The picture in words", false);
+  const truth = unfolding("The image in words", false);
   const prompt = unfolding("Prompt", false);
   const facts = element("dl", { class: "numbers" });
   const body = element("div", { class: "pane-body" },
@@ -36,7 +36,7 @@ function episodePane(run) {
     if (turn) after.show(episode, index + 1, last ? `After the last turn: ${plain(cell.end)}` : "After the turn", words(truthNext));
     for (const part of [outcome, reward, response.node, facts]) part.hidden = !turn;
     feedback.hidden = !turn?.feedback;
-    truth.show(words(truthNow), (text) => scrollingText("Picture in words", text));
+    truth.show(words(truthNow), (text) => scrollingText("Image in words", text));
     reasoning.show(turn?.reasoning ?? null, (text) => scrollingText("Reasoning", text));
     prompt.show(turn ? words(turn.prompt) : null, (text) => scrollingText("Prompt", text));
     perception.show(turn?.grids ?? null, (grids) => gridTable(grids, whose));
@@ -48,7 +48,7 @@ function episodePane(run) {
     const parts = turn.reward;
     reward.replaceChildren(...pairs([
       ["game reward", number(parts.game, 4)], ["format", number(parts.format, 4)],
-      ["perception", parts.perception === null ? "" : number(parts.perception, 4)], ["overall", number(parts.overall, 4)]]));
+      ["perception", parts.perception === null ? "" : number(parts.perception, 4)], ["total", number(parts.total, 4)]]));
     response.text.replaceChildren(...turn.response.map(([section, text]) =>
       element("span", section ? { class: `section ${section}`, "data-section": section } : { class: "outside" }, recorded(text))));
     const shortened = turn.response.some(([, text]) => typeof text !== "string");
@@ -83,18 +83,18 @@ function episodePane(run) {
 }
 
 function figure(name) {
-  const holder = element("div", { class: "pictures" });
+  const holder = element("div", { class: "images" });
   const caption = element("figcaption");
   return {
     node: element("figure", { class: name }, holder, caption),
     show(episode, position, words, truth) {
       caption.replaceChildren(...recorded(words));
       const described = `${words}${truth ? ": " + plain(truth) : ""}`;
-      const failed = (why) => { holder.ticket = null; holder.replaceChildren(element("p", { class: "no-picture" }, why)); };
-      if (episode.pictures) showPictures(holder, episode.pictures, position, described).catch((error) => failed(error.message));
+      const failed = (why) => { holder.ticket = null; holder.replaceChildren(element("p", { class: "no-image" }, why)); };
+      if (episode.images) showImages(holder, episode.images, position, described).catch((error) => failed(error.message));
       else failed(episode.installed
-        ? `This page has pictures of the first ${plural(page.pictures, "episode")} of each game. vlmgym report RUN --pictures all draws the others.`
-        : "The game was not installed, in this version, where this page was made, so there is no picture.");
+        ? `This page has images of the first ${plural(page.images, "episode")} of each game. vlmgym report RUN --images all draws the others.`
+        : "The game was not installed, in this version, where this page was made, so there is no image.");
     },
   };
 }

@@ -1,0 +1,1 @@
+"""The `vlmgym` command: one module per subcommand."""

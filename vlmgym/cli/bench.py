@@ -1,0 +1,131 @@
+"""`vlmgym bench`: how many processes and environments are fastest on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from vlmgym.cli.console import GameOptions
+from vlmgym.cli.timing import Rates, legal_script, measure, opened, play
+from vlmgym.errors import UsageError
+from vlmgym.sandbox.core.memory import check_memory, frame_bytes
+from vlmgym.sandbox.envs.vector.env import make_vec
+from vlmgym.workers.process import available_cores, check_workers
+
+ROUNDS = 3
+AS_FAST = 0.95
+"""Share of the highest rate that counts as just as fast."""
+SCRIPTED = 10_000
+"""About how many legal actions are played over and over: more than games keep in their caches."""
+STEADY = 16
+"""Steps that a script has at least."""
+
+Layout = tuple[int, int]
+"""Number of workers and of environments."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchConfig(GameOptions):
+    """Measure layouts of the vector runner, about half a minute, and recommend one."""
+
+    game: Annotated[str, tyro.conf.Positional] = "2048"
+    """Id or name of the game."""
+    workers: tuple[int, ...] = ()
+    """Numbers of processes to try, 0: none; not set: 0, 1 and powers of 2 up to the number of cores."""
+    envs: tuple[int, ...] = (16, 64, 256)
+    """Numbers of environments to try."""
+    seconds: float = 20.0
+    """How long is measured in all; starting processes comes on top."""
+
+    def __post_init__(self) -> None:
+        if not self.envs or min(self.envs) < 1:
+            raise UsageError(f"envs are numbers of at least 1, not {self.envs}")
+        for count in self.workers:
+            check_workers("workers", count)
+        if not 0 < self.seconds < float("inf"):
+            raise UsageError(f"seconds is more than 0, not {self.seconds}")
+
+    def layouts(self) -> list[Layout]:
+        """What is tried: no more processes than environments."""
+        workers = sorted(set(self.workers)) or _worker_numbers(available_cores())
+        return [(count, envs) for count in workers for envs in sorted(set(self.envs)) if count <= envs]
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """A layout, and why it is recommended."""
+
+    num_workers: int
+    num_envs: int
+    reason: str
+
+
+def bench(config: BenchConfig, console: Console | None = None) -> Recommendation:
+    """Measure, print a table and a recommendation.
+
+    Raises:
+        UsageError: There is no such game or level, or there is not enough memory for the frames.
+    """
+    console = console or Console()
+    rates = measure_layouts(config)
+    found = recommend(rates)
+    best = max(measured.median for measured in rates.values())
+    table = Table("workers", "environments", "steps/s: median (slowest to fastest)", "of the best", title=config.game)
+    for (workers, envs), measured in rates.items():
+        row = (str(workers), str(envs), str(measured), f"{measured.median / best:.0%}")
+        table.add_row(*row, style="bold" if (workers, envs) == (found.num_workers, found.num_envs) else None)
+    console.print(table)
+    console.print(
+        f"Recommended: make_vec({config.game!r}, num_envs={found.num_envs}, num_workers={found.num_workers}, "
+        f"copy=False), {found.reason}. Leave a core to whatever else you run, such as a model's preprocessing.",
+        highlight=False,
+    )
+    return found
+
+
+def measure_layouts(config: BenchConfig) -> dict[Layout, Rates]:
+    """Rates of all layouts, measured in rounds.
+
+    Raises:
+        UsageError: See `bench`.
+    """
+    game = config.make_game(config.game)
+    layouts = config.layouts()
+    if not layouts:
+        raise UsageError(f"no number of environments in {config.envs} is as large as one of workers {config.workers}")
+    needed = sum(envs for _, envs in layouts) * frame_bytes(game)
+    check_memory(needed, "the frames of these layouts", "use fewer envs or a smaller size")
+    scripts = {envs: legal_script(game, envs, max(STEADY, SCRIPTED // envs)) for envs in {envs for _, envs in layouts}}
+    runners = {
+        f"{workers} workers, {envs} environments": partial(make_vec, game, envs, workers, copy=False)
+        for workers, envs in layouts
+    }
+    with opened(runners) as made:
+        turns = {name: play(env, scripts[env.num_envs]) for name, env in made.items()}
+        rates = measure(turns, ROUNDS, config.seconds / len(layouts) / ROUNDS, config.game)
+    return dict(zip(layouts, rates.values(), strict=True))
+
+
+def recommend(rates: Mapping[Layout, Rates]) -> Recommendation:
+    """Of the layouts that are as fast as the fastest, that with the fewest processes, then environments."""
+    best, fastest = max(rates.items(), key=lambda item: item[1].median)
+    enough = fastest.median * AS_FAST
+    workers, envs = min(layout for layout, measured in rates.items() if measured.median >= enough)
+    if rates[workers, envs].median == fastest.median:
+        reason = "the fastest here"
+    else:
+        reason = (
+            f"as fast as the fastest ({best[0]} workers, {best[1]} environments) to within {1 - AS_FAST:.0%}, with "
+            "fewer processes or environments"
+        )
+    return Recommendation(workers, envs, reason)
+
+
+def _worker_numbers(cores: int) -> list[int]:
+    return sorted({0, cores} | {1 << power for power in range(cores.bit_length()) if 1 << power <= cores})

@@ -1,0 +1,329 @@
+"""`vlmgym bench-model`: how fast a server answers to images of a game, alone and to many at once."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import statistics
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress, TimeElapsedColumn
+from rich.table import Table
+
+from vlmgym.cli.console import GameOptions
+from vlmgym.errors import InfrastructureError, UsageError
+from vlmgym.policies.base import Prompt
+from vlmgym.policies.chat_api import image_url
+from vlmgym.policies.checkpoint import find_checkpoint
+from vlmgym.policies.openai import OPENAI, OpenAIOptions, OpenAIPolicy
+from vlmgym.policies.transformers import DType, local_model_type
+from vlmgym.records.files import check_own_file, write_own_json
+from vlmgym.records.types import GameRecord
+from vlmgym.rollout.event_loop import run_async
+from vlmgym.sandbox.core.game import Game, ImageArray
+
+if TYPE_CHECKING:
+    from vlmgym.policies.openai_client import Streamed
+
+MOVES = 20
+"""Positions are 0 to this many random moves after the start, less one."""
+
+Advance = Callable[[float], None]
+"""Takes the seconds that were measured so far."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchModelConfig(GameOptions):
+    """Measure time to first token, tokens and requests a second of a server, with images of a game."""
+
+    base_url: str = OPENAI
+    """Where the server is, up to /v1, for instance http://localhost:8000/v1."""
+    model: str = ""
+    """Name of the model, as the server knows it."""
+    api_key_env: str | None = None
+    """Name of the environment variable that holds the API key. Default: OPENAI_API_KEY at OpenAI's own server, and no
+    key anywhere else."""
+    extra_body: str = "{}"
+    """More fields of the request as a JSON object."""
+    timeout: float = 600.0
+    """Seconds that one request may take."""
+    game: str = "2048"
+    """Id or name of the game whose images and prompts are sent; no image is sent twice."""
+    concurrency: tuple[int, ...] = (1, 8, 32)
+    """Requests in flight, one measurement each."""
+    seconds: float = 10.0
+    """Length of each measurement, after a request in every place that does not count."""
+    max_tokens: int = 128
+    """Longest response in tokens."""
+    ignore_eos: bool = False
+    """Let every response have max_tokens tokens, so that measurements compare; vLLM and SGLang can, others refuse."""
+    against: str | None = None
+    """Folder of the checkpoint that is served: also measure how fast plain transformers generates with it here, in
+    batches of the same sizes, and print the ratio. Needs torch and transformers."""
+    device: str | None = None
+    """Where transformers runs, for instance cuda:1. Default: a GPU, if there is one."""
+    dtype: DType = "auto"
+    """Type of transformers' weights and activations, auto: as they were saved. Let it be the server's."""
+    out: Path | None = None
+    """Write all measurements into this file, as JSON."""
+
+    def __post_init__(self) -> None:
+        if not self.concurrency or min(self.concurrency) < 1:
+            raise UsageError(f"concurrency are numbers of at least 1, not {self.concurrency}")
+        if not 0 < self.seconds < float("inf"):
+            raise UsageError(f"seconds is more than 0, not {self.seconds}")
+
+    def server(self) -> OpenAIOptions:
+        """How the server is asked: greedily, as many requests at once as are measured."""
+        asked = OpenAIOptions(
+            base_url=self.base_url,
+            model=self.model,
+            api_key_env=self.api_key_env,
+            extra_body=self.extra_body,
+            timeout=self.timeout,
+            temperature=0.0,
+            max_tokens=self.max_tokens,
+            max_requests=max(self.concurrency),
+        )
+        if not self.ignore_eos:
+            return asked
+        return replace(asked, extra_body=json.dumps({**asked.extra_fields, "ignore_eos": True}))
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """What was measured with so many requests in flight, or so many prompts in a batch.
+
+    Attributes:
+        at_once: How many.
+        requests: Requests that the numbers rest on.
+        first_token: Median seconds to the first token; None if nothing is told before the end.
+        first_token_95: Seconds to the first token that 95% of requests keep.
+        latency: Median seconds of a whole request.
+        tokens_per_second: Tokens of responses a second, of all requests together, while all places are busy.
+        requests_per_second: Likewise.
+        prompt_tokens: Mean tokens of prompt and images.
+        completion_tokens: Mean tokens of a response.
+    """
+
+    at_once: int
+    requests: int
+    first_token: float | None
+    first_token_95: float | None
+    latency: float
+    tokens_per_second: float
+    requests_per_second: float
+    prompt_tokens: float
+    completion_tokens: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpeeds:
+    """All measurements of one run: of the server, and of transformers if it was asked for; by `at_once`."""
+
+    server: tuple[Speed, ...]
+    transformers: tuple[Speed, ...] = ()
+
+
+def bench_model(config: BenchModelConfig, console: Console | None = None) -> ModelSpeeds:
+    """Measure, print a table, write the file.
+
+    Raises:
+        UsageError: An option is not accepted, or a package is missing.
+        InfrastructureError: A request failed; nothing is sent again, so that no waiting is measured.
+        PolicyError: The server refuses all requests, or transformers fails.
+    """
+    console = console or Console()
+    game = config.make_game(config.game)
+    policy = OpenAIPolicy(config.server())
+    local = None if config.against is None else local_model_type("--against")
+    checkpoint = None if config.against is None else find_checkpoint(config.against, "transformers")
+    if config.out is not None:
+        check_own_file(config.out)
+        if not config.out.absolute().parent.is_dir():
+            raise UsageError(f"there is no folder {config.out.parent} to write {config.out.name} into")
+    levels = sorted(set(config.concurrency))
+    server: list[Speed] = []
+    transformers: list[Speed] = []
+    seeds = itertools.count()
+    columns = (*Progress.get_default_columns(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("loading" if local else "", total=config.seconds * len(levels) * (2 if local else 1))
+        model = None if local is None or checkpoint is None else local(checkpoint, config.device, config.dtype)
+
+        def measuring(what: str) -> Advance:
+            begin = config.seconds * (len(server) + len(transformers))
+            progress.update(task, description=what, completed=begin)
+            return lambda seconds: progress.update(task, completed=begin + min(seconds, config.seconds))
+
+        for at_once in levels:  # by turns, so that what else the machines do hits both alike
+            advance = measuring(f"{at_once} at once")
+            server.append(run_async(_measure_server(policy, game, seeds, at_once, config.seconds, advance)))
+            if model is not None:
+                advance = measuring(f"transformers, {at_once} at once")
+                transformers.append(_measure_local(model, config, game, at_once, advance))
+    speeds = ModelSpeeds(tuple(server), tuple(transformers))
+    _print(speeds, config, console)
+    if config.out is not None:
+        _write(speeds, config, game, config.out)
+    return speeds
+
+
+def _question(game: Game[Any, Any], seed: int) -> tuple[list[ImageArray], Prompt]:
+    """Images and prompt of a position that a game comes to by random moves."""
+    rng = np.random.default_rng(seed)
+    state = game.start(rng)
+    for _ in range(seed % MOVES):
+        actions = game.legal_actions(state)
+        if not actions:
+            break
+        state = game.step(state, actions[int(rng.integers(len(actions)))], rng).state
+    return list(game.images(state)), Prompt(game.instructions(state), game, seed, 0)
+
+
+async def _measure_server(
+    policy: OpenAIPolicy, game: Game[Any, Any], seeds: Iterator[int], at_once: int, seconds: float, advance: Advance
+) -> Speed:
+    """Keep so many requests in flight for so many seconds."""
+
+    def encoded(seed: int) -> tuple[list[str], Prompt]:
+        images, prompt = _question(game, seed)
+        return [image_url("png", image) for image in images], prompt
+
+    async def place(until: float) -> list[Streamed]:
+        streamed: list[Streamed] = []
+        while not streamed or time.perf_counter() < until:
+            shown, prompt = await asyncio.to_thread(encoded, next(seeds))
+            streamed.append(await policy.stream(shown, prompt))
+            advance(time.perf_counter() - begun)
+        return streamed
+
+    await policy.begin_run()
+    try:
+        begun = time.perf_counter()
+        await _all([place(begun) for _ in range(at_once)])  # opens connections, fills caches
+        begun = time.perf_counter()
+        places = await _all([place(begun + seconds) for _ in range(at_once)])
+    finally:
+        await policy.end_run()
+    end = min(streamed[-1].ended for streamed in places)  # until here all places were busy
+    return _speed(at_once, list(itertools.chain(*places)), begun, end)
+
+
+async def _all(work: list[Coroutine[Any, Any, list[Streamed]]]) -> list[list[Streamed]]:
+    """What all return; if one fails, the others end."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _speed(at_once: int, streamed: Sequence[Streamed], begin: float, end: float) -> Speed:
+    """Rates over a time, to which a request under way at its end counts by the part that lies within."""
+    tokens = requests = 0.0
+    for one in streamed:
+        requests += _share(one.sent, one.ended, begin, end)
+        tokens += one.completion_tokens * _share(one.first, one.ended, begin, end)
+    waits = sorted(one.first - one.sent for one in streamed)
+    return Speed(
+        at_once=at_once,
+        requests=len(streamed),
+        first_token=statistics.median(waits),
+        first_token_95=float(np.quantile(waits, 0.95)),
+        latency=statistics.median(one.ended - one.sent for one in streamed),
+        tokens_per_second=tokens / (end - begin),
+        requests_per_second=requests / (end - begin),
+        prompt_tokens=statistics.fmean(one.prompt_tokens for one in streamed),
+        completion_tokens=statistics.fmean(one.completion_tokens for one in streamed),
+    )
+
+
+def _share(begin: float, end: float, window_begin: float, window_end: float) -> float:
+    """How much of a time lies within a window, 0 to 1."""
+    if end <= begin:
+        return float(window_begin <= end <= window_end)
+    return max(0.0, min(end, window_end) - max(begin, window_begin)) / (end - begin)
+
+
+def _measure_local(model: Any, config: BenchModelConfig, game: Game[Any, Any], at_once: int, advance: Advance) -> Speed:
+    """Generate batch after batch for so many seconds."""
+    from vlmgym.policies.local_model import Question
+
+    seeds = itertools.count()
+    times: list[float] = []
+    replies: list[Any] = []
+    while sum(times[1:]) < config.seconds or len(times) < 2:  # the first does not count
+        shown = [_question(game, next(seeds)) for _ in range(at_once)]
+        batch = [Question(images, str(prompt)) for images, prompt in shown]
+        begun = time.perf_counter()
+        answered = model.answer(batch, config.max_tokens, temperature=0.0, to_the_limit=config.ignore_eos)
+        times.append(time.perf_counter() - begun)
+        for reply in answered:
+            if isinstance(reply, InfrastructureError):
+                raise reply
+        replies = answered if len(times) == 1 else [*replies, *answered]
+        advance(sum(times[1:]))
+    counted = replies[at_once:]
+    tokens = [reply.completion_tokens for reply in counted]
+    return Speed(
+        at_once=at_once,
+        requests=len(counted),
+        first_token=None,
+        first_token_95=None,
+        latency=statistics.median(times[1:]),
+        tokens_per_second=sum(tokens) / sum(times[1:]),
+        requests_per_second=len(counted) / sum(times[1:]),
+        prompt_tokens=statistics.fmean(reply.prompt_tokens for reply in counted),
+        completion_tokens=statistics.fmean(tokens),
+    )
+
+
+def _print(speeds: ModelSpeeds, config: BenchModelConfig, console: Console) -> None:
+    prompt = statistics.fmean(speed.prompt_tokens for speed in speeds.server)
+    response = statistics.fmean(speed.completion_tokens for speed in speeds.server)
+    title = f"{config.model}, images of {config.game}: {prompt:,.0f} tokens in, {response:,.0f} out"
+    columns = ["at once", "first token (95%)", "request", "tok/s", "req/s"]
+    caption = "Times in seconds: medians, and what 95% of requests keep."
+    if speeds.transformers:
+        columns += ["transformers", "ratio"]
+        caption += " transformers: tok/s in batches of as many; ratio: of the server's to those."
+    table = Table(*columns, title=title, caption=caption)
+    for i, speed in enumerate(speeds.server):
+        row = [
+            str(speed.at_once),
+            f"{speed.first_token:.3f} ({speed.first_token_95:.3f})",
+            f"{speed.latency:.3f}",
+            f"{speed.tokens_per_second:,.0f}",
+            f"{speed.requests_per_second:,.1f}",
+        ]
+        if speeds.transformers:
+            other = speeds.transformers[i].tokens_per_second
+            row += [f"{other:,.0f}", f"{speed.tokens_per_second / other:.1f}"]
+        table.add_row(*row)
+    console.print(table)
+
+
+def _write(speeds: ModelSpeeds, config: BenchModelConfig, game: Game[Any, Any], file: Path) -> None:
+    server = config.server()
+    found = {
+        "measured": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "server": {"base_url": server.address, "model": server.model, "extra_body": server.extra_fields},
+        "game": GameRecord.of(game).model_dump(mode="json"),
+        "seconds": config.seconds,
+        "max_tokens": config.max_tokens,
+        "ignore_eos": config.ignore_eos,
+        "against": config.against,
+        "speeds": asdict(speeds),
+    }
+    write_own_json(file, found)

@@ -1,0 +1,85 @@
+"""The command `vlmgym data`: check the rows of a data set, or download a large one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+from rich.progress import track
+
+from vlmgym.cli.console import GameOptions
+from vlmgym.errors import UsageError
+from vlmgym.records.output_folder import OutputFolder
+from vlmgym.sandbox.core.task import Task
+from vlmgym.sandbox.datasets.rows import BadRow
+from vlmgym.sandbox.games.geospot.osv5m_download import fetch_osv5m
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataCheckConfig(GameOptions):
+    """Check data as a task reads them: decode every image and report each bad row or repeated id."""
+
+    game: tyro.conf.Positional[str]
+    """Id or name of the task. Choose the data with --set data=..."""
+    rows: int | None = None
+    """Number of rows to check, from the first. Default: all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataFetchConfig:
+    """Download a data set that is too large for `data=`. Complete parts are not downloaded again."""
+
+    dataset: tyro.conf.Positional[Literal["osv5m"]]
+    """osv5m: OpenStreetView-5M, 5 million street views with coordinates (osv5m/osv5m on the Hub)."""
+    out: Path
+    """Destination folder."""
+    split: Literal["test", "train"] = "test"
+    """test has 210,122 images in 5 shards, train 4.9 million in 98."""
+    shards: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Number of shards, of about 50,000 images each. Default: all."""
+
+
+def check_data(config: DataCheckConfig) -> None:
+    """Print every bad row and a summary; exit with 1 if a row is bad.
+
+    Raises:
+        UsageError: The task does not exist, or its data cannot be opened.
+    """
+    game = config.make_game(config.game)
+    if not isinstance(game, Task):
+        raise UsageError(f"{game.name} does not take data")
+    if config.rows is not None and config.rows < 1:
+        raise UsageError(f"rows must be at least 1, got {config.rows}")
+    source = game.source
+    count = len(source) if config.rows is None else min(config.rows, len(source))
+    source.compare_ids(count)
+    bad = 0
+    for index in track(range(count), "rows", console=Console(stderr=True), transient=True):
+        try:
+            game.read_row(index)
+        except BadRow as error:
+            bad += 1
+            print(f"row {index}: {error}")
+    print(f"{count} of {len(source)} rows checked: {count - bad} good, {bad} bad")
+    if bad:
+        raise SystemExit(1)
+
+
+def fetch_data(config: DataFetchConfig) -> None:
+    """Download a data set and print a command that uses it.
+
+    Raises:
+        UsageError: The number of shards is invalid, the folder holds other files, or an archive is refused.
+        InfrastructureError: The Hub does not respond.
+    """
+    if config.shards is not None and config.shards < 1:
+        raise UsageError(f"shards must be at least 1, got {config.shards}")
+    output = OutputFolder(config.out)
+    with output.reserved():
+        table = output.folder / f"osv5m-{config.split}.csv"
+        output.claim(output.folder / f"{config.split}.csv", table, table.with_suffix(".unfinished"))
+        table = fetch_osv5m(config.out, config.split, config.shards)
+    print(f"Use it with: vlmgym eval geospot --set data={table}")

@@ -1,0 +1,161 @@
+"""The `vlmgym` command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import tyro
+
+import vlmgym
+from vlmgym.cli.bench import BenchConfig, bench
+from vlmgym.cli.bench_model import BenchModelConfig, bench_model
+from vlmgym.cli.console import reporting_errors
+from vlmgym.cli.data import DataCheckConfig, DataFetchConfig, check_data, fetch_data
+from vlmgym.cli.eval import policy_options, run_evaluation, with_options
+from vlmgym.cli.gallery.command import GalleryConfig, gallery
+from vlmgym.cli.games import tell_games
+from vlmgym.cli.play import PlayConfig, play
+from vlmgym.errors import UsageError
+from vlmgym.evaluation.compare import CompareConfig, compare
+from vlmgym.evaluation.config import EvalConfig
+from vlmgym.evaluation.export import ExportConfig, export
+from vlmgym.evaluation.report.command import ReportConfig, report
+from vlmgym.evaluation.rescore import RescoreConfig, rescore
+from vlmgym.sandbox.presets import PRESETS
+from vlmgym.sandbox.registry import load_games
+
+T = TypeVar("T")
+Merged = Annotated[T, tyro.conf.arg(name="")]
+"""Options of a dataclass as they are, without the name of the parameter in front."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalCommand(EvalConfig):
+    """Play episodes of games with a policy; leave records, curves, videos and a page to look at."""
+
+    game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
+    """Ids or names of games (2048), or names of published settings (g1/swap); vlmgym games lists both."""
+    games: Annotated[tuple[tuple[str, ...], ...], tyro.conf.arg(metavar="GAME ..."), tyro.conf.UseAppendAction] = ()
+    """The same as an option."""
+    curriculum: Path | None = None
+    """A curriculum instead of games: a TOML file, or geospot, 2048 or three-games; --episodes are of all its games."""
+
+
+def evaluate_command(args: Sequence[str]) -> Callable[..., None]:
+    """The command `eval`; its options depend on the policy that the command line names."""
+    both: Any = with_options(EvalCommand, policy_options(args))
+
+    def command(chosen: Any) -> None:
+        games = (*chosen.config.game, *chain.from_iterable(chosen.config.games))
+        if not games and chosen.config.curriculum is None:
+            raise UsageError(f"name a game: vlmgym eval {'|'.join(found.name for found in load_games()[0].values())}")
+        run_evaluation(games, chosen.config, chosen.options, curriculum=chosen.config.curriculum)
+
+    command.__annotations__ = {"chosen": Annotated[both, tyro.conf.arg(name="")]}
+    command.__doc__ = EvalCommand.__doc__
+    return command
+
+
+def play_command(config: Merged[PlayConfig]) -> None:
+    """Play a game by hand in a window, and see what a model would be told."""
+    play(config)
+
+
+def bench_command(config: Merged[BenchConfig]) -> None:
+    """Measure on this machine, about half a minute, and recommend numbers of workers and environments."""
+    bench(config)
+
+
+def bench_model_command(config: Merged[BenchModelConfig]) -> None:
+    """Measure how fast a model's server answers to images of a game: first token, tokens and requests a second."""
+    bench_model(config)
+
+
+def report_command(config: Merged[ReportConfig]) -> None:
+    """Make the page of a saved run again: report.html, with scores, curves and a viewer of all episodes."""
+    report(config)
+
+
+def rescore_command(config: Merged[RescoreConfig]) -> None:
+    """Apply another reward setting to a saved run, without playing; the scores stay the games' own."""
+    rescore(config)
+
+
+def compare_command(config: Merged[CompareConfig]) -> None:
+    """Compare two runs over the same seeds: differences with intervals, and a page with both side by side."""
+    compare(config)
+
+
+def export_command(config: Merged[ExportConfig]) -> None:
+    """Turn the turns of a saved run into supervised data, for LLaMA-Factory or Hugging Face."""
+    export(config)
+
+
+def gallery_command(config: Merged[GalleryConfig]) -> None:
+    """Draw every game at every level into one page, with prompts and scored responses."""
+    gallery(config)
+
+
+def data_command(
+    config: Annotated[
+        Annotated[DataCheckConfig, tyro.conf.subcommand("check")]
+        | Annotated[DataFetchConfig, tyro.conf.subcommand("fetch")],
+        tyro.conf.arg(name=""),
+    ],
+) -> None:
+    """Transform through the data of a task for bad rows, or download a large data set."""
+    if isinstance(config, DataCheckConfig):
+        check_data(config)
+    else:
+        fetch_data(config)
+
+
+def games_command(
+    game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = (),
+) -> None:
+    """List the games that are installed, and the published settings of games; or tell of one, with all its config fields.
+
+    Args:
+        game: Names or ids of games, or names of published settings, to tell of.
+    """
+    if game:
+        tell_games(game)
+        return
+    loaded, failed = load_games()
+    summaries = {game_id: (found.__doc__ or "").strip().partition("\n")[0] for game_id, found in loaded.items()}
+    for game_id, summary in sorted({**summaries, **{name: str(error) for name, error in failed.items()}}.items()):
+        print(f"{game_id:<16} {summary}")
+    print("\nPublished settings, which are named like games:")
+    for name, preset in PRESETS.items():
+        print(f"\n{name}\n{preset.words()}")
+
+
+COMMANDS: dict[str, Callable[..., Any]] = {
+    "play": play_command,
+    "bench": bench_command,
+    "bench-model": bench_model_command,
+    "report": report_command,
+    "rescore": rescore_command,
+    "compare": compare_command,
+    "export": export_command,
+    "gallery": gallery_command,
+    "data": data_command,
+    "games": games_command,
+}
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run a subcommand; a user's mistake ends in one sentence and exit code 2, a failure in one and 1."""
+    with reporting_errors():
+        words = sys.argv[1:] if args is None else list(args)
+        if words == ["--version"]:
+            print(f"vlmgym {vlmgym.__version__}")
+            return
+        commands = {"eval": evaluate_command(words if words[:1] == ["eval"] else []), **COMMANDS}
+        about = "Parallel visual games for vision-language models. vlmgym --version prints the version."
+        tyro.extras.subcommand_cli_from_dict(commands, args=args, prog="vlmgym", description=about)

@@ -1,0 +1,58 @@
+"""`vlmgym play GAME`: play by keys, mouse or words, and see what a model would be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import tyro
+
+from vlmgym.cli.console import GameOptions
+from vlmgym.errors import UsageError
+from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.envs.human.player import Player
+from vlmgym.sandbox.envs.human.session import Seat
+
+SEEDS = 2**31
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayConfig(GameOptions):
+    """Play a game by hand in a window."""
+
+    game: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="GAME")]
+    """Id or name of the game, for instance 2048."""
+    seed: int | None = None
+    """Seed of the first episode; the next ones count up from it. None: chosen by chance."""
+
+
+def play(config: PlayConfig) -> None:
+    """Open a window and let a person play until it is closed.
+
+    Raises:
+        UsageError: There is no such game, level or config field, or a value is not accepted.
+        DisplayError: There is no screen.
+    """
+    game = config.make_game(config.game)
+    if config.seed is not None and config.seed < 0:
+        raise UsageError(f"seed is a number from 0, not {config.seed}")
+    seed = int(np.random.default_rng().integers(SEEDS)) if config.seed is None else config.seed
+    player = Player(
+        Episode(game, seed),
+        f"{game.id}   perception {config.perception}   reasoning {config.reasoning}",
+        "F5: next episode.  Esc: quit.",
+    )
+    seat = Seat(f"vlmgym play {game.id}")
+    try:
+        seat.look(player)
+        while not seat.left:
+            changed = False
+            for key, _ in seat.presses(player):
+                changed = True
+                if key == "f5":
+                    player.begin(Episode(game, (player.episode.seed + 1) % SEEDS))
+            if changed:
+                seat.look(player)
+    finally:
+        seat.close()

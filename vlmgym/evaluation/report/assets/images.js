@@ -1,0 +1,35 @@
+// Images are put together from tiles on canvases, at their own size.
+
+function decoded(images, tile) {
+  images.images ??= [];
+  images.images[tile] ??= new Promise((resolve, reject) => {
+    const image = new Image();
+    image.addEventListener("load", () => resolve(image));
+    image.addEventListener("error", () => reject(new Error("an image cannot be decoded")));
+    image.src = images.tiles[tile];
+  });
+  return images.images[tile];
+}
+
+// Show the images of a position in a holder; what the holder showed stays until they are ready.
+async function showImages(holder, images, position, words) {
+  const ticket = {};
+  holder.ticket = ticket;
+  const frame = images.frames[images.shown[position]];
+  const images = await Promise.all(frame.map((tiles) => Promise.all(tiles.map((tile) => decoded(images, tile)))));
+  if (holder.ticket !== ticket) return;
+  const old = [...holder.querySelectorAll("canvas")];
+  const canvases = images.map((tiles, i) => {
+    const { columns, rows } = images.cuts[i];
+    const canvas = old[i] ?? element("canvas");
+    canvas.width = columns.at(-1);
+    canvas.height = rows.at(-1);
+    canvas.setAttribute("role", "img");
+    canvas.setAttribute("aria-label", words);
+    const context = canvas.getContext("2d");
+    const across = columns.length - 1;
+    tiles.forEach((tile, j) => context.drawImage(tile, columns[j % across], rows[Math.floor(j / across)]));
+    return canvas;
+  });
+  holder.replaceChildren(...canvases);
+}

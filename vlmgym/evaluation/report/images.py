@@ -1,0 +1,107 @@
+"""Images of an episode as tiles, each kept once: boards repeat themselves, so 100 images fit into some 20 KB."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from vlmgym.sandbox.core.board_game import BoardGame
+from vlmgym.sandbox.core.game import Game, ImageArray
+from vlmgym.sandbox.rendering.encode import encode_jpeg
+
+LOSSLESS_BYTES_PER_PIXEL = 0.5
+"""A tile that needs more than this without loss is noise or a photograph, and is kept with slight loss."""
+QUALITY = 90
+"""JPEG's quality of tiles with loss: noise is off by some 4 of 255 on average, and takes half the bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """Where images are cut: edges of the columns and of the rows of tiles in pixels, from 0 to width and height."""
+
+    columns: tuple[int, ...]
+    rows: tuple[int, ...]
+
+    def tiles(self, image: ImageArray) -> Iterator[ImageArray]:
+        """The tiles, row by row."""
+        for top, bottom in pairwise(self.rows):
+            for left, right in pairwise(self.columns):
+                yield image[top:bottom, left:right]
+
+
+def cuts_of(game: Game[Any, Any], image: ImageArray) -> Cuts:
+    """Boards are cut in the gaps between their cells; every other image is one tile."""
+    height, width = image.shape[:2]
+    if not isinstance(game, BoardGame):
+        return Cuts((0, width), (0, height))
+    board = game.painter.geometry
+
+    def edges(first: int, cells: int, size: int) -> tuple[int, ...]:
+        inner = (first - board.gap // 2 + i * board.pitch for i in range(cells + 1))
+        return tuple(sorted({0, *(min(max(edge, 0), size) for edge in inner), size}))
+
+    return Cuts(edges(board.left, board.columns, width), edges(board.top, board.rows, height))
+
+
+class TileSheet:
+    """The distinct tiles of many images."""
+
+    def __init__(self) -> None:
+        self.tiles: list[str] = []
+        """Image files as data URLs."""
+        self._numbers: dict[bytes, int] = {}
+
+    def add(self, image: ImageArray, cuts: Cuts) -> list[int]:
+        """Numbers of the image's tiles, row by row."""
+        return [self._number(np.ascontiguousarray(tile)) for tile in cuts.tiles(image)]
+
+    def _number(self, tile: ImageArray) -> int:
+        key = hashlib.sha256(tile.data).digest() + tile.shape[0].to_bytes(
+            4, "big"
+        )  # the fastest of hashlib on today's processors
+        if key not in self._numbers:
+            self._numbers[key] = len(self.tiles)
+            kind, data = encode_tile(tile)
+            self.tiles.append(f"data:{kind};base64,{base64.b64encode(data).decode()}")
+        return self._numbers[key]
+
+
+def encode_tile(tile: ImageArray) -> tuple[str, bytes]:
+    """The type of an image file, and its bytes: WebP without loss, or JPEG for noise and photographs."""
+    file = io.BytesIO()
+    Image.fromarray(tile).save(file, "WEBP", lossless=True, method=1, quality=20)
+    if file.tell() <= max(1024, LOSSLESS_BYTES_PER_PIXEL * tile.shape[0] * tile.shape[1]):
+        return "image/webp", file.getvalue()
+    return "image/jpeg", encode_jpeg(tile, QUALITY)
+
+
+def episode_images(game: Game[Any, Any], states: Sequence[Any]) -> dict[str, Any]:
+    """The images of positions, drawn again.
+
+    Returns:
+        `tiles`: data URLs; `cuts`: of each image of a position, its edges of `columns` and `rows`; `frames`: distinct
+        views, of each image its tiles' numbers; `shown`: of each position the number of its view.
+    """
+    sheet = TileSheet()
+    cuts: list[Cuts] = []
+    frames: list[list[list[int]]] = []
+    numbers: dict[str, int] = {}
+    shown: list[int] = []
+    for state in states:
+        position = game.to_json(state)
+        if position not in numbers:
+            images = game.images(state)
+            cuts = cuts or [cuts_of(game, image) for image in images]
+            numbers[position] = len(frames)
+            frames.append([sheet.add(image, cut) for image, cut in zip(images, cuts, strict=True)])
+        shown.append(numbers[position])
+    places = [{"columns": cut.columns, "rows": cut.rows} for cut in cuts]
+    return {"tiles": sheet.tiles, "cuts": places, "frames": frames, "shown": shown}

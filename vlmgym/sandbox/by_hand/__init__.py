@@ -1,1 +1,0 @@
-"""A person at a window: what they press, click and type becomes responses."""

@@ -1,0 +1,1 @@
+"""The contract of a game: state, response, reward, episode and registry."""

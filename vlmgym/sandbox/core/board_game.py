@@ -1,0 +1,160 @@
+"""What all games on a grid share: perceptual config fields, image and description, from one function that names the cells."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, cast
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from vlmgym.errors import IllegalAction, StateError, UsageError
+from vlmgym.sandbox.core.config import GameConfig, Levels, config_field
+from vlmgym.sandbox.core.coordinates import format_cells, normalise_cells, parse_cells
+from vlmgym.sandbox.core.game import ActionT, Game, ImageArray, StateT, is_int
+from vlmgym.sandbox.rendering.board import BoardPainter, Cells
+from vlmgym.sandbox.rendering.canvas import Canvas
+from vlmgym.sandbox.rendering.geometry import BoardGeometry
+from vlmgym.sandbox.rendering.palette import ThemeName
+
+Cell = tuple[int, int]
+"""Row and column of a cell, counted from 0."""
+
+SMALLEST_CELL = 12
+"""Pixels a cell's side must have to show anything."""
+
+BOARD_PERCEPTION: Levels = {
+    1: {"coordinates": True, "similarity": 0.0},
+    2: {"coordinates": True, "similarity": 0.05},
+    3: {},
+    4: {"similarity": 0.35, "rotation": 15, "noise": 0.08, "clutter": 2},
+    5: {"similarity": 0.6, "rotation": 30, "noise": 0.16, "clutter": 4},
+}
+"""What the perception dial sets in every game on a grid."""
+
+
+class BoardConfig(GameConfig):
+    """Knobs of every game on a grid; a game narrows `rows` and `columns`."""
+
+    rows: int = config_field("reasoning", 4, "Rows of the board.", ge=1)
+    columns: int = config_field("reasoning", 4, "Columns of the board.", ge=1)
+    coordinates: bool = config_field("perception", False, "Show the numbers of rows and columns on the edges.")
+    origin: int = config_field("perception", 0, "Number of the first row and of the first column.", ge=0, le=1)
+    theme: ThemeName = config_field("perception", "light", "Colours of board and page.")
+    similarity: float = config_field("perception", 0.1, "How alike the tiles' colours are.", ge=0.0, le=0.9)
+    rotation: int = config_field("perception", 0, "Tiles are turned by up to this many degrees.", ge=0, le=30)
+    noise: float = config_field("perception", 0.0, "Amplitude of the noise on tiles, 1 is full scale.", ge=0.0, le=0.5)
+    clutter: int = config_field("perception", 0, "Strokes drawn over each tile.", ge=0, le=12)
+
+
+class BoardGame(Game[StateT, ActionT]):
+    """A game whose image is a grid of cells; image and description both follow from `cells`."""
+
+    answer_verbs: ClassVar[tuple[str, ...]] = ()
+    """Verbs that may stand before the cells of an answer."""
+
+    def __init__(self, config: GameConfig | None = None) -> None:
+        super().__init__(config)
+        c = self.config
+        cell = BoardGeometry.of(c.size, c.rows, c.columns, c.coordinates).cell
+        if cell < SMALLEST_CELL:
+            raise UsageError(
+                f"size={c.size} leaves {cell} pixels for a cell of {c.rows} x {c.columns}; {SMALLEST_CELL} are needed"
+            )
+
+    @abstractmethod
+    def cells(self, state: StateT) -> Cells:
+        """What is in each cell, rows x columns; equal values look equal (but for rotation, noise and clutter)."""
+
+    @abstractmethod
+    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+        """Draw a cell over the empty cell that the canvas holds, turned by an angle in degrees."""
+
+    def cell_words(self, cell: Hashable) -> str:
+        """A cell in words, without commas and bars."""
+        return str(cell)
+
+    def parse_answer(self, text: str) -> ActionT:
+        """An action that is one cell or several, as a `MultiDiscrete` of row and column for each: `(0, 1) (2, 3)`.
+
+        Raises:
+            ParseError: The text is anything else.
+        """
+        action: ActionT = self.to_action(parse_cells(text, self.cells_in_action, self.config.origin))
+        return action
+
+    def normalise_answer(self, text: str) -> str:
+        """Cells in any unambiguous spelling as `parse_answer` reads them."""
+        if not self.cells_in_action:
+            return super().normalise_answer(text)
+        return normalise_cells(text, self.cells_in_action, self.answer_verbs)
+
+    def format(self, action: ActionT) -> str:
+        """The cells of an action: `(0, 1) (2, 3)`."""
+        return format_cells(cast(tuple[int, ...], action), self.config.origin)
+
+    @cached_property
+    def cells_in_action(self) -> int:
+        """How many cells an action names: 0 unless the action space is a `MultiDiscrete` of row and column for each."""
+        space = self.action_space
+        return space.nvec.size // 2 if isinstance(space, spaces.MultiDiscrete) and space.nvec.size % 2 == 0 else 0
+
+    def where(self, cell: Cell) -> str:
+        """A cell as the player counts it: `(0, 1)`."""
+        return format_cells(cell, self.config.origin)
+
+    def check_action_type(self, action: object) -> None:
+        """Refuse what is not a tuple of ints, row and column of each of `cells_in_action` cells; for use in `step`.
+
+        Raises:
+            IllegalAction: The action is anything else, also one with `True` or `1.0` for 1.
+        """
+        count = self.cells_in_action
+        if not (isinstance(action, tuple) and len(action) == 2 * count and all(map(is_int, action))):
+            raise IllegalAction(f"{action!r} is not an action: row and column of {count} cells, each an int")
+
+    def check_board_size(self, board: Sequence[Sequence[object]]) -> None:
+        """Refuse a board that does not have the rows and columns of the configuration; for use in `check_state`.
+
+        Raises:
+            StateError: It does not.
+        """
+        c = self.config
+        if len(board) != c.rows or any(len(row) != c.columns for row in board):
+            raise StateError(f"not a position of {self.name}: the board is not {c.rows} x {c.columns}")
+
+    def look(self, state: StateT) -> int:
+        """Seed of rotation, noise and clutter: the same within an episode, so that only played cells change."""
+        return 0
+
+    def draw(self, state: StateT) -> NDArray[np.uint8]:
+        """The board as uint8 RGB of shape (size, size, 3)."""
+        return self.painter.paint(self.cells(state), self.look(state))
+
+    def draw_into(self, state: StateT, out: Sequence[ImageArray], shown: StateT | None = None) -> None:
+        """Draw the cells that differ from those of the position that is shown."""
+        look = self.look(state)
+        before = self.cells(shown) if shown is not None and self.look(shown) == look else None
+        self.painter.paint(self.cells(state), look, out[0], before)
+
+    def describe(self, state: StateT) -> str:
+        """One line a row, cells apart by commas."""
+        return "\n".join(", ".join(map(self.cell_words, row)) for row in self.cells(state))
+
+    def click_action(self, clicks: Sequence[Cell]) -> ActionT:
+        """The action that clicks on `cells_in_action` cells (row, column) play in `vlmgym play`."""
+        action: ActionT = self.to_action([coordinate for cell in clicks for coordinate in cell])
+        return action
+
+    @cached_property
+    def painter(self) -> BoardPainter:
+        """Sprites and geometry of this configuration."""
+        return BoardPainter(self.config, self.paint_cell)
+
+
+def with_board_perception(reasoning: Levels) -> Mapping[Any, Levels]:
+    """The difficulty_levels of a game on a grid: the shared perception levels and the game's own reasoning levels."""
+    return {"perception": BOARD_PERCEPTION, "reasoning": reasoning}

@@ -1,0 +1,87 @@
+"""Cells in words, as games whose actions are cells, or pairs of them, write and read them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+from vlmgym.errors import ParseError, shorten
+from vlmgym.sandbox.core.answer_text import plain
+
+Pair = tuple[int, int, int, int]
+"""row 1, column 1, row 2, column 2, counted from 0."""
+
+_CELL = r"(?:\(\s*([+-]?[0-9]{1,4})\s*,\s*([+-]?[0-9]{1,4})\s*\)|\[\s*([+-]?[0-9]{1,4})\s*,\s*([+-]?[0-9]{1,4})\s*\])"
+_BETWEEN = r"\s*(?:(?:,|;|and)\s*)?"
+
+_NUMBERS = r"(?:row\s*(?:[:=]\s*)?)?([0-9]{1,4})\s*,\s*(?:col(?:umn)?\s*(?:[:=]\s*)?)?([0-9]{1,4})"
+_BRACKETED = rf"(?:\(\s*{_NUMBERS}\s*\)|\[\s*{_NUMBERS}\s*\])"
+_JOINED = r",\s*and\b|and\b|to\b|with\b|->|\u2192|[,;&]"
+_MARK = r"[*_`\"'$]{1,3}"
+"""Emphasis, code, quotes or LaTeX around a single cell."""
+
+
+def parse_cells(text: str, count: int, origin: int = 0) -> tuple[int, ...]:
+    """Read coordinates `(row, column)` in round or square brackets, apart by blanks, a comma, a semicolon or `and`.
+
+    Args:
+        text: For instance `(0, 1) (2, 3)` or `[0, 1], [2, 3]`.
+        count: How many cells there must be.
+        origin: Number of the first row and column in the text.
+
+    Returns:
+        Row and column of each cell in turn, counted from 0.
+
+    Raises:
+        ParseError: The text is anything else.
+    """
+    match = _pattern(count).fullmatch(text.strip())
+    if match is None:
+        what = {1: "a coordinate", 2: "two coordinates"}.get(count, f"{count} coordinates")
+        example = format_cells([number for column in range(count) for number in (0, column)], origin)
+        raise ParseError(f"the answer {shorten(text, 40)!r} is not {what} like {example}")
+    return tuple(int(number) - origin for number in match.groups() if number is not None)
+
+
+def format_cells(numbers: Sequence[int], origin: int = 0) -> str:
+    """Rows and columns in the form that prompts show: `(0, 1) (2, 3)`."""
+    shown = [number + origin for number in numbers]
+    return " ".join(f"({row}, {column})" for row, column in zip(shown[::2], shown[1::2]))
+
+
+def normalise_cells(text: str, count: int, verbs: Sequence[str] = ()) -> str:
+    """Rewrite any unambiguous spelling of coordinates as `parse_cells` reads it; other texts only lose their markup.
+
+    Accepted are numbers without a sign, with or without brackets: `[[0, 1], [2, 3]]`, `(0,1) -> (2,3)`, `0,1,2,3`,
+    `row 0, column 1 and row 2, column 3`.
+
+    Args:
+        text: An answer.
+        count: How many cells there must be.
+        verbs: Verbs that may stand before the cells.
+    """
+    text = plain(text)
+    verb, _, rest = text.partition(" ")
+    cells = rest.strip() if verb.lower() in verbs else text
+    spellings = _spellings(count)
+    match = spellings.fullmatch(cells)
+    if match is None and (cells[:1], cells[-1:]) in (("(", ")"), ("[", "]")):
+        match = spellings.fullmatch(cells[1:-1].strip())
+    if match is None:
+        return text
+    numbers = [number for number in match.groups() if number is not None and number.isdigit()]
+    return " ".join(f"({row}, {column})" for row, column in zip(numbers[::2], numbers[1::2]))
+
+
+@lru_cache
+def _spellings(count: int) -> re.Pattern[str]:
+    bracketed = [rf"(?:(?P<mark{i}>{_MARK}){_BRACKETED}(?P=mark{i})|{_BRACKETED})" for i in range(count)]
+    cells = rf"\s*(?:(?:{_JOINED}|[-\u2013])\s*)?".join(bracketed)
+    bare = rf"(?:\s*(?:{_JOINED})\s*|\s+)".join([_NUMBERS] * count)
+    return re.compile(f"{cells}|{bare}", re.IGNORECASE)
+
+
+@lru_cache
+def _pattern(count: int) -> re.Pattern[str]:
+    return re.compile(_BETWEEN.join([_CELL] * count), re.IGNORECASE)

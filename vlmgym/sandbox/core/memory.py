@@ -1,0 +1,75 @@
+"""Memory that is available here, so that a request for more is refused before it is begun."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from vlmgym.errors import UsageError
+from vlmgym.sandbox.core.game import Game
+
+EPISODE_BYTES = 8_000
+"""Memory of a running episode with its snapshot, apart from images: 2 to 8 kB in the built-in games."""
+
+
+def frame_bytes(game: Game[Any, Any]) -> int:
+    """Bytes of one observation."""
+    return sum(math.prod(shape) for shape in game.image_shapes)
+
+
+def check_memory(needed: int, what: str, advice: str) -> None:
+    """Refuse what does not fit into the memory that is available.
+
+    Args:
+        needed: Bytes.
+        what: What needs them.
+        advice: What to do instead.
+
+    Raises:
+        UsageError: It does not fit.
+    """
+    free = available_memory()
+    if free is not None and needed > free:
+        raise UsageError(f"{what} need {_gigabytes(needed)} of memory and {_gigabytes(free)} are available: {advice}")
+
+
+def available_memory(root: Path = Path("/")) -> int | None:
+    """Bytes that this process can still take, by the machine and by its control groups; None where neither is known.
+
+    Args:
+        root: Where `proc` and `sys` are.
+    """
+    limits = [*_of_machine(root / "proc/meminfo"), *_of_groups(root / "proc/self/cgroup", root / "sys/fs/cgroup")]
+    return min(limits, default=None)
+
+
+def _of_machine(meminfo: Path) -> Iterator[int]:
+    if meminfo.exists():
+        lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+        yield int(lines["MemAvailable"].split()[0]) * 1024
+
+
+def _of_groups(membership: Path, groups: Path) -> Iterator[int]:
+    """What each control group with a limit leaves, the process's own and those above it (version 1 and 2)."""
+    for line in membership.read_text().splitlines() if membership.exists() else ():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            top, limit, used, cache = groups, "memory.max", "memory.current", "inactive_file"
+        elif "memory" in controllers.split(","):
+            top, cache = groups / "memory", "total_inactive_file"
+            limit, used = "memory.limit_in_bytes", "memory.usage_in_bytes"
+        else:
+            continue
+        own = top / path.lstrip("/")
+        for group in (own, *own.parents):
+            if (group / limit).is_file() and (most := (group / limit).read_text().strip()) != "max":
+                stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+                yield max(0, int(most) - int((group / used).read_text()) + int(stat[cache]))
+            if group == top:
+                break
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count // 10**9:,}.{count // 10**8 % 10} GB"

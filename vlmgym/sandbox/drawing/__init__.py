@@ -1,1 +1,0 @@
-"""Pictures from positions: sprites drawn once with pygame, boards put together from them with NumPy."""

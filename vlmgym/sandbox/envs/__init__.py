@@ -1,0 +1,1 @@
+"""Games as Gymnasium environments: single, vectorized and played by hand."""

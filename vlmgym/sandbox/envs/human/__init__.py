@@ -1,0 +1,1 @@
+"""Play a game by keyboard and mouse."""

@@ -1,0 +1,175 @@
+"""A person at the keyboard: the episode they play, and what is typed and clicked towards the next response.
+
+How a key or a click becomes an action is for the game to say (`Game.key_action`, `BoardGame.click_action`); every game
+can be played by typing an answer, or a whole response.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pygame
+
+from vlmgym.sandbox.core.board_game import BoardGame, Cell
+from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.core.prompt import turn_prompt
+from vlmgym.sandbox.core.response_format import answer_only
+from vlmgym.sandbox.core.reward import Scored
+from vlmgym.sandbox.envs.human.panel import PANEL_WIDTH, draw_panel
+from vlmgym.sandbox.rendering.canvas import Colour
+from vlmgym.sandbox.rendering.images import side_by_side
+
+SMALLEST_SHOWN, LARGEST_SHOWN = 480, 900
+"""Images are shown pixel by pixel between these sizes; smaller ones are magnified, larger ones made smaller."""
+SHORTEST_PANEL = 620
+ARROWS = ("up", "right", "down", "left")
+LONGEST_TYPED = 4000
+CLICKED: Colour = (20, 120, 255)
+
+
+class Player:
+    """Plays one episode after another, each until it ends."""
+
+    def __init__(self, episode: Episode[Any, Any], title: str = "", keys: str = "") -> None:
+        """Begin with an episode.
+
+        Args:
+            episode: It is played in place.
+            title: First line of the panel; by default the game's id.
+            keys: What keys of the window do beside playing, in words.
+        """
+        self.title, self.keys = title, keys
+        self.scale = 1.0
+        self.begin(episode)
+
+    def begin(
+        self, episode: Episode[Any, Any], prompt: str | None = None, last: Scored[Any, Any] | None = None
+    ) -> None:
+        """Play an episode, or go on with it.
+
+        Args:
+            episode: It is played in place.
+            prompt: What a model is told in this turn; None: what it is told without history.
+            last: What became of the turn before, if that is known.
+        """
+        self.episode, self.game, self.prompt, self.last = episode, episode.game, prompt, last
+        self.typed = ""
+        self.clicks: list[Cell] = []
+
+    def press(self, key: str, text: str = "") -> str | None:
+        """Press a key.
+
+        Args:
+            key: The key's name, as pygame has it.
+            text: What it types, if anything.
+
+        Returns:
+            The response that was complete with it, and was played; or None.
+        """
+        if self.episode.ended is not None:
+            return None
+        if key in ("return", "enter"):
+            typed = self.typed.strip()
+            if typed:
+                return self._respond(typed if "<answer" in typed.lower() else answer_only(typed))
+        elif key == "backspace":
+            self.typed = self.typed[:-1]
+        elif not self.typed and (action := self.game.key_action(self.episode.state, key)) is not None:
+            return self._respond(answer_only(self.game.format(action)))
+        elif text.isprintable():
+            self.typed = (self.typed + text)[:LONGEST_TYPED]
+        return None
+
+    def click(self, x: int, y: int) -> str | None:
+        """Click on a pixel of the image; a cell clicked twice, or a click beside the board, lets go of all.
+
+        Returns:
+            As `press`.
+        """
+        game = self.game
+        if not isinstance(game, BoardGame) or not game.cells_in_action or self.episode.ended is not None:
+            return None
+        cell = game.painter.geometry.cell_at(x, y)
+        if cell is None or cell in self.clicks:
+            self.clicks = []
+            return None
+        self.clicks.append(cell)
+        if len(self.clicks) < game.cells_in_action:
+            return None
+        return self._respond(answer_only(game.format(game.click_action(self.clicks))))
+
+    def frame(self) -> ImageArray:
+        """The window's content: the image as a model sees it, and beside it what a model is told.
+
+        `scale` says afterwards how many of its pixels a pixel of the image is wide.
+        """
+        episode = self.episode
+        image = self._image()
+        self.scale = magnification(image)
+        image = show(image)
+        height = max(image.shape[0], SHORTEST_PANEL)
+        panel = draw_panel(
+            height=height,
+            title=self.title or self.game.id,
+            episode=episode,
+            last=self.last,
+            prompt=self.prompt or turn_prompt(self.game, episode.state, episode.feedback),
+            typed=self.typed,
+            keys=self._ways(),
+        )
+        frame = np.empty((height, image.shape[1] + PANEL_WIDTH, 3), np.uint8)
+        frame[:] = image[0, 0]  # the image's own page colour around a small image
+        frame[: image.shape[0], : image.shape[1]] = image
+        frame[:, image.shape[1] :] = panel
+        return frame
+
+    def _image(self) -> ImageArray:
+        image = side_by_side(self.game.images(self.episode.state))
+        if isinstance(self.game, BoardGame):
+            for row, column in self.clicks:
+                x, y, width, height = self.game.painter.geometry.cell_box(row, column)
+                _frame(image[y : y + height, x : x + width], max(2, width // 16), CLICKED)
+        return image
+
+    def _respond(self, response: str) -> str:
+        self.last = self.episode.respond(response)
+        self.prompt, self.typed, self.clicks = None, "", []
+        return response
+
+    def _ways(self) -> str:
+        game, state = self.game, self.episode.state
+        ways = []
+        if self.episode.ended is None:
+            if any(game.key_action(state, arrow) is not None for arrow in ARROWS):
+                ways.append("Arrow keys: play.")
+            if isinstance(game, BoardGame) and game.cells_in_action:
+                ways.append("Click: choose cells.")
+            ways.append("Type an answer or a whole response, Enter: send.")
+        return "  ".join([*ways, self.keys])
+
+
+def magnification(image: ImageArray) -> float:
+    """How many pixels of the window a pixel of the image is wide."""
+    height, width, _ = image.shape
+    longer, shorter = max(height, width), min(height, width)
+    if longer > LARGEST_SHOWN:
+        return float(LARGEST_SHOWN / longer)
+    return float(max(1, SMALLEST_SHOWN // shorter))
+
+
+def show(image: ImageArray) -> ImageArray:
+    """The image as large as it is shown."""
+    scale = magnification(image)
+    if scale >= 1:
+        return image.repeat(int(scale), axis=0).repeat(int(scale), axis=1)
+    height, width = (round(side * scale) for side in image.shape[:2])
+    surface = pygame.transform.smoothscale(pygame.surfarray.make_surface(image.swapaxes(0, 1)), (width, height))
+    smaller: ImageArray = pygame.surfarray.array3d(surface).swapaxes(0, 1)
+    return smaller
+
+
+def _frame(area: ImageArray, width: int, colour: Colour) -> None:
+    """Draw a frame along the inner edge of a part of an image."""
+    area[:width], area[-width:], area[:, :width], area[:, -width:] = (colour,) * 4

@@ -1,0 +1,266 @@
+"""The Gymnasium environment over a game."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from pydantic import ValidationError
+
+from vlmgym.checks import check_instance
+from vlmgym.errors import UsageError, one_sentence
+from vlmgym.sandbox.core.episode import Episode, Snapshot
+from vlmgym.sandbox.core.game import Game, ImageArray
+from vlmgym.sandbox.core.prompt import turn_prompt
+from vlmgym.sandbox.core.reward import RewardConfig, Scored
+from vlmgym.sandbox.envs.window import Window
+from vlmgym.sandbox.registry import make_game
+from vlmgym.sandbox.rendering.images import side_by_side
+
+LARGEST_SEED = 2**31
+"""Seeds that the environment draws for episodes are below this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What a model said, as an action of `GameEnv.step`; see `ResponseWrapper`."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        check_instance("the text of a response", self.text, str)
+
+
+class GameEnv(gymnasium.Env[Any, Any]):
+    """Any game of vlmgym as a Gymnasium environment, registered as `vlmgym/<name>-v<version>`.
+
+    Observation: the image, a uint8 `Box` of shape (size, size, 3), or a `Tuple` of them.
+    Action: a native action of the game, see its page. A legal one is played. An illegal one takes a turn and is
+    rewarded as such, and the board does not move. A value that is not of the space's type raises `UsageError`.
+    Reward: `Scored.total`, as weighed by `reward`.
+    End: `terminated` when the game has ended. There is no turn limit (`max_episode_steps` of `gymnasium.make` sets
+    one). The environment never resets itself: a step in an ended episode raises `EpisodeEnded`.
+    Seeds: `reset(seed=s)` starts the episode that `Episode(game, s)` is. A `reset()` without a seed draws the next
+    episode's seed from `np_random`; it does not depend on what was played. `info["seed"]` tells it.
+    Info: see `facts` and `turn_facts`.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["human", "rgb_array"], "render_fps": 4}  # noqa: RUF012 - as in Env
+
+    _options: ClassVar[frozenset[str]] = frozenset({"snapshot"})
+
+    def __init__(
+        self,
+        game: str | Game[Any, Any],
+        perception: int = 3,
+        reasoning: int = 3,
+        render_mode: str | None = None,
+        reward: RewardConfig | None = None,
+        **overrides: Any,
+    ) -> None:
+        """Make an environment.
+
+        Args:
+            game: Id or name of a game, or a game, which then brings its own levels and config fields.
+            perception: Level 1 to 5 for the eye.
+            reasoning: Level 1 to 5 for the mind.
+            render_mode: None, `rgb_array` (`render` returns the image), or `human` (a window shows it).
+            reward: Weights and shaping; None: the game's own reward.
+            config fields: Single settings that override the levels, for instance `size=320`.
+
+        Raises:
+            UsageError: There is no such game, level, config field or render mode, or a value is not accepted.
+        """
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            raise UsageError(f"render_mode is None, 'human' or 'rgb_array', not {render_mode!r}")
+        if isinstance(game, Game):
+            if (perception, reasoning) != (3, 3) or overrides:
+                raise UsageError("a game that is already made takes no level and no config field")
+            self.game = game
+        else:
+            self.game = make_game(game, perception, reasoning, **overrides)
+        self.reward = RewardConfig() if reward is None else reward
+        self.render_mode = render_mode
+        self._episode: Episode[Any, Any] | None = None
+        self._images: list[ImageArray] = []
+        self._window: Window | None = None
+
+    # Copies: a game may share its spaces, and seeding one environment's spaces must not seed another's. They are made
+    # when they are asked for, which the thousands of a vector runner never are.
+    @cached_property
+    def action_space(self) -> spaces.Space[Any]:  # type: ignore[override]  # a cached property can be set
+        """The game's."""
+        return deepcopy(self.game.action_space)
+
+    @cached_property
+    def observation_space(self) -> spaces.Space[Any]:  # type: ignore[override]
+        """The game's."""
+        return deepcopy(self.game.observation_space)
+
+    @property
+    def episode(self) -> Episode[Any, Any]:
+        """The running episode.
+
+        Raises:
+            UsageError: `reset` was never called.
+        """
+        if self._episode is None:
+            raise UsageError(f"reset the environment of {self.game.name} before anything else")
+        return self._episode
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode, or go on from a stored one.
+
+        Args:
+            seed: Seed of the episode and of those that follow it.
+            options: `{"snapshot": s}` goes on from a `snapshot()`, or from its JSON. With a seed it is a branch with
+                that seed's chance; without, it goes on exactly as the stored episode would have, and the episodes that
+                follow have the seeds that follow the stored episode's.
+
+        Raises:
+            UsageError: An option is unknown, or the snapshot is not one of this game with this configuration.
+        """
+        options = options or {}
+        if unknown := sorted(set(options) - self._options):
+            raise UsageError(f"there is no reset option {unknown[0]!r}; the only one is 'snapshot'")
+        if options.get("snapshot") is not None:
+            snapshot = _read(options["snapshot"])
+            rng = None if seed is None else np.random.default_rng(seed)
+            self._episode = Episode.restore(self.game, snapshot, self.reward, rng=rng)
+            super().reset(seed=snapshot.seed if seed is None else seed)
+        else:
+            super().reset(seed=seed)
+            seed = int(self.np_random.integers(LARGEST_SEED)) if seed is None else seed
+            self._episode = Episode(self.game, seed, self.reward)
+        self._draw()
+        return self._observation(), self._info(None)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Take a turn with a native action, or with a `Response`.
+
+        Raises:
+            UsageError: `reset` was never called, or the action is not of the action space's type.
+            EpisodeEnded: The episode has ended; call `reset`.
+        """
+        scored = self._take_turn(self.to_action(action))
+        self._draw()
+        return self._observation(), scored.total, scored.terminated, False, self._info(scored)
+
+    def to_action(self, action: Any) -> Any:
+        """A `Response` as it is, anything else as the game's action type.
+
+        Raises:
+            UsageError: The action is not of the action space's type.
+        """
+        return action if isinstance(action, Response) else self.game.to_action(action)
+
+    def render(self) -> ImageArray | None:
+        """The image of the position, uint8 (height, width, 3), in mode `rgb_array`; else None."""
+        if self.render_mode is None:
+            gymnasium.logger.warn("render() does nothing without a render_mode; choose 'rgb_array' or 'human'")
+            return None
+        _ = self.episode  # a clear error before the first reset
+        if self.render_mode == "human":
+            self._show()
+            return None
+        return side_by_side(self._images)
+
+    def close(self) -> None:
+        """Close the window, if there is one; doing it twice is fine."""
+        if self._window is not None:
+            self._window.close()
+            self._window = None
+
+    def snapshot(self) -> Snapshot:
+        """The running episode as a value, for `reset(options={"snapshot": ...})` here or elsewhere."""
+        return self.episode.snapshot()
+
+    def prompt(self) -> str:
+        """What a model is told beside the image now, with what was wrong with its last response."""
+        return turn_prompt(self.game, self.episode.state, self.episode.feedback)
+
+    def _take_turn(self, action: Any) -> Scored[Any, Any]:
+        return self.episode.respond(action.text) if isinstance(action, Response) else self.episode.act(action)
+
+    def _draw(self) -> None:
+        self._images = self.game.images(self.episode.state)
+        if self.render_mode == "human":
+            self._show()
+
+    def _observation(self) -> Any:
+        # Copies: a user may write into an observation, and `render` still tells the truth.
+        copies = [image.copy() for image in self._images]
+        return copies[0] if len(copies) == 1 else tuple(copies)
+
+    def _info(self, scored: Scored[Any, Any] | None) -> dict[str, Any]:
+        return facts(self.episode) if scored is None else {**facts(self.episode), **turn_facts(scored)}
+
+    def _show(self) -> None:
+        if self._window is None:
+            self._window = Window(f"vlmgym {self.game.id}")
+        self._window.show(side_by_side(self._images), self.metadata["render_fps"])
+        for _event in self._window.events():
+            pass  # the system wants to see them taken
+
+
+def facts(episode: Episode[Any, Any]) -> dict[str, Any]:
+    """What `info` tells about a position.
+
+    Keys: `description` (the image in words), `legal_actions` (a tuple; missing where they
+    cannot be listed), `score` (sum of the game's own rewards),
+    `turn` (turns taken), `seed` (of the episode), `feedback` (why the last turn was not played, or empty), `end` (why
+    the episode has ended, or empty).
+    """
+    game, state = episode.game, episode.state
+    legal = game.legal_actions(state)
+    return {
+        "description": game.describe(state),
+        **({} if legal is None else {"legal_actions": tuple(legal)}),
+        "score": episode.score,
+        "turn": episode.turn,
+        "seed": episode.seed,
+        "feedback": episode.feedback,
+        "end": episode.ended or "",
+    }
+
+
+def turn_facts(scored: Scored[Any, Any]) -> dict[str, Any]:
+    """What `info` tells about a turn.
+
+    Keys: `outcome` (`played`, `illegal` or `unparsable`), `action` (the native action; missing if unparsable, as
+    Gymnasium's vector environments need values of one type), `reward_parts` (`game`, `format`, and for a response
+    `perception` and `perception_exact`), `step` (the game's own facts).
+    """
+    action = {} if scored.action is None else {"action": scored.action}
+    seen = scored.perception
+    perception = {} if seen is None else {"perception": seen.partial, "perception_exact": seen.exact}
+    return {
+        "outcome": scored.outcome.value,
+        **action,
+        "reward_parts": {
+            "game": scored.game,
+            "format": scored.format,
+            **perception,
+        },
+        "step": dict(scored.info),
+    }
+
+
+def _read(snapshot: object) -> Snapshot:
+    if isinstance(snapshot, Snapshot):
+        return snapshot
+    try:
+        if isinstance(snapshot, str):
+            return Snapshot.model_validate_json(snapshot)
+        if isinstance(snapshot, Mapping):
+            return Snapshot.model_validate_json(json.dumps(snapshot))
+    except ValidationError as error:
+        raise UsageError(f"the snapshot is not one of an episode: {one_sentence(error)}") from None
+    raise UsageError(f"a snapshot is a Snapshot or its JSON, not a {type(snapshot).__name__}")

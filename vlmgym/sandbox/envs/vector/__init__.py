@@ -1,0 +1,1 @@
+"""The vectorized environment and its workers."""

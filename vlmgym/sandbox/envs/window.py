@@ -1,0 +1,112 @@
+"""A window on the screen, for `human` render mode and `vlmgym play`."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import pygame
+from numpy.typing import NDArray
+
+from vlmgym.errors import DisplayError
+
+_log = logging.getLogger("vlmgym")
+
+UNSEEN_DRIVERS = ("dummy", "offscreen")
+"""SDL's video drivers that draw where nobody looks; SDL falls back to the second one without a display."""
+
+NO_DISPLAY = "there is no display for a window: DISPLAY and WAYLAND_DISPLAY are not set"
+
+
+class Window:
+    """Shows images. Pygame has one window a process, so that a second `Window` takes the place of the first.
+
+    Nothing of the display is touched before the first `show`. Only pygame's display module is started and stopped:
+    the fonts of the images stay.
+    """
+
+    def __init__(self, title: str, *, needs_screen: bool = False) -> None:
+        """Prepare a window.
+
+        Args:
+            title: Text of its title bar.
+            needs_screen: Raise instead of logging that the images are drawn where nobody sees them.
+        """
+        self.title = title
+        self.needs_screen = needs_screen
+        self.closed_by_user = False
+        self._surface: pygame.Surface | None = None
+        self._clock: pygame.time.Clock | None = None
+
+    def show(self, image: NDArray[np.uint8], fps: float) -> None:
+        """Show an image, uint8 (height, width, 3), and wait as long as `fps` images a second ask for.
+
+        After the user has closed the window nothing is shown any more.
+
+        Raises:
+            DisplayError: There is no screen, and one is needed or SDL cannot do without.
+        """
+        if self.closed_by_user:
+            return
+        height, width = image.shape[:2]
+        if self._surface is None or self._surface.get_size() != (width, height):
+            self._surface = self._open(width, height)
+        pygame.surfarray.blit_array(self._surface, image.swapaxes(0, 1))
+        pygame.display.flip()
+        if self._clock is None:
+            self._clock = pygame.time.Clock()
+        self._clock.tick(fps)
+
+    def events(self) -> Iterator[pygame.event.Event]:
+        """What the user did since the last call; closing the window ends the iteration and closes it."""
+        if self._surface is None:
+            return
+        for event in pygame.event.get():
+            if event.type == pygame.QUIT:
+                self.close()
+                self.closed_by_user = True
+                return
+            yield event
+
+    def close(self) -> None:
+        """Take the window from the screen; doing it twice is fine."""
+        if self._surface is not None:
+            self._surface = None
+            pygame.display.quit()
+
+    def _open(self, width: int, height: int) -> pygame.Surface:
+        try:
+            pygame.display.init()
+            surface = pygame.display.set_mode((width, height))
+        except pygame.error as error:
+            raise DisplayError(f"no window can be opened: {error}") from None
+        if self._surface is None and _is_unseen():
+            if self.needs_screen:
+                pygame.display.quit()
+                raise DisplayError(NO_DISPLAY)
+            _log.warning("%s; drawing off screen", NO_DISPLAY)
+        pygame.display.set_caption(self.title)
+        return surface
+
+
+def check_screen() -> None:
+    """Refuse to go on where a window that needs a screen would not open.
+
+    Raises:
+        DisplayError: There is no screen.
+    """
+    try:
+        pygame.display.init()
+    except pygame.error as error:
+        raise DisplayError(f"no window can be opened: {error}") from None
+    unseen = _is_unseen()
+    pygame.display.quit()
+    if unseen:
+        raise DisplayError(NO_DISPLAY)
+
+
+def _is_unseen() -> bool:
+    """Whether the display draws where nobody looks, though the user did not choose that."""
+    return pygame.display.get_driver() in UNSEEN_DRIVERS and not os.environ.get("SDL_VIDEODRIVER")

@@ -1,0 +1,275 @@
+"""2048: slide the board, equal tiles merge, a new tile appears."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium_2048.envs.twenty_forty_eight import TwentyFortyEightEnv
+
+from vlmgym.errors import IllegalAction, ParseError, StateError, shorten
+from vlmgym.sandbox.core import response_format
+from vlmgym.sandbox.core.answer_text import word_answer
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_board_perception
+from vlmgym.sandbox.core.config import config_field
+from vlmgym.sandbox.core.game import Step, is_int
+from vlmgym.sandbox.games.game2048.expectimax import search
+from vlmgym.sandbox.rendering.canvas import Canvas, Colour
+from vlmgym.sandbox.rendering.palette import MIDDLE, blend
+
+Row = tuple[int, ...]
+Board = tuple[Row, ...]
+
+DIRECTIONS = ("up", "right", "down", "left")
+VERBS = ("move", "slide", "swipe", "go")
+NUMBERED: Mapping[str, str] = {
+    form.format(number, name): name
+    for number, name in enumerate(DIRECTIONS)
+    for form in ("{} or {}", "{}: {}", "{} ({})", "{1} ({0})")
+}
+"""Spellings with a number and its name."""
+
+PROMPT_V1 = """\
+This is the board of the game 2048 with {rows} rows and {columns} columns, rows counted from {origin} at the top and \
+columns from {origin} at the left. A move slides all tiles as far as they go in one direction; two equal tiles that \
+meet merge into their sum, which is added to the score, and a tile merges only once a move. After the move a new tile \
+2 or 4 appears in an empty cell. A move that changes nothing is illegal. {goal}
+Actions: 0 or up, 1 or right, 2 or down, 3 or left.
+{form}"""
+
+_PERCEPTION = "the board, one line a row, the numbers apart by commas, 0 for an empty cell"
+
+_TILES: Mapping[int, Colour] = {
+    2: (240, 230, 218),
+    4: (239, 222, 192),
+    8: (246, 178, 114),
+    16: (247, 148, 92),
+    32: (246, 120, 88),
+    64: (236, 86, 54),
+    128: (238, 206, 96),
+    256: (236, 196, 64),
+    512: (222, 176, 30),
+    1024: (126, 178, 72),
+    2048: (46, 150, 96),
+    4096: (30, 138, 160),
+    8192: (44, 104, 196),
+}
+_LARGE: Colour = (84, 58, 140)
+_DARK_INK: Colour = (110, 98, 86)
+_LIGHT_INK: Colour = (255, 252, 246)
+
+
+class Config2048(BoardConfig):
+    """Difficulty of 2048."""
+
+    rows: int = config_field("reasoning", 4, "Rows of the board.", ge=3, le=8)
+    columns: int = config_field("reasoning", 4, "Columns of the board.", ge=3, le=8)
+    four_probability: float = config_field("reasoning", 0.1, "Probability that a new tile is a 4.", ge=0.0, le=1.0)
+    goal: int | None = config_field(
+        "reasoning", None, "The game is won, and over, at this tile; None: play on.", ge=8, le=2**20
+    )
+
+    difficulty_levels = with_board_perception(
+        {
+            1: {"rows": 6, "columns": 6},
+            2: {"rows": 5, "columns": 5},
+            3: {},
+            4: {"rows": 3, "columns": 4},
+            5: {"rows": 3, "columns": 3},
+        }
+    )
+
+    def model_post_init(self, context: object) -> None:
+        """Refuse a goal that is no tile."""
+        if self.goal is not None and self.goal & (self.goal - 1):
+            raise ValueError(f"goal is a power of 2 from 8 to 1048576, not {self.goal}")
+
+
+@dataclass(frozen=True, slots=True)
+class State2048:
+    """A position: the numbers on the tiles, 0 for an empty cell, and the seed of the image's variation."""
+
+    board: Board
+    look: int = 0
+
+
+class Game2048(BoardGame[State2048, int]):
+    """2048 with the rules of the gymnasium-2048 package.
+
+    Action space: `Discrete(4)`: 0 up, 1 right, 2 down, 3 left. A move that changes nothing is illegal.
+    Observation: the board as an image; the score is not in it.
+    Reward: the sum of the tiles made by merging; 0 for an illegal or unparsable turn.
+    Start: two tiles, each 4 with probability `four_probability`, else 2.
+    End: no move is left, or the tile `goal` is made (if a goal is set).
+    Metric: the largest tile.
+
+    Version history: v0, first.
+    """
+
+    name = "2048"
+    version = 0
+    Config = Config2048
+    State = State2048
+    prompt_template: ClassVar[str] = PROMPT_V1
+    action_space = spaces.Discrete(4)
+
+    def start(self, rng: np.random.Generator) -> State2048:
+        """Two tiles at random places."""
+        empty: Board = ((0,) * self.config.columns,) * self.config.rows
+        look = int(rng.integers(2**32))
+        return State2048(self._spawn(self._spawn(empty, rng), rng), look)
+
+    def legal_actions(self, state: State2048) -> tuple[int, ...]:
+        """Directions in which the board changes."""
+        if self._reached_goal(state.board):
+            return ()
+        return tuple(action for action in range(4) if slide(state.board, action)[0] != state.board)
+
+    def step(self, state: State2048, action: int, rng: np.random.Generator) -> Step[State2048]:
+        """Slide, merge, and let a new tile appear."""
+        if not (is_int(action) and 0 <= action < 4):
+            raise IllegalAction(f"{action!r} is not an action; 0 is up, 1 right, 2 down, 3 left")
+        if self._reached_goal(state.board):
+            raise IllegalAction(f"the goal {self.config.goal} is reached")
+        board, reward = slide(state.board, action)
+        if board == state.board:
+            raise IllegalAction(f"sliding {DIRECTIONS[action]} changes nothing")
+        after = State2048(self._spawn(board, rng), state.look)
+        return Step(after, float(reward), self.ended(after) is not None)
+
+    def ended(self, state: State2048) -> str | None:
+        """`goal reached`, `no move is left`, or None."""
+        if self._reached_goal(state.board):
+            return "goal reached"
+        return None if _can_move(state.board) else "no move is left"
+
+    def best_action(self, state: State2048) -> int | None:
+        """Expectimax, which makes 2048 in 99 of 100 games of 4 x 4; None in an ended position."""
+        c = self.config
+        return search(state.board, c.four_probability, c.goal).action
+
+    def metrics(self, state: State2048, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+        """The largest tile, as a word so that it is counted."""
+        return {"largest tile": str(max(map(max, state.board)))}
+
+    def cells(self, state: State2048) -> Board:
+        """The numbers on the tiles."""
+        return state.board
+
+    def look(self, state: State2048) -> int:
+        """As drawn at the start."""
+        return state.look
+
+    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+        """A coloured tile with its number."""
+        if not isinstance(cell, int) or cell == 0:
+            return
+        side = canvas.width
+        colour = blend(_TILES.get(cell, _LARGE), MIDDLE, self.config.similarity)
+        canvas.rectangle(0, 0, side, side, colour, radius=side * 0.09)
+        digits = len(str(cell))
+        height = side * (0.36 if digits <= 2 else 0.30)
+        ink = _DARK_INK if cell <= 4 else _LIGHT_INK
+        canvas.text(str(cell), side / 2, side / 2, height, ink, max_width=side * 0.82, angle=angle)
+
+    def cell_words(self, cell: Hashable) -> str:
+        """The number, 0 for an empty cell."""
+        return str(cell)
+
+    def prompt(self, state: State2048) -> str:
+        """Rules, actions and response form."""
+        c = self.config
+        goal = f"Reach the tile {c.goal}." if c.goal else "Score as much as you can before no move is left."
+        form = response_format.INSTRUCTIONS_V1.format(perception=_PERCEPTION, answer="up, right, down or left")
+        return self.prompt_template.format(rows=c.rows, columns=c.columns, origin=c.origin, goal=goal, form=form)
+
+    def parse_answer(self, text: str) -> int:
+        """A number or the name of a direction, in any case."""
+        word = text.strip().lower()
+        if word in DIRECTIONS:
+            return DIRECTIONS.index(word)
+        if word.isascii() and word.isdigit() and len(word) <= 4:
+            return int(word)
+        raise ParseError(f"the answer {shorten(text, 40)!r} is not one of 0, 1, 2, 3, up, right, down, left")
+
+    def normalise_answer(self, text: str) -> str:
+        """One word, without markup and a verb; a number and a name only if they say the same."""
+        word = word_answer(text, VERBS)
+        return NUMBERED.get(word, word)
+
+    def format(self, action: int) -> str:
+        """The name of the direction."""
+        return DIRECTIONS[action]
+
+    def key_action(self, state: State2048, key: str) -> int | None:
+        """The arrow keys."""
+        return DIRECTIONS.index(key) if key in DIRECTIONS else None
+
+    def explain(self, state: State2048, action: int) -> str:
+        """In which rows and columns tiles can merge, from the first on, and what the action is."""
+        flags = [
+            " ".join("yes" if _merges(line) else "no" for line in lines) for lines in (state.board, zip(*state.board))
+        ]
+        return f"Merges in rows: {flags[0]}; in columns: {flags[1]}. I slide {DIRECTIONS[action]}."
+
+    def check_state(self, state: State2048) -> None:
+        """Refuse a board of another size or with a number that is no tile, and a look that no start draws."""
+        self.check_board_size(state.board)
+        for row in state.board:
+            for tile in row:
+                if tile < 0 or tile == 1 or tile & (tile - 1) or tile > 2**62:
+                    raise StateError(f"not a position of 2048: {tile} is no tile")
+        if not 0 <= state.look < 2**32:
+            raise StateError("not a position of 2048: look is not a number of 32 bits")
+
+    def _reached_goal(self, board: Board) -> bool:
+        goal = self.config.goal
+        return goal is not None and max(map(max, board)) >= goal
+
+    def _spawn(self, board: Board, rng: np.random.Generator) -> Board:
+        """A new tile in an empty cell, uniformly; there is always one after a legal move."""
+        empty = [(r, c) for r, row in enumerate(board) for c, tile in enumerate(row) if tile == 0]
+        r, c = empty[int(rng.integers(len(empty)))]
+        tile = 4 if rng.random() < self.config.four_probability else 2
+        row = board[r][:c] + (tile,) + board[r][c + 1 :]
+        return board[:r] + (row,) + board[r + 1 :]
+
+
+def slide(board: Board, action: int) -> tuple[Board, int]:
+    """The board after sliding in a direction, before a new tile, and the sum of the tiles made.
+
+    Equal to `TwentyFortyEightEnv.apply_action` of gymnasium-2048 (which counts in exponents), from which the slide of
+    each single row is taken, once.
+    """
+    vertical, reverse = action in (0, 2), action in (1, 2)
+    lines = zip(*board) if vertical else board
+    moved, score = [], 0
+    for line in lines:
+        after, gained = _slide_left(line[::-1] if reverse else line)
+        moved.append(after[::-1] if reverse else after)
+        score += gained
+    return (tuple(zip(*moved)) if vertical else tuple(moved)), score
+
+
+def _can_move(board: Board) -> bool:
+    """Whether any slide changes a board with a tile: one towards an empty cell does, or one that merges two equals."""
+    if any(0 in row for row in board):
+        return True
+    return any(a == b for line in (*board, *zip(*board)) for a, b in pairwise(line))
+
+
+def _merges(line: Row) -> bool:
+    """Whether a slide along a row or column merges two of its tiles."""
+    return any(a == b for a, b in pairwise(filter(None, line)))
+
+
+@lru_cache(maxsize=1 << 18)
+def _slide_left(row: Row) -> tuple[Row, int]:
+    exponents = np.array([[tile.bit_length() - 1 if tile else 0 for tile in row]], dtype=np.uint8)
+    after, score, _ = TwentyFortyEightEnv.apply_action(exponents, DIRECTIONS.index("left"))
+    return tuple(1 << int(exponent) if exponent else 0 for exponent in after[0]), int(score)

@@ -1,0 +1,1 @@
+"""Geospot: locate a photograph or a marked city."""

@@ -1,0 +1,107 @@
+"""Resumable download of OpenStreetView-5M from the Hub, shard by shard."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from vlmgym.errors import InfrastructureError, UsageError
+from vlmgym.sandbox.datasets.extra import download_failures, library, one_line
+from vlmgym.sandbox.datasets.hub import OSV5M
+from vlmgym.sandbox.games.geospot.unzip import unzip_images
+
+SPLITS = ("test", "train")
+IMAGES = "images"
+
+
+def fetch_osv5m(out: Path, split: str, shards: int | None, say: Callable[[str], None] = print) -> Path:
+    """Download a split, or its first shards, and write a table of the rows whose images are present.
+
+    Each shard is downloaded, extracted and removed before the next one; complete shards are skipped.
+
+    Args:
+        out: Destination: `images/SPLIT/NN/` for images, `SPLIT.csv` as on the Hub, `osv5m-SPLIT.csv` for the table.
+        split: `test` (5 shards) or `train` (98).
+        shards: Number of shards; None: all.
+        say: Receives progress, one line per call.
+
+    Returns:
+        The table, for `data=`. It lists all images that are present, including earlier downloads.
+
+    Raises:
+        UsageError: There is no such split, or an archive is refused.
+        InfrastructureError: The Hub does not respond, or the disk is full.
+    """
+    if split not in SPLITS:
+        raise UsageError(f"OSV-5M has the splits {' and '.join(SPLITS)}, got {split!r}")
+    hub = library("huggingface_hub", "downloading OSV-5M")
+    images = out / IMAGES / split
+    try:
+        images.mkdir(parents=True, exist_ok=True)
+        say(f"listing {OSV5M}")
+        is_shard = re.compile(rf"{IMAGES}/{split}/[0-9]+\.zip").fullmatch
+        names = sorted(filter(is_shard, hub.HfApi().list_repo_files(OSV5M, repo_type="dataset")))
+        if not names:
+            raise UsageError(f"{OSV5M} has no shard of {split}")
+        chosen = names if shards is None else names[:shards]
+        table = Path(hub.hf_hub_download(OSV5M, f"{split}.csv", repo_type="dataset", local_dir=out))
+        for number, name in enumerate(chosen, 1):
+            shard = images / Path(name).stem
+            if shard.is_dir():
+                say(f"shard {number} of {len(chosen)} is present")
+                continue
+            say(f"shard {number} of {len(chosen)}: downloading {name}")
+            archive = Path(hub.hf_hub_download(OSV5M, name, repo_type="dataset", local_dir=out))
+            unfinished = images / f".{shard.name}.unfinished"
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unzip_images(archive, unfinished)
+            os.replace(unfinished, shard)
+            archive.unlink()
+        return _write_table(table, images, out, say)
+    except download_failures() as error:
+        raise InfrastructureError(f"downloading OSV-5M failed: {one_line(error)}; run it again to continue") from None
+
+
+def _write_table(table: Path, images: Path, out: Path, say: Callable[[str], None]) -> Path:
+    """Copy the rows whose images are present, with the column `image` added."""
+    shards = sorted(path for path in images.iterdir() if path.name.isdecimal())
+    found = [np.array(sorted(_ids(shard)), np.int64) for shard in shards]
+    ids = np.concatenate(found)
+    shard_of_id = np.repeat(np.arange(len(shards)), [part.size for part in found])
+    order = np.argsort(ids, kind="stable")
+    ids, shard_of_id = ids[order], shard_of_id[order]
+    written = out / f"osv5m-{table.name}"
+    unfinished = written.with_suffix(".unfinished")
+    copied = rows = 0
+    with (
+        table.open(encoding="utf-8-sig", newline="") as source,
+        unfinished.open("w", encoding="utf-8", newline="") as target,
+    ):
+        reader = csv.reader(source)
+        writer = csv.writer(target, lineterminator="\n")
+        columns = next(reader)
+        id_column = columns.index("id")
+        writer.writerow([*columns, "image"])
+        for row in reader:
+            rows += 1
+            name = row[id_column] if len(row) > id_column else ""
+            number = int(name) if name.isdecimal() and len(name) < 19 else -1
+            index = int(np.searchsorted(ids, number))
+            if index < ids.size and ids[index] == number:
+                shard = shards[shard_of_id[index]]
+                writer.writerow([*row, f"{(shard / name).relative_to(out)}.jpg"])
+                copied += 1
+    os.replace(unfinished, written)
+    say(f"{copied} of {rows} rows have an image; {ids.size} images are present")
+    return written
+
+
+def _ids(shard: Path) -> list[int]:
+    names = (name.removesuffix(".jpg") for name in os.listdir(shard) if name.endswith(".jpg"))
+    return [int(name) for name in names if name.isdecimal() and len(name) < 19]

@@ -1,0 +1,1 @@
+"""NLVR2: judge a statement about two images."""

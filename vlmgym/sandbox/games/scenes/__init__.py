@@ -1,0 +1,1 @@
+"""Synthetic scenes shared by nlvr2 and vqa."""

@@ -1,0 +1,254 @@
+"""Images for tiles that match by class: choosing them for a board and scaling them to tiles."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmgym.errors import StateError, UsageError
+from vlmgym.sandbox.core.perception import read_grid
+from vlmgym.sandbox.datasets.images import letterbox
+from vlmgym.sandbox.datasets.opening import open_table
+from vlmgym.sandbox.datasets.rows import BadRow, SkippedRow, is_empty, text_of
+from vlmgym.sandbox.datasets.source import Source, map_columns
+from vlmgym.sandbox.datasets.table import Table
+from vlmgym.sandbox.games.shisensho.cifar10 import Cifar10, is_cifar10
+from vlmgym.sandbox.games.shisensho.digits import Digits
+from vlmgym.sandbox.games.tiles.names import EMPTY
+
+T = TypeVar("T")
+
+ImageTiles = Literal["digits", "cifar10", "folder"]
+Names = Sequence[Sequence[str]]
+"""Class of the tile in each cell, rows x columns; `EMPTY` for none."""
+
+COLUMNS = {"image": ("image", "img", "image", "file_name"), "label": ("label", "class", "category", "fine_label")}
+CIFAR10_ON_THE_HUB = "uoft-cs/cifar10"
+CACHE_BYTES = 1 << 26
+"""Size of the cache of scaled images."""
+MAX_VERIFIED = 1024
+"""Number of verified boards to remember."""
+
+
+@dataclass(frozen=True, slots=True)
+class DealtImages:
+    """The images on the tiles of a board, including tiles already taken off.
+
+    Attributes:
+        rows: Row index in the data for each cell, rows x columns.
+        digest: Hash of these rows and their images, 32 hexadecimal digits.
+        skipped: Bad rows that were skipped.
+    """
+
+    rows: tuple[tuple[int, ...], ...]
+    digest: str
+    skipped: tuple[SkippedRow, ...] = ()
+
+
+class TileImages:
+    """Labelled images from any table with the columns image and label.
+
+    Attributes:
+        classes: Sorted names of the classes.
+    """
+
+    def __init__(self, table: Table, data: str) -> None:
+        """Group the rows of a table by class; `data` names it in errors.
+
+        Raises:
+            UsageError: A column is missing, there are fewer than two classes, or a name cannot appear in a text board.
+        """
+        self._data = data
+        columns = map_columns(COLUMNS, frozenset(), (), table, data)
+        self._source = Source(table, columns, ("image",))
+        label_column = str(columns["label"])
+        found: dict[str, list[int]] = defaultdict(list)
+        unlabelled: list[int] = []
+        for row, value in enumerate(table.values(label_column)):
+            (unlabelled if is_empty(value) else found[str(value)]).append(row)
+        named: dict[str, list[int]] = defaultdict(list)
+        for rows in found.values():
+            value = table[rows[0]].get(label_column)  # the name, where labels are numbers
+            if is_empty(value):
+                unlabelled += rows
+            else:
+                try:
+                    named[text_of({"label": value}, "label")] += rows
+                except BadRow as error:
+                    raise UsageError(f"row {rows[0]} of {data} has an invalid label: {error}") from None
+        self._rows: dict[str, NDArray[np.int64]] = {label: np.array(sorted(rows)) for label, rows in named.items()}
+        self._unlabelled = _report(unlabelled)
+        self.classes = tuple(sorted(self._rows))
+        if len(self.classes) < 2:
+            raise UsageError(f"{data} has {len(self.classes)} classes of images; tiles need at least 2")
+        if len({label.casefold() for label in self.classes}) < len(self.classes):
+            raise UsageError(f"{data} has classes whose names differ only in case")
+        for label in self.classes:
+            if read_grid(f"{label}, x") != [[label.casefold(), "x"]] or label.casefold() == EMPTY:
+                raise UsageError(
+                    f"the class {label!r} of {data} cannot appear in a list separated by commas: rename it"
+                )
+        self._cache: dict[tuple[int, int], tuple[str, NDArray[np.uint8]]] = {}
+        self._verified: dict[tuple[DealtImages, int], None] = {}
+
+    def deal(
+        self, names: Names, variety: int, side: int, rng: np.random.Generator, bad_rows: Literal["skip", "fail"]
+    ) -> DealtImages:
+        """Choose an image of the right class for every tile of a full board, without repeats while there are enough.
+
+        Args:
+            names: The class of each tile.
+            variety: Maximum number of different images per class.
+            side: Side of a scaled image in pixels.
+            rng: Source of randomness.
+            bad_rows: Whether to skip images that cannot be read, or to fail.
+
+        Raises:
+            UsageError: An image is bad and `bad_rows` is `fail`, or a class has no good image.
+        """
+        skipped = list(self._unlabelled)
+        if skipped and bad_rows == "fail":
+            raise UsageError(f"row {skipped[0].index} of {self._data} is bad: {skipped[0].reason}")
+        chosen = {
+            label: self._choose(label, min(variety, count), side, rng, bad_rows, skipped)
+            for label, count in Counter(_flat(names)).items()
+        }
+        taken: dict[str, int] = defaultdict(int)
+        rows = []
+        for line in names:
+            cells = []
+            for label in line:
+                cells.append(chosen[label][taken[label] % len(chosen[label])])
+                taken[label] += 1
+            rows.append(tuple(cells))
+        return DealtImages(tuple(rows), self._digest(rows, side), tuple(skipped))
+
+    def _choose(
+        self,
+        label: str,
+        count: int,
+        side: int,
+        rng: np.random.Generator,
+        bad_rows: Literal["skip", "fail"],
+        skipped: list[SkippedRow],
+    ) -> list[int]:
+        good: list[int] = []
+        for row in rng.permutation(self._rows[label]).tolist():
+            try:
+                self._load(row, side)
+            except BadRow as error:
+                if bad_rows == "fail":
+                    raise UsageError(f"row {row} of {self._data}, of class {label}, is bad: {error}") from None
+                skipped.append(SkippedRow(row, str(error)))
+                continue
+            good.append(row)
+            if len(good) == count:
+                break
+        if not good:
+            raise UsageError(f"class {label} of {self._data} has no good image; the last one: {skipped[-1].reason}")
+        return good
+
+    def check(self, names: Names, dealt: DealtImages, side: int) -> None:
+        """Check that the images belong to a board.
+
+        Args:
+            names: The board, possibly with tiles taken off.
+            dealt: The images of its tiles.
+            side: See `deal`.
+
+        Raises:
+            StateError: An image has another class, or has changed since it was dealt.
+        """
+        if [len(line) for line in dealt.rows] != [len(line) for line in names]:
+            raise StateError("the board and its images differ in size")
+        for label, row in zip(_flat(names), _flat(dealt.rows)):
+            if label != EMPTY and not (label in self._rows and _holds(self._rows[label], row)):
+                raise StateError(f"row {row} of {self._data} is not an image of class {label}")
+        if (dealt, side) in self._verified:
+            return
+        try:
+            digest = self._digest(dealt.rows, side)
+        except BadRow as error:
+            raise StateError(f"an image of {self._data} is now bad: {error}") from None
+        if digest != dealt.digest:
+            raise StateError(f"the images of {self._data} have changed since the tiles were dealt")
+        self._verified[dealt, side] = None
+        while len(self._verified) > MAX_VERIFIED:
+            self._verified.pop(next(iter(self._verified)), None)
+
+    def square(self, row: int, side: int) -> NDArray[np.uint8]:
+        """An image scaled to fit a square: uint8 (side, side, 3), read-only.
+
+        Raises:
+            StateError: It is no longer readable.
+        """
+        try:
+            return self._load(row, side)[1]
+        except BadRow as error:
+            raise StateError(f"row {row} of {self._data} is now bad: {error}") from None
+
+    def _digest(self, rows: Iterable[Iterable[int]], side: int) -> str:
+        parts = [f"{row} {self._load(row, side)[0]}" for row in _flat(rows)]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+    def _load(self, row: int, side: int) -> tuple[str, NDArray[np.uint8]]:
+        """Load the hash of a row and its scaled image; cached."""
+        cached = self._cache.get((row, side))
+        if cached is None:
+            if not 0 <= row < len(self._source):
+                raise BadRow(f"there is no row {row}")
+            example = self._source.read(row)
+            image = letterbox(example.images[0], side)
+            image.flags.writeable = False
+            cached = self._cache[row, side] = (example.digest, image)
+            while len(self._cache) * image.nbytes > CACHE_BYTES:
+                self._cache.pop(next(iter(self._cache)), None)
+        return cached
+
+
+@lru_cache(maxsize=4)
+def tile_images(tiles: ImageTiles, data: str | None, split: str | None) -> TileImages:
+    """Open the images of a configuration; cached per process.
+
+    Args:
+        tiles: `digits`; `cifar10`, from the binary archive if `data` names it, else from the Hub; `folder`, any data
+            with images and labels, for instance one folder per class.
+        data: Path, URL or Hub id; None for digits.
+        split: Split of the data; test (default) or train for CIFAR-10.
+
+    Raises:
+        UsageError: They cannot be opened.
+    """
+    if tiles == "digits":
+        return TileImages(Digits(), "digits")
+    if tiles == "cifar10":
+        path = None if data is None else Path(data).expanduser()
+        if path is not None and path.exists() and is_cifar10(path):
+            return TileImages(Cifar10(path, split or "test"), str(data))
+        return TileImages(open_table(data or CIFAR10_ON_THE_HUB, split or "test"), data or CIFAR10_ON_THE_HUB)
+    return TileImages(open_table(str(data), split), str(data))
+
+
+def _holds(rows: NDArray[np.int64], row: int) -> bool:
+    index = int(np.searchsorted(rows, row))
+    return index < len(rows) and int(rows[index]) == row
+
+
+def _report(unlabelled: list[int]) -> tuple[SkippedRow, ...]:
+    """Report the first row without a label and the number of others; the state includes this, so it must be short."""
+    if not unlabelled:
+        return ()
+    others = f", as in {len(unlabelled) - 1} other rows" if len(unlabelled) > 1 else ""
+    return (SkippedRow(min(unlabelled), f"its label is empty{others}"),)
+
+
+def _flat(lines: Iterable[Iterable[T]]) -> list[T]:
+    return [cell for line in lines for cell in line]

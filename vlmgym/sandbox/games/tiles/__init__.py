@@ -1,0 +1,1 @@
+"""Colored shapes shared by Shisen-Sho and Swap."""

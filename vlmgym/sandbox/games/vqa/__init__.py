@@ -1,0 +1,1 @@
+"""VQA: answer a question about an image."""

@@ -1,1 +1,0 @@
-"""Searches behind `best_action`, one file a game."""

@@ -1,0 +1,1 @@
+"""Drawing primitives, image degradation and encoding."""

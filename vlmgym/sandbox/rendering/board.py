@@ -1,0 +1,138 @@
+"""Boards of cells: geometry, cached sprites, and painting only what changed."""
+
+from __future__ import annotations
+
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmgym.sandbox.rendering.canvas import Canvas
+from vlmgym.sandbox.rendering.geometry import BoardGeometry
+from vlmgym.sandbox.rendering.palette import COLOURS, THEMES, ThemeName, blend
+
+Cells = Sequence[Sequence[Hashable]]
+PaintCell = Callable[[Canvas, Hashable, float], None]
+"""Draws one cell onto a canvas of the cell's size that holds the empty cell, at an angle in degrees."""
+
+VARIANTS = 32
+"""How many differently turned, noisy and cluttered sprites of a cell there are; a cell's place picks one."""
+CACHED_BYTES = 2**28
+"""Sprites of one painter that are kept, the latest ones."""
+
+
+class BoardStyle(Protocol):
+    """What a painter needs of a configuration; see `BoardConfig` for the meaning of the fields."""
+
+    size: int
+    rows: int
+    columns: int
+    coordinates: bool
+    origin: int
+    theme: ThemeName
+    rotation: int
+    noise: float
+    clutter: int
+
+
+class BoardPainter:
+    """Paints boards of one style. Sprites are drawn once and kept, at most `CACHED_BYTES` of them."""
+
+    def __init__(self, style: BoardStyle, paint_cell: PaintCell) -> None:
+        self.style = style
+        self.theme = THEMES[style.theme]
+        self._paint_cell = paint_cell
+        self._plain = not (style.rotation or style.noise or style.clutter)
+        self.geometry = BoardGeometry.of(style.size, style.rows, style.columns, style.coordinates)
+        self._background = self._paint_background()
+        self._sprites: OrderedDict[tuple[Hashable, int], NDArray[np.uint8]] = OrderedDict()
+
+    def paint(
+        self, cells: Cells, look: int = 0, out: NDArray[np.uint8] | None = None, before: Cells | None = None
+    ) -> NDArray[np.uint8]:
+        """Paint a board.
+
+        Args:
+            cells: What is in each cell, rows x columns.
+            look: Seed of rotation, noise and clutter.
+            out: Paint into this array, uint8 (size, size, 3), instead of a new one.
+            before: The cells, with the same look, that `out` shows; only cells that differ are painted again.
+        """
+        if out is None or before is None:
+            if out is None:
+                out = np.empty_like(self._background)
+            np.copyto(out, self._background)
+        side, pitch, left, top = self.geometry.cell, self.geometry.pitch, self.geometry.left, self.geometry.top
+        for row, line in enumerate(cells):
+            shown = None if before is None else before[row]
+            if shown == line:
+                continue
+            y = top + row * pitch
+            for column, cell in enumerate(line):
+                if shown is not None and shown[column] == cell:
+                    continue
+                x = left + column * pitch
+                out[y : y + side, x : x + side] = self._sprite(cell, look, row, column)
+        return out
+
+    def _sprite(self, cell: Hashable, look: int, row: int, column: int) -> NDArray[np.uint8]:
+        variant = 0 if self._plain else _mix(look, row, column) % VARIANTS
+        key = (cell, variant)
+        sprite = self._sprites.get(key)
+        if sprite is None:
+            sprite = self._draw_sprite(cell, variant)
+            self._sprites[key] = sprite
+            if len(self._sprites) * sprite.nbytes > CACHED_BYTES:
+                self._sprites.popitem(last=False)
+        return sprite
+
+    def _draw_sprite(self, cell: Hashable, variant: int) -> NDArray[np.uint8]:
+        style, side = self.style, self.geometry.cell
+        # Each kind of cell has its own angles, strokes and noise, so that none of them tells anything of the others.
+        rng = np.random.default_rng([variant, zlib.crc32(repr(cell).encode())])
+        canvas = Canvas(side, side, self.theme.board)
+        canvas.rectangle(0, 0, side, side, self.theme.empty, radius=side * 0.09)
+        angle = int(rng.integers(-style.rotation, style.rotation + 1))
+        self._paint_cell(canvas, cell, angle)
+        colours = list(COLOURS.values())
+        for _ in range(style.clutter):
+            x0, y0, x1, y1 = (float(v) / 1000 * side for v in rng.integers(0, 1001, 4))
+            colour = blend(colours[int(rng.integers(len(colours)))], self.theme.empty, 0.35)
+            canvas.line((x0, y0), (x1, y1), max(1.0, side / 28), colour)
+        pixels = canvas.pixels()
+        amplitude = round(style.noise * 255)
+        if amplitude:
+            noise = rng.integers(-amplitude, amplitude + 1, pixels.shape, dtype=np.int16)
+            pixels = np.clip(pixels.astype(np.int16) + noise, 0, 255).astype(np.uint8)
+        pixels.flags.writeable = False
+        return pixels
+
+    def _paint_background(self) -> NDArray[np.uint8]:
+        style, board = self.style, self.geometry
+        canvas = Canvas(style.size, style.size, self.theme.page)
+        left, top = board.left - board.gap, board.top - board.gap
+        width, height = board.pitch * style.columns + board.gap, board.pitch * style.rows + board.gap
+        canvas.rectangle(left, top, width, height, self.theme.board, radius=board.gap + board.cell * 0.09)
+        if style.coordinates:
+            capitals = min(style.size / 44, board.cell * 0.4)
+            for column in range(style.columns):
+                x, _, side, _ = board.cell_box(0, column)
+                canvas.text(str(column + style.origin), x + side / 2, top - capitals * 1.2, capitals, self.theme.label)
+            for row in range(style.rows):
+                _, y, side, _ = board.cell_box(row, 0)
+                canvas.text(str(row + style.origin), left - capitals * 1.2, y + side / 2, capitals, self.theme.label)
+        return canvas.pixels()
+
+
+def _mix(look: int, row: int, column: int) -> int:
+    """A well-spread integer of a place, by the finaliser of splitmix64 (Steele, Lea and Flood, 2014)."""
+    value = (look << 16 | row << 8 | column) * 0x9E3779B97F4A7C15 & _64_BITS
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & _64_BITS
+    value = (value ^ value >> 27) * 0x94D049BB133111EB & _64_BITS
+    return value ^ value >> 31
+
+
+_64_BITS = 2**64 - 1

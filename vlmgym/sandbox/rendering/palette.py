@@ -1,0 +1,59 @@
+"""Colours with names, themes, and how alike colours are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from vlmgym.sandbox.rendering.canvas import Colour
+
+ThemeName = Literal["light", "dark"]
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """Colours of everything that is not a tile."""
+
+    page: Colour
+    board: Colour
+    empty: Colour
+    tile: Colour
+    label: Colour
+
+
+THEMES: dict[ThemeName, Theme] = {
+    "light": Theme(
+        page=(250, 248, 243), board=(187, 176, 164), empty=(205, 196, 184), tile=(252, 250, 246), label=(110, 100, 90)
+    ),
+    "dark": Theme(
+        page=(22, 25, 33), board=(46, 52, 66), empty=(59, 66, 82), tile=(236, 239, 244), label=(170, 180, 196)
+    ),
+}
+
+COLOURS: dict[str, Colour] = {
+    "red": (200, 24, 30),
+    "blue": (14, 114, 236),
+    "green": (34, 138, 44),
+    "yellow": (236, 204, 14),
+    "purple": (140, 24, 182),
+    "cyan": (10, 186, 206),
+    "orange": (250, 122, 18),
+    "pink": (242, 130, 188),
+}
+"""Tile colours by the names in `rules.tiles`."""
+
+OUTCOME_COLOURS: dict[str, Colour] = {
+    "played": (96, 200, 120),
+    "illegal": (250, 160, 60),
+    "unparsable": (242, 92, 92),
+}
+"""What became of a response, on a dark ground."""
+
+MIDDLE: Colour = (128, 122, 120)
+"""What all colours become as they are made alike."""
+
+
+def blend(colour: Colour, other: Colour, share: float) -> Colour:
+    """A mix of two colours; `share` of the second, 0 to 1."""
+    r, g, b = (round(a + (c - a) * share) for a, c in zip(colour, other))
+    return r, g, b

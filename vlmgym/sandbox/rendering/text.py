@@ -1,0 +1,57 @@
+"""Paragraphs on a canvas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vlmgym.sandbox.rendering.canvas import Canvas, Colour, text_width
+
+LINE_PITCH = 2.0
+"""From line to line, over the height of capitals."""
+
+
+def wrap(text: str, height: float, width: float) -> list[str]:
+    """Break a text into lines no wider than `width` pixels; its own line breaks stay, and long words are broken."""
+    lines = []
+    for paragraph in text.splitlines():
+        line = ""
+        for word in paragraph.split():
+            longer = f"{line} {word}" if line else word
+            if text_width(longer, height) <= width:
+                line = longer
+                continue
+            if line:
+                lines.append(line)
+            while text_width(word, height) > width and len(word) > 1:
+                fitting = len(word) - 1
+                while fitting > 1 and text_width(word[:fitting], height) > width:
+                    fitting -= 1
+                lines.append(word[:fitting])
+                word = word[fitting:]
+            line = word
+        lines.append(line)
+    return lines
+
+
+def fit(text: str, width: float, height: float, largest: float, smallest: float) -> tuple[list[str], float]:
+    """The lines of a text, and the largest height of capitals at which they fill no more than a box.
+
+    A text that does not fit at the smallest height is cut, and its last line shown ends with dots.
+    """
+    capitals = largest
+    while True:
+        lines = wrap(text, capitals, width)
+        room = int(height / (capitals * LINE_PITCH))
+        if len(lines) <= room:
+            return lines, capitals
+        if capitals <= smallest:
+            return [*lines[: max(0, room - 1)], "..."], capitals
+        capitals = max(smallest, capitals - 0.5)
+
+
+def write_lines(canvas: Canvas, lines: Sequence[str], x: float, y: float, capitals: float, colour: Colour) -> float:
+    """Write lines whose left edge is x, from y downwards, and return the y below them."""
+    for line in lines:
+        y += capitals * LINE_PITCH
+        canvas.text(line, x, y - capitals * LINE_PITCH / 2, capitals, colour, align="left")
+    return y

@@ -1,1 +1,0 @@
-"""Rules that games and oracles share: boards and moves, without pictures and prompts."""

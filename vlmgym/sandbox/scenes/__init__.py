@@ -1,1 +1,0 @@
-"""Scenes of coloured shapes: what they are, how they are made, drawn and told."""

@@ -1,0 +1,1 @@
+"""Worker processes: start, supervise, restart and talk to them. Knows nothing of games."""
