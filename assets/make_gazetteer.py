@@ -1,4 +1,5 @@
-"""Make vlmgym/sandbox/games/geospot/data from public sources; the files are committed, so that nobody else needs to run this.
+"""Make vlmgym/sandbox/games/geospot/data from public sources; the files are committed, so that nobody else needs to
+run this.
 
 In a folder:
 

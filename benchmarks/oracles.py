@@ -22,11 +22,12 @@ from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 from rich.table import Table
 
-from vlmgym.cli.console import GameOptions, parse_options, reporting_errors
+from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.summary import mean_and_error
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.options import GameOptions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,7 +46,7 @@ def board_of(exponents: NDArray[np.uint8]) -> Board:
     return tuple(tuple(1 << int(e) if e else 0 for e in row) for row in exponents)
 
 
-# EpisodeConfig ------------------------------------------------------------------------------------------------------------
+# Rules ------------------------------------------------------------------------------------------------------------
 
 
 @given(boards(), st.integers(0, 3))
@@ -296,7 +296,7 @@ def test_a_text_that_is_no_position_is_refused_in_one_sentence(text: str) -> Non
     assert len(str(caught.value)) < 400
 
 
-# ImageArray ----------------------------------------------------------------------------------------------------------
+# Images ----------------------------------------------------------------------------------------------------------
 
 GOLDEN = {
     (320, "light", False): "64d261d49549ccc1e762c3d38d6248871e8c0c3a7c671a631682b9983a056a71",

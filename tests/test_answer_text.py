@@ -13,7 +13,6 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from vlmgym import make_game
-from vlmgym.cli.console import GameOptions
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.errors import ParseError, UsageError
 from vlmgym.evaluation import EvalConfig
@@ -24,6 +23,7 @@ from vlmgym.sandbox.core.response_format import answer_only
 from vlmgym.sandbox.envs.single import Response
 from vlmgym.sandbox.games.game2048.game import DIRECTIONS
 from vlmgym.sandbox.games.geospot.place import KEYS, normalise_place, read_place, write_place
+from vlmgym.sandbox.options import GameOptions
 
 PROTOCOLS = (Path(__file__).resolve().parents[1] / "docs" / "protocols.md").read_text(encoding="utf-8")
 GAMES = {name: make_game(name) for name in ("2048", "swap", "shisensho", "nlvr2", "geospot", "vqa", "caption")}

@@ -225,7 +225,7 @@ BAD_FILES = {
     '[entries]\ngame = "2048"': ": entries is a list: write [[entries]] above each",
     "entries = 3": ": entries is a list: write [[entries]] above each",
     "entries = [3]": ": entry 1: a table is needed, such as { name = value }, not 3",
-    ENTRY + "overrides = 3": ": entry 1, config fields: a table is needed, such as { name = value }, not 3",
+    ENTRY + "overrides = 3": ": entry 1, overrides: a table is needed, such as { name = value }, not 3",
     ENTRY + "[entries.stages]": ": entry 1: stages is a list: write [[entries.stages]] above each",
     ENTRY + "wieght = 2": ": entry 1: there is no 'wieght'; the fields are game, weight, ",
     ENTRY + "weight = 0": ": entry 1, weight: input should be greater than 0",
@@ -240,7 +240,7 @@ BAD_FILES = {
     ENTRY
     + 'stages = [{ name = "a\\nb" }]': "entry 1, stage 1, name: a name is one line of printable characters, not 'a",
     ENTRY + 'stages = [{ name = "" }]': "entry 1, stage 1, name: a name is one line of printable characters, not ''",
-    '[[entries]]\ngame = "g1/shisensho-6x6"\nreasoning = 2': "has no levels: leave them at 3, and set single config fields",
+    '[[entries]]\ngame = "g1/shisensho-6x6"\nreasoning = 2': "has no levels: leave them at 3, and set config fields",
     ENTRY + "stages = [{ episodes = 5 }, { rows = 3 }]": ": entry 1, stage 2: there is no 'rows'; the fields are name",
     ENTRY
     + "stages = [{ episodes = 5 }, { overrides = { row = 3 } }]": ": entry 1, stage 2: 2048: there is no option 'row'",

@@ -16,7 +16,7 @@ import pytest
 from tests.serving import serve, variables
 from tests.training import ROOT, VARIABLES, easyr1_python, run_training
 from vlmgym.cli.main import main
-from vlmgym.records.types import EpisodeRecord
+from vlmgym.records.episode import EpisodeRecord
 
 FILES = ROOT / "tests" / "easyr1_cpu"
 SEEDS = (1, 2)

@@ -17,7 +17,7 @@ from vlmgym.evaluation import Budget, EpisodeRecord, GameRunRecord, Hooks, evalu
 from vlmgym.evaluation.summary import confidence_interval, mean_and_error, summarise
 from vlmgym.policies import ModelPolicy, Reply, StatePolicy, random_response
 from vlmgym.policies.sampling import SamplingOptions
-from vlmgym.records.types import game_run_document
+from vlmgym.records.run import game_run_document
 from vlmgym.rollout.turn import TURN_LIMIT
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig

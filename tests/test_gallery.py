@@ -63,7 +63,7 @@ def test_every_level_of_every_game_is_there_and_every_image_loads(watched: Watch
 
 def test_a_level_is_told_by_the_config_fields_that_it_changes(watched: Watched) -> None:
     def overrides(name: str, level: str) -> str:
-        return watched.page.inner_text(f"[id='{name}'] .{level} .config fields")
+        return watched.page.inner_text(f"[id='{name}'] .{level} .config-fields")
 
     assert overrides("swap", "reasoning-5") == "rows 10, columns 10, colours 5, shapes 5"
     assert overrides("2048", "perception-1") == "coordinates, similarity 0"

@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 
 import pytest
 
+from vlmgym.cli.eval import evaluate_script
 from vlmgym.cli.games import options_of, page
 from vlmgym.cli.main import main
-from vlmgym.evaluation import evaluate_script
 from vlmgym.sandbox.core.config import Dial, GameConfig, Levels, config_field, setting
 from vlmgym.sandbox.registry import game_class, game_ids
 

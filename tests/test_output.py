@@ -19,10 +19,11 @@ from vlmgym.evaluation.results import Part, write_summary
 from vlmgym.evaluation.reward_curve import EpisodeRewards, mean_curve
 from vlmgym.evaluation.summary import summarise
 from vlmgym.evaluation.video import write_video
+from vlmgym.records.episode import GameRecord, PolicyRecord, now
 from vlmgym.records.files import LineLog, OutputError, replace_file
+from vlmgym.records.run import RunRecord
 from vlmgym.records.run_folder import RunFolder, ScriptFolder
 from vlmgym.records.store import drop_torn_line, find_episodes, open_run
-from vlmgym.records.types import GameRecord, PolicyRecord, RunRecord, now
 from vlmgym.sandbox.core.reward import RewardConfig
 
 GAME = vlmgym.make_game("2048", size=160, reasoning=5)

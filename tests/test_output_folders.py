@@ -27,11 +27,11 @@ from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import RunFolder, read_run
 from vlmgym.evaluation.new_folder import new_folder
+from vlmgym.records.episode import PolicyRecord
 from vlmgym.records.file_list import FileList
 from vlmgym.records.files import write_own_json
 from vlmgym.records.output_folder import MARKER, OutputFolder
 from vlmgym.records.run_folder import ScriptFolder
-from vlmgym.records.types import PolicyRecord
 from vlmgym.sandbox.core.reward import RewardConfig
 
 PLAY = ["--policy", "random", "--size", "64", "--episodes", "1", "--turns", "1", "--workers", "0"]

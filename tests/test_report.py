@@ -29,9 +29,9 @@ from vlmgym.evaluation.report.images import episode_images
 from vlmgym.evaluation.report.texts import LONGEST, marked, safe_json
 from vlmgym.evaluation.summary import summarise
 from vlmgym.policies import Prompt
+from vlmgym.records.run import RunSummary
 from vlmgym.records.run_folder import RunFolder
 from vlmgym.records.store import find_episodes, open_run
-from vlmgym.records.types import RunSummary
 from vlmgym.sandbox.core.response_format import compose
 from vlmgym.workers.pool import Workers
 

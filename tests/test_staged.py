@@ -14,6 +14,7 @@ from vlmgym.cli.main import main
 from vlmgym.curriculum import Curriculum, CurriculumFile
 from vlmgym.errors import InfrastructureError, UsageError
 from vlmgym.evaluation import Budget, EpisodeRecord, Hooks, evaluate, read_run
+from vlmgym.evaluation.summary import summarize
 from vlmgym.policies import ModelPolicy, Reply, random_response
 from vlmgym.records.store import open_run
 from vlmgym.rollout.turn import TURN_LIMIT
@@ -240,7 +241,7 @@ def test_what_a_killed_run_has_not_begun_is_counted_by_game(path: Path, tmp_path
         for game, count in made.asked.curriculum.episodes.items()
     }
     assert sum(left.values()) == 7
-    summaries = open_run(folder).summaries()
+    summaries = summarize(open_run(folder))
     assert {game: summary.unfinished.get("not begun", 0) for game, summary in summaries.items()} == left
     assert "12 episodes of the curriculum, seeds 5 to 16" in (folder / "report.html").read_text()
 

@@ -98,7 +98,7 @@ def flat(board: Board) -> list[int]:
     return [tile for row in board for tile in row]
 
 
-# EpisodeConfig --------------------------------------------------------------------------------------------------------------
+# Rules --------------------------------------------------------------------------------------------------------------
 
 
 @given(small, seeds)
@@ -405,7 +405,7 @@ def test_an_explanation_lists_all_runs(game: Swap, seed: int) -> None:
     assert game.explain(state, action).count(" tiles in ") == len(runs)
 
 
-# ImageArray ------------------------------------------------------------------------------------------------------------
+# Images ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("level", [1, 2, 3])

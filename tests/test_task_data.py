@@ -335,7 +335,7 @@ def test_columns_are_found_by_their_names_or_mapped(tmp_path):
         assert start(colour(str(path), columns=columns), 0).colour == "red"
     for columns, why in (
         (("image=nothing",), "no column 'nothing' for image"),
-        (("image=file",), "a field of id, image"),
+        (("photo=file",), "a field of id, image"),
         (("image",), "FIELD=COLUMN"),
     ):
         with pytest.raises(UsageError, match=why):

@@ -21,7 +21,7 @@ from vlmgym import make_game
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import GenerationError, UsageError
 from vlmgym.policies.base import Reply
-from vlmgym.records.types import EpisodeRecord, PolicyRecord
+from vlmgym.records.episode import EpisodeRecord, PolicyRecord
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.reward import RewardConfig, score_action, score_response
 

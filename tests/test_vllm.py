@@ -16,7 +16,7 @@ import pytest
 
 from tests.serving import ENVIRONMENT, ROOT, Server, serving_python, variables
 from vlmgym.evaluation import RunFolder, read_run
-from vlmgym.records.types import EpisodeRecord, TurnRecord
+from vlmgym.records.episode import EpisodeRecord, TurnRecord
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,8 @@ os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 warnings.filterwarnings("ignore", message="pkg_resources is deprecated", module="pygame.pkgdata")
 
 from vlmgym.errors import UsageError, VlmgymError
-from vlmgym.sandbox.registry import game_ids, make_game, register_game, register_with_gymnasium
+from vlmgym.sandbox.envs.registration import register_game, register_with_gymnasium
+from vlmgym.sandbox.registry import game_ids, make_game
 
 __version__ = "0.1.0"
 

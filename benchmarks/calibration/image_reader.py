@@ -18,7 +18,8 @@ from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS, Dial
 TRAINING, TESTING, FITTING, HAZE = range(4)
 """Streams of chance, so that what is learned and what is tested are other images."""
 HAZES = 8
-"""How often each cut-out is seen through haze where the two difficulty_levels are compared, so that haze adds little doubt."""
+"""How often each cut-out is seen through haze where the two difficulties are compared, so that haze adds little
+doubt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +106,12 @@ def together(parts: Sequence[Crops]) -> Crops:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What readers see of all levels of both difficulty_levels.
+    """What readers see of all levels of both difficulties.
 
     Attributes:
         levels: By level of perception, at level 3 of reasoning.
-        alike: What the reader of level 1 reads of both difficulty_levels through haze, measured alike: only what all these levels
+        alike: What the reader of level 1 reads of both difficulties through haze, measured alike: only what all
+        these levels
             show and it has learned, with that alone to choose from, and each kind counted as much. That a level has
             more kinds of tile than another, or other ones more often, is no matter of looks.
         kinds: From how many kinds the reader of level 1 has to choose, at each level of perception, in the mean.

@@ -35,7 +35,7 @@ def write_page(found: Calibration, command: str) -> str:
     parts = [
         f"# {spec.title}: how hard the levels are",
         f"Measured without a language model, and written by\n\n    {command}",
-        f"![What the two difficulty_levels do]({spec.name}.png)",
+        f"![What the two difficulties do]({spec.name}.png)",
         _claims(found),
         spec.notes,
         "## Reasoning",
@@ -127,7 +127,8 @@ def method(spec: Spec, samples: Samples) -> str:
 Play: {samples.episodes} episodes of each player at each level, {oracle} of the oracle{cut_off}. Values are means over \
 episodes; an episode's share of legal actions is the mean over its positions. At other levels of perception the \
 episodes have other seeds. Reading: {samples.images} images at each level for the test, as many to learn from; \
-every kind of {spec.sight.words} is as likely as the others where the game allows. What the two difficulty_levels do to reading \
+every kind of {spec.sight.words} is as likely as the others where the game allows. What the two difficulties do to \
+reading \
 is compared on the kinds alone that all levels of both show, each counted alike, with these alone to choose \
 from{hazes}: where the kinds are fewer than a level shows, more of them is read.
 

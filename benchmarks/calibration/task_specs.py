@@ -85,8 +85,10 @@ TASKS = (
         turns={**WITH_NAIVE, "questions": 1},
         costly=1.0,
         notes="""\
-Measured are the generated questions. How many objects an image has is set by the config field `objects`, so that counting them
-says that the config field does what it says, and not how hard that is for a mind: no player without a model answers half of the
+Measured are the generated questions. How many objects an image has is set by the config field `objects`, so that
+counting them
+says that the config field does what it says, and not how hard that is for a mind: no player without a model answers
+half of the
 questions. The blind player, who has seen 300 questions with their answers and guesses what was right most often after
 the same two words, tells how much the answers differ: with more to count and to choose from it guesses less, but not at
 every step by more than its interval.""",
@@ -102,7 +104,8 @@ every step by more than its interval.""",
         costly=1.0,
         notes="""\
 Measured are the generated statements. Half of them are true at every level, also among those with the same words, so
-that no guess tells levels apart. What is counted is how much there is to look at, which the config field `objects` sets, and
+that no guess tells levels apart. What is counted is how much there is to look at, which the config field `objects`
+sets, and
 how long the statements are: that the config fields do what they say, and not how hard that is for a mind.""",
     ),
     Spec(
@@ -143,7 +146,8 @@ holds with this put aside. What it still does is that fewer names are printed, a
         notes="""\
 Measured are the photographs of scikit-image. What is in them no classical reader can name; it is told the quarters of
 all photographs as they are at level 1, and has to say which quarter of which one it is shown. What the player of two
-things earns follows from the config field `keywords` alone, two over their number: it says that the config field does what it says, and
+things earns follows from the config field `keywords` alone, two over their number: it says that the config field
+does what it says, and
 not how hard the further things are to see.""",
     ),
 )

@@ -48,10 +48,10 @@ from vlmgym import make_game
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import Reply
+from vlmgym.records.episode import EpisodeRecord
 from vlmgym.records.files import OutputError
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.run_folder import RunFolder
-from vlmgym.records.types import EpisodeRecord
 from vlmgym.terminal import terminal
 
 HERE = Path(__file__).parent

@@ -21,10 +21,10 @@ from ray.cluster_utils import Cluster
 
 from vlmgym import make_vec
 from vlmgym.errors import StateError, UsageError, WorkerError
-from vlmgym.ray_backend import RayWorkers
-from vlmgym.records.types import EpisodeRecord
+from vlmgym.records.episode import EpisodeRecord
 from vlmgym.rollout.runner import Hooks, evaluate
 from vlmgym.sandbox.core.game import Game
+from vlmgym.workers.ray import RayWorkers
 
 SMALL: dict[str, Any] = {"size": 64, "autoreset_mode": "SameStep", "max_episode_steps": 7}
 

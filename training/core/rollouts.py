@@ -7,9 +7,10 @@ from pathlib import Path
 
 from training.core.seats import PlayConfig
 from vlmgym.curriculum import Curriculum
+from vlmgym.records.episode import GameRecord, PolicyRecord, now, versions
 from vlmgym.records.output_folder import OutputFolder
+from vlmgym.records.run import RunRecord
 from vlmgym.records.run_folder import RunFolder
-from vlmgym.records.types import GameRecord, PolicyRecord, RunRecord, now, versions
 from vlmgym.sandbox.core.reward import RewardConfig
 
 

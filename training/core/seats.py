@@ -11,7 +11,7 @@ from training.core.states import StateConfig, sample_state
 from vlmgym.curriculum import Curriculum, Pick, Progress
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import Reply, identity
-from vlmgym.records.types import EpisodeRecord, PolicyRecord, TurnRecord, now
+from vlmgym.records.episode import EpisodeRecord, PolicyRecord, TurnRecord, now
 from vlmgym.rollout.turn import (
     EpisodeConfig,
     EpisodeState,

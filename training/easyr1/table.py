@@ -12,7 +12,7 @@ from training.core.split import FIRST_HELD_OUT
 from training.easyr1.section import Section
 from vlmgym.curriculum import Pick, Progress
 from vlmgym.policies.base import Reply, identity
-from vlmgym.records.types import PolicyRecord, TurnRecord
+from vlmgym.records.episode import PolicyRecord, TurnRecord
 from vlmgym.rollout.turn import EpisodeConfig, EpisodeState, start
 
 Place = tuple[int, int]

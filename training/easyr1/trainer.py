@@ -17,7 +17,7 @@ from training.easyr1.rows import RowStream
 from training.easyr1.section import Section
 from training.easyr1.table import Asked, Finished, Place, Played
 from vlmgym.curriculum import Curriculum
-from vlmgym.records.types import PolicyRecord
+from vlmgym.records.episode import PolicyRecord
 from vlmgym.sandbox.core.reward import Outcome
 
 

@@ -21,12 +21,13 @@ from training.local.ppo import PpoConfig
 from training.local.rollout import RolloutConfig
 from training.local.update import UpdateConfig
 from training.tiny_vlm import TinySize
-from vlmgym.cli.console import GameOptions, parse_options
+from vlmgym.cli.console import parse_options
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import identity
 from vlmgym.rollout.turn import Transform
 from vlmgym.sandbox.core.reward import RewardConfig
+from vlmgym.sandbox.options import GameOptions
 
 DEFAULT_GAMES = ("2048",)
 """What is played unless games or a curriculum are named."""
@@ -172,7 +173,8 @@ class TrainConfig(GameOptions):
 
 
 def read_config(args: Sequence[str]) -> TrainConfig:
-    """The configuration that a command line says, after the options of its preset, which it overrides, config fields too.
+    """The configuration that a command line says, after the options of its preset, which it overrides, config fields
+    too.
 
     Raises:
         UsageError: There is no such preset, a value is not accepted, or options contradict each other.

@@ -18,9 +18,9 @@ from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.playing import make_run_record, play_run
 from vlmgym.evaluation.report import LabelledRun, write_report
 from vlmgym.evaluation.results import write_curves, write_summary
+from vlmgym.records.run import RunSummary
 from vlmgym.records.run_folder import RunFolder
 from vlmgym.records.store import open_run
-from vlmgym.records.types import RunSummary
 from vlmgym.sandbox.core.game import Game
 from vlmgym.workers.pool import Workers
 

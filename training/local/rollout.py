@@ -13,7 +13,7 @@ from training.core.checks import check_numbers
 from training.core.seats import Seat
 from training.local.actor import Actor, Sample, each_once
 from vlmgym.errors import UsageError
-from vlmgym.records.types import TurnRecord
+from vlmgym.records.episode import TurnRecord
 
 _STREAM = 0x746F6B656E73
 """Keeps the chance of tokens apart from that of positions."""

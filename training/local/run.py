@@ -21,9 +21,9 @@ from training.tiny_vlm import make_tiny_vlm
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import find_checkpoint
+from vlmgym.records.episode import GameRecord, PolicyRecord
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.run_folder import changes
-from vlmgym.records.types import GameRecord, PolicyRecord
 
 TEXTS = 300
 """Positions whose prompts and responses a tiny model's tokenizer is trained on."""

@@ -29,7 +29,7 @@ from training.local.progress import ColdStartProgress
 from training.local.rollout import Answer, roll_out
 from training.local.run import TrainingRun
 from training.local.update import Lesson, Weights, learn
-from vlmgym.records.types import PolicyRecord, TurnRecord
+from vlmgym.records.episode import PolicyRecord, TurnRecord
 
 FINAL_EPISODES = 100
 """Episodes at the end whose mean reward is `final_reward`."""

@@ -11,11 +11,11 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from vlmgym.cli.console import GameOptions
 from vlmgym.cli.timing import Rates, legal_script, measure, opened, play
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.memory import check_memory, frame_bytes
 from vlmgym.sandbox.envs.vector.env import make_vec
+from vlmgym.sandbox.options import GameOptions
 from vlmgym.workers.process import available_cores, check_workers
 
 ROUNDS = 3

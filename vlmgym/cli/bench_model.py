@@ -18,17 +18,17 @@ from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 from rich.table import Table
 
-from vlmgym.cli.console import GameOptions
 from vlmgym.errors import InfrastructureError, UsageError
 from vlmgym.policies.base import Prompt
 from vlmgym.policies.chat_api import image_url
 from vlmgym.policies.checkpoint import find_checkpoint
 from vlmgym.policies.openai import OPENAI, OpenAIOptions, OpenAIPolicy
 from vlmgym.policies.transformers import DType, local_model_type
+from vlmgym.records.episode import GameRecord
 from vlmgym.records.files import check_own_file, write_own_json
-from vlmgym.records.types import GameRecord
 from vlmgym.rollout.event_loop import run_async
 from vlmgym.sandbox.core.game import Game, ImageArray
+from vlmgym.sandbox.options import GameOptions
 
 if TYPE_CHECKING:
     from vlmgym.policies.openai_client import Streamed

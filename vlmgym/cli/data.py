@@ -10,12 +10,12 @@ import tyro
 from rich.console import Console
 from rich.progress import track
 
-from vlmgym.cli.console import GameOptions
 from vlmgym.errors import UsageError
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.sandbox.core.task import Task
 from vlmgym.sandbox.datasets.rows import BadRow
 from vlmgym.sandbox.games.geospot.osv5m_download import fetch_osv5m
+from vlmgym.sandbox.options import GameOptions
 
 
 @dataclass(frozen=True, kw_only=True)

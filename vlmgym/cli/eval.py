@@ -27,9 +27,9 @@ from vlmgym.evaluation.results import Part, write_curves, write_summary, write_v
 from vlmgym.evaluation.table import bias_note, summary_table
 from vlmgym.policies import CustomFunction, Policy, PolicyChoice, PolicyOptions, make_policy, options_type
 from vlmgym.records.files import writing
+from vlmgym.records.run import RunSummary
 from vlmgym.records.run_folder import RunFolder, ScriptFolder
 from vlmgym.records.store import StoredRun, game_name, open_run, read_asked
-from vlmgym.records.types import RunSummary
 from vlmgym.rollout.runner import check_concurrency, check_policy
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.task import Task

@@ -1,4 +1,5 @@
-"""The options of games in words, from their declarations: `vlmgym games GAME`, help of scripts, `docs/config_fields.md`.
+"""The options of games in words, from their declarations: `vlmgym games GAME`, help of scripts,
+`docs/config_fields.md`.
 
 python -m vlmgym.cli.games > docs/config_fields.md
 """
@@ -23,7 +24,8 @@ KINDS: Mapping[str | None, str] = {"perception": "perceptual", "reasoning": "rea
 PAGE = """\
 # Knobs of the games
 
-Written by `python -m vlmgym.cli.games` from the declarations of the games. A config field is perceptual (`--perception` 1 to 5 sets
+Written by `python -m vlmgym.cli.games` from the declarations of the games. A config field is perceptual
+(`--perception` 1 to 5 sets
 those that have levels) or reasoning (likewise `--reasoning`); a setting makes nothing harder. The default is level 3.
 `--set NAME=VALUE` sets any of them, whatever the level. What the levels do was [measured](difficulty).
 """

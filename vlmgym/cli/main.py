@@ -118,7 +118,8 @@ def data_command(
 def games_command(
     game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = (),
 ) -> None:
-    """List the games that are installed, and the published settings of games; or tell of one, with all its config fields.
+    """List the games that are installed, and the published settings of games; or tell of one, with all its config
+    fields.
 
     Args:
         game: Names or ids of games, or names of published settings, to tell of.

@@ -8,11 +8,11 @@ from typing import Annotated
 import numpy as np
 import tyro
 
-from vlmgym.cli.console import GameOptions
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.envs.human.player import Player
 from vlmgym.sandbox.envs.human.session import Seat
+from vlmgym.sandbox.options import GameOptions
 
 SEEDS = 2**31
 

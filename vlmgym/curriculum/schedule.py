@@ -22,7 +22,7 @@ from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.sandbox.registry import make_game
 
 if TYPE_CHECKING:
-    from vlmgym.records.types import TurnRecord
+    from vlmgym.records.episode import TurnRecord
 
 _STREAM = 0x6D697874757265
 """Keeps the chance of the mixture apart from that of episodes, whose seeds are single numbers."""

@@ -1,10 +1,10 @@
 """Episodes played by a policy, their records, and what follows from records alone: summary, curves, videos."""
 
-from vlmgym.cli.eval import evaluate_script
 from vlmgym.evaluation.config import EvalConfig
+from vlmgym.records.episode import EpisodeRecord, TurnRecord
+from vlmgym.records.run import GameRunRecord, RunRecord, RunSummary, Summary
 from vlmgym.records.run_folder import RunFolder
 from vlmgym.records.store import Run, StoredEpisode, StoredRun, open_run, read_run
-from vlmgym.records.types import EpisodeRecord, GameRunRecord, RunRecord, RunSummary, Summary, TurnRecord
 from vlmgym.rollout.budget import Budget
 from vlmgym.rollout.runner import Hooks, evaluate
 
@@ -23,7 +23,6 @@ __all__ = [
     "Summary",
     "TurnRecord",
     "evaluate",
-    "evaluate_script",
     "open_run",
     "read_run",
 ]

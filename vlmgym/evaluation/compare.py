@@ -24,11 +24,12 @@ from vlmgym.evaluation.paired import (
     share,
 )
 from vlmgym.evaluation.report import LabelledRun, PageTable, write_page
-from vlmgym.evaluation.summary import states_perception
+from vlmgym.evaluation.summary import states_perception, summarize
+from vlmgym.records.episode import EpisodeRecord
 from vlmgym.records.output_folder import OutputFolder
+from vlmgym.records.run import RunRecord
 from vlmgym.records.run_folder import UNFINISHED, changes
 from vlmgym.records.store import StoredRun, open_run
-from vlmgym.records.types import EpisodeRecord, RunRecord
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig
 from vlmgym.terminal import terminal
 from vlmgym.workers.pool import Workers
@@ -141,7 +142,7 @@ def compare(config: CompareConfig) -> Comparison:
     if config.page:
         tables = [_page_table(game, found, comparison) for game, found in comparison.games.items()]
         runs = [
-            LabelledRun(label, run.asked, run.episodes, run.summaries(), run.last_summary().stopped, run.videos())
+            LabelledRun(label, run.asked, run.episodes, summarize(run), run.last_summary().stopped, run.videos())
             for label, run in zip(labels, (first, second))
         ]
         with Workers(workers_for(len(first.episodes) + len(second.episodes), config.workers)) as workers:

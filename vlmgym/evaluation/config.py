@@ -9,10 +9,11 @@ from typing import Annotated
 import tyro
 
 from vlmgym.checks import check_whole_number
-from vlmgym.cli.console import GameOptions
 from vlmgym.errors import UsageError
 from vlmgym.rollout.budget import Budget
+from vlmgym.rollout.limits import check_limits
 from vlmgym.sandbox.core.reward import RewardConfig
+from vlmgym.sandbox.options import GameOptions
 from vlmgym.workers.process import Backend, check_workers
 
 
@@ -70,22 +71,3 @@ class EvalConfig(GameOptions):
             raise UsageError(f"fps is 1 to 60, not {self.fps}")
         if self.resume is not None and self.out is not None and self.resume.resolve() != self.out.resolve():
             raise UsageError("a resumed run goes on in its own folder: leave out --out, or name the same one")
-
-
-def check_limits(episodes: int, turns: int, seed: int, concurrency: int, history: int, history_images: int) -> None:
-    """Refuse numbers that no evaluation can have.
-
-    Raises:
-        UsageError: The message names the first that is not accepted.
-    """
-    for name, value, least in (
-        ("episodes", episodes, 1),
-        ("turns", turns, 1),
-        ("seed", seed, 0),
-        ("concurrency", concurrency, 1),
-        ("history", history, 0),
-        ("history_images", history_images, 0),
-    ):
-        check_whole_number(name, value, least)
-    if history_images > history:
-        raise UsageError(f"images of {history_images} earlier turns need a history of as many, not of {history}")

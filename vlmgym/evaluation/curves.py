@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from vlmgym.errors import shorten
 from vlmgym.evaluation.reward_curve import EpisodeRewards, mean_curve
 from vlmgym.evaluation.table import ALL_STAGES
-from vlmgym.records.types import EpisodeRecord
+from vlmgym.records.episode import EpisodeRecord
 
 _LABELLED = 10
 """Maximum number of episodes that each get a line in the legend; more share one."""

@@ -21,9 +21,10 @@ from vlmgym.errors import UsageError
 from vlmgym.evaluation.export_rows import IMAGES, Format, Rows, TurnFilter, export_episode
 from vlmgym.evaluation.new_folder import new_folder
 from vlmgym.evaluation.progress import COLUMNS
+from vlmgym.records.episode import GameRecord, versions
 from vlmgym.records.files import replace_file, writing
+from vlmgym.records.run import begun_with
 from vlmgym.records.store import StoredEpisode, StoredRun, open_run
-from vlmgym.records.types import GameRecord, begun_with, versions
 from vlmgym.rollout.event_loop import run_async
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.terminal import terminal

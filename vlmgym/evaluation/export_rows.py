@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vlmgym.errors import StateError, UsageError
+from vlmgym.records.episode import EpisodeRecord, GameRecord, TurnRecord
 from vlmgym.records.files import writing
 from vlmgym.records.store import StoredEpisode
-from vlmgym.records.types import EpisodeRecord, GameRecord, TurnRecord
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.prompt import shown_again
 from vlmgym.sandbox.core.reward import Outcome

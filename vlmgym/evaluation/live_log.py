@@ -19,10 +19,10 @@ from rich.console import Console
 
 from vlmgym.errors import UsageError, missing_extra, one_line
 from vlmgym.evaluation.summary import confidence_interval
+from vlmgym.records.episode import EpisodeRecord
 from vlmgym.records.files import writing
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.run_folder import RunFolder
-from vlmgym.records.types import EpisodeRecord
 from vlmgym.sandbox.core.reward import Outcome
 
 

@@ -17,22 +17,11 @@ from vlmgym.evaluation.live_log import open_live_log
 from vlmgym.evaluation.progress import LiveProgress
 from vlmgym.evaluation.results import Part
 from vlmgym.policies import Policy
+from vlmgym.records.episode import DifficultyRecord, EpisodeRecord, GameRecord, PolicyRecord, TurnRecord, now, versions
 from vlmgym.records.files import LineLog
+from vlmgym.records.run import CurriculumRecord, RunRecord, RunSummary, begun_with
 from vlmgym.records.run_folder import RunFolder, differences
 from vlmgym.records.store import StoredRun, drop_torn_line, open_run
-from vlmgym.records.types import (
-    CurriculumRecord,
-    DifficultyRecord,
-    EpisodeRecord,
-    GameRecord,
-    PolicyRecord,
-    RunRecord,
-    RunSummary,
-    TurnRecord,
-    begun_with,
-    now,
-    versions,
-)
 from vlmgym.rollout.event_loop import run_async
 from vlmgym.rollout.runner import Hooks, evaluate
 from vlmgym.sandbox.core.game import Game

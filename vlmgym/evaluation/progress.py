@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-from vlmgym.records.types import EpisodeRecord, TurnRecord
+from vlmgym.records.episode import EpisodeRecord, TurnRecord
 
 COLUMNS = (
     TextColumn("{task.description}"),

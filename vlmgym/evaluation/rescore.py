@@ -13,10 +13,10 @@ from rich.table import Table
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.new_folder import new_folder
 from vlmgym.evaluation.summary import Tally
+from vlmgym.records.episode import EpisodeRecord, TurnRecord
 from vlmgym.records.files import LineLog
 from vlmgym.records.run_folder import RunFolder, changes
 from vlmgym.records.store import open_run
-from vlmgym.records.types import EpisodeRecord, TurnRecord
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.reward import RewardConfig, weigh
 from vlmgym.terminal import terminal

@@ -9,10 +9,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from vlmgym.evaluation.progress import COLUMNS
+from vlmgym.evaluation.summary import summarize
 from vlmgym.evaluation.table import difficulty, vlmgym_version
 from vlmgym.records.files import writing
+from vlmgym.records.run import RunSummary, game_run_document
 from vlmgym.records.store import StoredEpisode, StoredRun, game_name
-from vlmgym.records.types import RunSummary, game_run_document
 from vlmgym.rollout.event_loop import run_all, run_async
 from vlmgym.workers.pool import Workers
 
@@ -46,7 +47,7 @@ def write_summary(run: StoredRun, part: Part, before: RunSummary | None = None) 
         UsageError: A record cannot be read.
         OutputError: A file cannot be written.
     """
-    summaries = run.summaries()
+    summaries = summarize(run)
     for game in run.asked.game_ids:
         if (path := run.folder.record(game_name(game))) is not None:
             lines = (episode.text() for episode in run.episodes if episode.game == game)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vlmgym.evaluation.summary import confidence_interval
-from vlmgym.records.types import EpisodeRecord
+from vlmgym.records.episode import EpisodeRecord
 
 POINTS = 200
 """Maximum number of intervals between the points of a mean curve."""

@@ -7,7 +7,9 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from vlmgym.records.types import EpisodeRecord, RunRecord, StageSummary, Summary
+from vlmgym.records.episode import EpisodeRecord
+from vlmgym.records.run import RunRecord, StageSummary, Summary
+from vlmgym.records.store import StoredRun
 from vlmgym.sandbox.core.response_format import parse_response
 from vlmgym.sandbox.core.reward import Outcome
 
@@ -209,3 +211,15 @@ def _by_number(item: tuple[str, int]) -> tuple[float, str]:
     """Words that are numbers come in the order of their values, others behind them."""
     word = item[0]
     return (float(word) if word.isdecimal() else math.inf), word
+
+
+def summarize(run: StoredRun) -> dict[str, Summary]:
+    """Summarize the stored episodes of each game, by game id.
+
+    Raises:
+        UsageError: A record cannot be read.
+    """
+    tally = Tally(run.asked)
+    for episode in run.read():
+        tally.add(episode)
+    return tally.summaries()

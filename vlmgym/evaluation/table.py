@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from rich.table import Table
 
 from vlmgym.errors import shorten
-from vlmgym.records.types import RunRecord, RunSummary, StageSummary, Summary
+from vlmgym.records.run import RunRecord, RunSummary, StageSummary, Summary
 
 ALL_STAGES = ", all stages together"
 """Says of a mean that it is over stages of different difficulty, which has no interval."""

@@ -10,9 +10,9 @@ from typing import Any
 import av
 import numpy as np
 
+from vlmgym.records.episode import EpisodeRecord, TurnRecord
 from vlmgym.records.files import temporary, writing
 from vlmgym.records.store import StoredEpisode
-from vlmgym.records.types import EpisodeRecord, TurnRecord
 from vlmgym.rollout.recorded import recorded_action, recorded_positions
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.rendering.canvas import Canvas, Colour, text_width

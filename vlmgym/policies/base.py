@@ -17,6 +17,7 @@ import numpy as np
 
 from vlmgym.checks import check_whole_number, plain
 from vlmgym.errors import UsageError
+from vlmgym.records.episode import TurnRecord
 from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
 
@@ -257,3 +258,17 @@ def policy_rng(seed: int, turn: int) -> np.random.Generator:
 
 
 _POLICY_STREAM = 0x706F6C696379
+
+
+def reply_of(turn: TurnRecord) -> Reply:
+    """What the policy said in a recorded turn."""
+    return Reply(
+        turn.response,
+        turn.prompt_tokens,
+        turn.completion_tokens,
+        turn.finish_reason,
+        turn.reasoning,
+        turn.latency,
+        turn.requests,
+        turn.model,
+    )

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from vlmgym.errors import InfrastructureError, UsageError
-from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply
+from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply, reply_of
+from vlmgym.records.episode import GameRecord
 from vlmgym.records.run_folder import changes
 from vlmgym.records.store import open_run
-from vlmgym.records.types import GameRecord
-from vlmgym.rollout.turn import reply_of
 from vlmgym.sandbox.core.game import Game
 
 

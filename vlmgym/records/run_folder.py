@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from vlmgym.errors import UsageError
 from vlmgym.records.output_folder import OutputFolder
-from vlmgym.records.types import RunRecord, RunSummary
+from vlmgym.records.run import RunRecord, RunSummary
 
 UNFINISHED = ".page.part"
 """In the folder beside a page: what is written of it before it gets its name."""

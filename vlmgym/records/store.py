@@ -13,10 +13,10 @@ from typing import BinaryIO, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vlmgym.errors import UsageError, one_sentence
-from vlmgym.evaluation.summary import Tally
+from vlmgym.records.episode import EpisodeRecord
 from vlmgym.records.files import writing
+from vlmgym.records.run import RunRecord, RunSummary
 from vlmgym.records.run_folder import RunFolder
-from vlmgym.records.types import EpisodeRecord, RunRecord, RunSummary, Summary
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
 
@@ -107,17 +107,6 @@ class StoredRun:
             UsageError: One cannot be read.
         """
         return (episode.read() for episode in self.episodes)
-
-    def summaries(self) -> dict[str, Summary]:
-        """The summary of each game by its id, from the records.
-
-        Raises:
-            UsageError: A record cannot be read.
-        """
-        tally = Tally(self.asked)
-        for episode in self.read():
-            tally.add(episode)
-        return tally.summaries()
 
     def videos(self) -> dict[tuple[str, int], Path]:
         """Videos of its episodes, by game id and seed."""

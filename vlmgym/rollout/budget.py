@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from vlmgym.errors import PolicyError, UsageError
 from vlmgym.policies.base import Reply
-from vlmgym.records.types import TurnRecord
+from vlmgym.records.episode import TurnRecord
 
 
 @dataclass(frozen=True, kw_only=True)

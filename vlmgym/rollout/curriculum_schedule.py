@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from vlmgym.curriculum import Curriculum, Pick
-from vlmgym.records.types import EpisodeRecord
+from vlmgym.records.episode import EpisodeRecord
 from vlmgym.rollout.schedule import Job, Schedule
 from vlmgym.rollout.turn import EpisodeConfig
 from vlmgym.sandbox.core.game import Game

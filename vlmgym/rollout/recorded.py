@@ -7,7 +7,7 @@ from typing import Any
 from gymnasium import spaces
 
 from vlmgym.errors import StateError, UsageError
-from vlmgym.records.types import EpisodeRecord, TurnRecord
+from vlmgym.records.episode import EpisodeRecord, TurnRecord
 from vlmgym.sandbox.core.game import Game
 
 

@@ -11,14 +11,14 @@ from typing import Any
 from vlmgym.checks import check_instance, plain
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import InfrastructureError, UsageError
-from vlmgym.evaluation.config import check_limits
 from vlmgym.policies import ModelPolicy, Policy, PolicyChoice, Prompt, StatePolicy, make_policy
-from vlmgym.records.types import EpisodeRecord, PolicyRecord, Status, TurnRecord, now
+from vlmgym.records.episode import EpisodeRecord, PolicyRecord, Status, TurnRecord, now
 from vlmgym.rollout import turn as play
 from vlmgym.rollout.budget import Budget, Spent
 from vlmgym.rollout.curriculum_schedule import CurriculumSchedule
 from vlmgym.rollout.event_loop import run_all, run_async
 from vlmgym.rollout.gc_tuning import infrequent_gc
+from vlmgym.rollout.limits import check_limits
 from vlmgym.rollout.schedule import FixedSchedule, Job, Schedule
 from vlmgym.rollout.turn import EpisodeConfig, EpisodeState
 from vlmgym.sandbox.core.game import Game
@@ -82,7 +82,7 @@ def evaluate(
         concurrency: How many episodes are played at once, at most.
         workers: Worker processes, at most 8 per core; 0 plays in this process; None: one per core. Never more than
             episodes. Or a pool.
-        backend: `process`: the processes are of this machine; `ray`: of a Ray cluster, see `vlmgym.ray_backend`.
+        backend: `process`: the processes are of this machine; `ray`: of a Ray cluster, see `vlmgym.workers.ray`.
         history: How many earlier turns a prompt repeats.
         history_images: Of how many of them the images are shown again.
         reward: Weights and shaping.

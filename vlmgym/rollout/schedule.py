@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vlmgym.errors import UsageError
+from vlmgym.records.episode import EpisodeRecord, GameRecord
 from vlmgym.records.run_folder import changes
-from vlmgym.records.types import EpisodeRecord, GameRecord
 from vlmgym.rollout.turn import EpisodeConfig
 
 

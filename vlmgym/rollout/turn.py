@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from vlmgym.policies.base import Reply, StatePolicy, policy_rng
-from vlmgym.records.types import EpisodeRecord, GameRecord, PolicyRecord, RewardRecord, Status, TurnRecord, versions
+from vlmgym.policies.base import Reply, StatePolicy, policy_rng, reply_of
+from vlmgym.records.episode import EpisodeRecord, GameRecord, PolicyRecord, RewardRecord, Status, TurnRecord, versions
 from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.prompt import PastTurn, turn_images, turn_prompt
@@ -113,20 +113,6 @@ def play_turns(
         turns.append(turn)
         position = _position(rules, episode, past)
     return turns, position
-
-
-def reply_of(turn: TurnRecord) -> Reply:
-    """What the policy said in a recorded turn."""
-    return Reply(
-        turn.response,
-        turn.prompt_tokens,
-        turn.completion_tokens,
-        turn.finish_reason,
-        turn.reasoning,
-        turn.latency,
-        turn.requests,
-        turn.model,
-    )
 
 
 def episode_record(

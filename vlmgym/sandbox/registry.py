@@ -49,7 +49,6 @@ def register_game(game_class: type[Game[Any, Any]]) -> type[Game[Any, Any]]:
     if _sources().get(game_id, own) != own or _registered.get(game_id, game_class) is not game_class:
         raise UsageError(f"there is another game with the id {game_id!r}: choose another name, or raise its version")
     _registered[game_id] = game_class
-    _register_env(game_id)
     return game_class
 
 
@@ -118,16 +117,15 @@ def make_game(game: str, /, perception: int = 3, reasoning: int = 3, **overrides
         config fields: Single settings that override the levels, for instance `size=320`.
 
     Raises:
-        UsageError: There is no such game, level or config field, a value is not accepted, or a published setting is asked for
+        UsageError: There is no such game, level or config field, a value is not accepted, or a published setting is
+        asked for
             at another level than 3.
     """
     if not isinstance(game, str):
         raise UsageError(f"a game is named by an id or a name, such as '2048', not {short_repr(game)}")
     if (preset := PRESETS.get(game)) is not None:
         if (perception, reasoning) != (3, 3):
-            raise UsageError(
-                f"{game} is a published setting and has no levels: leave them at 3, and set single config fields"
-            )
+            raise UsageError(f"{game} is a published setting and has no levels: leave them at 3, and set config fields")
         return make_game(preset.game, **{**preset.overrides, **overrides})
     found = game_class(game)
     try:
@@ -148,24 +146,6 @@ def make_games(games: object, perception: int = 3, reasoning: int = 3, **overrid
     if not listed:
         raise UsageError("name at least one game")
     return [game if isinstance(game, Game) else make_game(game, perception, reasoning, **overrides) for game in listed]
-
-
-def register_with_gymnasium() -> None:
-    """Make every game known to `gymnasium.make`; importing vlmgym calls this.
-
-    Gymnasium loads no plugins since 1.0, so that a program that does not import vlmgym names it in the id:
-    `gymnasium.make("vlmgym:vlmgym/2048-v0")`.
-    """
-    for game_id in game_ids():
-        _register_env(game_id)
-
-
-def _register_env(game_id: str) -> None:
-    import gymnasium
-
-    env_id = f"{NAMESPACE}/{game_id}"
-    if env_id not in gymnasium.registry:
-        gymnasium.register(env_id, entry_point="vlmgym.sandbox.envs.single:GameEnv", kwargs={"game": game_id})
 
 
 @lru_cache(maxsize=1)

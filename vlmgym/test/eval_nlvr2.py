@@ -1,6 +1,6 @@
 """Evaluate a policy on NLVR2: `python vlmgym/test/eval_nlvr2.py --help`."""
 
-from vlmgym.evaluation import evaluate_script
+from vlmgym.cli.eval import evaluate_script
 from vlmgym.policies import ImageArray, Prompt, random_response
 
 

@@ -35,7 +35,8 @@ def check_config_fields(game: AnyGame, seeds: Seeds) -> None:
 
 
 def check_levels(game: AnyGame, seeds: Seeds) -> None:
-    """Both difficulty_levels have five different levels, the third is the default, and all 25 pairs start and draw at this size."""
+    """Both difficulties have five different levels, the third is the default, and all 25 pairs start and draw at
+    this size."""
     for dial in DIFFICULTIES:
         levels = game.Config.difficulty_levels.get(dial, {})
         assert sorted(levels) == list(LEVELS), f"the dial {dial} has levels {sorted(levels)}, not 1 to 5"

@@ -64,7 +64,7 @@ def open_pool(backend: Backend, episodes: int, asked: int | None) -> WorkerPool:
         UsageError: There is no Ray cluster, or it has fewer processors.
     """
     if backend == "ray":
-        from vlmgym.ray_backend import RayWorkers
+        from vlmgym.workers.ray import RayWorkers
 
         return RayWorkers(asked, episodes)
     return Workers(workers_for(episodes, asked))

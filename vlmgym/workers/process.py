@@ -23,6 +23,10 @@ WORKERS_PER_CORE = 8
 """More worker processes than this only take memory and time to start."""
 
 
+RESTARTS = 3
+"""How often in a row a process may die over the same call."""
+
+
 def available_cores() -> int:
     """Cores this process may run on."""
     if hasattr(os, "sched_getaffinity"):

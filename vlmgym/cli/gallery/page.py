@@ -146,7 +146,7 @@ def _level(exhibit: Exhibit, level: Level) -> Element:
             "figcaption",
             {},
             element("span", {"class": "number"}, str(level.level)),
-            element("span", {"class": "overrides"}, ", ".join(overrides)),
+            element("span", {"class": "config-fields"}, ", ".join(overrides)),
         ),
         *asked,
     )

@@ -1,4 +1,4 @@
-"""One image of all games at all levels: a column a game, a row a level of both difficulty_levels."""
+"""One image of all games at all levels: a column a game, a row a level of both difficulties."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def draw_poster(exhibits: Sequence[Exhibit], side: int = 200) -> bytes:
 
 
 def _column(exhibit: Exhibit, side: int) -> list[Image.Image]:
-    """A game at the five levels, both difficulty_levels at once; several images stand side by side."""
+    """A game at the five levels, both difficulties at once; several images stand side by side."""
     column = []
     for level in LEVELS:
         game = exhibit.at(side * SCALE, level, level)

@@ -12,6 +12,7 @@ from rich.console import Console
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.report.facts import LabelledRun
 from vlmgym.evaluation.report.page import IMAGES, write_page
+from vlmgym.evaluation.summary import summarize
 from vlmgym.evaluation.table import run_title
 from vlmgym.records.run_folder import UNFINISHED, RunFolder
 from vlmgym.records.store import open_run
@@ -48,7 +49,7 @@ def report(config: ReportConfig) -> None:
     run = open_run(config.run)
     with run.folder.reserved(adopt=True):
         run.folder.output.check(run.folder.report, run.folder.folder / "report" / UNFINISHED)
-        summary = run.last_summary().model_copy(update={"games": run.summaries()})
+        summary = run.last_summary().model_copy(update={"games": summarize(run)})
         labelled = LabelledRun.of(run, summary)
         images = None if config.images == "all" else int(config.images)
         with Workers(workers_for(len(run.episodes), config.workers)) as workers:

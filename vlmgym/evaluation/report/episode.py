@@ -13,7 +13,7 @@ from vlmgym.evaluation.report.images import episode_images
 from vlmgym.evaluation.report.texts import marked, safe_json, shown
 from vlmgym.evaluation.reward_curve import EpisodeRewards
 from vlmgym.evaluation.summary import states_perception
-from vlmgym.records.types import EpisodeRecord, GameRecord, TurnRecord
+from vlmgym.records.episode import EpisodeRecord, GameRecord, TurnRecord
 from vlmgym.rollout.recorded import recorded_action, recorded_positions
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.perception import LONGEST_PERCEPTION, read_grid

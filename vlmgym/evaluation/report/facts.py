@@ -11,8 +11,9 @@ from typing import Any
 from vlmgym.evaluation.report.episode import StoredRecord
 from vlmgym.evaluation.reward_curve import EpisodeRewards, mean_curve
 from vlmgym.evaluation.table import bias_note, game_words
+from vlmgym.records.episode import EpisodeRecord
+from vlmgym.records.run import RunRecord, RunSummary, Summary
 from vlmgym.records.store import StoredRun
-from vlmgym.records.types import EpisodeRecord, RunRecord, RunSummary, Summary
 from vlmgym.sandbox.core.reward import RewardConfig
 
 SINGLE_CURVES = 40

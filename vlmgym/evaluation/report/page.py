@@ -25,8 +25,8 @@ from vlmgym.evaluation.report.facts import LabelledRun, game_facts, run_facts
 from vlmgym.evaluation.report.store import EpisodeStore
 from vlmgym.evaluation.report.texts import safe_json
 from vlmgym.evaluation.reward_curve import EpisodeRewards
+from vlmgym.records.episode import EpisodeRecord
 from vlmgym.records.output_folder import OutputFolder
-from vlmgym.records.types import EpisodeRecord
 from vlmgym.rollout.event_loop import run_async
 from vlmgym.workers.pool import Workers
 

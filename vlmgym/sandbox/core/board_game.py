@@ -1,4 +1,5 @@
-"""What all games on a grid share: perceptual config fields, image and description, from one function that names the cells."""
+"""What all games on a grid share: perceptual config fields, image and description, from one function that names the
+cells."""
 
 from __future__ import annotations
 

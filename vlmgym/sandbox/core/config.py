@@ -1,4 +1,5 @@
-"""A game's configuration: frozen, validated config fields, each marked perceptual or reasoning, and two difficulty_levels that set them."""
+"""A game's configuration: frozen, validated config fields, each marked perceptual or reasoning, and two difficulties
+that set them."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ def setting(default: Any, description: str, **bounds: Any) -> Any:
 class GameConfig(BaseModel):
     """Base of all game configurations: a frozen value whose fields are made by `config field`.
 
-    A subclass sets `difficulty_levels` to a table of two difficulty_levels with five levels each, harder from 1 to 5; level 3 is the
+    A subclass sets `difficulty_levels` to a table of two difficulties with five levels each, harder from 1 to 5;
+    level 3 is the
     published setting of the game. A level names only the config fields it changes.
     """
 
@@ -83,7 +85,8 @@ class GameConfig(BaseModel):
 
     @classmethod
     def overrides(cls) -> dict[str, Dial]:
-        """Which dial each config field belongs to, by the config field's name; settings that belong to none are left out."""
+        """Which dial each config field belongs to, by the config field's name; settings that belong to none are left
+        out."""
         difficulty_levels: dict[str, Dial] = {}
         for name, field in cls.model_fields.items():
             extra = field.json_schema_extra

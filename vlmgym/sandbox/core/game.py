@@ -140,7 +140,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         """
         return {}
 
-    # ImageArray and words ----------------------------------------------------------------------------------------------
+    # Images and words ----------------------------------------------------------------------------------------------
 
     @abstractmethod
     def draw(self, state: StateT) -> ImageArray | Sequence[ImageArray]:
@@ -170,7 +170,8 @@ class Game(ABC, Generic[StateT, ActionT]):
     def normalise_answer(self, text: str) -> str:
         """Rewrite any unambiguous spelling of an action as one that `parse_answer` reads; `strict` turns this off.
 
-        By default markup around the answer goes, see `vlmgym.sandbox.core.answer_text`. A text that is no action stays one
+        By default markup around the answer goes, see `vlmgym.sandbox.core.answer_text`. A text that is no action
+        stays one
         that `parse_answer` refuses.
         """
         return unwrap(text) if isinstance(self.action_space, spaces.Text) else plain(text)

@@ -28,7 +28,8 @@ class TaskPerception(GameConfig):
 
 
 def with_task_perception(reasoning: Levels, perception: Levels | None = None) -> Mapping[Dial, Levels]:
-    """The difficulty_levels of a task: the shared perception levels with what the task adds, and its own reasoning levels."""
+    """The difficulty_levels of a task: the shared perception levels with what the task adds, and its own reasoning
+    levels."""
     own = perception or {}
     return {
         "perception": {level: {**shared, **own.get(level, {})} for level, shared in TASK_PERCEPTION.items()},

@@ -80,11 +80,12 @@ def make_vec(
             read-only views of memory that the next step changes.
         words: Tell descriptions, legal actions and the like in the infos, as `GameEnv` does.
         timeout: Seconds without an answer after which a process counts as hung; None: never.
-        backend: `process`: the processes are of this machine; `ray`: of a Ray cluster, see `vlmgym.ray_backend`.
+        backend: `process`: the processes are of this machine; `ray`: of a Ray cluster, see `vlmgym.workers.ray`.
         config fields: Single settings that override the levels, of games that are given by name.
 
     Raises:
-        UsageError: There is no such game, level or config field, a value is not accepted, the environments do not fit into
+        UsageError: There is no such game, level or config field, a value is not accepted, the environments do not
+        fit into
             memory, or there is no Ray cluster.
     """
     num_envs, num_workers = plain(num_envs), plain(num_workers)
@@ -512,7 +513,8 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
 def _workers(backend: Backend, num_workers: int | None, num_envs: int) -> tuple[Callable[[Plan], WorkerHandle], int]:
     """What makes a worker, and how many there are; 0: one in this process."""
     if backend == "ray":
-        from vlmgym.ray_backend import RayEnvWorker, join_cluster, workers_of
+        from vlmgym.sandbox.envs.vector.ray_worker import RayEnvWorker
+        from vlmgym.workers.ray import join_cluster, workers_of
 
         return RayEnvWorker, min(workers_of(join_cluster(), num_workers, num_envs), num_envs)
     workers = workers_for(num_envs, num_workers)

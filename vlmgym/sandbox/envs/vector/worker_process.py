@@ -19,13 +19,10 @@ from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.envs.vector.shared_memory import OwnArray
 from vlmgym.sandbox.envs.vector.worker import EnvWorker, Reply, Settings
 from vlmgym.workers.channel import UNPICKLABLE, Channel, ChannelClosed
-from vlmgym.workers.process import block_sigint, exit_with_parent
+from vlmgym.workers.process import RESTARTS, block_sigint, exit_with_parent
 
 Call = tuple[str, tuple[Any, ...]]
 """A method of `EnvWorker` and its arguments."""
-
-RESTARTS = 3
-"""How often in a row a process may die over the same call."""
 
 
 @dataclass(frozen=True, slots=True)

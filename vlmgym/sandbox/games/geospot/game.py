@@ -251,7 +251,7 @@ class Geospot(Task[GeospotState, str]):
         if state.middle is not None and not (abs(state.middle[0]) <= 90 and abs(state.middle[1]) <= 180):
             raise StateError(f"not a position of geospot: {state.middle} is no middle of a map")
 
-    # ImageArray and words ----------------------------------------------------------------------------------------------
+    # Images and words ----------------------------------------------------------------------------------------------
 
     def paint(self, state: GeospotState) -> Sequence[ImageArray]:
         """The map with its mark."""

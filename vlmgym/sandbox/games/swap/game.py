@@ -52,7 +52,8 @@ _PERCEPTION = (
 class SwapConfig(BoardConfig):
     """Difficulty of Swap. The larger the board, the more there is to look at.
 
-    `colours` and `shapes` are reasoning config fields: with more kinds of tile fewer swaps are legal, which are harder to find.
+    `colours` and `shapes` are reasoning config fields: with more kinds of tile fewer swaps are legal, which are
+    harder to find.
     """
 
     rows: int = config_field("reasoning", 8, "Rows of the board.", ge=3, le=16)
