@@ -52,7 +52,7 @@ class Options:
     """Sides of the images."""
     episodes: int = 64
     """Episodes, and requests, at once."""
-    turns: int = 50
+    max_turns: int = 50
     """Turns of each episode."""
     latency: float = 0.2
     """Seconds that the server takes for a request."""
@@ -64,7 +64,7 @@ class Options:
     """Write all numbers to this file."""
 
     def __post_init__(self) -> None:
-        if min(self.episodes, self.turns, self.rounds, self.latency) <= 0:
+        if min(self.episodes, self.max_turns, self.rounds, self.latency) <= 0:
             raise UsageError("episodes, turns, rounds and latency are more than 0")
 
 
@@ -160,14 +160,14 @@ def run(game: Game[Any, Any], url: str, workers: Workers, options: Options) -> R
     def play(turns: int) -> list[EpisodeRecord]:
         policy = OpenAIPolicy(OpenAIOptions(base_url=url, model="none", max_requests=options.episodes))
         at_once = options.episodes
-        return evaluate(game, policy, at_once, turns=turns, concurrency=at_once, workers=workers)
+        return evaluate(game, policy, at_once, max_turns=turns, concurrency=at_once, workers=workers)
 
     play(1)  # workers import the game and load its sprites
     me = [psutil.Process()]
     others = [psutil.Process(pid) for pid in {*run_async(process_ids(workers))} - {me[0].pid}]
     before = cpu(me), cpu(others)
     start = time.perf_counter()
-    records = play(options.turns)
+    records = play(options.max_turns)
     seconds = time.perf_counter() - start
     spent = cpu(me) - before[0], cpu(others) - before[1]
     turns = check(records, options)
@@ -176,7 +176,7 @@ def run(game: Game[Any, Any], url: str, workers: Workers, options: Options) -> R
     drawing = seconds_of(game.draw, positions) / len(positions)
     encoding = seconds_of(lambda image: image_url("png", image), images) / len(images)
     milliseconds = (1e3 * part for part in (spent[0] / turns, spent[1] / turns, drawing, encoding))
-    return Run(seconds, options.turns * options.latency, turns, *milliseconds)
+    return Run(seconds, options.max_turns * options.latency, turns, *milliseconds)
 
 
 async def process_ids(workers: Workers) -> list[int]:
@@ -192,13 +192,13 @@ def nap_and_tell() -> int:
 def check(records: list[EpisodeRecord], options: Options) -> int:
     """The number of turns, if it is the one that the ideal time is of."""
     turns = sum(len(record.turns) for record in records)
-    if turns != options.episodes * options.turns:
-        raise UsageError("an episode ended before the limit of turns: ask for fewer --turns")
+    if turns != options.episodes * options.max_turns:
+        raise UsageError("an episode ended before the limit of turns: ask for fewer --max-turns")
     return turns
 
 
 def table(runs: dict[int, list[Run]], options: Options, workers: int) -> Table:
-    title = f"{options.episodes} episodes of 2048 at once, {options.turns} turns, {options.latency:g} s a request, "
+    title = f"{options.episodes} episodes of 2048 at once, {options.max_turns} turns, {options.latency:g} s a request, "
     found = Table(title=f"{title}{workers} workers")
     for column in ("image", "seconds / ideal: median", "best", "worst", "turns/s"):
         found.add_column(column, justify="right")

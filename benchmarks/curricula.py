@@ -37,7 +37,7 @@ class Options:
     """Names or files."""
     episodes: int = 500
     """Episodes of random play at each stage; an oracle plays a tenth."""
-    turns: int = 100
+    max_turns: int = 100
     """Limit of turns."""
     workers: int = 2
     """Worker processes; 0 plays in this one."""
@@ -57,7 +57,7 @@ def rows(options: Options, workers: Workers) -> Iterator[str]:
                 pick = curriculum.at(number, stage.name)
                 for player in PLAYERS:
                     count = options.episodes // (COSTLY if player == "oracle" else 1)
-                    records = evaluate(stage.game, player, count, turns=options.turns, workers=workers)
+                    records = evaluate(stage.game, player, count, max_turns=options.max_turns, workers=workers)
                     successes = [curriculum.success(pick, record.turns) for record in records]
                     scores = [record.score or 0.0 for record in records]
                     share = sum(successes) / count

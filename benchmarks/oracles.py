@@ -2,7 +2,7 @@
 
 python benchmarks/oracles.py 2048 --episodes 100 --workers 2
 python benchmarks/oracles.py shisensho --reasoning 5
-python benchmarks/oracles.py 2048 --turns 500 --set rows=8 columns=8
+python benchmarks/oracles.py 2048 --max-turns 500 --config rows=8 columns=8
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Options(GameOptions):
     """How many episodes are played."""
     seed: int = 0
     """Seed of the first episode; the others follow."""
-    turns: int | None = None
+    max_turns: int | None = None
     """Turns after which an episode is cut off; not set: it is played to its end."""
     workers: int = os.cpu_count() or 1
     """Worker processes."""
 
     def __post_init__(self) -> None:
-        for name, value in (("episodes", self.episodes), ("turns", self.turns), ("workers", self.workers)):
+        for name, value in (("episodes", self.episodes), ("max_turns", self.max_turns), ("workers", self.workers)):
             if value is not None and value < 1:
                 raise UsageError(f"{name} is at least 1, not {value}")
         if self.seed < 0:
@@ -97,7 +97,7 @@ def play_all(game: Game[Any, Any], options: Options, console: Console) -> list[P
         Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=console) as progress,
         get_context("spawn").Pool(workers, signal.signal, ignore_ctrl_c) as pool,
     ):
-        episodes = pool.imap(partial(play, game, options.turns), seeds)
+        episodes = pool.imap(partial(play, game, options.max_turns), seeds)
         return list(progress.track(episodes, total=len(seeds), description="episodes"))
 
 

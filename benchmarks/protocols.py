@@ -4,8 +4,8 @@ nice python benchmarks/protocols.py --workers 2
 python benchmarks/protocols.py --games nlvr2 vqa --episodes 100
 
 Episodes are played as `vlmgym eval` plays them and kept as lines of a file for each configuration and policy in
-`--out`; the same command again plays what is missing. Then the tables of `docs/protocols.md` are written between their
-markers from all that has been played. Files are named after configurations: settings that are the same game share
+`--output-dir`; the same command again plays what is missing. Then the tables of `docs/protocols.md` are written between
+their markers from all that has been played. Files are named after configurations: settings that are the same game share
 them, and a config field that changes begins a new one. After a change of rules or oracles, begin with an empty folder.
 """
 
@@ -192,7 +192,7 @@ class Options:
     """Episodes of each policy in each setting, seeds from 0 on."""
     workers: int = 2
     """Worker processes; 0 plays in this one."""
-    out: Path = Path("logs/protocols")
+    output_dir: Path = Path("logs/protocols")
     """Folder of the episodes."""
     page: Path = Path("docs/protocols.md")
     """The page whose tables are written."""
@@ -247,7 +247,7 @@ def measure(options: Options, store: Store) -> None:
             task = progress.add_task(f"{setting.name}: {policy}", total=options.episodes, completed=done)
             while done < options.episodes:
                 more = min(AT_ONCE, options.episodes - done)
-                records = evaluate(setting.game, choice, more, turns=TURNS, seed=done, workers=workers)
+                records = evaluate(setting.game, choice, more, max_turns=TURNS, seed=done, workers=workers)
                 store.add(setting.game, policy, [Played.of(record) for record in records])
                 done += more
                 progress.update(task, completed=done)
@@ -322,8 +322,8 @@ def main(args: Sequence[str] | None = None) -> None:
         options = parse_options(Options, args, "benchmarks/protocols.py")
         if not options.page.is_file():
             raise UsageError(f"there is no page {options.page}")
-        store = Store(options.out)
-        with OutputFolder(options.out).reserved():
+        store = Store(options.output_dir)
+        with OutputFolder(options.output_dir).reserved():
             measure(options, store)
         text = options.page.read_text(encoding="utf-8")
         for name, lines in (("baselines", baselines(store)), ("published", beside_published(store))):

@@ -52,12 +52,14 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 @pytest.mark.parametrize("seed", ["0", "7"])
 def test_every_row_is_asked_about_once(write: Callable[[int], str], tmp_path: Path, seed: str) -> None:
-    evaluate("vqa", "--all-rows", "--seed", seed, "--set", f"data={write(13)}", "--out", str(tmp_path / "run"))
+    evaluate(
+        "vqa", "--all-rows", "--seed", seed, "--config", f"data={write(13)}", "--output-dir", str(tmp_path / "run")
+    )
     assert asked(tmp_path / "run") == list(range(13))
 
 
 def test_games_with_as_many_rows_are_played_together(write: Callable[[int], str], tmp_path: Path) -> None:
-    evaluate("vqa", "caption", "--all-rows", "--set", f"data={write(4)}", "--out", str(tmp_path / "run"))
+    evaluate("vqa", "caption", "--all-rows", "--config", f"data={write(4)}", "--output-dir", str(tmp_path / "run"))
     assert asked(tmp_path / "run") == sorted(2 * list(range(4)))
 
 
@@ -65,20 +67,20 @@ def test_a_run_is_resumed_with_all_rows(
     write: Callable[[int], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, folder = write(13), tmp_path / "run"
-    evaluate("vqa", "--episodes", "3", "--set", f"data={data}", "--out", str(folder))
-    evaluate("vqa", "--all-rows", "--set", f"data={data}", "--resume", str(folder))
+    evaluate("vqa", "--episodes", "3", "--config", f"data={data}", "--output-dir", str(folder))
+    evaluate("vqa", "--all-rows", "--config", f"data={data}", "--resume", str(folder))
     assert asked(folder) == list(range(13))
-    evaluate("vqa", "--all-rows", "--set", f"data={data}", "--resume", str(folder))  # nothing is left to play
+    evaluate("vqa", "--all-rows", "--config", f"data={data}", "--resume", str(folder))  # nothing is left to play
     assert asked(folder) == list(range(13))
     Path(data).write_text("".join(Path(data).read_text().splitlines(keepends=True)[:6]))
-    assert "episodes was 13 and is 5" in refused(capsys, "vqa", "--set", f"data={data}", "--resume", str(folder))
+    assert "episodes was 13 and is 5" in refused(capsys, "vqa", "--config", f"data={data}", "--resume", str(folder))
 
 
 def test_mistakes_end_in_one_sentence(write: Callable[[int], str], capsys: pytest.CaptureFixture[str]) -> None:
     data = f"data={write(4)}"
     assert "vqa has no data whose rows could be gone through" in refused(capsys, "vqa")
     assert "2048 has no data whose rows could be gone through" in refused(capsys, "2048")
-    assert "leave out either it or --episodes" in refused(capsys, "vqa", "--set", data, "--episodes", "3")
+    assert "leave out either it or --episodes" in refused(capsys, "vqa", "--config", data, "--episodes", "3")
     with pytest.raises(UsageError, match="leave out --all-rows"):
         run_evaluation([], EvalConfig(all_rows=True), curriculum=Path("2048"))
     with pytest.raises(UsageError, match="not as many rows: vqa has 4, caption has 16"):

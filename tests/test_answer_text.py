@@ -288,14 +288,14 @@ def test_strict_is_part_of_the_configuration() -> None:
     assert make_game("swap", strict=True).fingerprint != make_game("swap").fingerprint
     assert GameOptions(strict=True).make_game("2048").config.strict
     assert not GameOptions().make_game("2048").config.strict
-    with pytest.raises(UsageError, match="strict is set by --strict and, differently, by --set"):
+    with pytest.raises(UsageError, match="strict is set by --strict and, differently, by --config"):
         GameOptions(strict=True, overrides=(("strict=false",),)).make_game("2048")
 
 
 @pytest.mark.parametrize(("strict", "outcome"), [(False, "played"), (True, "unparsable")])
 def test_an_evaluation_records_whether_it_was_strict(tmp_path: Path, strict: bool, outcome: str) -> None:
     out = tmp_path / "run"
-    config = EvalConfig(episodes=1, turns=1, out=out, videos=0, report=False, workers=0, strict=strict)
+    config = EvalConfig(episodes=1, max_turns=1, output_dir=out, videos=0, report=False, workers=0, strict=strict)
     run_evaluation(["geospot"], config, custom_policy=lambda images, prompts: [answer_only(DEGREES)] * len(prompts))
     run = json.loads((out / "run.json").read_text(encoding="utf-8"))
     assert run["games"][0]["config"]["strict"] is strict

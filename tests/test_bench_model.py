@@ -132,7 +132,7 @@ def test_a_real_server_against_transformers(vllm_server: Server, tmp_path: Path)
     command = [str(ENVIRONMENT / "bin" / "vlmgym"), "bench-model", "--base-url", vllm_server.base_url]
     command += ["--model", vllm_server.model, "--against", str(vllm_server.checkpoint), "--dtype", "float32"]
     command += ["--size", "96", "--concurrency", "1", "4", "--seconds", "1", "--max-tokens", "12", "--ignore-eos"]
-    command += ["--out", str(out)]
+    command += ["--output", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
     assert "ratio" in done.stdout

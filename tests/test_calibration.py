@@ -104,7 +104,7 @@ def test_a_subject_is_measured_and_written(name: str, tmp_path: Path, monkeypatc
     monkeypatch.setattr("benchmarks.calibration.__main__.spec_of", lambda name: small(name, 10))
     monkeypatch.setattr("benchmarks.calibration.task_specs.LESSONS", 20)
     images = 16 if name == "vqa" else 8  # a question's image shows few objects
-    config = CalibrateConfig(game=(name,), episodes=5, images=images, out=tmp_path)
+    config = CalibrateConfig(game=(name,), episodes=5, images=images, output_dir=tmp_path)
     (found,) = calibrate_games(config, Console(quiet=True))
     page = (tmp_path / f"{name}.md").read_text(encoding="utf-8")
     assert f"python -m benchmarks.calibration {name} --episodes 5 --images {images}" in page
@@ -197,7 +197,7 @@ def test_a_mark_is_in_the_part_of_its_cut_out_that_is_said() -> None:
 )
 def test_mistakes_are_told_in_a_sentence(config: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=words):
-        calibrate_games(CalibrateConfig(**config, out=tmp_path), Console(quiet=True))
+        calibrate_games(CalibrateConfig(**config, output_dir=tmp_path), Console(quiet=True))
 
 
 def test_images_that_are_too_few_are_told() -> None:
@@ -220,8 +220,8 @@ def test_each_subject_is_measured_with_one_thread_and_a_folder_that_is_none_is_r
     monkeypatch.setattr("benchmarks.calibration.__main__.draw_plots", lambda *_: b"")
     monkeypatch.setattr("benchmarks.calibration.__main__._verdict", lambda *_: "")
     with pools.threadpool_limits(2), pytest.raises(KeyboardInterrupt):
-        calibrate_games(CalibrateConfig(game=("2048", "swap"), out=tmp_path), Console(quiet=True))
+        calibrate_games(CalibrateConfig(game=("2048", "swap"), output_dir=tmp_path), Console(quiet=True))
     assert threads == [{1}, {1}]
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="is a file: name a folder"):
-        calibrate_games(CalibrateConfig(game=("2048",), out=tmp_path / "file"), Console(quiet=True))
+        calibrate_games(CalibrateConfig(game=("2048",), output_dir=tmp_path / "file"), Console(quiet=True))

@@ -367,7 +367,7 @@ def test_folders_of_classes_are_captioned_by_their_names(tmp_path: Path) -> None
 def test_data_are_looked_through(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write(folder, [{"keywords": "cat"}, {"keywords": "!"}])
     with pytest.raises(SystemExit):
-        main(["data", "check", "caption", "--set", f"data={data}"])
+        main(["data", "check", "caption", "--config", f"data={data}"])
     assert "a keyword has no letters or digits" in " ".join(capsys.readouterr().out.split())
 
 

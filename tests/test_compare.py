@@ -23,7 +23,7 @@ from vlmgym.sandbox.core.reward import RewardConfig
 
 def play(out: Path, policy: str, games: tuple[str, ...] = ("2048",), **options: Any) -> Path:
     shown = {"episodes": 6, "turns": 15, "size": 128, "workers": 0, "videos": 0, "report": False} | options
-    run_evaluation(games, EvalConfig(policy=policy, out=out, **shown))
+    run_evaluation(games, EvalConfig(policy=policy, output_dir=out, **shown))
     return out
 
 
@@ -37,7 +37,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def compared(first: Path, second: Path, out: Path, **options: Any) -> Comparison:
-    return compare(CompareConfig(runs=(first, second), out=out, workers=0, **({"page": False} | options)))
+    return compare(CompareConfig(runs=(first, second), output_dir=out, workers=0, **({"page": False} | options)))
 
 
 def test_the_interval_covers_the_true_difference_about_as_often_as_it_says():
@@ -181,7 +181,7 @@ def test_what_differs_beside_the_policy_is_said(
 
 
 def test_the_command_line_and_the_page(runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    args = ["compare", str(runs[0]), str(runs[1]), "--workers", "0", "--out", str(tmp_path / "out")]
+    args = ["compare", str(runs[0]), str(runs[1]), "--workers", "0", "--output-dir", str(tmp_path / "out")]
     main([*args, "--labels", "<script>alert(1)</script>", "[red]base"])
     told = capsys.readouterr().out
     assert "5 pairs; left out: 1 only in <script>" in told

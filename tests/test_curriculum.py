@@ -165,8 +165,8 @@ def test_thousands_of_picks_take_less_than_a_second() -> None:
 
 
 def test_what_success_is_the_file_says() -> None:
-    (episode,) = evaluate("2048", "oracle", 1, turns=6, workers=0)
-    (poor,) = evaluate("2048", lambda images, prompts: ["no idea"] * len(prompts), 1, turns=2, workers=0)
+    (episode,) = evaluate("2048", "oracle", 1, max_turns=6, workers=0)
+    (poor,) = evaluate("2048", lambda images, prompts: ["no idea"] * len(prompts), 1, max_turns=2, workers=0)
 
     def success(turns: Any, **fields: Any) -> float:
         entry = BY_SUCCESS.entries[0].model_copy(update={"at_least": None, **fields})
@@ -203,10 +203,10 @@ def test_who_plays_well_leaves_every_stage_and_who_guesses_none_of_shisensho_and
         for stage in entry.stages[:-1] if entry.begins is None else ():
             pick = curriculum.at(number, stage.name)
             turns = 100 if entry.measure == "score" else 20
-            (good,) = evaluate(stage.game, "oracle", 1, turns=turns, workers=0)
+            (good,) = evaluate(stage.game, "oracle", 1, max_turns=turns, workers=0)
             assert curriculum.success(pick, good.turns) >= entry.up, stage.name
             if entry.measure == "played":
-                (poor,) = evaluate(stage.game, "random", 1, turns=turns, workers=0)
+                (poor,) = evaluate(stage.game, "random", 1, max_turns=turns, workers=0)
                 assert curriculum.success(pick, poor.turns) <= entry.down, stage.name
 
 

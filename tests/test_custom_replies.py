@@ -43,7 +43,7 @@ async def counted_later(images: Any, prompts: list[Prompt]) -> list[str | Reply]
 @pytest.mark.parametrize("function", [counted, counted_later])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_replies_and_strings_are_recorded_with_what_they_say(function: Any, workers: int) -> None:
-    for record in evaluate(GAME, function, 2, turns=4, workers=workers):
+    for record in evaluate(GAME, function, 2, max_turns=4, workers=workers):
         for turn in record.turns:
             told = {name: getattr(turn, name) for name in FULL}
             if turn.turn % 2 == 0:  # turns of records are counted from 1
@@ -52,9 +52,9 @@ def test_replies_and_strings_are_recorded_with_what_they_say(function: Any, work
                 assert told.pop("latency") >= 0
                 assert set(told.values()) == {None}
     played = [
-        [(turn.response, turn.outcome) for turn in record.turns] for record in evaluate(GAME, function, 1, turns=4)
+        [(turn.response, turn.outcome) for turn in record.turns] for record in evaluate(GAME, function, 1, max_turns=4)
     ]
-    random = evaluate(GAME, "random", 1, turns=4, workers=0)
+    random = evaluate(GAME, "random", 1, max_turns=4, workers=0)
     assert played == [[(turn.response, turn.outcome) for turn in record.turns] for record in random]
 
 
@@ -63,7 +63,7 @@ def test_tokens_of_replies_have_a_price_and_use_up_a_budget() -> None:
         return [*map(full, prompts)]
 
     budget = Budget(price_in=1e4, price_out=1e6, budget_tokens=250)
-    (record,) = evaluate(GAME, function, 1, turns=9, workers=0, budget=budget)
+    (record,) = evaluate(GAME, function, 1, max_turns=9, workers=0, budget=budget)
     assert [turn.cost for turn in record.turns] == [8.0] * 3
     assert (record.status, record.score) == ("stopped", None)
     assert "the budget of 250 tokens is used up" in record.end
@@ -75,7 +75,7 @@ def test_a_budget_needs_replies_with_both_numbers_of_tokens(response: str | Repl
         return [response for _ in prompts]
 
     with pytest.raises(PolicyError, match=r"^mine does not say how many tokens it used \(prompt_tokens and"):
-        evaluate(GAME, mine, 1, turns=1, workers=0, budget=Budget(budget_tokens=10))
+        evaluate(GAME, mine, 1, max_turns=1, workers=0, budget=Budget(budget_tokens=10))
 
 
 def test_a_prompt_knows_its_text_its_images_and_its_episode() -> None:
@@ -87,7 +87,7 @@ def test_a_prompt_knows_its_text_its_images_and_its_episode() -> None:
             asked.append(prompt)
         return [*map(random_response, prompts)]
 
-    records = evaluate(GAME, function, 2, turns=3, seed=5, workers=0, history=1, history_images=1)
+    records = evaluate(GAME, function, 2, max_turns=3, seed=5, workers=0, history=1, history_images=1)
     by_id = {f"{record.game.id}/{record.seed}": record for record in records}
     assert len(asked) == sum(len(record.turns) for record in records) == 6
     for prompt in asked:
@@ -126,7 +126,7 @@ def test_a_reply_that_cannot_be_recorded_names_what_is_wrong_and_the_line(values
     with pytest.raises(UsageError, match=f"^{message}$"):
         Reply(**{"text": "up", **values})
     with pytest.raises(PolicyError, match=rf"mine raised UsageError: {message} \(.*test_custom_replies.py, line \d+\)"):
-        evaluate(GAME, mine, 1, turns=1, workers=0)
+        evaluate(GAME, mine, 1, max_turns=1, workers=0)
 
 
 def test_values_of_numpy_and_halves_of_characters_are_recorded_as_json_can_hold_them() -> None:
@@ -138,7 +138,7 @@ def test_values_of_numpy_and_halves_of_characters_are_recorded_as_json_can_hold_
         tokens, seconds = np.int32(3), np.float32(0.5)
         return [Reply(Text(half), tokens, tokens, half, half, seconds, np.int64(1), half) for _ in prompts]
 
-    (record,) = evaluate(GAME, function, 1, turns=1, workers=2)
+    (record,) = evaluate(GAME, function, 1, max_turns=1, workers=2)
     assert type(record).model_validate_json(record.model_dump_json()) == record
     (turn,) = record.turns
     assert (turn.prompt_tokens, turn.completion_tokens, turn.latency, turn.requests) == (3, 3, 0.5, 1)

@@ -93,7 +93,7 @@ def osv5m(hub, shards):
 
 def fetch(hub, out, *options):
     vlmgym = Path(sys.executable).parent / "vlmgym"
-    return run([vlmgym, "data", "fetch", "osv5m", "--out", out, *options], hub)
+    return run([vlmgym, "data", "fetch", "osv5m", "--output-dir", out, *options], hub)
 
 
 @pytest.mark.slow

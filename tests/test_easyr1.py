@@ -188,11 +188,11 @@ def test_trained_model_is_exported_served_and_compared(runs: Path, tmp_path: Pat
     scripts, python = ROOT / "training" / "scripts", sys.executable
     told = run("bash", scripts / "export.sh", runs / "state" / "global_step_3", tmp_path / "model")
     assert f"serve_vllm.sh {tmp_path / 'model'}" in told
-    play = [python, str(ROOT / "vlmgym" / "test" / "eval_2048.py"), "--set", "size=64", "--episodes", "2"]
-    play += ["--turns", "2", "--videos", "0", "--no-report"]
+    play = [python, str(ROOT / "vlmgym" / "test" / "eval_2048.py"), "--config", "size=64", "--episodes", "2"]
+    play += ["--max-turns", "2", "--videos", "0", "--no-report"]
     with serve(tmp_path / "model", tmp_path, "trained", script=scripts / "serve_vllm.sh") as server:
         asked = ["--base-url", server.base_url, "--model", server.model, "--max-tokens", "8"]
-        run(*play, "--policy", "openai", *asked, "--out", tmp_path / "trained")
-    run(*play, "--policy", "random", "--out", tmp_path / "baseline")
-    main(["compare", str(tmp_path / "trained"), str(tmp_path / "baseline"), "--out", str(tmp_path / "page")])
+        run(*play, "--policy", "openai", *asked, "--output-dir", tmp_path / "trained")
+    run(*play, "--policy", "random", "--output-dir", tmp_path / "baseline")
+    main(["compare", str(tmp_path / "trained"), str(tmp_path / "baseline"), "--output-dir", str(tmp_path / "page")])
     assert (tmp_path / "page" / "compare.html").stat().st_size > 10_000

@@ -23,7 +23,7 @@ OPTIONS = {"episodes": 2, "turns": 3, "workers": 0, "videos": 0, "report": False
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("played") / "run"
-    run_evaluation(["2048"], EvalConfig(policy="random-legal", out=folder, **OPTIONS))
+    run_evaluation(["2048"], EvalConfig(policy="random-legal", output_dir=folder, **OPTIONS))
     return folder
 
 

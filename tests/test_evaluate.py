@@ -49,17 +49,17 @@ def without_times(record):
 
 @pytest.fixture(scope="module")
 def random_records():
-    return evaluate(GAME, "random", 3, turns=30, seed=5, workers=0)
+    return evaluate(GAME, "random", 3, max_turns=30, seed=5, workers=0)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_records_do_not_depend_on_the_number_of_workers(random_records, workers):
-    again = evaluate(GAME, "random", 3, turns=30, seed=5, workers=workers)
+    again = evaluate(GAME, "random", 3, max_turns=30, seed=5, workers=workers)
     assert [without_times(record) for record in again] == [without_times(record) for record in random_records]
 
 
 def test_a_custom_policy_plays_the_same_as_the_policy_it_copies(random_records):
-    again = evaluate(GAME, at_random, 3, turns=30, seed=5, workers=2, concurrency=2)
+    again = evaluate(GAME, at_random, 3, max_turns=30, seed=5, workers=2, concurrency=2)
     assert [without_times(record) for record in again] == [without_times(record) for record in random_records]
 
 
@@ -106,7 +106,7 @@ def test_a_record_says_everything_needed_to_play_it_again(random_records):
 
 
 def test_illegal_and_unparsable_turns_are_used_up():
-    record = evaluate(GAME, answers("up"), 1, turns=40, workers=0)[0]
+    record = evaluate(GAME, answers("up"), 1, max_turns=40, workers=0)[0]
     outcomes = [turn.outcome for turn in record.turns]
     assert len(outcomes) == 40
     assert record.end == TURN_LIMIT
@@ -116,14 +116,14 @@ def test_illegal_and_unparsable_turns_are_used_up():
     assert "Your last response was not played: sliding up changes nothing." in record.turns[first + 1].prompt
     assert "not played" not in record.turns[first].prompt
 
-    record = evaluate(GAME, answers("sideways"), 1, turns=5, workers=0)[0]
+    record = evaluate(GAME, answers("sideways"), 1, max_turns=5, workers=0)[0]
     assert [turn.outcome for turn in record.turns] == [Outcome.UNPARSABLE] * 5
     assert record.turns[0].action is None
     assert record.score == 0
 
 
 def test_an_ended_episode_stays_ended():
-    record = evaluate(GAME, "random-legal", 1, turns=5000, workers=0)[0]
+    record = evaluate(GAME, "random-legal", 1, max_turns=5000, workers=0)[0]
     assert record.terminated
     assert record.end == "no move is left"
     assert len(record.turns) < 5000
@@ -131,7 +131,7 @@ def test_an_ended_episode_stays_ended():
 
 
 def test_history_repeats_the_last_turns():
-    record = evaluate(GAME, answers("up"), 1, turns=6, workers=0, history=2)[0]
+    record = evaluate(GAME, answers("up"), 1, max_turns=6, workers=0, history=2)[0]
     assert "earlier turns" not in record.turns[0].prompt
     prompt = record.turns[5].prompt
     assert "Turn 5 (" in prompt
@@ -142,7 +142,7 @@ def test_history_repeats_the_last_turns():
 
 def test_penalties_shape_the_reward_but_not_the_score():
     reward = RewardConfig(unparsable=-3.0, format_weight=0.5)
-    record = evaluate(GAME, lambda images, prompts: ["" for _ in prompts], 1, turns=4, workers=0, reward=reward)[0]
+    record = evaluate(GAME, lambda images, prompts: ["" for _ in prompts], 1, max_turns=4, workers=0, reward=reward)[0]
     assert [turn.reward.total for turn in record.turns] == [-3.0] * 4
     assert record.score == 0.0
 
@@ -154,7 +154,7 @@ def test_images_are_those_of_the_position():
         seen.extend(images[0] for images in images_batch)
         return [random_response(prompt) for prompt in prompt_batch]
 
-    record = evaluate(GAME, policy, 1, turns=8, workers=1)[0]
+    record = evaluate(GAME, policy, 1, max_turns=8, workers=1)[0]
     drawn = [GAME.draw(GAME.from_data(turn.state)) for turn in record.turns]
     assert len(seen) == 8
     assert all(np.array_equal(a, b) for a, b in zip(seen, drawn))
@@ -168,7 +168,7 @@ def test_no_more_episodes_at_once_than_asked():
         most = max(most, len(prompt_batch))
         return [random_response(prompt) for prompt in prompt_batch]
 
-    assert len(evaluate(GAME, policy, 7, turns=3, workers=0, concurrency=3)) == 7
+    assert len(evaluate(GAME, policy, 7, max_turns=3, workers=0, concurrency=3)) == 7
     assert most == 3
 
 
@@ -199,7 +199,7 @@ def test_episodes_that_ended_before_a_failure_were_handed_over():
 
     kept = []
     with pytest.raises(PolicyError, match="returned a int as response 0"):
-        evaluate(GAME, policy, 5, turns=2, workers=0, concurrency=1, hooks=Hooks(on_episode=kept.append))
+        evaluate(GAME, policy, 5, max_turns=2, workers=0, concurrency=1, hooks=Hooks(on_episode=kept.append))
     assert [(record.seed, record.status, len(record.turns)) for record in kept] == [
         (0, "turn limit", 2),
         (1, "stopped", 1),
@@ -222,7 +222,7 @@ def test_a_worker_that_dies_is_an_error_not_a_score():
 
 def test_evaluate_works_inside_a_running_event_loop():
     async def notebook():
-        return evaluate(GAME, "random", 1, turns=3, workers=0)
+        return evaluate(GAME, "random", 1, max_turns=3, workers=0)
 
     assert len(asyncio.run(notebook())) == 1
 
@@ -323,7 +323,7 @@ def test_the_interval_of_a_share_is_wilsons_and_never_certain():
 
 
 def test_scores_that_happen_to_be_0_or_1_are_no_share():
-    boards = evaluate(GAME, "oracle", episodes=3, turns=1, workers=0)
+    boards = evaluate(GAME, "oracle", episodes=3, max_turns=1, workers=0)
     assert {episode.score for episode in boards} == {0.0}  # no tiles merge in the first turn of these
     assert summarise(boards).score_ci is None
     questions = evaluate(vlmgym.make_game("nlvr2", size=128), "oracle", episodes=3, workers=0)
@@ -374,12 +374,12 @@ def test_an_infrastructure_error_ends_its_episode_without_a_score_and_no_other()
 def test_a_resumed_run_goes_on_with_what_has_no_result():
     first = evaluate(GAME, _Model({("2048", 1, 4)}), 3, turns=8, workers=0, history=2)
     policy = _Model()
-    again = evaluate(GAME, policy, 4, turns=8, workers=0, history=2, resume=first)
+    again = evaluate(GAME, policy, 4, max_turns=8, workers=0, history=2, resume=first)
     assert sorted(set(policy.asked)) == [("2048", 1, turn) for turn in range(4, 8)] + [
         ("2048", 3, turn) for turn in range(8)
     ]
     assert [record.attempt for record in again] == [1, 2, 1, 1]
-    whole = evaluate(GAME, _Model(), 4, turns=8, workers=0, history=2)
+    whole = evaluate(GAME, _Model(), 4, max_turns=8, workers=0, history=2)
     assert [without_times(r) | {"attempt": 1} for r in again] == [without_times(r) for r in whole]
 
 
@@ -420,7 +420,7 @@ def test_an_unfinished_episode_of_another_game_version_starts_afresh():
         GAME,
         policy,
         1,
-        turns=6,
+        max_turns=6,
         workers=0,
         resume=[first[0].model_copy(update={"turns": (*turns[:2], changed, turns[3])})],
     )
@@ -437,7 +437,7 @@ def test_what_a_policy_loads_is_told_until_it_is_ready():
         async def open(self):
             told.append("open")
 
-    evaluate(GAME, Loads(), 1, turns=2, workers=0, hooks=Hooks(told.append, on_turns=lambda _: told.append("turn")))
+    evaluate(GAME, Loads(), 1, max_turns=2, workers=0, hooks=Hooks(told.append, on_turns=lambda _: told.append("turn")))
     assert told == ["a checkpoint", "open", None, "turn", "turn"]
 
 
@@ -445,7 +445,7 @@ def test_a_run_stops_when_nothing_is_answered_any_more():
     reasons = []
     fails = {("2048", seed, 0) for seed in range(100)}
     policy = _Model(fails)
-    records = evaluate(GAME, policy, 50, turns=3, workers=0, concurrency=4, hooks=Hooks(on_stop=reasons.append))
+    records = evaluate(GAME, policy, 50, max_turns=3, workers=0, concurrency=4, hooks=Hooks(on_stop=reasons.append))
     assert 10 <= len(policy.asked) <= 13
     assert {record.status for record in records if record.end != reasons[0]} == {"error"}
     assert reasons == ["10 episodes in a row ended as errors, the last with: the server is away"]
@@ -457,7 +457,7 @@ def test_a_budget_of_tokens_stops_the_run_and_keeps_what_was_played():
         GAME,
         _Model(tokens=5),
         10,
-        turns=4,
+        max_turns=4,
         workers=0,
         concurrency=2,
         budget=Budget(budget_tokens=100),
@@ -467,28 +467,30 @@ def test_a_budget_of_tokens_stops_the_run_and_keeps_what_was_played():
     assert 100 <= used <= 110  # what was being asked when the budget was used up is answered
     assert {record.status for record in records} == {"turn limit", "stopped"}
     assert reasons == ["the budget of 100 tokens is used up"]
-    more = evaluate(GAME, _Model(tokens=5), 10, turns=4, workers=0, resume=records, budget=Budget(budget_tokens=1000))
-    assert [record.score for record in more] == [record.score for record in evaluate(GAME, "random", 10, turns=4)]
+    more = evaluate(
+        GAME, _Model(tokens=5), 10, max_turns=4, workers=0, resume=records, budget=Budget(budget_tokens=1000)
+    )
+    assert [record.score for record in more] == [record.score for record in evaluate(GAME, "random", 10, max_turns=4)]
 
 
 def test_a_budget_of_cost_counts_what_an_earlier_part_of_the_run_spent():
     budget = Budget(price_in=1e6, price_out=2e6, budget_cost=60)
-    records = evaluate(GAME, _Model(tokens=5), 4, turns=3, workers=0, concurrency=1, budget=budget)
+    records = evaluate(GAME, _Model(tokens=5), 4, max_turns=3, workers=0, concurrency=1, budget=budget)
     assert [turn.cost for turn in records[0].turns] == [15.0] * 3
     assert sum(len(record.turns) for record in records) == 4
     policy = _Model(tokens=5)
-    assert evaluate(GAME, policy, 4, turns=3, workers=0, resume=records, budget=budget)[0] == records[0]
+    assert evaluate(GAME, policy, 4, max_turns=3, workers=0, resume=records, budget=budget)[0] == records[0]
     assert policy.asked == []
 
 
 def test_a_budget_needs_a_policy_that_counts_tokens():
     with pytest.raises(PolicyError, match="model does not say how many tokens it used"):
-        evaluate(GAME, _Model(), 1, turns=1, workers=0, budget=Budget(budget_tokens=1))
+        evaluate(GAME, _Model(), 1, max_turns=1, workers=0, budget=Budget(budget_tokens=1))
 
 
 def test_a_budget_is_refused_before_anything_is_asked_where_nobody_counts():
     with pytest.raises(UsageError, match="random does not count tokens, so it has no price and no budget"):
-        evaluate(GAME, "random", 1, turns=1, workers=0, budget=Budget(budget_tokens=1))
+        evaluate(GAME, "random", 1, max_turns=1, workers=0, budget=Budget(budget_tokens=1))
 
 
 class _DoesNotClose(_Model):
@@ -505,13 +507,13 @@ def test_what_was_played_is_kept_also_if_the_policy_does_not_close():
 
     kept = []
     with pytest.raises((PolicyError, RuntimeError)):
-        evaluate(GAME, Fails(), 1, turns=5, workers=0, hooks=Hooks(on_episode=kept.append))
+        evaluate(GAME, Fails(), 1, max_turns=5, workers=0, hooks=Hooks(on_episode=kept.append))
     assert [(record.status, len(record.turns)) for record in kept] == [("stopped", 2)]
 
 
 def test_numbers_of_numpy_are_numbers():
     made = evaluate(
-        "2048", "random", np.int64(2), turns=np.int8(1), seed=np.uint8(255), concurrency=np.int16(1), workers=0
+        "2048", "random", np.int64(2), max_turns=np.int8(1), seed=np.uint8(255), concurrency=np.int16(1), workers=0
     )
     assert [record.seed for record in made] == [255, 256]
     with pytest.raises(UsageError, match="episodes is a whole number of at least 1, not "):
@@ -523,7 +525,7 @@ def test_numbers_of_numpy_are_numbers():
 def test_a_resumed_run_tells_of_new_turns_only():
     first = evaluate(GAME, _Model({("2048", 0, 4)}), 1, turns=6, workers=0)
     told = []
-    evaluate(GAME, _Model(), 1, turns=6, workers=0, resume=first, hooks=Hooks(on_turns=told.extend))
+    evaluate(GAME, _Model(), 1, max_turns=6, workers=0, resume=first, hooks=Hooks(on_turns=told.extend))
     assert [turn.turn for turn in told] == [5, 6]
 
 
@@ -558,9 +560,9 @@ def test_a_budget_that_makes_no_sense_is_refused(options, message):
 
 def test_several_games_are_played_with_the_same_seeds():
     games = [GAME, vlmgym.make_game("swap", size=256)]
-    together = evaluate(games, "random", 2, turns=5, seed=3, workers=0)
+    together = evaluate(games, "random", 2, max_turns=5, seed=3, workers=0)
     assert [record.key for record in together] == [(game.id, seed) for game in games for seed in (3, 4)]
-    alone = [record for game in games for record in evaluate(game, "random", 2, turns=5, seed=3, workers=0)]
+    alone = [record for game in games for record in evaluate(game, "random", 2, max_turns=5, seed=3, workers=0)]
     assert [without_times(record) for record in together] == [without_times(record) for record in alone]
     with pytest.raises(UsageError, match="a game is named twice"):
         evaluate([GAME, GAME], "random", 2)
@@ -573,7 +575,7 @@ def test_images_of_earlier_turns_come_before_that_of_the_position():
         seen.append(images_batch[0])
         return [random_response(prompt) for prompt in prompt_batch]
 
-    record = evaluate(GAME, policy, 1, turns=6, workers=1, history=3, history_images=2)[0]
+    record = evaluate(GAME, policy, 1, max_turns=6, workers=1, history=3, history_images=2)[0]
     drawn = [GAME.draw(GAME.from_data(turn.state)) for turn in record.turns]
     assert [len(images) for images in seen] == [1, 2, 3, 3, 3, 3]
     assert all(np.array_equal(a, b) for a, b in zip(seen[4], drawn[2:5], strict=True))

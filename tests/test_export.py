@@ -44,14 +44,14 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Seen]:
     folder, seen = tmp_path_factory.mktemp("runs") / "run", Seen()
     config = EvalConfig(
         episodes=6,
-        turns=8,
+        max_turns=8,
         size=128,
         workers=0,
         history=3,
         history_images=2,
         videos=0,
         report=False,
-        out=folder,
+        output_dir=folder,
     )
     run_evaluation(["2048", "swap"], config, custom_policy=seen)
     return folder, seen
@@ -363,7 +363,7 @@ def test_of_several_failures_one_is_told(
 
 def test_the_command_line(played: tuple[Path, Seen], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     out = tmp_path / "a, b"
-    args = ["export", str(played[0]), "--format", "sharegpt", "--out", str(out), "--workers", "0"]
+    args = ["export", str(played[0]), "--format", "sharegpt", "--output-dir", str(out), "--workers", "0"]
     main([*args, "--top", "1", "--outcome", "played", "illegal"])
     told = capsys.readouterr().out
     assert "left out: 10 episodes" in told
@@ -371,4 +371,4 @@ def test_the_command_line(played: tuple[Path, Seen], tmp_path: Path, capsys: pyt
     assert "a__b" in json.loads((out / "dataset_info.json").read_text())
     with pytest.raises(SystemExit, match="2"):
         main(args)
-    assert capsys.readouterr().err == f"error: {out} is there already: choose another --out\n"
+    assert capsys.readouterr().err == f"error: {out} is there already: choose another --output-dir\n"

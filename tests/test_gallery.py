@@ -29,7 +29,7 @@ SIZE = 192
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("gallery") / "new" / "gallery.html"
-    main(["gallery", "--out", str(path), "--size", str(SIZE)])
+    main(["gallery", "--output", str(path), "--size", str(SIZE)])
     return path
 
 
@@ -141,20 +141,20 @@ def test_a_game_that_cannot_be_drawn_is_left_out_unless_it_was_named(
     monkeypatch.setattr("vlmgym.cli.gallery.exhibits.EXHIBITS", (*exhibits_of(["swap"]), bad))
     monkeypatch.setattr("vlmgym.cli.gallery.exhibits.load_games", lambda: ({}, {}))
     path = tmp_path / "gallery.html"
-    main(["gallery", "--out", str(path), "--size", str(SIZE)])
+    main(["gallery", "--output", str(path), "--size", str(SIZE)])
     assert "Folder is left out: shisensho: tiles=folder needs data" in path.read_text()
     with pytest.raises(SystemExit):
-        main(["gallery", "folder", "--out", str(path)])
+        main(["gallery", "folder", "--output", str(path)])
     assert "tiles=folder needs data" in capsys.readouterr().err
     with pytest.raises(UsageError, match="no game can be drawn: swap: size: input should be less"):
-        gallery(GalleryConfig(out=tmp_path / "none.html", size=5000))
+        gallery(GalleryConfig(output=tmp_path / "none.html", size=5000))
     assert not (tmp_path / "none.html").exists()
 
 
 def test_the_poster_has_a_column_for_each_game_and_a_row_for_each_level(tmp_path: Path) -> None:
     exhibits = exhibits_of(["swap", "nlvr2"])
     path = tmp_path / "poster.png"
-    main(["gallery", "swap", "--out", str(tmp_path / "g.html"), "--size", str(SIZE), "--poster", str(path)])
+    main(["gallery", "swap", "--output", str(tmp_path / "g.html"), "--size", str(SIZE), "--poster", str(path)])
     one, two = (Image.open(io.BytesIO(data)) for data in (path.read_bytes(), draw_poster(exhibits)))
     assert one.format == two.format == "PNG"
     assert one.height == two.height > len(LEVELS) * 200

@@ -78,7 +78,7 @@ def person(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def test_keys_and_words_are_responses_like_any_others(person: Any):
     person([DOWN, *typed("left"), *typed("jump"), UP, LEFT, DOWN])
-    records = evaluate(GAME, "human", 2, turns=3, seed=4, workers=0, history=1)
+    records = evaluate(GAME, "human", 2, max_turns=3, seed=4, workers=0, history=1)
     assert [[turn.response for turn in record.turns] for record in records] == [
         ["<answer>down</answer>", "<answer>left</answer>", "<answer>jump</answer>"],
         ["<answer>up</answer>", "<answer>left</answer>", "<answer>down</answer>"],
@@ -99,12 +99,12 @@ def test_keys_and_words_are_responses_like_any_others(person: Any):
 def test_images_of_earlier_turns_are_refused_as_the_person_is_not_shown_them(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     with pytest.raises(UsageError, match="human is not shown the images of earlier turns"):
-        evaluate(GAME, "human", 1, turns=1, workers=0, history=1, history_images=1)
+        evaluate(GAME, "human", 1, max_turns=1, workers=0, history=1, history_images=1)
 
 
 def test_the_person_sees_what_a_model_would_see(person: Any):
     sitting = person([DOWN, LEFT, UP, DOWN], pause=0.4)
-    records = evaluate(GAME, "human", 2, turns=2, workers=0)
+    records = evaluate(GAME, "human", 2, max_turns=2, workers=0)
     states = [turn.state for record in records for turn in record.turns]
     assert len(sitting.seen) == len(states) == 4
     for frame, state in zip(sitting.seen, states):
@@ -123,7 +123,7 @@ def test_clicks_are_responses(person: Any):
         place = int((x + width / 2) * scale), int((y + height / 2) * scale)
         clicks.append(pygame.event.Event(pygame.MOUSEBUTTONDOWN, button=pygame.BUTTON_LEFT, pos=place))
     person(clicks)
-    (record,) = evaluate(game, "human", 1, turns=1, seed=4, workers=0)
+    (record,) = evaluate(game, "human", 1, max_turns=1, seed=4, workers=0)
     assert (record.turns[0].outcome.value, record.turns[0].action) == ("played", list(action))
 
 
@@ -135,7 +135,7 @@ def test_closing_the_window_keeps_what_was_played_and_resume_goes_on(
     options |= {"videos": 0, "report": False}
     person([DOWN, LEFT, UP, LEFT, leave])
     with pytest.raises(PolicyError, match=r"the window was closed; 1 finished episodes are in .*--resume .* goes on"):
-        run_evaluation(["2048"], EvalConfig(**options, out=tmp_path / "run"))
+        run_evaluation(["2048"], EvalConfig(**options, output_dir=tmp_path / "run"))
     before = read_run(tmp_path / "run").episodes
     assert [(record.status, len(record.turns)) for record in before] == [("turn limit", 3), ("stopped", 1)]
     person([*typed("down"), UP])
@@ -154,7 +154,7 @@ def test_an_ended_episode_stays_for_a_moment_or_until_a_key(person: Any, lamps: 
     click = pygame.event.Event(pygame.MOUSEBUTTONDOWN, button=pygame.BUTTON_LEFT, pos=place)
     person([click, key(pygame.K_SPACE, " "), click])
     began = time.monotonic()
-    records = evaluate(game, "human", 2, turns=3, workers=0)
+    records = evaluate(game, "human", 2, max_turns=3, workers=0)
     assert [record.status for record in records] == ["ended", "ended"]
     assert 2 < time.monotonic() - began < 4
 
@@ -165,7 +165,7 @@ def test_without_a_display_there_is_one_sentence_and_nothing_is_written(
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(SystemExit, match="1"):
-        main(["eval", "2048", "--policy", "human", "--out", str(tmp_path / "run")])
+        main(["eval", "2048", "--policy", "human", "--output-dir", str(tmp_path / "run")])
     assert capsys.readouterr().err == (
         "error: there is no display for a window: DISPLAY and WAYLAND_DISPLAY are not set\n"
     )

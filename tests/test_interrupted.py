@@ -19,7 +19,7 @@ COMMANDS = {
     "script": [str(Path(sys.executable).with_name("vlmgym"))],
     "evaluation script": [str(ROOT / "vlmgym" / "test" / "eval_2048.py")],
 }
-ARGUMENTS = ["--size", "64", "--episodes", "30", "--turns", "20", "--workers", "0"]
+ARGUMENTS = ["--size", "64", "--episodes", "30", "--max-turns", "20", "--workers", "0"]
 IN_BACKGROUND = ["bash", "-c", "trap '' INT; exec \"$@\"", "bash"]
 """Starts a command as a shell script does one that ends with &: SIGINT is ignored."""
 
@@ -36,7 +36,7 @@ def test_an_interrupt_at_any_time_leaves_no_traceback(command: str, tmp_path: Pa
     moments = random.Random(command)
     for attempt in range(8):
         game = [] if command == "evaluation script" else ["eval", "2048"]
-        words = [sys.executable, *COMMANDS[command], *game, *ARGUMENTS, "--out", str(tmp_path / str(attempt))]
+        words = [sys.executable, *COMMANDS[command], *game, *ARGUMENTS, "--output-dir", str(tmp_path / str(attempt))]
         process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         while process.poll() is None and not catches_interrupts(process):
             pass  # Python is starting
@@ -59,9 +59,9 @@ def test_a_program_that_imports_vlmgym_keeps_its_own_interrupts() -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("policy", ["random", "oracle"])
 def test_a_background_run_that_is_terminated_can_be_resumed(policy: str, workers: int, tmp_path: Path) -> None:
-    options = ["eval", "2048", "--size", "64", "--turns", "60", "--policy", policy, "--workers", str(workers)]
+    options = ["eval", "2048", "--size", "64", "--max-turns", "60", "--policy", policy, "--workers", str(workers)]
     options += ["--concurrency", "4", "--videos", "0", "--no-report"]
-    command = [sys.executable, "-m", "vlmgym", *options, "--episodes", "5000", "--out", "o"]
+    command = [sys.executable, "-m", "vlmgym", *options, "--episodes", "5000", "--output-dir", "o"]
     process = subprocess.Popen([*IN_BACKGROUND, *command], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     log, until = tmp_path / "o" / "episodes.jsonl", time.monotonic() + 120
     while time.monotonic() < until and not (log.exists() and log.read_bytes().count(b"\n") >= 3):
@@ -106,8 +106,8 @@ def small_disk(tmp_path: Path) -> Iterator[tuple[Path, list[str]]]:
 @pytest.mark.parametrize(
     ("arguments", "place"),
     [
-        (["--size", "64", "--turns", "30", "--episodes", "60"], "episodes.jsonl"),
-        (["--size", "320", "--turns", "40", "--episodes", "8"], "videos/2048_"),
+        (["--size", "64", "--max-turns", "30", "--episodes", "60"], "episodes.jsonl"),
+        (["--size", "320", "--max-turns", "40", "--episodes", "8"], "videos/2048_"),
     ],
     ids=["records", "videos"],
 )
@@ -116,7 +116,9 @@ def test_a_full_disk_ends_in_one_sentence(
 ) -> None:
     folder, start = small_disk
     command = [*start, sys.executable, "-m", "vlmgym", "eval", "2048", *arguments, "--workers", str(workers)]
-    done = subprocess.run([*command, "--out", str(folder / "o")], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, "--output-dir", str(folder / "o")], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert done.stderr.splitlines()[-1].startswith(f"error: cannot write {folder}/o/{place if not start else ''}")

@@ -23,7 +23,7 @@ from vlmgym.cli.main import main
 from vlmgym.evaluation import evaluate, read_run
 from vlmgym.evaluation.summary import summarise
 
-QUICK = ["--episodes", "2", "--turns", "3", "--workers", "0", "--videos", "0"]
+QUICK = ["--episodes", "2", "--max-turns", "3", "--workers", "0", "--videos", "0"]
 
 
 def named(request: Request) -> Answer:
@@ -36,11 +36,22 @@ def named(request: Request) -> Answer:
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A run of two games against a server that says its model's name, and what it printed."""
     folder = tmp_path_factory.mktemp("metadata") / "run"
-    command = ["eval", "2048", "swap", *QUICK, "--policy", "openai", "--model", "asked-model", "--out", str(folder)]
+    command = [
+        "eval",
+        "2048",
+        "swap",
+        *QUICK,
+        "--policy",
+        "openai",
+        "--model",
+        "asked-model",
+        "--output-dir",
+        str(folder),
+    ]
     with pytest.MonkeyPatch.context() as patch, ApiServer(named).running() as server:
         patch.setenv("COLUMNS", "100")
         with contextlib.redirect_stdout(io.StringIO()) as printed:
-            main([*command, "--base-url", server.url, "--reasoning", "4", "--set", "size=160"])
+            main([*command, "--base-url", server.url, "--reasoning", "4", "--config", "size=160"])
     return folder, printed.getvalue()
 
 
@@ -81,7 +92,7 @@ def test_perception_is_not_available_where_none_was_stated(run):
 
 def test_a_turn_without_perception_counts_as_none_right_if_another_states_it(run):
     game = vlmgym.make_game("2048")
-    oracle = evaluate(game, "oracle", 1, turns=2, workers=0)[0]
+    oracle = evaluate(game, "oracle", 1, max_turns=2, workers=0)[0]
     assert summarise([oracle]).perception_mean == 1.0
     silent = oracle.turns[1].model_copy(
         update={
@@ -105,13 +116,13 @@ def test_compare_has_no_perception_where_a_run_states_none(run, tmp_path):
             "oracle",
             "--reasoning",
             "4",
-            "--set",
+            "--config",
             "size=160",
-            "--out",
+            "--output-dir",
             str(tmp_path / "o"),
         ]
     )
-    main(["compare", str(folder), str(tmp_path / "o"), "--no-page", "--out", str(tmp_path / "compare")])
+    main(["compare", str(folder), str(tmp_path / "o"), "--no-page", "--output-dir", str(tmp_path / "compare")])
     metrics = json.loads((tmp_path / "compare" / "compare.json").read_text())["games"]["2048-v0"]["metrics"]
     assert "score" in metrics
     assert "perception" not in metrics
@@ -125,7 +136,7 @@ def test_a_model_name_that_a_server_makes_up_does_no_harm(tmp_path, name):
 
     with ApiServer(odd).running() as server:
         command = ["eval", "2048", *QUICK, "--policy", "openai", "--model", "m", "--base-url", server.url]
-        main([*command, "--no-report", "--out", str(tmp_path / "run")])
+        main([*command, "--no-report", "--output-dir", str(tmp_path / "run")])
     models = {turn.model for episode in read_run(tmp_path / "run").episodes for turn in episode.turns}
     expected = {"a\nb": "a b", "x" * 1000: "x" * 197 + "..."}.get(name) if isinstance(name, str) else None
     assert models == {expected}
@@ -143,7 +154,7 @@ def test_progress_fits_in_80_columns(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
     command = [sys.executable, "-m", "vlmgym", "eval", "2048", "swap", "shisensho", "caption", *QUICK]
     with subprocess.Popen(
-        [*command, "--out", str(tmp_path / "run")],
+        [*command, "--output-dir", str(tmp_path / "run")],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

@@ -57,7 +57,7 @@ def play(behaviour, episodes=1, turns=1, seed=0, concurrency=8, resume=(), hooks
             GAME,
             policy(server, **options),
             episodes,
-            turns=turns,
+            max_turns=turns,
             seed=seed,
             concurrency=concurrency,
             workers=0,
@@ -106,7 +106,7 @@ def test_a_request_holds_the_images_and_then_the_text(format, exact):
 
 def test_images_of_earlier_turns_come_first():
     with ApiServer().running() as server:
-        evaluate(GAME, policy(server), 1, turns=3, workers=0, history=2, history_images=2)
+        evaluate(GAME, policy(server), 1, max_turns=3, workers=0, history=2, history_images=2)
     urls = [[image["url"] for image in request.images] for request in server.requests]
     assert [len(shown) for shown in urls] == [1, 2, 3]
     assert urls[2] == [urls[0][0], urls[1][-1], urls[2][-1]]
@@ -323,7 +323,7 @@ def test_an_encoding_that_was_not_asked_for_is_named(status, end, encoding):
 def test_a_server_that_is_not_there_is_an_error():
     with ApiServer().running() as server:
         pass
-    records = evaluate(GAME, policy(server, retries=1), 2, turns=1, workers=0)
+    records = evaluate(GAME, policy(server, retries=1), 2, max_turns=1, workers=0)
     assert [record.status for record in records] == ["error"] * 2
     assert records[0].end.startswith("no response after 2 requests, the last: the connection failed")
 
@@ -354,7 +354,7 @@ def test_a_request_that_is_refused_is_not_sent_again(status):
 )
 def test_what_is_wrong_for_all_requests_ends_the_run_at_the_first(answer, message):
     with ApiServer(lambda _: answer).running() as server, pytest.raises(PolicyError, match=message):
-        evaluate(GAME, policy(server), 5, turns=2, concurrency=1, workers=0)
+        evaluate(GAME, policy(server), 5, max_turns=2, concurrency=1, workers=0)
     assert len(server.requests) == 1
 
 
@@ -414,7 +414,7 @@ def test_a_server_that_forbids_everything_stops_a_run():
 def test_retry_after_makes_all_requests_wait():
     with ApiServer(first([refusal(429, Retry_After="0.6")])).running() as server:
         began = time.monotonic()
-        evaluate(GAME, policy(server, max_requests=2), 8, turns=1, workers=0)
+        evaluate(GAME, policy(server, max_requests=2), 8, max_turns=1, workers=0)
     late = [request.arrived - began for request in server.requests]
     assert len(late) == 9
     assert sum(seconds < 0.4 for seconds in late) <= 3  # the first, and what was on its way or began before its answer
@@ -485,7 +485,7 @@ def test_429_makes_requests_fewer_and_answers_make_them_more_again():
 
     with ApiServer(behaviour).running() as server:
         asked = policy(server, max_requests=32, retries=20)
-        records = evaluate(GAME, asked, 32, turns=25, workers=0)
+        records = evaluate(GAME, asked, 32, max_turns=25, workers=0)
     assert {record.status for record in records} == {"turn limit"}
     at_once = [request.at_once for request in server.requests]
     assert max(at_once[:40]) > 2 * busy
@@ -531,7 +531,7 @@ def run_eval(tmp_path, capfd, monkeypatch):
 
     def run(url, *args, key="", process=False):
         out = tmp_path / "run"
-        where = ["--resume" if out.exists() else "--out", str(out), "--base-url", url, "--model", "tiny"]
+        where = ["--resume" if out.exists() else "--output-dir", str(out), "--base-url", url, "--model", "tiny"]
         plain = ["--size", "64", "--videos", "0", "--no-report", "--workers", "0"]
         command = ["eval", "2048", "--policy", "openai", *where, *plain, *map(str, args)]
         if key:
@@ -557,7 +557,7 @@ def run_eval(tmp_path, capfd, monkeypatch):
 def test_a_key_is_never_written_or_shown_whatever_the_server_says(run_eval, status, code):
     with ApiServer(echoing(status)).running() as server:
         done = run_eval(
-            server.url, "--episodes", 2, "--turns", 2, "--retries", 1, key=KEY, process=status in (200, 401)
+            server.url, "--episodes", 2, "--max-turns", 2, "--retries", 1, key=KEY, process=status in (200, 401)
         )
     assert done.code == code, done.stderr
     assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
@@ -574,7 +574,7 @@ def test_a_key_in_base64_is_never_written_or_shown(run_eval, status):
         return " ".join(code(text).decode() for text in texts for code in (base64.b64encode, base64.urlsafe_b64encode))
 
     with ApiServer(echoing(status, sent)).running() as server:
-        done = run_eval(server.url, "--episodes", 1, "--turns", 1, key=KEY)
+        done = run_eval(server.url, "--episodes", 1, "--max-turns", 1, key=KEY)
     assert "[secret]" in done.everything
     for word in re.findall(r"[\w+/-]{12,}", done.everything, re.ASCII):
         for start in range(4):
@@ -584,7 +584,7 @@ def test_a_key_in_base64_is_never_written_or_shown(run_eval, status):
 
 def test_a_password_in_the_address_is_never_written_or_shown(run_eval):
     with ApiServer(echoing(200)).running() as server:
-        done = run_eval(server.url.replace("//", "//someone:swordfish%2F9@"), "--episodes", 1, "--turns", 1)
+        done = run_eval(server.url.replace("//", "//someone:swordfish%2F9@"), "--episodes", 1, "--max-turns", 1)
     assert done.code == 0, done.stderr
     login = base64.b64encode(b"someone:swordfish/9").decode()
     assert server.requests[0].headers["authorization"] == f"Basic {login}"
@@ -730,7 +730,7 @@ HTML = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
 )
 def test_strange_responses_are_recorded_as_they_are(said, recorded, run_eval, tmp_path):
     with ApiServer(lambda _: completion(said, reasoning=said)).running() as server:
-        done = run_eval(server.url, "--episodes", 1, "--turns", 2)
+        done = run_eval(server.url, "--episodes", 1, "--max-turns", 2)
     assert done.code == 0, done.stderr
     (record,) = read_run(tmp_path / "run").episodes
     assert [(turn.response, turn.reasoning) for turn in record.turns] == [(recorded, recorded)] * 2
@@ -816,7 +816,7 @@ def test_a_run_with_faults_plays_what_a_run_without_them_plays(seed):
 
 def test_a_resumed_run_asks_only_for_what_has_no_result(run_eval, tmp_path):
     lost = image_url("png", GAME.draw(Episode(GAME, 1).state))
-    args = ("--episodes", 3, "--turns", 2, "--retries", 0)
+    args = ("--episodes", 3, "--max-turns", 2, "--retries", 0)
     with ApiServer(lambda r: refusal(500) if asks_for(r, lost) else well_behaved(r)).running() as server:
         done = run_eval(server.url, *args)
         assert done.code == 1
@@ -836,7 +836,7 @@ def test_a_resumed_run_asks_only_for_what_has_no_result(run_eval, tmp_path):
 
 def test_a_budget_stops_a_run_and_keeps_what_was_played(run_eval, tmp_path):
     with ApiServer().running() as server:
-        limits = ("--episodes", 20, "--turns", 3, "--concurrency", 2, "--budget-tokens", 1000)
+        limits = ("--episodes", 20, "--max-turns", 3, "--concurrency", 2, "--budget-tokens", 1000)
         done = run_eval(server.url, *limits, process=True)
     assert done.code == 0, done.stderr
     assert "stopped: the budget of 1,000 tokens is used up" in done.stderr
@@ -856,7 +856,7 @@ def test_a_price_needs_a_server_that_counts_tokens():
 
 def test_a_wrong_key_ends_a_run_in_one_sentence(run_eval, tmp_path):
     with ApiServer(first([completion(UP)] * 2, lambda _: refusal(401, "who are you?"))).running() as server:
-        done = run_eval(server.url, "--episodes", 2, "--turns", 2, "--concurrency", 1)
+        done = run_eval(server.url, "--episodes", 2, "--max-turns", 2, "--concurrency", 1)
     assert done.code == 1
     assert "error: the server refuses the API key (HTTP 401: who are you?); name the" in done.stderr
     assert "1 finished episodes are in" in done.stderr
@@ -869,7 +869,7 @@ def test_ctrl_c_ends_a_run_that_waits_for_its_server(tmp_path):
 
     with ApiServer(behaviour).running() as server:
         command = [sys.executable, "-m", "vlmgym", "eval", "2048", "--policy", "openai", "--model", "tiny"]
-        where = ["--base-url", server.url, "--out", str(tmp_path / "run"), "--workers", "1", "--episodes", "1"]
+        where = ["--base-url", server.url, "--output-dir", str(tmp_path / "run"), "--workers", "1", "--episodes", "1"]
         process = subprocess.Popen([*command, *where], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         deadline = time.monotonic() + 30
         while len(server.requests) < 3 and time.monotonic() < deadline:
@@ -939,7 +939,7 @@ def test_certificates_that_cannot_be_read_are_one_sentence(file, tmp_path, monke
 @pytest.mark.parametrize("address", ["ftp://me:secret@there", "http://1.2.3.999", "http://\N{SNOWMAN}.com"])
 def test_a_proxy_that_is_none_is_one_sentence_before_anything_is_written(address, tmp_path, monkeypatch):
     monkeypatch.setenv("ALL_PROXY", address)
-    config = EvalConfig(policy="openai", out=tmp_path / "run", videos=0, report=False)
+    config = EvalConfig(policy="openai", output_dir=tmp_path / "run", videos=0, report=False)
     with pytest.raises(UsageError, match=r"HTTP_PROXY, HTTPS_PROXY and ALL_PROXY is no address of a proxy$"):
         run_evaluation(["2048"], config, OpenAIOptions(base_url="http://localhost:1/v1", model="m"))
     assert not (tmp_path / "run").exists()

@@ -44,7 +44,7 @@ ASKED = RunRecord(
 
 @pytest.fixture(scope="module")
 def episodes():
-    return evaluate(GAME, "random", 3, turns=60, workers=0)
+    return evaluate(GAME, "random", 3, max_turns=60, workers=0)
 
 
 def read_lines(path):
@@ -77,7 +77,7 @@ def test_a_video_shows_every_turn_in_a_form_browsers_play(tmp_path, episodes):
 
 def test_a_video_of_an_odd_size_is_padded(tmp_path):
     game = vlmgym.make_game("2048", size=161)
-    episode = evaluate(game, "random", 1, turns=2, workers=0)[0]
+    episode = evaluate(game, "random", 1, max_turns=2, workers=0)[0]
     write_video(tmp_path / "odd.mp4", game, episode, fps=4)
     _, images = frames(tmp_path / "odd.mp4")
     assert [side % 2 for side in images[0].shape[:2]] == [0, 0]
@@ -243,7 +243,7 @@ from vlmgym.cli.console import reporting_errors
 resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, {resource.RLIM_INFINITY}))
 with reporting_errors():
     out = Path({str(tmp_path / "o")!r})
-    run_evaluation(["2048"], EvalConfig(policy="random", size=64, turns=10, episodes=20, workers=0, out=out))
+    run_evaluation(["2048"], EvalConfig(policy="random", size=64, max_turns=10, episodes=20, workers=0, output_dir=out))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 1

@@ -34,7 +34,7 @@ from vlmgym.records.output_folder import MARKER, OutputFolder
 from vlmgym.records.run_folder import ScriptFolder
 from vlmgym.sandbox.core.reward import RewardConfig
 
-PLAY = ["--policy", "random", "--size", "64", "--episodes", "1", "--turns", "1", "--workers", "0"]
+PLAY = ["--policy", "random", "--size", "64", "--episodes", "1", "--max-turns", "1", "--workers", "0"]
 
 NAMES = (
     *("run.json", "episodes.jsonl", "summary.json", "report.html", "curves_2048.png", "videos/2048_0.mp4", "videos"),
@@ -116,7 +116,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Two runs of other seeds' responses."""
     found = [tmp_path_factory.mktemp("runs") / name for name in ("a", "b")]
     for path, policy in zip(found, ("random", "random-legal")):
-        main(["eval", "2048", *PLAY, "--policy", policy, "--out", str(path)])
+        main(["eval", "2048", *PLAY, "--policy", policy, "--output-dir", str(path)])
     return found[0], found[1]
 
 
@@ -130,15 +130,17 @@ def commands(runs: tuple[Path, Path]) -> dict[str, Callable[[Path], object]]:
     """Every command that writes a folder or a file, on the folder where it writes."""
     a, b = map(str, runs)
     return {
-        "eval": lambda out: main(["eval", "2048", *PLAY, "--out", str(out)]),
+        "eval": lambda out: main(["eval", "2048", *PLAY, "--output-dir", str(out)]),
         "resume": lambda out: main(["eval", "2048", *PLAY, "--resume", str(out)]),
         "report": lambda out: main(["report", str(out), "--workers", "0"]),
-        "compare": lambda out: main(["compare", a, b, "--workers", "0", "--out", str(out)]),
-        "rescore": lambda out: main(["rescore", a, "--out", str(out)]),
+        "compare": lambda out: main(["compare", a, b, "--workers", "0", "--output-dir", str(out)]),
+        "rescore": lambda out: main(["rescore", a, "--output-dir", str(out)]),
         "export": lambda out: main(["export", a, "--format", "hf", "--outcome", "played", "illegal", "unparsable",
-                                    "--workers", "0", "--out", str(out)]),
-        "calibrate": lambda out: calibration.calibrate_games(calibration.CalibrateConfig(game=("2048",), out=out)),
-        "gallery": lambda out: main(["gallery", "2048", "--size", "96", "--out", str(out / "gallery.html"),
+                                    "--workers", "0", "--output-dir", str(out)]),
+        "calibrate": lambda out: calibration.calibrate_games(
+            calibration.CalibrateConfig(game=("2048",), output_dir=out)
+        ),
+        "gallery": lambda out: main(["gallery", "2048", "--size", "96", "--output", str(out / "gallery.html"),
                                      "--poster", str(out / "poster.png")]),
         "rollouts": write_rollouts_of_a_step,
     }  # fmt: skip
@@ -307,7 +309,7 @@ def test_a_list_that_is_cut_anywhere_names_no_more_files_and_goes_on(names: list
 
 def test_a_folder_that_is_being_built_is_not_taken_for_a_run(tmp_path: Path) -> None:
     run = tmp_path / ".x.part"
-    main(["eval", "2048", *PLAY, "--videos", "0", "--no-report", "--out", str(run)])
+    main(["eval", "2048", *PLAY, "--videos", "0", "--no-report", "--output-dir", str(run)])
     before = contents(tmp_path)
     with pytest.raises(UsageError, match="is there, and vlmgym did not write it"), new_folder(tmp_path / "x"):
         pass
@@ -339,11 +341,11 @@ def test_a_page_is_added_to_a_run_that_was_copied_without_its_list(tmp_path: Pat
 
 
 EMPTY = (
-    ["eval", "2048", "--out", ""],
+    ["eval", "2048", "--output-dir", ""],
     ["eval", "2048", "--resume", ""],
     ["compare", "", ""],
     ["gallery", "--poster", ""],
-    ["export", "run", "--format", "hf", "--out", ""],
+    ["export", "run", "--format", "hf", "--output-dir", ""],
     ["report", ""],
 )
 
@@ -368,7 +370,7 @@ def test_a_place_that_can_be_no_folder_is_one_sentence(tmp_path: Path, monkeypat
         ("/", 2, "/ holds files that vlmgym did not write ("),
         ("loop", 1, f"cannot write {tmp_path}/loop: Too many levels of symbolic links"),
     ):
-        said = said_by(partial(main, ["eval", "2048", *PLAY, "--out", out]))
+        said = said_by(partial(main, ["eval", "2048", *PLAY, "--output-dir", out]))
         assert said[0] == code
         assert said[1].startswith(f"error: {words}")
         assert said[1].count("\n") == 1

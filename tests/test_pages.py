@@ -29,10 +29,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report of a random policy, a comparison with an oracle, and a gallery."""
     out = tmp_path_factory.mktemp("pages")
     for name, policy in (("random", "random"), ("oracle", "oracle")):
-        config = EvalConfig(policy=policy, episodes=6, turns=20, size=128, out=out / name, workers=0, videos=2)
+        config = EvalConfig(
+            policy=policy, episodes=6, max_turns=20, size=128, output_dir=out / name, workers=0, videos=2
+        )
         run_evaluation(["2048", "swap"], config)
-    main(["compare", str(out / "random"), str(out / "oracle"), "--out", str(out / "compare"), "--workers", "0"])
-    main(["gallery", "2048", "nlvr2", "--out", str(out / "gallery.html"), "--size", "128"])
+    main(["compare", str(out / "random"), str(out / "oracle"), "--output-dir", str(out / "compare"), "--workers", "0"])
+    main(["gallery", "2048", "nlvr2", "--output", str(out / "gallery.html"), "--size", "128"])
     return out
 
 

@@ -201,7 +201,7 @@ def test_bad_options_are_clear_errors(options: Any, message: str) -> None:
 
 
 def test_options_are_read_from_a_command_line() -> None:
-    config = tyro.cli(PlayConfig, args=["swap", "--seed", "3", "--set", "rows=5", "columns=5", "--size", "320"])
+    config = tyro.cli(PlayConfig, args=["swap", "--seed", "3", "--config", "rows=5", "columns=5", "--size", "320"])
     assert config == PlayConfig(game="swap", seed=3, overrides=(("rows=5", "columns=5"),), size=320)
 
 

@@ -284,11 +284,11 @@ def test_a_policy_is_used_by_one_run_at_a_time():
         assert asked.wait(10)
         try:
             with pytest.raises(UsageError, match=r"this policy object \(function\) is in use by another run"):
-                evaluate(GAME, policy, 1, turns=1, workers=0)
+                evaluate(GAME, policy, 1, max_turns=1, workers=0)
         finally:
             resume_episode.set()
         assert [record.status for record in first.result()] == ["turn limit"] * 2
-    assert len(evaluate(GAME, policy, 1, turns=1, workers=0)) == 1
+    assert len(evaluate(GAME, policy, 1, max_turns=1, workers=0)) == 1
 
 
 def test_a_policy_that_did_not_open_can_be_tried_again():
@@ -303,8 +303,8 @@ def test_a_policy_that_did_not_open_can_be_tried_again():
 
     policy = OpensLate(lambda images, prompts: ["" for _ in prompts])
     with pytest.raises(PolicyError, match="not yet"):
-        evaluate(GAME, policy, 1, turns=1, workers=0)
-    assert len(evaluate(GAME, policy, 1, turns=1, workers=0)) == 1
+        evaluate(GAME, policy, 1, max_turns=1, workers=0)
+    assert len(evaluate(GAME, policy, 1, max_turns=1, workers=0)) == 1
 
 
 def test_policy_objects_pass_through():

@@ -17,7 +17,7 @@ def test_a_published_setting_is_a_game_that_says_where_it_is_from(name: str) -> 
         name
     ].overrides
     assert PRESETS[name].source
-    (episode,) = evaluate(name, "random", 1, turns=1, workers=0)
+    (episode,) = evaluate(name, "random", 1, max_turns=1, workers=0)
     assert episode.game.game() == game
 
 

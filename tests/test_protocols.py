@@ -27,7 +27,7 @@ def protocols(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def run(protocols: ModuleType, folder: Path, *args: str) -> str:
     page = folder / "page.md"
     page.write_text(PAGE)
-    protocols.main([*args, "--workers", "0", "--out", str(folder / "kept"), "--page", str(page)])
+    protocols.main([*args, "--workers", "0", "--output-dir", str(folder / "kept"), "--page", str(page)])
     return page.read_text()
 
 
@@ -95,7 +95,7 @@ def test_mistakes_end_in_a_sentence(protocols: ModuleType, tmp_path: Path, capsy
         (["--page", str(tmp_path / "none.md")], "there is no page"),
     ):
         with pytest.raises(SystemExit):
-            protocols.main([*args, "--out", str(tmp_path / "kept")])
+            protocols.main([*args, "--output-dir", str(tmp_path / "kept")])
         assert words in capsys.readouterr().err
     with pytest.raises(UsageError, match="no markers"):
         protocols.write_between("a page", "baselines", ["line"])

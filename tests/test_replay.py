@@ -33,10 +33,10 @@ class Model(ModelPolicy):
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two games, four episodes each."""
     folder = tmp_path_factory.mktemp("runs") / "run"
-    config = EvalConfig(episodes=4, turns=6, size=128, workers=0, videos=0, report=False, out=folder)
+    config = EvalConfig(episodes=4, max_turns=6, size=128, workers=0, videos=0, report=False, output_dir=folder)
     run_evaluation(["2048", "swap"], config)
     place = RunFolder(folder)
-    records = evaluate(GAMES, Model(), 4, turns=6, workers=0, history=1)
+    records = evaluate(GAMES, Model(), 4, max_turns=6, workers=0, history=1)
     place.episodes.write_text("".join(record.model_dump_json() + "\n" for record in records), encoding="utf-8")
     return folder
 
@@ -51,7 +51,7 @@ def without_policy(record: EpisodeRecord) -> EpisodeRecord:
 
 def test_a_run_given_again_has_the_same_records(run: Path):
     recorded = read_run(run).episodes
-    again = evaluate(GAMES, replay(run), 4, turns=6, workers=1, history=1)
+    again = evaluate(GAMES, replay(run), 4, max_turns=6, workers=1, history=1)
     assert [without_policy(record) for record in again] == [without_policy(record) for record in recorded]
     assert {record.policy.name for record in again} == {"replay"}
     assert {record.policy.options["record"] for record in again} == {str(run)}
@@ -59,7 +59,7 @@ def test_a_run_given_again_has_the_same_records(run: Path):
 
 def test_a_part_of_a_run_given_again(run: Path):
     recorded = {record.key: record for record in read_run(run).episodes}
-    (again,) = evaluate(GAMES[1], replay(run), 1, turns=3, seed=2, workers=0, history=1)
+    (again,) = evaluate(GAMES[1], replay(run), 1, max_turns=3, seed=2, workers=0, history=1)
     assert again.turns == recorded["swap-v0", 2].turns[:3]
     assert again.status == "turn limit"
 
@@ -74,17 +74,17 @@ def test_a_replay_holds_no_more_episodes_than_are_played_at_once(run: Path, monk
         return reading(stored)
 
     monkeypatch.setattr(StoredEpisode, "read", counted)
-    again = evaluate(GAMES, policy, 4, turns=6, workers=0, history=1, concurrency=2)
+    again = evaluate(GAMES, policy, 4, max_turns=6, workers=0, history=1, concurrency=2)
     assert {record.status for record in again} == {"turn limit"}
     assert len(read) == len(set(read)) == 8
     assert max(held) <= 4
 
 
 def test_a_turn_that_was_not_recorded_is_an_error_and_no_score(run: Path):
-    (longer,) = evaluate(GAMES[0], replay(run), 1, turns=9, seed=1, workers=0)
+    (longer,) = evaluate(GAMES[0], replay(run), 1, max_turns=9, seed=1, workers=0)
     assert (longer.status, longer.score, len(longer.turns)) == ("error", None, 6)
     assert longer.end == f"{run} has no turn 7 of 2048-v0 with seed 1"
-    known, other = evaluate(GAMES[0], replay(run), 2, turns=6, seed=3, workers=0)
+    known, other = evaluate(GAMES[0], replay(run), 2, max_turns=6, seed=3, workers=0)
     assert known.score is not None
     assert (other.status, other.turns) == ("error", ())
     assert other.end == f"{run} has no turn 1 of 2048-v0 with seed 4"
@@ -105,9 +105,9 @@ def test_a_record_must_be_named_and_be_there(tmp_path: Path):
 
 
 def test_the_command_line_and_resume(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    args = ["eval", "2048", "--policy", "replay", "--record", str(run), "--turns", "6", "--size", "128"]
+    args = ["eval", "2048", "--policy", "replay", "--record", str(run), "--max-turns", "6", "--size", "128"]
     args += ["--episodes", "3", "--workers", "0", "--videos", "0", "--no-report", "--history", "1"]
-    main([*args, "--out", str(tmp_path / "again")])
+    main([*args, "--output-dir", str(tmp_path / "again")])
     recorded = [record for record in read_run(run).episodes if record.game.id == "2048-v0"][:3]
     again = read_run(tmp_path / "again")
     assert [record.turns for record in again.episodes] == [record.turns for record in recorded]
@@ -116,5 +116,5 @@ def test_the_command_line_and_resume(run: Path, tmp_path: Path, capsys: pytest.C
         main([*args, "--resume", str(tmp_path / "again"), "--record", str(tmp_path / "other")])
     assert "holds no run" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="1"):
-        main([*args, "--episodes", "6", "--out", str(tmp_path / "more")])
+        main([*args, "--episodes", "6", "--output-dir", str(tmp_path / "more")])
     assert "2 episodes have no score" in " ".join(capsys.readouterr().err.split())

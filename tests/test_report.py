@@ -63,7 +63,7 @@ def _say(prompt: Prompt) -> str:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     out = tmp_path_factory.mktemp("report") / "run"
-    config = EvalConfig(episodes=5, turns=12, out=out, videos=0, workers=0)
+    config = EvalConfig(episodes=5, max_turns=12, output_dir=out, videos=0, workers=0)
     run_evaluation(["2048", "swap"], config, custom_policy=policy)
     return RunFolder(out)
 
@@ -330,7 +330,7 @@ def test_nothing_sticks_out_to_the_right(folder: RunFolder, browser: Browser, wi
 def large(folder: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page of 2,500 episodes."""
     asked = read_run(folder).asked
-    few = evaluate("2048", "random", 5, turns=10, workers=0)
+    few = evaluate("2048", "random", 5, max_turns=10, workers=0)
     many = [few[seed % 5].model_copy(update={"seed": seed}) for seed in range(2500)]
     path = tmp_path_factory.mktemp("large") / "report.html"
     run = LabelledRun("many", asked, many, {"2048-v0": summarise(many)})
@@ -374,7 +374,7 @@ def test_thousands_of_episodes_are_loaded_as_they_are_looked_at(large: Path, wat
 
 def test_an_episode_costs_the_page_little_more_than_its_reading(tmp_path: Path) -> None:
     (tmp_path / "episodes.jsonl").write_text(
-        evaluate("2048", "random", 1, turns=1, workers=0)[0].model_dump_json() + "\n"
+        evaluate("2048", "random", 1, max_turns=1, workers=0)[0].model_dump_json() + "\n"
     )
     ((stored,), _) = find_episodes(tmp_path / "episodes.jsonl")
 
@@ -407,7 +407,7 @@ def test_a_lost_file_is_said_and_the_rest_goes_on(large: Path, watched: Watched)
 def test_two_runs_step_side_by_side(folder: RunFolder, watched: Watched, tmp_path: Path) -> None:
     run = open_run(folder.folder)
     first = LabelledRun.of(run, run.last_summary(), "baseline")
-    other = evaluate("2048", "random-legal", 4, turns=8, workers=0)
+    other = evaluate("2048", "random-legal", 4, max_turns=8, workers=0)
     second = LabelledRun("trained", run.asked, other, {"2048-v0": summarise(other)})
     path = tmp_path / "compare.html"
     table = PageTable("Difference", ("", "2048-v0"), [("trained - baseline", "+12.3 <b>")], "Of 4 seeds.")
@@ -434,7 +434,7 @@ def test_two_runs_step_side_by_side(folder: RunFolder, watched: Watched, tmp_pat
 
 
 def test_what_has_no_result_is_said(watched: Watched, tmp_path: Path, folder: RunFolder) -> None:
-    whole, *_ = evaluate("2048", "random", 1, turns=5, workers=0)
+    whole, *_ = evaluate("2048", "random", 1, max_turns=5, workers=0)
     broken = whole.model_copy(update={"seed": 1, "status": "error", "score": None, "end": f"HTTP 500: {EVIL}"})
     empty = broken.model_copy(update={"seed": 2, "turns": ()})
     episodes = [whole, broken, empty]
@@ -462,7 +462,7 @@ def test_what_has_no_result_is_said(watched: Watched, tmp_path: Path, folder: Ru
 def test_a_page_of_a_game_that_is_not_installed_has_texts_alone(
     watched: Watched, tmp_path: Path, folder: RunFolder
 ) -> None:
-    episode = evaluate("2048", "random", 1, turns=5, workers=0)[0]
+    episode = evaluate("2048", "random", 1, max_turns=5, workers=0)[0]
     foreign = episode.model_copy(update={"game": episode.game.model_copy(update={"id": "2048-v999"})})
     run = LabelledRun("x", read_run(folder).asked, [foreign], {"2048-v999": summarise([foreign])})
     with Workers(0) as workers:
@@ -497,7 +497,7 @@ def test_episodes_that_were_never_begun_are_missing_in_the_page_of_a_killed_run(
 
 
 def test_episodes_beside_an_earlier_page_are_removed_and_nothing_else(tmp_path: Path, folder: RunFolder) -> None:
-    episodes = evaluate("2048", "random", 2, turns=5, workers=0)
+    episodes = evaluate("2048", "random", 2, max_turns=5, workers=0)
     run = LabelledRun("x", read_run(folder).asked, episodes, {"2048-v0": summarise(episodes)})
     path, own = tmp_path / "report.html", tmp_path / "report" / "notes"
     own.mkdir(parents=True)
@@ -512,7 +512,7 @@ def test_episodes_beside_an_earlier_page_are_removed_and_nothing_else(tmp_path: 
 
 
 def test_a_page_that_cannot_be_made_leaves_the_earlier_one(tmp_path: Path, folder: RunFolder) -> None:
-    episodes = evaluate("2048", "random", 2, turns=5, workers=0)
+    episodes = evaluate("2048", "random", 2, max_turns=5, workers=0)
     run = LabelledRun("x", read_run(folder).asked, episodes, {"2048-v0": summarise(episodes)})
     path = tmp_path / "report.html"
     torn = episodes[1].model_copy(update={"final_state": {"board": [[1]]}})
@@ -538,7 +538,7 @@ def test_options_of_the_page_are_checked(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_no_report_writes_none(tmp_path: Path) -> None:
-    config = EvalConfig(episodes=1, turns=2, out=tmp_path / "run", videos=0, report=False, workers=0)
+    config = EvalConfig(episodes=1, max_turns=2, output_dir=tmp_path / "run", videos=0, report=False, workers=0)
     run_evaluation(["2048"], config)
     assert not (tmp_path / "run" / "report.html").exists()
 

@@ -47,7 +47,7 @@ class Mixed(StatePolicy):
 
 
 def played(reward: RewardConfig) -> list[EpisodeRecord]:
-    records = evaluate(GAME, Mixed(), 2, turns=25, workers=0, reward=reward)
+    records = evaluate(GAME, Mixed(), 2, max_turns=25, workers=0, reward=reward)
     return [record.model_copy(update={"started": ""}) for record in records]
 
 
@@ -80,7 +80,14 @@ def test_scoring_again_with_the_own_setting_changes_nothing(records: list[Episod
 def run(tmp_path: Path) -> Path:
     reward = RewardConfig(illegal=-1.0, format_weight=0.25)
     config = EvalConfig(
-        episodes=3, turns=12, size=128, workers=0, videos=0, report=False, reward=reward, out=tmp_path / "run"
+        episodes=3,
+        max_turns=12,
+        size=128,
+        workers=0,
+        videos=0,
+        report=False,
+        reward=reward,
+        output_dir=tmp_path / "run",
     )
     run_evaluation(["2048", "swap"], config)
     return tmp_path / "run"
@@ -92,7 +99,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def test_a_run_scored_again_with_its_own_setting_is_the_same_bit_for_bit(run: Path, tmp_path: Path):
     before = files(run)
-    out = rescore(RescoreConfig(run=run, reward=read_run(run).asked.reward, out=tmp_path / "again"))
+    out = rescore(RescoreConfig(run=run, reward=read_run(run).asked.reward, output_dir=tmp_path / "again"))
     after = files(out)
     assert sorted(after.pop("episodes.jsonl").splitlines()) == sorted(before["episodes.jsonl"].splitlines())
     del after[MARKER]
@@ -122,8 +129,8 @@ def test_a_run_scored_again_says_what_changed(run: Path, capsys: pytest.CaptureF
 def test_nothing_is_written_over(run: Path, capsys: pytest.CaptureFixture[str]):
     for out in (run, run / "run.json"):
         with pytest.raises(SystemExit, match="2"):
-            main(["rescore", str(run), "--out", str(out)])
-        assert capsys.readouterr().err == f"error: {out} is there already: choose another --out\n"
+            main(["rescore", str(run), "--output-dir", str(out)])
+        assert capsys.readouterr().err == f"error: {out} is there already: choose another --output-dir\n"
     assert sorted(path.name for path in run.parent.iterdir()) == ["run"]
 
 

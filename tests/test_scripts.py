@@ -16,7 +16,7 @@ from vlmgym.evaluation import GameRunRecord, RunFolder, RunSummary, read_run
 from vlmgym.sandbox.registry import game_ids
 
 SCRIPTS = Path(__file__).parent.parent / "vlmgym" / "test"
-SMALL = ["--size", "96", "--episodes", "2", "--turns", "4", "--workers", "0"]
+SMALL = ["--size", "96", "--episodes", "2", "--max-turns", "4", "--workers", "0"]
 
 
 def run(*args, cwd=None, program=None):
@@ -46,7 +46,7 @@ def test_a_script_leaves_records_curves_and_videos(tmp_path, game):
 
 
 def test_a_script_that_is_told_where_writes_everything_there(tmp_path):
-    done = run(*SMALL, "--out", "here", cwd=tmp_path, program=[str(SCRIPTS / "eval_2048.py")])
+    done = run(*SMALL, "--output-dir", "here", cwd=tmp_path, program=[str(SCRIPTS / "eval_2048.py")])
     assert done.returncode == 0, done.stderr
     files = sorted(str(path.relative_to(tmp_path / "here")) for path in (tmp_path / "here").rglob("*.*"))
     assert files == [
@@ -117,7 +117,7 @@ def test_the_script_as_shipped_plays_like_the_random_policy(tmp_path):
     responses = []
     for folder, options in (("a", []), ("b", ["--policy", "random"])):
         script = SCRIPTS / "eval_2048.py"
-        done = run(*SMALL, *options, "--videos", "0", "--out", tmp_path / folder, program=[str(script)])
+        done = run(*SMALL, *options, "--videos", "0", "--output-dir", tmp_path / folder, program=[str(script)])
         assert done.returncode == 0, done.stderr
         responses.append([turn.response for episode in read_run(tmp_path / folder).episodes for turn in episode.turns])
     assert responses[0] == responses[1]
@@ -134,7 +134,7 @@ def test_the_command_does_the_same_as_the_script(tmp_path):
 
 
 def test_several_games_are_one_run(tmp_path):
-    done = run("eval", "--games", "2048", "swap", *SMALL, "--size", "256", "--out", "both", cwd=tmp_path)
+    done = run("eval", "--games", "2048", "swap", *SMALL, "--size", "256", "--output-dir", "both", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     both = read_run(tmp_path / "both")
     assert [episode.key for episode in both.episodes] == [
@@ -175,35 +175,35 @@ USAGE = [
     (["2048", "--policy", "best"], "there is no policy 'best'"),
     (["2048", "--policy", "nowhere:f"], "'nowhere' does not load"),
     (["2048", "--episodes", "0"], "episodes is a whole number of at least 1, not 0"),
-    (["2048", "--turns", "-3"], "turns is a whole number of at least 1, not -3"),
+    (["2048", "--max-turns", "-3"], "turns is a whole number of at least 1, not -3"),
     (["2048", "--fps", "0"], "fps is 1 to 60, not 0"),
     (["2048", "--perception", "6"], "perception is a level from 1 (easy) to 5 (hard), not 6"),
     (["2048", "--size", "20"], "size: input should be greater than or equal to 64 (got 20)"),
-    (["2048", "--set", "rows=2"], "rows: input should be greater than or equal to 3 (got 2)"),
-    (["2048", "--set", "rows"], "a setting is NAME=VALUE"),
-    (["2048", "--set", "speed=3"], "there is no option 'speed'"),
-    (["shisensho", "--set", "rows=5", "columns=5"], "5 x 5 cells cannot be paired: rows x columns is even"),
-    (["shisensho", "--set", "colours=1", "shapes=1"], "need 9 kinds, but 1 colours x 1 shapes make 1"),
-    (["2048", "--size", "320", "--set", "size=640"], "the size is set by --size and, differently, by --set"),
-    (["2048", "--set", "perception=3"], "perception is set by --perception, not by --set"),
-    (["2048", "--set", "game=3"], "there is no option 'game'"),
+    (["2048", "--config", "rows=2"], "rows: input should be greater than or equal to 3 (got 2)"),
+    (["2048", "--config", "rows"], "a setting is NAME=VALUE"),
+    (["2048", "--config", "speed=3"], "there is no option 'speed'"),
+    (["shisensho", "--config", "rows=5", "columns=5"], "5 x 5 cells cannot be paired: rows x columns is even"),
+    (["shisensho", "--config", "colours=1", "shapes=1"], "need 9 kinds, but 1 colours x 1 shapes make 1"),
+    (["2048", "--size", "320", "--config", "size=640"], "the size is set by --size and, differently, by --config"),
+    (["2048", "--config", "perception=3"], "perception is set by --perception, not by --config"),
+    (["2048", "--config", "game=3"], "there is no option 'game'"),
     (["2048", "--policy", ""], "there is no policy ''"),
     (["2048", "--policy", "leaves.py:f"], "'leaves.py' does not load: SystemExit: 0"),
     (["2048", "--policy", "f.py:g", "--timeout", "nan"], "timeout is a number of seconds above 0"),
     (["2048", "--reward.game-weight", "1e9"], "reward: game_weight: input should be less than or equal to 1000000"),
     (["2048", "--games", "swap", "--games", "2048"], "a game is named twice"),
-    (["2048", "--set", "rows=3", "--set", "rows=4"], "rows is set twice"),
-    (["2048", "--set", "rows=3", "--set", "columns=2"], "columns: input should be greater than or equal to 3"),
+    (["2048", "--config", "rows=3", "--config", "rows=4"], "rows is set twice"),
+    (["2048", "--config", "rows=3", "--config", "columns=2"], "columns: input should be greater than or equal to 3"),
     (["2048", "--workers", "-1"], "workers is a whole number of at least 0, not -1"),
     (["2048", "--policy", "f.py:g", "--timeout", "0"], "timeout is a number of seconds above 0"),
     (["2048", "2048-v0"], "a game is named twice"),
     ([], "name a game: vlmgym eval 2048|"),
     (["2048", "--history-images", "2"], "images of 2 earlier turns need a history of as many, not of 0"),
     (["2048", "--budget-cost", "2"], "budget_cost needs price_in and price_out"),
-    (["2048", "--out", "a", "--resume", "b"], "a resumed run goes on in its own folder: leave out --out"),
+    (["2048", "--output-dir", "a", "--resume", "b"], "a resumed run goes on in its own folder: leave out --output-dir"),
     (["2048", "--resume", "nowhere"], "nowhere holds no run: cannot read"),
     (
-        ["2048", "--out", "earlier"],
+        ["2048", "--output-dir", "earlier"],
         "earlier holds files that vlmgym did not write ('run.json'): name a new or an empty",
     ),
 ]
@@ -261,7 +261,7 @@ def test_responses_that_no_file_can_hold_are_recorded_all_the_same(tmp_path):
     (tmp_path / "odd.py").write_text(
         "def policy(images, prompts):\n    return ['\\ud800 <answer>\\ud800</answer> \\0 </script>' for _ in prompts]\n"
     )
-    options = ["--videos", "0", "--history", "2", "--policy", "odd.py:policy", "--out", "here"]
+    options = ["--videos", "0", "--history", "2", "--policy", "odd.py:policy", "--output-dir", "here"]
     done = run("eval", "2048", *SMALL, *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     turn = read_run(tmp_path / "here").episodes[0].turns[0]
@@ -272,17 +272,19 @@ def test_responses_that_no_file_can_hold_are_recorded_all_the_same(tmp_path):
 def test_two_runs_do_not_write_the_same_files(tmp_path):
     folder = tmp_path / "here"
     with RunFolder(folder).reserved():
-        done = run("eval", "2048", *SMALL, "--out", folder)
+        done = run("eval", "2048", *SMALL, "--output-dir", folder)
     assert done.returncode == 1
     assert "another run is writing" in done.stderr
-    assert run("eval", "2048", *SMALL, "--videos", "0", "--out", folder).returncode == 0
+    assert run("eval", "2048", *SMALL, "--videos", "0", "--output-dir", folder).returncode == 0
 
 
 def test_a_policy_may_change_the_folder(tmp_path):
     (tmp_path / "moves.py").write_text(
         "import os\ndef policy(images, prompts):\n    os.chdir('/')\n    return ['' for _ in prompts]\n"
     )
-    done = run("eval", "2048", *SMALL, "--videos", "0", "--out", "here", "--policy", "moves.py:policy", cwd=tmp_path)
+    done = run(
+        "eval", "2048", *SMALL, "--videos", "0", "--output-dir", "here", "--policy", "moves.py:policy", cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "here" / "summary.json").is_file()
 
@@ -297,7 +299,18 @@ def test_output_that_cannot_be_written_is_no_traceback(tmp_path):
         assert done.returncode == 1
         assert done.stderr == "error: cannot write to standard output: No space left on device\n"
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-    command = [sys.executable, "-m", "vlmgym", "eval", "2048", *SMALL, "--videos", "0", "--out", str(tmp_path / "o")]
+    command = [
+        sys.executable,
+        "-m",
+        "vlmgym",
+        "eval",
+        "2048",
+        *SMALL,
+        "--videos",
+        "0",
+        "--output-dir",
+        str(tmp_path / "o"),
+    ]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
 
@@ -309,7 +322,9 @@ def test_what_was_finished_before_a_failure_can_be_read(tmp_path):
         "    calls.append(1)\n"
         "    return ['<answer>up</answer>' if len(calls) < 7 else 3 for _ in prompts]\n"
     )
-    done = run("eval", "2048", *SMALL, "--concurrency", "1", "--policy", "bad.py:policy", "--out", "o", cwd=tmp_path)
+    done = run(
+        "eval", "2048", *SMALL, "--concurrency", "1", "--policy", "bad.py:policy", "--output-dir", "o", cwd=tmp_path
+    )
     assert done.returncode == 1
     assert "1 finished episodes are in" in done.stderr
     assert f"--resume {tmp_path}/o goes on" in done.stderr
@@ -321,7 +336,7 @@ def test_what_was_finished_before_a_failure_can_be_read(tmp_path):
 
 def test_an_unwritable_place_is_one_sentence_and_exit_code_1(tmp_path):
     (tmp_path / "file").touch()
-    done = run("eval", "2048", *SMALL, "--out", tmp_path / "file" / "run")
+    done = run("eval", "2048", *SMALL, "--output-dir", tmp_path / "file" / "run")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == f"error: cannot write {tmp_path}/file/run: Not a directory"
 
@@ -334,7 +349,7 @@ def test_an_interrupt_ends_with_what_was_finished(tmp_path):
         "    return ['<answer>up</answer>' for _ in prompts]\n"
     )
     command = [sys.executable, "-m", "vlmgym", "eval", "2048", "--size", "96", "--policy", "slow.py:policy"]
-    options = ["--episodes", "200", "--turns", "3", "--concurrency", "2", "--workers", "2", "--out", "o"]
+    options = ["--episodes", "200", "--max-turns", "3", "--concurrency", "2", "--workers", "2", "--output-dir", "o"]
     process = subprocess.Popen(
         [*command, *options], cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -361,9 +376,9 @@ def test_a_killed_run_is_resumed_as_if_it_had_not_been(tmp_path):
         "    time.sleep(0.02)\n"
         "    return [random_response(prompt) for prompt in prompts]\n"
     )
-    options = ["eval", "2048", "--size", "96", "--policy", "slow.py:policy", "--episodes", "12", "--turns", "6"]
+    options = ["eval", "2048", "--size", "96", "--policy", "slow.py:policy", "--episodes", "12", "--max-turns", "6"]
     options += ["--workers", "1", "--concurrency", "2", "--videos", "0"]
-    command = [sys.executable, "-m", "vlmgym", *options, "--out", "o"]
+    command = [sys.executable, "-m", "vlmgym", *options, "--output-dir", "o"]
     log = tmp_path / "o" / "episodes.jsonl"
     for lines in (2, 5):
         process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -376,7 +391,7 @@ def test_a_killed_run_is_resumed_as_if_it_had_not_been(tmp_path):
     done = run(*options, "--resume", "o", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "was not whole, and is dropped" in done.stderr
-    assert run(*options, "--out", "whole", cwd=tmp_path).returncode == 0
+    assert run(*options, "--output-dir", "whole", cwd=tmp_path).returncode == 0
     played = [
         [
             (episode.seed, [turn.response for turn in episode.turns], episode.score)
@@ -391,10 +406,10 @@ def test_a_killed_run_is_resumed_as_if_it_had_not_been(tmp_path):
 
 def test_a_run_of_other_options_is_not_resumed(tmp_path):
     options = ["eval", "2048", *SMALL, "--videos", "0"]
-    assert run(*options, "--out", "o", cwd=tmp_path).returncode == 0
+    assert run(*options, "--output-dir", "o", cwd=tmp_path).returncode == 0
     before = (tmp_path / "o" / "episodes.jsonl").read_bytes()
     for other, message in (
-        (["--turns", "5"], "turns was 4 and is 5"),
+        (["--max-turns", "5"], "turns was 4 and is 5"),
         (["--seed", "1"], "seed was 0 and is 1"),
         (["--size", "128"], "games.0.config.size was 96 and is 128"),
         (["--policy", "oracle"], "policy.name was 'random' and is 'oracle'"),
@@ -429,7 +444,7 @@ IN_A_SCRIPT = ["bash", "-c", "trap '' INT; exec \"$@\"", "bash"]
 def test_a_job_that_is_preempted_keeps_the_turns_it_has(before, workers, whom, tmp_path):
     (tmp_path / "slow.py").write_text(SLOW)
     command = [*before, sys.executable, "-m", "vlmgym", "eval", "2048", "--size", "96", "--policy", "slow.py:policy"]
-    options = ["--episodes", "3", "--turns", "500", "--concurrency", "2", "--workers", workers, "--out", "o"]
+    options = ["--episodes", "3", "--max-turns", "500", "--concurrency", "2", "--workers", workers, "--output-dir", "o"]
     process = subprocess.Popen(
         [*command, *options], cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -451,7 +466,7 @@ def test_a_link_to_a_run_that_is_written_is_that_run(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     with RunFolder(tmp_path / "real").reserved():
-        done = run("eval", "2048", *SMALL, "--out", tmp_path / "link")
+        done = run("eval", "2048", *SMALL, "--output-dir", tmp_path / "link")
     assert done.returncode == 1
     assert "another run is writing" in done.stderr
 
@@ -464,7 +479,7 @@ def test_a_resume_that_fails_at_once_changes_nothing(tmp_path):
         "    return ['<answer>up</answer>' for _ in prompts]\n"
     )
     options = ["eval", "2048", *SMALL, "--videos", "0", "--no-report", "--policy", "p.py:policy"]
-    assert run(*options, "--out", "o", cwd=tmp_path).returncode == 0
+    assert run(*options, "--output-dir", "o", cwd=tmp_path).returncode == 0
     before = {path.name: path.read_bytes() for path in (tmp_path / "o").iterdir()}
     command = [sys.executable, "-m", "vlmgym", *options, "--episodes", "3", "--resume", "o"]
     done = subprocess.run(
@@ -482,7 +497,7 @@ def test_an_option_that_is_refused_leaves_no_folder(tmp_path):
 
 
 def test_names_that_look_like_markup_are_names(tmp_path):
-    done = run("eval", "2048", *SMALL, "--videos", "0", "--no-report", "--out", "a[/bold]b", cwd=tmp_path)
+    done = run("eval", "2048", *SMALL, "--videos", "0", "--no-report", "--output-dir", "a[/bold]b", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert f"run     {tmp_path}/a[/bold]b" in done.stdout
 
@@ -496,7 +511,17 @@ def test_runs_that_start_together_do_not_collide(tmp_path):
 
 
 def test_scores_come_before_the_videos_of_as_many_episodes_as_asked_for(tmp_path):
-    command = [sys.executable, "-m", "vlmgym", "eval", "2048", *SMALL, "--no-report", "--out", str(tmp_path / "o")]
+    command = [
+        sys.executable,
+        "-m",
+        "vlmgym",
+        "eval",
+        "2048",
+        *SMALL,
+        "--no-report",
+        "--output-dir",
+        str(tmp_path / "o"),
+    ]
     done = subprocess.run([*command, "--videos", "1"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert done.returncode == 0, done.stdout
     assert 0 < done.stdout.index("mean score") < done.stdout.index("Encoding videos ...")
@@ -506,7 +531,7 @@ def test_scores_come_before_the_videos_of_as_many_episodes_as_asked_for(tmp_path
 
 
 def test_a_new_run_shows_no_videos_of_another(tmp_path):
-    options = ["eval", "2048", *SMALL, "--no-report", "--out", "o"]
+    options = ["eval", "2048", *SMALL, "--no-report", "--output-dir", "o"]
     assert run(*options, cwd=tmp_path).returncode == 0
     old = (tmp_path / "o" / "videos" / "2048_0.mp4").read_bytes()
     for file in ("run.json", "episodes.jsonl", "summary.json"):

@@ -453,11 +453,11 @@ def test_cifar10_of_the_hub(tmp_path: Path) -> None:
 # The script -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("options", "tiles"), [([], "digits"), (["--set", "tiles=shapes"], "shapes")])
+@pytest.mark.parametrize(("options", "tiles"), [([], "digits"), (["--config", "tiles=shapes"], "shapes")])
 def test_the_script_plays_with_images_unless_told_otherwise(tmp_path: Path, options: list[str], tiles: str) -> None:
     script = tmp_path / SCRIPT.name
     script.write_text(SCRIPT.read_text())
-    small = ["--policy", "oracle", "--size", "256", "--episodes", "1", "--turns", "3", "--workers", "0"]
+    small = ["--policy", "oracle", "--size", "256", "--episodes", "1", "--max-turns", "3", "--workers", "0"]
     done = subprocess.run(
         [sys.executable, str(script), *small, "--videos", "0", "--no-report", *options],
         capture_output=True, text=True, check=False,

@@ -186,7 +186,7 @@ def test_a_run_that_is_stopped_does_not_wait_for_results_that_never_come(
 
 # The command ----------------------------------------------------------------------------------------------------------
 
-COMMAND = ["eval", "--turns", "3", "--workers", "0", "--seed", "5", "--videos", "0", "--no-report"]
+COMMAND = ["eval", "--max-turns", "3", "--workers", "0", "--seed", "5", "--videos", "0", "--no-report"]
 
 
 def run(path: Path, *args: str) -> None:
@@ -197,7 +197,7 @@ def test_the_command_plays_a_curriculum_and_resumes_it(
     path: Path, whole: list[EpisodeRecord], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "run"
-    run(path, "--episodes", str(EPISODES), "--out", str(folder))
+    run(path, "--episodes", str(EPISODES), "--output-dir", str(folder))
     printed = capsys.readouterr()
     said = printed.out
     assert f"at most {AT_ONCE} episodes are played at once: at_once of the curriculum\n" in printed.err
@@ -230,7 +230,7 @@ def test_the_command_plays_a_curriculum_and_resumes_it(
 
 def test_what_a_killed_run_has_not_begun_is_counted_by_game(path: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    run(path, "--episodes", "12", "--out", str(folder))
+    run(path, "--episodes", "12", "--output-dir", str(folder))
     made = read_run(folder)
     lines = made.folder.episodes.read_bytes().splitlines(keepends=True)
     made.folder.episodes.write_bytes(b"".join(lines[:5]))
@@ -251,7 +251,7 @@ REFUSED = {
     ("--games", "swap"): "a curriculum says which games are played",
     ("--perception", "2"): "a curriculum says how hard its games are",
     ("--size", "320"): "a curriculum says how hard its games are",
-    ("--set", "rows=5"): "a curriculum says how hard its games are",
+    ("--config", "rows=5"): "a curriculum says how hard its games are",
 }
 
 
@@ -260,7 +260,7 @@ def test_options_that_contradict_a_curriculum_are_refused(
     path: Path, tmp_path: Path, args: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
-        run(path, "--out", str(tmp_path / "run"), *args)
+        run(path, "--output-dir", str(tmp_path / "run"), *args)
     assert caught.value.code == 2
     assert REFUSED[args] in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
@@ -270,7 +270,7 @@ def test_a_run_is_not_resumed_with_another_curriculum(
     path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, other = str(tmp_path / "run"), tmp_path / "other.toml"
-    run(path, "--episodes", "2", "--out", folder)
+    run(path, "--episodes", "2", "--output-dir", folder)
     other.write_text(TOML.replace("up = 0.6", "up = 0.9"))
     for args, said in (
         (["--curriculum", str(other)], "curriculum.entries.0.up was 0.6 and is 0.9"),
@@ -288,26 +288,39 @@ def test_runs_of_a_curriculum_are_compared_where_their_stages_agree(
     (tmp_path / "poor.py").write_text("def policy(images, prompts):\n    return ['no idea'] * len(prompts)\n")
     policies = {"good": "oracle", "bad": str(tmp_path / "poor.py:policy")}
     for name, policy in policies.items():
-        run(path, "--episodes", "24", "--policy", policy, "--out", str(tmp_path / name))
+        run(path, "--episodes", "24", "--policy", policy, "--output-dir", str(tmp_path / name))
     capsys.readouterr()
-    main(["compare", str(tmp_path / "good"), str(tmp_path / "bad"), "--out", str(tmp_path / "c"), "--no-page"])
+    main(["compare", str(tmp_path / "good"), str(tmp_path / "bad"), "--output-dir", str(tmp_path / "c"), "--no-page"])
     runs = [{record.seed: record for record in read_run(tmp_path / name).episodes} for name in policies]
     apart = sum(runs[0][seed].stage != runs[1][seed].stage for seed in runs[0])
     assert apart > 0
     assert f"{apart} at different stages" in capsys.readouterr().out
-    run_alone = ["eval", "2048", "--size", "64", "--episodes", "2", "--turns", "3", "--workers", "0", "--videos", "0"]
-    main([*run_alone, "--no-report", "--out", str(tmp_path / "alone")])
+    run_alone = [
+        "eval",
+        "2048",
+        "--size",
+        "64",
+        "--episodes",
+        "2",
+        "--max-turns",
+        "3",
+        "--workers",
+        "0",
+        "--videos",
+        "0",
+    ]
+    main([*run_alone, "--no-report", "--output-dir", str(tmp_path / "alone")])
     with pytest.raises(SystemExit):
-        main(["compare", str(tmp_path / "good"), str(tmp_path / "alone"), "--out", str(tmp_path / "d")])
+        main(["compare", str(tmp_path / "good"), str(tmp_path / "alone"), "--output-dir", str(tmp_path / "d")])
     assert "have different curricula" in capsys.readouterr().err
 
 
 def test_a_run_of_a_curriculum_is_replayed_and_exported(path: Path, tmp_path: Path) -> None:
     first, again = tmp_path / "first", tmp_path / "again"
-    run(path, "--episodes", "16", "--policy", "oracle", "--out", str(first))
-    run(path, "--episodes", "16", "--policy", "replay", "--record", str(first), "--out", str(again))
+    run(path, "--episodes", "16", "--policy", "oracle", "--output-dir", str(first))
+    run(path, "--episodes", "16", "--policy", "replay", "--record", str(first), "--output-dir", str(again))
     assert facts(read_run(again).episodes) == facts(read_run(first).episodes)
     assert len({record.stage for record in read_run(first).episodes}) > 2
-    main(["export", str(first), "--format", "hf", "--out", str(tmp_path / "data"), "--workers", "0"])
+    main(["export", str(first), "--format", "hf", "--output-dir", str(tmp_path / "data"), "--workers", "0"])
     rows = (tmp_path / "data" / "metadata.jsonl").read_text().splitlines()
     assert len(rows) == sum(len(record.turns) for record in read_run(first).episodes)

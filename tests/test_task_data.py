@@ -266,7 +266,7 @@ def test_a_bad_row_is_skipped_and_told_or_fails(tmp_path, change, why):
 @pytest.mark.parametrize(("change", "why"), BAD.values(), ids=BAD)
 def test_the_command_names_every_bad_row(tmp_path, registered, capsys, change, why):
     with pytest.raises(SystemExit) as ended:
-        main(["data", "check", "colour", "--set", f"data={with_a_bad_row(tmp_path, change)}"])
+        main(["data", "check", "colour", "--config", f"data={with_a_bad_row(tmp_path, change)}"])
     assert ended.value.code == 1
     first, last = capsys.readouterr().out.splitlines()
     assert first.startswith("row 3: ")
@@ -276,7 +276,7 @@ def test_the_command_names_every_bad_row(tmp_path, registered, capsys, change, w
 
 def test_the_command_is_content_with_good_rows_and_looks_at_as_many_as_asked(tmp_path, registered, capsys):
     data = rows_in(tmp_path, 12, row9={"label": "mauve"})
-    main(["data", "check", "colour", "--rows", "9", "--set", f"data={data}"])
+    main(["data", "check", "colour", "--rows", "9", "--config", f"data={data}"])
     assert capsys.readouterr().out == "9 of 12 rows checked: 9 good, 0 bad\n"
 
 
@@ -288,26 +288,26 @@ def test_the_command_finds_duplicates_in_data_that_are_too_large_to_be_compared_
     data = rows_in(tmp_path, 12, **{**rows, "row5": {"id": 2}, "row8": {"id": 2}, "row9": {}, "row10": {}})
     assert start(colour(data, order="rows"), 5).skipped == ()
     with pytest.raises(SystemExit):
-        main(["data", "check", "colour", "--set", f"data={data}"])
+        main(["data", "check", "colour", "--config", f"data={data}"])
     assert capsys.readouterr().out.splitlines() == [
         "row 5: its id 2 is also the id of row 2",
         "row 8: its id 2 is also the id of row 2",
         "12 of 12 rows checked: 10 good, 2 bad",
     ]
     with pytest.raises(SystemExit) as ended:
-        main(["data", "check", "colour", "--set", f"data={data}", "columns=id=nothing"])
+        main(["data", "check", "colour", "--config", f"data={data}", "columns=id=nothing"])
     assert ended.value.code == 2
-    main(["data", "check", "colour", "--set", f"data={data}", "columns=id="])
+    main(["data", "check", "colour", "--config", f"data={data}", "columns=id="])
 
 
 @pytest.mark.parametrize(
     "words",
-    [["2048"], ["colour"], ["colour", "--rows", "0"], ["colour", "--set", "data=nothing"]],
+    [["2048"], ["colour"], ["colour", "--rows", "0"], ["colour", "--config", "data=nothing"]],
     ids=" ".join,
 )
 def test_the_command_with_a_mistake_ends_in_one_sentence(tmp_path, registered, capsys, words):
     if "--rows" in words:
-        words = [*words, "--set", f"data={rows_in(tmp_path)}"]
+        words = [*words, "--config", f"data={rows_in(tmp_path)}"]
     with pytest.raises(SystemExit) as ended:
         main(["data", "check", *words])
     assert ended.value.code == 2

@@ -23,9 +23,9 @@ def cold_start(*args: str | Path, **variables: str) -> subprocess.CompletedProce
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cold") / "oracle 2048"
-    play = ["eval", "2048", "--policy", "oracle", "--episodes", "1", "--turns", "1", "--set", "size=64"]
-    main([*play, "--videos", "0", "--no-report", "--workers", "0", "--out", str(folder.parent / "run")])
-    main(["export", str(folder.parent / "run"), "--format", "sharegpt", "--workers", "0", "--out", str(folder)])
+    play = ["eval", "2048", "--policy", "oracle", "--episodes", "1", "--max-turns", "1", "--config", "size=64"]
+    main([*play, "--videos", "0", "--no-report", "--workers", "0", "--output-dir", str(folder.parent / "run")])
+    main(["export", str(folder.parent / "run"), "--format", "sharegpt", "--workers", "0", "--output-dir", str(folder)])
     return folder
 
 

@@ -63,7 +63,7 @@ def served(vllm_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Pat
     """The folder of a run of eval_2048.py against the server."""
     out = tmp_path_factory.mktemp("served") / "run"
     script = [sys.executable, "vlmgym/test/eval_2048.py", "--policy", "openai", "--base-url", vllm_server.base_url]
-    evaluation(script, "--model", vllm_server.model, *SAME, "--turns", "2", "--out", str(out))
+    evaluation(script, "--model", vllm_server.model, *SAME, "--max-turns", "2", "--output-dir", str(out))
     return out
 
 
@@ -90,7 +90,7 @@ def test_a_run_against_the_server_goes_on_where_it_was_torn(served: Path, vllm_s
     lines = (folder / "episodes.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "episodes.jsonl").write_bytes(b"".join(lines[:2]) + lines[2][:100])
     script = [sys.executable, "vlmgym/test/eval_2048.py", "--policy", "openai", "--base-url", vllm_server.base_url]
-    said = evaluation(script, "--model", vllm_server.model, *SAME, "--turns", "2", "--resume", str(folder))
+    said = evaluation(script, "--model", vllm_server.model, *SAME, "--max-turns", "2", "--resume", str(folder))
     assert "was not whole, and is dropped" in said
     now, before = records(folder), records(served)
     assert now.keys() == before.keys()
@@ -101,7 +101,7 @@ def test_a_run_against_the_server_goes_on_where_it_was_torn(served: Path, vllm_s
 def test_transformers_says_what_the_server_says(served: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     options = ["--policy", "transformers", "--model", str(tiny_checkpoint), "--dtype", "float32", "--batch-size", "3"]
-    evaluation(serving_vlmgym(), "2048", *options, *SAME, "--turns", "2", "--out", str(out))
+    evaluation(serving_vlmgym(), "2048", *options, *SAME, "--max-turns", "2", "--output-dir", str(out))
     local, remote = records(out), records(served)
     assert local.keys() == remote.keys()
     for key, record in local.items():
@@ -119,7 +119,17 @@ def test_offline_vllm_says_what_the_server_says_and_refuses_what_does_not_fit(
     remote = records(served)
     # As much as 2048 needs; the prompts of Shisen-Sho are longer.
     limit = TOKENS + max(record.turns[0].prompt_tokens or 0 for record in remote.values())
-    options = [*VLLM, "--model", str(tiny_checkpoint), "--max-model-len", str(limit), "--turns", "1", "--out", str(out)]
+    options = [
+        *VLLM,
+        "--model",
+        str(tiny_checkpoint),
+        "--max-model-len",
+        str(limit),
+        "--max-turns",
+        "1",
+        "--output-dir",
+        str(out),
+    ]
     with no_process_left() as group:
         said = evaluation([*group, *serving_vlmgym()], "2048", "shisensho", *options, *SAME, code=1)
     assert f"{EPISODES} episodes have no score" in said
@@ -137,9 +147,9 @@ def test_offline_vllm_says_what_the_server_says_and_refuses_what_does_not_fit(
 
 def test_when_vllm_dies_the_run_ends_and_what_was_finished_is_kept(tiny_checkpoint: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    args = ["2048", *VLLM, "--model", str(tiny_checkpoint), "--max-model-len", "1024", *SAME, "--out", str(out)]
+    args = ["2048", *VLLM, "--model", str(tiny_checkpoint), "--max-model-len", "1024", *SAME, "--output-dir", str(out)]
     with no_process_left() as group:
-        command = [*group, *serving_vlmgym(), *args, "--turns", "20", "--episodes", "500", "--concurrency", "2"]
+        command = [*group, *serving_vlmgym(), *args, "--max-turns", "20", "--episodes", "500", "--concurrency", "2"]
         with subprocess.Popen(command, cwd=ROOT, env=variables(), stderr=subprocess.PIPE, text=True) as run:
             until = time.monotonic() + 240
             while not (out / "episodes.jsonl").exists() or not (out / "episodes.jsonl").read_bytes():

@@ -41,7 +41,7 @@ class CalibrateConfig:
     """Episodes of random play at each level; an oracle plays fewer."""
     images: int = 300
     """Images that are read at each level."""
-    out: Path = Path("docs/difficulty")
+    output_dir: Path = Path("docs/difficulty")
     """Folder of the pages."""
 
     def __post_init__(self) -> None:
@@ -60,7 +60,7 @@ def calibrate_games(config: CalibrateConfig, console: Console | None = None) -> 
     console = console or Console(stderr=True)
     specs = [spec_of(name) for name in config.game or SPECS]
     threads = library("threadpoolctl", "calibrate", "tasks")
-    output = OutputFolder(config.out)
+    output = OutputFolder(config.output_dir)
     with output.reserved():
         output.check(*(output.folder / f"{spec.name}.{kind}" for spec in specs for kind in ("md", "png")))
         return [_measure(spec, config, output, threads, console) for spec in specs]
@@ -74,7 +74,7 @@ def _measure(spec: Spec, config: CalibrateConfig, output: OutputFolder, threads:
     command = f"python -m benchmarks.calibration {spec.name} --episodes {config.episodes} --images {config.images}"
     output.write(output.folder / f"{spec.name}.png", draw_plots(measured))
     output.write(output.folder / f"{spec.name}.md", write_page(measured, command).encode())
-    console.print(f"{config.out / spec.name}.md: {_verdict(measured)}", highlight=False)
+    console.print(f"{config.output_dir / spec.name}.md: {_verdict(measured)}", highlight=False)
     return measured
 
 

@@ -69,7 +69,7 @@ class Options:
     """Held-out positions of each measurement."""
     jobs: int = 2
     """Seeds at once."""
-    out: Path = Path("logs/learning")
+    output_dir: Path = Path("logs/learning")
     """Folder of all runs; those that are finished there are not run again."""
     pages: Path = Path("docs/learning")
     """Folder of the page."""
@@ -150,12 +150,12 @@ def run_seed(options: Options, seed: int) -> list[Trained]:
         name = f"{options.task}-{seed}{'-blank' if blank else ''}"
         # Without eyes little is learned in the cold start, which is no reason to stop here.
         grey = ["--blank", "--cold-start.gate", "0"] if blank else []
-        cold = options.out / f"{name}-cold"
+        cold = options.output_dir / f"{name}-cold"
         minutes = train(cold, *shared, *grey, "--steps", "0")
         before = measure(cold, shared, options.answers)
         chance = measure_chance(cold, shared, options.answers)
         for run in options.runs[:1] if blank else options.runs:
-            folder = options.out / f"{name}-{run.lower().replace(', ', '-').replace(' ', '-')}"
+            folder = options.output_dir / f"{name}-{run.lower().replace(', ', '-').replace(' ', '-')}"
             go_on = ["--cold-start.steps", "0", "--model", str(cold / "model"), *RUNS[run]]
             more = train(folder, *shared, *grey, *go_on)
             after = measure(folder, shared, options.answers)
@@ -170,10 +170,10 @@ def main() -> None:
     """The command line."""
     options = parse_options(Options, None, prog="python -m benchmarks.learning")
     torch.set_num_threads(1)
-    options = replace(options, out=options.out.resolve())
+    options = replace(options, output_dir=options.output_dir.resolve())
     pages = OutputFolder(options.pages)
     pages.check(pages.folder / f"{options.task}.png", pages.folder / f"{options.task}.md")
-    options.out.mkdir(parents=True, exist_ok=True)
+    options.output_dir.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(options.jobs) as pool:
         trained = [one for found in pool.map(lambda seed: run_seed(options, seed), options.seeds) for one in found]
     page = write_page(options.pages, options.task, TASKS[options.task], sys.argv[1:], trained)

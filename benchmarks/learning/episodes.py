@@ -82,7 +82,7 @@ class Options:
     """Steps of each."""
     jobs: int = 2
     """Seeds at once."""
-    out: Path = Path("logs/learning")
+    output_dir: Path = Path("logs/learning")
     """Folder of all runs; those that are finished there are not run again."""
     pages: Path = Path("docs/learning")
     """Folder of the page."""
@@ -113,11 +113,11 @@ class Trained:
 
 def run_seed(options: Options, seed: int) -> list[Trained]:
     """All runs of a seed."""
-    cold = options.out / f"episodes-{seed}-cold"
+    cold = options.output_dir / f"episodes-{seed}-cold"
     train(cold, *SHARED, "--seed", str(seed), "--steps", "0")
     trained = []
     for run in options.runs:
-        folder = options.out / f"episodes-{seed}-{run.replace(', ', '-').replace(' ', '-')}"
+        folder = options.output_dir / f"episodes-{seed}-{run.replace(', ', '-').replace(' ', '-')}"
         go_on = [*SHARED, *PPO, *RUNS[run], "--seed", str(seed), "--steps", str(options.steps)]
         minutes = train(folder, *go_on, "--model", str(cold / "model"))
         result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
@@ -177,10 +177,10 @@ def _mean(numbers: Floats) -> str:
 def main() -> None:
     """The command line."""
     options = parse_options(Options, None, prog="python -m benchmarks.learning.episodes")
-    options = replace(options, out=options.out.resolve())
+    options = replace(options, output_dir=options.output_dir.resolve())
     pages = OutputFolder(options.pages)
     pages.check(pages.folder / "episodes.png", pages.folder / "episodes.md")
-    options.out.mkdir(parents=True, exist_ok=True)
+    options.output_dir.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(options.jobs) as pool:
         trained = [one for found in pool.map(lambda seed: run_seed(options, seed), options.seeds) for one in found]
     terminal().print(f"page    {write_page(options, trained)}", soft_wrap=True)

@@ -32,9 +32,9 @@ def train(folder: Path, *args: str) -> float:
     Raises:
         UsageError: It failed, or was run with other options before.
     """
-    took, options, wanted = folder / "minutes", folder / "options.json", [*args, "--out", str(folder)]
+    took, options, wanted = folder / "minutes", folder / "options.json", [*args, "--output-dir", str(folder)]
     if options.exists() and json.loads(options.read_text()) != wanted:
-        raise UsageError(f"{folder} was run with other options: name another --out, or remove it")
+        raise UsageError(f"{folder} was run with other options: name another --output-dir, or remove it")
     if not took.exists():
         begun = time.perf_counter()
         known = ["--resume", str(folder)] if options.exists() else wanted

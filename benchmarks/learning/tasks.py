@@ -46,7 +46,7 @@ TASKS: dict[str, Task] = {
     ),
     "4x4": Task(
         shlex.split(
-            "--set rows=4 columns=4 --size 128 --states.moves 0 40 --rollout.max-tokens 120 --cold-start.until 1"
+            "--config rows=4 columns=4 --size 128 --states.moves 0 40 --rollout.max-tokens 120 --cold-start.until 1"
         ),
         "2048 on 4x4",
         MERGES.format("4x4", 8),
@@ -55,7 +55,7 @@ TASKS: dict[str, Task] = {
     ),
     "shisensho": Task(
         shlex.split(
-            "--games shisensho --set rows=4 columns=4 copies=4 colours=4 shapes=1 theme=dark similarity=0.0 "
+            "--games shisensho --config rows=4 columns=4 copies=4 colours=4 shapes=1 theme=dark similarity=0.0 "
             "'prompt=Write the board, equal tiles, and a pair that a path joins.' --size 128 --states.moves 6 6 "
             "--states.no-informative --reward.illegal 0 --reward.unparsable 0 --rollout.max-tokens 200 "
             "--cold-start.teacher oracle --cold-start.right 0.5 --cold-start.steps 900 --cold-start.until 2 --steps 120"

@@ -57,8 +57,8 @@ class Judge:
         content = [*({"type": "image"} for _ in images), {"type": "text", "text": text}]
         message = {"role": "user", "content": content}
         chat = self.processor.apply_chat_template([message], add_generation_prompt=True, tokenize=False)
-        images = [Image.fromarray(image) for image in images]
-        return dict(self.processor(text=[chat], images=images, return_tensors="pt"))
+        opened = [Image.fromarray(image) for image in images]
+        return dict(self.processor(text=[chat], images=opened, return_tensors="pt"))
 
     def logits(self, text: str, images: Sequence[ImageArray], response: Sequence[int]) -> torch.Tensor:
         """What predicts each token of a response and the one after it; shape (tokens + 1, vocabulary)."""

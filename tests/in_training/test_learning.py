@@ -26,7 +26,7 @@ def test_rewards_teach_what_to_look_for(tmp_path: Path) -> None:
     importlib.import_module("lamps")
 
     run = tmp_path / "run"
-    main([*ARGS, "--out", str(run)])
+    main([*ARGS, "--output-dir", str(run)])
     result = json.loads((run / "result.json").read_text())
     before, after = (result[when]["states"] for when in ("before", "after"))
     assert after["interval"][0] > before["interval"][1] > before["reward"], "nothing was learned"

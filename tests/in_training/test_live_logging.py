@@ -16,7 +16,7 @@ from vlmgym.cli.main import main
 from vlmgym.evaluation import read_run
 from vlmgym.evaluation.live_log import LiveLog, TensorBoardLogger, WandbLogger
 
-QUICK = ["--turns", "3", "--workers", "0", "--videos", "0", "--no-report"]
+QUICK = ["--max-turns", "3", "--workers", "0", "--videos", "0", "--no-report"]
 
 
 def scalars(folder: Path) -> dict[str, dict[int, float]]:
@@ -40,7 +40,21 @@ def wandb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def test_every_episode_is_an_event_with_running_means(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    main(["eval", "2048", "swap", "--episodes", "4", "--policy", "oracle", "--tensorboard", *QUICK, "--out", str(run)])
+    main(
+        [
+            "eval",
+            "2048",
+            "swap",
+            "--episodes",
+            "4",
+            "--policy",
+            "oracle",
+            "--tensorboard",
+            *QUICK,
+            "--output-dir",
+            str(run),
+        ]
+    )
     logged = scalars(run / "tensorboard")
     summary = json.loads((run / "summary.json").read_text())["games"]["2048-v0"]
     assert sum(len(logged[f"{game}/episodes"]) for game in ("2048-v0", "swap-v0")) == 8
@@ -64,7 +78,7 @@ def test_tokens_cost_and_errors_are_logged_and_a_resumed_run_continues(tmp_path:
         command = ["eval", "2048", *QUICK, "--policy", "openai", "--model", "m", "--base-url", server.url]
         command += ["--price-in", "1000", "--price-out", "2000", "--concurrency", "1", "--episodes", "3"]
         with pytest.raises(SystemExit, match="1"):
-            main([*command, "--tensorboard", "--out", str(run)])
+            main([*command, "--tensorboard", "--output-dir", str(run)])
         assert max(scalars(run / "tensorboard")["2048-v0/status_error"].values()) == 1
         main([*command, "--tensorboard", "--resume", str(run)])
     logged = scalars(run / "tensorboard")
@@ -76,7 +90,7 @@ def test_tokens_cost_and_errors_are_logged_and_a_resumed_run_continues(tmp_path:
 
 def test_wandb_gets_the_same_rows_and_the_configuration(tmp_path: Path, wandb: Any) -> None:
     run = tmp_path / "run"
-    main(["eval", "2048", "--episodes", "3", "--reasoning", "4", "--wandb", "games", *QUICK, "--out", str(run)])
+    main(["eval", "2048", "--episodes", "3", "--reasoning", "4", "--wandb", "games", *QUICK, "--output-dir", str(run)])
     wandb.teardown()  # all is written now
     name = (run / "wandb_id").read_text()
     (file,) = run.glob(f"wandb/offline-run-*-{name}/run-{name}.wandb")
@@ -102,7 +116,7 @@ def test_a_logger_that_fails_loses_no_episode(
 
     monkeypatch.setattr({"tensorboard": TensorBoardLogger, "wandb": WandbLogger}[logger], method, fail)
     run = tmp_path / "run"
-    main(["eval", "2048", "--episodes", "3", "--tensorboard", "--wandb", "games", *QUICK, "--out", str(run)])
+    main(["eval", "2048", "--episodes", "3", "--tensorboard", "--wandb", "games", *QUICK, "--output-dir", str(run)])
     assert len(read_run(run).episodes) == 3
     assert (run / "summary.json").exists()
     name = {"tensorboard": "TensorBoard", "wandb": "Weights & Biases"}[logger]
@@ -113,7 +127,7 @@ def test_a_logger_that_fails_loses_no_episode(
 
 def test_a_full_disk_under_tensorboard_loses_no_episode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
-    command = ["eval", "2048", "--episodes", "3", *QUICK, "--tensorboard", "--out", str(run)]
+    command = ["eval", "2048", "--episodes", "3", *QUICK, "--tensorboard", "--output-dir", str(run)]
     with pytest.MonkeyPatch.context() as patch, open("/dev/full", "wb", buffering=0) as full:
         original = TensorBoardLogger.__init__
 
@@ -144,7 +158,7 @@ def test_a_package_that_is_not_installed_is_named_before_anything_is_played(
     monkeypatch.setitem(sys.modules, package, None)
     option = ["--tensorboard"] if package == "tensorboard" else ["--wandb", "games"]
     with pytest.raises(SystemExit, match="2"):
-        main(["eval", "2048", *QUICK, *option, "--out", str(tmp_path / "run")])
+        main(["eval", "2048", *QUICK, *option, "--output-dir", str(tmp_path / "run")])
     sentence = f"error: --{package} needs {package}: run pip install -e '.[log]' in the folder of vlmgym\n"
     assert capsys.readouterr().err == sentence
     assert not (tmp_path / "run").exists()

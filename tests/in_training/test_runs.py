@@ -56,7 +56,7 @@ from vlmgym.terminal import terminal
 
 HERE = Path(__file__).parent
 QUICK = ("--preset", str(HERE / "quick.args"))
-SMALL = ("--size", "96", "--set", "rows=3", "columns=3", "goal=16")
+SMALL = ("--size", "96", "--config", "rows=3", "columns=3", "goal=16")
 EPISODES = ("--play.turns", "2", "--play.history", "1", "--play.history-images", "1")
 NO_EPISODES = ("--evaluation.episodes", "0")
 TAUGHT = ("--cold-start.steps", "2", "--cold-start.batch", "4", "--cold-start.gate", "0")
@@ -100,7 +100,7 @@ def finished(player: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     def run(way: str) -> Path:
         if way not in done:
             done[way] = tmp_path_factory.mktemp("runs") / "run"
-            main([*QUICK, "--model", str(player), *WAYS[way], "--out", str(done[way])])
+            main([*QUICK, "--model", str(player), *WAYS[way], "--output-dir", str(done[way])])
         return done[way]
 
     return run
@@ -153,17 +153,17 @@ def demonstrations(config: TrainConfig, checkpoint: Path) -> Demonstrations:
 
 
 def test_a_command_line_overrides_its_preset() -> None:
-    config = read_config(["--set", "rows=4", "theme=light", "--set", "columns=5", "--steps", "7"])
+    config = read_config(["--config", "rows=4", "theme=light", "--config", "columns=5", "--steps", "7"])
     (game,) = config.make_curriculum().games
     assert (game.config.rows, game.config.columns, game.config.theme) == (4, 5, "light")
     assert (game.config.goal, game.config.size) == (16, 96)  # as the preset says
     assert (config.steps, config.answers) == (7, 64)
     with pytest.raises(UsageError, match="rows is set twice"):
-        read_config(["--set", "rows=4", "rows=5"]).make_curriculum()
+        read_config(["--config", "rows=4", "rows=5"]).make_curriculum()
 
 
 def test_the_config_fields_of_a_users_own_file_are_kept_whatever_is_played(tmp_path: Path) -> None:
-    (tmp_path / "mine.args").write_text("--set rows=6 columns=6")
+    (tmp_path / "mine.args").write_text("--config rows=6 columns=6")
     (game,) = read_config(["--preset", str(tmp_path / "mine.args"), "--games", "swap"]).make_curriculum().games
     assert (game.name, game.config.rows) == ("swap", 6)
     (game,) = read_config(["--preset", "tiny", "--games", "swap", "--size", "256"]).make_curriculum().games
@@ -243,7 +243,7 @@ def test_whole_episodes_are_measured_as_any_other_policys(finished: Run) -> None
 def test_a_blank_run_never_shows_an_image(player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = images_shown(monkeypatch)
     args = [*QUICK, "--model", str(player), *SMALL, *EPISODES, *TAUGHT, "--blank", "--steps", "1"]
-    main([*args, "--out", str(tmp_path / "run")])
+    main([*args, "--output-dir", str(tmp_path / "run")])
     assert len(shown) > 50
     assert all((image == 128).all() for image in shown)
 
@@ -335,7 +335,7 @@ def test_a_target_moves_the_weight_of_the_divergence(finished: Run) -> None:
 
 def test_a_tiny_model_is_made_and_taught_where_none_is_named(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    main([*QUICK, *SMALL, *NO_EPISODES, *TAUGHT, "--states.informative", "--steps", "1", "--out", str(run)])
+    main([*QUICK, *SMALL, *NO_EPISODES, *TAUGHT, "--states.informative", "--steps", "1", "--output-dir", str(run)])
     cold, made = last_checkpoint(run / "cold_start"), load_file(run / "tiny" / "model.safetensors")
     assert cold is not None
     taught = load_file(cold / "model" / "model.safetensors")
@@ -446,7 +446,7 @@ def test_a_run_that_goes_on_is_the_run_that_was_never_stopped(
     finished: Run, player: Path, tmp_path: Path, way: str
 ) -> None:
     whole, parts = finished(way), tmp_path / "run"
-    main([*QUICK, "--model", str(player), *WAYS[way], "--steps", "2", "--out", str(parts)])
+    main([*QUICK, "--model", str(player), *WAYS[way], "--steps", "2", "--output-dir", str(parts)])
     main(["--resume", str(parts), "--steps", "3"])
     assert_same(parts, whole)
 
@@ -455,7 +455,7 @@ def test_a_run_that_was_killed_goes_on(player: Path, tmp_path: Path) -> None:
     args = [*QUICK, "--model", str(player), *SMALL, *NO_EPISODES, *TAUGHT, "--update.kl", "0.1"]
     args += ["--steps", "4", "--checkpoint-interval", "2"]
     killed, whole = tmp_path / "killed", tmp_path / "whole"
-    command = [sys.executable, "-m", "training.local.train", *args, "--out", str(killed)]
+    command = [sys.executable, "-m", "training.local.train", *args, "--output-dir", str(killed)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=HERE.parents[1])
     deadline = time.monotonic() + 300
     while not (killed / "curve.jsonl").exists() or len(curve(killed)) < 3:
@@ -472,7 +472,7 @@ def test_a_run_that_was_killed_goes_on(player: Path, tmp_path: Path) -> None:
         OutputFolder(part.parent).make_temporary(part)
     (part / "model").mkdir(exist_ok=True)
     main(["--resume", str(killed)])
-    main([*args, "--out", str(whole)])
+    main([*args, "--output-dir", str(whole)])
     assert_same(killed, whole)
     kept = sorted(path.name for path in (killed / "checkpoints").iterdir())
     assert kept == [".vlmgym.jsonl", "step_000002", "step_000004"]
@@ -508,7 +508,7 @@ def test_what_a_run_is_resumed_with_is_kept_and_may_be_what_memory_needs(
         (("--seed", "1"), "seed was 0 and is 1"),
         (("--update.lr", "0.5"), "update.lr was 0.001 and is 0.5"),
         (("--algorithm", "ppo"), "algorithm was 'grpo' and is 'ppo'"),
-        (("--set", "similarity=0.5"), "games.0.config.similarity was 0.1 and is 0.5"),
+        (("--config", "similarity=0.5"), "games.0.config.similarity was 0.1 and is 0.5"),
     ],
 )
 def test_options_that_decide_what_is_learned_stay(
@@ -576,7 +576,7 @@ def test_a_loss_that_is_no_number_stops_and_the_last_checkpoint_is_good(
     player: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
-    args = [*QUICK, "--model", str(player), *SMALL, *NO_EPISODES, "--steps", "20", "--out", str(run)]
+    args = [*QUICK, "--model", str(player), *SMALL, *NO_EPISODES, "--steps", "20", "--output-dir", str(run)]
     code, said = failing(capsys, *args, "--update.lr", "1e2", "--update.weight-decay", "1", "--evaluation.states", "0")
     assert code == 1
     assert said.startswith("error: the gradient is not finite: lower --update.lr (of PPO --ppo.lr); ")
@@ -591,7 +591,7 @@ def test_a_loss_that_is_no_number_stops_and_the_last_checkpoint_is_good(
 def test_no_checkpoint_is_written_of_a_model_that_a_step_has_ruined(
     player: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    args = [*QUICK, "--model", str(player), *SMALL, *NO_EPISODES, "--steps", "1", "--out", str(tmp_path / "run")]
+    args = [*QUICK, "--model", str(player), *SMALL, *NO_EPISODES, "--steps", "1", "--output-dir", str(tmp_path / "run")]
     code, said = failing(capsys, *args, "--update.lr", "1e30", "--update.weight-decay", "1", "--evaluation.states", "0")
     assert code == 1
     assert said.startswith("error: after step 1 the model gives no numbers: lower --update.lr")
@@ -608,7 +608,7 @@ def test_what_ends_an_evaluation_is_told_with_how_the_training_goes_on(
 
     monkeypatch.setattr(LivePolicy, "_ask", ask)
     run = tmp_path / "run"
-    args = [*QUICK, "--model", str(player), *SMALL, "--evaluation.states", "0", "--out", str(run)]
+    args = [*QUICK, "--model", str(player), *SMALL, "--evaluation.states", "0", "--output-dir", str(run)]
     told = f"error: no more; --resume {run} begins anew, as there is no checkpoint yet"
     assert failing(capsys, *args) == (1, told)
 
@@ -616,7 +616,7 @@ def test_what_ends_an_evaluation_is_told_with_how_the_training_goes_on(
 def test_a_cold_start_that_taught_nothing_is_not_gone_on_from(
     player: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    args = [*QUICK, "--model", str(player), *SMALL, *TAUGHT[:-1], "0.9", "--out", str(tmp_path / "run")]
+    args = [*QUICK, "--model", str(player), *SMALL, *TAUGHT[:-1], "0.9", "--output-dir", str(tmp_path / "run")]
     code, said = failing(capsys, *args)
     assert code == 1
     assert said.startswith("error: the cold start taught too little, and --cold-start.gate asks for 90%: reward ")
@@ -641,7 +641,7 @@ def test_wandb_gets_the_numbers_of_all_steps_under_one_name(
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     run = tmp_path / "run"
-    main([*QUICK, "--model", str(player), *SMALL, *NO_EPISODES, "--wandb", "games", "--out", str(run)])
+    main([*QUICK, "--model", str(player), *SMALL, *NO_EPISODES, "--wandb", "games", "--output-dir", str(run)])
     time.sleep(1.1)  # its folders are named by the second
     main(["--resume", str(run), "--steps", "4"])
     wandb.teardown()  # all is written now
@@ -659,7 +659,7 @@ def test_wandb_that_is_not_installed_is_told_before_anything_is_done(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
-    code, said = failing(capsys, *QUICK, "--wandb", "games", "--out", str(tmp_path / "run"))
+    code, said = failing(capsys, *QUICK, "--wandb", "games", "--output-dir", str(tmp_path / "run"))
     assert (code, said[:26]) == (2, "error: --wandb needs wandb")
     assert "run pip install -e '.[log]' in the folder of vlmgym" in said
     assert not (tmp_path / "run").exists()
@@ -671,7 +671,7 @@ def test_wandb_that_does_not_take_the_run_is_told_before_anything_is_learned(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     run = tmp_path / "run"
-    code, said = failing(capsys, *QUICK, "--model", str(player), *SMALL, "--wandb", "games", "--out", str(run))
+    code, said = failing(capsys, *QUICK, "--model", str(player), *SMALL, "--wandb", "games", "--output-dir", str(run))
     assert code == 2
     assert said.startswith("error: Weights & Biases does not take the run: No API key")
     assert not (run / "before.json").exists()
@@ -729,7 +729,7 @@ def test_wandb_that_does_not_take_the_run_is_told_before_anything_is_learned(
 def test_a_mistake_is_told_in_a_sentence(
     args: Sequence[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = () if "--resume" in args else ("--out", str(tmp_path / "run"))
+    out = () if "--resume" in args else ("--output-dir", str(tmp_path / "run"))
     code, said = failing(capsys, *args, *out)
     assert code == 2
     assert said.startswith(f"error: {message}")
@@ -739,10 +739,10 @@ def test_a_folder_that_cannot_be_used_is_told(
     finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     done = finished("blank")
-    code, said = failing(capsys, *QUICK, "--out", str(done))
-    assert (code, said) == (2, f"error: {done} holds a training run: --resume it, or choose another --out")
+    code, said = failing(capsys, *QUICK, "--output-dir", str(done))
+    assert (code, said) == (2, f"error: {done} holds a training run: --resume it, or choose another --output-dir")
     (tmp_path / "file").write_text("")
-    assert failing(capsys, *QUICK, "--out", str(tmp_path / "file"))[1].endswith("/file is a file: name a folder")
+    assert failing(capsys, *QUICK, "--output-dir", str(tmp_path / "file"))[1].endswith("/file is a file: name a folder")
 
 
 @pytest.mark.parametrize(
@@ -753,7 +753,7 @@ def test_a_folder_of_others_is_not_trained_in(tmp_path: Path, capsys: pytest.Cap
     path = tmp_path / "run" / theirs
     path.parent.mkdir(parents=True)
     path.write_text("theirs")
-    assert failing(capsys, *QUICK, "--out", str(tmp_path / "run"))[0] == 2
+    assert failing(capsys, *QUICK, "--output-dir", str(tmp_path / "run"))[0] == 2
     assert [file for file in (tmp_path / "run").rglob("*") if file.is_file()] == [path]
     assert path.read_text() == "theirs"
 
@@ -780,7 +780,7 @@ def test_a_run_is_not_resumed_over_files_of_others(
 def test_a_command_that_could_not_begin_can_be_corrected_in_the_same_folder(
     player: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    args = [*QUICK, *SMALL, *NO_EPISODES, "--steps", "1", "--out", str(tmp_path / "run")]
+    args = [*QUICK, *SMALL, *NO_EPISODES, "--steps", "1", "--output-dir", str(tmp_path / "run")]
     code, said = failing(capsys, *args, *TAUGHT, "--seed", "5", "--device", "banana")
     assert (code, said[:48]) == (2, "error: the model cannot go to the device banana:")
     assert not list((tmp_path / "run").iterdir())
@@ -806,11 +806,11 @@ def test_a_run_goes_on_in_its_own_folder_and_in_one_process(
     finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     done = finished("blank")
-    code, said = failing(capsys, "--resume", str(done), "--out", str(tmp_path / "elsewhere"))
-    assert (code, said) == (2, "error: a run goes on in its own folder: leave out --out beside --resume")
+    code, said = failing(capsys, "--resume", str(done), "--output-dir", str(tmp_path / "elsewhere"))
+    assert (code, said) == (2, "error: a run goes on in its own folder: leave out --output-dir beside --resume")
     with RunFolder(done).reserved():
         code, said = failing(capsys, "--resume", str(done))
-    assert (code, said) == (1, f"error: another run is writing {done}: choose another --out")
+    assert (code, said) == (1, f"error: another run is writing {done}: choose another --output-dir")
 
 
 @contextmanager

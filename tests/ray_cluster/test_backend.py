@@ -166,9 +166,9 @@ def test_errors_of_calls(cluster: Cluster) -> None:
 def test_the_command_plays_on_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
     from vlmgym.cli.main import main
 
-    command = ["eval", "2048", "--episodes", "2", "--turns", "3", "--set", "size=64", "--videos", "0"]
-    main([*command, "--backend", "ray", "--out", str(tmp_path / "ray")])
-    main([*command, "--workers", "0", "--out", str(tmp_path / "here")])
+    command = ["eval", "2048", "--episodes", "2", "--max-turns", "3", "--config", "size=64", "--videos", "0"]
+    main([*command, "--backend", "ray", "--output-dir", str(tmp_path / "ray")])
+    main([*command, "--workers", "0", "--output-dir", str(tmp_path / "here")])
     lines = [sorted((tmp_path / name / "episodes.jsonl").read_text().splitlines()) for name in ("ray", "here")]
     ours, theirs = ([EpisodeRecord.model_validate_json(line) for line in each] for each in lines)
     assert without_times(ours) == without_times(theirs)

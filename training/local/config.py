@@ -73,7 +73,7 @@ class TrainConfig(GameOptions):
     """Answers of a step, or episodes: PPO gives one to each position, GRPO --grpo.group."""
     seed: int = 0
     """Decides positions, tokens, minibatches, and the weights of a tiny model."""
-    out: Path | None = None
+    output_dir: Path | None = None
     """Folder for everything that is written. Default: a new one under logs/."""
     resume: Path | None = None
     """Folder of an earlier run: go on from its last checkpoint, with the options it had."""
@@ -167,7 +167,7 @@ class TrainConfig(GameOptions):
             return Curriculum.of([self.make_game(game) for game in self.games or DEFAULT_GAMES])
         if self.any_given:
             raise UsageError(
-                "a curriculum sets difficulty and config fields of its games: leave out --set and the like"
+                "a curriculum sets difficulty and config fields of its games: leave out --config and the like"
             )
         return Curriculum.read(self.curriculum)
 
@@ -184,9 +184,9 @@ def read_config(args: Sequence[str]) -> TrainConfig:
     preset = preset_options(name)
     if (PRESETS / f"{name}.args").is_file():  # a user's own file means what it says
         if named.curriculum is not None:
-            preset = without(without(preset, "--set"), "--size")
+            preset = without(without(preset, "--config"), "--size")
         elif named.games not in (None, [*DEFAULT_GAMES]):
-            preset = without(preset, "--set")  # config fields are 2048's
+            preset = without(preset, "--config")  # config fields are 2048's
     config = parse_options(TrainConfig, [*preset, *args], prog="python -m training.local.train")
     sizes = [word for word in args if word.startswith("--tiny.")]
     if sizes and config.model.model is not None:
@@ -221,7 +221,7 @@ def _glance(args: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--model")
     parser.add_argument("--curriculum")
     parser.add_argument("--games", nargs="*")
-    parser.add_argument("--set", nargs="+", action="append", default=[])
+    parser.add_argument("--config", nargs="+", action="append", default=[])
     try:
         return parser.parse_known_args(args)[0]
     except argparse.ArgumentError:

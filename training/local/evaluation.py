@@ -109,7 +109,7 @@ def play_whole_episodes(
     """
     wanted = EvalConfig(
         episodes=config.evaluation.episodes,
-        turns=config.evaluation.turns,
+        max_turns=config.evaluation.turns,
         seed=FIRST_HELD_OUT,
         workers=0,
         history=config.play.history,

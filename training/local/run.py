@@ -70,10 +70,10 @@ class TrainingRun:
             OutputError: It cannot be written.
         """
         decided = decided_by(config)
-        run = cls(config.out or _new_folder(config))
+        run = cls(config.output_dir or _new_folder(config))
         run.check(config)
         if run.options in run.output.owned():
-            raise UsageError(f"{run.folder} holds a training run: --resume it, or choose another --out")
+            raise UsageError(f"{run.folder} holds a training run: --resume it, or choose another --output-dir")
         run.output.write(run.decided, json.dumps(decided, indent=1).encode())
         run.output.write(run.options, json.dumps(list(args), indent=1).encode())
         return run

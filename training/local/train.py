@@ -50,8 +50,8 @@ def main(args: Sequence[str] | None = None) -> None:
         given = sys.argv[1:] if args is None else list(args)
         config = read_config(given)
         if config.resume is not None:
-            if config.out is not None:
-                raise UsageError("a run goes on in its own folder: leave out --out beside --resume")
+            if config.output_dir is not None:
+                raise UsageError("a run goes on in its own folder: leave out --output-dir beside --resume")
             run, config = TrainingRun.reopen(config.resume, given)
         check_loggers(wandb=config.wandb)
         curriculum = config.make_curriculum()

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Supervised fine-tuning on exported episodes by LLaMA-Factory, before reinforcement learning:
 #
-#     .venv/bin/vlmgym eval 2048 --policy oracle --episodes 200 --out logs/oracle
-#     .venv/bin/vlmgym export logs/oracle --format sharegpt --out data/oracle_2048
+#     .venv/bin/vlmgym eval 2048 --policy oracle --episodes 200 --output-dir logs/oracle
+#     .venv/bin/vlmgym export logs/oracle --format sharegpt --output-dir data/oracle_2048
 #     bash training/scripts/cold_start.sh data/oracle_2048 checkpoints/cold_2048
 #     MODEL=$PWD/checkpoints/cold_2048 bash training/scripts/rl_2048.sh
 #

@@ -72,7 +72,7 @@ class BenchModelConfig(GameOptions):
     """Where transformers runs, for instance cuda:1. Default: a GPU, if there is one."""
     dtype: DType = "auto"
     """Type of transformers' weights and activations, auto: as they were saved. Let it be the server's."""
-    out: Path | None = None
+    output: Path | None = None
     """Write all measurements into this file, as JSON."""
 
     def __post_init__(self) -> None:
@@ -146,10 +146,10 @@ def bench_model(config: BenchModelConfig, console: Console | None = None) -> Mod
     policy = OpenAIPolicy(config.server())
     local = None if config.against is None else local_model_type("--against")
     checkpoint = None if config.against is None else find_checkpoint(config.against, "transformers")
-    if config.out is not None:
-        check_own_file(config.out)
-        if not config.out.absolute().parent.is_dir():
-            raise UsageError(f"there is no folder {config.out.parent} to write {config.out.name} into")
+    if config.output is not None:
+        check_own_file(config.output)
+        if not config.output.absolute().parent.is_dir():
+            raise UsageError(f"there is no folder {config.output.parent} to write {config.output.name} into")
     levels = sorted(set(config.concurrency))
     server: list[Speed] = []
     transformers: list[Speed] = []
@@ -172,8 +172,8 @@ def bench_model(config: BenchModelConfig, console: Console | None = None) -> Mod
                 transformers.append(_measure_local(model, config, game, at_once, advance))
     speeds = ModelSpeeds(tuple(server), tuple(transformers))
     _print(speeds, config, console)
-    if config.out is not None:
-        _write(speeds, config, game, config.out)
+    if config.output is not None:
+        _write(speeds, config, game, config.output)
     return speeds
 
 

@@ -23,7 +23,7 @@ class DataCheckConfig(GameOptions):
     """Check data as a task reads them: decode every image and report each bad row or repeated id."""
 
     game: tyro.conf.Positional[str]
-    """Id or name of the task. Choose the data with --set data=..."""
+    """Id or name of the task. Choose the data with --config data=..."""
     rows: int | None = None
     """Number of rows to check, from the first. Default: all."""
 
@@ -34,7 +34,7 @@ class DataFetchConfig:
 
     dataset: tyro.conf.Positional[Literal["osv5m"]]
     """osv5m: OpenStreetView-5M, 5 million street views with coordinates (osv5m/osv5m on the Hub)."""
-    out: Path
+    output_dir: Path
     """Destination folder."""
     split: Literal["test", "train"] = "test"
     """test has 210,122 images in 5 shards, train 4.9 million in 98."""
@@ -77,9 +77,9 @@ def fetch_data(config: DataFetchConfig) -> None:
     """
     if config.shards is not None and config.shards < 1:
         raise UsageError(f"shards must be at least 1, got {config.shards}")
-    output = OutputFolder(config.out)
+    output = OutputFolder(config.output_dir)
     with output.reserved():
         table = output.folder / f"osv5m-{config.split}.csv"
         output.claim(output.folder / f"{config.split}.csv", table, table.with_suffix(".unfinished"))
-        table = fetch_osv5m(config.out, config.split, config.shards)
-    print(f"Use it with: vlmgym eval geospot --set data={table}")
+        table = fetch_osv5m(config.output_dir, config.split, config.shards)
+    print(f"Use it with: vlmgym eval geospot --config data={table}")

@@ -58,13 +58,13 @@ def evaluate_script(
         game: Id or name of the game.
         custom_policy: The policy that is used unless `--policy` names another.
         args: The command line, by default the process's.
-        preset: Knobs of the game that the script sets, for instance {"tiles": "digits"}; `--set` overrides them.
+        preset: Knobs of the game that the script sets, for instance {"tiles": "digits"}; `--config` overrides them.
     """
     with reporting_errors():
         options = policy_options(args, custom_policy)
         config = with_options(EvalConfig, options)
         found = game_class(game)
-        about = f"{config.__doc__} The config fields of {found.name} for --set are {in_short(found.Config)}."
+        about = f"{config.__doc__} The config fields of {found.name} for --config are {in_short(found.Config)}."
         parsed = parse_options(config, args, Path(file).name, about)
         place = ScriptFolder(Path(file).resolve().parent, Path(file).stem.replace("eval_", "test_", 1))
         run_evaluation([game], parsed.config, parsed.options, place, custom_policy, preset)
@@ -109,7 +109,7 @@ def run_evaluation(
         game_names: Ids or names of the games.
         config: The options.
         options: Options of the policy; None: its defaults.
-        place: Where to write, unless `config.out` or `config.resume` says; None: a new folder under `logs`.
+        place: Where to write, unless `config.output_dir` or `config.resume` says; None: a new folder under `logs`.
         custom_policy: The policy that is used unless `config.policy` names another.
         preset: Knobs of the games that `config` may override.
         curriculum: The file of a curriculum, or its name, that is played instead of games.
@@ -181,7 +181,7 @@ def _played(
     if names:
         raise UsageError("a curriculum says which games are played: leave out either the games or --curriculum")
     if config.any_given:
-        options = "--size, --perception, --reasoning, --strict, --set"
+        options = "--size, --perception, --reasoning, --strict, --config"
         raise UsageError(f"a curriculum says how hard its games are: leave out {options}")
     return Curriculum.read(curriculum)
 
@@ -193,7 +193,7 @@ def rows_of(played: Played) -> int:
     rows = {}
     for game in played:
         if not isinstance(game, Task) or game.config.data is None:
-            raise UsageError(f"{game.name} has no data whose rows could be gone through: name some by --set data=...")
+            raise UsageError(f"{game.name} has no data: name some by --config data=...")
         rows[game.name] = len(game.source)
     if len(set(rows.values())) > 1:
         told = ", ".join(f"{name} has {count}" for name, count in rows.items())
@@ -205,8 +205,8 @@ def _folder(config: EvalConfig, place: RunFolder | None, games: Sequence[Game[An
     if config.resume is not None:
         same = place is not None and config.resume.resolve() == place.folder.resolve()
         return cast(RunFolder, place) if same else RunFolder(config.resume)
-    if config.out is not None:
-        return RunFolder(config.out)
+    if config.output_dir is not None:
+        return RunFolder(config.output_dir)
     if place is not None:
         return place
     return RunFolder(_claimed(_name(games, policy)))

@@ -27,7 +27,7 @@ PAGE = """\
 Written by `python -m vlmgym.cli.games` from the declarations of the games. A config field is perceptual
 (`--perception` 1 to 5 sets
 those that have levels) or reasoning (likewise `--reasoning`); a setting makes nothing harder. The default is level 3.
-`--set NAME=VALUE` sets any of them, whatever the level. What the levels do was [measured](difficulty).
+`--config NAME=VALUE` sets any of them, whatever the level. What the levels do was [measured](difficulty).
 """
 
 
@@ -36,7 +36,7 @@ class Option:
     """An option of a game.
 
     Attributes:
-        name: As in `--set`.
+        name: As in `--config`.
         kind: `perceptual`, `reasoning` or `setting`.
         default: Its value if nothing is said.
         levels: Its value at each level of its dial; nothing if no level sets it.
@@ -117,7 +117,7 @@ def page() -> str:
 
 
 def value_in_words(value: object) -> str:
-    """A value as `--set` takes it."""
+    """A value as `--config` takes it."""
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 

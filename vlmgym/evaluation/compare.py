@@ -50,7 +50,7 @@ class CompareConfig:
     labels: tuple[str, str] | None = None
     """What the runs are called, for instance: trained baseline. Default: the names of their policies, or of their
     folders if these are the same."""
-    out: Path | None = None
+    output_dir: Path | None = None
     """Folder for compare.json and compare.html, which are replaced. Default: compare-RUN_A-RUN_B beside the first."""
     page: bool = True
     """Write compare.html."""
@@ -118,7 +118,7 @@ def compare(config: CompareConfig) -> Comparison:
     first, second = (open_run(folder) for folder in config.runs)
     if first.folder.folder.resolve() == second.folder.folder.resolve():
         raise UsageError(f"{first.folder.folder} is compared with itself: name two runs")
-    folder = (_folder(first, second) if config.out is None else config.out).absolute()
+    folder = (_folder(first, second) if config.output_dir is None else config.output_dir).absolute()
     numbers, page = folder / "compare.json", folder / "compare.html"
     output = OutputFolder(folder)
     output.check_own()

@@ -28,7 +28,7 @@ class EvalConfig(GameOptions):
     """Episodes of each game; their seeds are seed, seed + 1, ..."""
     all_rows: bool = False
     """Ask about every row of the data once: as many episodes as there are rows, instead of --episodes."""
-    turns: int = 100
+    max_turns: int = 100
     """Limit of turns of an episode; an illegal or unparsable response uses one up."""
     seed: int = 0
     """First seed."""
@@ -45,7 +45,7 @@ class EvalConfig(GameOptions):
     reward: RewardConfig = field(default_factory=RewardConfig)
     """Weights and shaping of the reward; the score is always the game's own."""
     budget: Annotated[Budget, tyro.conf.arg(name="")] = field(default_factory=Budget)
-    out: Path | None = None
+    output_dir: Path | None = None
     """Folder for everything that is written. Default: a script writes to logs/ and videos/ beside itself, the command
     vlmgym eval to a new folder under logs/ of the current folder."""
     resume: Path | None = None
@@ -62,12 +62,16 @@ class EvalConfig(GameOptions):
     """Turns a second in the videos, 1 to 60."""
 
     def __post_init__(self) -> None:
-        check_limits(self.episodes, self.turns, self.seed, self.concurrency, self.history, self.history_images)
+        check_limits(self.episodes, self.max_turns, self.seed, self.concurrency, self.history, self.history_images)
         check_workers("workers", self.workers, self.backend)
         if self.all_rows and self.episodes != EvalConfig.episodes:
             raise UsageError("--all-rows says how many episodes there are: leave out either it or --episodes")
         check_whole_number("videos", self.videos, 0)
         if not 1 <= self.fps <= 60:
             raise UsageError(f"fps is 1 to 60, not {self.fps}")
-        if self.resume is not None and self.out is not None and self.resume.resolve() != self.out.resolve():
-            raise UsageError("a resumed run goes on in its own folder: leave out --out, or name the same one")
+        if (
+            self.resume is not None
+            and self.output_dir is not None
+            and self.resume.resolve() != self.output_dir.resolve()
+        ):
+            raise UsageError("a resumed run goes on in its own folder: leave out --output-dir, or name the same one")

@@ -53,7 +53,7 @@ class ExportConfig:
     format: Format
     """sharegpt: for LLaMA-Factory (data.jsonl, dataset_info.json). hf: for datasets.load_dataset and TRL
     (metadata.jsonl)."""
-    out: Path
+    output_dir: Path
     """Folder that is made; it is not there yet."""
     outcome: tuple[Literal["played", "illegal", "unparsable"], ...] = ("played",)
     """Turns with these outcomes."""
@@ -102,7 +102,7 @@ def export(config: ExportConfig) -> None:
     console, progress_console = terminal(), terminal(stderr=True)
     if begun := begun_with(run.asked):
         progress_console.print(f"{begun}; images drawn now may differ", soft_wrap=True)
-    with new_folder(config.out) as folder:
+    with new_folder(config.output_dir) as folder:
         (folder / IMAGES).mkdir()
         with Workers(workers_for(len(chosen), config.workers)) as workers, _rows_file(folder, config) as file:
             exporting = _Exporting(config, run.asked.games, folder, file, progress_console)
@@ -110,10 +110,10 @@ def export(config: ExportConfig) -> None:
         if not exporting.rows:
             raise UsageError(f"no turn of {run.folder.folder} passes the filters: {_told(exporting.left_out)}")
         if config.format == "sharegpt":
-            replace_file(folder / "dataset_info.json", _json(_dataset_info(config.out)))
+            replace_file(folder / "dataset_info.json", _json(_dataset_info(config.output_dir)))
         images = sum(1 for _ in (folder / IMAGES).rglob("*.png"))
         replace_file(folder / "export.json", _json(_origin(run, config, exporting, images)))
-    out = config.out.absolute()
+    out = config.output_dir.absolute()
     left = len(run.episodes) - len(chosen)
     console.print(f"{exporting.rows:,} turns of {len(chosen):,} episodes, {images:,} different images", highlight=False)
     if left:

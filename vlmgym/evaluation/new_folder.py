@@ -29,7 +29,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
         mode = mode_of(folder)
         taken = mode and not (stat.S_ISDIR(mode) and not any(folder.iterdir()))
     if taken:
-        raise UsageError(f"{folder} is there already: choose another --out")
+        raise UsageError(f"{folder} is there already: choose another --output-dir")
     place = folder.with_name(f".{folder.name}.part")
     part = OutputFolder(place)
     try:

@@ -59,7 +59,7 @@ def make_run_record(config: EvalConfig, played: Played, policy: Policy) -> RunRe
         reward=config.reward,
         history=config.history,
         history_images=config.history_images,
-        max_turns=config.turns,
+        max_turns=config.max_turns,
         seed=config.seed,
         episodes=config.episodes,
         options={
@@ -170,7 +170,7 @@ def play_run(
         console.print(
             f"at most {played.at_once} episodes are played at once: at_once of the curriculum", soft_wrap=True
         )
-    progress = LiveProgress(console, list(names), count_of(played, config) - finished, config.turns)
+    progress = LiveProgress(console, list(names), count_of(played, config) - finished, config.max_turns)
     earlier_episodes = left.read() if left is not None else ()
     live_log = open_live_log(config.tensorboard, config.wandb, folder, earlier_episodes, console)
     folder.output.claim(folder.episodes)
@@ -201,7 +201,7 @@ def play_run(
                 played,
                 policy,
                 config.episodes,
-                turns=config.turns,
+                max_turns=config.max_turns,
                 seed=config.seed,
                 concurrency=config.concurrency,
                 workers=workers,

@@ -30,7 +30,7 @@ class RescoreConfig:
     """Folder of the run; it stays as it is."""
     reward: RewardConfig = field(default_factory=RewardConfig)
     """The new setting. What is not given has its default, whatever it was in the run."""
-    out: Path | None = None
+    output_dir: Path | None = None
     """Folder of the new run. Default: RUN-rescored, beside it."""
 
 
@@ -46,7 +46,7 @@ def rescore(config: RescoreConfig) -> Path:
     """
     run = open_run(config.run)
     old = run.folder.folder
-    out = old.with_name(f"{old.name}-rescored") if config.out is None else config.out.absolute()
+    out = old.with_name(f"{old.name}-rescored") if config.output_dir is None else config.output_dir.absolute()
     if not run.episodes:
         raise UsageError(f"{old} holds no episode")
     means = {game: _Means() for game in run.asked.game_ids}

@@ -56,7 +56,7 @@ class OutputFolder:
                     if not os.path.samestat(os.fstat(lock), os.stat(self.list.path)):
                         raise FileNotFoundError
                 except (BlockingIOError, FileNotFoundError):  # not found: its last holder removed it in the meantime
-                    raise OutputError(f"another run is writing {self.folder}: choose another --out") from None
+                    raise OutputError(f"another run is writing {self.folder}: choose another --output-dir") from None
             new = self.list.id is None
             try:
                 if new:

@@ -80,7 +80,7 @@ class RunFolder:
             OutputError: It cannot be looked into, or be written.
         """
         if {self.run, self.episodes} & set(self.output.owned()):
-            raise UsageError(f"{self.folder} holds a run: --resume it, or choose another --out")
+            raise UsageError(f"{self.folder} holds a run: --resume it, or choose another --output-dir")
 
     def clear_results(self) -> None:
         """Remove what another run left in the places of results.

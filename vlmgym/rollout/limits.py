@@ -6,7 +6,7 @@ from vlmgym.checks import check_whole_number
 from vlmgym.errors import UsageError
 
 
-def check_limits(episodes: int, turns: int, seed: int, concurrency: int, history: int, history_images: int) -> None:
+def check_limits(episodes: int, max_turns: int, seed: int, concurrency: int, history: int, history_images: int) -> None:
     """Refuse numbers that no evaluation can have.
 
     Raises:
@@ -14,7 +14,7 @@ def check_limits(episodes: int, turns: int, seed: int, concurrency: int, history
     """
     for name, value, least in (
         ("episodes", episodes, 1),
-        ("turns", turns, 1),
+        ("max_turns", max_turns, 1),
         ("seed", seed, 0),
         ("concurrency", concurrency, 1),
         ("history", history, 0),

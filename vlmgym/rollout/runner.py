@@ -58,7 +58,7 @@ def evaluate(
     policy: PolicyChoice,
     episodes: int = 10,
     *,
-    turns: int = 100,
+    max_turns: int = 100,
     seed: int = 0,
     concurrency: int = 64,
     workers: int | WorkerPool | None = None,
@@ -77,7 +77,7 @@ def evaluate(
         games: A game or its id, or several, each played with the same seeds; or a curriculum.
         policy: A policy, its name, or a function `(images_batch, prompt_batch) -> responses`.
         episodes: How many of each game, or of the curriculum; their seeds are `seed`, `seed + 1`, ...
-        turns: Limit of turns of an episode; an illegal or unparsable response uses one up.
+        max_turns: Limit of turns of an episode; an illegal or unparsable response uses one up.
         seed: First seed.
         concurrency: How many episodes are played at once, at most.
         workers: Worker processes, at most 8 per core; 0 plays in this process; None: one per core. Never more than
@@ -105,9 +105,9 @@ def evaluate(
     check_workers("workers", None if isinstance(workers, WorkerPool) else workers, backend)
     check_instance("reward", reward, RewardConfig)
     check_instance("budget", budget, Budget)
-    episodes, turns, seed, concurrency = map(plain, (episodes, turns, seed, concurrency))
+    episodes, max_turns, seed, concurrency = map(plain, (episodes, max_turns, seed, concurrency))
     history, history_images = plain(history), plain(history_images)
-    check_limits(episodes, turns, seed, concurrency, history, history_images)
+    check_limits(episodes, max_turns, seed, concurrency, history, history_images)
     made = [*games.games] if isinstance(games, Curriculum) else make_games(games)
     player = make_policy(policy)
     for game in made:
@@ -117,7 +117,7 @@ def evaluate(
     look = player.look if isinstance(player, ModelPolicy) else None
 
     def rules(game: Game[Any, Any]) -> EpisodeConfig:
-        return EpisodeConfig(game, reward, turns, history, history_images, look)
+        return EpisodeConfig(game, reward, max_turns, history, history_images, look)
 
     jobs: Schedule
     if isinstance(games, Curriculum):

@@ -28,7 +28,7 @@ class GameOptions:
     strict: bool = False
     """Accept answers only in their documented spelling, without markup; docs/protocols.md tables both."""
     overrides: Annotated[
-        tuple[tuple[str, ...], ...], tyro.conf.arg(name="set", metavar="NAME=VALUE ..."), tyro.conf.UseAppendAction
+        tuple[tuple[str, ...], ...], tyro.conf.arg(name="config", metavar="NAME=VALUE ..."), tyro.conf.UseAppendAction
     ] = ()
     """Single config fields that override the levels, for instance rows=5 columns=5; vlmgym games GAME lists them."""
 
@@ -42,7 +42,7 @@ class GameOptions:
 
         Args:
             name: Id or name of the game.
-            preset: Knobs that the levels do not set and `--set` may override.
+            preset: Knobs that the levels do not set and `--config` may override.
 
         Raises:
             UsageError: There is no such game, level or config field, or a value is not accepted.
@@ -50,9 +50,9 @@ class GameOptions:
         overrides = parse_config_fields(itertools.chain.from_iterable(self.overrides))
         for dial in DIFFICULTIES:
             if dial in overrides:
-                raise UsageError(f"{dial} is set by --{dial}, not by --set")
+                raise UsageError(f"{dial} is set by --{dial}, not by --config")
         if self.size is not None and overrides.setdefault("size", self.size) != self.size:
-            raise UsageError("the size is set by --size and, differently, by --set")
+            raise UsageError("the size is set by --size and, differently, by --config")
         if self.strict and overrides.setdefault("strict", True) is not True:
-            raise UsageError("strict is set by --strict and, differently, by --set")
+            raise UsageError("strict is set by --strict and, differently, by --config")
         return make_game(name, self.perception, self.reasoning, **{**(preset or {}), **overrides})

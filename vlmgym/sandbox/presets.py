@@ -58,6 +58,6 @@ PRESETS: Mapping[str, Preset] = {
         "geospot",
         {"preset": "hierarchical", "stage": 5, "tolerance": 1.0},
         "vlm-gym, envs/geospot.py: the weights of its last stage, scales of 2000, 500, 100 and 25 km; its images are "
-        "OSV-5M, which --set data=... names (docs/data.md)",
+        "OSV-5M, which --config data=... names (docs/data.md)",
     ),
 }

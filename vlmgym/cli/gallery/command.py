@@ -25,7 +25,7 @@ class GalleryConfig:
 
     game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
     """Names or ids of games, or shisensho_pictures. Default: all that are installed."""
-    out: Path = Path("gallery.html")
+    output: Path = Path("gallery.html")
     """The page."""
     poster: Path | None = None
     """Write one image of all levels, too: a PNG file."""
@@ -44,7 +44,7 @@ def gallery(config: GalleryConfig) -> None:
             not write.
         OutputError: A file cannot be written.
     """
-    for path in (config.out, config.poster):
+    for path in (config.output, config.poster):
         if path is not None:
             check_own_file(path)
     console = terminal()
@@ -54,8 +54,8 @@ def gallery(config: GalleryConfig) -> None:
         shown, left_out = _drawable(shown, config.size)
         if not shown:
             raise UsageError(f"no game can be drawn: {left_out[0].why}")
-    write_own_file(config.out, write_page(shown, config.size, left_out).encode())
-    console.print(f"page    {config.out}", soft_wrap=True)
+    write_own_file(config.output, write_page(shown, config.size, left_out).encode())
+    console.print(f"page    {config.output}", soft_wrap=True)
     if config.poster is not None:
         write_own_file(config.poster, draw_poster(shown))
         console.print(f"poster  {config.poster}", soft_wrap=True)

@@ -7,7 +7,7 @@ shallow on an open one. It uses no chance and no clock.
 
 On the 4 x 4 board it made the tile 2048 within 1200 moves in 99 of 100 games, at 3.2 ms of processor time a move:
 
-    python benchmarks/oracles.py 2048 --episodes 100 --turns 1200
+    python benchmarks/oracles.py 2048 --episodes 100 --max-turns 1200
 
 A position is judged by its lines (rows and columns), after the well-known evaluation of nneonneo's 2048-ai: empty cells
 and equal neighbours are good; a line that goes up and down, and many middling tiles instead of few large ones, are bad.

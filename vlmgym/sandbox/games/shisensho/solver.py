@@ -13,7 +13,7 @@ copies and 2 turns, and all of 10 x 10 with 4 copies and 2 turns. With 2 copies 
 the hardest, with 162 and 9449 at 8 x 8. The commands, with other config fields likewise:
 
     python benchmarks/oracles.py shisensho --episodes 500
-    python benchmarks/oracles.py shisensho --episodes 500 --set rows=8 columns=8 copies=4 turns=2
+    python benchmarks/oracles.py shisensho --episodes 500 --config rows=8 columns=8 copies=4 turns=2
 """
 
 from __future__ import annotations
