@@ -27,7 +27,7 @@ from vlmgym.sandbox.games.caption.game import Caption, CaptionConfig, CaptionSta
 from vlmgym.sandbox.games.caption.keywords import named, shared_words, shortest, singular, words_of
 from vlmgym.sandbox.games.caption.photographs import PHOTOGRAPHS, Photograph, photograph, read_keywords
 
-SCRIPT = Path(__file__).parent.parent / "vlmgym" / "test" / "eval_caption.py"
+SCRIPT = Path(__file__).parents[2] / "vlmgym" / "test" / "eval_caption.py"
 
 WRITTEN = {
     "astronaut": "A smiling woman astronaut in an orange spacesuit with a helmet before an American flag.",
@@ -221,7 +221,7 @@ def test_a_level_is_harder_than_the_one_below() -> None:
 def test_a_sentence_earns_much_and_the_best_constant_list_of_words_little(
     level: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parent.parent / "benchmarks")
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
     best_constant_caption = importlib.import_module("chance").best_constant_caption
     game = at(level)
     assert mean_reward(game, WRITTEN) > 0.8

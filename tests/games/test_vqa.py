@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from scipy.stats import chi2
 
-from tests import scene_reading
+from tests.games import scene_reading
 from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError
 from vlmgym.evaluation import evaluate
 from vlmgym.sandbox.core.reward import Outcome, score_response

@@ -25,7 +25,7 @@ from vlmgym.sandbox.games.geospot.space import PlaceSpace, place_of
 from vlmgym.testing import CHECKS, check_name, run_check
 
 PARIS = Truth("Paris", "Île-de-France", "France", 48.8534, 2.3488)
-DOCS = Path(__file__).parent.parent / "docs" / "tasks" / "geospot.md"
+DOCS = Path(__file__).parents[2] / "docs" / "tasks" / "geospot.md"
 
 latitudes = st.floats(-90, 90)
 longitudes = st.floats(-180, 180)
