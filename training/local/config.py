@@ -192,7 +192,7 @@ def read_config(args: Sequence[str]) -> TrainConfig:
     if sizes and config.model.model is not None:
         raise UsageError(f"a model that is named has its size: leave out {sizes[0]} beside --model")
     _check_algorithm(config, args)
-    of_preset = len(_glance(preset).set)
+    of_preset = len(_glance(preset).config)
     given = {setting.partition("=")[0] for group in config.overrides[of_preset:] for setting in group}
     kept = [
         tuple(setting for setting in group if setting.partition("=")[0] not in given)
@@ -226,7 +226,7 @@ def _glance(args: Sequence[str]) -> argparse.Namespace:
         return parser.parse_known_args(args)[0]
     except argparse.ArgumentError:
         return argparse.Namespace(
-            preset=None, model=None, curriculum=None, games=None, set=[]
+            preset=None, model=None, curriculum=None, games=None, config=[]
         )  # an option without its value: tyro says so
 
 

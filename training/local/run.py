@@ -28,7 +28,17 @@ from vlmgym.records.run_folder import changes
 TEXTS = 300
 """Positions whose prompts and responses a tiny model's tokenizer is trained on."""
 _TEXT_SEED = 2**40
-MAY_CHANGE = ("resume", "out", "preset", "steps", "checkpoint_interval", "keep", "merge", "rollouts_every", "wandb")
+MAY_CHANGE = (
+    "resume",
+    "output_dir",
+    "preset",
+    "steps",
+    "checkpoint_interval",
+    "keep",
+    "merge",
+    "rollouts_every",
+    "wandb",
+)
 """Options that a resumed run may have otherwise than before."""
 RESOURCES = ("model.device", "model.threads", "model.checkpointing", "update.micro_batch", "rollout.batch")
 """Likewise: they decide about memory and time, and about numbers only by rounding, but that another kind of device
