@@ -37,8 +37,8 @@ from vlmgym.records.files import check_own_file, write_own_json
 from vlmgym.rollout.event_loop import run_async
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.registry import make_game
-from vlmgym.workers.pool import Workers
-from vlmgym.workers.process import exit_with_parent, workers_for
+from vlmgym.workers.pool import ProcessPool
+from vlmgym.workers.process import exit_with_parent, num_workers_for
 
 ANSWERS = ("up", "left", "down", "right")
 GOAL = 1.15
@@ -156,7 +156,7 @@ def seconds_of(work: Callable[[Any], Any], items: list[Any]) -> float:
     return time.perf_counter() - start
 
 
-def run(game: Game[Any, Any], url: str, workers: Workers, options: Options) -> Run:
+def run(game: Game[Any, Any], url: str, workers: ProcessPool, options: Options) -> Run:
     def play(turns: int) -> list[EpisodeRecord]:
         policy = OpenAIPolicy(OpenAIOptions(base_url=url, model="none", max_requests=options.episodes))
         at_once = options.episodes
@@ -179,7 +179,7 @@ def run(game: Game[Any, Any], url: str, workers: Workers, options: Options) -> R
     return Run(seconds, options.max_turns * options.latency, turns, *milliseconds)
 
 
-async def process_ids(workers: Workers) -> list[int]:
+async def process_ids(workers: ProcessPool) -> list[int]:
     await workers.start()
     return await asyncio.gather(*(workers.call(nap_and_tell) for _ in range(4 * workers.count)))
 
@@ -227,9 +227,9 @@ def main() -> None:
         options = parse_options(Options, None, "benchmarks/concurrency.py")
         if options.json is not None:
             check_own_file(options.json)
-        count = workers_for(options.episodes, options.workers)
+        count = num_workers_for(options.episodes, options.workers)
         runs: dict[int, list[Run]] = {size: [] for size in options.sizes}
-        with server(options.latency) as url, Workers(count) as workers:
+        with server(options.latency) as url, ProcessPool(count) as workers:
             for _ in range(options.rounds):
                 for size in options.sizes:
                     runs[size].append(run(make_game("2048", size=size), url, workers, options))

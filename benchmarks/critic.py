@@ -34,7 +34,7 @@ from training.local.config import TrainConfig, read_config
 from training.local.ppo import explained_variance
 from training.local.rollout import Answer, roll_out
 from vlmgym.cli.console import parse_options, reporting_errors
-from vlmgym.terminal import terminal
+from vlmgym.terminal import make_console
 
 ARGS = (
     "--preset tiny --play.turns 16 --states.no-informative --states.moves 0 12 --reward.shaping raw "
@@ -153,8 +153,8 @@ def main() -> None:
             found = effects(better, actions, board, rows)
             told = [f"{number:.2f}" for effect, error in found for number in (effect, effect / error)]
             table.add_row(name, f"{explained_variance(values, returns):.2f}", f"{lam:g}", f"{better.std():.2f}", *told)
-    terminal().print(f"{len(turns)} episodes, {len(answers)} turns")
-    terminal().print(table)
+    make_console().print(f"{len(turns)} episodes, {len(answers)} turns")
+    make_console().print(table)
 
 
 if __name__ == "__main__":

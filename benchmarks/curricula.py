@@ -17,12 +17,12 @@ from typing import Annotated, Literal
 
 import tyro
 
-from vlmgym.checks import check_whole_number
+from vlmgym.checks import check_int
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.curriculum import Curriculum
 from vlmgym.evaluation import evaluate
 from vlmgym.evaluation.summary import wilson
-from vlmgym.workers.pool import Workers
+from vlmgym.workers.pool import ProcessPool
 
 PLAYERS: tuple[Literal["random", "random-legal", "oracle"], ...] = ("random", "random-legal", "oracle")
 COSTLY = 10
@@ -43,10 +43,10 @@ class Options:
     """Worker processes; 0 plays in this one."""
 
     def __post_init__(self) -> None:
-        check_whole_number("episodes", self.episodes, 2 * COSTLY)
+        check_int("episodes", self.episodes, 2 * COSTLY)
 
 
-def rows(options: Options, workers: Workers) -> Iterator[str]:
+def rows(options: Options, workers: ProcessPool) -> Iterator[str]:
     """Lines of the table."""
     yield "| curriculum | stage | player | episodes | score: 5%, median, 95% | success |"
     yield "|---|---|---|---|---|---|"
@@ -74,7 +74,7 @@ def main() -> None:
     """Measure and print."""
     with reporting_errors():
         options = parse_options(Options, None, "benchmarks/curricula.py")
-        with Workers(options.workers) as workers:
+        with ProcessPool(options.workers) as workers:
             for line in rows(options, workers):
                 print(line, flush=True)
 

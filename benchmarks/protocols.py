@@ -23,12 +23,12 @@ from pydantic import BaseModel, ConfigDict
 from rich.progress import Progress, TimeElapsedColumn
 
 from vlmgym import make_game
-from vlmgym.checks import check_whole_number
+from vlmgym.checks import check_int
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EpisodeRecord, evaluate
 from vlmgym.evaluation.summary import mean_and_error
-from vlmgym.policies import PolicyChoice, StatePolicy
+from vlmgym.policies import PolicySpec, StatePolicy
 from vlmgym.records.files import LineLog, replace_file
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.store import drop_torn_line
@@ -37,8 +37,8 @@ from vlmgym.sandbox.core.response_format import answer_only
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.sandbox.games.shisensho.game import ShisenSho, ShisenShoState
 from vlmgym.sandbox.games.shisensho.solver import best_move
-from vlmgym.terminal import terminal
-from vlmgym.workers.pool import Workers
+from vlmgym.terminal import make_console
+from vlmgym.workers.pool import ProcessPool
 
 TURNS = 100
 """Limit of turns of an episode."""
@@ -101,7 +101,7 @@ class G1Random(StatePolicy):
         return answer_only(game.format((packed // 216, packed % 216 // 36, packed % 36 // 6, packed % 6)))
 
 
-Policies = Mapping[str, PolicyChoice]
+Policies = Mapping[str, PolicySpec]
 """Who plays, by name."""
 
 OPEN: Policies = {"random": "random", "oracle": "oracle"}
@@ -198,8 +198,8 @@ class Options:
     """The page whose tables are written."""
 
     def __post_init__(self) -> None:
-        check_whole_number("episodes", self.episodes, 1)
-        check_whole_number("workers", self.workers, 0)
+        check_int("episodes", self.episodes, 1)
+        check_int("workers", self.workers, 0)
         names = [setting.name for setting in SETTINGS]
         if unknown := [name for name in self.games if name not in names]:
             raise UsageError(f"there is no setting {unknown[0]!r}; there are {', '.join(names)}")
@@ -237,8 +237,8 @@ def measure(options: Options, store: Store) -> None:
     jobs = [(setting, policy) for setting in asked for policy in setting.policies]
     jobs.sort(key=lambda job: job[1].startswith("oracle"))
     with (
-        Workers(options.workers) as workers,
-        Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=terminal(stderr=True)) as progress,
+        ProcessPool(options.workers) as workers,
+        Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=make_console(stderr=True)) as progress,
     ):
         for setting, policy in jobs:
             choice, done = setting.policies[policy], len(store.read(setting.game, policy))

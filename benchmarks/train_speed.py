@@ -30,9 +30,9 @@ from training.local.run import TrainingRun
 from training.local.trainer import Trainer
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
-from vlmgym.policies.token_sampling import image_tokens
+from vlmgym.policies.token_sampling import image_token_ids
 from vlmgym.sandbox.core.reward import score_response
-from vlmgym.terminal import terminal
+from vlmgym.terminal import make_console
 
 LIMIT = 0.8
 """Of TRL's time, at most."""
@@ -120,7 +120,7 @@ def trl_steps(checkpoint: Path, config: TrainConfig, options: Options, folder: P
             learning_rate=config.update.lr,
             generation_kwargs={
                 "min_new_tokens": options.tokens,
-                "suppress_tokens": image_tokens(model.config),
+                "suppress_tokens": image_token_ids(model.config),
                 "top_k": 0,
             },
             beta=0.0,
@@ -178,7 +178,7 @@ def print_tables(
     for name, times in (("vlmgym", ours), ("TRL's GRPOTrainer", theirs)):
         wall, cpu = zip(*times)
         table.add_row(name, f"{np.median(wall):.2f}", f"{min(wall):.2f} to {max(wall):.2f}", f"{np.median(cpu):.2f}")
-    console = terminal()
+    console = make_console()
     console.print(table)
     ratio, cpu_ratio = (float(np.median([t[i] for t in ours]) / np.median([t[i] for t in theirs])) for i in (0, 1))
     reached = "reached" if ratio <= LIMIT else "not reached"

@@ -16,7 +16,7 @@ import numpy as np
 
 from vlmgym.errors import InfrastructureError, PolicyError
 from vlmgym.policies.base import Prompt, Reply
-from vlmgym.policies.local_model import LocalModel, Question
+from vlmgym.policies.local_model import GenerationRequest, LocalModel
 from vlmgym.policies.transformers import TransformersOptions, TransformersPolicy
 from vlmgym.sandbox.registry import make_game
 
@@ -24,9 +24,9 @@ GAME = make_game("2048", size=64)
 TOKENS = 16
 
 
-def question(seed: int, chance: int | None = None, more: str = "") -> Question:
+def question(seed: int, chance: int | None = None, more: str = "") -> GenerationRequest:
     state = GAME.start(np.random.default_rng(seed))
-    return Question(GAME.images(state), GAME.prompt(state) + more, chance)
+    return GenerationRequest(GAME.images(state), GAME.prompt(state) + more, chance)
 
 
 def told(replies: list[Reply | InfrastructureError]) -> list[Any]:
@@ -41,8 +41,8 @@ def told(replies: list[Reply | InfrastructureError]) -> list[Any]:
 def answers(model: LocalModel) -> dict[str, Any]:
     # Prompts of different lengths, so that batches are padded.
     asked = [question(i, 100 + i, " up" * 7 * i) for i in range(4)]
-    greedy = model.answer(asked, TOKENS, temperature=0)
-    sampled = model.answer(asked, TOKENS, temperature=1)
+    greedy = model.generate(asked, TOKENS, temperature=0)
+    sampled = model.generate(asked, TOKENS, temperature=1)
     long = question(0, more=" up" * model.context)
     first = greedy[0]
     assert isinstance(first, Reply)
@@ -51,16 +51,16 @@ def answers(model: LocalModel) -> dict[str, Any]:
     end = stop[0]  # of whole characters: halves of one are no text to stop at
     return {
         "greedy": told(greedy),
-        "greedy alone": told([model.answer([one], TOKENS, temperature=0)[0] for one in asked]),
-        "by default": told(model.answer(asked, TOKENS)),
+        "greedy alone": told([model.generate([one], TOKENS, temperature=0)[0] for one in asked]),
+        "by default": told(model.generate(asked, TOKENS)),
         "sampled": told(sampled),
-        "sampled alone, backwards": told([model.answer([one], TOKENS, temperature=1)[0] for one in asked[::-1]]),
-        "other seeds": told(model.answer([question(0, i) for i in range(4)], TOKENS, temperature=1)),
-        "one of one": told(model.answer([question(0, i) for i in range(4)], TOKENS, top_k=1)),
-        "too long": told(model.answer([long, asked[1]], TOKENS, temperature=0)),
-        "only too long": told(model.answer([long], TOKENS)),
-        "stop": [end, told(model.answer(asked[:1], TOKENS, temperature=0, stop=[end]))[0]],
-        "without image": told(model.answer([Question([], "hello", 1)], TOKENS)),
+        "sampled alone, backwards": told([model.generate([one], TOKENS, temperature=1)[0] for one in asked[::-1]]),
+        "other seeds": told(model.generate([question(0, i) for i in range(4)], TOKENS, temperature=1)),
+        "one of one": told(model.generate([question(0, i) for i in range(4)], TOKENS, top_k=1)),
+        "too long": told(model.generate([long, asked[1]], TOKENS, temperature=0)),
+        "only too long": told(model.generate([long], TOKENS)),
+        "stop": [end, told(model.generate(asked[:1], TOKENS, temperature=0, stop=[end]))[0]],
+        "without image": told(model.generate([GenerationRequest([], "hello", 1)], TOKENS)),
         "context": model.context,
     }
 
@@ -69,14 +69,14 @@ def drawn_tokens(model: LocalModel) -> list[int]:
     """All tokens of many responses that are almost uniformly random."""
     seen: list[int] = []
     with patch.object(model, "_reply", lambda row, *_: seen.extend(row)):
-        model.answer([question(i, i) for i in range(16)], 64, temperature=1e6, to_the_limit=True)
+        model.generate([question(i, i) for i in range(16)], 64, temperature=1e6, ignore_eos=True)
     return seen
 
 
 async def policy_facts(checkpoint: str) -> dict[str, Any]:
     policy = TransformersPolicy(TransformersOptions(model=checkpoint, batch_size=3, temperature=0, max_tokens=2000))
     await policy.open()
-    policy.expect(4)
+    policy.set_running_episodes(4)
     ticks = 0
 
     async def tick() -> None:
@@ -107,7 +107,7 @@ def memory_error(model: LocalModel) -> str:
     in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (in_use + 64 * 2**20, -1))
     try:
-        model.answer([Question([image] * 4, "up")] * 16, TOKENS)
+        model.generate([GenerationRequest([image] * 4, "up")] * 16, TOKENS)
     except PolicyError as error:
         return str(error)
     return "it fits"

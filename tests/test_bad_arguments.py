@@ -22,7 +22,7 @@ from vlmgym.evaluation import EvalConfig, evaluate
 from vlmgym.sandbox.core.memory import available_memory
 from vlmgym.sandbox.envs.single import Response
 from vlmgym.sandbox.envs.vector.env import GameVectorEnv
-from vlmgym.workers.pool import Workers
+from vlmgym.workers.pool import ProcessPool
 from vlmgym.workers.process import WORKERS_PER_CORE, available_cores
 
 VERY_MANY = 10**30
@@ -88,7 +88,7 @@ PARAMETERS = [
     "max_episode_steps",
     "render",
     "copy",
-    "words",
+    "full_info",
     "timeout",
     "backend",
     "size",
@@ -173,7 +173,7 @@ def test_calls_out_of_order_are_refused(runner: GameVectorEnv) -> None:
 
 
 def test_a_runner_is_not_pickled_or_copied(runner: GameVectorEnv) -> None:
-    with Workers(1) as workers:
+    with ProcessPool(1) as workers:
         for copied in (pickle.dumps, copy.deepcopy):
             refused(partial(copied, runner))
             refused(partial(copied, workers))

@@ -21,7 +21,7 @@ from vlmgym.records.run import game_run_document
 from vlmgym.rollout.turn import TURN_LIMIT
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig
-from vlmgym.workers.pool import Workers
+from vlmgym.workers.pool import ProcessPool
 
 GAME = vlmgym.make_game("2048", size=64)
 
@@ -232,10 +232,10 @@ def test_workers_end_with_a_killed_parent(tmp_path):
     script.write_text(
         textwrap.dedent("""
         import asyncio, os, sys, time
-        from vlmgym.workers.pool import Workers
+        from vlmgym.workers.pool import ProcessPool
 
         async def main():
-            with Workers(2) as workers:
+            with ProcessPool(2) as workers:
                 await workers.start()
                 pids = {await workers.call(os.getpid) for _ in range(20)}
                 print(*pids, flush=True)
@@ -258,7 +258,7 @@ def test_workers_end_with_a_killed_parent(tmp_path):
 
 def test_workers_share_one_game_object():
     async def ids():
-        with Workers(1) as workers:
+        with ProcessPool(1) as workers:
             return {await workers.call(_identity, game) for game in [GAME, vlmgym.make_game("2048", size=64)] * 2}
 
     assert len(asyncio.run(ids())) == 1

@@ -131,7 +131,7 @@ def test_clicks_are_responses(person: Any):
 def test_closing_the_window_keeps_what_was_played_and_resume_goes_on(
     person: Any, tmp_path: Path, leave: pygame.event.Event
 ):
-    options: Any = {"policy": "human", "episodes": 2, "turns": 3, "size": 128, "workers": 0}
+    options: Any = {"policy": "human", "episodes": 2, "max_turns": 3, "size": 128, "workers": 0}
     options |= {"videos": 0, "report": False}
     person([DOWN, LEFT, UP, LEFT, leave])
     with pytest.raises(PolicyError, match=r"the window was closed; 1 finished episodes are in .*--resume .* goes on"):

@@ -27,9 +27,9 @@ from vlmgym.cli.main import main
 from vlmgym.errors import PolicyError, UsageError
 from vlmgym.evaluation import Budget, EvalConfig, Hooks, evaluate
 from vlmgym.policies import openai_client
-from vlmgym.policies.chat_api import CUT, LONGEST_TEXT, Unreadable, image_url, read_completion
+from vlmgym.policies.chat_api import MAX_TEXT, TRUNCATED, InvalidCompletion, image_url, read_completion
 from vlmgym.policies.openai import OpenAIOptions, OpenAIPolicy
-from vlmgym.policies.openai_client import LONGEST_WAIT, retry_after
+from vlmgym.policies.openai_client import MAX_WAIT, retry_after
 from vlmgym.records.store import read_run
 from vlmgym.rollout.runner import ERRORS_IN_A_ROW
 from vlmgym.sandbox.core.episode import Episode
@@ -441,14 +441,14 @@ def _upper_end(self, state):
         ("7", 7),
         (" 1.5 ", 1.5),
         ("-3", 0),
-        ("1e99", LONGEST_WAIT),
-        ("inf", LONGEST_WAIT),
+        ("1e99", MAX_WAIT),
+        ("inf", MAX_WAIT),
         ("nan", None),
         ("", None),
         ("soon", None),
         ("Wed, 99 Foo 2026 99:99:99 GMT", None),
         ("Wed, 21 Oct 2015 07:28:00 GMT", 0),
-        ("Wed, 21 Oct 2915 07:28:00 GMT", LONGEST_WAIT),
+        ("Wed, 21 Oct 2915 07:28:00 GMT", MAX_WAIT),
     ],
 )
 def test_retry_after_is_read_and_bounded(value, seconds):
@@ -466,7 +466,7 @@ def test_retry_after_may_be_a_date():
 
 @given(st.text(max_size=30))
 def test_no_retry_after_breaks_anything(value):
-    assert retry_after({"retry-after": value}) is None or 0 <= retry_after({"retry-after": value}) <= LONGEST_WAIT
+    assert retry_after({"retry-after": value}) is None or 0 <= retry_after({"retry-after": value}) <= MAX_WAIT
 
 
 def test_no_more_requests_at_once_than_asked():
@@ -564,7 +564,7 @@ def test_a_key_is_never_written_or_shown_whatever_the_server_says(run_eval, stat
     assert "Traceback" not in done.stderr
     assert len(done.files) >= 2
     assert not [piece for piece in (KEY, KEY[:12], KEY[-12:]) if piece in done.everything]
-    assert "[secret]" in done.everything
+    assert "[redacted]" in done.everything
 
 
 @pytest.mark.parametrize("status", [200, 401])
@@ -575,7 +575,7 @@ def test_a_key_in_base64_is_never_written_or_shown(run_eval, status):
 
     with ApiServer(echoing(status, sent)).running() as server:
         done = run_eval(server.url, "--episodes", 1, "--max-turns", 1, key=KEY)
-    assert "[secret]" in done.everything
+    assert "[redacted]" in done.everything
     for word in re.findall(r"[\w+/-]{12,}", done.everything, re.ASCII):
         for start in range(4):
             coded = word[start:].replace("-", "+").replace("_", "/")
@@ -756,8 +756,8 @@ def test_thousands_of_answers_are_unparsable():
 def test_a_response_of_megabytes_is_read_as_far_as_is_said(text):
     (record,), _ = play(lambda _: completion(text))
     (turn,) = record.turns
-    assert turn.response == text[:LONGEST_TEXT]
-    assert turn.finish_reason == CUT
+    assert turn.response == text[:MAX_TEXT]
+    assert turn.finish_reason == TRUNCATED
     assert turn.outcome != Outcome.UNPARSABLE or not text.startswith(UP)
     assert record.score is not None
 
@@ -765,7 +765,7 @@ def test_a_response_of_megabytes_is_read_as_far_as_is_said(text):
 def test_reasoning_of_megabytes_is_cut():
     (record,), _ = play(lambda _: completion(UP, reasoning="x" * 10_000_000))
     assert (record.turns[0].response, record.turns[0].finish_reason) == (UP, "stop")
-    assert len(record.turns[0].reasoning) == LONGEST_TEXT
+    assert len(record.turns[0].reasoning) == MAX_TEXT
 
 
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.integers() | st.text(), lambda inner: st.lists(inner)
@@ -773,7 +773,7 @@ def test_reasoning_of_megabytes_is_cut():
                                           "finish_reason", "prompt_tokens", "reasoning"]), inner)))  # fmt: skip
 @settings(max_examples=100)
 def test_any_json_is_read_or_refused(data):
-    with contextlib.suppress(Unreadable):
+    with contextlib.suppress(InvalidCompletion):
         reply = read_completion(json.dumps(data).encode(), str)
         assert data["choices"][0]["message"].get("content") in (reply.text, None) or "refusal" in json.dumps(data)
 
@@ -953,9 +953,9 @@ def test_an_address_that_cannot_be_asked_is_one_sentence(host):
 
 def test_what_decides_nothing_is_operational():
     options = OpenAIOptions(base_url="http://me:pass@h:1/v1", model="m", extra_body='{"b": 1, "a": 2}', sample_seed=3)
-    assert options.shown()["base_url"] == "http://h:1/v1"
-    assert options.shown().keys() == asdict(options).keys()
-    assert options.deciding() == {
+    assert options.to_dict()["base_url"] == "http://h:1/v1"
+    assert options.to_dict().keys() == asdict(options).keys()
+    assert options.without_operational() == {
         "model": "m",
         "temperature": None,
         "top_p": None,

@@ -28,7 +28,7 @@ def ask(function, prompts=3, timeout=5.0):
 
     async def all_at_once():
         await policy.open()
-        policy.expect(prompts)
+        policy.set_running_episodes(prompts)
         images = GAME.images(STATE)
         return await asyncio.gather(*(policy.respond(images, Prompt(f"p{i}", GAME, i, 0)) for i in range(prompts)))
 
@@ -110,7 +110,7 @@ def test_whoever_waits_in_a_batch_hears_of_any_error(answer):
 
     async def two():
         batcher = Batcher(ask)
-        batcher.expect(2)
+        batcher.set_running_episodes(2)
         asked = (batcher.respond([], Prompt(text, GAME, 0, 0)) for text in "ab")
         return await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 5)
 
@@ -201,7 +201,7 @@ def test_objects_that_are_called_may_be_async_and_one_loop_serves_all_calls():
 
         async def both():
             await policy.open()
-            policy.expect(2)
+            policy.set_running_episodes(2)
             asked = (policy.respond([], Prompt(text, GAME, 0, 0)) for text in "ab")
             return [reply.text for reply in await asyncio.gather(*asked)]
 
@@ -280,7 +280,7 @@ def test_a_policy_is_used_by_one_run_at_a_time():
 
     policy = CustomPolicy(function)
     with ThreadPoolExecutor(1) as thread:
-        first = thread.submit(evaluate, GAME, policy, 2, turns=2, workers=0)
+        first = thread.submit(evaluate, GAME, policy, 2, max_turns=2, workers=0)
         assert asked.wait(10)
         try:
             with pytest.raises(UsageError, match=r"this policy object \(function\) is in use by another run"):

@@ -33,7 +33,7 @@ from vlmgym.records.run import RunSummary
 from vlmgym.records.run_folder import RunFolder
 from vlmgym.records.store import find_episodes, open_run
 from vlmgym.sandbox.core.response_format import compose
-from vlmgym.workers.pool import Workers
+from vlmgym.workers.pool import ProcessPool
 
 WAIT = 30_000
 """Milliseconds for what a page loads."""
@@ -334,7 +334,7 @@ def large(folder: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     many = [few[seed % 5].model_copy(update={"seed": seed}) for seed in range(2500)]
     path = tmp_path_factory.mktemp("large") / "report.html"
     run = LabelledRun("many", asked, many, {"2048-v0": summarise(many)})
-    with pytest.MonkeyPatch.context() as patch, Workers(0) as workers:
+    with pytest.MonkeyPatch.context() as patch, ProcessPool(0) as workers:
         patch.setattr(store, "INLINE_BYTES", 1_000_000)
         patch.setattr(store, "FILE_BYTES", 200_000)
         write_page(path, [run], title="many", workers=workers, images=10)
@@ -411,7 +411,7 @@ def test_two_runs_step_side_by_side(folder: RunFolder, watched: Watched, tmp_pat
     second = LabelledRun("trained", run.asked, other, {"2048-v0": summarise(other)})
     path = tmp_path / "compare.html"
     table = PageTable("Difference", ("", "2048-v0"), [("trained - baseline", "+12.3 <b>")], "Of 4 seeds.")
-    with Workers(0) as workers:
+    with ProcessPool(0) as workers:
         write_page(path, [first, second], title="baseline & trained", workers=workers, tables=[table])
     opened = visit(watched, path, "#2048-v0/1/6")
     opened.wait_for_selector(".after canvas >> nth=1")
@@ -441,7 +441,7 @@ def test_what_has_no_result_is_said(watched: Watched, tmp_path: Path, folder: Ru
     run = LabelledRun(
         "x", read_run(folder).asked, episodes, {"2048-v0": summarise(episodes)}, "the budget of 10 tokens is used up"
     )
-    with Workers(0) as workers:
+    with ProcessPool(0) as workers:
         write_page(tmp_path / "report.html", [run], title="unfinished", workers=workers)
     opened = visit(watched, tmp_path / "report.html", "#2048-v0/1/1")
     banner = opened.inner_text(".banner")
@@ -465,7 +465,7 @@ def test_a_page_of_a_game_that_is_not_installed_has_texts_alone(
     episode = evaluate("2048", "random", 1, max_turns=5, workers=0)[0]
     foreign = episode.model_copy(update={"game": episode.game.model_copy(update={"id": "2048-v999"})})
     run = LabelledRun("x", read_run(folder).asked, [foreign], {"2048-v999": summarise([foreign])})
-    with Workers(0) as workers:
+    with ProcessPool(0) as workers:
         write_page(tmp_path / "report.html", [run], title="foreign", workers=workers)
     opened = visit(watched, tmp_path / "report.html", "#2048-v999/0/1")
     assert "was not installed" in opened.inner_text(".before")
@@ -501,7 +501,7 @@ def test_episodes_beside_an_earlier_page_are_removed_and_nothing_else(tmp_path: 
     run = LabelledRun("x", read_run(folder).asked, episodes, {"2048-v0": summarise(episodes)})
     path, own = tmp_path / "report.html", tmp_path / "report" / "notes"
     own.mkdir(parents=True)
-    with Workers(0) as workers, pytest.MonkeyPatch.context() as patch:
+    with ProcessPool(0) as workers, pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "INLINE_BYTES", 0)
         write_page(path, [run], title="two", workers=workers)
         write_page(path, [replace(run, episodes=episodes[:1])], title="one", workers=workers)
@@ -516,7 +516,7 @@ def test_a_page_that_cannot_be_made_leaves_the_earlier_one(tmp_path: Path, folde
     run = LabelledRun("x", read_run(folder).asked, episodes, {"2048-v0": summarise(episodes)})
     path = tmp_path / "report.html"
     torn = episodes[1].model_copy(update={"final_state": {"board": [[1]]}})
-    with Workers(0) as workers, pytest.MonkeyPatch.context() as patch:
+    with ProcessPool(0) as workers, pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "INLINE_BYTES", 0)
         write_page(path, [run], title="whole", workers=workers)
         before = {file: file.read_bytes() for file in tmp_path.rglob("[!.]*") if file.is_file()}

@@ -81,7 +81,7 @@ class Model(ModelPolicy):
         self.order, self.fails, self.tokens = random.Random(order), {*fails}, tokens
         self.most, self.begun = 0, set[int]()
 
-    def expect(self, episodes: int) -> None:
+    def set_running_episodes(self, episodes: int) -> None:
         self.most = max(self.most, episodes)
 
     async def respond(self, images: list[Any], prompt: Any) -> Reply:

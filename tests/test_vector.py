@@ -74,7 +74,7 @@ def test_every_environment_plays_what_a_single_one_plays(make, game, workers):
 
 
 def test_the_words_are_those_of_the_environment(make):
-    runner = make("2048", 2, 1, size=64, words=True)
+    runner = make("2048", 2, 1, size=64, full_info=True)
     peer = gymnasium.vector.SyncVectorEnv([lambda: GameEnv("2048", size=64) for _ in range(2)])
     _, info = runner.reset(seed=3)
     _, their_info = peer.reset(seed=3)
@@ -220,7 +220,7 @@ def test_several_turns_may_wait_at_one_process(make):
 
 
 def test_infos_of_recv_have_the_length_of_its_environments(make):
-    runner = make("2048", 4, 2, size=64, words=True)
+    runner = make("2048", 4, 2, size=64, full_info=True)
     runner.reset(seed=0)
     runner.send([0, 1, 2, 3])
     *_, info, ids = runner.recv()
@@ -538,7 +538,7 @@ def test_attributes_can_be_set_and_stay(make, workers):
 def test_infos_have_the_types_and_masks_of_gymnasium(make):
     overrides = {"size": 64}
     for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
-        runner = make("2048", 3, 0, **overrides, max_episode_steps=3, autoreset_mode=mode, words=True)
+        runner = make("2048", 3, 0, **overrides, max_episode_steps=3, autoreset_mode=mode, full_info=True)
         peer = gymnasium.vector.SyncVectorEnv(
             [lambda: gymnasium.wrappers.TimeLimit(GameEnv("2048", **overrides), 3)] * 3, autoreset_mode=mode
         )

@@ -15,12 +15,12 @@ import pytest
 from vlmgym.errors import StateError, UsageError, WorkerError
 from vlmgym.workers import pool as pool
 from vlmgym.workers import pool_process
-from vlmgym.workers.pool import Workers
+from vlmgym.workers.pool import ProcessPool
 
 
 @pytest.fixture(scope="module")
 def workers():
-    with Workers(2) as workers:
+    with ProcessPool(2) as workers:
         asyncio.run(workers.start())
         yield workers
 
@@ -75,12 +75,12 @@ def test_what_cannot_be_sent_is_a_mistake_of_the_user_and_the_process_goes_on(wo
 def test_a_game_of_a_program_without_a_file_is_a_mistake_of_the_user():
     program = """
 import asyncio
-from vlmgym.workers.pool import Workers
+from vlmgym.workers.pool import ProcessPool
 
 class Mine:
     def play(self): pass
 
-with Workers(1) as workers:
+with ProcessPool(1) as workers:
     asyncio.run(workers.call(Mine().play))
 """
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
@@ -101,7 +101,7 @@ def test_answers_that_nobody_waits_for_any_more_reach_nobody_else(workers):
 
 def test_a_dead_worker_fails_all_calls_soon_and_from_then_on():
     async def ended():
-        with Workers(1) as workers:
+        with ProcessPool(1) as workers:
             first = [workers.call(_dies), *(workers.call(_slow_double, i) for i in range(5))]
             return [*await asyncio.gather(*first, return_exceptions=True), *await _errors(workers.call(os.getpid))]
 
@@ -121,7 +121,7 @@ def test_an_interrupt_comes_before_the_death_of_a_worker_that_the_same_signal_en
 
     async def interrupted():
         others = {*multiprocessing.active_children()}
-        with Workers(1) as workers:
+        with ProcessPool(1) as workers:
             await workers.start()
             call = asyncio.ensure_future(workers.call(_dies))
             while {*multiprocessing.active_children()} - others:
@@ -138,7 +138,7 @@ def test_a_pool_is_left_soon_although_its_processes_are_busy(monkeypatch):
     monkeypatch.setattr(pool, "LAST_CALLS", 3.0)
 
     async def left():
-        with Workers(2) as workers:
+        with ProcessPool(2) as workers:
             await workers.start()
             calls = [asyncio.ensure_future(workers.call(time.sleep, 60)) for _ in range(6)]
             await asyncio.sleep(0.1)
@@ -165,7 +165,7 @@ def test_nothing_stays_open_when_a_process_cannot_be_started(workers):
     resource.setrlimit(resource.RLIMIT_NOFILE, (few, limits[1]))
     try:
         with pytest.raises(OSError, match="Too many open files"):
-            Workers(100)
+            ProcessPool(100)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert used() == before
@@ -176,7 +176,7 @@ def test_an_interrupt_while_a_worker_starts_ends_the_program_and_not_the_worker(
     script = tmp_path / "program.py"
     program = """
         import asyncio, os, signal
-        from vlmgym.workers.pool import Workers
+        from vlmgym.workers.pool import ProcessPool
         from vlmgym.cli.console import reporting_errors
         from vlmgym.workers.process import block_sigint
 
@@ -184,7 +184,7 @@ def test_an_interrupt_while_a_worker_starts_ends_the_program_and_not_the_worker(
             os.kill(os.getpid(), signal.SIGINT)
 
         if __name__ == "__main__":
-            with reporting_errors(), Workers(1) as workers:
+            with reporting_errors(), ProcessPool(1) as workers:
                 print(asyncio.run(workers.call(abs, -7)), flush=True)
                 with block_sigint():
                     os.kill(os.getpid(), NUMBER)

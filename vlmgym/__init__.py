@@ -3,9 +3,9 @@
 Importing this package is light: it never imports torch, ray, vllm or openai.
 """
 
-from vlmgym.interrupts import exit_silently_while_importing
+from vlmgym.interrupts import exit_quietly_during_imports
 
-exit_silently_while_importing()
+exit_quietly_during_imports()
 
 import os
 import warnings

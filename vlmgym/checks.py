@@ -11,12 +11,12 @@ from vlmgym.errors import UsageError, short_repr
 T = TypeVar("T")
 
 
-def plain(value: T) -> T | int:
+def as_int(value: T) -> T | int:
     """Python's number for a whole number of NumPy's, whose sums wrap and which JSON does not take; else the value."""
     return int(value) if isinstance(value, np.integer) else value
 
 
-def check_whole_number(name: str, value: object, least: int, *, optional: bool = False) -> None:
+def check_int(name: str, value: object, least: int, *, optional: bool = False) -> None:
     """Refuse what is no whole number of at least `least`; `True` is none, though Python's int.
 
     Args:
@@ -35,7 +35,7 @@ def check_whole_number(name: str, value: object, least: int, *, optional: bool =
         raise UsageError(f"{name} is a whole number of at least {least}, not {told}")
 
 
-def check_flag(name: str, value: object) -> None:
+def check_bool(name: str, value: object) -> None:
     """Refuse what is neither True nor False.
 
     Raises:

@@ -62,10 +62,10 @@ def one_line(text: str) -> str:
 
 def short_repr(value: object) -> str:
     """A value as Python writes it, in one short line."""
-    return shorten(one_line(repr(value)), 60)
+    return truncate(one_line(repr(value)), 60)
 
 
-def shorten(text: str, longest: int) -> str:
+def truncate(text: str, longest: int) -> str:
     """The text, or what of it fits into so many characters, with three dots at the end."""
     return text if len(text) <= longest else text[: longest - 3] + "..."
 
@@ -81,7 +81,7 @@ def missing_extra(who: str, library: str, extra: str) -> UsageError:
     return UsageError(f"{who} needs {library}: run pip install -e '.[{extra}]' in the folder of vlmgym")
 
 
-def one_sentence(error: ValidationError) -> str:
+def describe_validation_error(error: ValidationError) -> str:
     """The first problem pydantic found, as `field: what was wrong (got value)`."""
     first: Any = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in first["loc"])

@@ -13,7 +13,7 @@ from types import FrameType
 SCRIPTS = Path(__file__).resolve().parent / "test"
 
 
-def exit_silently_while_importing() -> None:
+def exit_quietly_during_imports() -> None:
     """Let Ctrl-C end a command of vlmgym at once until `interruptible`; programs that import vlmgym are left alone.
 
     A `KeyboardInterrupt` inside an import always ends in a traceback.
@@ -28,7 +28,7 @@ def _is_command(program: Path) -> bool:
     return program.name == "vlmgym" or program.resolve().parent == SCRIPTS
 
 
-class EndLikeInterrupt:
+class InterruptHandler:
     """A signal handler that ends the program as Ctrl-C does."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ def interruptible() -> Iterator[Sequence[int]]:
     Yields:
         The signals other than Ctrl-C that were received, in their order.
     """
-    end = EndLikeInterrupt()
+    end = InterruptHandler()
     handlers: dict[int, Callable[[int, FrameType | None], None]]
     handlers = {signal.SIGTERM: end, signal.SIGHUP: end, signal.SIGINT: signal.default_int_handler}
     if threading.current_thread() is not threading.main_thread():
@@ -66,7 +66,7 @@ def interruptible() -> Iterator[Sequence[int]]:
 
 
 @contextmanager
-def interrupts_deferred(cancel: Callable[[], None]) -> Iterator[Sequence[int]]:
+def defer_interrupts(cancel: Callable[[], None]) -> Iterator[Sequence[int]]:
     """Call `cancel` when an interrupt is received, and raise `KeyboardInterrupt` at the end of the block.
 
     Raised in the middle of an asyncio task, it would leave the task half done and its traceback in the log. Only a
@@ -88,7 +88,7 @@ def interrupts_deferred(cancel: Callable[[], None]) -> Iterator[Sequence[int]]:
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             handler = signal.getsignal(number)
-            if handler is signal.default_int_handler or isinstance(handler, EndLikeInterrupt):
+            if handler is signal.default_int_handler or isinstance(handler, InterruptHandler):
                 handled[number] = signal.signal(number, defer)
     try:
         yield received

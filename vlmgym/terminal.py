@@ -5,6 +5,6 @@ from __future__ import annotations
 from rich.console import Console
 
 
-def terminal(stderr: bool = False) -> Console:
+def make_console(stderr: bool = False) -> Console:
     """Standard output, or standard error."""
     return Console(stderr=stderr, markup=False, emoji=False)

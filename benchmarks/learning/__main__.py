@@ -29,7 +29,7 @@ from training.local.held_out import Eye, HeldOut, answer_held_out, held_out_seat
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.records.output_folder import OutputFolder
-from vlmgym.terminal import terminal
+from vlmgym.terminal import make_console
 
 from .chance import without_looking
 from .novel import novel
@@ -177,7 +177,7 @@ def main() -> None:
     with ThreadPoolExecutor(options.jobs) as pool:
         trained = [one for found in pool.map(lambda seed: run_seed(options, seed), options.seeds) for one in found]
     page = write_page(options.pages, options.task, TASKS[options.task], sys.argv[1:], trained)
-    terminal().print(f"page    {page}", soft_wrap=True)
+    make_console().print(f"page    {page}", soft_wrap=True)
 
 
 if __name__ == "__main__":

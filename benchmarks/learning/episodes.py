@@ -28,7 +28,7 @@ from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.summary import confidence_interval
 from vlmgym.records.output_folder import OutputFolder
-from vlmgym.terminal import terminal
+from vlmgym.terminal import make_console
 
 from .parts import draw_curves, table, with_interval, wrapped
 from .running import train
@@ -183,7 +183,7 @@ def main() -> None:
     options.output_dir.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(options.jobs) as pool:
         trained = [one for found in pool.map(lambda seed: run_seed(options, seed), options.seeds) for one in found]
-    terminal().print(f"page    {write_page(options, trained)}", soft_wrap=True)
+    make_console().print(f"page    {write_page(options, trained)}", soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ from training.local.encoding import Encoder
 from training.tiny_vlm import CLASSES, make_tiny_vlm
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import Reply
-from vlmgym.policies.local_model import LocalModel, Question
-from vlmgym.policies.token_sampling import Chance
+from vlmgym.policies.local_model import GenerationRequest, LocalModel
+from vlmgym.policies.token_sampling import SeededSampler
 from vlmgym.sandbox.core.game import ImageArray
 
 IMAGE_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
@@ -247,7 +247,7 @@ def test_tokens_follow_from_the_logits_of_hugging_face_and_a_seed(
     asked, seeds = questions(4), [5, 6, 7, 8]
     responses = respond(actor, asked, seeds, 10, temperature)
     for each, seed, response in zip(asked, seeds, responses):
-        chance = Chance([seed], torch.device("cpu"), temperature) if temperature else None
+        chance = SeededSampler([seed], torch.device("cpu"), temperature) if temperature else None
         for logits, token in zip(judge.logits(*each, response), response):
             drawn = logits if chance is None else chance(None, logits[None])[0]
             assert drawn[token] == pytest.approx(float(drawn.max()), abs=10 * ALIKE)
@@ -279,7 +279,7 @@ def test_responses_to_a_prompt_are_those_asked_one_by_one_and_end_with_their_end
 
 def test_tokens_are_drawn_with_their_probabilities() -> None:
     logits, draws = torch.tensor([1.0, 0.0, -torch.inf, -1.0, 2.0]), 4000
-    chance = Chance(range(draws), torch.device("cpu"), TEMPERATURE)
+    chance = SeededSampler(range(draws), torch.device("cpu"), TEMPERATURE)
     drawn = chance(None, logits.repeat(draws, 1)).argmax(-1)
     expected = draws * (logits / TEMPERATURE).softmax(-1)
     errors = (drawn.bincount(minlength=5) - expected) / (expected * (1 - expected / draws)).sqrt()
@@ -316,7 +316,9 @@ def test_a_saved_model_is_the_model_for_hugging_face_and_for_vlmgym(actor: Actor
     expected = logprobs[range(4), some[0].response].numpy()
     np.testing.assert_allclose(measured(actor, some)[0], expected, rtol=0, atol=ALIKE)
     greedy = actor.encoder.text(respond(actor, [asked], [0], 12, 0.0)[0])
-    reply = LocalModel(str(tmp_path), "cpu", "float32").answer([Question(asked[1], asked[0])], 12, temperature=0)[0]
+    reply = LocalModel(str(tmp_path), "cpu", "float32").generate(
+        [GenerationRequest(asked[1], asked[0])], 12, temperature=0
+    )[0]
     assert isinstance(reply, Reply)
     assert reply.text == greedy
 

@@ -52,7 +52,7 @@ from vlmgym.records.episode import EpisodeRecord
 from vlmgym.records.files import OutputError
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.run_folder import RunFolder
-from vlmgym.terminal import terminal
+from vlmgym.terminal import make_console
 
 HERE = Path(__file__).parent
 QUICK = ("--preset", str(HERE / "quick.args"))
@@ -305,7 +305,7 @@ def test_a_game_at_two_levels_is_measured_at_both(player: Path, tmp_path: Path) 
     config = read_config([*QUICK, *SMALL, "--evaluation.states", "0", "--evaluation.turns", "1"])
     games = [make_game("2048", size=96, rows=3, columns=3, goal=goal) for goal in (16, 32)]
     actor = make_actor(player)
-    found = measure(actor, config, Curriculum.of([*games, games[0]]), 0, tmp_path / "before", terminal(stderr=True))
+    found = measure(actor, config, Curriculum.of([*games, games[0]]), 0, tmp_path / "before", make_console(stderr=True))
     assert set(found["episodes"]) == {"2048-v0", "2048-v0 (2)"}
     for folder, game in zip(("before", "before-2"), games):
         (line,) = (tmp_path / folder / "episodes.jsonl").read_text().splitlines()

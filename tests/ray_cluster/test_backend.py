@@ -24,7 +24,7 @@ from vlmgym.errors import StateError, UsageError, WorkerError
 from vlmgym.records.episode import EpisodeRecord
 from vlmgym.rollout.runner import Hooks, evaluate
 from vlmgym.sandbox.core.game import Game
-from vlmgym.workers.ray import RayWorkers
+from vlmgym.workers.ray import RayPool
 
 SMALL: dict[str, Any] = {"size": 64, "autoreset_mode": "SameStep", "max_episode_steps": 7}
 
@@ -130,7 +130,7 @@ def test_episodes_of_a_node_that_dies_are_played_again(cluster: Cluster) -> None
             kill_node(cluster, killed[0])
 
     games: list[Game[Any, Any] | str] = ["2048", "swap"]
-    options: dict[str, Any] = {"episodes": 12, "turns": 30, "seed": 5}
+    options: dict[str, Any] = {"episodes": 12, "max_turns": 30, "seed": 5}
     ours = evaluate(games, "random-legal", backend="ray", hooks=Hooks(on_episode=kill_one), **options)
     assert killed
     assert without_times(ours) == without_times(evaluate(games, "random-legal", workers=0, **options))
@@ -150,7 +150,7 @@ def die() -> None:
 
 
 def test_errors_of_calls(cluster: Cluster) -> None:
-    with RayWorkers(2, 2) as workers:
+    with RayPool(2, 2) as workers:
         with pytest.raises(StateError, match=r"^no position$"):
             asyncio.run(workers.call(refuse))
         with pytest.raises(WorkerError, match=r"^a Ray worker raised ZeroDivisionError: a fault$"):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from vlmgym.policies.checkpoint import reason
+from vlmgym.policies.checkpoint import error_text
 from vlmgym.records.files import OutputError, writing
 
 TORCH_WRITER = ("PytorchStreamWriter", "inline_container")
@@ -26,7 +26,7 @@ def saving(path: Path) -> Iterator[None]:
         with writing(path):
             yield
     except SafetensorError as error:
-        raise OutputError(f"cannot write {path}: {reason(error)}") from error
+        raise OutputError(f"cannot write {path}: {error_text(error)}") from error
     except RuntimeError as error:
         if not any(name in str(error) for name in TORCH_WRITER):
             raise

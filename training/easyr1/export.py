@@ -23,7 +23,7 @@ from training.core.saving import saving
 from vlmgym.cli.console import reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.new_folder import new_folder
-from vlmgym.policies.checkpoint import reason
+from vlmgym.policies.checkpoint import error_text
 
 PROCESSOR_FILES = (
     "added_tokens.json",
@@ -102,7 +102,9 @@ def _read(path: Path) -> dict[str, Any]:
         # A pickle, as EasyR1 writes and reads it: a checkpoint of one's own run.
         weights: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False, mmap=True)
     except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
-        raise UsageError(f"{path} cannot be read, perhaps as its writing was interrupted: {reason(error)}") from None
+        raise UsageError(
+            f"{path} cannot be read, perhaps as its writing was interrupted: {error_text(error)}"
+        ) from None
     return weights
 
 
@@ -140,7 +142,7 @@ def _merged(adapter: Path, weights: dict[str, torch.Tensor]) -> Any:
     try:
         base = AutoModelForImageTextToText.from_pretrained(name, dtype=torch.float32)
     except (OSError, ValueError) as error:
-        raise UsageError(f"the model {name}, which the adapters are for, does not load: {reason(error)}") from None
+        raise UsageError(f"the model {name}, which the adapters are for, does not load: {error_text(error)}") from None
     fields = LoraConfig.__dataclass_fields__.keys() - {"runtime_config"}  # how it was computed; saved as a plain dict
     model = get_peft_model(base, LoraConfig(**{name: value for name, value in settings.items() if name in fields}))
     model.load_state_dict(weights)

@@ -21,7 +21,7 @@ from training.easyr1.rows import RowStream
 from training.easyr1.section import Section
 from training.easyr1.trainer import VlmgymTrainer
 from vlmgym.errors import UsageError
-from vlmgym.policies.checkpoint import reason
+from vlmgym.policies.checkpoint import error_text
 
 ROOT = Path(__file__).resolve().parents[2]
 POOL = "gpus"
@@ -51,7 +51,7 @@ def start_ray(**options: Any) -> None:
     except (ConnectionError, RuntimeError, ValueError) as error:
         if not named:
             raise
-        raise UsageError(f"no Ray cluster answers at RAY_ADDRESS={named}: {reason(error)}") from None
+        raise UsageError(f"no Ray cluster answers at RAY_ADDRESS={named}: {error_text(error)}") from None
 
 
 def fetch_model(name: str) -> None:
@@ -67,7 +67,7 @@ def fetch_model(name: str) -> None:
     try:
         snapshot_download(name)
     except (OSError, ValueError) as error:  # ValueError: it can be no name
-        raise UsageError(f"the model {name} is not had from the hub: {reason(error)}") from None
+        raise UsageError(f"the model {name} is not had from the hub: {error_text(error)}") from None
 
 
 def build_trainer(config: RunConfig, worker: type[Any]) -> VlmgymTrainer:

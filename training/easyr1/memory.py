@@ -11,7 +11,7 @@ from verl.utils.torch_dtypes import PrecisionType
 from training.easyr1.config import RunConfig
 from training.easyr1.prompts import BROKEN, check_model
 from vlmgym.errors import UsageError
-from vlmgym.policies.checkpoint import reason
+from vlmgym.policies.checkpoint import error_text
 
 
 class ModelSize(NamedTuple):
@@ -46,7 +46,7 @@ def model_size(model: Any, critic: bool = False) -> ModelSize:
             whole = AutoModelForImageTextToText.from_config(config)
         body, text = getattr(whole, "model", whole), config.get_text_config()
     except BROKEN as error:
-        raise UsageError(f"transformers cannot create the model {model.model_path}: {reason(error)}") from None
+        raise UsageError(f"transformers cannot create the model {model.model_path}: {error_text(error)}") from None
     parameters = sum(weights.numel() for weights in (body if critic else whole).parameters())
     vision = sum(weights.numel() for weights in body.visual.parameters()) if hasattr(body, "visual") else 0
     return ModelSize(parameters, vision, text.num_attention_heads, text.num_key_value_heads)

@@ -14,7 +14,7 @@ from verl.utils.tokenizer import get_processor, get_tokenizer
 from verl.workers.config import ModelConfig
 
 from vlmgym.errors import UsageError
-from vlmgym.policies.checkpoint import find_checkpoint, reason
+from vlmgym.policies.checkpoint import error_text, resolve_checkpoint
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.rendering.encode import encode_png
 
@@ -38,7 +38,7 @@ def load_processors(model: ModelConfig, data: DataConfig) -> tuple[Any, Any]:
         tokenizer = get_tokenizer(model.model_path, use_fast=True, **options)
         processor = get_processor(model.model_path, use_fast=True, **options)
     except (ImportError, *BROKEN) as error:
-        raise UsageError(f"the processor of the model {model.model_path} does not load: {reason(error)}") from None
+        raise UsageError(f"the processor of the model {model.model_path} does not load: {error_text(error)}") from None
     if processor is None or not hasattr(processor, "image_processor"):
         raise UsageError(f"the model {model.model_path} takes no images: name a Qwen-VL")
     return tokenizer, processor
@@ -52,7 +52,7 @@ def check_model(model: str | None) -> None:
     """
     if not model:
         raise UsageError("worker.actor.model.model_path names no model: set MODEL")
-    found = find_checkpoint(model, "easyr1")
+    found = resolve_checkpoint(model, "easyr1")
     if Path(found).is_dir() or isinstance(try_to_load_from_cache(found, "config.json"), str):
         return
     try:
@@ -60,7 +60,7 @@ def check_model(model: str | None) -> None:
     except OfflineModeIsEnabled:
         raise UsageError(f"the model {found} is in no folder and no cache here, and HF_HUB_OFFLINE is set") from None
     except OSError as error:
-        why = reason(error) if isinstance(error, HfHubHTTPError) else "it does not answer"
+        why = error_text(error) if isinstance(error, HfHubHTTPError) else "it does not answer"
         raise UsageError(f"the model {found} is in no folder and no cache here, nor had from the hub: {why}") from None
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from training.core.seats import PlayConfig
 from training.core.states import StateConfig
 from vlmgym.curriculum import Curriculum, CurriculumFile, EntryFile
-from vlmgym.errors import UsageError, one_sentence
+from vlmgym.errors import UsageError, describe_validation_error
 from vlmgym.sandbox.core.reward import RewardConfig
 
 
@@ -75,7 +75,7 @@ class Section(_Part):
         try:
             return cls.model_validate(data)
         except ValidationError as error:
-            raise UsageError(f"vlmgym: {one_sentence(error)}") from None
+            raise UsageError(f"vlmgym: {describe_validation_error(error)}") from None
 
     def make_curriculum(self) -> Curriculum:
         """The games at their stages.

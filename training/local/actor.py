@@ -19,8 +19,8 @@ from training.local.encoding import Encoded, Encoder
 from training.local.lora import load_adapters, save_adapters, save_merged, with_lora
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import Reply
-from vlmgym.policies.checkpoint import reason
-from vlmgym.policies.token_sampling import Chance, image_tokens
+from vlmgym.policies.checkpoint import error_text
+from vlmgym.policies.token_sampling import SeededSampler, image_token_ids
 
 MODEL, ADAPTER = "model", "adapter"
 """Folders of a whole checkpoint, and of adapters."""
@@ -120,12 +120,12 @@ class Actor(nn.Module):
             with _LOADING:
                 model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=getattr(torch, config.dtype))
         except (OSError, ValueError, ImportError) as error:
-            raise UsageError(f"the model {checkpoint} does not load: {reason(error)}") from None
+            raise UsageError(f"the model {checkpoint} does not load: {error_text(error)}") from None
         self._computes_again = config.checkpointing
         """Then layers keep no keys and values while they are trained, so that each response needs its own prompt."""
         if config.checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
-        self.never = sorted(image_tokens(model.config))
+        self.never = sorted(image_token_ids(model.config))
         """Tokens that stand for images, which mean nothing in a response and are never sampled."""
         ends = model.generation_config.eos_token_id
         self.ends = {self.encoder.end, *(ends if isinstance(ends, list) else [ends])}
@@ -146,7 +146,9 @@ class Actor(nn.Module):
         except (RuntimeError, AssertionError) as error:
             if "out of memory" in str(error):  # it is said elsewhere what to lower
                 raise
-            raise UsageError(f"the model cannot go to the device {config.device or 'cuda'}: {reason(error)}") from None
+            raise UsageError(
+                f"the model cannot go to the device {config.device or 'cuda'}: {error_text(error)}"
+            ) from None
 
     @property
     def device(self) -> torch.device:
@@ -193,7 +195,7 @@ class Actor(nn.Module):
         read = self._read(prompts, asked)
         cache, mask, positions = read.cache, read.mask, read.positions
         scores = self.model.lm_head(read.hidden[:, -1])[read.rows]
-        chance = Chance(seeds, self.device, temperature) if temperature else None
+        chance = SeededSampler(seeds, self.device, temperature) if temperature else None
         responses: list[list[int]] = [[] for _ in asked]
         writing_ = list(range(len(asked)))
         for _ in range(min(max_tokens, self.context - length)):

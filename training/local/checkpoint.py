@@ -13,8 +13,8 @@ from safetensors import SafetensorError
 from training.core.saving import saving
 from training.local.actor import MODEL, Actor
 from vlmgym.curriculum import Progress
-from vlmgym.errors import UsageError, one_sentence
-from vlmgym.policies.checkpoint import reason
+from vlmgym.errors import UsageError, describe_validation_error
+from vlmgym.policies.checkpoint import error_text
 from vlmgym.records.files import replace_file
 from vlmgym.records.output_folder import OutputFolder
 
@@ -86,7 +86,7 @@ def load_checkpoint(
         optimizer.load_state_dict(state.pop("optimizer"))
         progress = Progress.model_validate_json((checkpoint / "progress.json").read_text())
     except ValidationError as error:
-        raise UsageError(f"{checkpoint}/progress.json cannot be read: {one_sentence(error)}") from None
+        raise UsageError(f"{checkpoint}/progress.json cannot be read: {describe_validation_error(error)}") from None
     except (OSError, EOFError, UnpicklingError, KeyError, ValueError, RuntimeError, SafetensorError) as error:
-        raise UsageError(f"the checkpoint {checkpoint} cannot be read: {reason(error)}") from None
+        raise UsageError(f"the checkpoint {checkpoint} cannot be read: {error_text(error)}") from None
     return int(state.pop("step")), progress, state

@@ -13,7 +13,7 @@ from PIL import Image
 from transformers import AutoImageProcessor, AutoTokenizer
 
 from vlmgym.errors import UsageError
-from vlmgym.policies.checkpoint import reason
+from vlmgym.policies.checkpoint import error_text
 from vlmgym.sandbox.core.game import ImageArray
 
 IMAGE = "<|image_pad|>"
@@ -76,7 +76,7 @@ class Encoder:
             self.tokenizer = AutoTokenizer.from_pretrained(folder)
             self.images = AutoImageProcessor.from_pretrained(folder, use_fast=False)
         except (OSError, ValueError, ImportError, TypeError) as error:  # TypeError: there is no vocabulary
-            raise UsageError(f"the processor of {checkpoint} does not load: {reason(error)}") from None
+            raise UsageError(f"the processor of {checkpoint} does not load: {error_text(error)}") from None
         self.image_token = self.tokenizer.convert_tokens_to_ids(IMAGE)
         if not self.tokenizer.chat_template or self.image_token in (None, self.tokenizer.unk_token_id):
             raise UsageError(f"{checkpoint} is no Qwen-VL: its tokenizer has no chat template, or no {IMAGE}")

@@ -22,7 +22,7 @@ from vlmgym.records.run import RunSummary
 from vlmgym.records.run_folder import RunFolder
 from vlmgym.records.store import open_run
 from vlmgym.sandbox.core.game import Game
-from vlmgym.workers.pool import Workers
+from vlmgym.workers.pool import ProcessPool
 
 
 def check_evaluation(config: TrainConfig, curriculum: Curriculum) -> None:
@@ -126,7 +126,7 @@ def play_whole_episodes(
     )
     policy = LivePolicy(actor, options)
     place = RunFolder(folder)
-    with place.reserved(), Workers(0) as workers:
+    with place.reserved(), ProcessPool(0) as workers:
         place.output.remove(place.folder)  # what an interrupted run left there
         place.begin(make_run_record(wanted, games, policy))
         part = play_run(place, games, policy, wanted, None, workers, console, alone=False)

@@ -52,9 +52,9 @@ class LivePolicy(ModelPolicy):
         """Ask no more."""
         self._batcher.close()
 
-    def expect(self, episodes: int) -> None:
+    def set_running_episodes(self, episodes: int) -> None:
         """A batch is full when every running episode waits."""
-        self._batcher.expect(episodes)
+        self._batcher.set_running_episodes(episodes)
 
     async def respond(self, images: list[ImageArray], prompt: Prompt) -> Reply:
         """The model's response, generated together with whatever else is ready."""

@@ -20,7 +20,7 @@ from training.local.config import DEFAULT_GAMES, TrainConfig, read_config, witho
 from training.tiny_vlm import make_tiny_vlm
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
-from vlmgym.policies.checkpoint import find_checkpoint
+from vlmgym.policies.checkpoint import resolve_checkpoint
 from vlmgym.records.episode import GameRecord, PolicyRecord
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.run_folder import changes
@@ -157,7 +157,7 @@ class TrainingRun:
             UsageError: What is named can be none.
         """
         if config.model.model is not None:
-            return find_checkpoint(config.model.model, "training")
+            return resolve_checkpoint(config.model.model, "training")
         if not self.tiny.exists():
             with self.output.building(self.tiny) as part:
                 make_tiny_vlm("qwen3_vl", part, seed=config.seed, size=config.tiny, texts=_texts(config, curriculum))

@@ -33,7 +33,7 @@ from training.local.trainer import Trainer
 from vlmgym.cli.console import reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.live_log import check_loggers
-from vlmgym.terminal import terminal
+from vlmgym.terminal import make_console
 
 OUT_OF_MEMORY = (
     "the memory is too small: give a lower --update.micro-batch or --rollout.batch, or --checkpointing, each also "
@@ -59,7 +59,7 @@ def main(args: Sequence[str] | None = None) -> None:
         check_demonstrations(config, curriculum)
         if config.resume is None:
             run = TrainingRun.begin(config, given)
-        console = terminal()
+        console = make_console()
         console.print(f"run     {run.folder}", soft_wrap=True)
         try:
             with (
@@ -68,7 +68,7 @@ def main(args: Sequence[str] | None = None) -> None:
                 wandb_run(config.wandb, run) as wandb,
                 memory_errors(),
             ):
-                result = train(config, run, terminal(stderr=True), wandb)
+                result = train(config, run, make_console(stderr=True), wandb)
         except (TrainingError, KeyboardInterrupt) as error:
             last = last_checkpoint(run.checkpoints) or last_checkpoint(run.cold_start)
             if isinstance(error, DivergedError):  # resumed it would come to the same, as its options stay

@@ -16,7 +16,7 @@ from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.memory import check_memory, frame_bytes
 from vlmgym.sandbox.envs.vector.env import make_vec
 from vlmgym.sandbox.options import GameOptions
-from vlmgym.workers.process import available_cores, check_workers
+from vlmgym.workers.process import available_cores, check_num_workers
 
 ROUNDS = 3
 AS_FAST = 0.95
@@ -47,7 +47,7 @@ class BenchConfig(GameOptions):
         if not self.envs or min(self.envs) < 1:
             raise UsageError(f"envs are numbers of at least 1, not {self.envs}")
         for count in self.workers:
-            check_workers("workers", count)
+            check_num_workers("workers", count)
         if not 0 < self.seconds < float("inf"):
             raise UsageError(f"seconds is more than 0, not {self.seconds}")
 

@@ -21,9 +21,9 @@ from rich.table import Table
 from vlmgym.errors import InfrastructureError, UsageError
 from vlmgym.policies.base import Prompt
 from vlmgym.policies.chat_api import image_url
-from vlmgym.policies.checkpoint import find_checkpoint
+from vlmgym.policies.checkpoint import resolve_checkpoint
 from vlmgym.policies.openai import OPENAI, OpenAIOptions, OpenAIPolicy
-from vlmgym.policies.transformers import DType, local_model_type
+from vlmgym.policies.transformers import DType, import_local_model
 from vlmgym.records.episode import GameRecord
 from vlmgym.records.files import check_own_file, write_own_json
 from vlmgym.rollout.event_loop import run_async
@@ -31,7 +31,7 @@ from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.options import GameOptions
 
 if TYPE_CHECKING:
-    from vlmgym.policies.openai_client import Streamed
+    from vlmgym.policies.openai_client import StreamTiming
 
 MOVES = 20
 """Positions are 0 to this many random moves after the start, less one."""
@@ -144,8 +144,8 @@ def bench_model(config: BenchModelConfig, console: Console | None = None) -> Mod
     console = console or Console()
     game = config.make_game(config.game)
     policy = OpenAIPolicy(config.server())
-    local = None if config.against is None else local_model_type("--against")
-    checkpoint = None if config.against is None else find_checkpoint(config.against, "transformers")
+    local = None if config.against is None else import_local_model("--against")
+    checkpoint = None if config.against is None else resolve_checkpoint(config.against, "transformers")
     if config.output is not None:
         check_own_file(config.output)
         if not config.output.absolute().parent.is_dir():
@@ -198,8 +198,8 @@ async def _measure_server(
         images, prompt = _question(game, seed)
         return [image_url("png", image) for image in images], prompt
 
-    async def place(until: float) -> list[Streamed]:
-        streamed: list[Streamed] = []
+    async def place(until: float) -> list[StreamTiming]:
+        streamed: list[StreamTiming] = []
         while not streamed or time.perf_counter() < until:
             shown, prompt = await asyncio.to_thread(encoded, next(seeds))
             streamed.append(await policy.stream(shown, prompt))
@@ -218,7 +218,7 @@ async def _measure_server(
     return _speed(at_once, list(itertools.chain(*places)), begun, end)
 
 
-async def _all(work: list[Coroutine[Any, Any, list[Streamed]]]) -> list[list[Streamed]]:
+async def _all(work: list[Coroutine[Any, Any, list[StreamTiming]]]) -> list[list[StreamTiming]]:
     """What all return; if one fails, the others end."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
@@ -229,7 +229,7 @@ async def _all(work: list[Coroutine[Any, Any, list[Streamed]]]) -> list[list[Str
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _speed(at_once: int, streamed: Sequence[Streamed], begin: float, end: float) -> Speed:
+def _speed(at_once: int, streamed: Sequence[StreamTiming], begin: float, end: float) -> Speed:
     """Rates over a time, to which a request under way at its end counts by the part that lies within."""
     tokens = requests = 0.0
     for one in streamed:
@@ -258,16 +258,16 @@ def _share(begin: float, end: float, window_begin: float, window_end: float) -> 
 
 def _measure_local(model: Any, config: BenchModelConfig, game: Game[Any, Any], at_once: int, advance: Advance) -> Speed:
     """Generate batch after batch for so many seconds."""
-    from vlmgym.policies.local_model import Question
+    from vlmgym.policies.local_model import GenerationRequest
 
     seeds = itertools.count()
     times: list[float] = []
     replies: list[Any] = []
     while sum(times[1:]) < config.seconds or len(times) < 2:  # the first does not count
         shown = [_question(game, next(seeds)) for _ in range(at_once)]
-        batch = [Question(images, str(prompt)) for images, prompt in shown]
+        batch = [GenerationRequest(images, str(prompt)) for images, prompt in shown]
         begun = time.perf_counter()
-        answered = model.answer(batch, config.max_tokens, temperature=0.0, to_the_limit=config.ignore_eos)
+        answered = model.generate(batch, config.max_tokens, temperature=0.0, ignore_eos=config.ignore_eos)
         times.append(time.perf_counter() - begun)
         for reply in answered:
             if isinstance(reply, InfrastructureError):

@@ -25,7 +25,7 @@ from vlmgym.evaluation.playing import Played, count_of, games_of, make_run_recor
 from vlmgym.evaluation.report import LabelledRun, write_report
 from vlmgym.evaluation.results import Part, write_curves, write_summary, write_videos
 from vlmgym.evaluation.table import bias_note, summary_table
-from vlmgym.policies import CustomFunction, Policy, PolicyChoice, PolicyOptions, make_policy, options_type
+from vlmgym.policies import CustomFunction, Policy, PolicyOptions, PolicySpec, make_policy, options_type
 from vlmgym.records.files import writing
 from vlmgym.records.run import RunSummary
 from vlmgym.records.run_folder import RunFolder, ScriptFolder
@@ -34,9 +34,9 @@ from vlmgym.rollout.runner import check_concurrency, check_policy
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.task import Task
 from vlmgym.sandbox.registry import game_class
-from vlmgym.terminal import terminal
-from vlmgym.workers.pool import Workers, open_pool
-from vlmgym.workers.process import workers_for
+from vlmgym.terminal import make_console
+from vlmgym.workers.pool import ProcessPool, open_pool
+from vlmgym.workers.process import num_workers_for
 
 REASONS = 3
 """Reasons of errors that are told, the most frequent first."""
@@ -123,7 +123,7 @@ def run_evaluation(
     if config.all_rows:
         config = dataclasses.replace(config, episodes=rows_of(played), all_rows=False)
     games = games_of(played)
-    choice: PolicyChoice = config.policy if config.policy is not None else custom_policy or "random"
+    choice: PolicySpec = config.policy if config.policy is not None else custom_policy or "random"
     policy = make_policy(choice, options)
     for game in games:
         policy.check(game)
@@ -132,7 +132,7 @@ def run_evaluation(
     check_concurrency(games, config.episodes, config.concurrency)
     folder = _folder(config, place, games, policy)
     asked = make_run_record(config, played, policy)
-    console, progress_console = terminal(), terminal(stderr=True)
+    console, progress_console = make_console(), make_console(stderr=True)
     if config.resume is not None:
         read_asked(folder)
     with folder.reserved():
@@ -151,7 +151,9 @@ def run_evaluation(
             part = play_run(folder, played, policy, config, earlier, players, progress_console)
             # Files are written on this machine.
             workers = (
-                players if isinstance(players, Workers) else pools.enter_context(Workers(workers_for(episodes, None)))
+                players
+                if isinstance(players, ProcessPool)
+                else pools.enter_context(ProcessPool(num_workers_for(episodes, None)))
             )
             if before is None:
                 folder.clear_results()

@@ -17,7 +17,7 @@ from rich.table import Table
 from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS, GameConfig
 from vlmgym.sandbox.presets import PRESETS
 from vlmgym.sandbox.registry import game_class, load_games
-from vlmgym.terminal import terminal
+from vlmgym.terminal import make_console
 
 KINDS: Mapping[str | None, str] = {"perception": "perceptual", "reasoning": "reasoning", None: "setting"}
 """What an option is called by its dial."""
@@ -95,7 +95,7 @@ def tell_games(names: Sequence[str]) -> None:
     Raises:
         UsageError: There is no such game.
     """
-    console = terminal()
+    console = make_console()
     settings = [PRESETS.get(name) for name in names]
     pages = [game_class(name if preset is None else preset.game) for name, preset in zip(names, settings)]
     for name, preset, found in zip(names, settings, pages):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from vlmgym.errors import UsageError, one_sentence
+from vlmgym.errors import UsageError, describe_validation_error
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -203,5 +203,5 @@ def _in_words(error: ValidationError) -> str:
     elif first["type"] in ("dict_type", "model_type"):
         where, said = words, f"a table is needed, such as {{ name = value }}, not {first['input']!r}"
     else:
-        where, said = words, one_sentence(error).removeprefix(".".join(map(str, first["loc"])) + ": ")
+        where, said = words, describe_validation_error(error).removeprefix(".".join(map(str, first["loc"])) + ": ")
     return f"{', '.join(where)}: {said}" if where else said

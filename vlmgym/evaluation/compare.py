@@ -31,9 +31,9 @@ from vlmgym.records.run import RunRecord
 from vlmgym.records.run_folder import UNFINISHED, changes
 from vlmgym.records.store import StoredRun, open_run
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig
-from vlmgym.terminal import terminal
-from vlmgym.workers.pool import Workers
-from vlmgym.workers.process import check_workers, workers_for
+from vlmgym.terminal import make_console
+from vlmgym.workers.pool import ProcessPool
+from vlmgym.workers.process import check_num_workers, num_workers_for
 
 Facts = Mapping[str, float]
 """Numbers that say how an episode with a result went, by their names."""
@@ -60,7 +60,7 @@ class CompareConfig:
     def __post_init__(self) -> None:
         if self.labels is not None and (not all(map(str.strip, self.labels)) or self.labels[0] == self.labels[1]):
             raise UsageError(f"labels are two different names, not {self.labels[0]!r} and {self.labels[1]!r}")
-        check_workers("workers", self.workers)
+        check_num_workers("workers", self.workers)
 
 
 class GameComparison(BaseModel):
@@ -133,7 +133,7 @@ def compare(config: CompareConfig) -> Comparison:
     comparison = Comparison(labels=labels, runs=(first.asked, second.asked), notes=tuple(notes), games=games)
     with output.reserved():
         output.write(numbers, (comparison.model_dump_json(indent=1) + "\n").encode())
-    console, progress_console = terminal(), terminal(stderr=True)
+    console, progress_console = make_console(), make_console(stderr=True)
     for note in notes:
         console.print(f"note: {note}", markup=False, highlight=False)
     for game, found in comparison.games.items():
@@ -145,7 +145,7 @@ def compare(config: CompareConfig) -> Comparison:
             LabelledRun(label, run.asked, run.episodes, summarize(run), run.last_summary().stopped, run.videos())
             for label, run in zip(labels, (first, second))
         ]
-        with Workers(workers_for(len(first.episodes) + len(second.episodes), config.workers)) as workers:
+        with ProcessPool(num_workers_for(len(first.episodes) + len(second.episodes), config.workers)) as workers:
             write_page(
                 page,
                 runs,

@@ -8,13 +8,13 @@ from typing import Annotated
 
 import tyro
 
-from vlmgym.checks import check_whole_number
+from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
 from vlmgym.rollout.budget import Budget
 from vlmgym.rollout.limits import check_limits
 from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.sandbox.options import GameOptions
-from vlmgym.workers.process import Backend, check_workers
+from vlmgym.workers.process import Backend, check_num_workers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,10 +63,10 @@ class EvalConfig(GameOptions):
 
     def __post_init__(self) -> None:
         check_limits(self.episodes, self.max_turns, self.seed, self.concurrency, self.history, self.history_images)
-        check_workers("workers", self.workers, self.backend)
+        check_num_workers("workers", self.workers, self.backend)
         if self.all_rows and self.episodes != EvalConfig.episodes:
             raise UsageError("--all-rows says how many episodes there are: leave out either it or --episodes")
-        check_whole_number("videos", self.videos, 0)
+        check_int("videos", self.videos, 0)
         if not 1 <= self.fps <= 60:
             raise UsageError(f"fps is 1 to 60, not {self.fps}")
         if (

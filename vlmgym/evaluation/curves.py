@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from vlmgym.errors import shorten
+from vlmgym.errors import truncate
 from vlmgym.evaluation.reward_curve import EpisodeRewards, mean_curve
 from vlmgym.evaluation.table import ALL_STAGES
 from vlmgym.records.episode import EpisodeRecord
@@ -52,7 +52,7 @@ def draw_curves(episodes: Iterable[EpisodeRecord], subtitle: str = "") -> bytes:
         told += ALL_STAGES
     axes.plot(curve.turns, curve.mean, color="black", lw=2.4, label=f"mean of {len(results)} episodes")
     axes.set_title(f"{title}: {told}", loc="left", weight="bold", pad=20)
-    axes.text(0, 1.015, shorten(subtitle, 100), transform=axes.transAxes, fontsize=9)
+    axes.text(0, 1.015, truncate(subtitle, 100), transform=axes.transAxes, fontsize=9)
     axes.set_xlabel("turn")
     axes.set_ylabel("cumulative reward")
     axes.set_xlim(0, curve.turns[-1] * 1.02)

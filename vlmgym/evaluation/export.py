@@ -16,7 +16,7 @@ import tyro
 from rich.console import Console
 from rich.progress import Progress
 
-from vlmgym.checks import check_whole_number
+from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.export_rows import IMAGES, Format, Rows, TurnFilter, export_episode
 from vlmgym.evaluation.new_folder import new_folder
@@ -27,9 +27,9 @@ from vlmgym.records.run import begun_with
 from vlmgym.records.store import StoredEpisode, StoredRun, open_run
 from vlmgym.rollout.event_loop import run_async
 from vlmgym.sandbox.core.reward import Outcome
-from vlmgym.terminal import terminal
-from vlmgym.workers.pool import Workers
-from vlmgym.workers.process import check_workers, workers_for
+from vlmgym.terminal import make_console
+from vlmgym.workers.pool import ProcessPool
+from vlmgym.workers.process import check_num_workers, num_workers_for
 
 ROWS: dict[Format, str] = {"sharegpt": "data.jsonl", "hf": "metadata.jsonl"}
 """The file of rows; Hugging Face's ImageFolder looks for this name."""
@@ -76,14 +76,14 @@ class ExportConfig:
                 raise UsageError(f"{name} is a finite number, not {number}")
         if not self.outcome:
             raise UsageError(f"outcome is one or more of {', '.join(outcome.value for outcome in Outcome)}")
-        check_whole_number("top", self.top, 1, optional=True)
+        check_int("top", self.top, 1, optional=True)
         if self.top_fraction is not None and not 0 < self.top_fraction <= 1:
             raise UsageError(f"top_fraction is above 0 and at most 1, not {self.top_fraction:g}")
         if self.top is not None and self.top_fraction is not None:
             raise UsageError("top and top_fraction exclude each other")
         if self.unfinished and (self.min_score, self.top, self.top_fraction) != (None, None, None):
             raise UsageError("an unfinished episode has no score: leave out --unfinished or the choice by score")
-        check_workers("workers", self.workers)
+        check_num_workers("workers", self.workers)
 
 
 def export(config: ExportConfig) -> None:
@@ -99,12 +99,15 @@ def export(config: ExportConfig) -> None:
     chosen = _choose(run.episodes, config)
     if not chosen:
         raise UsageError(f"no episode of {run.folder.folder} passes the filters")
-    console, progress_console = terminal(), terminal(stderr=True)
+    console, progress_console = make_console(), make_console(stderr=True)
     if begun := begun_with(run.asked):
         progress_console.print(f"{begun}; images drawn now may differ", soft_wrap=True)
     with new_folder(config.output_dir) as folder:
         (folder / IMAGES).mkdir()
-        with Workers(workers_for(len(chosen), config.workers)) as workers, _rows_file(folder, config) as file:
+        with (
+            ProcessPool(num_workers_for(len(chosen), config.workers)) as workers,
+            _rows_file(folder, config) as file,
+        ):
             exporting = _Exporting(config, run.asked.games, folder, file, progress_console)
             run_async(exporting.run(chosen, workers))
         if not exporting.rows:
@@ -160,7 +163,7 @@ class _Exporting:
         self.rows = 0
         self.left_out: Counter[str] = Counter()
 
-    async def run(self, episodes: Sequence[StoredEpisode], workers: Workers) -> None:
+    async def run(self, episodes: Sequence[StoredEpisode], workers: ProcessPool) -> None:
         waiting: deque[asyncio.Task[Rows]] = deque()
         with Progress(*COLUMNS, console=self.console) as bar:
             task = bar.add_task("episodes", total=len(episodes))
@@ -178,7 +181,7 @@ class _Exporting:
                     call.cancel()
                 await asyncio.gather(*waiting, return_exceptions=True)
 
-    def _calls(self, episodes: Sequence[StoredEpisode], workers: Workers) -> Iterator[asyncio.Task[Rows]]:
+    def _calls(self, episodes: Sequence[StoredEpisode], workers: ProcessPool) -> Iterator[asyncio.Task[Rows]]:
         for episode in episodes:
             arguments = (self.games, self.turns, self.config.format, self.folder)
             yield asyncio.create_task(workers.call(export_episode, episode, *arguments))

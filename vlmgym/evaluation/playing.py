@@ -55,7 +55,7 @@ def make_run_record(config: EvalConfig, played: Played, policy: Policy) -> RunRe
         games=tuple(map(GameRecord.of, games_of(played))),
         difficulty=difficulty,
         curriculum=_curriculum_record(played, config) if isinstance(played, Curriculum) else None,
-        policy=PolicyRecord(name=policy.name, options=policy.options.deciding()),
+        policy=PolicyRecord(name=policy.name, options=policy.options.without_operational()),
         reward=config.reward,
         history=config.history,
         history_images=config.history_images,
@@ -67,7 +67,7 @@ def make_run_record(config: EvalConfig, played: Played, policy: Policy) -> RunRe
             "workers": config.workers,
             "backend": config.backend,
             **dataclasses.asdict(config.budget),
-            "policy": policy.options.shown(),
+            "policy": policy.options.to_dict(),
         },
     )
 

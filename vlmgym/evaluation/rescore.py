@@ -19,7 +19,7 @@ from vlmgym.records.run_folder import RunFolder, changes
 from vlmgym.records.store import open_run
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.reward import RewardConfig, weigh
-from vlmgym.terminal import terminal
+from vlmgym.terminal import make_console
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ def rescore(config: RescoreConfig) -> Path:
         summary = run.last_summary().model_copy(update={"games": tally.summaries()})
         folder.write(folder.summary, (summary.model_dump_json(indent=1) + "\n").encode())
         folder.begin(run.asked.model_copy(update={"reward": config.reward}))
-    console = terminal()
+    console = make_console()
     console.print(_changes(run.asked.reward, config.reward), soft_wrap=True)
     console.print(_table(means))
     console.print(f"run     {out}", soft_wrap=True)

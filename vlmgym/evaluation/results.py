@@ -15,7 +15,7 @@ from vlmgym.records.files import writing
 from vlmgym.records.run import RunSummary, game_run_document
 from vlmgym.records.store import StoredEpisode, StoredRun, game_name
 from vlmgym.rollout.event_loop import run_all, run_async
-from vlmgym.workers.pool import Workers
+from vlmgym.workers.pool import ProcessPool
 
 
 @dataclass
@@ -77,7 +77,7 @@ def write_curves(run: StoredRun) -> None:
         run.folder.write(run.folder.curves(game_name(game)), png)
 
 
-def write_videos(run: StoredRun, count: int, fps: int, workers: Workers, console: Console) -> None:
+def write_videos(run: StoredRun, count: int, fps: int, workers: ProcessPool, console: Console) -> None:
     """Encode the videos that are missing.
 
     Args:

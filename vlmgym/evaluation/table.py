@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from rich.table import Table
 
-from vlmgym.errors import shorten
+from vlmgym.errors import truncate
 from vlmgym.records.run import RunRecord, RunSummary, StageSummary, Summary
 
 ALL_STAGES = ", all stages together"
@@ -29,7 +29,7 @@ def difficulty(asked: RunRecord, game: str) -> str:
     """Difficulty levels of a game and the options that differ from them; empty for a curriculum."""
     overrides = asked.difficulty.overrides.get(game, {}) if asked.difficulty is not None else {}
     return ", ".join(
-        [*_levels(asked), *(f"{name}={shorten(json.dumps(value), 40)}" for name, value in overrides.items())]
+        [*_levels(asked), *(f"{name}={truncate(json.dumps(value), 40)}" for name, value in overrides.items())]
     )
 
 

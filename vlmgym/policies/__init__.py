@@ -22,11 +22,11 @@ POLICIES = {
 }
 """Name of every built-in policy and where its class is. A new policy adds one line."""
 
-PolicyChoice = str | CustomFunction | Policy
+PolicySpec = str | CustomFunction | Policy
 """A name in `POLICIES`, `MODULE:FUNCTION`, `path/to/file.py:FUNCTION`, a function, or a policy."""
 
 
-def make_policy(choice: PolicyChoice, options: PolicyOptions | None = None) -> Policy:
+def make_policy(choice: PolicySpec, options: PolicyOptions | None = None) -> Policy:
     """A policy from its name, from `MODULE:FUNCTION`, or from a function.
 
     Args:
@@ -46,7 +46,7 @@ def make_policy(choice: PolicyChoice, options: PolicyOptions | None = None) -> P
     return CustomPolicy(load_function(choice), choice, options)
 
 
-def options_type(choice: PolicyChoice) -> type[PolicyOptions]:
+def options_type(choice: PolicySpec) -> type[PolicyOptions]:
     """The type of a policy's options; a user's function is not loaded for it.
 
     Raises:
@@ -80,7 +80,7 @@ __all__ = [
     "ModelPolicy",
     "ImageArray",
     "Policy",
-    "PolicyChoice",
+    "PolicySpec",
     "PolicyOptions",
     "Prompt",
     "Reply",

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from vlmgym.checks import check_whole_number, plain
+from vlmgym.checks import as_int, check_int
 from vlmgym.errors import UsageError
 from vlmgym.records.episode import TurnRecord
 from vlmgym.sandbox.core.episode import Snapshot
@@ -104,8 +104,8 @@ class Reply:
             elif value is not None or name == "text":
                 raise UsageError(f"{name} of a Reply must be a string, got {type(value).__name__}")
         for name in ("prompt_tokens", "completion_tokens", "requests"):
-            value = plain(getattr(self, name))
-            check_whole_number(f"{name} of a Reply", value, 0, optional=True)
+            value = as_int(getattr(self, name))
+            check_int(f"{name} of a Reply", value, 0, optional=True)
             object.__setattr__(self, name, value)
         if self.latency is not None:
             if not (isinstance(self.latency, int | float | np.floating) and 0 <= self.latency < math.inf):
@@ -123,11 +123,11 @@ class PolicyOptions:
     operational: ClassVar[frozenset[str]] = frozenset()
     """Fields that decide nothing about a response (an address, a time-out): a resumed run may change them."""
 
-    def deciding(self) -> dict[str, Any]:
+    def without_operational(self) -> dict[str, Any]:
         """The options that decide what the policy says, as JSON-serialisable values."""
-        return {name: value for name, value in self.shown().items() if name not in self.operational}
+        return {name: value for name, value in self.to_dict().items() if name not in self.operational}
 
-    def shown(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """All options as JSON-serialisable values that may be written down: no secret is among them."""
         return asdict(self)
 
@@ -186,9 +186,9 @@ class ModelPolicy(Policy):
     look: Callable[[ImageArray], Any] | None = staticmethod(identity)
     """What becomes of each image in the worker process that draws it, before `respond` gets it: a function that can
     be pickled, for instance one that encodes. None: the policy does not look, and nothing is drawn."""
-    episodes_at_once: int | None = None
+    max_concurrency: int | None = None
     """How many episodes can be played at once at most; None: any number."""
-    shows_earlier_images: ClassVar[bool] = True
+    supports_history_images: ClassVar[bool] = True
     """Whether the images of earlier turns reach who answers, where `--history-images` asks for them."""
     _in_use = False
 
@@ -248,19 +248,19 @@ class ModelPolicy(Policy):
             PolicyError: The policy failed; the run ends, and what was finished stays.
         """
 
-    def expect(self, episodes: int) -> None:
+    def set_running_episodes(self, episodes: int) -> None:
         """How many episodes are running: no more than this many prompts wait at a time."""
 
 
 def policy_rng(seed: int, turn: int) -> np.random.Generator:
-    """Chance of a policy in one turn of an episode: apart from the game's, and the same for any number of workers."""
+    """Random generator for one turn of a policy, independent of the game and of the number of workers."""
     return np.random.default_rng([_POLICY_STREAM, seed, turn])
 
 
 _POLICY_STREAM = 0x706F6C696379
 
 
-def reply_of(turn: TurnRecord) -> Reply:
+def recorded_reply(turn: TurnRecord) -> Reply:
     """What the policy said in a recorded turn."""
     return Reply(
         turn.response,

@@ -34,7 +34,7 @@ class Batcher:
         self._waiting: list[tuple[list[Any], Prompt, asyncio.Future[Reply]]] = []
         self._batcher: asyncio.Task[None] | None = None
 
-    def expect(self, episodes: int) -> None:
+    def set_running_episodes(self, episodes: int) -> None:
         """No more than so many prompts wait at a time: a batch of as many is full."""
         self._running = episodes
         if len(self._waiting) >= min(episodes, self._largest or episodes):
@@ -44,7 +44,7 @@ class Batcher:
         """The reply to this prompt, asked together with whatever else is ready."""
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting.append((images, prompt, future))
-        self.expect(self._running)
+        self.set_running_episodes(self._running)
         if self._batcher is None or self._batcher.done():
             self._batcher = asyncio.create_task(self._ask_while_waiting())
         return await future

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from vlmgym.errors import one_line, shorten
+from vlmgym.errors import one_line, truncate
 from vlmgym.policies.base import Reply
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.rendering.encode import encode_jpeg, encode_png
@@ -15,21 +15,21 @@ from vlmgym.sandbox.rendering.encode import encode_jpeg, encode_png
 ImageFormat = Literal["png", "jpeg"]
 Detail = Literal["auto", "low", "high"]
 
-LONGEST_TEXT = 1_000_000
+MAX_TEXT = 1_000_000
 """Characters of a response that are read: several times what today's models can say."""
-CUT = f"cut after {LONGEST_TEXT:,} characters"
+TRUNCATED = f"cut after {MAX_TEXT:,} characters"
 """Finish reason of a response that was longer."""
-LONGEST_MESSAGE = 300
+MAX_MESSAGE = 300
 """Characters of a server's error message that are shown."""
-LONGEST_WORD = 60
+MAX_WORD = 60
 """Characters of a finish reason."""
-LONGEST_MODEL = 200
+MAX_MODEL = 200
 """Characters of a model's name."""
-BROKEN_OFF = ("abort", "error")
+FAILURE_REASONS = ("abort", "error")
 """Finish reasons by which vLLM and OpenRouter say that they failed, not that the model ended."""
 
 
-class Unreadable(Exception):
+class InvalidCompletion(Exception):
     """A body is not the completion of a model; the message says what it is instead."""
 
 
@@ -53,82 +53,82 @@ def user_message(urls: Sequence[str], text: str, detail: Detail) -> dict[str, An
     return {"role": "user", "content": [*shown, {"type": "text", "text": text}]}
 
 
-def read_completion(body: bytes, hide: Callable[[str], str]) -> Reply:
+def read_completion(body: bytes, redact: Callable[[str], str]) -> Reply:
     """What the model said, from the body of a chat completion.
 
     A refusal is a response, and so is silence with a reason (`length`, `content_filter`). Of a response and of hidden
-    reasoning, `LONGEST_TEXT` characters are read, as if the model had been limited to them; `CUT` says so.
+    reasoning, `MAX_TEXT` characters are read, as if the model had been limited to them; `TRUNCATED` says so.
 
     Args:
         body: JSON as the server sent it.
-        hide: Takes secrets out of a text.
+        redact: Takes secrets out of a text.
 
     Raises:
-        Unreadable: It is no completion.
+        InvalidCompletion: It is no completion.
     """
     data = _json(body)
     if not isinstance(data, dict):
-        raise Unreadable("the body is not a JSON object")
+        raise InvalidCompletion("the body is not a JSON object")
     if data.get("error"):
-        raise Unreadable(f"an error as an answer: {error_message(body, hide)}")
+        raise InvalidCompletion(f"an error as an answer: {error_message(body, redact)}")
     choices = data.get("choices")
     if not isinstance(choices, list) or not choices:
-        raise Unreadable("there are no choices in the answer")
+        raise InvalidCompletion("there are no choices in the answer")
     choice = choices[0] if isinstance(choices[0], dict) else {}
     message = choice.get("message")
     if not isinstance(message, dict):
-        raise Unreadable("there is no message in the answer")
+        raise InvalidCompletion("there is no message in the answer")
     (content, thinking), refusal = _content(message), _text(message, "refusal")
     finish_reason = _text(choice, "finish_reason")
-    if finish_reason in BROKEN_OFF:
-        raise Unreadable(f"the server broke off: finish_reason is {finish_reason}")
+    if finish_reason in FAILURE_REASONS:
+        raise InvalidCompletion(f"the server broke off: finish_reason is {finish_reason}")
     if content is None and refusal is None and finish_reason is None:
-        raise Unreadable("there is no content in the answer")
-    text = hide(content or refusal or "")
+        raise InvalidCompletion("there is no content in the answer")
+    text = redact(content or refusal or "")
     thought = _text(message, "reasoning_content") or _text(message, "reasoning") or thinking
     usage = data.get("usage")
     counts = usage if isinstance(usage, dict) else {}
-    if len(text) > LONGEST_TEXT:
-        text, finish_reason = text[:LONGEST_TEXT], CUT
+    if len(text) > MAX_TEXT:
+        text, finish_reason = text[:MAX_TEXT], TRUNCATED
     return Reply(
         text,
         prompt_tokens=_count(counts.get("prompt_tokens")),
         completion_tokens=_count(counts.get("completion_tokens")),
-        finish_reason=None if finish_reason is None else printable(hide(finish_reason), LONGEST_WORD),
-        reasoning=None if thought is None else shorten(hide(thought), LONGEST_TEXT),
-        model=printable(hide(model), LONGEST_MODEL) or None if isinstance(model := data.get("model"), str) else None,
+        finish_reason=None if finish_reason is None else printable(redact(finish_reason), MAX_WORD),
+        reasoning=None if thought is None else truncate(redact(thought), MAX_TEXT),
+        model=printable(redact(model), MAX_MODEL) or None if isinstance(model := data.get("model"), str) else None,
     )
 
 
-def error_message(body: bytes, hide: Callable[[str], str]) -> str:
+def error_message(body: bytes, redact: Callable[[str], str]) -> str:
     """What a server's body says went wrong, in one printable line without secrets."""
     try:
         said = _json(body)
-    except Unreadable:
+    except InvalidCompletion:
         said = body.decode(errors="replace")
     for name in ("error", "message", "detail"):
         if isinstance(said, dict) and said.get(name):
             said = said[name]
     text = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)
-    return printable(hide(text), LONGEST_MESSAGE) or "no message"
+    return printable(redact(text), MAX_MESSAGE) or "no message"
 
 
 def printable(text: str, longest: int) -> str:
     """A text for a terminal: one line, no control characters, no lone surrogates, not too long."""
-    return shorten(one_line(text[: 10 * longest]), longest)
+    return truncate(one_line(text[: 10 * longest]), longest)
 
 
 def _json(body: bytes) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
-        raise Unreadable("the body is not JSON") from None
+        raise InvalidCompletion("the body is not JSON") from None
 
 
 def _text(fields: dict[str, Any], name: str) -> str | None:
     value = fields.get(name)
     if value is not None and not isinstance(value, str):
-        raise Unreadable(f"the {name} of the answer is not a text")
+        raise InvalidCompletion(f"the {name} of the answer is not a text")
     return value
 
 
@@ -153,7 +153,7 @@ def _words(part: Any) -> str:
     if kind == "reference":
         return ""
     if kind != "text" or not isinstance(part.get("text"), str):
-        raise Unreadable("a part of the content of the answer is neither text nor thinking")
+        raise InvalidCompletion("a part of the content of the answer is neither text nor thinking")
     words: str = part["text"]
     return words
 

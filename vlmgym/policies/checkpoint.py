@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from vlmgym.errors import UsageError, shorten
+from vlmgym.errors import UsageError, truncate
 
-LONGEST_REASON = 400
+MAX_REASON = 400
 """Characters of a library's message that are shown."""
 
 
-def find_checkpoint(model: str, policy: str) -> str:
+def resolve_checkpoint(model: str, policy: str) -> str:
     """The folder, absolute, or the hub's name, as a model's library takes it; nothing is loaded yet.
 
     Args:
@@ -33,6 +33,6 @@ def find_checkpoint(model: str, policy: str) -> str:
     return model
 
 
-def reason(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """What a library said went wrong, in one line."""
-    return shorten(" ".join(str(error).split()) or type(error).__name__, LONGEST_REASON)
+    return truncate(" ".join(str(error).split()) or type(error).__name__, MAX_REASON)

@@ -68,9 +68,9 @@ class CustomPolicy(ModelPolicy):
         """Gather no more; a call that runs is left to its thread."""
         self._batcher.close()
 
-    def expect(self, episodes: int) -> None:
+    def set_running_episodes(self, episodes: int) -> None:
         """A batch is full when every running episode waits."""
-        self._batcher.expect(episodes)
+        self._batcher.set_running_episodes(episodes)
 
     async def respond(self, images: list[ImageArray], prompt: Prompt) -> Reply:
         """The function's response to this prompt, asked together with whatever else is ready."""

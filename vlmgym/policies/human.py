@@ -27,8 +27,8 @@ class HumanPolicy(ModelPolicy):
 
     name = "human"
     look = None
-    episodes_at_once = 1
-    shows_earlier_images = False
+    max_concurrency = 1
+    supports_history_images = False
 
     def __init__(self, options: PolicyOptions | None = None) -> None:
         super().__init__(options)

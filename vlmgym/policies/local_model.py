@@ -24,8 +24,8 @@ from transformers import (
 
 from vlmgym.errors import InfrastructureError, PolicyError, UsageError
 from vlmgym.policies.base import Reply
-from vlmgym.policies.checkpoint import reason
-from vlmgym.policies.token_sampling import Chance, image_tokens
+from vlmgym.policies.checkpoint import error_text
+from vlmgym.policies.token_sampling import SeededSampler, image_token_ids
 from vlmgym.sandbox.core.game import ImageArray
 
 SAMPLING = ("temperature", "top_p", "top_k", "min_p")
@@ -35,7 +35,7 @@ NEVER = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class GenerationRequest:
     """A prompt for the model.
 
     Attributes:
@@ -67,13 +67,13 @@ class LocalModel:
             self.processor = AutoProcessor.from_pretrained(checkpoint)
             model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=dtype)
         except (OSError, ValueError, ImportError) as error:
-            raise UsageError(f"the model {checkpoint} does not load: {reason(error)}") from None
+            raise UsageError(f"the model {checkpoint} does not load: {error_text(error)}") from None
         if not hasattr(self.processor, "image_processor") or not self.processor.chat_template:
             raise UsageError(f"the model {checkpoint} takes no images, or has no chat template")
         try:
             self.model = model.to(device or _accelerator()).eval()
         except (RuntimeError, AssertionError) as error:
-            raise UsageError(f"the model {checkpoint} cannot go to the device {device}: {reason(error)}") from None
+            raise UsageError(f"the model {checkpoint} cannot go to the device {device}: {error_text(error)}") from None
         tokenizer = self.processor.tokenizer
         tokenizer.padding_side = "left"
         if tokenizer.pad_token_id is None:
@@ -82,23 +82,23 @@ class LocalModel:
         """Tokens of prompt and response together, at most."""
         ends = self.model.generation_config.eos_token_id
         self._ends = ends if isinstance(ends, list) else [ends]
-        self._images = image_tokens(self.model.config)
+        self._images = image_token_ids(self.model.config)
         self._stopped = threading.Event()
 
     def stop(self) -> None:
         """Let a call that runs in another thread end at its next token."""
         self._stopped.set()
 
-    def answer(
+    def generate(
         self,
-        questions: Sequence[Question],
+        questions: Sequence[GenerationRequest],
         max_tokens: int,
         *,
         temperature: float | None = None,
         top_p: float | None = None,
         top_k: int | None = None,
         stop: Sequence[str] = (),
-        to_the_limit: bool = False,
+        ignore_eos: bool = False,
     ) -> list[Reply | InfrastructureError]:
         """A reply to each question, or why there is none.
 
@@ -112,7 +112,7 @@ class LocalModel:
             top_p: Draw from the likeliest tokens that together have this probability.
             top_k: Draw from so many of the likeliest tokens.
             stop: End a response before any of these texts.
-            to_the_limit: Go on after an end, for measurements.
+            ignore_eos: Go on after an end, for measurements.
 
         Raises:
             PolicyError: Memory is used up, or the model fails.
@@ -120,16 +120,16 @@ class LocalModel:
         sampling = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
         try:
             with torch.inference_mode():
-                return self._answer(questions, max_tokens, self._warpers(sampling), list(stop), to_the_limit)
+                return self._generate_fitting(questions, max_tokens, self._warpers(sampling), list(stop), ignore_eos)
         except (RuntimeError, MemoryError) as error:
             out_of_memory = isinstance(error, MemoryError | torch.cuda.OutOfMemoryError)
             if out_of_memory or "can't allocate memory" in str(error):  # which is what torch says on a CPU
                 raise PolicyError(
                     f"the memory is too small for {len(questions)} prompts at once: lower --batch-size"
                 ) from None
-            raise PolicyError(f"transformers failed: {reason(error)}") from None
+            raise PolicyError(f"transformers failed: {error_text(error)}") from None
         except (ValueError, IndexError, TypeError) as error:
-            raise PolicyError(f"transformers failed: {reason(error)}") from None
+            raise PolicyError(f"transformers failed: {error_text(error)}") from None
 
     @property
     def device(self) -> torch.device:
@@ -137,13 +137,13 @@ class LocalModel:
         found: torch.device = self.model.device
         return found
 
-    def _answer(
+    def _generate_fitting(
         self,
-        questions: Sequence[Question],
+        questions: Sequence[GenerationRequest],
         max_tokens: int,
         warpers: list[Any] | None,
         stop: list[str],
-        to_the_limit: bool,
+        ignore_eos: bool,
     ) -> list[Reply | InfrastructureError]:
         batch = self._tokenize(questions)
         lengths = batch["attention_mask"].sum(dim=1).tolist()
@@ -156,13 +156,13 @@ class LocalModel:
             return replies
         if len(fitting) < len(questions):
             batch = self._tokenize([questions[i] for i in fitting])
-        chance = [] if warpers is None else [*warpers, Chance([questions[i].seed for i in fitting], self.device)]
-        rows = self._generate(batch, chance, max_tokens, stop, to_the_limit)
+        chance = [] if warpers is None else [*warpers, SeededSampler([questions[i].seed for i in fitting], self.device)]
+        rows = self._generate_tokens(batch, chance, max_tokens, stop, ignore_eos)
         for i, row in zip(fitting, rows, strict=True):
-            replies[i] = self._reply(row, lengths[i], stop, to_the_limit)
+            replies[i] = self._reply(row, lengths[i], stop, ignore_eos)
         return replies
 
-    def _tokenize(self, questions: Sequence[Question]) -> Any:
+    def _tokenize(self, questions: Sequence[GenerationRequest]) -> Any:
         texts = []
         for question in questions:
             content = [*({"type": "image"} for _ in question.images), {"type": "text", "text": question.text}]
@@ -197,8 +197,8 @@ class LocalModel:
             warpers.append(MinPLogitsWarper(values["min_p"]))
         return warpers
 
-    def _generate(
-        self, batch: Any, chance: list[Any], max_tokens: int, stop: list[str], to_the_limit: bool
+    def _generate_tokens(
+        self, batch: Any, chance: list[Any], max_tokens: int, stop: list[str], ignore_eos: bool
     ) -> list[list[int]]:
         config = copy.deepcopy(self.model.generation_config)
         config.do_sample = False  # `chance` draws
@@ -208,7 +208,7 @@ class LocalModel:
         config.max_new_tokens = min(max_tokens, self.context - batch["input_ids"].shape[1])
         config.pad_token_id = self.processor.tokenizer.pad_token_id
         config.suppress_tokens = self._images or None
-        if to_the_limit:
+        if ignore_eos:
             config.min_new_tokens = config.max_new_tokens
         if stop:
             config.stop_strings = stop
@@ -222,9 +222,9 @@ class LocalModel:
         rows: list[list[int]] = made[:, batch["input_ids"].shape[1] :].tolist()
         return rows
 
-    def _reply(self, row: list[int], prompt_tokens: int, stop: Sequence[str], to_the_limit: bool) -> Reply:
+    def _reply(self, row: list[int], prompt_tokens: int, stop: Sequence[str], ignore_eos: bool) -> Reply:
         ended = False
-        if not to_the_limit:
+        if not ignore_eos:
             end = next((place for place, token in enumerate(row) if token in self._ends), NEVER)
             ended = end != NEVER
             row = row[: end + 1] if ended else row

@@ -12,15 +12,15 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from vlmgym.checks import check_whole_number
+from vlmgym.checks import check_int
 from vlmgym.errors import UsageError, missing_extra
 from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply, check_timeout
 from vlmgym.policies.chat_api import Detail, ImageFormat, image_url, user_message
+from vlmgym.policies.redaction import Redactor
 from vlmgym.policies.sampling import SamplingOptions
-from vlmgym.policies.secret import Secrets
 
 if TYPE_CHECKING:
-    from vlmgym.policies.openai_client import OpenAIClient, Streamed
+    from vlmgym.policies.openai_client import OpenAIClient, StreamTiming
 
 OPENAI = "https://api.openai.com/v1"
 DEFAULT_KEY = "OPENAI_API_KEY"
@@ -65,7 +65,7 @@ class OpenAIOptions(SamplingOptions):
         super().__post_init__()
         check_timeout(self.timeout)
         for name, least in (("max_requests", 1), ("retries", 0)):
-            check_whole_number(name, getattr(self, name), least)
+            check_int(name, getattr(self, name), least)
         for name, accepted in (("image_format", get_args(ImageFormat)), ("detail", get_args(Detail))):
             if getattr(self, name) not in accepted:
                 raise UsageError(f"{name} is one of {', '.join(accepted)}, not {getattr(self, name)!r}")
@@ -77,9 +77,9 @@ class OpenAIOptions(SamplingOptions):
         if forbidden := OURS & self.extra_fields.keys():
             raise UsageError(f"extra_body cannot set {min(forbidden)}")
 
-    def shown(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """All options, the address without user and password."""
-        return super().shown() | {"base_url": self.address, "extra_body": self.extra_fields}
+        return super().to_dict() | {"base_url": self.address, "extra_body": self.extra_fields}
 
     @cached_property
     def url(self) -> SplitResult:
@@ -163,7 +163,7 @@ class OpenAIPolicy(ModelPolicy):
         self.look = partial(image_url, self.options.image_format)
         self._key = self._read_key()
         recorded = json.dumps(self.options.extra_fields)
-        if self._secrets().hide(recorded) != recorded:
+        if self._secrets().redact(recorded) != recorded:
             raise UsageError("extra_body is recorded, so it cannot hold the API key or the password of --base-url")
         self._client_type = _client_type()
         self._new_client()  # one that cannot be made is refused now, before a run has a folder
@@ -182,7 +182,7 @@ class OpenAIPolicy(ModelPolicy):
         """The model's response."""
         return await self._client.complete(self._body(images, prompt))
 
-    async def stream(self, images: list[str], prompt: Prompt) -> Streamed:
+    async def stream(self, images: list[str], prompt: Prompt) -> StreamTiming:
         """When the model's response came, for measurements: asked once, without retries."""
         return await self._client.stream(self._body(images, prompt))
 
@@ -192,7 +192,7 @@ class OpenAIPolicy(ModelPolicy):
             options.address,
             self._key,
             options.login,
-            self._secrets().hide,
+            self._secrets().redact,
             at_openai=options.at_openai,
             max_requests=options.max_requests,
             timeout=options.timeout,
@@ -220,10 +220,10 @@ class OpenAIPolicy(ModelPolicy):
             raise UsageError("the API key has characters that no key can have, such as blanks or line ends")
         return key
 
-    def _secrets(self) -> Secrets:
+    def _secrets(self) -> Redactor:
         password = self.options.url.password or ""
         secrets = (self._key, self.options.login, password, unquote(password))
-        return Secrets(secret for secret in secrets if secret)
+        return Redactor(secret for secret in secrets if secret)
 
 
 def _is_unicode(text: str) -> bool:

@@ -20,7 +20,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, sto
 
 from vlmgym.errors import InfrastructureError, PolicyError, UsageError
 from vlmgym.policies.base import Reply
-from vlmgym.policies.chat_api import LONGEST_MESSAGE, Unreadable, error_message, printable, read_completion
+from vlmgym.policies.chat_api import MAX_MESSAGE, InvalidCompletion, error_message, printable, read_completion
 from vlmgym.policies.request_limit import RequestLimit
 
 T = TypeVar("T")
@@ -28,11 +28,11 @@ T = TypeVar("T")
 _http: Any = import_module(type(openai.DEFAULT_CONNECTION_LIMITS).__module__.partition(".")[0])
 """The HTTP library of the client: httpx, or httpx2 in later versions."""
 
-LONGEST_BODY = 16 * 2**20
+MAX_BODY = 16 * 2**20
 """Bytes of a body that are read at most, so that one without an end does not fill the memory."""
-LONGEST_WAIT = 300.0
+MAX_WAIT = 300.0
 """Seconds that a server can make us wait by Retry-After; then it is asked again."""
-FIRST_WAIT, LONGEST_BACKOFF = 0.5, 30.0
+FIRST_WAIT, MAX_BACKOFF = 0.5, 30.0
 """Seconds of the first wait before a request is sent again, doubled each time, and of the longest; each is drawn
 between 0 and that."""
 NO_KEY = "none"
@@ -53,7 +53,7 @@ class _Failed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Streamed:
+class StreamTiming:
     """When a response came.
 
     Attributes:
@@ -79,7 +79,7 @@ class OpenAIClient:
         base_url: str,
         key: str | None,
         login: str | None,
-        hide: Callable[[str], str],
+        redact: Callable[[str], str],
         *,
         at_openai: bool,
         max_requests: int,
@@ -92,7 +92,7 @@ class OpenAIClient:
             base_url: Where the server is, up to `/v1`.
             key: The API key, if it needs one.
             login: User and password in base64 as HTTP has them, if it needs these instead of a key.
-            hide: Takes secrets out of a text.
+            redact: Takes secrets out of a text.
             at_openai: Whether the server is OpenAI's own, and may know what else the environment holds for it.
             max_requests: Requests at once, at most.
             timeout: Seconds that a request may take.
@@ -102,7 +102,7 @@ class OpenAIClient:
             UsageError: The address, or what the environment says of certificates and proxies, cannot be used.
         """
         self.limit = RequestLimit(max_requests)
-        self._hide, self._timeout, self._retries = hide, timeout, retries
+        self._redact, self._timeout, self._retries = redact, timeout, retries
         self._answered = False
         headers = {
             "Authorization": f"Bearer {key or NO_KEY}" if login is None else f"Basic {login}",
@@ -160,8 +160,8 @@ class OpenAIClient:
         async with self.limit.place() as round_begun:
             sent = time.perf_counter()
             try:
-                reply = read_completion(await self._post(body), self._hide)
-            except Unreadable as error:
+                reply = read_completion(await self._post(body), self._redact)
+            except InvalidCompletion as error:
                 raise _Failed(str(error)) from None
             except _Failed as error:
                 if error.too_many:
@@ -172,7 +172,7 @@ class OpenAIClient:
             self.limit.answered()
         return replace(reply, latency=time.perf_counter() - sent)
 
-    async def stream(self, body: Mapping[str, Any]) -> Streamed:
+    async def stream(self, body: Mapping[str, Any]) -> StreamTiming:
         """When the parts of a response came; the request is sent once.
 
         Raises:
@@ -182,9 +182,9 @@ class OpenAIClient:
         try:
             return await self._limited(self._read_stream(body))
         except (_Failed, ValueError) as error:  # a part that is not JSON is a ValueError
-            raise InfrastructureError(f"no response: {printable(str(error), LONGEST_MESSAGE)}") from None
+            raise InfrastructureError(f"no response: {printable(str(error), MAX_MESSAGE)}") from None
 
-    async def _read_stream(self, body: Mapping[str, Any]) -> Streamed:
+    async def _read_stream(self, body: Mapping[str, Any]) -> StreamTiming:
         sent, first, usage, answered = time.perf_counter(), None, None, False
         parts = await self._client.post(
             "/chat/completions",
@@ -203,7 +203,7 @@ class OpenAIClient:
         if usage is None:
             raise _Failed("the server does not say how many tokens a streamed response has")
         ended = time.perf_counter()
-        return Streamed(sent, first or ended, ended, usage.prompt_tokens, usage.completion_tokens)
+        return StreamTiming(sent, first or ended, ended, usage.prompt_tokens, usage.completion_tokens)
 
     async def _post(self, body: Mapping[str, Any]) -> bytes:
         return await self._limited(self._client.post("/chat/completions", cast_to=bytes, body=body))
@@ -218,9 +218,9 @@ class OpenAIClient:
         except openai.APIStatusError as error:
             raise self._refusal(error) from None
         except (openai.OpenAIError, aiohttp.ClientError, OSError) as error:
-            if isinstance(error.__cause__, Unreadable):
-                raise _Failed(printable(self._hide(str(error.__cause__)), LONGEST_MESSAGE)) from None
-            what = printable(self._hide(_cause(error)), LONGEST_MESSAGE)
+            if isinstance(error.__cause__, InvalidCompletion):
+                raise _Failed(printable(self._redact(str(error.__cause__)), MAX_MESSAGE)) from None
+            what = printable(self._redact(_cause(error)), MAX_MESSAGE)
             raise _Failed(f"the connection failed ({what})") from None
         self._answered = True
         return answer
@@ -228,7 +228,7 @@ class OpenAIClient:
     def _refusal(self, error: openai.APIStatusError) -> Exception:
         """What to raise for a status that is not 200."""
         status, headers = error.status_code, error.response.headers
-        said = f"HTTP {status}: {error_message(error.response.content, self._hide)}"
+        said = f"HTTP {status}: {error_message(error.response.content, self._redact)}"
         if status in (408, 429) or status >= 500:
             return _Failed(said, too_many=status in (429, 503), retry_after=retry_after(headers))
         if status == 401:
@@ -239,7 +239,7 @@ class OpenAIClient:
         if status == 404:
             return wrong(f"the server has no such model or address ({said}); check --model and --base-url")
         if 300 <= status < 400 and "location" in headers:
-            where = printable(self._hide(headers["location"]), LONGEST_MESSAGE)
+            where = printable(self._redact(headers["location"]), MAX_MESSAGE)
             return wrong(f"the server redirects to {where} (HTTP {status}); give its new address as --base-url")
         return InfrastructureError(f"the server refused the request ({said})")
 
@@ -248,7 +248,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     """The seconds that a server asks to wait by its header Retry-After (a number, or a date: RFC 9110, 10.2.3).
 
     Returns:
-        0 to `LONGEST_WAIT`, or None if it does not ask, or nobody knows for what.
+        0 to `MAX_WAIT`, or None if it does not ask, or nobody knows for what.
     """
     asked = headers.get("retry-after", "").strip()
     try:
@@ -259,7 +259,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         except (ValueError, TypeError, OverflowError):
             return None
         seconds = (date.replace(tzinfo=date.tzinfo or timezone.utc) - datetime.now(timezone.utc)).total_seconds()
-    return None if math.isnan(seconds) else min(max(0.0, seconds), LONGEST_WAIT)
+    return None if math.isnan(seconds) else min(max(0.0, seconds), MAX_WAIT)
 
 
 def _says(delta: ChoiceDelta) -> bool:
@@ -269,7 +269,7 @@ def _says(delta: ChoiceDelta) -> bool:
 
 def _wait(state: RetryCallState) -> float:
     """Seconds to wait before the next request: exponential back-off with full jitter, or longer if the server asks."""
-    backoff = wait_random_exponential(multiplier=FIRST_WAIT, max=LONGEST_BACKOFF)(state)
+    backoff = wait_random_exponential(multiplier=FIRST_WAIT, max=MAX_BACKOFF)(state)
     error = state.outcome.exception() if state.outcome is not None else None
     return max(backoff, error.retry_after or 0.0) if isinstance(error, _Failed) else backoff
 
@@ -288,7 +288,7 @@ async def _drop_headers(request: Any) -> None:
 
 
 class _BoundedHttp(openai.DefaultAioHttpClient):
-    """Reads all bodies itself, those of errors included, and none beyond `LONGEST_BODY`.
+    """Reads all bodies itself, those of errors included, and none beyond `MAX_BODY`.
 
     Connections are aiohttp's: a request of 64 at once costs half of what it does with httpx's own, which looks through
     all connections for each.
@@ -302,15 +302,15 @@ class _BoundedHttp(openai.DefaultAioHttpClient):
         try:
             async for part in response.aiter_raw():
                 body += part
-                if len(body) > LONGEST_BODY:
-                    raise Unreadable(f"the body is longer than {LONGEST_BODY:,} bytes")
+                if len(body) > MAX_BODY:
+                    raise InvalidCompletion(f"the body is longer than {MAX_BODY:,} bytes")
         finally:
             await response.aclose()
         encoding = response.headers.get("content-encoding", "").strip()
         if encoding.lower() not in ("", "identity"):
             told = f"the body is encoded as {encoding}, which was not asked for"
             if response.is_success:
-                raise Unreadable(told)
+                raise InvalidCompletion(told)
             body = bytearray(told.encode())  # the status says more
         framing = ("content-encoding", "content-length", "transfer-encoding")
         headers = [(name, value) for name, value in response.headers.multi_items() if name not in framing]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vlmgym.errors import InfrastructureError, UsageError
-from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply, reply_of
+from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply, recorded_reply
 from vlmgym.records.episode import GameRecord
 from vlmgym.records.run_folder import changes
 from vlmgym.records.store import open_run
@@ -21,7 +21,7 @@ class ReplayOptions(PolicyOptions):
     record: Path | None = None
     """Folder of the run whose responses are given again, by game, seed and turn."""
 
-    def shown(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The folder as it was named."""
         return {"record": None if self.record is None else str(self.record)}
 
@@ -65,7 +65,7 @@ class ReplayPolicy(ModelPolicy):
             different = "; ".join(found[0])
             raise UsageError(f"{self.options.record} is a record of another configuration of {game.id}: {different}")
 
-    def expect(self, episodes: int) -> None:
+    def set_running_episodes(self, episodes: int) -> None:
         """Keep the responses of as many episodes as are played at once, and as many again."""
         self._running = max(self._running, episodes)
 
@@ -75,7 +75,7 @@ class ReplayPolicy(ModelPolicy):
         replies = self._replies.pop(key, None)
         if replies is None:
             stored = self._episodes.get(key)
-            replies = [] if stored is None else [reply_of(turn) for turn in stored.read().turns]
+            replies = [] if stored is None else [recorded_reply(turn) for turn in stored.read().turns]
         self._replies[key] = replies
         if len(self._replies) > 2 * self._running:
             del self._replies[next(iter(self._replies))]  # most likely over: the others were asked since

@@ -9,7 +9,7 @@ from zlib import crc32
 
 import numpy as np
 
-from vlmgym.checks import check_whole_number
+from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import PolicyOptions, Prompt
 
@@ -39,13 +39,13 @@ class SamplingOptions(PolicyOptions):
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UsageError(f"top_p is a number above 0 and at most 1, not {self.top_p!r}")
         for name, least in (("top_k", 1), ("max_tokens", 1), ("sample_seed", 0)):
-            check_whole_number(name, getattr(self, name), least, optional=True)
+            check_int(name, getattr(self, name), least, optional=True)
         if isinstance(self.stop, str) or not all(isinstance(text, str) and text for text in self.stop):
             raise UsageError(f"stop is a list of texts that are not empty, not {self.stop!r}")
 
-    def shown(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """All options as JSON-serialisable values."""
-        return super().shown() | {"stop": list(self.stop)}
+        return super().to_dict() | {"stop": list(self.stop)}
 
     def sampling(self, prompt: Prompt) -> dict[str, Any]:
         """Those options that are given, by the names that the OpenAI API and vLLM have for them."""

@@ -12,12 +12,12 @@ IMAGE_TOKEN = re.compile("(image|video|vision)_(start_|end_)?token_(id|index)")
 """Fields of a model's configuration that name the tokens that stand for images."""
 
 
-def image_tokens(config: PretrainedConfig) -> list[int]:
+def image_token_ids(config: PretrainedConfig) -> list[int]:
     """The tokens that stand for images: they mean nothing in a response."""
     return sorted({value for name, value in config.to_dict().items() if IMAGE_TOKEN.fullmatch(name)})
 
 
-class Chance(LogitsProcessor):  # type: ignore[misc]
+class SeededSampler(LogitsProcessor):  # type: ignore[misc]
     """Makes the likeliest token a random one, of the same probabilities: the Gumbel-max trick (Gumbel 1954).
 
     Every row has a generator of its own, so that which prompts happen to share a batch does not change what is drawn,
@@ -40,9 +40,9 @@ class Chance(LogitsProcessor):  # type: ignore[misc]
             else:
                 generator.manual_seed(seed)
 
-    def of(self, rows: Sequence[int]) -> Chance:
+    def of(self, rows: Sequence[int]) -> SeededSampler:
         """The same for some of the rows."""
-        chosen = Chance((), torch.device("cpu"), self._temperature)
+        chosen = SeededSampler((), torch.device("cpu"), self._temperature)
         chosen._generators = [self._generators[row] for row in rows]
         return chosen
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from vlmgym.checks import check_whole_number
+from vlmgym.checks import check_int
 from vlmgym.errors import UsageError, missing_extra
 from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply
 from vlmgym.policies.batching import Batcher
-from vlmgym.policies.checkpoint import find_checkpoint, reason
+from vlmgym.policies.checkpoint import error_text, resolve_checkpoint
 from vlmgym.policies.daemon_thread import DaemonThread
 from vlmgym.policies.sampling import SamplingOptions
 from vlmgym.sandbox.core.game import ImageArray
@@ -39,7 +39,7 @@ class TransformersOptions(SamplingOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_whole_number("batch_size", self.batch_size, 1)
+        check_int("batch_size", self.batch_size, 1)
         if self.dtype not in get_args(DType):
             raise UsageError(f"dtype is one of {', '.join(get_args(DType))}, not {self.dtype!r}")
 
@@ -64,8 +64,8 @@ class TransformersPolicy(ModelPolicy):
             UsageError: There is no checkpoint, or torch or transformers is not installed.
         """
         super().__init__(options)
-        self._checkpoint = find_checkpoint(self.options.model, self.name)
-        self._model_type = local_model_type(f"the policy {self.name}")
+        self._checkpoint = resolve_checkpoint(self.options.model, self.name)
+        self._model_type = import_local_model(f"the policy {self.name}")
         self._thread = DaemonThread(self.name)
 
     @property
@@ -87,9 +87,9 @@ class TransformersPolicy(ModelPolicy):
         await self._thread.call(lambda: None)  # until a call that runs has ended
         del self._model, self._batcher
 
-    def expect(self, episodes: int) -> None:
+    def set_running_episodes(self, episodes: int) -> None:
         """A batch is full when every running episode waits."""
-        self._batcher.expect(episodes)
+        self._batcher.set_running_episodes(episodes)
 
     async def respond(self, images: list[ImageArray], prompt: Prompt) -> Reply:
         """The model's response to this prompt, generated together with whatever else is ready."""
@@ -99,14 +99,14 @@ class TransformersPolicy(ModelPolicy):
         return await self._thread.call(self._answer, self._model, images, prompts)
 
     def _answer(self, model: LocalModel, shown: list[list[ImageArray]], prompts: list[Prompt]) -> Any:
-        from vlmgym.policies.local_model import Question
+        from vlmgym.policies.local_model import GenerationRequest
 
         options = self.options
         questions = [
-            Question(images, str(prompt), options.request_seed(prompt))
+            GenerationRequest(images, str(prompt), options.request_seed(prompt))
             for images, prompt in zip(shown, prompts, strict=True)
         ]
-        return model.answer(
+        return model.generate(
             questions,
             options.max_tokens,
             temperature=options.temperature,
@@ -116,7 +116,7 @@ class TransformersPolicy(ModelPolicy):
         )
 
 
-def local_model_type(who: str) -> type[LocalModel]:
+def import_local_model(who: str) -> type[LocalModel]:
     """The class `LocalModel`.
 
     Args:
@@ -128,5 +128,5 @@ def local_model_type(who: str) -> type[LocalModel]:
     try:
         from vlmgym.policies.local_model import LocalModel
     except ImportError as error:
-        raise missing_extra(who, error.name or reason(error), "transformers") from None
+        raise missing_extra(who, error.name or error_text(error), "transformers") from None
     return LocalModel

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from PIL import Image
 
-from vlmgym.checks import check_whole_number
-from vlmgym.errors import InfrastructureError, PolicyError, UsageError, shorten
+from vlmgym.checks import check_int
+from vlmgym.errors import InfrastructureError, PolicyError, UsageError, truncate
 from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply
-from vlmgym.policies.chat_api import BROKEN_OFF
-from vlmgym.policies.checkpoint import find_checkpoint, reason
+from vlmgym.policies.chat_api import FAILURE_REASONS
+from vlmgym.policies.checkpoint import error_text, resolve_checkpoint
 from vlmgym.policies.daemon_thread import DaemonThread
 from vlmgym.policies.sampling import SamplingOptions
 from vlmgym.sandbox.core.game import ImageArray
@@ -59,7 +59,7 @@ class VLLMOptions(SamplingOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("max_model_len", "tensor_parallel_size", "images_per_prompt"):
-            check_whole_number(name, getattr(self, name), 1, optional=True)
+            check_int(name, getattr(self, name), 1, optional=True)
         share = self.gpu_memory_utilization
         if share is not None and not (isinstance(share, int | float) and 0 < share <= 1):
             raise UsageError(f"gpu_memory_utilization is a share above 0 and at most 1, not {share!r}")
@@ -70,9 +70,9 @@ class VLLMOptions(SamplingOptions):
         if "hf_token" in self.more_args:
             raise UsageError("engine_args cannot set hf_token, which would be recorded: set the variable HF_TOKEN")
 
-    def shown(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """All options as JSON-serialisable values."""
-        return super().shown() | {"engine_args": self.more_args}
+        return super().to_dict() | {"engine_args": self.more_args}
 
     @cached_property
     def more_args(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class VLLMOptions(SamplingOptions):
         except (ValueError, RecursionError):
             args = None
         if not isinstance(args, dict):
-            raise UsageError(f"engine_args is a JSON object, not {shorten(self.engine_args, 60)}")
+            raise UsageError(f"engine_args is a JSON object, not {truncate(self.engine_args, 60)}")
         return args
 
     def arguments(self, model: str) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class VLLMPolicy(ModelPolicy):
             UsageError: There is no checkpoint, or vLLM is not installed.
         """
         super().__init__(options)
-        self._model = find_checkpoint(self.options.model, self.name)
+        self._model = resolve_checkpoint(self.options.model, self.name)
         for name, value in (ENVIRONMENT | SPAWN).items():
             os.environ.setdefault(name, value)
         try:
@@ -162,9 +162,9 @@ class VLLMPolicy(ModelPolicy):
         except EngineDeadError:
             raise PolicyError("vLLM has died; what it said is above") from None
         except (VLLMClientError, ValueError) as error:
-            raise InfrastructureError(f"vLLM refused the prompt: {reason(error)}") from None
+            raise InfrastructureError(f"vLLM refused the prompt: {error_text(error)}") from None
         except EngineGenerateError as error:
-            raise InfrastructureError(f"vLLM failed: {reason(error.__cause__ or error)}") from None
+            raise InfrastructureError(f"vLLM failed: {error_text(error.__cause__ or error)}") from None
 
     async def _generate(self, images: list[ImageArray], prompt: Prompt) -> Reply:
         from vllm import SamplingParams
@@ -186,7 +186,7 @@ class VLLMPolicy(ModelPolicy):
         async for output in self._engine.generate(rendered, sampling, str(next(self._numbers))):
             finished = output
         completion = finished.outputs[0]
-        if completion.finish_reason in BROKEN_OFF:
+        if completion.finish_reason in FAILURE_REASONS:
             raise InfrastructureError(f"vLLM broke off: finish_reason is {completion.finish_reason}")
         return Reply(
             completion.text,
@@ -203,8 +203,8 @@ class VLLMPolicy(ModelPolicy):
             args = AsyncEngineArgs(**self.options.arguments(self._model))
             return AsyncLLM.from_engine_args(args)
         except TypeError as error:
-            raise UsageError(f"engine_args has what vLLM does not know: {reason(error)}") from None
+            raise UsageError(f"engine_args has what vLLM does not know: {error_text(error)}") from None
         except (OSError, ValueError) as error:
-            raise UsageError(f"vLLM does not take {self.options.model}: {reason(error)}") from None
+            raise UsageError(f"vLLM does not take {self.options.model}: {error_text(error)}") from None
         except RuntimeError as error:
-            raise PolicyError(f"vLLM did not start: {reason(error)} (what it said is above)") from None
+            raise PolicyError(f"vLLM did not start: {error_text(error)} (what it said is above)") from None

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 import vlmgym
-from vlmgym.errors import UsageError, one_sentence
+from vlmgym.errors import UsageError, describe_validation_error
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig
 from vlmgym.sandbox.registry import game_class
@@ -125,7 +125,7 @@ def _game(game_id: str, config: str) -> Game[Any, Any]:
     try:
         return found(found.Config.model_validate_json(config))
     except ValidationError as error:
-        raise UsageError(f"not a configuration of {game_id}: {one_sentence(error)}") from None
+        raise UsageError(f"not a configuration of {game_id}: {describe_validation_error(error)}") from None
 
 
 class PolicyRecord(_Record):

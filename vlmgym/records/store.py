@@ -12,7 +12,7 @@ from typing import BinaryIO, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from vlmgym.errors import UsageError, one_sentence
+from vlmgym.errors import UsageError, describe_validation_error
 from vlmgym.records.episode import EpisodeRecord
 from vlmgym.records.files import writing
 from vlmgym.records.run import RunRecord, RunSummary
@@ -265,4 +265,4 @@ def _validated(model: type[RecordT], text: str | bytes, where: str) -> RecordT:
     try:
         return model.model_validate_json(text)
     except ValidationError as error:
-        raise UsageError(f"{where} cannot be read: {one_sentence(error)}") from None
+        raise UsageError(f"{where} cannot be read: {describe_validation_error(error)}") from None

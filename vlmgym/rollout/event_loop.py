@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from vlmgym.interrupts import interrupts_deferred
+from vlmgym.interrupts import defer_interrupts
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(task.cancel)
 
-    with interrupts_deferred(cancel) as received:
+    with defer_interrupts(cancel) as received:
         if not _loop_is_running():
             return asyncio.run(cancellable())
         with ThreadPoolExecutor(1) as thread:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vlmgym.checks import check_whole_number
+from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
 
 
@@ -20,6 +20,6 @@ def check_limits(episodes: int, max_turns: int, seed: int, concurrency: int, his
         ("history", history, 0),
         ("history_images", history_images, 0),
     ):
-        check_whole_number(name, value, least)
+        check_int(name, value, least)
     if history_images > history:
         raise UsageError(f"images of {history_images} earlier turns need a history of as many, not of {history}")

@@ -8,10 +8,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vlmgym.checks import check_instance, plain
+from vlmgym.checks import as_int, check_instance
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import InfrastructureError, UsageError
-from vlmgym.policies import ModelPolicy, Policy, PolicyChoice, Prompt, StatePolicy, make_policy
+from vlmgym.policies import ModelPolicy, Policy, PolicySpec, Prompt, StatePolicy, make_policy
 from vlmgym.records.episode import EpisodeRecord, PolicyRecord, Status, TurnRecord, now
 from vlmgym.rollout import turn as play
 from vlmgym.rollout.budget import Budget, Spent
@@ -26,7 +26,7 @@ from vlmgym.sandbox.core.memory import EPISODE_BYTES, check_memory, frame_bytes
 from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.sandbox.registry import make_games
 from vlmgym.workers.pool import WorkerPool, open_pool
-from vlmgym.workers.process import Backend, check_workers
+from vlmgym.workers.process import Backend, check_num_workers
 
 TURNS_AT_ONCE = 10
 """Turns that a policy beside the game plays before progress is reported."""
@@ -55,7 +55,7 @@ class Hooks:
 
 def evaluate(
     games: Game[Any, Any] | str | Sequence[Game[Any, Any] | str] | Curriculum,
-    policy: PolicyChoice,
+    policy: PolicySpec,
     episodes: int = 10,
     *,
     max_turns: int = 100,
@@ -102,11 +102,11 @@ def evaluate(
         PolicyError: The policy failed; `on_episode` has had all episodes that ended before.
         WorkerError: A worker process died.
     """
-    check_workers("workers", None if isinstance(workers, WorkerPool) else workers, backend)
+    check_num_workers("workers", None if isinstance(workers, WorkerPool) else workers, backend)
     check_instance("reward", reward, RewardConfig)
     check_instance("budget", budget, Budget)
-    episodes, max_turns, seed, concurrency = map(plain, (episodes, max_turns, seed, concurrency))
-    history, history_images = plain(history), plain(history_images)
+    episodes, max_turns, seed, concurrency = map(as_int, (episodes, max_turns, seed, concurrency))
+    history, history_images = as_int(history), as_int(history_images)
     check_limits(episodes, max_turns, seed, concurrency, history, history_images)
     made = [*games.games] if isinstance(games, Curriculum) else make_games(games)
     player = make_policy(policy)
@@ -162,7 +162,7 @@ def check_policy(policy: Policy, budget: Budget, history_images: int) -> None:
     Raises:
         UsageError: The policy does not.
     """
-    if history_images and isinstance(policy, ModelPolicy) and not policy.shows_earlier_images:
+    if history_images and isinstance(policy, ModelPolicy) and not policy.supports_history_images:
         raise UsageError(f"{policy.name} is not shown the images of earlier turns: leave out --history-images")
     if budget != Budget() and not policy.counts_tokens:
         raise UsageError(f"{policy.name} does not count tokens, so it has no price and no budget")
@@ -183,7 +183,7 @@ class _Runner:
         self, jobs: Schedule, policy: Policy, workers: WorkerPool, concurrency: int, spent: Spent, hooks: Hooks
     ) -> None:
         self.jobs, self.policy, self.workers, self.spent, self.hooks = jobs, policy, workers, spent, hooks
-        at_once = policy.episodes_at_once if isinstance(policy, ModelPolicy) else None
+        at_once = policy.max_concurrency if isinstance(policy, ModelPolicy) else None
         self.concurrency = min(concurrency, at_once or concurrency)
         self.running: dict[tuple[str, int], _Running] = {}
         self.stopped: str | None = None
@@ -258,7 +258,7 @@ class _Runner:
             job.rules,
             running.position,
             running.turns,
-            policy=PolicyRecord(name=self.policy.name, options=self.policy.options.deciding()),
+            policy=PolicyRecord(name=self.policy.name, options=self.policy.options.without_operational()),
             seed=job.seed,
             index=job.index,
             started=running.started,
@@ -273,7 +273,7 @@ class _Runner:
 
     def _expect(self) -> None:
         if isinstance(self.policy, ModelPolicy):
-            self.policy.expect(len(self.running))
+            self.policy.set_running_episodes(len(self.running))
 
     def _over(self) -> str | None:
         """Why nothing more is to be asked, or None."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from vlmgym.policies.base import Reply, StatePolicy, policy_rng, reply_of
+from vlmgym.policies.base import Reply, StatePolicy, policy_rng, recorded_reply
 from vlmgym.records.episode import EpisodeRecord, GameRecord, PolicyRecord, RewardRecord, Status, TurnRecord, versions
 from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
@@ -84,7 +84,7 @@ def resume_episode(
     position = start(blind, seed)
     played: list[TurnRecord] = []
     for turn in turns:
-        again, position = respond(blind, position, reply_of(turn), turn.cost)
+        again, position = respond(blind, position, recorded_reply(turn), turn.cost)
         if again.model_dump(mode="json") != turn.model_dump(mode="json"):
             return [], start(rules, seed)
         played.append(again)

@@ -15,7 +15,7 @@ from typing import NoReturn, ParamSpec, Protocol, TypeVar, runtime_checkable
 from vlmgym.errors import UsageError
 from vlmgym.workers.channel import UNPICKLABLE, Channel
 from vlmgym.workers.pool_process import Result, WorkerProcess, cancel, unsendable
-from vlmgym.workers.process import Backend, workers_for
+from vlmgym.workers.process import Backend, num_workers_for
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,7 +28,7 @@ LAST_CALLS = 1.0
 
 @runtime_checkable
 class WorkerPool(Protocol):
-    """Calls functions in worker processes; see `Workers`.
+    """Calls functions in worker processes; see `ProcessPool`.
 
     Attributes:
         count: Number of processes.
@@ -64,13 +64,13 @@ def open_pool(backend: Backend, episodes: int, asked: int | None) -> WorkerPool:
         UsageError: There is no Ray cluster, or it has fewer processors.
     """
     if backend == "ray":
-        from vlmgym.workers.ray import RayWorkers
+        from vlmgym.workers.ray import RayPool
 
-        return RayWorkers(asked, episodes)
-    return Workers(workers_for(episodes, asked))
+        return RayPool(asked, episodes)
+    return ProcessPool(num_workers_for(episodes, asked))
 
 
-class Workers:
+class ProcessPool:
     """Calls functions in worker processes, or in this one if there are none; serves one event loop at a time.
 
     The event loop speaks to the processes itself: the threads of `concurrent.futures.ProcessPoolExecutor` take turns
@@ -158,7 +158,7 @@ class Workers:
         """
         raise UsageError("a pool of worker processes cannot be pickled or copied: make another")
 
-    def __enter__(self) -> Workers:
+    def __enter__(self) -> ProcessPool:
         return self
 
     def __exit__(self, *_: object) -> None:

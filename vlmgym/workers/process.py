@@ -12,7 +12,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from typing import Literal, get_args
 
-from vlmgym.checks import check_whole_number
+from vlmgym.checks import check_int
 from vlmgym.errors import UsageError, short_repr
 
 Backend = Literal["process", "ray"]
@@ -34,7 +34,7 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-def check_workers(name: str, asked: object, backend: object = "process") -> None:
+def check_num_workers(name: str, asked: object, backend: object = "process") -> None:
     """Refuse what is no backend, and no number of worker processes for it; None is the default number.
 
     A Ray cluster has its own limit, its processors.
@@ -49,13 +49,13 @@ def check_workers(name: str, asked: object, backend: object = "process") -> None
     """
     if not isinstance(backend, str) or backend not in get_args(Backend):
         raise UsageError(f"backend is one of {', '.join(get_args(Backend))}, not {short_repr(backend)}")
-    check_whole_number(name, asked, 0, optional=True)
+    check_int(name, asked, 0, optional=True)
     most = WORKERS_PER_CORE * available_cores()
     if backend == "process" and isinstance(asked, int) and asked > most:
         raise UsageError(f"{name} is at most {most} on this machine, {WORKERS_PER_CORE} per core, not {asked}")
 
 
-def workers_for(tasks: int, asked: int | None) -> int:
+def num_workers_for(tasks: int, asked: int | None) -> int:
     """As many workers as were asked for, by default one per core, and no more than tasks."""
     return min(available_cores() if asked is None else asked, tasks)
 

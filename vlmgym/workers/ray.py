@@ -54,7 +54,7 @@ def join_cluster() -> Any:
     return ray
 
 
-def workers_of(ray: Any, asked: int | None, most: int) -> int:
+def cluster_workers_for(ray: Any, asked: int | None, most: int) -> int:
     """How many workers there are to be.
 
     Args:
@@ -113,7 +113,7 @@ def node_name(node: dict[str, Any]) -> str:
     return f"node {node['NodeManagerAddress']} ({node['NodeID'][:8]})"
 
 
-class RayWorkers:
+class RayPool:
     """Calls functions in processes of a Ray cluster, as `Workers` does in processes of this machine.
 
     The functions must be pure: if a machine is lost, its calls are made again on others.
@@ -127,10 +127,10 @@ class RayWorkers:
             most: How many would have something to do.
 
         Raises:
-            UsageError: As in `join_cluster` and `workers_of`.
+            UsageError: As in `join_cluster` and `cluster_workers_for`.
         """
         self._ray = join_cluster()
-        self.count = workers_of(self._ray, asked, most)
+        self.count = cluster_workers_for(self._ray, asked, most)
         task = self._ray.remote(_call)
         self._task = task.options(num_cpus=1, max_retries=RESTARTS, scheduling_strategy="SPREAD")
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -176,7 +176,7 @@ class RayWorkers:
             self._loop, self._free = loop, asyncio.Semaphore(self.count)
         return self._free
 
-    def __enter__(self) -> RayWorkers:
+    def __enter__(self) -> RayPool:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -9,14 +9,14 @@ from typing import Annotated
 
 import tyro
 
-from vlmgym.checks import check_whole_number
+from vlmgym.checks import check_int
 from vlmgym.cli.gallery.exhibits import Exhibit, exhibits_of
 from vlmgym.cli.gallery.page import LeftOut, write_page
 from vlmgym.cli.gallery.poster import draw_poster
 from vlmgym.errors import UsageError
 from vlmgym.records.files import check_own_file, write_own_file
 from vlmgym.sandbox.core.episode import Episode
-from vlmgym.terminal import terminal
+from vlmgym.terminal import make_console
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class GalleryConfig:
     """Side of the page's images in pixels."""
 
     def __post_init__(self) -> None:
-        check_whole_number("size", self.size, 64)
+        check_int("size", self.size, 64)
 
 
 def gallery(config: GalleryConfig) -> None:
@@ -47,7 +47,7 @@ def gallery(config: GalleryConfig) -> None:
     for path in (config.output, config.poster):
         if path is not None:
             check_own_file(path)
-    console = terminal()
+    console = make_console()
     shown = exhibits_of(config.game)
     left_out: list[LeftOut] = []
     if not config.game:

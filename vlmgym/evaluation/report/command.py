@@ -16,9 +16,9 @@ from vlmgym.evaluation.summary import summarize
 from vlmgym.evaluation.table import run_title
 from vlmgym.records.run_folder import UNFINISHED, RunFolder
 from vlmgym.records.store import open_run
-from vlmgym.terminal import terminal
-from vlmgym.workers.pool import Workers
-from vlmgym.workers.process import check_workers, workers_for
+from vlmgym.terminal import make_console
+from vlmgym.workers.pool import ProcessPool
+from vlmgym.workers.process import check_num_workers, num_workers_for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class ReportConfig:
     def __post_init__(self) -> None:
         if self.images != "all" and not (self.images.isascii() and self.images.isdecimal()):
             raise UsageError(f"images is a number of episodes or all, not {self.images!r}")
-        check_workers("workers", self.workers)
+        check_num_workers("workers", self.workers)
 
 
 def report(config: ReportConfig) -> None:
@@ -45,20 +45,20 @@ def report(config: ReportConfig) -> None:
         UsageError: There is no run to read, or a page is there that vlmgym did not write.
         OutputError: The page cannot be written, or the run is being played.
     """
-    console = terminal()
+    console = make_console()
     run = open_run(config.run)
     with run.folder.reserved(adopt=True):
         run.folder.output.check(run.folder.report, run.folder.folder / "report" / UNFINISHED)
         summary = run.last_summary().model_copy(update={"games": summarize(run)})
         labelled = LabelledRun.of(run, summary)
         images = None if config.images == "all" else int(config.images)
-        with Workers(workers_for(len(run.episodes), config.workers)) as workers:
-            write_report(run.folder, labelled, workers, terminal(stderr=True), images)
+        with ProcessPool(num_workers_for(len(run.episodes), config.workers)) as workers:
+            write_report(run.folder, labelled, workers, make_console(stderr=True), images)
     console.print(f"page    {run.folder.report}", soft_wrap=True)
 
 
 def write_report(
-    folder: RunFolder, run: LabelledRun, workers: Workers, console: Console, images: int | None = IMAGES
+    folder: RunFolder, run: LabelledRun, workers: ProcessPool, console: Console, images: int | None = IMAGES
 ) -> None:
     """Write the page of a run into its folder.
 

@@ -28,7 +28,7 @@ from vlmgym.evaluation.reward_curve import EpisodeRewards
 from vlmgym.records.episode import EpisodeRecord
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.rollout.event_loop import run_async
-from vlmgym.workers.pool import Workers
+from vlmgym.workers.pool import ProcessPool
 
 IMAGES = 200
 """Episodes of each game whose images are drawn, unless more are asked for: 100 turns take a core 0.3 s."""
@@ -73,7 +73,7 @@ def write_page(
     runs: Sequence[LabelledRun],
     *,
     title: str,
-    workers: Workers,
+    workers: ProcessPool,
     images: int | None = IMAGES,
     tables: Sequence[PageTable] = (),
     console: Console | None = None,
@@ -135,7 +135,7 @@ class _Made:
 
 
 def _make_episodes(
-    runs: Sequence[LabelledRun], workers: Workers, images: int | None, store: EpisodeStore, console: Console | None
+    runs: Sequence[LabelledRun], workers: ProcessPool, images: int | None, store: EpisodeStore, console: Console | None
 ) -> list[_Made]:
     made: list[_Made] = []
     # Taken in order, so that the same runs give the same files.

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from vlmgym.checks import plain
-from vlmgym.errors import UsageError, one_sentence, short_repr
+from vlmgym.checks import as_int
+from vlmgym.errors import UsageError, describe_validation_error, short_repr
 
 Dial = Literal["perception", "reasoning"]
 Levels = Mapping[int, Mapping[str, Any]]
@@ -74,11 +74,11 @@ class GameConfig(BaseModel):
         try:
             return cls(**values)
         except ValidationError as error:
-            raise UsageError(one_sentence(error)) from None
+            raise UsageError(describe_validation_error(error)) from None
 
     @classmethod
     def _level(cls, dial: Dial, level: int) -> Mapping[str, Any]:
-        level = plain(level)
+        level = as_int(level)
         if isinstance(level, bool) or not isinstance(level, int) or level not in LEVELS:
             raise UsageError(f"{dial} is a level from 1 (easy) to 5 (hard), not {short_repr(level)}")
         return cls.difficulty_levels.get(dial, {}).get(level, {})

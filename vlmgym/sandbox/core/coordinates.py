@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from vlmgym.errors import ParseError, shorten
+from vlmgym.errors import ParseError, truncate
 from vlmgym.sandbox.core.answer_text import plain
 
 Pair = tuple[int, int, int, int]
@@ -40,7 +40,7 @@ def parse_cells(text: str, count: int, origin: int = 0) -> tuple[int, ...]:
     if match is None:
         what = {1: "a coordinate", 2: "two coordinates"}.get(count, f"{count} coordinates")
         example = format_cells([number for column in range(count) for number in (0, column)], origin)
-        raise ParseError(f"the answer {shorten(text, 40)!r} is not {what} like {example}")
+        raise ParseError(f"the answer {truncate(text, 40)!r} is not {what} like {example}")
     return tuple(int(number) - origin for number in match.groups() if number is not None)
 
 

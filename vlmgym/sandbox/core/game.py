@@ -20,7 +20,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from vlmgym.errors import StateError, UsageError, one_sentence, short_repr
+from vlmgym.errors import StateError, UsageError, describe_validation_error, short_repr
 from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.answer_text import plain, unwrap
 from vlmgym.sandbox.core.config import GameConfig
@@ -291,7 +291,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         try:
             state: StateT = self._adapter.validate_json(text, strict=True)
         except ValidationError as error:
-            raise StateError(f"not a position of {self.name}: {one_sentence(error)}") from None
+            raise StateError(f"not a position of {self.name}: {describe_validation_error(error)}") from None
         self.check_state(state)
         return state
 

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from functools import cached_property
 from typing import ClassVar
 
-from vlmgym.errors import IllegalAction, ParseError, shorten
+from vlmgym.errors import IllegalAction, ParseError, truncate
 from vlmgym.sandbox.core.spaces import LineSpace
 from vlmgym.sandbox.core.task import Task, TaskStateT
 
@@ -54,4 +54,4 @@ class LineTask(Task[TaskStateT, str]):
             raise IllegalAction(self._wrong(action, fault))
 
     def _wrong(self, text: str, fault: str) -> str:
-        return f"the {self.answer_noun} {shorten(str(text), 40)!r} {fault}"
+        return f"the {self.answer_noun} {truncate(str(text), 40)!r} {fault}"

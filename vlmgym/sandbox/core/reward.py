@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
 
-from vlmgym.errors import EpisodeEnded, IllegalAction, ParseError, UsageError, one_sentence
+from vlmgym.errors import EpisodeEnded, IllegalAction, ParseError, UsageError, describe_validation_error
 from vlmgym.sandbox.core.game import ActionT, Game, StateT
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.response_format import parse_response
@@ -65,7 +65,7 @@ class RewardConfig(BaseModel):
         try:
             return handler(data)
         except ValidationError as error:
-            raise UsageError(f"reward: {one_sentence(error)}") from None
+            raise UsageError(f"reward: {describe_validation_error(error)}") from None
 
 
 @dataclass(frozen=True, slots=True)

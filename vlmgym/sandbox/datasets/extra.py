@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from vlmgym.errors import missing_extra, shorten
+from vlmgym.errors import missing_extra, truncate
 
 
 def library(name: str, purpose: str, extra: str = "data") -> Any:
@@ -27,4 +27,4 @@ def download_failures() -> tuple[type[Exception], ...]:
 
 def one_line(error: Exception) -> str:
     """Format an error as one line of at most 200 characters; its type if it has no message."""
-    return shorten(" ".join(str(error).split()), 200) or type(error).__name__
+    return truncate(" ".join(str(error).split()), 200) or type(error).__name__

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vlmgym.errors import VlmgymError, shorten
+from vlmgym.errors import VlmgymError, truncate
 from vlmgym.sandbox.decimals import decimal_of
 
 Row = Mapping[str, Any]
@@ -137,4 +137,4 @@ def _value(fields: Row, name: str) -> Any:
 
 def shown(value: Any) -> str:
     """Format a value for a message in at most 60 characters."""
-    return shorten(repr(value), 60)
+    return truncate(repr(value), 60)

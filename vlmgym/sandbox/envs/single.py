@@ -15,7 +15,7 @@ from gymnasium import spaces
 from pydantic import ValidationError
 
 from vlmgym.checks import check_instance
-from vlmgym.errors import UsageError, one_sentence
+from vlmgym.errors import UsageError, describe_validation_error
 from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.prompt import turn_prompt
@@ -262,5 +262,5 @@ def _read(snapshot: object) -> Snapshot:
         if isinstance(snapshot, Mapping):
             return Snapshot.model_validate_json(json.dumps(snapshot))
     except ValidationError as error:
-        raise UsageError(f"the snapshot is not one of an episode: {one_sentence(error)}") from None
+        raise UsageError(f"the snapshot is not one of an episode: {describe_validation_error(error)}") from None
     raise UsageError(f"a snapshot is a Snapshot or its JSON, not a {type(snapshot).__name__}")

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from vlmgym.checks import check_flag, check_instance, check_whole_number, plain
+from vlmgym.checks import as_int, check_bool, check_instance, check_int
 from vlmgym.errors import UsageError, short_repr
 from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game
@@ -39,9 +39,9 @@ def read_settings(reward: object, autoreset: object, max_turns: object, words: o
         mode = modes.get(autoreset)
     if mode is None:
         raise UsageError(f"autoreset_mode is one of {', '.join(modes)}, not {short_repr(autoreset)}")
-    max_turns = plain(max_turns)
-    check_whole_number("max_episode_steps", max_turns, 1, optional=True)
-    check_flag("words", words)
+    max_turns = as_int(max_turns)
+    check_int("max_episode_steps", max_turns, 1, optional=True)
+    check_bool("full_info", words)
     return Settings(reward, mode, max_turns, bool(words))  # type: ignore[arg-type]  # both were checked
 
 
@@ -63,8 +63,8 @@ def check_room(count: int, game: Game[Any, Any], settings: Settings, render: obj
     Raises:
         UsageError: They do not fit, or `render` or `copy` is not a bool.
     """
-    check_flag("render", render)
-    check_flag("copy", copy)
+    check_bool("render", render)
+    check_bool("copy", copy)
     buffers = 1 + (settings.autoreset is AutoresetMode.SAME_STEP) + (COPIES if copy else 0)
     each = EPISODE_BYTES + (buffers * frame_bytes(game) if render else 0)
     advice = "use fewer, smaller images, copy=False or render=False"
@@ -79,7 +79,7 @@ def read_seeds(seed: object, count: int) -> list[int | None]:
     """
     if seed is None:
         return [None] * count
-    first = plain(seed)
+    first = as_int(seed)
     if isinstance(first, int):
         _check_seed(first)
         return [_check_seed(first + i) for i in range(count)]
@@ -88,7 +88,7 @@ def read_seeds(seed: object, count: int) -> list[int | None]:
         raise UsageError(f"seed is a whole number, one for each environment, or None, not {short_repr(seed)}")
     if len(given) != count:
         raise UsageError(f"{len(given)} seeds were given for {count} environments")
-    return [None if each is None else _check_seed(plain(each)) for each in given]
+    return [None if each is None else _check_seed(as_int(each)) for each in given]
 
 
 def _check_seed(seed: object) -> int:

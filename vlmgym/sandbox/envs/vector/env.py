@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_differing_spaces, batch_space
 from numpy.typing import NDArray
 
-from vlmgym.checks import check_instance, check_whole_number, plain
+from vlmgym.checks import as_int, check_instance, check_int
 from vlmgym.errors import EpisodeEnded, UsageError
 from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
@@ -31,13 +31,13 @@ from vlmgym.sandbox.envs.vector.arguments import (
     read_snapshots,
 )
 from vlmgym.sandbox.envs.vector.buffer_pool import BufferPool
-from vlmgym.sandbox.envs.vector.shared_memory import OwnArray, SharedArray
+from vlmgym.sandbox.envs.vector.shared_memory import PrivateArray, SharedArray
 from vlmgym.sandbox.envs.vector.worker import OUTCOMES, ROW, Reply, Settings, check_attribute
 from vlmgym.sandbox.envs.vector.worker_group import Ids, WorkerGroup
 from vlmgym.sandbox.envs.vector.worker_process import LocalWorker, Memory, Plan, ProcessWorker, WorkerHandle
 from vlmgym.sandbox.registry import make_games
 from vlmgym.sandbox.rendering.images import side_by_side
-from vlmgym.workers.process import Backend, check_workers, workers_for
+from vlmgym.workers.process import Backend, check_num_workers, num_workers_for
 
 GameSpec = str | Game[Any, Any]
 
@@ -58,7 +58,7 @@ def make_vec(
     max_episode_steps: int | None = None,
     render: bool = True,
     copy: bool = True,
-    words: bool = False,
+    full_info: bool = False,
     timeout: float | None = 60.0,
     backend: Backend = "process",
     **overrides: Any,
@@ -78,7 +78,7 @@ def make_vec(
         render: Draw every step; if not, observations are empty and `image(i)` draws one.
         copy: Return observations that stay as they are (memory of up to three of them is kept for later ones); if not,
             read-only views of memory that the next step changes.
-        words: Tell descriptions, legal actions and the like in the infos, as `GameEnv` does.
+        full_info: Include descriptions, legal actions and the other infos of `GameEnv`.
         timeout: Seconds without an answer after which a process counts as hung; None: never.
         backend: `process`: the processes are of this machine; `ray`: of a Ray cluster, see `vlmgym.workers.ray`.
         config fields: Single settings that override the levels, of games that are given by name.
@@ -88,11 +88,11 @@ def make_vec(
         fit into
             memory, or there is no Ray cluster.
     """
-    num_envs, num_workers = plain(num_envs), plain(num_workers)
-    check_whole_number("num_envs", num_envs, 1)
-    check_workers("num_workers", num_workers, backend)
+    num_envs, num_workers = as_int(num_envs), as_int(num_workers)
+    check_int("num_envs", num_envs, 1)
+    check_num_workers("num_workers", num_workers, backend)
     check_timeout(timeout)
-    settings = read_settings(reward, autoreset_mode, max_episode_steps, words)
+    settings = read_settings(reward, autoreset_mode, max_episode_steps, full_info)
     made = make_games(game, perception, reasoning, **overrides)
     check_room(num_envs, made[0], settings, render, copy)
     games = [made[i % len(made)] for i in range(num_envs)]
@@ -275,10 +275,10 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
             num_workers: As in `make_vec`; None: as this runner.
             render: Whether the copies are drawn; None: as here.
         """
-        n, num_workers = plain(n), plain(num_workers)
-        check_whole_number("n", n, 1)
+        n, num_workers = as_int(n), as_int(num_workers)
+        check_int("n", n, 1)
         count = n * self.num_envs
-        check_workers("num_workers", num_workers, self.backend)
+        check_num_workers("num_workers", num_workers, self.backend)
         workers = self.num_workers if num_workers is None else num_workers
         draws = self.draws if render is None else render
         check_room(count, self.games[0], self.settings, draws, self.copy)
@@ -412,9 +412,9 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
             self.action_space = spaces.Tuple(each)
 
     def _reserve(self) -> Memory:
-        array = SharedArray if self.num_workers and self.backend == "process" else OwnArray
+        array = SharedArray if self.num_workers and self.backend == "process" else PrivateArray
 
-        def frames() -> tuple[OwnArray, ...]:
+        def frames() -> tuple[PrivateArray, ...]:
             return tuple(array((self.num_envs, *shape), np.uint8) for shape in self._shapes)
 
         same_step = self.settings.autoreset is AutoresetMode.SAME_STEP
@@ -424,7 +424,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
             frames() if self.draws and same_step else None,
         )
 
-    def _views(self, memory: tuple[OwnArray, ...] | None) -> list[NDArray[np.uint8]]:
+    def _views(self, memory: tuple[PrivateArray, ...] | None) -> list[NDArray[np.uint8]]:
         if memory is None:
             return [np.zeros((self.num_envs, *shape), np.uint8) for shape in self._shapes]
         return [frames.array() for frames in memory]
@@ -514,10 +514,10 @@ def _workers(backend: Backend, num_workers: int | None, num_envs: int) -> tuple[
     """What makes a worker, and how many there are; 0: one in this process."""
     if backend == "ray":
         from vlmgym.sandbox.envs.vector.ray_worker import RayEnvWorker
-        from vlmgym.workers.ray import join_cluster, workers_of
+        from vlmgym.workers.ray import cluster_workers_for, join_cluster
 
-        return RayEnvWorker, min(workers_of(join_cluster(), num_workers, num_envs), num_envs)
-    workers = workers_for(num_envs, num_workers)
+        return RayEnvWorker, min(cluster_workers_for(join_cluster(), num_workers, num_envs), num_envs)
+    workers = num_workers_for(num_envs, num_workers)
     return (ProcessWorker if workers else LocalWorker), workers
 
 

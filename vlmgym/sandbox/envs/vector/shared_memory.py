@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 
-class OwnArray:
+class PrivateArray:
     """Zeros of a shape and type, of this process alone."""
 
     def __init__(self, shape: tuple[int, ...], dtype: DTypeLike) -> None:
@@ -49,7 +49,7 @@ class OwnArray:
         return type(self), (self.shape, self.dtype)
 
 
-class SharedArray(OwnArray):
+class SharedArray(PrivateArray):
     """The same memory in every process that the object is handed to at its start.
 
     First touches through the array cost about ten times what they do in memory of one process (1 ms for a frame of

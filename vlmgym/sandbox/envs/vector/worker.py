@@ -18,7 +18,7 @@ from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig, Scored
 from vlmgym.sandbox.envs.single import GameEnv
-from vlmgym.sandbox.envs.vector.shared_memory import OwnArray, SharedArray
+from vlmgym.sandbox.envs.vector.shared_memory import PrivateArray, SharedArray
 from vlmgym.sandbox.rendering.images import side_by_side
 
 OUTCOMES = ("", *(outcome.value for outcome in Outcome))
@@ -103,7 +103,7 @@ class Reply:
 class Frames:
     """The frames of one environment: drawn once, and then only what changed."""
 
-    def __init__(self, arrays: Sequence[OwnArray], index: int, scratch: Sequence[ImageArray]) -> None:
+    def __init__(self, arrays: Sequence[PrivateArray], index: int, scratch: Sequence[ImageArray]) -> None:
         """Take the memory.
 
         Args:
@@ -226,7 +226,7 @@ class EnvWorker:
         attributes: Sequence[Mapping[str, Any]],
         first: int,
         table: NDArray[Any],
-        frames: Sequence[OwnArray] | None,
+        frames: Sequence[PrivateArray] | None,
         final_frames: Sequence[NDArray[np.uint8]] | None,
     ) -> None:
         """Make the environments.

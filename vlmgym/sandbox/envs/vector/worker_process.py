@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from vlmgym.errors import UsageError, VlmgymError, WorkerError
 from vlmgym.sandbox.core.game import Game
-from vlmgym.sandbox.envs.vector.shared_memory import OwnArray
+from vlmgym.sandbox.envs.vector.shared_memory import PrivateArray
 from vlmgym.sandbox.envs.vector.worker import EnvWorker, Reply, Settings
 from vlmgym.workers.channel import UNPICKLABLE, Channel, ChannelClosed
 from vlmgym.workers.process import RESTARTS, block_sigint, exit_with_parent
@@ -35,9 +35,9 @@ class Memory:
         final_frames: Likewise, last frames of episodes that are reset in the step that ends them.
     """
 
-    table: OwnArray
-    frames: tuple[OwnArray, ...] | None
-    final_frames: tuple[OwnArray, ...] | None
+    table: PrivateArray
+    frames: tuple[PrivateArray, ...] | None
+    final_frames: tuple[PrivateArray, ...] | None
 
 
 @dataclass(frozen=True, slots=True)

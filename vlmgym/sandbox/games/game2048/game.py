@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium_2048.envs.twenty_forty_eight import TwentyFortyEightEnv
 
-from vlmgym.errors import IllegalAction, ParseError, StateError, shorten
+from vlmgym.errors import IllegalAction, ParseError, StateError, truncate
 from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.answer_text import word_answer
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_board_perception
@@ -195,7 +195,7 @@ class Game2048(BoardGame[State2048, int]):
             return DIRECTIONS.index(word)
         if word.isascii() and word.isdigit() and len(word) <= 4:
             return int(word)
-        raise ParseError(f"the answer {shorten(text, 40)!r} is not one of 0, 1, 2, 3, up, right, down, left")
+        raise ParseError(f"the answer {truncate(text, 40)!r} is not one of 0, 1, 2, 3, up, right, down, left")
 
     def normalise_answer(self, text: str) -> str:
         """One word, without markup and a verb; a number and a name only if they say the same."""

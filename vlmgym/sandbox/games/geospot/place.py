@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from vlmgym.errors import ParseError, shorten
+from vlmgym.errors import ParseError, truncate
 from vlmgym.sandbox.core.answer_text import narrow, unwrap
 from vlmgym.sandbox.decimals import decimal_of
 
@@ -142,7 +142,7 @@ def _keyed(lines: list[str]) -> dict[str, str]:
         key, colon, value = line.partition(":")
         key = key.strip().casefold()
         if not colon or key not in KEYS:
-            raise ParseError(f"a line is one of {', '.join(KEYS)}, a colon and a value, not {shorten(line, 60)!r}")
+            raise ParseError(f"a line is one of {', '.join(KEYS)}, a colon and a value, not {truncate(line, 60)!r}")
         if key in fields:
             raise ParseError(f"there are two lines for the {key}")
         fields[key] = value.strip()
@@ -158,7 +158,7 @@ def _name(fields: dict[str, str], key: str) -> str | None:
         return None
     if not name or not name.isprintable() or len(name) > LONGEST_NAME:
         raise ParseError(
-            f"the {key} is a name of 1 to {LONGEST_NAME} characters or {UNKNOWN}, not {shorten(name, 60)!r}"
+            f"the {key} is a name of 1 to {LONGEST_NAME} characters or {UNKNOWN}, not {truncate(name, 60)!r}"
         )
     return name
 
@@ -169,7 +169,7 @@ def _number(fields: dict[str, str], key: str) -> float | None:
         return None
     number = decimal_of(text)
     if number is None:
-        raise ParseError(f"the {key} is decimal degrees such as -33.87 or {UNKNOWN}, not {shorten(text, 60)!r}")
+        raise ParseError(f"the {key} is decimal degrees such as -33.87 or {UNKNOWN}, not {truncate(text, 60)!r}")
     return round(number, 6) + 0.0  # no negative zero
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from vlmgym.errors import IllegalAction, ParseError, StateError, shorten
+from vlmgym.errors import IllegalAction, ParseError, StateError, truncate
 from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.answer_text import word_answer
 from vlmgym.sandbox.core.config import config_field
@@ -181,7 +181,7 @@ class Nlvr2(Task[Nlvr2State, int]):
         """
         answer = ANSWER_OF_WORD.get(text.strip().casefold().removesuffix("."))
         if answer is None:
-            raise ParseError(f"the answer {shorten(text, 40)!r} is not one of true, false, yes, no")
+            raise ParseError(f"the answer {truncate(text, 40)!r} is not one of true, false, yes, no")
         return answer
 
     def normalise_answer(self, text: str) -> str:

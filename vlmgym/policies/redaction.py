@@ -10,11 +10,11 @@ from urllib.parse import quote
 
 SHORTEST = 8
 """A key of fewer characters (`none`, `EMPTY`) is not looked for: it keeps nothing out, and occurs in ordinary texts."""
-HIDDEN = "[secret]"
+REDACTED = "[redacted]"
 
 
-class Secrets:
-    """Secrets that a server might send back; never shown, not even by `repr`."""
+class Redactor:
+    """Redactor that a server might send back; never shown, not even by `repr`."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         """Take note of them as they are, in base64, and of how both look in a URL and in JSON."""
@@ -22,10 +22,10 @@ class Secrets:
         forms = {form for secret in plain for raw in (secret, *_in_base64(secret)) for form in _escaped(raw)}
         self._forms = sorted(forms, key=len, reverse=True)
 
-    def hide(self, text: str) -> str:
-        """The text, with `[secret]` for each of them."""
+    def redact(self, text: str) -> str:
+        """The text, with `[redacted]` for each of them."""
         for form in self._forms:
-            text = text.replace(form, HIDDEN)
+            text = text.replace(form, REDACTED)
         return text
 
 

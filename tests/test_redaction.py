@@ -1,4 +1,4 @@
-"""Secrets are found in whatever form a server may send them back."""
+"""Redactor are found in whatever form a server may send them back."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlmgym.policies.secret import HIDDEN, SHORTEST, Secrets
+from vlmgym.policies.redaction import REDACTED, SHORTEST, Redactor
 
 keys = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=SHORTEST, max_size=60)
-around = st.text(st.characters(codec="ascii", exclude_characters=HIDDEN), max_size=12)
+around = st.text(st.characters(codec="ascii", exclude_characters=REDACTED), max_size=12)
 
 
 def plain(text: str) -> str:
@@ -57,15 +57,15 @@ def test_next_to_nothing_is_left_of_a_secret_in_any_form(
     code: Callable[[str], str], escape: Callable[[str], str], key: str, before: str, after: str
 ) -> None:
     sent = escape(code(before + key + after))
-    left = Secrets([key]).hide(sent).replace(HIDDEN, "")
+    left = Redactor([key]).redact(sent).replace(REDACTED, "")
     edges = 0 if code is plain else 12
     assert len(left) <= len(escape(code(before))) + len(escape(code(after))) + edges, (sent, left)
 
 
 @given(keys, around)
 def test_a_text_without_secrets_stays(key: str, text: str) -> None:
-    assert Secrets([key, "none"]).hide(text) == text or key in text
+    assert Redactor([key, "none"]).redact(text) == text or key in text
 
 
 def test_the_longer_of_two_secrets_is_hidden_first() -> None:
-    assert Secrets(["secret-key", "secret-key-2"]).hide("secret-key-2") == HIDDEN
+    assert Redactor(["secret-key", "secret-key-2"]).redact("secret-key-2") == REDACTED
