@@ -91,7 +91,7 @@ def test_legal_actions_agree_with_step_and_with_gymnasium_2048(board: Board) -> 
 
 def test_step_adds_exactly_one_tile_to_the_slid_board() -> None:
     game, rng = game_2048(), np.random.default_rng(0)
-    state = State2048(((2, 2, 0, 0), (0, 4, 0, 0), EMPTY[0], EMPTY[0]), look=7)
+    state = State2048(((2, 2, 0, 0), (0, 4, 0, 0), EMPTY[0], EMPTY[0]), variation_seed=7)
     for _ in range(50):
         step = game.step(state, DIRECTIONS.index("left"), rng)
         slid = ((4, 0, 0, 0), (4, 0, 0, 0), EMPTY[0], EMPTY[0])
@@ -99,7 +99,7 @@ def test_step_adds_exactly_one_tile_to_the_slid_board() -> None:
         assert len(new) == 1
         assert new[0] in ((0, 2), (0, 4))
         assert step.reward == 4.0
-        assert step.state.look == 7
+        assert step.state.variation_seed == 7
 
 
 @pytest.mark.parametrize("four", [0.0, 0.1, 0.5, 1.0])
@@ -247,8 +247,8 @@ def test_the_explanation_is_true() -> None:
 
 
 @given(boards(largest=62), st.integers(0, 2**32 - 1))
-def test_json_goes_round(board: Board, look: int) -> None:
-    game, state = game_2048(rows=len(board), columns=len(board[0])), State2048(board, look)
+def test_json_goes_round(board: Board, variation_seed: int) -> None:
+    game, state = game_2048(rows=len(board), columns=len(board[0])), State2048(board, variation_seed)
     text = game.to_json(state)
     assert "\n" not in text
     assert game.from_json(text) == state
@@ -256,15 +256,15 @@ def test_json_goes_round(board: Board, look: int) -> None:
 
 
 def test_the_json_of_a_state_is_a_public_form() -> None:
-    state = State2048(((2, 0, 0), (0, 4, 0), (0, 0, 0)), look=5)
+    state = State2048(((2, 0, 0), (0, 4, 0), (0, 0, 0)), variation_seed=5)
     assert json.loads(game_2048(rows=3, columns=3).to_json(state)) == {
         "board": [[2, 0, 0], [0, 4, 0], [0, 0, 0]],
-        "look": 5,
+        "variation_seed": 5,
     }
 
 
 def with_cell(value: object) -> str:
-    return json.dumps({"board": [[value, 0, 0, 0], *([[0] * 4] * 3)], "look": 0})
+    return json.dumps({"board": [[value, 0, 0, 0], *([[0] * 4] * 3)], "variation_seed": 0})
 
 
 @pytest.mark.parametrize(
@@ -272,17 +272,17 @@ def with_cell(value: object) -> str:
     [
         *map(with_cell, [1, 3, 6, -2, -1, 2**63, 10**100, 2.0, 2.5, "2", True, None, [2], {}]),
         with_cell(float("nan")),
-        json.dumps({"board": [[0] * 4] * 3, "look": 0}),
-        json.dumps({"board": [[0] * 4] * 5, "look": 0}),
-        json.dumps({"board": [[0] * 4, [0] * 4, [0] * 4, [0] * 3], "look": 0}),
-        json.dumps({"board": [[0] * 5] * 4, "look": 0}),
-        json.dumps({"board": [], "look": 0}),
-        json.dumps({"board": [0] * 16, "look": 0}),
-        json.dumps({"board": [[0] * 4] * 4, "look": "0"}),
-        json.dumps({"board": [[0] * 4] * 4, "look": 1.5}),
-        json.dumps({"board": [[0] * 4] * 4, "look": -1}),
-        json.dumps({"board": [[0] * 4] * 4, "look": 2**32}),
-        json.dumps({"look": 0}),
+        json.dumps({"board": [[0] * 4] * 3, "variation_seed": 0}),
+        json.dumps({"board": [[0] * 4] * 5, "variation_seed": 0}),
+        json.dumps({"board": [[0] * 4, [0] * 4, [0] * 4, [0] * 3], "variation_seed": 0}),
+        json.dumps({"board": [[0] * 5] * 4, "variation_seed": 0}),
+        json.dumps({"board": [], "variation_seed": 0}),
+        json.dumps({"board": [0] * 16, "variation_seed": 0}),
+        json.dumps({"board": [[0] * 4] * 4, "variation_seed": "0"}),
+        json.dumps({"board": [[0] * 4] * 4, "variation_seed": 1.5}),
+        json.dumps({"board": [[0] * 4] * 4, "variation_seed": -1}),
+        json.dumps({"board": [[0] * 4] * 4, "variation_seed": 2**32}),
+        json.dumps({"variation_seed": 0}),
         with_cell(2) + "x",
         with_cell(2) + with_cell(2),
         with_cell(2)[:-1],
@@ -325,14 +325,14 @@ def sha256(image: NDArray[np.uint8]) -> str:
 @pytest.mark.parametrize(("size", "theme", "coordinates"), GOLDEN)
 def test_images_are_the_same_on_every_machine(size: int, theme: str, coordinates: bool) -> None:
     game = game_2048(size=size, theme=theme, coordinates=coordinates)
-    image = game.draw(State2048(MIXED, look=12345))
+    image = game.draw(State2048(MIXED, variation_seed=12345))
     assert image.shape == (size, size, 3)
     assert sha256(image) == GOLDEN[size, theme, coordinates]
 
 
 def test_noise_rotation_and_clutter_are_the_same_on_every_machine() -> None:
     game = game_2048(perception=5, size=320)
-    assert sha256(game.images(State2048(MIXED, look=12345))[0]) == GOLDEN_PERCEPTION_5
+    assert sha256(game.images(State2048(MIXED, variation_seed=12345))[0]) == GOLDEN_PERCEPTION_5
 
 
 @pytest.mark.parametrize("perception", [1, 3, 5])
@@ -340,11 +340,11 @@ def test_painting_what_changed_equals_painting_all(perception: int) -> None:
     game = game_2048(perception=perception, size=128)
     rng = np.random.default_rng(3)
     state = game.start(rng)
-    out = game.painter.paint(game.cells(state), state.look)
+    out = game.painter.paint(game.cells(state), state.variation_seed)
     while game.ended(state) is None:
         legal = game.legal_actions(state)
         after = game.step(state, legal[int(rng.integers(len(legal)))], rng).state
-        painted = game.painter.paint(game.cells(after), after.look, out=out, before=game.cells(state))
+        painted = game.painter.paint(game.cells(after), after.variation_seed, out=out, before=game.cells(state))
         assert painted is out
         np.testing.assert_array_equal(out, game.draw(after))
         state = after
@@ -355,16 +355,16 @@ def test_the_image_shows_what_the_description_says(perception: int) -> None:
     """A tile moved to another cell changes both, and only where the description differs does the image."""
     game = game_2048(perception=perception, size=200)
     geometry = game.painter.geometry
-    state = State2048(MIXED, look=9)
+    state = State2048(MIXED, variation_seed=9)
     before = game.draw(state)
     for tile in (0, 2, 4, 8, 1024, 2048, 4096, 65536):
         board = (MIXED[0], (16, 32, tile, 128), *MIXED[2:])
-        other = game.draw(State2048(board, look=9))
+        other = game.draw(State2048(board, variation_seed=9))
         left, top, width, height = geometry.cell_box(1, 2)
         assert (other[top : top + height, left : left + width] != before[top : top + height, left : left + width]).any()
         other[top : top + height, left : left + width] = before[top : top + height, left : left + width]
         np.testing.assert_array_equal(other, before)
-        words = game.describe(State2048(board, look=9)).split("\n")[1].split(", ")
+        words = game.describe(State2048(board, variation_seed=9)).split("\n")[1].split(", ")
         assert words == ["16", "32", str(tile), "128"]
 
 

@@ -206,13 +206,13 @@ def test_boards_of_every_game_are_painted_in_place_as_in_full() -> None:
             rng = np.random.default_rng(0)
             state = game.start(rng)
             out = np.zeros((256, 256, 3), dtype=np.uint8)
-            game.painter.paint(game.cells(state), game.look(state), out=out)
+            game.painter.paint(game.cells(state), game.variation_seed(state), out=out)
             for _ in range(10):
                 legal = game.legal_actions(state)
                 if not legal:
                     break
                 after = game.step(state, legal[int(rng.integers(len(legal)))], rng).state
-                game.painter.paint(game.cells(after), game.look(after), out=out, before=game.cells(state))
+                game.painter.paint(game.cells(after), game.variation_seed(after), out=out, before=game.cells(state))
                 np.testing.assert_array_equal(out, game.draw(after))
                 state = after
 
@@ -243,8 +243,8 @@ def test_an_image_does_not_depend_on_what_was_painted_before(monkeypatch: pytest
     overrides = {"size": 120, "rows": 3, "columns": 3, "noise": 0.2, "rotation": 20, "clutter": 3}
     cells = ((0, 1, 0), (1, 1, 1), (0, 0, 1))
     used = painter_of(**overrides)
-    for look in range(10):
-        used.paint(cells, look)
+    for variation_seed in range(10):
+        used.paint(cells, variation_seed)
     np.testing.assert_array_equal(used.paint(cells, 3), painter_of(**overrides).paint(cells, 3))
     assert len(used._sprites) == 5
 

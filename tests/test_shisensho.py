@@ -209,7 +209,7 @@ def test_random_play_removes_pairs_until_an_end(seed: int, overrides: dict[str, 
         assert before - after == Counter({state.board[r1][c1]: 2})
         assert step.state.board[r1][c1] == step.state.board[r2][c2] == EMPTY
         assert step.terminated == (game.ended(step.state) is not None)
-        assert step.state.look == state.look
+        assert step.state.variation_seed == state.variation_seed
         state, before, moves = step.state, after, moves + 1
     left = before.total()
     assert left == game.config.rows * game.config.columns - 2 * moves
@@ -363,7 +363,7 @@ def test_kinds_differ_from_board_to_board_and_seeds_are_honoured() -> None:
     game = game_of()
     assert start(game, 3) == start(game_of(), 3)
     assert len({frozenset(tiles_on(start(game, seed).board)) for seed in range(10)}) == 10
-    assert len({start(game, seed).look for seed in range(10)}) == 10
+    assert len({start(game, seed).variation_seed for seed in range(10)}) == 10
 
 
 # Configuration ----------------------------------------------------------------------------------------------------
@@ -492,11 +492,14 @@ def test_a_position_survives_json() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('{"board": [["empty", "empty"]], "look": 0}', "the board is not 2 x 2"),
-        ('{"board": [["empty", "empty"], ["empty"]], "look": 0}', "the board is not 2 x 2"),
-        ('{"board": [["empty", "empty"], ["empty", "red cross"]], "look": 0}', "there is no tile 'red cross'"),
-        ('{"board": [["empty", "empty"], ["empty", ""]], "look": 0}', "there is no tile ''"),
-        ('{"board": [["empty", "empty"], ["empty", 3]], "look": 0}', "not a position of shisensho: board"),
+        ('{"board": [["empty", "empty"]], "variation_seed": 0}', "the board is not 2 x 2"),
+        ('{"board": [["empty", "empty"], ["empty"]], "variation_seed": 0}', "the board is not 2 x 2"),
+        (
+            '{"board": [["empty", "empty"], ["empty", "red cross"]], "variation_seed": 0}',
+            "there is no tile 'red cross'",
+        ),
+        ('{"board": [["empty", "empty"], ["empty", ""]], "variation_seed": 0}', "there is no tile ''"),
+        ('{"board": [["empty", "empty"], ["empty", 3]], "variation_seed": 0}', "not a position of shisensho: board"),
         ("[]", "not a position of shisensho"),
         ("no JSON", "not a position of shisensho"),
     ],

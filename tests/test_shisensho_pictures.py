@@ -68,7 +68,7 @@ def test_digits_keep_the_contract_at_every_level(level: int) -> None:
 
 def test_positions_of_shapes_are_written_as_before() -> None:
     game = game_of(tiles="shapes")
-    assert set(game.to_data(start(game))) == {"board", "look"}
+    assert set(game.to_data(start(game))) == {"board", "variation_seed"}
     assert game.from_json(game.to_json(start(game))) == start(game)
 
 

@@ -279,8 +279,8 @@ def test_a_position_is_the_board_and_its_look_whatever_led_to_it() -> None:
     game = Swap(SwapConfig(rows=5, columns=5, colours=2, shapes=2))
     state, action, rng = a_move(game, 3)
     after = game.step(state, action, rng).state
-    assert after == SwapState(after.board, state.look)
-    assert list(game.to_data(after)) == ["board", "look"]
+    assert after == SwapState(after.board, state.variation_seed)
+    assert list(game.to_data(after)) == ["board", "variation_seed"]
 
 
 # Configuration and positions ----------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ def test_json_round_trip(game: Swap, seed: int) -> None:
 
 
 def _with(**changes: Any) -> str:
-    return json.dumps({"board": FIVE_OR_THREE, "look": 0, **changes})
+    return json.dumps({"board": FIVE_OR_THREE, "variation_seed": 0, **changes})
 
 
 @pytest.mark.parametrize(
@@ -430,7 +430,7 @@ def test_the_description_can_be_read_off_the_image(level: int) -> None:
 def test_only_the_cells_that_changed_look_different(level: int) -> None:
     game = Swap(SwapConfig.at(perception=level, size=320))
     state, action, _ = a_move(game, 0)
-    after = SwapState(exchanged(state.board, action), state.look)
+    after = SwapState(exchanged(state.board, action), state.variation_seed)
     changed = (game.draw(state) != game.draw(after)).any(axis=2)
     cells = {game.painter.geometry.cell_at(int(x), int(y)) for y, x in np.argwhere(changed)}
     assert cells == {action[:2], action[2:]}
@@ -480,7 +480,7 @@ def test_the_oracle_is_legal_and_a_function_of_the_board_alone(game: Swap, seed:
     state = game.start(np.random.default_rng(seed))
     action = game.best_action(state)
     assert action in game.legal_actions(state)
-    later = SwapState(state.board, look=state.look + 1)
+    later = SwapState(state.board, variation_seed=state.variation_seed + 1)
     assert Swap(game.config).best_action(later) == action
 
 

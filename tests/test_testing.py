@@ -35,7 +35,7 @@ class NoPage(Game2048):
 @dataclass
 class LooseState:
     board: tuple[tuple[int, ...], ...]
-    look: int = 0
+    variation_seed: int = 0
 
 
 class LoosePositions(Game2048):
@@ -116,7 +116,7 @@ class IgnoresGenerator(Game2048):
 class HashSeed(Game2048):
     """The hash of a string is different in every process."""
 
-    def look(self, state: State2048) -> int:
+    def variation_seed(self, state: State2048) -> int:
         return hash("a string")
 
     def describe(self, state: State2048) -> str:

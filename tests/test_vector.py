@@ -290,19 +290,19 @@ def test_bad_states_seeds_and_games_do_not_wedge_a_runner(make):
 
 
 class Undealable(Game2048):
-    """Cannot start an episode with a look that is odd."""
+    """Cannot start an episode with an odd variation seed."""
 
     name = "undealable"
 
     def start(self, rng):
         state = super().start(rng)
-        if state.look % 2:
+        if state.variation_seed % 2:
             raise GenerationError("no board was found")
         return state
 
 
 def dealable(seed):
-    return Game2048().start(np.random.default_rng(seed)).look % 2 == 0
+    return Game2048().start(np.random.default_rng(seed)).variation_seed % 2 == 0
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -44,12 +44,12 @@ def dealt_boards(game: AnyGame, rng: np.random.Generator) -> Crops:
     """Cells of boards as they are dealt."""
     assert isinstance(game, BoardGame)
     state = game.start(rng)
-    return _cells(game, game.cells(state), game.look(state))
+    return _cells(game, game.cells(state), game.variation_seed(state))
 
 
-def _cells(game: AnyGame, cells: Sequence[Sequence[Hashable]], look: int) -> Crops:
+def _cells(game: AnyGame, cells: Sequence[Sequence[Hashable]], variation_seed: int) -> Crops:
     assert isinstance(game, BoardGame)
-    image, geometry = game.painter.paint(cells, look), game.painter.geometry
+    image, geometry = game.painter.paint(cells, variation_seed), game.painter.geometry
     cuts, words = [], []
     for row, line in enumerate(cells):
         for column, cell in enumerate(line):

@@ -127,19 +127,19 @@ class BoardGame(Game[StateT, ActionT]):
         if len(board) != c.rows or any(len(row) != c.columns for row in board):
             raise StateError(f"not a position of {self.name}: the board is not {c.rows} x {c.columns}")
 
-    def look(self, state: StateT) -> int:
+    def variation_seed(self, state: StateT) -> int:
         """Seed of rotation, noise and clutter: the same within an episode, so that only played cells change."""
         return 0
 
     def draw(self, state: StateT) -> NDArray[np.uint8]:
         """The board as uint8 RGB of shape (size, size, 3)."""
-        return self.painter.paint(self.cells(state), self.look(state))
+        return self.painter.paint(self.cells(state), self.variation_seed(state))
 
     def draw_into(self, state: StateT, out: Sequence[ImageArray], shown: StateT | None = None) -> None:
         """Draw the cells that differ from those of the position that is shown."""
-        look = self.look(state)
-        before = self.cells(shown) if shown is not None and self.look(shown) == look else None
-        self.painter.paint(self.cells(state), look, out[0], before)
+        variation_seed = self.variation_seed(state)
+        before = self.cells(shown) if shown is not None and self.variation_seed(shown) == variation_seed else None
+        self.painter.paint(self.cells(state), variation_seed, out[0], before)
 
     def describe(self, state: StateT) -> str:
         """One line a row, cells apart by commas."""

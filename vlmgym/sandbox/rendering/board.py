@@ -51,15 +51,15 @@ class BoardPainter:
         self._sprites: OrderedDict[tuple[Hashable, int], NDArray[np.uint8]] = OrderedDict()
 
     def paint(
-        self, cells: Cells, look: int = 0, out: NDArray[np.uint8] | None = None, before: Cells | None = None
+        self, cells: Cells, variation_seed: int = 0, out: NDArray[np.uint8] | None = None, before: Cells | None = None
     ) -> NDArray[np.uint8]:
         """Paint a board.
 
         Args:
             cells: What is in each cell, rows x columns.
-            look: Seed of rotation, noise and clutter.
+            variation_seed: Seed of rotation, noise and clutter.
             out: Paint into this array, uint8 (size, size, 3), instead of a new one.
-            before: The cells, with the same look, that `out` shows; only cells that differ are painted again.
+            before: The cells, with the same variation seed, that `out` shows; only cells that differ are painted again.
         """
         if out is None or before is None:
             if out is None:
@@ -75,11 +75,11 @@ class BoardPainter:
                 if shown is not None and shown[column] == cell:
                     continue
                 x = left + column * pitch
-                out[y : y + side, x : x + side] = self._sprite(cell, look, row, column)
+                out[y : y + side, x : x + side] = self._sprite(cell, variation_seed, row, column)
         return out
 
-    def _sprite(self, cell: Hashable, look: int, row: int, column: int) -> NDArray[np.uint8]:
-        variant = 0 if self._plain else _mix(look, row, column) % VARIANTS
+    def _sprite(self, cell: Hashable, variation_seed: int, row: int, column: int) -> NDArray[np.uint8]:
+        variant = 0 if self._plain else _mix(variation_seed, row, column) % VARIANTS
         key = (cell, variant)
         sprite = self._sprites.get(key)
         if sprite is None:
@@ -127,9 +127,9 @@ class BoardPainter:
         return canvas.pixels()
 
 
-def _mix(look: int, row: int, column: int) -> int:
+def _mix(variation_seed: int, row: int, column: int) -> int:
     """A well-spread integer of a place, by the finaliser of splitmix64 (Steele, Lea and Flood, 2014)."""
-    value = (look << 16 | row << 8 | column) * 0x9E3779B97F4A7C15 & _64_BITS
+    value = (variation_seed << 16 | row << 8 | column) * 0x9E3779B97F4A7C15 & _64_BITS
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & _64_BITS
     value = (value ^ value >> 27) * 0x94D049BB133111EB & _64_BITS
     return value ^ value >> 31

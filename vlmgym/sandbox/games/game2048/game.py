@@ -95,7 +95,7 @@ class State2048:
     """A position: the numbers on the tiles, 0 for an empty cell, and the seed of the image's variation."""
 
     board: Board
-    look: int = 0
+    variation_seed: int = 0
 
 
 class Game2048(BoardGame[State2048, int]):
@@ -121,8 +121,8 @@ class Game2048(BoardGame[State2048, int]):
     def start(self, rng: np.random.Generator) -> State2048:
         """Two tiles at random places."""
         empty: Board = ((0,) * self.config.columns,) * self.config.rows
-        look = int(rng.integers(2**32))
-        return State2048(self._spawn(self._spawn(empty, rng), rng), look)
+        variation_seed = int(rng.integers(2**32))
+        return State2048(self._spawn(self._spawn(empty, rng), rng), variation_seed)
 
     def legal_actions(self, state: State2048) -> tuple[int, ...]:
         """Directions in which the board changes."""
@@ -139,7 +139,7 @@ class Game2048(BoardGame[State2048, int]):
         board, reward = slide(state.board, action)
         if board == state.board:
             raise IllegalAction(f"sliding {DIRECTIONS[action]} changes nothing")
-        after = State2048(self._spawn(board, rng), state.look)
+        after = State2048(self._spawn(board, rng), state.variation_seed)
         return Step(after, float(reward), self.ended(after) is not None)
 
     def ended(self, state: State2048) -> str | None:
@@ -161,9 +161,9 @@ class Game2048(BoardGame[State2048, int]):
         """The numbers on the tiles."""
         return state.board
 
-    def look(self, state: State2048) -> int:
+    def variation_seed(self, state: State2048) -> int:
         """As drawn at the start."""
-        return state.look
+        return state.variation_seed
 
     def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
         """A coloured tile with its number."""
@@ -218,14 +218,16 @@ class Game2048(BoardGame[State2048, int]):
         return f"Merges in rows: {flags[0]}; in columns: {flags[1]}. I slide {DIRECTIONS[action]}."
 
     def check_state(self, state: State2048) -> None:
-        """Refuse a board of another size or with a number that is no tile, and a look that no start draws."""
+        """Refuse a board of another size or with a number that is no tile, and an invalid variation seed."""
         self.check_board_size(state.board)
         for row in state.board:
             for tile in row:
                 if tile < 0 or tile == 1 or tile & (tile - 1) or tile > 2**62:
                     raise StateError(f"not a position of 2048: {tile} is no tile")
-        if not 0 <= state.look < 2**32:
-            raise StateError("not a position of 2048: look is not a number of 32 bits")
+        if not 0 <= state.variation_seed < 2**32:
+            raise StateError(
+                f"not a position of 2048: variation_seed must be a 32-bit unsigned integer, got {state.variation_seed}"
+            )
 
     def _reached_goal(self, board: Board) -> bool:
         goal = self.config.goal

@@ -144,7 +144,7 @@ class ShisenShoState:
     """
 
     board: Board
-    look: int = 0
+    variation_seed: int = 0
     images: DealtImages | None = None
 
     @model_serializer(mode="wrap")
@@ -221,7 +221,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         board = list(state.board)
         for row, column in (path[0], path[-1]):
             board[row] = board[row][:column] + (EMPTY,) + board[row][column + 1 :]
-        after = ShisenShoState(tuple(board), state.look, state.images)
+        after = ShisenShoState(tuple(board), state.variation_seed, state.images)
         info = {"tile": state.board[action[0]][action[1]], "path": [list(cell) for cell in path]}
         return Step(after, 1.0, self.ended(after) is not None, info)
 
@@ -269,9 +269,9 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         """The name of a tile."""
         return cell.label if isinstance(cell, ImageTile) else str(cell)
 
-    def look(self, state: ShisenShoState) -> int:
+    def variation_seed(self, state: ShisenShoState) -> int:
         """As drawn at the start."""
-        return state.look
+        return state.variation_seed
 
     def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
         """A tile with a coloured shape or an image."""

@@ -91,11 +91,11 @@ class SwapState:
 
     Attributes:
         board: The tiles by row and column, each colour * shapes + shape, 0 to kinds - 1.
-        look: Seed of the image's variation.
+        variation_seed: Seed of the image's variation.
     """
 
     board: Board
-    look: int = 0
+    variation_seed: int = 0
 
 
 class Swap(BoardGame[SwapState, Pair]):
@@ -157,7 +157,7 @@ class Swap(BoardGame[SwapState, Pair]):
             "reshuffled": stuck and not redealt,
             "redealt": redealt,
         }
-        return Step(SwapState(self._board(tiles), state.look), 1.0, False, info)
+        return Step(SwapState(self._board(tiles), state.variation_seed), 1.0, False, info)
 
     def ended(self, state: SwapState) -> str | None:
         """Never: there is always a legal move."""
@@ -181,9 +181,9 @@ class Swap(BoardGame[SwapState, Pair]):
         """The tiles' kinds."""
         return state.board
 
-    def look(self, state: SwapState) -> int:
+    def variation_seed(self, state: SwapState) -> int:
         """As drawn at the start."""
-        return state.look
+        return state.variation_seed
 
     def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
         """A tile with a coloured shape."""
