@@ -20,6 +20,10 @@ class ImageTile(NamedTuple):
     label: str
     row: int
 
+    def __repr__(self) -> str:
+        # The painter seeds a sprite's noise with the repr, so changing it changes published images.
+        return f"PictureTile(label={self.label!r}, row={self.row})"
+
 
 def image_side(cell: int) -> int:
     """Side in pixels of the image in a cell whose side has so many."""
