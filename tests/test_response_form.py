@@ -13,7 +13,25 @@ from vlmgym.evaluation.report.texts import marked
 from vlmgym.sandbox.core.response_format import MOST_TAGS, SECTIONS, compose, parse_response
 
 LONGEST_ANSWER = 200
-THOUGHTS = ("think", "thinking", "thought", "reasoning", "perception")
+THOUGHTS = [
+    "think",
+    "thinking",
+    "thought",
+    "thoughts",
+    "reasoning",
+    "reflection",
+    "analysis",
+    "scratchpad",
+    "seed:think",
+    "perception",
+]
+TOKENS = (
+    ("\u25c1think\u25b7", "\u25c1/think\u25b7"),
+    ("[THINK]", "[/THINK]"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
+)
+"""Special tokens around thoughts, which servers without the model's reasoning parser leave in the text."""
 
 
 def answer(response: str) -> str:
@@ -164,6 +182,7 @@ def closed_thought(content: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     return st.one_of(*(section(name, content) for name in THOUGHTS), musing.map(lambda text: f"<!--{text}-->"))
 
 
+token_thought = st.sampled_from(TOKENS).flatmap(lambda pair: musing.map(lambda text: text.join(pair)))
 plain_thought = closed_thought(st.lists(st.one_of(prose, secret), max_size=3).map("".join))
 unclosed_thought = st.tuples(st.one_of(*map(spelled, THOUGHTS), st.just("<!--")), prose, secret, prose).map("".join)
 template_thought = st.tuples(musing, st.one_of(*(spelled(name, "/") for name in THOUGHTS if name != "perception"))).map(
@@ -181,7 +200,7 @@ def test_a_good_answer_after_a_thought_that_began_in_the_prompt_is_always_read(t
     assert answer(f"{thought}{more}<answer>up</answer>") == "up"
 
 
-@given(section("think", musing), secret.map(lambda text: text.replace("secret", "up")))
+@given(st.one_of(section("think", musing), token_thought), secret.map(lambda text: text.replace("secret", "up")))
 @example("<think><!-- </think>", "<answer>up</answer>")
 def test_whatever_a_closed_thought_mentions_it_does_not_spoil_a_good_answer(thought: str, good: str) -> None:
     assert answer(thought + good) == "up"
@@ -189,11 +208,19 @@ def test_whatever_a_closed_thought_mentions_it_does_not_spoil_a_good_answer(thou
 
 @given(
     st.lists(st.one_of(prose, plain_thought, closed_thought(plain_thought)), max_size=3).map("".join),
-    st.one_of(unclosed_thought, template_thought, section("think", musing), plain_thought, st.just("")),
+    st.one_of(unclosed_thought, template_thought, section("think", musing), plain_thought, token_thought, st.just("")),
 )
 def test_an_answer_in_a_thought_is_never_read(before: str, last: str) -> None:
     with pytest.raises(ParseError):
         answer(before + last)
+
+
+@given(st.sampled_from(TOKENS), musing, musing)
+def test_special_tokens_open_and_close_thoughts(tokens: tuple[str, str], before: str, thought: str) -> None:
+    opening, closing = tokens
+    assert answer(f"{before}{opening}{thought}{closing}<answer>up</answer>") == "up"
+    with pytest.raises(ParseError):
+        answer(f"<answer>up</answer>{opening}{thought.replace('/', '')}")
 
 
 @given(st.lists(st.one_of(prose, *(spelled("answer", slash) for slash in ("", "/")), plain), max_size=8).map("".join))

@@ -26,12 +26,17 @@ MOST_TAGS = 10_000
 """Tags and ends of comments in a response that is read; one with more has no answer."""
 
 _TAG = re.compile(
-    r"<(?=/?(?:an|pe|thi|tho|re)|!-)"  # decides most failures at once
-    r"(?:/?(answer|perception|think(?:ing)?|thought|reasoning)(?:[\s/][^<>]*)?>|!--)|-->",
+    r"<(?=/?(?:an|pe|th|re|sc|se)|!-|\|)"  # decides most failures at once
+    r"(?:/?(answer|perception|think(?:ing)?|thoughts?|reasoning|reflection|analysis|scratchpad|seed:think)"
+    r"(?:[\s/][^<>]*)?>|!--|\|(?:(?:START|END)_THINKING\|>|channel\|>(?:analysis|commentary|final)))"
+    r"|-->|\[/?THINK\]|\u25c1/?think\u25b7",
     re.IGNORECASE | re.ASCII,
 )
+"""Tags, ends of comments, and the special tokens around thoughts: of Command A, gpt-oss, Magistral and Kimi."""
 _COMMENT = "!--"
-_OPENED_BY_TEMPLATES = frozenset({"think", "thinking", "thought", "reasoning"})
+_CLOSING = ("</", "-->", "[/", "\u25c1/", "<|end_thinking", "<|channel|>final")
+_OPENED_IN_RESPONSE = frozenset({"perception", _COMMENT})
+"""All other thoughts may be opened by the chat template."""
 _EXACT = [f"<{slash}{name}>" for name in SECTIONS for slash in ("", "/")]
 
 Tag = re.Match[str]
@@ -150,11 +155,11 @@ def parse_response(response: str) -> ParsedResponse:
             opened.append(kind)
         elif kind in opened:
             first = opened[0]
-            if kind in _OPENED_BY_TEMPLATES:
+            if kind in _OPENED_IN_RESPONSE:
+                del opened[opened.index(kind) :]
+            else:
                 opened.clear()
                 parsed.answers.clear()
-            else:
-                del opened[opened.index(kind) :]
             if not opened:
                 parsed.thoughts.append((first, start, tag.end()))
         elif kind != _COMMENT or commented:  # the thought began in the prompt: all so far is part of it
@@ -187,11 +192,13 @@ def _fault(parsed: ParsedResponse, opened: Sequence[str]) -> str | None:
 
 
 def _kind(tag: Tag) -> str:
-    return (tag[1] or _COMMENT).lower()
+    if tag[1]:
+        return tag[1].lower()
+    return _COMMENT if tag[0] in ("<!--", "-->") else "think"
 
 
 def _closes(tag: Tag) -> bool:
-    return tag[0].startswith(("</", "-"))
+    return tag[0].lower().startswith(_CLOSING)
 
 
 def _is_empty(tag: Tag) -> bool:
