@@ -29,7 +29,7 @@ from vlmgym.sandbox.games.tiles.names import EMPTY
 from vlmgym.sandbox.registry import make_game
 from vlmgym.testing import GAME_CHECKS, Check, check_game, check_name, run_check
 
-SCRIPT = Path(__file__).parent.parent / "vlmgym" / "test" / "eval_shisensho_pictures.py"
+SCRIPT = Path(__file__).parents[2] / "vlmgym" / "test" / "eval_shisensho_pictures.py"
 
 
 def game_of(perception: int = 3, reasoning: int = 3, **overrides: Any) -> ShisenSho:
