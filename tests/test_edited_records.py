@@ -47,8 +47,8 @@ EDITS = [
     (lambda r: r["turns"][2].update(action=7), r"turn 3: an action of 2048 is a value of Discrete\(4\), not 7$"),
     (lambda r: r["turns"][2].update(action=-1), r"turn 3: an action of 2048 is a value of Discrete\(4\), not -1$"),
     (lambda r: r["turns"][2].update(action="up"), r"turn 3: an action of 2048 is a value of Discrete\(4\), not 'up'$"),
-    (lambda r: r["turns"][1].update(state={"board": [[3]]}), "turn 2: not a position of 2048: "),
-    (lambda r: r.update(final_state=5), "final_state: not a position of 2048: "),
+    (lambda r: r["turns"][1].update(state={"board": [[3]]}), "turn 2: invalid state of 2048: "),
+    (lambda r: r.update(final_state=5), "final_state: invalid state of 2048: "),
     (lambda r: r["game"]["config"].update(size=-4), "not a configuration of 2048-v0: size: "),
 ]
 

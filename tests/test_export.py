@@ -331,7 +331,7 @@ def test_a_damaged_record_leaves_no_half_export(played: tuple[Path, Seen], expor
         return episode.model_copy(update={"turns": (*others, last.model_copy(update={"state": [1]}))})
 
     run = change(played[0], tmp_path / "changed", damaged)
-    with pytest.raises(UsageError, match=r"line 1 of .*episodes\.jsonl, turn 8: not a position of 2048"):
+    with pytest.raises(UsageError, match=r"line 1 of .*episodes\.jsonl, turn 8: invalid state of 2048"):
         exported("hf", run=run, outcome=EVERYTHING)
 
     def other(episode: EpisodeRecord) -> EpisodeRecord:

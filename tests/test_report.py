@@ -520,7 +520,7 @@ def test_a_page_that_cannot_be_made_leaves_the_earlier_one(tmp_path: Path, folde
         patch.setattr(store, "INLINE_BYTES", 0)
         write_page(path, [run], title="whole", workers=workers)
         before = {file: file.read_bytes() for file in tmp_path.rglob("[!.]*") if file.is_file()}
-        with pytest.raises(UsageError, match="not a position of 2048"):
+        with pytest.raises(UsageError, match="invalid state of 2048"):
             write_page(path, [replace(run, episodes=[episodes[0], torn])], title="torn", workers=workers)
     assert {file: file.read_bytes() for file in tmp_path.rglob("[!.]*") if file.is_file()} == before
     assert not list(tmp_path.rglob("*.part"))

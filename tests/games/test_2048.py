@@ -290,7 +290,7 @@ def with_cell(value: object) -> str:
     ],
 )  # fmt: skip
 def test_a_text_that_is_no_position_is_refused_in_one_sentence(text: str) -> None:
-    with pytest.raises(StateError, match="not a position of 2048") as caught:
+    with pytest.raises(StateError, match="invalid state of 2048") as caught:
         game_2048().from_json(text)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400

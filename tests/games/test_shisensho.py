@@ -499,9 +499,9 @@ def test_a_position_survives_json() -> None:
             "there is no tile 'red cross'",
         ),
         ('{"board": [["empty", "empty"], ["empty", ""]], "variation_seed": 0}', "there is no tile ''"),
-        ('{"board": [["empty", "empty"], ["empty", 3]], "variation_seed": 0}', "not a position of shisensho: board"),
-        ("[]", "not a position of shisensho"),
-        ("no JSON", "not a position of shisensho"),
+        ('{"board": [["empty", "empty"], ["empty", 3]], "variation_seed": 0}', "invalid state of shisensho: board"),
+        ("[]", "invalid state of shisensho"),
+        ("no JSON", "invalid state of shisensho"),
     ],
 )
 def test_what_is_no_position_is_refused(text: str, sentence: str) -> None:

@@ -321,8 +321,8 @@ def _with(**changes: Any) -> str:
         (_with(board=[*FIVE_OR_THREE[:4], (23, 24, 25, 1, -1)]), "-1 is no tile"),
         (_with(board=exchanged(FIVE_OR_THREE, (1, 2, 2, 2))), "has a run"),
         (_with(board=[list(range(5 * row, 5 * row + 5)) for row in range(5)]), "no legal move"),
-        (_with(board="circles"), "not a position of swap"),
-        ("{", "not a position of swap"),
+        (_with(board="circles"), "invalid state of swap"),
+        ("{", "invalid state of swap"),
     ],
 )
 def test_a_text_that_is_no_position_is_refused(text: str, message: str) -> None:

@@ -125,7 +125,7 @@ class BoardGame(Game[StateT, ActionT]):
         """
         c = self.config
         if len(board) != c.rows or any(len(row) != c.columns for row in board):
-            raise StateError(f"not a position of {self.name}: the board is not {c.rows} x {c.columns}")
+            raise StateError(f"invalid state of {self.name}: the board is not {c.rows} x {c.columns}")
 
     def variation_seed(self, state: StateT) -> int:
         """Seed of rotation, noise and clutter: the same within an episode, so that only played cells change."""

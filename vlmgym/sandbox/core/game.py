@@ -291,7 +291,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         try:
             state: StateT = self._adapter.validate_json(text, strict=True)
         except ValidationError as error:
-            raise StateError(f"not a position of {self.name}: {describe_validation_error(error)}") from None
+            raise StateError(f"invalid state of {self.name}: {describe_validation_error(error)}") from None
         self.check_state(state)
         return state
 

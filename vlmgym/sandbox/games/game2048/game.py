@@ -223,10 +223,10 @@ class Game2048(BoardGame[State2048, int]):
         for row in state.board:
             for tile in row:
                 if tile < 0 or tile == 1 or tile & (tile - 1) or tile > 2**62:
-                    raise StateError(f"not a position of 2048: {tile} is no tile")
+                    raise StateError(f"invalid state of 2048: {tile} is no tile")
         if not 0 <= state.variation_seed < 2**32:
             raise StateError(
-                f"not a position of 2048: variation_seed must be a 32-bit unsigned integer, got {state.variation_seed}"
+                f"invalid state of 2048: variation_seed must be a 32-bit unsigned integer, got {state.variation_seed}"
             )
 
     def _reached_goal(self, board: Board) -> bool:

@@ -245,11 +245,11 @@ class Geospot(Task[GeospotState, str]):
         """Refuse a place that is not on earth, and a map for a row of data."""
         super().check_state(state)
         if not (abs(state.latitude) <= 90 and abs(state.longitude) <= 180):
-            raise StateError(f"not a position of geospot: {state.latitude}, {state.longitude} is no place on earth")
+            raise StateError(f"invalid state of geospot: {state.latitude}, {state.longitude} is no place on earth")
         if (state.middle is None) == (state.row is None):
-            raise StateError("not a position of geospot: it has either the middle of a map or a row of data")
+            raise StateError("invalid state of geospot: it has either the middle of a map or a row of data")
         if state.middle is not None and not (abs(state.middle[0]) <= 90 and abs(state.middle[1]) <= 180):
-            raise StateError(f"not a position of geospot: {state.middle} is no middle of a map")
+            raise StateError(f"invalid state of geospot: {state.middle} is no middle of a map")
 
     # Images and words ----------------------------------------------------------------------------------------------
 

@@ -336,7 +336,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
             for tile in line:
                 if tile not in known:
                     raise StateError(
-                        f"not a position of shisensho: there is no tile {tile!r} with {c.colours} colours and "
+                        f"invalid state of shisensho: there is no tile {tile!r} with {c.colours} colours and "
                         f"{c.shapes} shapes"
                     )
 

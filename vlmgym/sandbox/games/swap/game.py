@@ -225,11 +225,11 @@ class Swap(BoardGame[SwapState, Pair]):
         self.check_board_size(state.board)
         tiles, last = _tiles(state.board), self.config.kinds - 1
         if unknown := [tile for tile in tiles if not 0 <= tile <= last]:
-            raise StateError(f"not a position of swap: {unknown[0]} is no tile; tiles are 0 to {last}")
+            raise StateError(f"invalid state of swap: {unknown[0]} is no tile; tiles are 0 to {last}")
         if self.rules.matched(tiles):
-            raise StateError("not a position of swap: the board has a run of three equal tiles")
+            raise StateError("invalid state of swap: the board has a run of three equal tiles")
         if not self.rules.has_swap(tiles):
-            raise StateError("not a position of swap: the board has no legal move")
+            raise StateError("invalid state of swap: the board has no legal move")
 
     @cached_property
     def rules(self) -> SwapRules:
