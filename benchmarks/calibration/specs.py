@@ -13,7 +13,7 @@ from vlmgym.errors import UsageError
 from vlmgym.sandbox.games.game2048 import expectimax as game2048
 from vlmgym.sandbox.games.shisensho import solver as shisensho
 from vlmgym.sandbox.games.swap import solver as swap
-from vlmgym.sandbox.games.tiles.names import EMPTY, MOST_COLOURS, MOST_SHAPES
+from vlmgym.sandbox.games.tiles.names import EMPTY, MAX_COLOURS, MAX_SHAPES
 
 _GUESS = "in random legal play, how often a guess is right, and so how much there is to rule out; compared as ratios"
 _SURVIVED = "how many turns random legal moves survive, cut off after 2,000; compared as ratios"
@@ -47,7 +47,7 @@ _SHISENSHO = Spec(
         "cell",
         boards_of(_tiles_and_empty),
         haze=1.4,
-        schooling={"colours": MOST_COLOURS, "shapes": MOST_SHAPES},
+        schooling={"colours": MAX_COLOURS, "shapes": MAX_SHAPES},
     ),
     effort=Effort("positions in the plan of a whole board", _effort_shisensho, whole=True),
     notes="""\

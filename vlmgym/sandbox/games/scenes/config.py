@@ -13,7 +13,7 @@ from vlmgym.sandbox.core.config import Levels, config_field
 from vlmgym.sandbox.core.task import TaskConfig
 from vlmgym.sandbox.games.scenes.placing import Things, place, room
 from vlmgym.sandbox.games.scenes.scene import SIZES, Kind, Scene, Vocabulary
-from vlmgym.sandbox.games.tiles.names import MOST_COLOURS, MOST_SHAPES
+from vlmgym.sandbox.games.tiles.names import MAX_COLOURS, MAX_SHAPES
 from vlmgym.sandbox.rendering.palette import ThemeName
 
 SCENE_PERCEPTION: Levels = {
@@ -37,8 +37,8 @@ class SceneConfig(TaskConfig):
     visible: float = config_field("perception", 0.7, "Share of every object that can be seen at least.", ge=0.5, le=1.0)
     rotation: int = config_field("perception", 20, "Objects are turned by up to this many degrees.", ge=0, le=30)
     objects: int = config_field("reasoning", 8, "Objects of an image, at most.", ge=3, le=16)
-    colours: int = config_field("reasoning", 6, "Colours of objects.", ge=3, le=MOST_COLOURS)
-    shapes: int = config_field("reasoning", 6, "Shapes of objects.", ge=3, le=MOST_SHAPES)
+    colours: int = config_field("reasoning", 6, "Colours of objects.", ge=3, le=MAX_COLOURS)
+    shapes: int = config_field("reasoning", 6, "Shapes of objects.", ge=3, le=MAX_SHAPES)
     attributes: int = config_field("reasoning", 2, "Attributes by which an object is named, at most.", ge=1, le=3)
 
     @model_validator(mode="after")

@@ -24,7 +24,7 @@ from vlmgym.sandbox.games.shisensho.image_tiles import DealtImages, TileImages, 
 from vlmgym.sandbox.games.shisensho.paths import Cell, Paths, Place, Places, paths
 from vlmgym.sandbox.games.shisensho.solver import best_move
 from vlmgym.sandbox.games.tiles.drawing import paint_colour_shape
-from vlmgym.sandbox.games.tiles.names import COLOUR_NAMES, EMPTY, MOST_COLOURS, MOST_SHAPES, SHAPE_NAMES, kinds
+from vlmgym.sandbox.games.tiles.names import COLOUR_NAMES, EMPTY, MAX_COLOURS, MAX_SHAPES, SHAPE_NAMES, kinds
 from vlmgym.sandbox.rendering.board import Cells
 from vlmgym.sandbox.rendering.canvas import Canvas
 
@@ -70,8 +70,8 @@ class ShisenShoConfig(BoardConfig):
     )
     turns: int = config_field("reasoning", 2, "Turns that a path may have.", ge=0, le=4)
     solvable: bool = config_field("reasoning", True, "Deal only boards that can be cleared; False: tiles at random.")
-    colours: int = config_field("perception", 6, "Colours that tiles are taken from.", ge=1, le=MOST_COLOURS)
-    shapes: int = config_field("perception", 6, "Shapes that tiles are taken from.", ge=1, le=MOST_SHAPES)
+    colours: int = config_field("perception", 6, "Colours that tiles are taken from.", ge=1, le=MAX_COLOURS)
+    shapes: int = config_field("perception", 6, "Shapes that tiles are taken from.", ge=1, le=MAX_SHAPES)
     tiles: Literal["shapes", "digits", "cifar10", "folder"] = config_field(
         "perception",
         "shapes",

@@ -20,7 +20,7 @@ from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.games.swap.board import RUN, SwapRules, Tiles
 from vlmgym.sandbox.games.swap.solver import search
 from vlmgym.sandbox.games.tiles.drawing import paint_colour_shape
-from vlmgym.sandbox.games.tiles.names import COLOUR_NAMES, MOST_COLOURS, MOST_SHAPES, SHAPE_NAMES, kinds
+from vlmgym.sandbox.games.tiles.names import COLOUR_NAMES, MAX_COLOURS, MAX_SHAPES, SHAPE_NAMES, kinds
 from vlmgym.sandbox.rendering.canvas import Canvas
 
 Board = tuple[tuple[int, ...], ...]
@@ -58,8 +58,8 @@ class SwapConfig(BoardConfig):
 
     rows: int = config_field("reasoning", 8, "Rows of the board.", ge=3, le=16)
     columns: int = config_field("reasoning", 8, "Columns of the board.", ge=3, le=16)
-    colours: int = config_field("reasoning", 4, "Colours of tiles; kinds are colours x shapes.", ge=1, le=MOST_COLOURS)
-    shapes: int = config_field("reasoning", 3, "Shapes of tiles; kinds are colours x shapes.", ge=1, le=MOST_SHAPES)
+    colours: int = config_field("reasoning", 4, "Colours of tiles; kinds are colours x shapes.", ge=1, le=MAX_COLOURS)
+    shapes: int = config_field("reasoning", 3, "Shapes of tiles; kinds are colours x shapes.", ge=1, le=MAX_SHAPES)
 
     difficulty_levels = with_board_perception(
         {
