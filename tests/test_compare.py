@@ -22,7 +22,7 @@ from vlmgym.sandbox.core.reward import RewardConfig
 
 
 def play(out: Path, policy: str, games: tuple[str, ...] = ("2048",), **options: Any) -> Path:
-    shown = {"episodes": 6, "turns": 15, "size": 128, "workers": 0, "videos": 0, "report": False} | options
+    shown = {"episodes": 6, "max_turns": 15, "size": 128, "workers": 0, "videos": 0, "report": False} | options
     run_evaluation(games, EvalConfig(policy=policy, output_dir=out, **shown))
     return out
 
@@ -140,7 +140,7 @@ def test_an_episode_without_a_result_is_no_pair(runs: tuple[Path, Path], tmp_pat
 
 
 def test_what_cannot_be_compared_is_refused(runs: tuple[Path, Path], tmp_path: Path):
-    other = play(tmp_path / "other", "random-legal", turns=14)
+    other = play(tmp_path / "other", "random-legal", max_turns=14)
     with pytest.raises(UsageError, match="an episode has at most 15 turns in oracle, and 14 in random-legal"):
         compared(runs[0], other, tmp_path / "out")
     other = play(tmp_path / "rows", "random-legal", overrides=(("rows=5",),))

@@ -17,7 +17,7 @@ from vlmgym.evaluation.report.episode import make_episode
 from vlmgym.evaluation.summary import summarize
 from vlmgym.evaluation.video import write_stored_video
 
-OPTIONS = {"episodes": 2, "turns": 3, "workers": 0, "videos": 0, "report": False}
+OPTIONS = {"episodes": 2, "max_turns": 3, "workers": 0, "videos": 0, "report": False}
 
 
 @pytest.fixture(scope="module")

@@ -176,7 +176,7 @@ def test_no_more_episodes_at_once_than_asked():
     ("option", "message"),
     [
         ({"episodes": 0}, "episodes is a whole number of at least 1, not 0"),
-        ({"turns": 0}, "turns is a whole number of at least 1"),
+        ({"max_turns": 0}, "max_turns is a whole number of at least 1"),
         ({"seed": -1}, "seed is a whole number of at least 0"),
         ({"history": -1}, "history is a whole number of at least 0"),
         ({"concurrency": 0}, "concurrency is a whole number of at least 1"),
@@ -361,7 +361,7 @@ class _Model(ModelPolicy):
 
 def test_an_infrastructure_error_ends_its_episode_without_a_score_and_no_other():
     ended = []
-    records = evaluate(GAME, _Model({("2048", 1, 4)}), 3, turns=8, workers=0, hooks=Hooks(on_episode=ended.append))
+    records = evaluate(GAME, _Model({("2048", 1, 4)}), 3, max_turns=8, workers=0, hooks=Hooks(on_episode=ended.append))
     assert [(record.status, len(record.turns)) for record in records] == [
         ("turn limit", 8),
         ("error", 4),
@@ -372,7 +372,7 @@ def test_an_infrastructure_error_ends_its_episode_without_a_score_and_no_other()
 
 
 def test_a_resumed_run_goes_on_with_what_has_no_result():
-    first = evaluate(GAME, _Model({("2048", 1, 4)}), 3, turns=8, workers=0, history=2)
+    first = evaluate(GAME, _Model({("2048", 1, 4)}), 3, max_turns=8, workers=0, history=2)
     policy = _Model()
     again = evaluate(GAME, policy, 4, max_turns=8, workers=0, history=2, resume=first)
     assert sorted(set(policy.asked)) == [("2048", 1, turn) for turn in range(4, 8)] + [
@@ -384,7 +384,7 @@ def test_a_resumed_run_goes_on_with_what_has_no_result():
 
 
 def test_records_that_nobody_asks_for_are_not_kept():
-    first = evaluate(GAME, _Model({("2048", 1, 4)}), 3, turns=8, workers=0)
+    first = evaluate(GAME, _Model({("2048", 1, 4)}), 3, max_turns=8, workers=0)
     alive = most = 0
 
     def forget():
@@ -403,7 +403,7 @@ def test_records_that_nobody_asks_for_are_not_kept():
             count(copy)
             yield copy
 
-    options = {"turns": 8, "workers": 0, "concurrency": 1, "resume": earlier(), "hooks": Hooks(on_episode=count)}
+    options = {"max_turns": 8, "workers": 0, "concurrency": 1, "resume": earlier(), "hooks": Hooks(on_episode=count)}
     assert evaluate(GAME, _Model(), 12, **options, collect=False) == []
     assert most <= 3  # the unfinished one, the one at hand, and the one before it
     kept = evaluate(GAME, _Model(), 12, **(options | {"resume": earlier()}))
@@ -412,7 +412,7 @@ def test_records_that_nobody_asks_for_are_not_kept():
 
 
 def test_an_unfinished_episode_of_another_game_version_starts_afresh():
-    first = evaluate(GAME, _Model({("2048", 0, 4)}), 1, turns=6, workers=0)
+    first = evaluate(GAME, _Model({("2048", 0, 4)}), 1, max_turns=6, workers=0)
     turns = first[0].turns
     changed = turns[2].model_copy(update={"prompt": "as an older version had it"})
     policy = _Model()
@@ -523,7 +523,7 @@ def test_numbers_of_numpy_are_numbers():
 
 
 def test_a_resumed_run_tells_of_new_turns_only():
-    first = evaluate(GAME, _Model({("2048", 0, 4)}), 1, turns=6, workers=0)
+    first = evaluate(GAME, _Model({("2048", 0, 4)}), 1, max_turns=6, workers=0)
     told = []
     evaluate(GAME, _Model(), 1, max_turns=6, workers=0, resume=first, hooks=Hooks(on_turns=told.extend))
     assert [turn.turn for turn in told] == [5, 6]
@@ -532,7 +532,7 @@ def test_a_resumed_run_tells_of_new_turns_only():
 @pytest.mark.parametrize(
     ("other", "different"),
     [
-        ({"turns": 9}, "turns was 30 and is 9"),
+        ({"max_turns": 9}, "max_turns was 30 and is 9"),
         ({"history": 1}, "history was 0 and is 1"),
         ({"reward": RewardConfig(illegal=-1.0)}, "reward.illegal was None and is -1.0"),
         ({"size": 96}, "game.config.size was 64 and is 96"),
@@ -541,7 +541,7 @@ def test_a_resumed_run_tells_of_new_turns_only():
 def test_records_of_another_configuration_are_not_gone_on_with(random_records, other, different):
     game = vlmgym.make_game("2048", size=other.pop("size", 64))
     with pytest.raises(UsageError, match=f"the record of 2048-v0, seed 5, was played by other rules, .*: {different}$"):
-        evaluate(game, "random", 3, **({"turns": 30} | other), seed=5, workers=0, resume=random_records)
+        evaluate(game, "random", 3, **({"max_turns": 30} | other), seed=5, workers=0, resume=random_records)
 
 
 @pytest.mark.parametrize(

@@ -409,7 +409,7 @@ def test_a_run_of_other_options_is_not_resumed(tmp_path):
     assert run(*options, "--output-dir", "o", cwd=tmp_path).returncode == 0
     before = (tmp_path / "o" / "episodes.jsonl").read_bytes()
     for other, message in (
-        (["--max-turns", "5"], "turns was 4 and is 5"),
+        (["--max-turns", "5"], "max_turns was 4 and is 5"),
         (["--seed", "1"], "seed was 0 and is 1"),
         (["--size", "128"], "games.0.config.size was 96 and is 128"),
         (["--policy", "oracle"], "policy.name was 'random' and is 'oracle'"),
@@ -541,6 +541,6 @@ def test_a_new_run_shows_no_videos_of_another(tmp_path):
 
 
 def test_a_program_from_standard_input_is_told_what_to_do():
-    code = "from vlmgym.evaluation import evaluate\nevaluate('2048', 'random', 1, turns=1, workers=1)\n"
+    code = "from vlmgym.evaluation import evaluate\nevaluate('2048', 'random', 1, max_turns=1, workers=1)\n"
     done = subprocess.run([sys.executable, "-"], input=code, capture_output=True, text=True, check=False, timeout=60)
     assert "worker processes cannot import a program that is read from standard input: use workers=0" in done.stderr

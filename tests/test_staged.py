@@ -20,7 +20,7 @@ from vlmgym.records.store import open_run
 from vlmgym.rollout.turn import TURN_LIMIT
 
 AT_ONCE, EPISODES = 4, 40
-SETTINGS: dict[str, Any] = {"turns": 3, "workers": 0, "seed": 5}
+SETTINGS: dict[str, Any] = {"max_turns": 3, "workers": 0, "seed": 5}
 TOML = f"""
 at_once = {AT_ONCE}
 

@@ -40,14 +40,14 @@ class Job:
             "reward": rules.reward.model_dump(mode="json"),
             "history": rules.history,
             "history_images": rules.history_images,
-            "turns": rules.max_turns,
+            "max_turns": rules.max_turns,
         }
         played = {
             "game": earlier.game.model_dump(mode="json"),
             "reward": earlier.reward.model_dump(mode="json"),
             "history": earlier.history,
             "history_images": earlier.history_images,
-            "turns": earlier.max_turns,
+            "max_turns": earlier.max_turns,
         }
         if different := [*map(str, changes(played, asked))]:
             raise UsageError(
