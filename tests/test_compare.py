@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from vlmgym import UsageError
@@ -61,6 +61,7 @@ def test_pairing_takes_what_both_have_in_common_out_of_the_interval():
 
 
 @settings(max_examples=40)
+@example([(-2156.68359375, 0.1)] * 2)  # the quantiles of equal means are out of order by rounding
 @given(st.lists(st.tuples(st.floats(-1e4, 1e4), st.floats(-1e4, 1e4)), min_size=1, max_size=12))
 def test_any_pairs_have_a_difference_and_an_interval_within_their_range(pairs: list[tuple[float, float]]):
     first, second = [a for a, _ in pairs], [b for _, b in pairs]

@@ -116,4 +116,5 @@ def _bootstrap(
             ).confidence_interval
         if math.isfinite(found.low) and math.isfinite(found.high):
             break
-    return (float(found.low), float(found.high)), method
+    low, high = sorted((float(found.low), float(found.high)))  # means of equal numbers differ by rounding
+    return (low, high), method
