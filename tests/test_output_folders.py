@@ -27,6 +27,7 @@ from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import RunFolder, read_run
 from vlmgym.evaluation.new_folder import new_folder
+from vlmgym.policies import ImageArray, Prompt
 from vlmgym.records.episode import PolicyRecord
 from vlmgym.records.file_list import FileList
 from vlmgym.records.files import write_own_json
@@ -239,6 +240,38 @@ def test_the_last_run_of_a_script_is_kept_without_what_a_user_put_beside_it(tmp_
     kept = {path.parent.name: path.read_text() for path in place.logs.glob("*/run.json")}
     assert kept == {"test_2048.1": "first", "test_2048.2": "second"}
     assert (place.folder / "notes").read_text() == "mine"
+
+
+def test_the_page_of_a_script_links_the_videos_of_its_own_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script, last, kept = (tmp_path / name for name in ("eval_2048.py", "logs/test_2048", "logs/test_2048.previous"))
+    video = "../../videos/test_2048_0.mp4"
+
+    def linked(run: Path) -> bool:
+        return video in (run / "report.html").read_text()
+
+    evaluate_script(str(script), "2048", _down, args=PLAY)
+    assert linked(last)
+    main(["report", str(last), "--workers", "0"])
+    assert linked(last)
+    evaluate_script(str(script), "2048", _down, args=[*PLAY, "--seed", "1"])
+    assert not (kept / "report.html").exists()
+    main(["report", str(kept), "--workers", "0"])
+    assert linked(last)
+    assert not linked(kept)
+    with pytest.raises(SystemExit):  # before there are results: the videos are still those of the last run
+        evaluate_script(str(script), "2048", _fail, args=[arg for arg in PLAY if arg not in ("--policy", "random")])
+    main(["report", str(last), "--workers", "0"])
+    assert not linked(last)
+
+
+def _down(images: list[list[ImageArray]], prompts: list[Prompt]) -> list[str]:
+    return ["<answer>down</answer>" for _ in prompts]
+
+
+def _fail(images: list[list[ImageArray]], prompts: list[Prompt]) -> list[str]:
+    raise ValueError("no model")
 
 
 @pytest.mark.parametrize("moved", range(4))

@@ -15,6 +15,8 @@ from vlmgym.records.run import RunRecord, RunSummary
 
 UNFINISHED = ".page.part"
 """In the folder beside a page: what is written of it before it gets its name."""
+MARKER_BESIDE = ".vlmgym-beside.jsonl"
+"""List of the files that an evaluation script's run has outside its folder."""
 
 
 class RunFolder:
@@ -153,7 +155,7 @@ class ScriptFolder(RunFolder):
         """
         super().__init__(beside / "logs" / name)
         self.name = name
-        self.beside = OutputFolder(beside, marker=self.folder / ".vlmgym-beside.jsonl")
+        self.beside = OutputFolder(beside, marker=self.folder / MARKER_BESIDE)
         self.logs, self.videos = self.folder.parent, self.folder.parent.parent / "videos"
 
     def curves(self, game: str) -> Path:
@@ -181,6 +183,7 @@ class ScriptFolder(RunFolder):
             OutputError: A folder or file cannot be written.
         """
         if self.output.owned():
+            self.output.remove(self.report, self.folder / "report")  # it links videos that the new run replaces
             self.output.move(self._kept())
 
     def _kept(self) -> OutputFolder:
@@ -207,10 +210,23 @@ class ScriptFolder(RunFolder):
         """Remove the record, curves and videos of the last run, when those of this one are there to be written."""
         super().clear_results()
         self.beside.remove(self.beside.folder)
+        self.beside.list.rename(self.output.list.id)
+
+
+def saved_folder(folder: Path) -> RunFolder:
+    """Recognize the folder of a saved run: that of an evaluation script has videos outside.
+
+    The two lists of a script's folder have the same id once the files outside are of this run, too.
+    """
+    found = RunFolder(folder)
+    if found.folder.parent.name != "logs" or not (found.folder / MARKER_BESIDE).exists():
+        return found
+    script = ScriptFolder(found.folder.parent.parent, found.folder.name)
+    return script if script.beside.list.id == script.output.list.id else found
 
 
 def differences(asked: RunRecord, now: RunRecord) -> Sequence[str]:
-    """In what two runs differ that decides about their episodes, as `turns was 100 and is 50`.
+    """In what two runs differ that decides about their episodes, as `max_turns was 100 and is 50`.
 
     More episodes than before are no difference.
     """
@@ -222,8 +238,6 @@ def differences(asked: RunRecord, now: RunRecord) -> Sequence[str]:
             return found
     fields = ("games", "policy", "reward", "history", "history_images", "max_turns", "seed")
     before, after = ({name: record.model_dump(mode="json")[name] for name in fields} for record in (asked, now))
-    for options in (before, after):
-        options["turns"] = options.pop("max_turns")  # as the option is called
     found = [*map(str, changes(before, after))]
     if now.episodes < asked.episodes:
         found.append(f"episodes was {asked.episodes} and is {now.episodes}")

@@ -16,7 +16,7 @@ from vlmgym.errors import UsageError, describe_validation_error
 from vlmgym.records.episode import EpisodeRecord
 from vlmgym.records.files import writing
 from vlmgym.records.run import RunRecord, RunSummary
-from vlmgym.records.run_folder import RunFolder
+from vlmgym.records.run_folder import RunFolder, saved_folder
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
 
@@ -153,7 +153,7 @@ def open_run(folder: Path | RunFolder) -> StoredRun:
     Raises:
         UsageError: The folder holds no run, or one that this version does not read.
     """
-    place = folder if isinstance(folder, RunFolder) else RunFolder(folder)
+    place = folder if isinstance(folder, RunFolder) else saved_folder(folder)
     asked = read_asked(place)
     order = {game: i for i, game in enumerate(asked.game_ids)}
     found, torn = find_episodes(place.episodes)
