@@ -16,9 +16,7 @@ PROMPT = "Switch the lamps off, one a turn. Rows and columns count from {origin}
 
 
 class LampsConfig(BoardConfig):
-    difficulty_levels = with_board_perception(
-        {level: {"rows": level + 1, "columns": level + 1} for level in range(1, 6)}
-    )
+    levels = with_board_perception({level: {"rows": level + 1, "columns": level + 1} for level in range(1, 6)})
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,8 @@ def test_every_config_field_belongs_to_one_dial_and_is_described() -> None:
 def test_levels_set_only_config_fields_of_their_own_dial() -> None:
     for config in configs():
         overrides = config.overrides()
-        assert set(config.difficulty_levels) == set(DIFFICULTIES)
-        for dial, levels in config.difficulty_levels.items():
+        assert set(config.levels) == set(DIFFICULTIES)
+        for dial, levels in config.levels.items():
             assert set(levels) == set(LEVELS)
             for level in levels.values():
                 assert {overrides[name] for name in level} <= {dial}

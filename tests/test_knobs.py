@@ -25,9 +25,7 @@ class LampsConfig(GameConfig):
     dim: float = config_field("perception", 0.5, "How dark.", ge=0, le=1)
     hint: bool = setting(False, "Whether there is one.")
 
-    difficulty_levels: ClassVar[Mapping[Dial, Levels]] = {
-        "perception": {level: {"dim": level / 10} for level in (1, 2, 4, 5)}
-    }
+    levels: ClassVar[Mapping[Dial, Levels]] = {"perception": {level: {"dim": level / 10} for level in (1, 2, 4, 5)}}
 
 
 def test_options_are_told_by_kind_with_their_levels_and_what_they_accept() -> None:

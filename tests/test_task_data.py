@@ -33,7 +33,7 @@ COLOURS = {"red": (200, 0, 0), "green": (0, 200, 0), "blue": (0, 0, 200)}
 
 
 class ColourConfig(TaskConfig):
-    difficulty_levels = with_task_perception({level: {"names": level} for level in range(1, 6)})
+    levels = with_task_perception({level: {"names": level} for level in range(1, 6)})
 
     names: int = config_field("reasoning", 3, "Colours that may be asked for.", ge=1, le=5)
 

@@ -21,7 +21,7 @@ from vlmgym.sandbox.games.game2048.game import Config2048, Game2048, State2048
 from vlmgym.sandbox.games.swap.game import Swap, SwapConfig, SwapState
 from vlmgym.testing import CHECKS, check_game, check_name, run_check
 
-REASONING: Levels = Config2048.difficulty_levels["reasoning"]
+REASONING: Levels = Config2048.levels["reasoning"]
 
 
 class SameId(Game2048):
@@ -56,7 +56,7 @@ class UnmarkedKnob(Game2048):
 
 
 class WrongDialConfig(Config2048):
-    difficulty_levels = with_board_perception({**REASONING, 1: {"noise": 0.1}})
+    levels = with_board_perception({**REASONING, 1: {"noise": 0.1}})
 
 
 class WrongDial(Game2048):
@@ -66,7 +66,7 @@ class WrongDial(Game2048):
 
 
 class MissingLevelConfig(Config2048):
-    difficulty_levels = with_board_perception({level: REASONING[level] for level in (1, 2, 3, 4)})
+    levels = with_board_perception({level: REASONING[level] for level in (1, 2, 3, 4)})
 
 
 class MissingLevel(Game2048):
@@ -76,7 +76,7 @@ class MissingLevel(Game2048):
 
 
 class EqualLevelsConfig(Config2048):
-    difficulty_levels = with_board_perception({**REASONING, 2: {}})
+    levels = with_board_perception({**REASONING, 2: {}})
 
 
 class EqualLevels(Game2048):
@@ -87,7 +87,7 @@ class EqualLevels(Game2048):
 
 class OtherDefaultConfig(Config2048):
     rows: int = config_field("reasoning", 5, "Rows.", ge=3, le=8)
-    difficulty_levels = with_board_perception({**REASONING, 3: {"rows": 4}})
+    levels = with_board_perception({**REASONING, 3: {"rows": 4}})
 
 
 class OtherDefault(Game2048):
@@ -97,7 +97,7 @@ class OtherDefault(Game2048):
 
 
 class ImpossibleLevelConfig(Config2048):
-    difficulty_levels = with_board_perception({**REASONING, 1: {"rows": 50}})
+    levels = with_board_perception({**REASONING, 1: {"rows": 50}})
 
 
 class ImpossibleLevel(Game2048):

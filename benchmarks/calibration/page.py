@@ -89,7 +89,7 @@ def _reading(found: Calibration) -> str:
 def config_field_table(spec: Spec, dial: Dial) -> str:
     """The table of a dial as far as it sets anything, from the game's configuration."""
     config: Any = type(spec.at()).Config
-    table = config.difficulty_levels.get(dial, {})
+    table = config.levels.get(dial, {})
     names = list(dict.fromkeys(name for level in LEVELS for name in table.get(level, {})))
     games = {level: spec.at(**{dial: level}).config for level in LEVELS}
     rows = [(f"`{name}`", [value_in_words(getattr(games[level], name)) for level in LEVELS]) for name in names]

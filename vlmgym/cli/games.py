@@ -54,13 +54,13 @@ class Option:
 
 def options_of(config: type[GameConfig]) -> list[Option]:
     """All options of a configuration: perceptual, then reasoning, then those of no dial."""
-    difficulty_levels, declared = config.overrides(), config.model_json_schema()["properties"]
+    difficulty_of, declared = config.overrides(), config.model_json_schema()["properties"]
     found = []
     for dial in (*DIFFICULTIES, None):
         for name, schema in declared.items():
-            if difficulty_levels.get(name) != dial:
+            if difficulty_of.get(name) != dial:
                 continue
-            set_at = [config.difficulty_levels.get(dial, {}).get(level, {}) for level in LEVELS] if dial else []
+            set_at = [config.levels.get(dial, {}).get(level, {}) for level in LEVELS] if dial else []
             levels = [level.get(name, schema["default"]) for level in set_at if any(name in at for at in set_at)]
             default, values = value_in_words(schema["default"]), tuple(map(value_in_words, levels))
             found.append(Option(name, KINDS[dial], default, values, _accepted(schema), schema["description"]))
@@ -70,9 +70,9 @@ def options_of(config: type[GameConfig]) -> list[Option]:
 def in_short(config: type[GameConfig]) -> str:
     """The names of all options by their kind, as a sentence."""
     # Every script says it when it starts: without the schema, which takes milliseconds.
-    difficulty_levels = config.overrides()
+    levels = config.overrides()
     names = {
-        kind: ", ".join(name for name in config.model_fields if difficulty_levels.get(name) == dial)
+        kind: ", ".join(name for name in config.model_fields if levels.get(name) == dial)
         for dial, kind in KINDS.items()
     }
     return "; ".join(f"{kind}: {told}" for kind, told in names.items() if told)

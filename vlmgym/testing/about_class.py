@@ -28,7 +28,7 @@ def check_config_fields(game: AnyGame, seeds: Seeds) -> None:
     overrides = game.Config.overrides()
     assert game.config.model_config.get("frozen"), "the configuration is not frozen"
     for dial in DIFFICULTIES:
-        for level in game.Config.difficulty_levels.get(dial, {}).values():
+        for level in game.Config.levels.get(dial, {}).values():
             for name in level:
                 assert name in overrides, f"the dial {dial} sets {name}, which is no config field"
                 assert overrides[name] == dial, f"the dial {dial} sets {name}, which is marked {overrides[name]}"
@@ -38,7 +38,7 @@ def check_levels(game: AnyGame, seeds: Seeds) -> None:
     """Both difficulties have five different levels, the third is the default, and all 25 pairs start and draw at
     this size."""
     for dial in DIFFICULTIES:
-        levels = game.Config.difficulty_levels.get(dial, {})
+        levels = game.Config.levels.get(dial, {})
         assert sorted(levels) == list(LEVELS), f"the dial {dial} has levels {sorted(levels)}, not 1 to 5"
         configs = {level: game.Config.at(**{dial: level}) for level in LEVELS}
         for lower, higher in pairwise(LEVELS):

@@ -153,7 +153,7 @@ class Level:
         """What the level sets otherwise than level 3, as words."""
         config = type(self.game).Config
         published: Any = config.at(**self.exhibit.overrides)
-        names = set(config.difficulty_levels.get(self.dial, {}).get(self.level, {})) - set(self.exhibit.without)
+        names = set(config.levels.get(self.dial, {}).get(self.level, {})) - set(self.exhibit.without)
         values = {name: getattr(self.game.config, name) for name in config.model_fields if name in names}
         return [_config_field(name, value) for name, value in values.items() if value != getattr(published, name)]
 

@@ -157,5 +157,5 @@ class BoardGame(Game[StateT, ActionT]):
 
 
 def with_board_perception(reasoning: Levels) -> Mapping[Any, Levels]:
-    """The difficulty_levels of a game on a grid: the shared perception levels and the game's own reasoning levels."""
+    """The difficulty levels of a game on a grid: the shared perception levels and the game's own reasoning levels."""
     return {"perception": BOARD_PERCEPTION, "reasoning": reasoning}

@@ -41,13 +41,13 @@ def setting(default: Any, description: str, **bounds: Any) -> Any:
 class GameConfig(BaseModel):
     """Base of all game configurations: a frozen value whose fields are made by `config field`.
 
-    A subclass sets `difficulty_levels` to a table of two difficulties with five levels each, harder from 1 to 5;
+    A subclass sets `levels` to a table of two difficulties with five levels each, harder from 1 to 5;
     level 3 is the
     published setting of the game. A level names only the config fields it changes.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-    difficulty_levels: ClassVar[Mapping[Dial, Levels]] = {}
+    levels: ClassVar[Mapping[Dial, Levels]] = {}
 
     size: int = config_field("perception", 640, "Side of the square image in pixels.", ge=64, le=2048)
     prompt: str | None = setting(
@@ -81,20 +81,20 @@ class GameConfig(BaseModel):
         level = as_int(level)
         if isinstance(level, bool) or not isinstance(level, int) or level not in LEVELS:
             raise UsageError(f"{dial} is a level from 1 (easy) to 5 (hard), not {short_repr(level)}")
-        return cls.difficulty_levels.get(dial, {}).get(level, {})
+        return cls.levels.get(dial, {}).get(level, {})
 
     @classmethod
     def overrides(cls) -> dict[str, Dial]:
         """Which dial each config field belongs to, by the config field's name; settings that belong to none are left
         out."""
-        difficulty_levels: dict[str, Dial] = {}
+        levels: dict[str, Dial] = {}
         for name, field in cls.model_fields.items():
             extra = field.json_schema_extra
             if not isinstance(extra, dict) or extra.get("dial", "") not in (*DIFFICULTIES, None):
                 raise TypeError(f"{cls.__name__}.{name} is not marked: declare it with config field() or setting()")
             if extra["dial"] is not None:
-                difficulty_levels[name] = "perception" if extra["dial"] == "perception" else "reasoning"
-        return difficulty_levels
+                levels[name] = "perception" if extra["dial"] == "perception" else "reasoning"
+        return levels
 
 
 def parse_config_fields(settings: Iterable[str]) -> dict[str, Any]:

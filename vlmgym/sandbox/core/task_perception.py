@@ -28,7 +28,7 @@ class TaskPerception(GameConfig):
 
 
 def with_task_perception(reasoning: Levels, perception: Levels | None = None) -> Mapping[Dial, Levels]:
-    """The difficulty_levels of a task: the shared perception levels with what the task adds, and its own reasoning
+    """The difficulty levels of a task: the shared perception levels with what the task adds, and its own reasoning
     levels."""
     own = perception or {}
     return {

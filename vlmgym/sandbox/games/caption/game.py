@@ -45,7 +45,7 @@ class CaptionConfig(TaskConfig):
         "reasoning", 0.75, "Precision that the full reward takes; a lower one costs. 0: no word costs.", ge=0.0, le=1.0
     )
 
-    difficulty_levels = with_task_perception(
+    levels = with_task_perception(
         {
             1: {"keywords": 2},
             2: {"keywords": 3},

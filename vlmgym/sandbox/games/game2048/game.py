@@ -74,7 +74,7 @@ class Config2048(BoardConfig):
         "reasoning", None, "The game is won, and over, at this tile; None: play on.", ge=8, le=2**20
     )
 
-    difficulty_levels = with_board_perception(
+    levels = with_board_perception(
         {
             1: {"rows": 6, "columns": 6},
             2: {"rows": 5, "columns": 5},

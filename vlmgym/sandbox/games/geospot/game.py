@@ -85,7 +85,7 @@ class GeospotConfig(TaskConfig):
         None, "Their scales in km instead of the preset's; 0: a match or nothing."
     )
 
-    difficulty_levels: ClassVar[Mapping[Dial, Levels]] = with_task_perception(
+    levels: ClassVar[Mapping[Dial, Levels]] = with_task_perception(
         reasoning={
             1: {"cities": 100, "names": 6, "tolerance": 4.0},
             2: {"cities": 500, "names": 4, "tolerance": 2.0},

@@ -60,7 +60,7 @@ class Nlvr2Config(SceneConfig):
         le=len(STATEMENTS),
     )
 
-    difficulty_levels = with_task_perception(
+    levels = with_task_perception(
         scene_levels({1: {"kinds": 2}, 2: {"kinds": 3}, 4: {"kinds": 5}, 5: {"kinds": 5}}), SCENE_PERCEPTION
     )
 

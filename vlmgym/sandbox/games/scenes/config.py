@@ -1,4 +1,4 @@
-"""What tasks over generated scenes share: config fields, and what the difficulty_levels set them to."""
+"""What tasks over generated scenes share: config fields, and what the difficulty levels set them to."""
 
 from __future__ import annotations
 

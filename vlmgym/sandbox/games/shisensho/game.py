@@ -86,7 +86,7 @@ class ShisenShoConfig(BoardConfig):
         "skip", "Whether an image that cannot be read is passed over, which the position tells, or an error."
     )
 
-    difficulty_levels: ClassVar[Mapping[Dial, Levels]] = {
+    levels: ClassVar[Mapping[Dial, Levels]] = {
         "perception": {
             level: {**BOARD_PERCEPTION[level], "colours": colours, "shapes": shapes, "variety": variety}
             for level, (colours, shapes, variety) in {

@@ -61,7 +61,7 @@ class SwapConfig(BoardConfig):
     colours: int = config_field("reasoning", 4, "Colours of tiles; kinds are colours x shapes.", ge=1, le=MAX_COLOURS)
     shapes: int = config_field("reasoning", 3, "Shapes of tiles; kinds are colours x shapes.", ge=1, le=MAX_SHAPES)
 
-    difficulty_levels = with_board_perception(
+    levels = with_board_perception(
         {
             1: {"rows": 5, "columns": 5, "colours": 2, "shapes": 2},
             2: {"rows": 6, "columns": 6, "colours": 3, "shapes": 2},

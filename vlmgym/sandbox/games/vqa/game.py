@@ -52,9 +52,7 @@ class VqaConfig(SceneConfig):
         1, "How many of a row's accepted answers must be equal to an answer for the full reward; VQA takes 3.", ge=1
     )
 
-    difficulty_levels = with_task_perception(
-        scene_levels({1: {"relations": False}, 2: {"relations": False}}), SCENE_PERCEPTION
-    )
+    levels = with_task_perception(scene_levels({1: {"relations": False}, 2: {"relations": False}}), SCENE_PERCEPTION)
 
 
 @dataclass(frozen=True, kw_only=True)
