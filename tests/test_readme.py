@@ -131,7 +131,7 @@ def test_options_are_those_of_the_scripts_with_their_defaults() -> None:
             told.add(option.removeprefix("no-"))
             if default.isdecimal():
                 assert defaults[option] == int(default), option
-    options = {"set" if name in ("overrides", "set") else name for name in defaults}
+    options = {"config" if name == "overrides" else name for name in defaults}
     assert told == options
 
 
