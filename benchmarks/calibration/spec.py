@@ -103,7 +103,7 @@ class Spec:
         criterion: What the reasoning levels are judged by.
         sight: How its images are read.
         effort: How the oracle's effort is counted; None: it searches nothing.
-        config fields: Knobs that every level has.
+        overrides: Knobs that every level has.
         turns: Turns of an episode, at most, by player.
         naive: The player of that name, where one plays.
         facts: Numbers about a first position, for `questions`.

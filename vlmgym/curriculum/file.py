@@ -34,7 +34,7 @@ class StageFile(_Part):
         at_least: As in the entry, for this stage.
         perception: Level 1 to 5, by default that of the entry.
         reasoning: Likewise.
-        config fields: Single config fields of the game, beside those of the entry or in their place.
+        overrides: Single config fields of the game, beside those of the entry or in their place.
     """
 
     name: str | None = Field(None, max_length=80)
@@ -60,7 +60,7 @@ class EntryFile(_Part):
         weight: How often it comes, in proportion to the other weights.
         perception: Level 1 to 5 of stages that name none.
         reasoning: Likewise.
-        config fields: Single config fields of the game at all stages.
+        overrides: Single config fields of the game at all stages.
         by: What leads from stage to stage: `episode`, so many of them, or `success`.
         measure: What success is: the episode's score, the mean total reward of its turns, or the share of turns that
             were played (neither illegal nor unparsable).

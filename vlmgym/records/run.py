@@ -99,9 +99,8 @@ class Summary(_Record):
         unfinished: How many episodes have no result, by their status; `not begun` have no record either.
         turns: Turns of the results.
         score_mean: Mean score, None without results.
-        score_stderr: Standard error of the mean (sample standard deviation over root n), None for a single episode,
-        and for
-            several stages: how many episodes each had follows from how they went, or from the schedule.
+        score_stderr: Standard error of the mean (sample standard deviation over root n), None for a single episode, and
+            for several stages: how many episodes each had follows from how they went, or from the schedule.
         score_ci: 95% confidence interval of the mean: by Student's t, but by Wilson if all scores are 0 or 1 and every
             episode was one of a single turn, whose score is a share; None for a single episode, for several stages, and
             if all scores are equal, where Student's would have no width.

@@ -13,7 +13,7 @@ class Preset:
 
     Attributes:
         game: Name of the game.
-        config fields: What the source says.
+        overrides: What the source says.
         source: Where that is, and what is otherwise there.
     """
 

@@ -114,12 +114,11 @@ def make_game(game: str, /, perception: int = 3, reasoning: int = 3, **overrides
         game: Id or name, for instance `2048-v0` or `2048`, or the name of one of `vlmgym.sandbox.presets.PRESETS`.
         perception: Level 1 to 5 for the eye.
         reasoning: Level 1 to 5 for the mind.
-        config fields: Single settings that override the levels, for instance `size=320`.
+        overrides: Single settings that override the levels, for instance `size=320`.
 
     Raises:
         UsageError: There is no such game, level or config field, a value is not accepted, or a published setting is
-        asked for
-            at another level than 3.
+            asked for at another level than 3.
     """
     if not isinstance(game, str):
         raise UsageError(f"a game is named by an id or a name, such as '2048', not {short_repr(game)}")

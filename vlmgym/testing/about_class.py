@@ -25,13 +25,13 @@ def check_identity(game: AnyGame, seeds: Seeds) -> None:
 
 def check_config_fields(game: AnyGame, seeds: Seeds) -> None:
     """Every config field is marked perceptual or reasoning, and a configuration cannot be changed."""
-    overrides = game.Config.overrides()
+    difficulties = game.Config.field_difficulties()
     assert game.config.model_config.get("frozen"), "the configuration is not frozen"
     for dial in DIFFICULTIES:
         for level in game.Config.levels.get(dial, {}).values():
             for name in level:
-                assert name in overrides, f"the dial {dial} sets {name}, which is no config field"
-                assert overrides[name] == dial, f"the dial {dial} sets {name}, which is marked {overrides[name]}"
+                assert name in difficulties, f"the dial {dial} sets {name}, which is no config field"
+                assert difficulties[name] == dial, f"the dial {dial} sets {name}, which is marked {difficulties[name]}"
 
 
 def check_levels(game: AnyGame, seeds: Seeds) -> None:

@@ -23,7 +23,7 @@ class Exhibit:
         title: What stands above it.
         game: Name or id of the game.
         about: What a turn is, in a sentence.
-        config fields: Knobs that every level has.
+        overrides: Knobs that every level has.
         without: Knobs that make no difference here, though levels set them.
         seed: Seed of the positions at level 3; the levels of reasoning have seeds around it, to show different ones.
         moves: Moves of the oracle before a position is shown; fewer where the game would be over.

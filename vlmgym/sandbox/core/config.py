@@ -34,12 +34,12 @@ def config_field(dial: Dial, default: Any, description: str, **bounds: Any) -> A
 
 
 def setting(default: Any, description: str, **bounds: Any) -> Any:
-    """A field of a `GameConfig` that makes nothing harder, such as where data are; otherwise as `config field`."""
+    """A field of a `GameConfig` that makes nothing harder, such as where data are; otherwise as `config_field`."""
     return Field(default=default, description=description, json_schema_extra={"dial": None}, **bounds)
 
 
 class GameConfig(BaseModel):
-    """Base of all game configurations: a frozen value whose fields are made by `config field`.
+    """Base of all game configurations: a frozen value whose fields are made by `config_field`.
 
     A subclass sets `levels` to a table of two difficulties with five levels each, harder from 1 to 5;
     level 3 is the
@@ -91,7 +91,7 @@ class GameConfig(BaseModel):
         for name, field in cls.model_fields.items():
             extra = field.json_schema_extra
             if not isinstance(extra, dict) or extra.get("dial", "") not in (*DIFFICULTIES, None):
-                raise TypeError(f"{cls.__name__}.{name} is not marked: declare it with config field() or setting()")
+                raise TypeError(f"{cls.__name__}.{name} is not marked: declare it with config_field() or setting()")
             if extra["dial"] is not None:
                 levels[name] = "perception" if extra["dial"] == "perception" else "reasoning"
         return levels

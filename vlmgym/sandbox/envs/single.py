@@ -73,7 +73,7 @@ class GameEnv(gymnasium.Env[Any, Any]):
             reasoning: Level 1 to 5 for the mind.
             render_mode: None, `rgb_array` (`render` returns the image), or `human` (a window shows it).
             reward: Weights and shaping; None: the game's own reward.
-            config fields: Single settings that override the levels, for instance `size=320`.
+            overrides: Single settings that override the levels, for instance `size=320`.
 
         Raises:
             UsageError: There is no such game, level, config field or render mode, or a value is not accepted.

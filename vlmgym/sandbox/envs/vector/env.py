@@ -81,12 +81,11 @@ def make_vec(
         full_info: Include descriptions, legal actions and the other infos of `GameEnv`.
         timeout: Seconds without an answer after which a process counts as hung; None: never.
         backend: `process`: the processes are of this machine; `ray`: of a Ray cluster, see `vlmgym.workers.ray`.
-        config fields: Single settings that override the levels, of games that are given by name.
+        overrides: Single settings that override the levels, of games that are given by name.
 
     Raises:
         UsageError: There is no such game, level or config field, a value is not accepted, the environments do not
-        fit into
-            memory, or there is no Ray cluster.
+            fit into memory, or there is no Ray cluster.
     """
     num_envs, num_workers = as_int(num_envs), as_int(num_workers)
     check_int("num_envs", num_envs, 1)
