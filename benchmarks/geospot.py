@@ -43,7 +43,7 @@ class Options:
     rounds: int = 3
     """Rounds after the first."""
     constant: bool = False
-    """Transform for the best constant answer of each stage instead."""
+    """Search for the best constant answer of each stage instead."""
 
     def __post_init__(self) -> None:
         for name, value in (("answers", self.answers), ("rounds", self.rounds)):

@@ -51,7 +51,7 @@ def test_levels_set_only_config_fields_of_their_own_dial() -> None:
         for dial, levels in config.levels.items():
             assert set(levels) == set(LEVELS)
             for level in levels.values():
-                assert {overrides[name] for name in level} <= {dial}
+                assert {difficulties[name] for name in level} <= {dial}
 
 
 def test_the_levels_of_a_dial_differ_and_3_is_the_published_setting() -> None:

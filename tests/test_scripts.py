@@ -173,6 +173,11 @@ def test_the_command_lists_the_games():
 USAGE = [
     (["nonsense"], "there is no game 'nonsense'; the games are 2048-v0, "),
     (["2048", "--policy", "best"], "there is no policy 'best'"),
+    (["2048", "--model", "x"], "--model is not an option of the policy random: choose --policy openai (or vllm, tr"),
+    (["2048", "--model=x", "--policy", "oracle"], "an option of the policy oracle: choose --policy openai"),
+    (["2048", "--tensor_parallel_size", "2"], "the policy random: choose --policy vllm"),
+    (["2048", "--policy", "openai", "--record", "x"], "the policy openai: choose --policy replay"),
+    (["2048", "--timeout", "9"], "choose --policy openai (or MODULE:FUNCTION)"),
     (["2048", "--policy", "nowhere:f"], "'nowhere' does not load"),
     (["2048", "--episodes", "0"], "episodes is a whole number of at least 1, not 0"),
     (["2048", "--max-turns", "-3"], "turns is a whole number of at least 1, not -3"),

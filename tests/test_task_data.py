@@ -349,7 +349,15 @@ def test_columns_as_on_a_command_line_and_back_from_json(tmp_path):
     config = ColourConfig.at(**parse_config_fields(words))
     assert config.columns == ("image=img", "colour=label")
     assert ColourConfig.model_validate_json(config.model_dump_json()) == config
-    assert not set(ColourConfig.field_difficulties()) & {"data", "split", "columns", "order", "bad_rows", "urls", "url_hosts"}
+    assert not set(ColourConfig.field_difficulties()) & {
+        "data",
+        "split",
+        "columns",
+        "order",
+        "bad_rows",
+        "urls",
+        "url_hosts",
+    }
 
 
 @pytest.mark.parametrize("kind", ["csv", "json", "jsonl", "parquet", "folder"])

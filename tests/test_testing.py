@@ -76,11 +76,11 @@ class MissingLevel(Game2048):
 
 
 class EqualLevelsConfig(Config2048):
-    levels = with_board_perception({**REASONING, 2: {}})
+    levels = with_board_perception({**REASONING, **dict.fromkeys((2, 4, 5), {"rows": 5})})
 
 
 class EqualLevels(Game2048):
-    """Two levels are the same."""
+    """Three levels are the same."""
 
     Config = EqualLevelsConfig
 
@@ -441,7 +441,7 @@ BROKEN: list[tuple[str, type[Game[Any, Any]], str]] = [
     ("config_fields", UnmarkedKnob, "unmarked is not marked"),
     ("config_fields", WrongDial, "the dial reasoning sets noise, which is marked perception"),
     ("levels", MissingLevel, r"the dial reasoning has levels \[1, 2, 3, 4\]"),
-    ("levels", EqualLevels, "level 2 of reasoning is the same as level 3"),
+    ("levels", EqualLevels, "levels 2 and 4, 2 and 5, 4 and 5 of reasoning are equal, but all five must differ"),
     ("levels", OtherDefault, "levels 3 and 3 are not the default"),
     ("levels", ImpossibleLevel, "UsageError: rows"),
     ("determinism", IgnoresGenerator, "played twice"),

@@ -106,7 +106,7 @@ SPECS: Mapping[str, Spec] = {spec.name: spec for spec in (*_BOARDS, *TASKS)}
 
 
 def spec_of(name: str) -> Spec:
-    """Transform up the calibration spec of a game.
+    """Look up the calibration spec of a game.
 
     Raises:
         UsageError: There is none of this name.

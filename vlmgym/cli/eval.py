@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
@@ -25,7 +26,7 @@ from vlmgym.evaluation.playing import Played, count_of, games_of, make_run_recor
 from vlmgym.evaluation.report import LabelledRun, write_report
 from vlmgym.evaluation.results import Part, write_curves, write_summary, write_videos
 from vlmgym.evaluation.table import bias_note, summary_table
-from vlmgym.policies import CustomFunction, Policy, PolicyOptions, PolicySpec, make_policy, options_type
+from vlmgym.policies import POLICIES, CustomFunction, Policy, PolicyOptions, PolicySpec, make_policy, options_type
 from vlmgym.records.files import writing
 from vlmgym.records.run import RunSummary
 from vlmgym.records.run_folder import RunFolder, ScriptFolder
@@ -82,7 +83,31 @@ def policy_options(args: Sequence[str] | None, custom_policy: CustomFunction | N
         named = parser.parse_known_args(args)[0].policy
     except argparse.ArgumentError:
         named = None  # --policy without a word: the parser that follows says so
-    return options_type(named if named is not None else custom_policy or "random")
+    policy = named if named is not None else custom_policy or "random"
+    options = options_type(policy)
+    _refuse_options_of_others(sys.argv[1:] if args is None else args, policy, options)
+    return options
+
+
+def _refuse_options_of_others(args: Sequence[str], policy: PolicySpec, options: type[PolicyOptions]) -> None:
+    """Name the policies that have an option, if the chosen one does not."""
+    owners: dict[str, list[str]] = {}
+    for name in (*POLICIES, "MODULE:FUNCTION"):
+        for option in _names(options_type(name)):
+            owners.setdefault(option, []).append(name)
+    own = {*_names(options), *_names(EvalConfig)}
+    for word in args:
+        option = word.partition("=")[0].replace("_", "-")
+        if option in owners and option not in own:
+            chosen = policy if isinstance(policy, str) else "of this script"
+            first, *others = owners[option]
+            also = f" (or {', '.join(others)})" if others else ""
+            raise UsageError(f"{option} is not an option of the policy {chosen}: choose --policy {first}{also}")
+
+
+def _names(options: type[Any]) -> list[str]:
+    """The options of a type on the command line."""
+    return [f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(options)]
 
 
 def with_options(config: type[EvalConfig], options: type[PolicyOptions]) -> Any:

@@ -108,7 +108,7 @@ def data_command(
         tyro.conf.arg(name=""),
     ],
 ) -> None:
-    """Transform through the data of a task for bad rows, or download a large data set."""
+    """Check the data of a task for bad rows, or download a large data set."""
     if isinstance(config, DataCheckConfig):
         check_data(config)
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import is_dataclass
-from itertools import pairwise, product
+from itertools import combinations, product
 
 import numpy as np
 
@@ -41,8 +41,8 @@ def check_levels(game: AnyGame, seeds: Seeds) -> None:
         levels = game.Config.levels.get(dial, {})
         assert sorted(levels) == list(LEVELS), f"the dial {dial} has levels {sorted(levels)}, not 1 to 5"
         configs = {level: game.Config.at(**{dial: level}) for level in LEVELS}
-        for lower, higher in pairwise(LEVELS):
-            assert configs[lower] != configs[higher], f"level {lower} of {dial} is the same as level {higher}"
+        equal = [f"{one} and {other}" for one, other in combinations(LEVELS, 2) if configs[one] == configs[other]]
+        assert not equal, f"levels {', '.join(equal)} of {dial} are equal, but all five must differ"
     assert game.Config.at(3, 3) == game.Config(), "levels 3 and 3 are not the default configuration"
     for perception, reasoning in product(LEVELS, LEVELS):
         made = at_level(type(game), perception, reasoning, size=game.config.size)

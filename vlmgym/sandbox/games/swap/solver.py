@@ -41,7 +41,7 @@ class Search:
 
 
 def search(rules: SwapRules, tiles: Tiles, kinds: int) -> Search:
-    """Transform for the best swap.
+    """Search for the best swap.
 
     Args:
         rules: The rules on boards of this size.
