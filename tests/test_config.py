@@ -36,9 +36,9 @@ def test_every_level_of_every_game_is_valid_and_playable() -> None:
 
 def test_every_config_field_belongs_to_one_dial_and_is_described() -> None:
     for config in configs():
-        overrides = config.overrides()
-        assert set(overrides) <= set(config.model_fields)  # the others are settings
-        assert set(overrides.values()) == set(DIFFICULTIES)
+        difficulties = config.field_difficulties()
+        assert set(difficulties) <= set(config.model_fields)  # the others are settings
+        assert set(difficulties.values()) == set(DIFFICULTIES)
         for field in config.model_fields.values():
             assert field.description
             assert field.description.endswith(".")
@@ -46,7 +46,7 @@ def test_every_config_field_belongs_to_one_dial_and_is_described() -> None:
 
 def test_levels_set_only_config_fields_of_their_own_dial() -> None:
     for config in configs():
-        overrides = config.overrides()
+        difficulties = config.field_difficulties()
         assert set(config.levels) == set(DIFFICULTIES)
         for dial, levels in config.levels.items():
             assert set(levels) == set(LEVELS)
@@ -149,8 +149,8 @@ def test_a_config_field_that_is_not_marked_is_a_mistake_of_the_author() -> None:
         speed: int = config_field("reasoning", 3, "How fast.", ge=1)
 
     with pytest.raises(TypeError, match=r"Unmarked\.speed is not marked"):
-        Unmarked.overrides()
-    assert Marked.overrides() == {"size": "perception", "speed": "reasoning"}
+        Unmarked.field_difficulties()
+    assert Marked.field_difficulties() == {"size": "perception", "speed": "reasoning"}
 
 
 def test_a_game_takes_only_its_own_configuration() -> None:

@@ -76,7 +76,7 @@ class MissingLevel(Game2048):
 
 
 class EqualLevelsConfig(Config2048):
-    levels = with_board_perception({**REASONING, **dict.fromkeys((2, 4, 5), {"rows": 5})})
+    levels = with_board_perception({**REASONING, **{level: {"rows": 5} for level in (2, 4, 5)}})
 
 
 class EqualLevels(Game2048):

@@ -54,7 +54,7 @@ class Option:
 
 def options_of(config: type[GameConfig]) -> list[Option]:
     """All options of a configuration: perceptual, then reasoning, then those of no dial."""
-    difficulty_of, declared = config.overrides(), config.model_json_schema()["properties"]
+    difficulty_of, declared = config.field_difficulties(), config.model_json_schema()["properties"]
     found = []
     for dial in (*DIFFICULTIES, None):
         for name, schema in declared.items():
@@ -70,9 +70,9 @@ def options_of(config: type[GameConfig]) -> list[Option]:
 def in_short(config: type[GameConfig]) -> str:
     """The names of all options by their kind, as a sentence."""
     # Every script says it when it starts: without the schema, which takes milliseconds.
-    levels = config.overrides()
+    difficulty_of = config.field_difficulties()
     names = {
-        kind: ", ".join(name for name in config.model_fields if levels.get(name) == dial)
+        kind: ", ".join(name for name in config.model_fields if difficulty_of.get(name) == dial)
         for dial, kind in KINDS.items()
     }
     return "; ".join(f"{kind}: {told}" for kind, told in names.items() if told)

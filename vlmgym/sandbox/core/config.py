@@ -41,8 +41,7 @@ def setting(default: Any, description: str, **bounds: Any) -> Any:
 class GameConfig(BaseModel):
     """Base of all game configurations: a frozen value whose fields are made by `config_field`.
 
-    A subclass sets `levels` to a table of two difficulties with five levels each, harder from 1 to 5;
-    level 3 is the
+    A subclass sets `levels` to a table of two difficulties with five levels each, harder from 1 to 5; level 3 is the
     published setting of the game. A level names only the config fields it changes.
     """
 
@@ -84,17 +83,16 @@ class GameConfig(BaseModel):
         return cls.levels.get(dial, {}).get(level, {})
 
     @classmethod
-    def overrides(cls) -> dict[str, Dial]:
-        """Which dial each config field belongs to, by the config field's name; settings that belong to none are left
-        out."""
-        levels: dict[str, Dial] = {}
+    def field_difficulties(cls) -> dict[str, Dial]:
+        """The difficulty of each config field, by its name; settings, which have none, are left out."""
+        difficulties: dict[str, Dial] = {}
         for name, field in cls.model_fields.items():
             extra = field.json_schema_extra
             if not isinstance(extra, dict) or extra.get("dial", "") not in (*DIFFICULTIES, None):
                 raise TypeError(f"{cls.__name__}.{name} is not marked: declare it with config_field() or setting()")
             if extra["dial"] is not None:
-                levels[name] = "perception" if extra["dial"] == "perception" else "reasoning"
-        return levels
+                difficulties[name] = "perception" if extra["dial"] == "perception" else "reasoning"
+        return difficulties
 
 
 def parse_config_fields(settings: Iterable[str]) -> dict[str, Any]:
