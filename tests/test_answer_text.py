@@ -51,7 +51,7 @@ def code(cell: str) -> str:
     inside = cell[len(fence[0]) : -len(fence[0])]
     if inside.startswith(" ") and inside.endswith(" "):
         inside = inside[1:-1]
-    return inside.replace(" ↵ ", "\n")
+    return inside.replace(" ↵ ", "\n").replace("\\|", "|")  # a bar would end the cell
 
 
 def rows() -> list[tuple[str, ...]]:
@@ -84,8 +84,19 @@ MARKUP = [
     "{}", " {}\n", "**{}**", "*{}*", "__{}__", "_{}_", "***{}***", "`{}`", "```\n{}\n```", "```text\n{}\n```",
     '"{}"', "'{}'", "\u201c{}\u201d", "\u2018{}\u2019", "\u00ab{}\u00bb", "${}$", "$${}$$", "\\({}\\)", "\\[{}\\]",
     "\\boxed{{{}}}", "\\text{{{}}}", "\\mathrm{{{}}}",
+    "<|begin_of_box|>{}<|end_of_box|>", "\u200b{}\ufeff", "\u2060 {} \u00ad",
 ]  # fmt: skip
-PLAIN = [*MARKUP, "{}.", "{}!", "Answer: {}", "answer:{}", "**Final answer:** {}", "Action: {}", "move: {}"]
+PLAIN = [
+    *MARKUP,
+    "{}.",
+    "{}!",
+    "Answer: {}",
+    "answer:{}",
+    "**Final answer:** {}",
+    "Action: {}",
+    "move: {}",
+    '{{"answer": "{}"}}',
+]
 
 
 def nested(frames: list[str]) -> st.SearchStrategy[str]:

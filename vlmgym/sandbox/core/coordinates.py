@@ -15,9 +15,13 @@ Pair = tuple[int, int, int, int]
 _CELL = r"(?:\(\s*([+-]?[0-9]{1,4})\s*,\s*([+-]?[0-9]{1,4})\s*\)|\[\s*([+-]?[0-9]{1,4})\s*,\s*([+-]?[0-9]{1,4})\s*\])"
 _BETWEEN = r"\s*(?:(?:,|;|and)\s*)?"
 
-_NUMBERS = r"(?:row\s*(?:[:=]\s*)?)?([0-9]{1,4})\s*,\s*(?:col(?:umn)?\s*(?:[:=]\s*)?)?([0-9]{1,4})"
+_COLUMN = r"col(?:umn)?\s*(?:[:=]\s*)?"
+_NUMBERS = rf"(?:row\s*(?:[:=]\s*)?)?([0-9]{{1,4}})\s*(?:,\s*(?:{_COLUMN})?|{_COLUMN})([0-9]{{1,4}})"
 _BRACKETED = rf"(?:\(\s*{_NUMBERS}\s*\)|\[\s*{_NUMBERS}\s*\])"
-_JOINED = r",\s*and\b|and\b|to\b|with\b|->|\u2192|[,;&]"
+_JOINED = (
+    r",\s*and\b|and\b|to\b|with\b|<?[-=]>|[\u2192\u2194\u21d2\u21d4,;&]"
+    r"|\\(?:to|(?:left)?rightarrow)\b|\\text\{\s*and\s*\}"
+)
 _MARK = r"[*_`\"'$]{1,3}"
 """Emphasis, code, quotes or LaTeX around a single cell."""
 

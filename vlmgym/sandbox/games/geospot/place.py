@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from vlmgym.errors import ParseError, truncate
-from vlmgym.sandbox.core.answer_text import narrow, unwrap
+from vlmgym.sandbox.core.answer_text import narrow, unlabelled, unwrap
 from vlmgym.sandbox.decimals import decimal_of
 
 UNKNOWN = "unknown"
@@ -89,7 +89,7 @@ def normalise_place(text: str) -> str:
     Accepted are JSON, Markdown around keys and values, `lat`, `lon`, `long` and `lng`, and coordinates with a degree
     sign and a hemisphere (`33.87° S`). What is not recognised stays, for `read_place` to refuse.
     """
-    text = unwrap(text)
+    text = unwrap(unlabelled(unwrap(text)))
     lines = _json_lines(text) or [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) == 1 and _LINE.fullmatch(lines[0]) is None:
         values = [unwrap(value) for value in lines[0].split(",")]
