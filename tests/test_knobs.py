@@ -54,7 +54,7 @@ def test_the_command_line_tells_every_config_field_of_a_game(
     monkeypatch.setenv("COLUMNS", "200")
     main(["games", game])
     told = capsys.readouterr().out
-    assert "Action space: " in told
+    assert "Action" in told
     with pytest.raises(SystemExit, match="0"):
         evaluate_script("eval.py", game, args=["--help"])
     helped = " ".join(capsys.readouterr().out.split())

@@ -32,9 +32,9 @@ def scene_objects(game: AnyGame, rng: np.random.Generator) -> Crops:
     scenes = state.scenes if hasattr(state, "scenes") else (state.scene,)
     cuts, words = [], []
     for image, scene in zip(game.images(state), scenes, strict=True):
-        for thing in scene:
-            cuts.append(_cut(game, image, (thing.x / 1000, thing.y / 1000), OBJECT))
-            words.append(" ".join(thing.kind))
+        for item in scene:
+            cuts.append(_cut(game, image, (item.x / 1000, item.y / 1000), OBJECT))
+            words.append(" ".join(item.kind))
     return shrink(cuts), words
 
 

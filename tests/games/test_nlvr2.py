@@ -1,8 +1,7 @@
-"""nlvr2: statements are true as often as not, whatever can be guessed without looking; only true and false are read."""
+"""nlvr2: the text alone does not reveal the truth, and only documented answers are accepted."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections import Counter, defaultdict
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from scipy.stats import chi2
 
-from tests.games import scene_reading
+from tests.games import scene_oracle
 from vlmgym import make_game
 from vlmgym.errors import ParseError, StateError, UsageError
 from vlmgym.evaluation import evaluate
@@ -26,7 +25,7 @@ from vlmgym.sandbox.games.nlvr2.statements import Statement, comparison, count
 
 STATEMENTS = 1500
 SIGMAS = 3.5
-"""How far a share may be from 1/2 in standard deviations: once in 2000 times by chance, and the seeds are fixed."""
+"""Allowed deviation of a share from 1/2 in standard deviations; exceeded by chance once in 2000 times."""
 
 
 def start(game: Nlvr2, seed: int) -> Nlvr2State:
@@ -35,7 +34,7 @@ def start(game: Nlvr2, seed: int) -> Nlvr2State:
 
 @pytest.fixture(scope="module")
 def states() -> list[Nlvr2State]:
-    """Many statements of all kinds about small scenes, so that the same words come often."""
+    """Statements of all kinds about small scenes, so that the same wording is frequent."""
     game = Nlvr2(Nlvr2Config.at(1, 1, kinds=5, colours=3, shapes=3))
     return [start(game, seed) for seed in range(STATEMENTS)]
 
@@ -47,36 +46,36 @@ def interval(count: int) -> float:
 # Truth ----------------------------------------------------------------------------------------------------------------
 
 
-def test_statements_are_true_as_the_scenes_say(states: list[Nlvr2State]) -> None:
+def test_truth_matches_the_scenes(states: list[Nlvr2State]) -> None:
     for state in states:
-        assert scene_reading.is_true(state.statement, *state.scenes) == state.truth, state
+        assert scene_oracle.is_true(state.statement, *state.scenes) == state.truth, state
     assert len({state.kind for state in states}) == 5
 
 
 @pytest.mark.parametrize("level", [2, 3, 4, 5])
-def test_statements_are_true_as_the_scenes_say_at_every_level(level: int) -> None:
+def test_truth_matches_the_scenes_at_every_level(level: int) -> None:
     game = Nlvr2(Nlvr2Config.at(reasoning=level))
     for seed in range(25):
         state = start(game, seed)
-        assert scene_reading.is_true(state.statement, *state.scenes) == state.truth, state
+        assert scene_oracle.is_true(state.statement, *state.scenes) == state.truth, state
 
 
 # No shortcuts ---------------------------------------------------------------------------------------------------------
 
 
-def test_half_of_the_statements_are_true_in_every_kind_and_form(states: list[Nlvr2State]) -> None:
+def test_half_of_each_kind_and_form_is_true(states: list[Nlvr2State]) -> None:
     truths = defaultdict(list)
     for state in states:
         truths["all"].append(state.truth)
         truths[state.kind].append(state.truth)
-        truths[scene_reading.parts(state.statement)[0]].append(state.truth)
+        truths[scene_oracle.parts(state.statement)[0]].append(state.truth)
     assert len(truths) > 12
     for name, values in truths.items():
         assert abs(np.mean(values) - 0.5) < interval(len(values)), name
 
 
 def table_accuracy(keys: Sequence[Hashable], truths: Sequence[bool]) -> tuple[float, int]:
-    """Held-out accuracy of a guesser that says what was true most often of the same key, and over how many cases."""
+    """Held-out accuracy of predicting the most frequent truth of each key, and the number of cases."""
     half = len(keys) // 2
     seen: dict[Hashable, Counter[bool]] = defaultdict(Counter)
     for key, truth in zip(keys[:half], truths[:half]):
@@ -85,11 +84,11 @@ def table_accuracy(keys: Sequence[Hashable], truths: Sequence[bool]) -> tuple[fl
     return float(np.mean([guess == truth for guess, truth in cases])), len(cases)
 
 
-def test_who_knows_only_the_statement_guesses_no_better_than_a_coin(states: list[Nlvr2State]) -> None:
+def test_the_text_alone_does_not_reveal_the_truth(states: list[Nlvr2State]) -> None:
     truths = [state.truth for state in states]
     for keys in (
         [state.statement for state in states],
-        [scene_reading.parts(state.statement)[0] for state in states],
+        [scene_oracle.parts(state.statement)[0] for state in states],
         [len(state.statement.split()) for state in states],
     ):
         accuracy, cases = table_accuracy(keys, truths)
@@ -97,7 +96,7 @@ def test_who_knows_only_the_statement_guesses_no_better_than_a_coin(states: list
 
 
 def logistic_accuracy(features: np.ndarray, truths: np.ndarray) -> tuple[float, int]:
-    """Held-out accuracy of logistic regression, fitted to the other half by gradient descent with a little decay."""
+    """Held-out accuracy of logistic regression, and the number of cases."""
     half = len(truths) // 2
     x = np.hstack([features, np.ones((len(features), 1))])
     weights = np.zeros(x.shape[1])
@@ -107,65 +106,65 @@ def logistic_accuracy(features: np.ndarray, truths: np.ndarray) -> tuple[float, 
     return float(np.mean((x[half:] @ weights > 0) == truths[half:])), len(truths) - half
 
 
-def test_a_bag_of_words_learns_nothing_of_the_truth(states: list[Nlvr2State]) -> None:
+def test_a_bag_of_words_does_not_reveal_the_truth(states: list[Nlvr2State]) -> None:
     bags = [Counter(state.statement.lower().strip(".").replace(",", "").split()) for state in states]
     words = sorted(set().union(*bags))
     features = np.array([[bag[word] for word in words] for bag in bags], float)
     truths = np.array([state.truth for state in states])
     accuracy, cases = logistic_accuracy(features, truths)
     assert abs(accuracy - 0.5) < interval(cases)
-    # The same learner finds a shortcut where there is one.
+    # The same model finds a shortcut where one is planted.
     planted = np.hstack([features, (truths ^ (np.arange(len(truths)) % 4 == 0))[:, None]])
     assert logistic_accuracy(planted, truths)[0] > 0.65
 
 
 def one_image(state: Nlvr2State, side: int) -> Hashable:
-    """All that one image tells of a statement: whether what is said holds for it, or how many there are."""
-    form, said = scene_reading.parts(state.statement)
+    """All that one image reveals about a statement: the truth of the clause, or the count."""
+    form, clauses = scene_oracle.parts(state.statement)
     scene = state.scenes[side]
     if form in ("and", "or"):
-        return form, scene_reading.is_true(f"{said[side]}.", *state.scenes)
+        return form, scene_oracle.is_true(f"{clauses[side]}.", *state.scenes)
     if form == "total":
-        return form, said[0], len(scene_reading.named(scene, said[1]))
+        return form, clauses[0], len(scene_oracle.named(scene, clauses[1]))
     if form == "equal" or form.startswith("more"):
-        return form, len(scene_reading.named(scene, said[0]))
-    return form, scene_reading.holds(said[0], scene)
+        return form, len(scene_oracle.named(scene, clauses[0]))
+    return form, scene_oracle.holds(clauses[0], scene)
 
 
 @pytest.mark.parametrize("side", [0, 1])
-def test_one_image_tells_nothing_where_both_are_needed(states: list[Nlvr2State], side: int) -> None:
-    chosen = [s for s in states if scene_reading.parts(s.statement)[0] in ("one", "total", "equal")]
+def test_one_image_reveals_nothing_where_both_are_needed(states: list[Nlvr2State], side: int) -> None:
+    chosen = [s for s in states if scene_oracle.parts(s.statement)[0] in ("one", "total", "equal")]
     assert len(chosen) > STATEMENTS / 5
     accuracy, cases = table_accuracy([one_image(s, side) for s in chosen], [s.truth for s in chosen])
     assert abs(accuracy - 0.5) < interval(cases)
 
 
 @pytest.mark.parametrize(("make", "form"), [(count, "total"), (comparison, "equal")])
-def test_numbers_of_one_image_tell_nothing_of_both(make: Callable[..., Statement], form: str) -> None:
+def test_counts_of_one_image_reveal_nothing(make: Callable[..., Statement], form: str) -> None:
     config = Nlvr2Config.at(1, 2)
     rng = np.random.default_rng(0)
     made = [make(rng, config) for _ in range(1000)]
-    chosen = [statement for statement in made if scene_reading.parts(statement.text)[0] == form]
+    chosen = [statement for statement in made if scene_oracle.parts(statement.text)[0] == form]
     for side in (0, 1):
         seen: dict[Hashable, list[bool]] = defaultdict(list)
         for statement in chosen:
-            said = scene_reading.parts(statement.text)[1]
-            number = len(scene_reading.named(statement.scenes[side], said[-1]))
-            seen[said[:-1], number].append(statement.truth)
+            clauses = scene_oracle.parts(statement.text)[1]
+            number = len(scene_oracle.named(statement.scenes[side], clauses[-1]))
+            seen[clauses[:-1], number].append(statement.truth)
         chi = sum((2 * sum(truths) - len(truths)) ** 2 / len(truths) for truths in seen.values())
         assert chi2.sf(chi, len(seen)) > 0.001
 
 
 @pytest.mark.parametrize("side", [0, 1])
-def test_one_image_is_not_enough_for_the_others(states: list[Nlvr2State], side: int) -> None:
-    # Who sees that one image lacks it knows that "both" is false, which makes 3 of 4 right; see `PATTERNS`.
+def test_one_image_is_not_enough_otherwise(states: list[Nlvr2State], side: int) -> None:
+    # One image can show that "both" is false, which yields 75%; see `PATTERNS`.
     forms = ("both", "neither", "and", "or", "more left", "more right", "left" if side else "right")
-    chosen = [s for s in states if scene_reading.parts(s.statement)[0] in forms]
+    chosen = [s for s in states if scene_oracle.parts(s.statement)[0] in forms]
     accuracy, cases = table_accuracy([one_image(s, side) for s in chosen], [s.truth for s in chosen])
     assert accuracy < 0.75 + interval(cases)
 
 
-def test_the_number_of_objects_tells_nothing(states: list[Nlvr2State]) -> None:
+def test_the_number_of_objects_reveals_nothing(states: list[Nlvr2State]) -> None:
     keys = [tuple(map(len, state.scenes)) for state in states]
     accuracy, cases = table_accuracy(keys, [state.truth for state in states])
     assert abs(accuracy - 0.5) < interval(cases)
@@ -178,14 +177,14 @@ def test_the_number_of_objects_tells_nothing(states: list[Nlvr2State]) -> None:
     ("text", "action"),
     [("true", 1), ("True", 1), ("FALSE.", 0), ("yes", 1), ("No.", 0), (" false ", 0), ("true.", 1)],
 )
-def test_documented_answers_are_read(text: str, action: int) -> None:
+def test_documented_answers_are_accepted(text: str, action: int) -> None:
     assert Nlvr2().parse_answer(text) == action
 
 
 @pytest.mark.parametrize(
     "text", ["true or false", "maybe", "not true", "truefalse", "false, true", "0", "1", "t", "true..", "true?", "wahr"]
 )
-def test_an_ambiguous_answer_is_unparsable_and_not_false(text: str) -> None:
+def test_ambiguous_answers_are_unparsable_not_false(text: str) -> None:
     game = Nlvr2()
     state = start(game, 0)
     scored = score_response(game, state, f"<answer>{text}</answer>", np.random.default_rng(0))
@@ -193,12 +192,12 @@ def test_an_ambiguous_answer_is_unparsable_and_not_false(text: str) -> None:
     assert scored.action is None
     assert scored.game == 0.0
     assert scored.terminated
-    with pytest.raises(ParseError, match="not one of true, false, yes, no"):
+    with pytest.raises(ParseError, match="must be true or false"):
         game.parse_answer(text)
 
 
 @given(st.text(max_size=20))
-def test_nothing_but_the_documented_words_is_read(text: str) -> None:
+def test_only_documented_words_are_accepted(text: str) -> None:
     try:
         action = Nlvr2().parse_answer(text)
     except ParseError:
@@ -206,7 +205,7 @@ def test_nothing_but_the_documented_words_is_read(text: str) -> None:
     assert text.strip().casefold().rstrip(".") in (("false", "no"), ("true", "yes"))[action]
 
 
-def test_right_answers_score_one_and_wrong_ones_nothing() -> None:
+def test_correct_answers_score_one_and_wrong_ones_zero() -> None:
     game = Nlvr2()
     state = start(game, 3)
     for action in (0, 1):
@@ -260,13 +259,13 @@ def write_rows(folder: Path, labels: Sequence[object]) -> Path:
     return file
 
 
-def test_statements_about_photographs_of_the_user(tmp_path: Path) -> None:
+def test_statements_from_data(tmp_path: Path) -> None:
     file = write_rows(tmp_path, ["True", "False"])
     game = make_game("nlvr2", data=str(file), order="rows", size=100)
     for seed, truth in enumerate([True, False]):
         state = game.start_at(seed, np.random.default_rng(0))
         assert (state.statement, state.truth) == (f"Statement {seed}.", truth)
-        assert "Objects are" not in game.prompt(state)
+        assert "Each object is" not in game.prompt(state)
         assert state.statement in game.prompt(state)
         left, right = game.images(state)
         assert left[50, 50].tolist() == [40] * 3
@@ -276,17 +275,17 @@ def test_statements_about_photographs_of_the_user(tmp_path: Path) -> None:
         assert game.from_json(game.to_json(state)) == state
 
 
-def test_an_unlabelled_row_is_told(tmp_path: Path) -> None:
+def test_an_unlabelled_row_is_rejected(tmp_path: Path) -> None:
     file = write_rows(tmp_path, [True, -1])
     game = make_game("nlvr2", data=str(file), order="rows", bad_rows="fail")
     with pytest.raises(UsageError, match=r"row 1 .* unlabelled"):
         game.start_at(1, np.random.default_rng(0))
 
 
-# Difficulty and images ----------------------------------------------------------------------------------------------
+# Difficulty and images ------------------------------------------------------------------------------------------------
 
 
-def test_scenes_of_another_configuration_are_refused() -> None:
+def test_scenes_of_another_configuration_are_rejected() -> None:
     state = start(Nlvr2(Nlvr2Config.at(reasoning=5)), 1)
     easy = Nlvr2(Nlvr2Config.at(reasoning=1))
     with pytest.raises(StateError):
@@ -295,28 +294,13 @@ def test_scenes_of_another_configuration_are_refused() -> None:
 
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(0, 2**32))
 @settings(max_examples=15)
-def test_every_level_makes_positions_that_are_accepted_back(perception: int, reasoning: int, seed: int) -> None:
+def test_states_of_every_level_survive_json(perception: int, reasoning: int, seed: int) -> None:
     game = Nlvr2(Nlvr2Config.at(perception, reasoning))
     state = start(game, seed)
     assert game.from_json(game.to_json(state)) == state
     assert game.perceive(state, game.describe(state)) == (1.0, 1.0)
 
 
-def test_keys() -> None:
+def test_keys_choose_answers() -> None:
     game = Nlvr2()
     assert [game.key_action(start(game, 0), key) for key in ("t", "y", "f", "n", "up")] == [1, 1, 0, 0, None]
-
-
-GOLDEN = {
-    1: "1fe7c532f7006e5424923cf0035c57bd8bed2468dbe62e2cec5c4df1c66342eb",
-    3: "8890c455346197a4972a826fbb29747ab800126f8a3d4ae9c2f3f74996291f08",
-    5: "51938b71970f443bc9cc3c2da26411917d495d09ecfe2ac0b4295927559fba95",
-}
-"""SHA-256 of the first images of seed 0 by perception level: the same on every machine."""
-
-
-@pytest.mark.parametrize("level", sorted(GOLDEN))
-def test_golden_images(level: int) -> None:
-    game = Nlvr2(Nlvr2Config.at(perception=level, size=320))
-    pixels = b"".join(image.tobytes() for image in game.draw(start(game, 0)))
-    assert hashlib.sha256(pixels).hexdigest() == GOLDEN[level]

@@ -1,4 +1,4 @@
-"""Scenes: everything can be seen, words and images tell the same, and descriptions are scored fairly."""
+"""Scenes: objects are visible, descriptions match images, and scoring of descriptions is fair."""
 
 from __future__ import annotations
 
@@ -16,12 +16,18 @@ from vlmgym import make_game
 from vlmgym.errors import GenerationError, UsageError
 from vlmgym.sandbox.games.nlvr2.game import Nlvr2State
 from vlmgym.sandbox.games.scenes.config import SceneConfig
+from vlmgym.sandbox.games.scenes.description import (
+    compare_descriptions,
+    describe_scene,
+    object_descriptions,
+    parse_line,
+    split_sides,
+)
 from vlmgym.sandbox.games.scenes.drawing import paint_scene
-from vlmgym.sandbox.games.scenes.placing import place, room
-from vlmgym.sandbox.games.scenes.scene import SIZES, Kind, Scene, Thing, Vocabulary
-from vlmgym.sandbox.games.scenes.selector import Selector, exclusive_pair, misses
-from vlmgym.sandbox.games.scenes.visibility import sights
-from vlmgym.sandbox.games.scenes.words import compare_scenes, describe_scene, read_line, split_sides, told
+from vlmgym.sandbox.games.scenes.placement import max_objects, place_objects
+from vlmgym.sandbox.games.scenes.scene import SIZES, Kind, Scene, SceneObject, Vocabulary
+from vlmgym.sandbox.games.scenes.selector import Selector, random_disjoint_pair, random_distractors
+from vlmgym.sandbox.games.scenes.visibility import measure_visibility
 from vlmgym.sandbox.games.tiles.names import COLOUR_NAMES, SHAPE_NAMES
 from vlmgym.sandbox.rendering.degrade import crop_margin
 from vlmgym.sandbox.rendering.palette import COLOURS, MIDDLE, blend
@@ -32,25 +38,25 @@ kinds = st.builds(Kind, st.sampled_from(SIZES), st.sampled_from(COLOUR_NAMES), s
 seeds = st.integers(0, 2**32)
 
 
-def a_scene(seed: int, count: int = 7, visible: float = 0.7, crop: float = 0.0) -> Scene:
+def random_scene(seed: int, count: int = 7, visible: float = 0.7, crop: float = 0.0) -> Scene:
     rng = np.random.default_rng(seed)
     chosen = [VOCABULARY.random_kind(rng) for _ in range(count)]
-    return place(chosen, rng, visible=visible, crop=crop, rotation=20)
+    return place_objects(chosen, rng, visible=visible, crop=crop, rotation=20)
 
 
 def visible_shares(scene: Scene, crop: float = 0.0) -> list[float]:
-    return [sight.share for sight in sights(scene, crop)]
+    return [seen.share for seen in measure_visibility(scene, crop)]
 
 
-# Placing and drawing --------------------------------------------------------------------------------------------------
+# Placement and drawing ------------------------------------------------------------------------------------------------
 
 
 def pieces(scene: Scene, crop: float, size: int = 320) -> list[list[int]]:
-    """Of each object, in how many pixels of the image each of the pieces is seen that are more than a speck."""
+    """Sizes in pixels of the visible pieces of each object, without specks."""
     left = slice(crop_margin(size, crop), size - crop_margin(size, crop))
     found = []
     for number in range(len(scene)):
-        shown = [replace(thing, colour="red" if i == number else "blue") for i, thing in enumerate(scene)]
+        shown = [replace(item, colour="red" if i == number else "blue") for i, item in enumerate(scene)]
         red = np.abs(paint_scene(tuple(shown), size)[left, left].astype(int) - COLOURS["red"]).max(axis=2) < 60
         labels, _ = ndimage.label(red, np.ones((3, 3)))
         found.append([count for count in np.bincount(labels.ravel())[1:].tolist() if count > 3])
@@ -64,16 +70,16 @@ def pieces(scene: Scene, crop: float, size: int = 320) -> list[list[int]]:
     seeds,
 )
 @settings(max_examples=30)
-def test_enough_of_every_object_can_be_seen_and_in_one_piece(
+def test_every_object_is_visible_enough_and_in_one_piece(
     chosen: list[Kind], visible: float, crop: float, seed: int
 ) -> None:
-    scene = place(chosen, np.random.default_rng(seed), visible=visible, crop=crop, rotation=30)
-    assert sorted(thing.kind for thing in scene) == sorted(chosen)
-    assert all(sight.share >= visible and sight.whole for sight in sights(scene, crop))
-    assert all(abs(thing.angle) <= 30 for thing in scene)
+    scene = place_objects(chosen, np.random.default_rng(seed), visible=visible, crop=crop, rotation=30)
+    assert sorted(item.kind for item in scene) == sorted(chosen)
+    assert all(seen.share >= visible and seen.connected for seen in measure_visibility(scene, crop))
+    assert all(abs(item.angle) <= 30 for item in scene)
     for one, other in combinations(scene, 2):
         assert (one.x, one.y) != (other.x, other.y)
-    assert all(len(each) == 1 for each in pieces(scene, crop))  # measured in a second way
+    assert all(len(each) == 1 for each in pieces(scene, crop))  # measured independently
 
 
 @pytest.mark.parametrize("game_id", ["vqa", "nlvr2"])
@@ -81,81 +87,85 @@ def test_enough_of_every_object_can_be_seen_and_in_one_piece(
     "overrides", [{}, {"crop": 0.4, "objects": 5}, {"visible": 0.5}, {"visible": 1.0, "objects": 8}]
 )
 @pytest.mark.parametrize("level", range(1, 6))
-def test_what_is_asked_about_can_be_seen_at_every_level(game_id: str, level: int, overrides: dict[str, Any]) -> None:
+def test_objects_are_visible_at_every_level(game_id: str, level: int, overrides: dict[str, Any]) -> None:
     game = make_game(game_id, level, level, **overrides)
     assert isinstance(game.config, SceneConfig)
     for seed in range(12):
         state = game.start(np.random.default_rng(seed))
         for scene in state.scenes if isinstance(state, Nlvr2State) else [state.scene]:
-            assert all(sight.whole and sight.share >= game.config.visible for sight in sights(scene, game.config.crop))
+            for seen in measure_visibility(scene, game.config.crop):
+                assert seen.connected
+                assert seen.share >= game.config.visible
 
 
-def test_objects_in_two_pieces_or_joined_by_a_neck_are_not_whole() -> None:
-    long = Thing("large", "red", "diamond", 500, 500)
-    assert next(sights((long,))).whole
-    for x, whole in ((500, False), (529, False), (540, True), (620, True)):  # at 529 there is a neck
-        sight, _ = sights((long, Thing("small", "blue", "square", x, 500)))
-        assert sight.whole == whole, x
-    moon = Thing("large", "red", "moon", 200, 500)
-    assert not next(sights((moon,), crop=0.4)).whole  # only its tips are left
-    assert next(sights((moon,), crop=0.24)).whole
+def test_objects_in_two_pieces_or_joined_by_a_neck_are_not_connected() -> None:
+    long = SceneObject("large", "red", "diamond", 500, 500)
+    assert next(measure_visibility((long,))).connected
+    for x, connected in ((500, False), (529, False), (540, True), (620, True)):  # at 529 there is a neck
+        seen, _ = measure_visibility((long, SceneObject("small", "blue", "square", x, 500)))
+        assert seen.connected == connected, x
+    moon = SceneObject("large", "red", "moon", 200, 500)
+    assert not next(measure_visibility((moon,), crop=0.4)).connected  # only its tips are left
+    assert next(measure_visibility((moon,), crop=0.24)).connected
 
 
-def test_more_objects_than_there_is_room_for_are_refused_at_once() -> None:
+def test_more_objects_than_fit_are_rejected() -> None:
     refused: list[dict[str, Any]] = [{"visible": 1.0}, {"crop": 0.4, "visible": 0.9}]
     for overrides in refused:
-        with pytest.raises(UsageError, match=r"visible=.* crop=.*, objects is at most \d+"):
+        with pytest.raises(UsageError, match=r"objects must be at most \d+ with visible=.*, got 16"):
             make_game("vqa", objects=16, **overrides)
-        most = room(overrides["visible"], overrides.get("crop", 0.0))
+        most = max_objects(overrides["visible"], overrides.get("crop", 0.0))
         make_game("vqa", objects=most, **overrides).start(np.random.default_rng(0))
     for perception, reasoning in product(range(1, 6), repeat=2):
         make_game("nlvr2", perception, reasoning)
 
 
-def test_objects_do_overlap() -> None:
-    shares = [share for seed in range(30) for share in visible_shares(a_scene(seed))]
+def test_some_objects_overlap() -> None:
+    shares = [share for seed in range(30) for share in visible_shares(random_scene(seed))]
     assert 0.1 < np.mean([share < 0.999 for share in shares]) < 0.9
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_visible_shares_are_those_of_the_image(seed: int) -> None:
-    # Eight objects in eight colours: in an image of another size, count the pixels that have an object's own colour.
+def test_visible_shares_match_the_image(seed: int) -> None:
+    # Eight objects of different colours: count the pixels of each colour in an image of another size.
     rng = np.random.default_rng(seed)
     chosen = [Kind("large", colour, shape) for colour, shape in zip(COLOUR_NAMES, SHAPE_NAMES)]
-    scene = place(chosen, rng, visible=0.5, crop=0, rotation=30)
+    scene = place_objects(chosen, rng, visible=0.5, crop=0, rotation=30)
     image = paint_scene(scene, 600).astype(int)
-    for thing, share in zip(scene, visible_shares(scene)):
-        alone = paint_scene((thing,), 600).astype(int)
-        seen, area = ((np.abs(p - COLOURS[thing.colour]).max(axis=2) < 2).sum() for p in (image, alone))
-        assert seen / area == pytest.approx(share, abs=0.03)  # the rim is a little wider on fewer points
+    for item, share in zip(scene, visible_shares(scene)):
+        alone = paint_scene((item,), 600).astype(int)
+        seen, area = ((np.abs(p - COLOURS[item.colour]).max(axis=2) < 2).sum() for p in (image, alone))
+        assert seen / area == pytest.approx(share, abs=0.03)  # the rim is slightly wider at low resolution
 
 
-def test_what_is_cut_away_is_not_visible() -> None:
-    scene = (Thing("large", "red", "square", 110, 500),)
+def test_cropped_and_covered_parts_are_not_visible() -> None:
+    scene = (SceneObject("large", "red", "square", 110, 500),)
     assert visible_shares(scene) == [1.0]
-    cut = visible_shares(scene, crop=0.22)  # at 110 thousandths: half of the square
+    cut = visible_shares(scene, crop=0.22)  # at 110 thousandths: through the centre of the square
     assert cut[0] == pytest.approx(0.5, abs=0.03)
-    assert visible_shares((*scene, Thing("large", "blue", "circle", 110, 500)))[0] < 0.1
+    assert visible_shares((*scene, SceneObject("large", "blue", "circle", 110, 500)))[0] < 0.1
 
 
-def test_what_cannot_be_placed_is_an_error_and_not_relaxed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vlmgym.sandbox.games.scenes.placing.TRIES", 100)
+def test_constraints_are_never_relaxed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vlmgym.sandbox.games.scenes.placement.MAX_ATTEMPTS", 100)
     crowd = [Kind("large", "red", "square")] * 60
     with pytest.raises(GenerationError, match="60 objects"):
-        place(crowd, np.random.default_rng(0), visible=1.0, crop=0.0, rotation=0)
+        place_objects(crowd, np.random.default_rng(0), visible=1.0, crop=0.0, rotation=0)
     with pytest.raises(GenerationError):
-        place(crowd[:2], np.random.default_rng(0), visible=1.0, crop=0.0, rotation=0, accept=lambda things: False)
+        place_objects(
+            crowd[:2], np.random.default_rng(0), visible=1.0, crop=0.0, rotation=0, accept=lambda objects: False
+        )
 
 
 def test_the_image_shows_the_colour_at_the_centre() -> None:
     for shape in sorted(OUTLINES.keys() - {"moon"}):
         for similarity in (0.0, 0.5):
-            image = paint_scene((Thing("large", "red", shape, 250, 700),), 400, similarity)
+            image = paint_scene((SceneObject("large", "red", shape, 250, 700),), 400, similarity)
             assert image[280, 100].tolist() == list(blend(COLOURS["red"], MIDDLE, similarity))
 
 
-def test_equal_objects_that_overlap_are_apart_by_a_rim() -> None:
-    scene = (Thing("large", "red", "circle", 450, 500), Thing("large", "red", "circle", 550, 500))
+def test_a_rim_separates_overlapping_objects_of_one_colour() -> None:
+    scene = (SceneObject("large", "red", "circle", 450, 500), SceneObject("large", "red", "circle", 550, 500))
     row = paint_scene(scene, 640)[320].astype(int)
     red = np.abs(row - COLOURS["red"]).max(axis=1) < 30
     assert np.count_nonzero(np.diff(red.astype(int)) == 1) == 2
@@ -165,56 +175,58 @@ def test_equal_objects_that_overlap_are_apart_by_a_rim() -> None:
 
 
 @given(seeds, st.integers(1, 3))
-def test_kinds_fit_or_miss_as_asked(seed: int, attributes: int) -> None:
+def test_generated_kinds_match_or_do_not(seed: int, attributes: int) -> None:
     rng = np.random.default_rng(seed)
     vocabulary = Vocabulary.of(3, 3)
     selector = Selector.random(rng, vocabulary, attributes)
-    assert len(selector.said) == attributes
-    assert all(selector.fits(kind) for kind in selector.kinds(rng, vocabulary, 5))
-    assert not any(selector.fits(kind) for kind in misses(rng, vocabulary, [selector], 5))
+    assert len(selector.attributes) == attributes
+    assert all(selector.matches(kind) for kind in selector.random_kinds(rng, vocabulary, 5))
+    assert not any(selector.matches(kind) for kind in random_distractors(rng, vocabulary, [selector], 5))
     near = selector.near_miss(rng, vocabulary)
-    assert sum(getattr(near, name) != value for name, value in selector.said.items()) == 1
+    assert sum(getattr(near, name) != value for name, value in selector.attributes.items()) == 1
 
 
 @given(seeds, st.integers(1, 3))
-def test_exclusive_pairs_leave_other_objects(seed: int, attributes: int) -> None:
+def test_disjoint_pairs_leave_other_objects(seed: int, attributes: int) -> None:
     rng = np.random.default_rng(seed)
     vocabulary = Vocabulary.of(3, 3)
-    one, other = exclusive_pair(rng, vocabulary, attributes)
-    for kind in one.kinds(rng, vocabulary, 10):
-        assert not other.fits(kind)
-    assert len(misses(rng, vocabulary, [one, other], 3)) == 3
+    one, other = random_disjoint_pair(rng, vocabulary, attributes)
+    for kind in one.random_kinds(rng, vocabulary, 10):
+        assert not other.matches(kind)
+    assert len(random_distractors(rng, vocabulary, [one, other], 3)) == 3
 
 
-def test_selectors_in_words() -> None:
-    assert Selector("large", "red", "circle").one == "large red circle"
-    assert Selector(colour="orange").a_one == "an orange object"
-    assert Selector(shape="cross").many == "crosses"
+def test_text_of_selectors() -> None:
+    assert Selector("large", "red", "circle").singular == "large red circle"
+    assert Selector(colour="orange").with_article == "an orange object"
+    assert Selector(shape="cross").plural == "crosses"
     assert [Selector(shape="star").counted(count) for count in (0, 1, 2)] == ["no stars", "one star", "two stars"]
 
 
-# Words ----------------------------------------------------------------------------------------------------------------
+# Descriptions ---------------------------------------------------------------------------------------------------------
 
 SCENE = (
-    Thing("large", "red", "circle", 420, 310),
-    Thing("small", "blue", "star", 100, 900),
-    Thing("small", "blue", "star", 700, 100),
+    SceneObject("large", "red", "circle", 420, 310),
+    SceneObject("small", "blue", "star", 100, 900),
+    SceneObject("small", "blue", "star", 700, 100),
 )
 TEXT = "small blue star at (10, 90)\nlarge red circle at (42, 31)\nsmall blue star at (70, 10)"
 
 
 def compare(text: str, scene: Scene = SCENE) -> tuple[float, float]:
-    return compare_scenes([told(scene)], [text])
+    return compare_descriptions([object_descriptions(scene)], [text])
 
 
-def test_a_description_goes_from_the_left_to_the_right() -> None:
+def test_descriptions_go_from_left_to_right() -> None:
     assert describe_scene(SCENE) == TEXT
     assert compare(TEXT) == (1.0, 1.0)
 
 
-def test_places_are_told_of_what_a_crop_leaves() -> None:
-    assert describe_scene((Thing("large", "red", "circle", 100, 500),), crop=0.2) == "large red circle at (0, 50)"
-    assert describe_scene((Thing("large", "red", "circle", 900, 300),), crop=0.2) == "large red circle at (100, 25)"
+def test_coordinates_refer_to_the_cropped_image() -> None:
+    assert describe_scene((SceneObject("large", "red", "circle", 100, 500),), crop=0.2) == "large red circle at (0, 50)"
+    assert (
+        describe_scene((SceneObject("large", "red", "circle", 900, 300),), crop=0.2) == "large red circle at (100, 25)"
+    )
 
 
 @given(st.permutations(TEXT.splitlines()))
@@ -228,13 +240,13 @@ def test_the_order_of_lines_does_not_matter(lines: list[str]) -> None:
         ("", 0.0),
         ("nothing to see", 0.0),
         ("large red circle at (42, 31)", 1 / 3),
-        (TEXT + "\nsmall blue star at (71, 11)", 3 / 4),  # an added object costs
+        (TEXT + "\nsmall blue star at (71, 11)", 3 / 4),  # an extra object costs
         (TEXT + "\nI am not sure", 3 / 4),
         ("\n".join([TEXT] * 2), 1 / 2),
         (TEXT.replace("red", "green"), (3 - 1 / 3) / 3),
         (TEXT.replace("large red circle", "small green cross"), 2 / 3),
         (TEXT.replace("(42, 31)", "(53, 31)"), 2 / 3),  # too far away
-        ("small blue star at (10, 90)\n" * 3, 1 / 3),  # each true object is credited once
+        ("small blue star at (10, 90)\n" * 3, 1 / 3),  # each object earns credit once
     ],
 )
 def test_partial_credit(text: str, partial: float) -> None:
@@ -252,7 +264,7 @@ def test_partial_credit(text: str, partial: float) -> None:
         "large red circle at (50, 40)",
     ],
 )
-def test_lines_that_are_read(line: str) -> None:
+def test_accepted_lines(line: str) -> None:
     assert compare(line, SCENE[:1]) == (1.0, 1.0)
 
 
@@ -260,8 +272,8 @@ def test_lines_that_are_read(line: str) -> None:
     "line",
     ["red circle at (42, 31)", "large red circle", "large red circle at (0.4, 0.3)", "large red circle (1, 2)"],
 )
-def test_lines_that_are_not_read(line: str) -> None:
-    assert read_line(line) is None
+def test_rejected_lines(line: str) -> None:
+    assert parse_line(line) is None
     assert compare(line, SCENE[:1]) == (0.0, 0.0)
 
 
@@ -274,16 +286,16 @@ def test_any_text_can_be_compared(text: str) -> None:
 
 @given(seeds, st.integers(0, 6))
 @settings(max_examples=25)
-def test_what_is_left_out_costs_its_share(seed: int, missing: int) -> None:
-    scene = a_scene(seed)
+def test_missing_objects_cost_their_share(seed: int, missing: int) -> None:
+    scene = random_scene(seed)
     lines = describe_scene(scene).splitlines()
     assert compare("\n".join(lines[missing:]), scene)[0] == pytest.approx((7 - missing) / 7)
 
 
-def test_a_description_of_a_thousand_lines_is_compared_in_little_time_and_costs() -> None:
+def test_very_long_descriptions_earn_little() -> None:
     assert compare("\n".join([TEXT, *["small blue star at (10, 90)"] * 5000]))[0] < 0.001
 
 
-def test_sides_are_told_apart_by_their_headings() -> None:
+def test_sides_are_split_by_their_headings() -> None:
     assert split_sides("Left:\na\nRIGHT:\nb\nc") == ("a", "b\nc", "")
     assert split_sides("a\nright:\nb") == ("", "b", "a")

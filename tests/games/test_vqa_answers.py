@@ -1,4 +1,4 @@
-"""Free-text answers are equal if they say the same, however they are written, and never if they do not."""
+"""Free-text answers are equal exactly if they mean the same."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "nin
 
 
 class Quantity(NamedTuple):
-    """What an answer means: two are the same only if all parts are."""
+    """The meaning of an answer; two answers are equal exactly if all parts are."""
 
     before: str
     negative: bool
@@ -48,7 +48,7 @@ affixes = st.lists(st.sampled_from(MARKUP + CURLY), max_size=2, unique_by=lambda
 
 @st.composite
 def writings(draw: st.DrawFn, quantity: Quantity) -> str:
-    """A quantity, written in one of many ways."""
+    """Write a quantity in one of many ways."""
     before, negative, whole, fraction, after = quantity
     alone = not after or after[0] in "%° "
     apart = alone or after[0] in "!/-"
@@ -73,7 +73,7 @@ def writings(draw: st.DrawFn, quantity: Quantity) -> str:
 
 
 @given(st.data())
-def test_quantities_are_equal_exactly_if_they_are_the_same(data: st.DataObject) -> None:
+def test_quantities_are_equal_exactly_if_all_parts_are(data: st.DataObject) -> None:
     one, fresh = data.draw(quantities), data.draw(quantities)
     shared = data.draw(st.sets(st.sampled_from(Quantity._fields)))
     other = fresh._replace(**{name: getattr(one, name) for name in shared})
@@ -82,7 +82,7 @@ def test_quantities_are_equal_exactly_if_they_are_the_same(data: st.DataObject) 
 
 
 @pytest.mark.parametrize("answer", ["3", "yes"])
-def test_no_character_beside_an_answer_is_dropped_but_final_punctuation(answer: str) -> None:
+def test_only_final_punctuation_is_dropped(answer: str) -> None:
     for char in map(chr, range(sys.maxunicode + 1)):
         if unicodedata.category(char)[0] not in "PSM" and unicodedata.category(char) != "Cf":
             continue
@@ -95,7 +95,7 @@ words = st.text(st.characters(categories=["L", "N", "Zs"], include_characters="-
 
 
 @given(words, affixes)
-def test_markup_alone_changes_nothing(text: str, around: list[tuple[str, str]]) -> None:
+def test_markup_is_ignored(text: str, around: list[tuple[str, str]]) -> None:
     text = text.strip(" \N{NO-BREAK SPACE}") or "x"
     marked = text
     for opening, closing in around:
@@ -156,5 +156,5 @@ def test_different_answers(one: str, other: str) -> None:
 
 
 @given(st.one_of(st.text(max_size=30), st.text("a1.,!?'\"*_()- \u2212the", max_size=12)))
-def test_normalising_twice_changes_nothing(text: str) -> None:
+def test_normalisation_is_idempotent(text: str) -> None:
     assert normalise(normalise(text)) == normalise(text)

@@ -1,1 +1,1 @@
-"""NLVR2: judge a statement about two images."""
+"""NLVR2: judge whether a statement about two images is true."""

@@ -1,8 +1,8 @@
-"""Statements about two scenes, of which half are true, also among those with the same words.
+"""Statements about two scenes, constructed so that the text alone does not reveal the truth.
 
-The statement is chosen first, then by a coin whether it is true, and then two scenes of which it is.
-Where a statement can be made such that each scene alone tells nothing, the scenes are chosen so; see `PATTERNS` for
-where it cannot.
+A statement is generated first, then its truth by a fair coin, then two scenes that make it so. Hence half of the
+statements with the same wording are true. Where possible, a single scene does not reveal the truth either; see
+`PATTERNS` for the exceptions. The wording is part of the published states: changing it changes the noise of images.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from vlmgym.sandbox.games.scenes.config import SceneConfig
-from vlmgym.sandbox.games.scenes.placing import Things
-from vlmgym.sandbox.games.scenes.relations import DIRECTIONS, is_clearly
-from vlmgym.sandbox.games.scenes.scene import Scene, pick
-from vlmgym.sandbox.games.scenes.selector import NUMBERS, Selector, exclusive_pair, misses
+from vlmgym.sandbox.games.scenes.scene import DIRECTIONS, Scene, SceneObject, is_in_direction, pick
+from vlmgym.sandbox.games.scenes.selector import NUMBERS, Selector, random_disjoint_pair, random_distractors
 
-MOST_COUNTED = 6
-"""No statement says that one picture has more."""
+MAX_COUNT = 6
+"""Largest number that a statement attributes to one image."""
 
 Pattern = tuple[bool, bool]
 PATTERNS: dict[str, tuple[Sequence[Pattern], Sequence[Pattern]]] = {
@@ -29,15 +27,15 @@ PATTERNS: dict[str, tuple[Sequence[Pattern], Sequence[Pattern]]] = {
     "one": (((True, False), (False, True)), ((True, True), (False, False))),
     "neither": (((False, False),), ((True, False), (False, True))),
 }
-"""For which pictures something holds where it is said of these pictures, truly and falsely.
+"""For each quantifier, the images for which the clause holds when the statement is true, and when it is false.
 
-Whoever sees one picture of `one` knows nothing. Of `both` and `neither` one picture is enough to know in a quarter of
-all cases that it is false, which nothing can mend: it is then right in three of four cases.
+With `one`, a single image reveals nothing. With `both` and `neither`, a single image reveals a quarter of the
+statements to be false, so that guessing from it is right in 75% of cases; this is unavoidable.
 """
 
 
 class Statement(NamedTuple):
-    """A statement, whether it is true, and the left and the right scene."""
+    """A statement, its truth, and the left and right scene."""
 
     kind: str
     text: str
@@ -46,15 +44,15 @@ class Statement(NamedTuple):
 
 
 class Clause(NamedTuple):
-    """Something that holds for a scene or does not.
+    """A property of a scene, and its wording for each quantifier.
 
     Attributes:
-        left: Said of the left picture, without a capital and a full stop.
-        right: The same of the right picture.
-        both: Said of both pictures.
-        one: Said of exactly one of them.
-        neither: Said of neither; None where that would be clumsy.
-        make: A scene for which it holds or does not.
+        left: Wording for the left image, without capitalisation and full stop.
+        right: Wording for the right image.
+        both: Wording for both images.
+        one: Wording for exactly one of the images.
+        neither: Wording for neither image; None where it would be clumsy.
+        make: Generates a scene that has the property or does not.
     """
 
     left: str
@@ -66,43 +64,43 @@ class Clause(NamedTuple):
 
 
 def presence(rng: np.random.Generator, config: SceneConfig) -> Statement:
-    """Both, one or neither of the pictures contains an object."""
-    return _quantified(rng, "presence", _containing(rng, config), ("both", "one", "neither"))
+    """Both, one or neither of the images contains an object."""
+    return _quantified(rng, "presence", _presence_clause(rng, config), ("both", "one", "neither"))
 
 
 def count(rng: np.random.Generator, config: SceneConfig) -> Statement:
-    """A picture, or both together, have so many objects of a look."""
+    """One image, or both together, contain a number of objects."""
     if rng.random() < 0.5:
         return _total(rng, config)
-    return _quantified(rng, "count", _counted(rng, config), ("left", "right", "both", "one"))
+    return _quantified(rng, "count", _count_clause(rng, config), ("left", "right", "both", "one"))
 
 
 def comparison(rng: np.random.Generator, config: SceneConfig) -> Statement:
-    """One picture has more objects of a look than the other, or as many."""
-    meant, most, truth = _selector(rng, config), _most(config), bool(rng.integers(2))
+    """One image contains more objects than the other, or equally many."""
+    selector, most, truth = config.random_selector(rng), _max_count(config), bool(rng.integers(2))
     form = pick(rng, ("more left", "more right", "equal"))
     if form == "equal":
-        text = f"There are as many {meant.many} in the left picture as in the right picture."
+        text = f"There are as many {selector.plural} in the left picture as in the right picture."
         numbers = rng.permutation(most + 1)
         left, right = int(numbers[0]), int(numbers[0] if truth else numbers[1])
     else:
         one, other = ("left", "right") if form == "more left" else ("right", "left")
-        text = f"There are more {meant.many} in the {one} picture than in the {other} picture."
-        low = int(rng.integers(most))  # numbers differ by one, so that a single one tells little
+        text = f"There are more {selector.plural} in the {one} picture than in the {other} picture."
+        low = int(rng.integers(most))  # counts differ by one, so a single one reveals little
         high = low + 1
         left, right = (high, low) if truth == (form == "more left") else (low, high)
-    scenes = [_scene_with(rng, config, meant, number) for number in (left, right)]
+    scenes = [_scene_with(rng, config, selector, number) for number in (left, right)]
     return Statement("comparison", text, truth, (scenes[0], scenes[1]))
 
 
 def spatial(rng: np.random.Generator, config: SceneConfig) -> Statement:
-    """An object is on a side of another one, in a picture or in both or in one of them."""
-    return _quantified(rng, "spatial", _beside(rng, config), ("left", "right", "both", "one"))
+    """An object is in a direction from another one in one image or both."""
+    return _quantified(rng, "spatial", _spatial_clause(rng, config), ("left", "right", "both", "one"))
 
 
 def two_clauses(rng: np.random.Generator, config: SceneConfig) -> Statement:
-    """One thing of the left picture and, or or, another of the right picture."""
-    makers = (_containing, _counted, _beside)
+    """A clause about the left image and (or) another about the right image."""
+    makers = (_presence_clause, _count_clause, _spatial_clause)
     first, second = (pick(rng, makers)(rng, config) for _ in range(2))
     truth, joined = bool(rng.integers(2)), pick(rng, ("and", "or"))
     mixed: Sequence[Pattern] = ((True, False), (False, True))
@@ -120,7 +118,7 @@ STATEMENTS: tuple[Callable[[np.random.Generator, SceneConfig], Statement], ...] 
     spatial,
     two_clauses,
 )
-"""From the easiest kind to the hardest; one is chosen first, each as likely."""
+"""Generators from the easiest to the hardest kind; the kind is sampled uniformly."""
 
 
 def _quantified(rng: np.random.Generator, kind: str, clause: Clause, quantifiers: Sequence[str]) -> Statement:
@@ -130,25 +128,25 @@ def _quantified(rng: np.random.Generator, kind: str, clause: Clause, quantifiers
     return Statement(kind, _sentence(text), truth, (clause.make(holds[0]), clause.make(holds[1])))
 
 
-def _containing(rng: np.random.Generator, config: SceneConfig) -> Clause:
-    meant = _selector(rng, config)
+def _presence_clause(rng: np.random.Generator, config: SceneConfig) -> Clause:
+    selector = config.random_selector(rng)
 
     def make(holds: bool) -> Scene:
-        found = int(rng.integers(1, min(2, _most(config)) + 1)) if holds else 0
-        return _scene_with(rng, config, meant, found)
+        found = int(rng.integers(1, min(2, _max_count(config)) + 1)) if holds else 0
+        return _scene_with(rng, config, selector, found)
 
     return Clause(
-        f"the left picture contains {meant.a_one}",
-        f"the right picture contains {meant.a_one}",
-        f"both pictures contain {meant.a_one}",
-        f"exactly one of the pictures contains {meant.a_one}",
-        f"neither picture contains {meant.a_one}",
+        f"the left picture contains {selector.with_article}",
+        f"the right picture contains {selector.with_article}",
+        f"both pictures contain {selector.with_article}",
+        f"exactly one of the pictures contains {selector.with_article}",
+        f"neither picture contains {selector.with_article}",
         make,
     )
 
 
-def _counted(rng: np.random.Generator, config: SceneConfig) -> Clause:
-    meant, most = _selector(rng, config), _most(config)
+def _count_clause(rng: np.random.Generator, config: SceneConfig) -> Clause:
+    selector, most = config.random_selector(rng), _max_count(config)
     number, at_least = int(rng.integers(1, most + 1)), bool(rng.integers(2))
 
     def make(holds: bool) -> Scene:
@@ -157,9 +155,9 @@ def _counted(rng: np.random.Generator, config: SceneConfig) -> Clause:
         else:
             near = [number] if holds else [number - 1, number + 1]
         found = pick(rng, [value for value in near if 0 <= value <= most])
-        return _scene_with(rng, config, meant, found)
+        return _scene_with(rng, config, selector, found)
 
-    what = f"{'at least' if at_least else 'exactly'} {meant.counted(number)}"
+    what = f"{'at least' if at_least else 'exactly'} {selector.counted(number)}"
     return Clause(
         f"the left picture contains {what}",
         f"the right picture contains {what}",
@@ -170,22 +168,22 @@ def _counted(rng: np.random.Generator, config: SceneConfig) -> Clause:
     )
 
 
-def _beside(rng: np.random.Generator, config: SceneConfig) -> Clause:
-    one, other = exclusive_pair(rng, config.vocabulary, config.attributes)
+def _spatial_clause(rng: np.random.Generator, config: SceneConfig) -> Clause:
+    one, other = random_disjoint_pair(rng, config.vocabulary, config.attributes)
     direction = pick(rng, DIRECTIONS)
 
     def make(holds: bool) -> Scene:
         vocabulary = config.vocabulary
-        kinds = one.kinds(rng, vocabulary, 1) + other.kinds(rng, vocabulary, 1)
-        kinds += misses(rng, vocabulary, [one, other], config.random_count(rng) - 2)
+        kinds = one.random_kinds(rng, vocabulary, 1) + other.random_kinds(rng, vocabulary, 1)
+        kinds += random_distractors(rng, vocabulary, [one, other], config.random_count(rng) - 2)
 
-        def fits(things: Things) -> bool:
-            first, second = (things[0], things[1]) if holds else (things[1], things[0])
-            return is_clearly(first, direction, second)
+        def is_placed(objects: Sequence[SceneObject]) -> bool:
+            first, second = (objects[0], objects[1]) if holds else (objects[1], objects[0])
+            return is_in_direction(first, direction, second)
 
-        return config.place(kinds, rng, fits)
+        return config.place(kinds, rng, is_placed)
 
-    what = f"the {one.one} is {direction} the {other.one}"
+    what = f"the {one.singular} is {direction} the {other.singular}"
     return Clause(
         f"in the left picture {what}",
         f"in the right picture {what}",
@@ -197,31 +195,27 @@ def _beside(rng: np.random.Generator, config: SceneConfig) -> Clause:
 
 
 def _total(rng: np.random.Generator, config: SceneConfig) -> Statement:
-    """Both pictures together: each number of one picture is as likely whether the statement is true or not."""
-    meant, most, truth = _selector(rng, config), _most(config), bool(rng.integers(2))
+    """Count both images together; the distribution of one image's count does not depend on the truth."""
+    selector, most, truth = config.random_selector(rng), _max_count(config), bool(rng.integers(2))
     number = int(rng.integers(1, min(2 * most - 1, len(NUMBERS) - 1) + 1))
     possible = [value for value in range(most + 1) if 0 <= number - value <= most]
     left = pick(rng, possible)
     right = number - left if truth else pick(rng, [value for value in possible if value != number - left])
     verb = "is" if number == 1 else "are"
-    text = f"There {verb} exactly {meant.counted(number)} in the two pictures together."
-    scenes = [_scene_with(rng, config, meant, found) for found in (left, right)]
+    text = f"There {verb} exactly {selector.counted(number)} in the two pictures together."
+    scenes = [_scene_with(rng, config, selector, found) for found in (left, right)]
     return Statement("count", text, truth, (scenes[0], scenes[1]))
 
 
-def _scene_with(rng: np.random.Generator, config: SceneConfig, meant: Selector, count: int) -> Scene:
-    """A scene with so many objects that are meant; how many others there are tells nothing of that."""
-    kinds = meant.kinds(rng, config.vocabulary, count)
-    kinds += misses(rng, config.vocabulary, [meant], config.random_count(rng) - count)
+def _scene_with(rng: np.random.Generator, config: SceneConfig, selector: Selector, count: int) -> Scene:
+    """Generate a scene with `count` matching objects; the total number is independent of it."""
+    kinds = selector.random_kinds(rng, config.vocabulary, count)
+    kinds += random_distractors(rng, config.vocabulary, [selector], config.random_count(rng) - count)
     return config.place(kinds, rng)
 
 
-def _most(config: SceneConfig) -> int:
-    return min(config.fewest, MOST_COUNTED)
-
-
-def _selector(rng: np.random.Generator, config: SceneConfig) -> Selector:
-    return Selector.random(rng, config.vocabulary, int(rng.integers(1, config.attributes + 1)))
+def _max_count(config: SceneConfig) -> int:
+    return min(config.min_objects, MAX_COUNT)
 
 
 def _sentence(text: str) -> str:

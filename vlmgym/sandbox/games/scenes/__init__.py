@@ -1,1 +1,1 @@
-"""Synthetic scenes shared by nlvr2 and vqa."""
+"""Synthetic scenes of coloured shapes, shared by nlvr2 and vqa."""

@@ -9,52 +9,55 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.sandbox.games.scenes.scene import RADII, Scene, Size, Thing
+from vlmgym.sandbox.games.scenes.scene import RADII, Scene, SceneObject, Size
 from vlmgym.sandbox.rendering.canvas import SUPERSAMPLE, Canvas, Colour
 from vlmgym.sandbox.rendering.outline import widen
 from vlmgym.sandbox.rendering.palette import COLOURS, MIDDLE, THEMES, ThemeName, blend
 from vlmgym.sandbox.rendering.shapes import Outline, turned, unit_outline
 
 RIM = 9
-"""Width of the gap around an object, which separates equal ones that overlap, in thousandths of the side."""
+"""Width of the gap that separates overlapping objects of the same colour, in thousandths of the image's side."""
 
 
 def paint_scene(scene: Scene, size: int, similarity: float = 0.0, theme: ThemeName = "light") -> NDArray[np.uint8]:
-    """A scene as uint8 RGB of shape (size, size, 3).
+    """Draw a scene.
 
     Args:
         scene: The objects.
         size: Side in pixels.
-        similarity: How alike the colours are, 0 to 0.9.
+        similarity: Similarity of the colours, 0 to 0.9.
         theme: Colour of the background.
+
+    Returns:
+        uint8 RGB of shape (size, size, 3).
     """
     frame, background = THEMES[theme].board, THEMES[theme].tile if theme == "light" else THEMES[theme].page
     edge = max(1, size // 320)
-    rows = np.full((2, size, 3), frame, np.uint8)  # one of the frame, and one of all others, which are copied at once
+    rows = np.full((2, size, 3), frame, np.uint8)  # the two distinct rows of an empty scene; fancy indexing copies them
     rows[1, edge:-edge] = background
     image = rows[[0] * edge + [1] * (size - 2 * edge) + [0] * edge]
-    figures = [Figure.of(thing, size) for thing in scene]
-    colours = [blend(COLOURS[thing.colour], MIDDLE, similarity) for thing in scene]
-    for figure in figures:  # only where there are objects is there anything to draw
-        canvas = figure.window(frame)
+    figures = [Figure.of(item, size) for item in scene]
+    colours = [blend(COLOURS[item.colour], MIDDLE, similarity) for item in scene]
+    for figure in figures:  # draw only around the objects
+        canvas = figure.canvas(frame)
         canvas.rectangle(edge, edge, size - 2 * edge, size - 2 * edge, background)
         for other, colour in zip(figures, colours):
-            if other.meets(figure):
+            if other.overlaps(figure):
                 other.draw(canvas, colour, background)
         image[figure.top : figure.bottom, figure.left : figure.right] = canvas.pixels()
     return image
 
 
 class Figure(NamedTuple):
-    """An object in an image, and the pixels that it and its rim may change; lengths in pixels.
+    """The outline of an object in an image and its bounding box, all in pixels.
 
     Attributes:
         outline: Corners of the object.
         rim: Corners of the gap around it.
-        left: First column.
+        left: First column of the bounding box of the rim.
         top: First row.
-        right: Column after the last.
-        bottom: Row after the last.
+        right: One past the last column.
+        bottom: One past the last row.
     """
 
     outline: Outline
@@ -65,11 +68,11 @@ class Figure(NamedTuple):
     bottom: int
 
     @classmethod
-    def of(cls, thing: Thing, size: int) -> Figure:
-        """An object in an image of size x size."""
+    def of(cls, item: SceneObject, size: int) -> Figure:
+        """Compute the figure of an object in an image of size x size."""
         unit = size / 1000
-        place = (thing.x * unit, thing.y * unit, RADII[thing.size] * unit, thing.angle)
-        outline, rim = turned(unit_outline(thing.shape), *place), turned(_unit_rim(thing.shape, thing.size), *place)
+        place = (item.x * unit, item.y * unit, RADII[item.size] * unit, item.angle)
+        outline, rim = turned(unit_outline(item.shape), *place), turned(_unit_rim(item.shape, item.size), *place)
         box = [
             min(max(math.floor(value), 0), size)
             for value in (
@@ -81,13 +84,13 @@ class Figure(NamedTuple):
         ]
         return cls(outline, rim, *box)
 
-    def meets(self, other: Figure) -> bool:
-        """Whether the two may change the same pixels."""
+    def overlaps(self, other: Figure) -> bool:
+        """True if the bounding boxes overlap."""
         across = self.left < other.right and other.left < self.right
         return across and self.top < other.bottom and other.top < self.bottom
 
-    def window(self, background: Colour) -> Canvas:
-        """A canvas for the pixels that this object may change."""
+    def canvas(self, background: Colour) -> Canvas:
+        """Create a canvas that covers the bounding box."""
         return Canvas(self.right - self.left, self.bottom - self.top, background, left=self.left, top=self.top)
 
     def draw(self, canvas: Canvas, colour: Colour, rim: Colour) -> None:

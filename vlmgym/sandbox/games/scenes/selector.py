@@ -1,4 +1,4 @@
-"""Words for objects by their look, such as `large red circles`, and kinds of objects that fit them or do not."""
+"""Descriptions of objects by their attributes, such as `large red circles`, and objects that match them or do not."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from vlmgym.sandbox.games.scenes.scene import ATTRIBUTES, Attribute, Kind, Size, Thing, Vocabulary, pick
+from vlmgym.sandbox.games.scenes.scene import ATTRIBUTES, Attribute, Kind, SceneObject, Size, Vocabulary, pick
 
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-"""How a statement says how many."""
+"""Number words in statements."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """What is said of an object's look; None where nothing is said."""
+    """A description of objects by their attributes; None matches any value."""
 
     size: Size | None = None
     colour: str | None = None
@@ -31,7 +31,7 @@ class Selector:
         count: int,
         among: Sequence[Attribute] = ATTRIBUTES,
     ) -> Selector:
-        """A selector that says so many of the attributes."""
+        """Sample a selector with `count` attributes."""
         chosen: dict[str, Any] = {
             among[int(i)]: pick(rng, vocabulary.values(among[int(i)]))
             for i in sorted(rng.permutation(len(among))[:count])
@@ -39,71 +39,75 @@ class Selector:
         return cls(**chosen)
 
     @property
-    def said(self) -> dict[Attribute, str]:
-        """The values by attribute."""
+    def attributes(self) -> dict[Attribute, str]:
+        """The attributes that are not None."""
         return {name: value for name in ATTRIBUTES if (value := getattr(self, name)) is not None}
 
-    def fits(self, thing: Kind | Thing) -> bool:
-        """Whether an object is one of those that are meant."""
-        return all(getattr(thing, name) == value for name, value in self.said.items())
+    def matches(self, item: Kind | SceneObject) -> bool:
+        """True if an object has all attributes."""
+        return all(getattr(item, name) == value for name, value in self.attributes.items())
 
-    def excludes(self, other: Selector) -> bool:
-        """Whether no object fits both."""
-        return any(other.said.get(name, value) != value for name, value in self.said.items())
+    def is_disjoint(self, other: Selector) -> bool:
+        """True if no object matches both selectors."""
+        return any(other.attributes.get(name, value) != value for name, value in self.attributes.items())
 
     @property
-    def one(self) -> str:
-        """`large red circle`; without a shape `large red object`."""
+    def singular(self) -> str:
+        """`large red circle`, or `large red object` without a shape."""
         return " ".join([*filter(None, (self.size, self.colour)), self.shape or "object"])
 
     @property
-    def many(self) -> str:
+    def plural(self) -> str:
         """`large red circles`."""
-        return self.one + ("es" if self.shape == "cross" else "s")
+        return self.singular + ("es" if self.shape == "cross" else "s")
 
     @property
-    def a_one(self) -> str:
+    def with_article(self) -> str:
         """`a large red circle`, `an object`."""
-        return f"{'an' if self.one[0] in 'aeiou' else 'a'} {self.one}"
+        return f"{'an' if self.singular[0] in 'aeiou' else 'a'} {self.singular}"
 
     def counted(self, count: int) -> str:
         """`two red circles`, `no red circles`, `one red circle`."""
-        return f"{NUMBERS[count]} {self.one if count == 1 else self.many}"
+        return f"{NUMBERS[count]} {self.singular if count == 1 else self.plural}"
 
-    def kinds(self, rng: np.random.Generator, vocabulary: Vocabulary, count: int) -> list[Kind]:
-        """Kinds that fit, by chance in what is not said."""
-        return [vocabulary.random_kind(rng).but(**self.said) for _ in range(count)]
+    def random_kinds(self, rng: np.random.Generator, vocabulary: Vocabulary, count: int) -> list[Kind]:
+        """Sample kinds that match."""
+        return [vocabulary.random_kind(rng).replace(**self.attributes) for _ in range(count)]
 
     def near_miss(self, rng: np.random.Generator, vocabulary: Vocabulary) -> Kind:
-        """A kind that differs from one that fits in a single attribute that is said."""
-        attribute = pick(rng, list(self.said))
-        others = [value for value in vocabulary.values(attribute) if value != self.said[attribute]]
+        """Sample a kind that differs from a matching one in exactly one of the attributes."""
+        attribute = pick(rng, list(self.attributes))
+        others = [value for value in vocabulary.values(attribute) if value != self.attributes[attribute]]
         changes: dict[str, Any] = {attribute: pick(rng, others)}
-        return replace(self, **changes).kinds(rng, vocabulary, 1)[0]
+        return replace(self, **changes).random_kinds(rng, vocabulary, 1)[0]
 
 
-def exclusive_pair(rng: np.random.Generator, vocabulary: Vocabulary, attributes: int) -> tuple[Selector, Selector]:
-    """Two selectors that no object fits both, and some object fits neither, each saying at most so many attributes."""
+def random_disjoint_pair(
+    rng: np.random.Generator, vocabulary: Vocabulary, attributes: int
+) -> tuple[Selector, Selector]:
+    """Sample two disjoint selectors of at most `attributes` attributes that together do not match every object."""
     kinds = [Kind(*values) for values in product(*map(vocabulary.values, ATTRIBUTES))]  # type: ignore[arg-type]
     while True:
         one, other = (Selector.random(rng, vocabulary, int(rng.integers(1, attributes + 1))) for _ in range(2))
-        if one.excludes(other) and not all(one.fits(kind) or other.fits(kind) for kind in kinds):
+        if one.is_disjoint(other) and not all(one.matches(kind) or other.matches(kind) for kind in kinds):
             return one, other
 
 
-def misses(rng: np.random.Generator, vocabulary: Vocabulary, avoided: Sequence[Selector], count: int) -> list[Kind]:
-    """Kinds that fit none of the selectors; half of them nearly fit one.
+def random_distractors(
+    rng: np.random.Generator, vocabulary: Vocabulary, avoided: Sequence[Selector], count: int
+) -> list[Kind]:
+    """Sample kinds that match none of the selectors; about half are near misses.
 
     Args:
-        rng: Chance.
+        rng: Random generator.
         vocabulary: Colours and shapes.
-        avoided: At least one selector, each saying something; together they leave some kind.
-        count: How many.
+        avoided: At least one selector, each with at least one attribute, that together do not match every object.
+        count: Number of kinds.
     """
     found: list[Kind] = []
     while len(found) < count:
         near = rng.random() < 0.5
         kind = pick(rng, avoided).near_miss(rng, vocabulary) if near else vocabulary.random_kind(rng)
-        if not any(selector.fits(kind) for selector in avoided):
+        if not any(selector.matches(kind) for selector in avoided):
             found.append(kind)
     return found

@@ -1,4 +1,4 @@
-"""How much of each object of a scene can be seen, and whether in one piece."""
+"""Visibility of objects in a scene."""
 
 from __future__ import annotations
 
@@ -8,55 +8,54 @@ from typing import NamedTuple
 from vlmgym.sandbox.games.scenes.drawing import Figure
 from vlmgym.sandbox.games.scenes.scene import Scene
 
-MEASURED = 80
-"""Side in pixels of the image on which is measured; each pixel counts 16 times."""
+RESOLUTION = 80
+"""Side in pixels of the image that is measured, before supersampling by 4 in each direction."""
 
-SEEN, HIDDEN = (255, 255, 255), (0, 0, 0)
+VISIBLE, HIDDEN = (255, 255, 255), (0, 0, 0)
 
 
-class Sight(NamedTuple):
-    """What can be seen of an object, neither under others nor cut away.
+class Visibility(NamedTuple):
+    """The part of an object that is neither covered nor cropped.
 
     Attributes:
-        share: Its share of the object's area, 0 to 1.
-        whole: Whether it is one piece without a neck narrower than a hundredth of the image's side, so that nobody
-            takes it for two objects.
+        share: Visible share of the object's area, 0 to 1.
+        connected: True if the visible part is one piece without a neck narrower than 1% of the image's side, so that
+            it cannot be mistaken for two objects.
     """
 
     share: float
-    whole: bool
+    connected: bool
 
 
-def sights(scene: Scene, crop: float = 0.0) -> Iterator[Sight]:
-    """What can be seen of each object, measured on 320 x 320 points on which they are drawn as in the image.
+def measure_visibility(scene: Scene, crop: float = 0.0) -> Iterator[Visibility]:
+    """Measure the visibility of each object by drawing the scene on 320 x 320 points.
 
     Args:
         scene: The objects.
-        crop: Share of width and height that is cut away at the edges.
+        crop: Share of width and height that is cropped.
     """
-    figures = [Figure.of(thing, MEASURED) for thing in scene]
-    cut = MEASURED * crop / 2
+    figures = [Figure.of(item, RESOLUTION) for item in scene]
+    cut = RESOLUTION * crop / 2
     for index, figure in enumerate(figures):
-        above = [other for other in figures[index + 1 :] if other.meets(figure)]
-        inside = min(figure.left, figure.top) >= cut and max(figure.right, figure.bottom) <= MEASURED - cut
+        above = [other for other in figures[index + 1 :] if other.overlaps(figure)]
+        inside = min(figure.left, figure.top) >= cut and max(figure.right, figure.bottom) <= RESOLUTION - cut
         if inside and not above:
-            yield Sight(1.0, True)
+            yield Visibility(1.0, True)
             continue
-        canvas = figure.window(HIDDEN)
-        canvas.polygon(figure.outline, SEEN)
-        area = canvas.mask(SEEN).count()
+        canvas = figure.canvas(HIDDEN)
+        canvas.polygon(figure.outline, VISIBLE)
+        area = canvas.mask(VISIBLE).count()
         for other in above:
             other.draw(canvas, HIDDEN, HIDDEN)
         for x, y, width, height in (
-            (0, 0, MEASURED, cut),
-            (0, MEASURED - cut, MEASURED, cut),
-            (0, 0, cut, MEASURED),
-            (MEASURED - cut, 0, cut, MEASURED),
+            (0, 0, RESOLUTION, cut),
+            (0, RESOLUTION - cut, RESOLUTION, cut),
+            (0, 0, cut, RESOLUTION),
+            (RESOLUTION - cut, 0, cut, RESOLUTION),
         ):
             canvas.rectangle(x, y, width, height, HIDDEN)
-        left = canvas.mask(SEEN)
-        # Without what is thinner than 3 points in a direction, narrow necks are gone as well.
+        left = canvas.mask(VISIBLE)
         thick = left
-        for step in ((1, 0), (1, 0), (0, 1), (0, 1)):
+        for step in ((1, 0), (1, 0), (0, 1), (0, 1)):  # erode, which removes necks thinner than 3 points
             thick = thick.overlap_mask(thick, step)
-        yield Sight(left.count() / area, all(len(mask.connected_components()) == 1 for mask in (left, thick)))
+        yield Visibility(left.count() / area, all(len(mask.connected_components()) == 1 for mask in (left, thick)))

@@ -1,7 +1,7 @@
-"""Equality of short free-text answers: case, articles, markup, final punctuation and spelling of numbers do not count.
+"""Comparison of short free-text answers, ignoring case, articles, markup, final punctuation and spelling of numbers.
 
-Nothing that may carry meaning is dropped, so that two answers are equal only if they say the same: signs, units,
-currencies and comparisons stay, and so does anything that could be read in two ways.
+Nothing that may carry meaning is dropped, so answers are equal only if they mean the same: signs, units, currencies
+and comparison operators are kept, as is anything ambiguous.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ NUMBERS: dict[str, int] = {
     **{word: number for number, word in enumerate(_BELOW_20)},
     **{word: 10 * number for number, word in enumerate(_TENS, start=2)},
 }
-"""Words that are numbers; tens may be followed by a blank or a hyphen and a number below 10."""
+"""Number words; tens may be followed by a space or a hyphen and a number below 10."""
 
-_SAME_LETTER = ("<wide>", "<narrow>", "<small>", "<font>", "<noBreak>")
-"""Compatibility forms that mean the same as the plain character, as those of exponents and fractions do not."""
+_EQUIVALENT = ("<wide>", "<narrow>", "<small>", "<font>", "<noBreak>")
+"""Compatibility decompositions that preserve meaning; exponents and fractions do not."""
 _SIGNS = str.maketrans(
     {
         **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\N{MINUS SIGN}", "-"),
@@ -33,7 +33,7 @@ _SIGNS = str.maketrans(
         **dict.fromkeys("\u2018\u2019\u201a\u201b", "'"),
     }
 )
-"""Dashes and quotation marks in one spelling each."""
+"""Variants of dashes and quotation marks."""
 
 _PAIRED = re.compile(
     r"""(?<![^\s"'`*_(\[{])                     # at the start of a word
@@ -53,37 +53,37 @@ _NUMBER = re.compile(r"(?<![\w.,:])(?=\.?[0-9])([1-9][0-9]{0,2}(?:,[0-9]{3})+|[0
 _UNIT = re.compile(r"\s*([%°$€£¥<>=≤≥≈≠~¬±\u00d7\u00f7/^&@#|])\s*")
 _BETWEEN_WORDS = re.compile(r"(?<=[^\W\d_])[,;_](?=[^\W\d_])")
 _FINAL = re.compile(r"(?<=[^\s\d.?!,;:…])[.?!,;:…]+(?!\S) | (?<=[\d!])[.?,;:…]+(?!\S)", re.VERBOSE)
-"""Punctuation after a word or a number, where `!` may be a factorial."""
+"""Punctuation after a word or a number; after a number, `!` may be a factorial."""
 _ARTICLE = re.compile(r"(?<!\S)(?:the (?=\S)|an? (?!(?:and|or)\b)(?=[^\W\d_]{2}))")
 
 
 @lru_cache(maxsize=4096)
 def normalise(answer: str) -> str:
-    """Return the form in which answers are compared.
+    """Normalise an answer for comparison.
 
-    Lower case; straight quotes and one kind of dash; without paired quotation marks, brackets and Markdown emphasis;
-    numbers up to ninety-nine in digits, without commas between thousands and zeros that end a fraction; without
-    punctuation after words, and without articles before a word. `The Red one!` is `red 1`, `twenty one` is `21`,
-    `None` is `0`, `1,000.0` is `1000`, `.5` is `0.5`; `-3`, `<3`, `3%`, `1/2`, `3!` and `vitamin A` keep all they have.
+    Lower case; straight quotes and plain hyphens; no paired quotation marks, brackets or Markdown emphasis; number
+    words up to ninety-nine as digits; no thousands separators or trailing zeros; no punctuation after words; no
+    articles before words. `The Red one!` becomes `red 1`, `twenty one` `21`, `None` `0`, `1,000.0` `1000` and `.5`
+    `0.5`; nothing is dropped from `-3`, `<3`, `3%`, `1/2`, `3!` and `vitamin A`.
     """
     previous, text = None, answer
     while text != previous:
-        previous, text = text, _simpler(text)
+        previous, text = text, _simplify(text)
     return text
 
 
 def agreement(answer: str, accepted: tuple[str, ...]) -> int:
     """Count the accepted answers that equal an answer."""
-    said = normalise(answer)
-    return sum(normalise(other) == said for other in accepted)
+    normalised = normalise(answer)
+    return sum(normalise(other) == normalised for other in accepted)
 
 
-def _simpler(text: str) -> str:
+def _simplify(text: str) -> str:
     text = unicodedata.normalize("NFC", "".join(map(_plain, text)).translate(_SIGNS).casefold())
     text = " ".join(text.split())
     if (bare := _PAIRED.sub(lambda match: next(filter(None, match.groups()[1:]), ""), text)) != text:
-        return bare  # there may be more inside, which blanks around signs would hide
-    text = _NUMBER_WORD.sub(_in_digits, text)  # before commas go: `twenty, one` is not 21
+        return bare  # look for nested pairs first: spaces around signs would hide them
+    text = _NUMBER_WORD.sub(_in_digits, text)  # before commas are removed: `twenty, one` is not 21
     text = _NUMBER.sub(_without_zeros, _BETWEEN_WORDS.sub(" ", _FINAL.sub("", text)))
     text = _UNIT.sub(r" \1 ", text)
     return _ARTICLE.sub("", " ".join(text.split()))
@@ -91,7 +91,7 @@ def _simpler(text: str) -> str:
 
 def _plain(char: str) -> str:
     form = unicodedata.decomposition(char)
-    return unicodedata.normalize("NFKC", char) if form.startswith(_SAME_LETTER) else char
+    return unicodedata.normalize("NFKC", char) if form.startswith(_EQUIVALENT) else char
 
 
 def _in_digits(match: re.Match[str]) -> str:

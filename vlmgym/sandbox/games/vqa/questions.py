@@ -1,28 +1,36 @@
-"""Questions about a scene, with answers that nobody can guess from the question.
+"""Questions about a scene whose answers cannot be guessed from the question.
 
-The question is chosen first, then its answer, each of the possible ones as likely, and then a scene in which it
-is right. So for each text of a question all its answers are as likely, whatever the other config fields are.
+A question is generated first, then its answer, uniformly among the possible ones, then a scene that makes it
+correct. Hence all answers to the same question are equally likely.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from vlmgym.sandbox.games.scenes.config import SceneConfig
-from vlmgym.sandbox.games.scenes.placing import Things
-from vlmgym.sandbox.games.scenes.relations import DIRECTIONS, SUPERLATIVES, is_clear, is_clearly, lead
-from vlmgym.sandbox.games.scenes.scene import ATTRIBUTES, Scene, pick
-from vlmgym.sandbox.games.scenes.selector import Selector, exclusive_pair, misses
+from vlmgym.sandbox.games.scenes.scene import (
+    ATTRIBUTES,
+    DIRECTIONS,
+    SUPERLATIVES,
+    Scene,
+    SceneObject,
+    is_in_direction,
+    is_unambiguous,
+    offset,
+    pick,
+)
+from vlmgym.sandbox.games.scenes.selector import Selector, random_disjoint_pair, random_distractors
 
-MOST_COUNTED = 8
-"""No question asks to count more."""
+MAX_COUNT = 8
+"""Largest answer to a counting question."""
 
 
 class Question(NamedTuple):
-    """A question, its type, its only answer, and the scene it is about."""
+    """A question, its type, its only answer, and the scene."""
 
     type: str
     text: str
@@ -31,81 +39,85 @@ class Question(NamedTuple):
 
 
 def counting(rng: np.random.Generator, config: SceneConfig, relations: bool) -> Question:
-    """How many objects look like this, or are on a side of an object."""
+    """Count objects with given attributes, or in a direction from an object."""
     if relations and rng.random() < 0.5:
-        return _counting_beside(rng, config)
+        return _counting_in_direction(rng, config)
     vocabulary, total = config.vocabulary, config.random_count(rng)
-    meant = _selector(rng, config)
-    answer = int(rng.integers(min(config.fewest, MOST_COUNTED) + 1))
-    kinds = meant.kinds(rng, vocabulary, answer) + misses(rng, vocabulary, [meant], total - answer)
-    return Question("counting", f"How many {meant.many} are there?", str(answer), config.place(kinds, rng))
+    selector = config.random_selector(rng)
+    answer = int(rng.integers(min(config.min_objects, MAX_COUNT) + 1))
+    kinds = selector.random_kinds(rng, vocabulary, answer)
+    kinds += random_distractors(rng, vocabulary, [selector], total - answer)
+    return Question("counting", f"How many {selector.plural} are there?", str(answer), config.place(kinds, rng))
 
 
-def _counting_beside(rng: np.random.Generator, config: SceneConfig) -> Question:
+def _counting_in_direction(rng: np.random.Generator, config: SceneConfig) -> Question:
     vocabulary, total = config.vocabulary, config.random_count(rng)
-    landmark, direction = _selector(rng, config), pick(rng, DIRECTIONS)
-    answer = int(rng.integers(min(config.fewest - 1, MOST_COUNTED) + 1))
-    kinds = landmark.kinds(rng, vocabulary, 1) + misses(rng, vocabulary, [landmark], total - 1)
+    landmark, direction = config.random_selector(rng), pick(rng, DIRECTIONS)
+    answer = int(rng.integers(min(config.min_objects - 1, MAX_COUNT) + 1))
+    kinds = landmark.random_kinds(rng, vocabulary, 1)
+    kinds += random_distractors(rng, vocabulary, [landmark], total - 1)
 
-    def fits(things: Things) -> bool:
-        mark, *others = things
-        clear = all(is_clear(other, direction, mark) for other in others)
-        return clear and sum(is_clearly(other, direction, mark) for other in others) == answer
+    def is_placed(objects: Sequence[SceneObject]) -> bool:
+        mark, *others = objects
+        clear = all(is_unambiguous(other, direction, mark) for other in others)
+        return clear and sum(is_in_direction(other, direction, mark) for other in others) == answer
 
-    text = f"How many objects are {direction} the {landmark.one}?"
-    return Question("counting", text, str(answer), config.place(kinds, rng, fits))
+    text = f"How many objects are {direction} the {landmark.singular}?"
+    return Question("counting", text, str(answer), config.place(kinds, rng, is_placed))
 
 
 def attribute(rng: np.random.Generator, config: SceneConfig, relations: bool) -> Question:
-    """Which colour, shape or size an object has that is named by how it looks else, or by where it is."""
+    """Ask for an attribute of an object given by its other attributes, or by its position."""
     vocabulary, total = config.vocabulary, config.random_count(rng)
     asked = pick(rng, ATTRIBUTES)
     others = [name for name in ATTRIBUTES if name != asked]
-    named = min(config.attributes, len(others))
-    meant = Selector.random(rng, vocabulary, int(rng.integers(1, named + 1)), others)
+    most = min(config.attributes, len(others))
+    selector = Selector.random(rng, vocabulary, int(rng.integers(1, most + 1)), others)
     answer = pick(rng, vocabulary.values(asked))
     if not (relations and rng.random() < 0.5):
-        target = meant.kinds(rng, vocabulary, 1)[0].but(**{asked: answer})
-        kinds = [target, *misses(rng, vocabulary, [meant], total - 1)]
-        return Question("attribute", f"What {asked} is the {meant.one}?", answer, config.place(kinds, rng))
+        target = selector.random_kinds(rng, vocabulary, 1)[0].replace(**{asked: answer})
+        kinds = [target, *random_distractors(rng, vocabulary, [selector], total - 1)]
+        return Question("attribute", f"What {asked} is the {selector.singular}?", answer, config.place(kinds, rng))
     superlative = pick(rng, list(SUPERLATIVES))
     direction = SUPERLATIVES[superlative]
     rivals = int(rng.integers(1, min(3, total - 1) + 1))
-    kinds = meant.kinds(rng, vocabulary, 1 + rivals) + misses(rng, vocabulary, [meant], total - 1 - rivals)
-    kinds[0] = kinds[0].but(**{asked: answer})
+    kinds = selector.random_kinds(rng, vocabulary, 1 + rivals)
+    kinds += random_distractors(rng, vocabulary, [selector], total - 1 - rivals)
+    kinds[0] = kinds[0].replace(**{asked: answer})
     if all(getattr(kind, asked) == answer for kind in kinds[1 : 1 + rivals]):
         different = [value for value in vocabulary.values(asked) if value != answer]
-        kinds[1] = kinds[1].but(**{asked: pick(rng, different)})
+        kinds[1] = kinds[1].replace(**{asked: pick(rng, different)})
 
-    def fits(things: Things) -> bool:
-        return all(is_clearly(things[0], direction, rival) for rival in things[1 : 1 + rivals])
+    def is_placed(objects: Sequence[SceneObject]) -> bool:
+        return all(is_in_direction(objects[0], direction, rival) for rival in objects[1 : 1 + rivals])
 
-    text = f"What {asked} is the {superlative} {meant.one}?"
-    return Question("attribute", text, answer, config.place(kinds, rng, fits))
+    text = f"What {asked} is the {superlative} {selector.singular}?"
+    return Question("attribute", text, answer, config.place(kinds, rng, is_placed))
 
 
 def existence(rng: np.random.Generator, config: SceneConfig, relations: bool) -> Question:
-    """Whether there is an object that looks like this, or one on a side of an object."""
+    """Ask if an object with given attributes exists, or if one exists in a direction from another object."""
     vocabulary, total = config.vocabulary, config.random_count(rng)
     answer = bool(rng.integers(2))
     if not (relations and rng.random() < 0.5):
-        meant = _selector(rng, config)
+        selector = config.random_selector(rng)
         found = int(answer)
-        kinds = meant.kinds(rng, vocabulary, found) + misses(rng, vocabulary, [meant], total - found)
-        return Question("existence", f"Is there {meant.a_one}?", _yes_or_no(answer), config.place(kinds, rng))
-    meant, landmark = exclusive_pair(rng, vocabulary, config.attributes)
+        kinds = selector.random_kinds(rng, vocabulary, found)
+        kinds += random_distractors(rng, vocabulary, [selector], total - found)
+        return Question("existence", f"Is there {selector.with_article}?", _yes_or_no(answer), config.place(kinds, rng))
+    selector, landmark = random_disjoint_pair(rng, vocabulary, config.attributes)
     direction = pick(rng, DIRECTIONS)
     found = int(rng.integers(1, min(2, total - 1) + 1))
-    kinds = landmark.kinds(rng, vocabulary, 1) + meant.kinds(rng, vocabulary, found)
-    kinds += misses(rng, vocabulary, [meant, landmark], total - len(kinds))
+    kinds = landmark.random_kinds(rng, vocabulary, 1) + selector.random_kinds(rng, vocabulary, found)
+    kinds += random_distractors(rng, vocabulary, [selector, landmark], total - len(kinds))
 
-    def fits(things: Things) -> bool:
-        mark, ones = things[0], things[1 : 1 + found]
-        clear = all(is_clear(one, direction, mark) for one in ones)
-        return clear and any(lead(one, direction, mark) > 0 for one in ones) == answer
+    def is_placed(objects: Sequence[SceneObject]) -> bool:
+        mark, candidates = objects[0], objects[1 : 1 + found]
+        clear = all(is_unambiguous(one, direction, mark) for one in candidates)
+        return clear and any(offset(one, direction, mark) > 0 for one in candidates) == answer
 
-    text = f"Is there {meant.a_one} {direction} the {landmark.one}?"
-    return Question("existence", text, _yes_or_no(answer), config.place(kinds, rng, fits))
+    text = f"Is there {selector.with_article} {direction} the {landmark.singular}?"
+    return Question("existence", text, _yes_or_no(answer), config.place(kinds, rng, is_placed))
 
 
 QUESTIONS: dict[str, Callable[[np.random.Generator, SceneConfig, bool], Question]] = {
@@ -113,11 +125,7 @@ QUESTIONS: dict[str, Callable[[np.random.Generator, SceneConfig, bool], Question
     "attribute": attribute,
     "existence": existence,
 }
-"""By type, which is chosen first, each as likely."""
-
-
-def _selector(rng: np.random.Generator, config: SceneConfig) -> Selector:
-    return Selector.random(rng, config.vocabulary, int(rng.integers(1, config.attributes + 1)))
+"""Generators by type; the type is sampled uniformly."""
 
 
 def _yes_or_no(answer: bool) -> str:

@@ -1,11 +1,11 @@
-"""Reads generated questions and statements again, by words alone, so that their truth is computed in a second way."""
+"""Independent answers to generated questions and statements, parsed from their text alone."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-from vlmgym.sandbox.games.scenes.scene import Scene, Thing
+from vlmgym.sandbox.games.scenes.scene import Scene, SceneObject
 from vlmgym.sandbox.games.tiles.names import COLOUR_NAMES, SHAPE_NAMES
 
 NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
@@ -14,23 +14,23 @@ BESIDE = rf"(?P<one>.+) is (?P<where>{WHERE}) the (?P<other>.+)"
 SUPERLATIVES = {"leftmost": "to the left of", "rightmost": "to the right of", "topmost": "above", "bottommost": "below"}
 
 
-def named(scene: Scene, words: str) -> list[Thing]:
-    """The objects that words such as `large red circles` name."""
+def named(scene: Scene, words: str) -> list[SceneObject]:
+    """Select the objects described by words such as `large red circles`."""
     found = list(scene)
     for word in words.split():
         singular = word.removesuffix("es") if word == "crosses" else word.removesuffix("s")
         if word in ("small", "large"):
-            found = [thing for thing in found if thing.size == word]
+            found = [item for item in found if item.size == word]
         elif word in COLOUR_NAMES:
-            found = [thing for thing in found if thing.colour == word]
+            found = [item for item in found if item.colour == word]
         elif singular in SHAPE_NAMES or word in SHAPE_NAMES:
-            found = [thing for thing in found if thing.shape in (word, singular)]
+            found = [item for item in found if item.shape in (word, singular)]
         else:
             assert singular == "object", f"{word!r} in {words!r}"
     return found
 
 
-def is_beside(one: Thing, where: str, other: Thing) -> bool:
+def is_beside(one: SceneObject, where: str, other: SceneObject) -> bool:
     return {
         "to the left of": one.x < other.x,
         "to the right of": one.x > other.x,
@@ -45,22 +45,22 @@ def match(pattern: str, text: str) -> re.Match[str]:
     return found
 
 
-def only(things: Sequence[Thing]) -> Thing:
-    assert len(things) == 1, things
-    return things[0]
+def only(items: Sequence[SceneObject]) -> SceneObject:
+    assert len(items) == 1, items
+    return items[0]
 
 
 def answer(question: str, scene: Scene) -> str:
-    """The answer to a question of vqa."""
+    """Answer a vqa question."""
     if found := re.fullmatch(rf"How many objects are ({WHERE}) the (.+)\?", question):
         mark = only(named(scene, found[2]))
-        return str(sum(is_beside(thing, found[1], mark) for thing in scene))
+        return str(sum(is_beside(item, found[1], mark) for item in scene))
     if found := re.fullmatch(r"How many (.+) are there\?", question):
         return str(len(named(scene, found[1])))
     if found := re.fullmatch(rf"What (colour|shape|size) is the ({'|'.join(SUPERLATIVES)}) (.+)\?", question):
-        things, where = named(scene, found[3]), SUPERLATIVES[found[2]]
-        first = only([one for one in things if all(one is o or is_beside(one, where, o) for o in things)])
-        assert len(things) > 1
+        items, where = named(scene, found[3]), SUPERLATIVES[found[2]]
+        first = only([one for one in items if all(one is o or is_beside(one, where, o) for o in items)])
+        assert len(items) > 1
         return str(getattr(first, found[1]))
     if found := re.fullmatch(r"What (colour|shape|size) is the (.+)\?", question):
         return str(getattr(only(named(scene, found[2])), found[1]))
@@ -72,7 +72,7 @@ def answer(question: str, scene: Scene) -> str:
 
 
 def holds(clause: str, scene: Scene) -> bool:
-    """Whether something that is said of one picture, without naming the picture, is true of it."""
+    """True if a clause, without its mention of the image, holds for a scene."""
     if found := re.fullmatch(rf"the {BESIDE}", clause):
         one, other = only(named(scene, found["one"])), only(named(scene, found["other"]))
         return is_beside(one, found["where"], other)
@@ -97,7 +97,7 @@ FORMS = {
 
 
 def parts(statement: str) -> tuple[str, tuple[str, ...]]:
-    """The form of a statement, and what it says."""
+    """Split a statement into its form and its clauses."""
     text = statement[0].lower() + statement[1:].removesuffix(".")
     if found := re.fullmatch(r"(?:either )?((?:in )?the left .+), (and|or) ((?:in )?the right .+)", text):
         return found[2], (found[1], found[3])
@@ -117,20 +117,20 @@ def parts(statement: str) -> tuple[str, tuple[str, ...]]:
 
 
 def is_true(statement: str, left: Scene, right: Scene) -> bool:
-    """Whether a statement of nlvr2 is true."""
-    form, said = parts(statement)
+    """True if an nlvr2 statement is true."""
+    form, clauses = parts(statement)
     if form in ("and", "or"):
-        one = is_true(f"{said[0]}.", left, right)
-        other = is_true(f"{said[1]}.", left, right)
+        one = is_true(f"{clauses[0]}.", left, right)
+        other = is_true(f"{clauses[1]}.", left, right)
         return (one and other) if form == "and" else (one or other)
     if form == "total":
-        return len(named(left, said[1])) + len(named(right, said[1])) == NUMBERS.index(said[0])
+        return len(named(left, clauses[1])) + len(named(right, clauses[1])) == NUMBERS.index(clauses[0])
     if form == "equal" or form.startswith("more"):
-        counts = len(named(left, said[0])), len(named(right, said[0]))
+        counts = len(named(left, clauses[0])), len(named(right, clauses[0]))
         return {"equal": counts[0] == counts[1], "more left": counts[0] > counts[1]}.get(form, counts[0] < counts[1])
     if form == "left":
-        return holds(said[0], left)
+        return holds(clauses[0], left)
     if form == "right":
-        return holds(said[0], right)
-    found = holds(said[0], left) + holds(said[0], right)
+        return holds(clauses[0], right)
+    found = holds(clauses[0], left) + holds(clauses[0], right)
     return found == {"both": 2, "one": 1, "neither": 0}[form]

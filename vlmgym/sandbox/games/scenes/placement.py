@@ -1,0 +1,120 @@
+"""Random placement of objects such that enough of each stays visible."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+
+import numpy as np
+
+from vlmgym.errors import GenerationError
+from vlmgym.sandbox.games.scenes.drawing import RIM
+from vlmgym.sandbox.games.scenes.scene import RADII, Kind, Scene, SceneObject, Size
+from vlmgym.sandbox.games.scenes.visibility import measure_visibility
+
+MAX_ATTEMPTS = 3000
+"""Layouts tried per scene, including repaired ones."""
+MAX_REPAIRS = 25
+"""Rounds of moving the objects of a layout that are not visible enough."""
+POSITIONS_PER_OBJECT = 100
+"""Random positions tried for each object of a layout."""
+MARGIN = 12
+"""Minimum distance of objects from the edge of the image, in thousandths of its side."""
+EXTENT = 1.1
+"""Largest distance of an outline from the object's centre, relative to its radius."""
+DENSITY, DENSITY_OVERLAPPING = 0.45, 0.35
+"""Share of the area that random placement easily fills with discs whose diameter is the distance between objects.
+
+Discs that do not overlap jam at 0.547. Overlapping objects must also stay connected, which takes more attempts.
+"""
+
+
+def place_objects(
+    kinds: Sequence[Kind],
+    rng: np.random.Generator,
+    *,
+    visible: float,
+    crop: float,
+    rotation: int,
+    accept: Callable[[Sequence[SceneObject]], bool] = lambda objects: True,
+) -> Scene:
+    """Place objects at random such that each is visible in one piece.
+
+    Args:
+        kinds: Kinds of the objects.
+        rng: Random generator.
+        visible: Minimum visible share of each object's area, 0.5 to 1.
+        crop: Share of width and height of the image that will be cropped.
+        rotation: Maximum rotation in degrees.
+        accept: Additional constraint on the objects, which it receives in the order of `kinds`. The order of the
+            scene is random.
+
+    Raises:
+        GenerationError: No layout was found in `MAX_ATTEMPTS` attempts.
+    """
+    attempts = iter(range(MAX_ATTEMPTS))
+    for _ in attempts:
+        objects = _random_layout(kinds, rng, visible, crop, rotation)
+        if objects is None or not accept(objects):
+            continue
+        order = rng.permutation(len(objects)).tolist()
+        for _ in islice(attempts, MAX_REPAIRS):
+            scene = tuple(objects[index] for index in order)
+            is_good = [seen.connected and seen.share >= visible for seen in measure_visibility(scene, crop)]
+            if all(is_good):
+                return scene
+            for index in (index for index, good in zip(order, is_good) if not good):
+                others = objects[:index] + objects[index + 1 :]
+                moved = _random_object(kinds[index], others, rng, visible, crop, rotation)
+                if moved is not None and accept([*objects[:index], moved, *objects[index + 1 :]]):
+                    objects[index] = moved
+    raise GenerationError(
+        f"found no layout of {len(kinds)} objects with {visible:.0%} of each visible in {MAX_ATTEMPTS} attempts"
+    )
+
+
+def max_objects(visible: float, crop: float) -> int:
+    """Estimate how many objects fit even if most are large; arguments as in `place_objects`."""
+    distance = _min_distance("large", "large", visible)
+    side = 1000 - 2 * _edge_distance("large", visible, crop) + distance
+    density = DENSITY if visible == 1 else DENSITY_OVERLAPPING
+    return int(density * side**2 / (math.pi * (distance / 2) ** 2))
+
+
+def _random_layout(
+    kinds: Sequence[Kind], rng: np.random.Generator, visible: float, crop: float, rotation: int
+) -> list[SceneObject] | None:
+    """Place all objects, large ones first because they need more room; None if there is no room left."""
+    placed: dict[int, SceneObject] = {}
+    for index in sorted(range(len(kinds)), key=lambda index: -RADII[kinds[index].size]):
+        item = _random_object(kinds[index], placed.values(), rng, visible, crop, rotation)
+        if item is None:
+            return None
+        placed[index] = item
+    return [placed[index] for index in range(len(kinds))]
+
+
+def _random_object(
+    kind: Kind, others: Iterable[SceneObject], rng: np.random.Generator, visible: float, crop: float, rotation: int
+) -> SceneObject | None:
+    """Place an object far enough from others; None if no position was found."""
+    edge = _edge_distance(kind.size, visible, crop)
+    limits = [(other.x, other.y, _min_distance(kind.size, other.size, visible) ** 2) for other in others]
+    for x, y in rng.integers(edge, 1001 - edge, (POSITIONS_PER_OBJECT, 2)).tolist():
+        if all((x - other_x) ** 2 + (y - other_y) ** 2 >= limit for other_x, other_y, limit in limits):
+            return SceneObject(*kind, x, y, int(rng.integers(-rotation, rotation + 1)))
+    return None
+
+
+def _min_distance(one: Size, other: Size, visible: float) -> float:
+    """Distance between the centres of two objects at which they are likely visible enough; with `visible=1`, at which
+    not even their rims touch."""
+    radii = RADII[one] + RADII[other]
+    return EXTENT * radii + RIM if visible == 1 else (0.1 + 0.65 * visible) * radii
+
+
+def _edge_distance(size: Size, visible: float, crop: float) -> int:
+    """Minimum distance of an object's centre from the edge of the uncropped image."""
+    extent = EXTENT * RADII[size]
+    return round(max(extent + MARGIN, 500 * crop + extent * (2 * visible - 1)))
