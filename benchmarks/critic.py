@@ -28,7 +28,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from training.core.advantages import Floats, discounted_returns, gae
-from training.core.seats import take_seats
+from training.core.rollouts import start_rollouts
 from training.local.actor import Actor, Sample
 from training.local.config import TrainConfig, read_config
 from training.local.ppo import explained_variance
@@ -37,7 +37,7 @@ from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.terminal import make_console
 
 ARGS = (
-    "--preset tiny --play.turns 16 --states.no-informative --states.moves 0 12 --reward.shaping raw "
+    "--preset tiny --play.max-turns 16 --states.no-informative --states.moves 0 12 --reward.shaping raw "
     "--reward.game-weight 0.0625"
 )
 TILES = (0, 2, 4, 8)
@@ -65,8 +65,8 @@ def play(actor: Actor, config: TrainConfig, episodes: int) -> list[Answer]:
     for first in range(0, episodes, 64):
         rows = range(first, min(first + 64, episodes))
         where = (curriculum, curriculum.begin(), config.seed, rows, 1)
-        seats = list(take_seats(*where, config.play, config.states, config.reward))
-        answers += roll_out(actor, seats, config.rollout, (config.seed, 2)).answers
+        rollouts = list(start_rollouts(*where, config.play, config.states, config.reward))
+        answers += roll_out(actor, rollouts, config.rollout, (config.seed, 2)).answers
     return answers
 
 

@@ -24,7 +24,7 @@ from rich.table import Table
 from transformers import AutoModelForImageTextToText, AutoProcessor, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from training.core.seats import take_seats
+from training.core.rollouts import start_rollouts
 from training.local.config import TrainConfig, read_config
 from training.local.run import TrainingRun
 from training.local.trainer import Trainer
@@ -84,17 +84,19 @@ def trl_steps(checkpoint: Path, config: TrainConfig, options: Options, folder: P
     """Seconds and processor seconds of each of TRL's steps on the same positions."""
     curriculum = config.make_curriculum()
     rows = range(config.rows * options.steps)
-    seats = take_seats(curriculum, curriculum.begin(), config.seed, rows, 1, config.play, config.states, config.reward)
+    episodes = start_rollouts(
+        curriculum, curriculum.begin(), config.seed, rows, 1, config.play, config.states, config.reward
+    )
     game = curriculum.games[0]
     data = [
         {
             "prompt": [
-                {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": seat.position.prompt}]}
+                {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": episode.state.prompt}]}
             ],
-            "image": Image.fromarray(seat.position.images[0]),
-            "state": seat.position.snapshot.state,
+            "image": Image.fromarray(episode.state.images[0]),
+            "state": episode.state.snapshot.state,
         }
-        for seat in seats
+        for episode in episodes
     ]
 
     def reward(completions: list[Any], state: list[str], **_: Any) -> list[float]:

@@ -17,8 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import benchmarks.calibration.__main__ as calibration
-from training.core.rollouts import begin_rollouts, write_rollouts
-from training.core.seats import PlayConfig
+from training.core.rollouts import PlayConfig, begin_rollout_records, write_rollout_records
 from vlmgym import make_game
 from vlmgym.cli.console import reporting_errors
 from vlmgym.cli.eval import evaluate_script
@@ -123,8 +122,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def write_rollouts_of_a_step(out: Path) -> None:
     curriculum = Curriculum.of([make_game("2048", size=64)])
-    begin_rollouts(out, curriculum, PolicyRecord(name="x"), PlayConfig(), RewardConfig(), 1)
-    write_rollouts(out, "step_000001", ["{}"])
+    begin_rollout_records(out, curriculum, PolicyRecord(name="x"), PlayConfig(), RewardConfig(), 1)
+    write_rollout_records(out, "step_000001", ["{}"])
 
 
 def commands(runs: tuple[Path, Path]) -> dict[str, Callable[[Path], object]]:

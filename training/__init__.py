@@ -1,1 +1,1 @@
-"""Training of VLMs on the games, and what serves the checkpoints. Not installed with vlmgym, which never imports it."""
+"""Training of VLMs on the games. Not installed with vlmgym, which never imports it."""

@@ -21,14 +21,14 @@ from typing import Any
 
 import torch
 
-from training.core.plots import read_rows
-from training.core.seats import Seat
+from training.core.plots import read_curve
 from training.local.actor import Actor
 from training.local.config import TrainConfig, read_config
-from training.local.held_out import Eye, HeldOut, answer_held_out, held_out_seats
+from training.local.held_out import Eye, HeldOut, answer_held_out, validation_episodes
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.records.output_folder import OutputFolder
+from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.terminal import make_console
 
 from .chance import without_looking
@@ -90,7 +90,7 @@ def measure(folder: Path, args: Sequence[str], answers: int) -> dict[str, HeldOu
         config = read_config(args)
         actor = Actor(folder / "model", config.model)
         return {
-            name: answer_held_out(actor, config, seats_of(config, answers), eye, temperature).plain()
+            name: answer_held_out(actor, config, validation_episodes_of(config, answers), eye, temperature).plain()
             for name, eye, temperature in LOOKS
         }
 
@@ -112,9 +112,9 @@ def measure_novel(folder: Path, cold: Sequence[str], after: Sequence[str], answe
 
     def find() -> dict[str, Any] | None:
         config = read_config(cold)
-        if not (seats := novel(seats_of(config, answers), cold, after)):
+        if not (episodes := novel(validation_episodes_of(config, answers), cold, after)):
             return None
-        return answer_held_out(Actor(folder / "model", config.model), config, seats, "open", 1.0).plain()
+        return answer_held_out(Actor(folder / "model", config.model), config, episodes, "open", 1.0).plain()
 
     plain = once(folder / f"novel_{answers}.json", find)
     return None if plain is None else HeldOut(**plain)
@@ -129,15 +129,15 @@ def measure_chance(folder: Path, cold: Sequence[str], answers: int) -> tuple[flo
         answers: Held-out positions.
     """
     random, constant = once(
-        folder / f"chance_{answers}.json", lambda: without_looking(seats_of(read_config(cold), answers))
+        folder / f"chance_{answers}.json", lambda: without_looking(validation_episodes_of(read_config(cold), answers))
     )
     return random, constant
 
 
-def seats_of(config: TrainConfig, count: int) -> list[Seat]:
+def validation_episodes_of(config: TrainConfig, count: int) -> list[EpisodeRollout]:
     """At held-out positions, not yet played."""
     curriculum = config.make_curriculum()
-    return held_out_seats(config, curriculum, curriculum.begin(), count)
+    return validation_episodes(config, curriculum, curriculum.begin(), count)
 
 
 def run_seed(options: Options, seed: int) -> list[Trained]:
@@ -160,7 +160,7 @@ def run_seed(options: Options, seed: int) -> list[Trained]:
             more = train(folder, *shared, *grey, *go_on)
             after = measure(folder, shared, options.answers)
             unseen = measure_novel(folder, shared, [*shared, *go_on], options.answers)
-            curve = read_rows(folder / "curve.jsonl")
+            curve = read_curve(folder / "curve.jsonl")
             label = f"{run}, blank" if blank else run
             trained.append(Trained(label, seed, minutes, more, chance, before, after, unseen, curve))
     return trained

@@ -6,20 +6,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from training.core.seats import Seat
-from training.core.states import rewards_of_actions
+from training.core.states import action_rewards
+from vlmgym.rollout.episode import EpisodeRollout
 
 
-def without_looking(seats: Sequence[Seat]) -> tuple[float, float]:
+def without_looking(episodes: Sequence[EpisodeRollout]) -> tuple[float, float]:
     """Mean reward of random answers, and of the best answer that is the same everywhere, chosen with these positions.
 
     Args:
-        seats: At positions of one game.
+        episodes: At positions of one game.
 
     Raises:
         UsageError: The game's actions cannot be listed.
     """
-    game, reward = seats[0].pick.game, seats[0].rules.reward
-    states = [game.from_json(seat.position.snapshot.state) for seat in seats]
-    earned = np.array([list(rewards_of_actions(game, state, reward)) for state in states])
+    game, reward = episodes[0].pick.game, episodes[0].config.reward
+    states = [game.from_json(episode.state.snapshot.state) for episode in episodes]
+    earned = np.array([list(action_rewards(game, state, reward)) for state in states])
     return float(earned.mean()), float(earned.mean(axis=0).max())

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from training.core.advantages import Floats
-from training.core.plots import read_rows
+from training.core.plots import read_curve
 from training.local.held_out import HeldOut
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
@@ -36,7 +36,8 @@ from .running import train
 TURNS, EPISODES = 4, 32
 SHARED = shlex.split("--preset tiny --evaluation.episodes 0 --evaluation.states 512 --rollouts-every 0")
 PPO = shlex.split(
-    f"--cold-start.steps 0 --algorithm ppo --answers {EPISODES} --play.turns {TURNS} --states.moves 0 8 --ppo.gamma 0.9"
+    f"--cold-start.steps 0 --algorithm ppo --answers {EPISODES} --play.max-turns {TURNS} --states.moves 0 8 "
+    "--ppo.gamma 0.9"
 )
 # The gradient of the critic's loss is kept small: it goes through the weights that write, and unlearns the form.
 RUNS: dict[str, list[str]] = {
@@ -122,7 +123,7 @@ def run_seed(options: Options, seed: int) -> list[Trained]:
         minutes = train(folder, *go_on, "--model", str(cold / "model"))
         result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
         before, after = (HeldOut(**result[when]["states"]) for when in ("before", "after"))
-        trained.append(Trained(run, seed, minutes, read_rows(folder / "curve.jsonl"), before, after))
+        trained.append(Trained(run, seed, minutes, read_curve(folder / "curve.jsonl"), before, after))
     return trained
 
 

@@ -6,19 +6,18 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from training.core.seats import Seat
-from training.core.split import COLD_START
-from training.core.states import sample_state
+from training.core.states import SFT_STREAM, sample_state
 from training.local.config import read_config
 from vlmgym.errors import UsageError
+from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.sandbox.core.game import ImageArray
 
 
-def novel(seats: Iterable[Seat], cold: Sequence[str], after: Sequence[str]) -> list[Seat]:
+def novel(episodes: Iterable[EpisodeRollout], cold: Sequence[str], after: Sequence[str]) -> list[EpisodeRollout]:
     """Seats whose images neither a cold start nor the training after it showed.
 
     Args:
-        seats: At positions of the one game that is trained.
+        episodes: At positions of the one game that is trained.
         cold: Options of the cold start; all its batches count, even if it ended before.
         after: Options of the training.
 
@@ -26,11 +25,11 @@ def novel(seats: Iterable[Seat], cold: Sequence[str], after: Sequence[str]) -> l
         UsageError: Other than first positions are trained on.
     """
     batches, steps = read_config(cold).cold_start, read_config(after)
-    if batches.answers_before or steps.play.turns > 1:
+    if batches.answers_before or steps.play.max_turns > 1:
         raise UsageError("only single answers to first positions are drawn again, not what comes after an answer")
-    shown = images_drawn(tuple(cold), COLD_START, batches.steps * batches.batch)
+    shown = images_drawn(tuple(cold), SFT_STREAM, batches.steps * batches.batch)
     shown |= images_drawn(tuple(after), 0, steps.steps * steps.rows)
-    return [seat for seat in seats if digest(seat.position.images) not in shown]
+    return [episode for episode in episodes if digest(episode.state.images) not in shown]
 
 
 @lru_cache(maxsize=8)

@@ -16,7 +16,9 @@ from vlmgym.sandbox.registry import make_game
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "training" / "configs"
-SECTION = Section.read({"games": [{"game": "2048", "overrides": {"size": 128}}], "play": {"turns": 3}, "players": 0})
+SECTION = Section.read(
+    {"games": [{"game": "2048", "overrides": {"size": 128}}], "play": {"max_turns": 3}, "players": 0}
+)
 
 
 def encoder_of(checkpoint: Path, longest: int = 400) -> PromptEncoder:

@@ -67,19 +67,19 @@ def test_configurations(qwen3: Path, names: tuple[str, ...]) -> None:
             "update=7 must divide the minibatch of each GPU=256",
         ),
         (["worker.actor.micro_batch_size_per_device_for_experience=5"], "=5 must divide the responses of a step=1024"),
-        (["vlmgym.cli.play.turns=3"], "vlmgym.cli.play.turns=3 must divide"),
+        (["vlmgym.play.max_turns=3"], "vlmgym.play.max_turns=3 must divide"),
         (["data.max_prompt_length=64"], "but data.max_prompt_length is 64"),
-        (["vlmgym.cli.play.history=4"], "but data.max_prompt_length is 2,048"),
+        (["vlmgym.play.history=4"], "but data.max_prompt_length is 2,048"),
         (["worker.rollout.max_num_batched_tokens=1024"], "max_num_batched_tokens must be at least 3072"),
         (["trainer.max_steps=null"], "trainer.max_steps must be set"),
-        (["vlmgym.cli.play.turns=2", "worker.actor.loss_avg_mode=seq"], "worker.actor.loss_avg_mode must be token"),
+        (["vlmgym.play.max_turns=2", "worker.actor.loss_avg_mode=seq"], "worker.actor.loss_avg_mode must be token"),
         (
-            ["vlmgym.cli.play.turns=2", "algorithm.adv_estimator=rloo"],
+            ["vlmgym.play.max_turns=2", "algorithm.adv_estimator=rloo"],
             "must be one of grpo, gae with 2 turn(s), got rloo",
         ),
         (["algorithm.adv_estimator=remax"], "algorithm.adv_estimator must be one of"),
         (
-            ["vlmgym.cli.play.history=1", "vlmgym.cli.play.history_images=1", "data.max_prompt_length=8192"],
+            ["vlmgym.play.history=1", "vlmgym.play.history_images=1", "data.max_prompt_length=8192"],
             "have 2 images",
         ),
         (["trainer.logger=[vlmgym,paper]"], "names paper, which is not installed"),
@@ -107,14 +107,14 @@ def test_configurations_that_would_not_work(qwen3: Path, settings: list[str], wo
 
 
 def test_validation_asks_what_is_held_out(tmp_path: Path, qwen3: Path) -> None:
-    """Of 40 questions of a user 4 are held out."""
+    """Of 40 questions 4 are kept for validation."""
     Image.new("RGB", (64, 64)).save(tmp_path / "a.png")
     row = {"image": "a.png", "question": "Which colour?", "answer": "black"}
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps({**row, "id": str(i)}) + "\n" for i in range(40)))
     config = of_script("rl_nlvr2")
     config.worker.actor.model.model_path = str(qwen3)
     config.vlmgym["games"] = [{"game": "vqa", "overrides": {"data": str(tmp_path / "rows.jsonl")}}]
-    assert any("4 are held out" in problem for problem in check_run(config, machine=False)[0])
+    assert any("keeps 4 of 40 questions" in problem for problem in check_run(config, machine=False)[0])
     config.vlmgym["validation"] = {"episodes": 4, "turns": 1}
     assert check_run(config, machine=False)[0] == []
 

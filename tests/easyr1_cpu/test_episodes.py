@@ -127,8 +127,8 @@ def test_what_is_beyond_the_limit_of_turns(qwen3: Path) -> None:
         assert len(table.beyond()) == (turn == 2)
     ((place, asked),) = table.beyond()
     assert (place, asked.row, asked.copy) == ((4, 0), 4, 0)
-    seat = table.seats[4, 0]
-    left = table.encoder.encode(seat.beyond().prompt, seat.beyond().images)
+    episode = table.episodes[4, 0]
+    left = table.encoder.encode(episode.bootstrap_state().prompt, episode.bootstrap_state().images)
     assert torch.equal(asked.features["input_ids"], left["input_ids"])
 
 
@@ -271,7 +271,7 @@ def test_positions_are_functions_of_seed_and_row(qwen3: Path) -> None:
         ({}, "vlmgym: name either games or a curriculum"),
         ({"games": [{"game": "chess"}]}, "there is no game 'chess'"),
         ({"curriculum": "geospot", "nothing": 1}, "nothing: extra inputs are not permitted"),
-        ({"curriculum": "geospot", "states": {"moves": [5, 1]}}, "moves are the least and the most"),
+        ({"curriculum": "geospot", "states": {"moves": [5, 1]}}, "moves must be a minimum and a maximum"),
         ({"curriculum": "geospot", "reward": {"shaping": "cubic"}}, "shaping"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 
 from training.local.actor import Actor
 from training.local.config import read_config
-from training.local.held_out import answer_held_out, held_out_seats
+from training.local.held_out import answer_held_out, validation_episodes
 from training.local.train import main
 
 HERE = Path(__file__).parent
@@ -34,7 +34,7 @@ def test_rewards_teach_what_to_look_for(tmp_path: Path) -> None:
 
     config = read_config(ARGS)
     curriculum = config.make_curriculum()
-    seats = held_out_seats(config, curriculum, curriculum.begin(), config.evaluation.states)
-    blind = answer_held_out(Actor(run / "model", config.model), config, seats, "shuffled")
+    episodes = validation_episodes(config, curriculum, curriculum.begin(), config.evaluation.states)
+    blind = answer_held_out(Actor(run / "model", config.model), config, episodes, "shuffled")
     assert blind.interval is not None
     assert blind.interval[1] < after["interval"][0], "it is not the image that decides"

@@ -26,9 +26,8 @@ from transformers import AutoModelForImageTextToText
 
 from tests.in_training.test_drawing_ahead import MANY, Signed, until_elsewhere
 from tests.in_training.tiny import ALIKE, GAME, make_actor, make_checkpoint, make_player, questions, samples
-from training.core.seats import Seat, take_seats
-from training.core.split import COLD_START
-from training.core.states import all_actions
+from training.core.rollouts import start_rollouts
+from training.core.states import SFT_STREAM, all_actions
 from training.local.actor import Sample
 from training.local.ahead import drawn_ahead
 from training.local.checkpoint import last_checkpoint, save_checkpoint
@@ -38,7 +37,7 @@ from training.local.demonstrations import Demonstrations
 from training.local.encoding import Encoder
 from training.local.errors import TrainingError
 from training.local.evaluation import measure
-from training.local.held_out import HeldOut, held_out_seats, look_at_cold_start
+from training.local.held_out import HeldOut, look_at_cold_start, validation_episodes
 from training.local.live_policy import LivePolicy
 from training.local.rollout import Answer, roll_out
 from training.local.run import TrainingRun
@@ -52,12 +51,13 @@ from vlmgym.records.episode import EpisodeRecord
 from vlmgym.records.files import OutputError
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.run_folder import RunFolder
+from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.terminal import make_console
 
 HERE = Path(__file__).parent
 QUICK = ("--preset", str(HERE / "quick.args"))
 SMALL = ("--size", "96", "--config", "rows=3", "columns=3", "goal=16")
-EPISODES = ("--play.turns", "2", "--play.history", "1", "--play.history-images", "1")
+EPISODES = ("--play.max-turns", "2", "--play.history", "1", "--play.history-images", "1")
 NO_EPISODES = ("--evaluation.episodes", "0")
 TAUGHT = ("--cold-start.steps", "2", "--cold-start.batch", "4", "--cold-start.gate", "0")
 WAYS = {
@@ -257,7 +257,7 @@ def test_what_the_gate_of_the_cold_start_reads_is_not_measured_on(
     shown = images_shown(monkeypatch)
     assert look_at_cold_start(make_actor(player), *place).answers == 16
     looked_at = {image.tobytes() for image in shown}
-    measured = {image.tobytes() for seat in held_out_seats(*place) for image in seat.position.images}
+    measured = {image.tobytes() for episode in validation_episodes(*place) for image in episode.state.images}
     assert min(len(looked_at), len(measured)) > 10
     assert not looked_at & measured
 
@@ -266,19 +266,19 @@ def test_what_the_gate_of_the_cold_start_reads_is_not_measured_on(
 def test_the_critic_judges_where_an_episode_was_cut_off_as_it_would_the_next_turn(
     player: Path, tmp_path: Path, history: str
 ) -> None:
-    def played(limit: int) -> tuple[Trainer, list[Seat], list[Answer]]:
-        args = [*QUICK, "--model", str(player), *SMALL, "--algorithm", "ppo", "--play.turns", str(limit)]
+    def played(limit: int) -> tuple[Trainer, list[EpisodeRollout], list[Answer]]:
+        args = [*QUICK, "--model", str(player), *SMALL, "--algorithm", "ppo", "--play.max-turns", str(limit)]
         args += ["--play.history", history, "--play.history-images", history, "--states.moves", "0", "2"]
         config = read_config(args)
         trainer = Trainer(config, TrainingRun(tmp_path))
         assert trainer.actor.critic is not None
         torch.nn.init.ones_(trainer.actor.critic.weight)
         where = (trainer.curriculum, trainer.progress, 0, range(4), 1)
-        seats = list(take_seats(*where, config.play, config.states, config.reward))
-        return trainer, seats, roll_out(trainer.actor, seats, config.rollout, (0,)).answers
+        episodes = list(start_rollouts(*where, config.play, config.states, config.reward))
+        return trainer, episodes, roll_out(trainer.actor, episodes, config.rollout, (0,)).answers
 
-    trainer, seats, _ = played(2)
-    found = trainer._expected_beyond(seats)
+    trainer, episodes, _ = played(2)
+    found = trainer._expected_beyond(episodes)
     third = [answer for answer in played(3)[2] if answer.turn.turn == 3]
     _, values = trainer._measure(trainer.actor, [answer.sample for answer in third])
     assert found == pytest.approx({(one.row, one.copy): value[0] for one, value in zip(third, values)}, abs=ALIKE)
@@ -347,7 +347,7 @@ def test_a_tiny_model_is_made_and_taught_where_none_is_named(tmp_path: Path) -> 
 
 def test_where_episodes_are_played_the_cold_start_knows_prompts_after_an_answer(player: Path) -> None:
     said: list[list[str]] = []
-    for played in (["--play.turns", "3"], ["--cold-start.answers-before", "1"], []):
+    for played in (["--play.max-turns", "3"], ["--cold-start.answers-before", "1"], []):
         teaching = demonstrations(read_config([*QUICK, "--model", str(player), *SMALL, *played]), player)
         said.append([teaching.encoder.text(teaching.draw(row).prompt.ids.tolist()) for row in range(24)])
     episodes, asked, never = (sum("was not played" in prompt for prompt in prompts) for prompts in said)
@@ -381,7 +381,7 @@ def test_positions_that_a_training_drew_are_drawn_again(
     teaching, shown = demonstrations(read_config(args), player), images_shown(monkeypatch)
     for row in range(6):
         teaching.draw(row)
-    assert NOVEL.images_drawn(args, COLD_START, 6) == {NOVEL.digest([image]) for image in shown}
+    assert NOVEL.images_drawn(args, SFT_STREAM, 6) == {NOVEL.digest([image]) for image in shown}
 
 
 def test_positions_are_novel_that_neither_cold_start_nor_training_drew(player: Path) -> None:
@@ -390,18 +390,18 @@ def test_positions_are_novel_that_neither_cold_start_nor_training_drew(player: P
     curriculum = config.make_curriculum()
     place = (curriculum, curriculum.begin())
 
-    def seats(stream: int, count: int) -> list[Seat]:
+    def episodes(stream: int, count: int) -> list[EpisodeRollout]:
         return list(
-            take_seats(*place, config.seed + stream, range(count), 1, config.play, config.states, config.reward)
+            start_rollouts(*place, config.seed + stream, range(count), 1, config.play, config.states, config.reward)
         )
 
-    assert NOVEL.novel(seats(COLD_START, 8), cold, after) == NOVEL.novel(seats(0, 6), cold, after) == []
-    held_out = held_out_seats(config, *place, 40)
+    assert NOVEL.novel(episodes(SFT_STREAM, 8), cold, after) == NOVEL.novel(episodes(0, 6), cold, after) == []
+    held_out = validation_episodes(config, *place, 40)
     kept = NOVEL.novel(held_out, cold, after)
-    known = {seat.position.snapshot.state for stream in (COLD_START, 0) for seat in seats(stream, 8)}
-    assert {seat.row for seat in held_out} >= {seat.row for seat in kept}
+    known = {episode.state.snapshot.state for stream in (SFT_STREAM, 0) for episode in episodes(stream, 8)}
+    assert {episode.prompt_id for episode in held_out} >= {episode.prompt_id for episode in kept}
     assert len(kept) > 20
-    assert not known & {seat.position.snapshot.state for seat in kept}
+    assert not known & {episode.state.snapshot.state for episode in kept}
 
 
 def test_what_is_reached_without_looking_is_what_such_answers_earn() -> None:
@@ -409,11 +409,11 @@ def test_what_is_reached_without_looking_is_what_such_answers_earn() -> None:
     curriculum = config.make_curriculum()
     rewards = []
     for action in all_actions(GAME):
-        seats = held_out_seats(config, curriculum, curriculum.begin(), 12)
+        episodes = validation_episodes(config, curriculum, curriculum.begin(), 12)
         reply = Reply(f"<answer>{GAME.format(action)}</answer>")
-        rewards.append([seat.respond(reply).reward.total for seat in seats])
+        rewards.append([episode.respond(reply).reward.total for episode in episodes])
     constant = np.mean(rewards, axis=1)
-    random, best = CHANCE.without_looking(held_out_seats(config, curriculum, curriculum.begin(), 12))
+    random, best = CHANCE.without_looking(validation_episodes(config, curriculum, curriculum.begin(), 12))
     assert (random, best) == pytest.approx((constant.mean(), constant.max()))
     assert random < best
 
@@ -680,10 +680,10 @@ def test_wandb_that_does_not_take_the_run_is_told_before_anything_is_learned(
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("--games", "caption", *QUICK), "of the 16 questions of caption 1 are held out, and --evaluation.states asks"),
+        (("--games", "caption", *QUICK), "caption keeps 1 of 16 questions for validation, but --evaluation.states"),
         (
             ("--games", "geospot", *QUICK, "--cold-start.steps", "1", "--evaluation.states", "0", *NO_EPISODES),
-            "the actions of geospot cannot be listed and compared, as informative positions and a greedy",
+            "the actions of geospot cannot be enumerated, as informative states and the greedy",
         ),
         (("--preset", "huge"), "there is no preset 'huge'; the presets are 1x24gb, 1x80gb, tiny, or a file of options"),
         (("--model", "./no/where", *QUICK), "there is no folder ./no/where, and a name on the hub looks like"),

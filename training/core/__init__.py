@@ -1,1 +1,1 @@
-"""What all trainers share and no framework decides: which positions are answered, and what is learned from answers."""
+"""Training on live games, shared by all trainers: states, rollouts, advantages, records."""

@@ -1,4 +1,4 @@
-"""Curves of a training run as an image, and the file of numbers that they are drawn from."""
+"""Training curves: the file of numbers and an image drawn from it."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-DRAW_EVERY = 20.0
+DRAW_INTERVAL = 20.0
 """Seconds between drawings."""
 SMOOTHING = 20
-"""Steps whose mean is the thick line, at most: a third of those that there are."""
+"""Longest window of the moving average, in steps; at most a third of the curve."""
 PANELS = (
-    ("reward", "reward of an answer"),
-    ("episode_reward", "reward of an episode"),
-    ("score", "score of held-out episodes"),
-    ("perception", "share of cells seen right"),
-    ("format", "share of answers in form"),
-    ("entropy", "entropy of a token, nats"),
-    ("kl", "divergence from the reference, nats a token"),
-    ("grad_norm", "length of the gradient"),
-    ("explained", "variance that the critic explains"),
+    ("reward", "reward per response"),
+    ("episode_reward", "reward per episode"),
+    ("score", "score of validation episodes"),
+    ("perception", "perception accuracy"),
+    ("format", "format compliance"),
+    ("entropy", "entropy per token (nats)"),
+    ("kl", "KL to the reference (nats per token)"),
+    ("grad_norm", "gradient norm"),
+    ("explained", "explained variance of the critic"),
 )
-"""What is drawn of a step's numbers, and what it is called."""
+"""Metrics drawn, with their titles."""
 
 
-def read_rows(path: Path) -> list[dict[str, float]]:
-    """The steps that were written; a torn last line is none."""
+def read_curve(path: Path) -> list[dict[str, float]]:
+    """Read the steps of a `curve.jsonl`, without a truncated last line."""
     rows = []
     if path.exists():
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -41,16 +41,16 @@ def read_rows(path: Path) -> list[dict[str, float]]:
 
 
 def draw_curves(rows: Sequence[Mapping[str, float]]) -> bytes:
-    """A PNG with a panel for each number that steps have."""
+    """Draw a PNG with one panel per metric."""
     panels = [(name, title) for name, title in PANELS if any(name in row for row in rows)]
     columns = min(4 if len(panels) > 6 else 3, len(panels))
     lines = -(-len(panels) // columns)
-    wide, high = 4.4 * columns, 3.0 * lines  # inches
-    figure = Figure(figsize=(wide, high), dpi=110)
-    # Fixed margins: a layout that fits them to each label takes as long again as the drawing, which a run pays for.
-    figure.subplots_adjust(0.6 / wide, 0.5 / high, 1 - 0.15 / wide, 1 - 0.35 / high, wspace=0.25, hspace=0.42)
-    for place, (name, title) in enumerate(panels, 1):
-        axes = figure.add_subplot(lines, columns, place)
+    width, height = 4.4 * columns, 3.0 * lines  # inches
+    figure = Figure(figsize=(width, height), dpi=110)
+    # Fixed margins: fitting them to the labels doubles the drawing time, which training pays for.
+    figure.subplots_adjust(0.6 / width, 0.5 / height, 1 - 0.15 / width, 1 - 0.35 / height, wspace=0.25, hspace=0.42)
+    for number, (name, title) in enumerate(panels, 1):
+        axes = figure.add_subplot(lines, columns, number)
         steps = np.array([row["step"] for row in rows if name in row])
         values = np.array([row[name] for row in rows if name in row])
         axes.plot(steps, values, lw=0.9, alpha=0.4, color="tab:blue")

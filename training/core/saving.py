@@ -1,4 +1,4 @@
-"""Writing weights: what their libraries raise where a disk is full, told as for any other file."""
+"""Errors of writing weights, reported like those of any other file."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from vlmgym.policies.checkpoint import error_text
 from vlmgym.records.files import OutputError, writing
 
 TORCH_WRITER = ("PytorchStreamWriter", "inline_container")
-"""One of these is in what `torch.save` raises, a RuntimeError like so many others."""
+"""Names in the message of the RuntimeError that `torch.save` raises when it cannot write."""
 
 
 @contextmanager
 def saving(path: Path) -> Iterator[None]:
-    """Turn errors of the system, of safetensors and of `torch.save` into one sentence that names the file or folder.
+    """Turn errors of the file system, safetensors and `torch.save` into one that names the file or folder.
 
     Raises:
         OutputError: It cannot be written.
@@ -30,4 +30,4 @@ def saving(path: Path) -> Iterator[None]:
     except RuntimeError as error:
         if not any(name in str(error) for name in TORCH_WRITER):
             raise
-        raise OutputError(f"cannot write {path}: not all of it could be written; is the disk full?") from error
+        raise OutputError(f"cannot write {path}: the file is incomplete; is the disk full?") from error

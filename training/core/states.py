@@ -1,55 +1,118 @@
-"""Positions to train on: a pure function of configuration, seed and index, so that any row can be made again."""
+"""Initial states for training and validation: a pure function of config, seed and index."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from gymnasium import spaces
 
-from training.core.split import split_of
 from vlmgym.errors import GenerationError, UsageError
 from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import RewardConfig, score_action
+from vlmgym.sandbox.core.task import Task
 
 StateT = TypeVar("StateT")
 ActionT = TypeVar("ActionT")
 
 Mover = Literal["random-legal", "oracle"]
 
-MOST_TRIES = 1000
-"""Positions that are looked at for one that is informative."""
-MOST_ACTIONS = 4096
-"""Actions of a game whose positions can be told to be informative."""
+FIRST_VALIDATION_SEED = 1_000_000
+"""First seed of validation episodes, for every game."""
+SFT_STREAM, VALIDATION_STREAM, GATE_STREAM = 2**32, 0x68656C64, 0x6C6F6F6B
+"""Added to the seed of a run to draw other states than reinforcement learning: for supervised fine-tuning, for
+validation, and for the gate that decides whether supervised fine-tuning has succeeded."""
+MAX_ATTEMPTS = 1000
+"""States drawn in search of an informative one."""
+MAX_ACTIONS = 4096
+"""Largest action space that is enumerated."""
 _STREAM = 0x737461746573
-"""Keeps the chance of sampling apart from that of evaluated episodes, whose seeds are single numbers."""
+"""Separates these random streams from those of evaluation episodes, whose seeds are single numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StateConfig:
-    """Which positions of a game are answered."""
+    """Distribution of initial states."""
 
     moves: tuple[int, int] = (0, 0)
-    """Least and most moves made before the position; how many is drawn uniformly. 0 0: first positions."""
+    """Minimum and maximum number of moves made before the state, drawn uniformly. 0 0 gives first states."""
     mover: Mover = "random-legal"
-    """Who makes them. A game that ends before is answered at its last position that goes on."""
+    """Policy that makes these moves. If the game would end, the state before the last move is used."""
     informative: bool = False
-    """Take only positions in which not all actions earn the same reward: no other can teach which one is better."""
-    held_out: float = 0.1
-    """Share of a table's rows that are measured on and never trained on."""
+    """Keep only states in which actions earn different rewards; the others expert_response nothing."""
+    validation_fraction: float = 0.1
+    """Fraction of the questions of a finite dataset that is kept for validation and never trained on."""
 
     def __post_init__(self) -> None:
-        least, most = self.moves
-        if not 0 <= least <= most:
+        if not 0 <= self.moves[0] <= self.moves[1]:
+            raise UsageError(f"moves must be a minimum and a maximum, such as 0 20, got {self.moves}")
+        if not 0 < self.validation_fraction < 1:
+            raise UsageError(f"validation_fraction must be between 0 and 1, got {self.validation_fraction}")
+
+
+class Split(NamedTuple):
+    """Seeds of the questions of a finite dataset."""
+
+    validation: range
+    training: range
+
+
+@lru_cache(maxsize=64)
+def split_questions(game: Game[Any, Any], validation_fraction: float) -> Split | None:
+    """Split the questions of a finite dataset; return None if questions are generated.
+
+    Of N questions, validation gets those of the first N x fraction seeds from 1,000,000, so that
+    `vlmgym eval --seed 1000000` asks them as well. The split depends only on N and the order of the rows.
+
+    Raises:
+        UsageError: A side would be empty, or the data cannot be opened.
+    """
+    count = game.question_count if isinstance(game, Task) else None
+    if count is None:
+        return None
+    middle, end = FIRST_VALIDATION_SEED + int(count * validation_fraction), FIRST_VALIDATION_SEED + count
+    split = Split(_drop_bad_tail(game, FIRST_VALIDATION_SEED, middle), _drop_bad_tail(game, middle, end))
+    if not (split.validation and split.training):
+        raise UsageError(
+            f"{game.name} has {count:,} questions, too few to keep a fraction of {validation_fraction:g} for "
+            "validation: provide more data or change validation_fraction of the states"
+        )
+    return split
+
+
+def _drop_bad_tail(game: Game[Any, Any], first: int, end: int) -> range:
+    """Drop trailing seeds with unusable rows, which would ask the next row: one of the other side."""
+    while end > first and game.start_at(end - 1, np.random.default_rng(0)).skipped:
+        end -= 1
+    return range(first, end)
+
+
+def check_validation_size(games: Iterable[Game[Any, Any]], validation_fraction: float, count: int, option: str) -> None:
+    """Check that every game has enough validation questions.
+
+    Args:
+        games: The games.
+        validation_fraction: Fraction of questions kept for validation.
+        count: Questions needed per game.
+        option: The option that sets the count, for the message.
+
+    Raises:
+        UsageError: A game has fewer.
+    """
+    for game in games:
+        split = split_questions(game, validation_fraction)
+        if split is not None and len(split.validation) < count:
+            kept = len(split.validation)
+            total = kept + len(split.training)
             raise UsageError(
-                f"moves are the least and the most moves before a position, such as 0 20, not {self.moves}"
+                f"{game.name} keeps {kept:,} of {total:,} questions for validation, but {option} needs "
+                f"{count:,}: lower it, or raise validation_fraction of the states above {validation_fraction:g}"
             )
-        if not 0 < self.held_out < 1:
-            raise UsageError(f"held_out is a share of rows, more than 0 and less than 1, not {self.held_out}")
 
 
 def sample_state(
@@ -59,57 +122,54 @@ def sample_state(
     config: StateConfig = StateConfig(),
     reward: RewardConfig = RewardConfig(),  # noqa: B008 - frozen
     *,
-    held_out: bool = False,
+    validation: bool = False,
 ) -> Snapshot:
-    """A position to answer, as an episode that begins there with chance of its own.
+    """Sample an initial state, as a snapshot of an episode that starts there with its own random generator.
 
     Args:
         game: The game.
         seed: Seed of the training run, at least 0.
-        index: Number of the position, at least 0. Equal arguments give equal positions; a task over a table takes its
-            rows one after the other, those that are not held out.
-        config: Which positions.
-        reward: What `informative` compares.
-        held_out: Take a table's held-out rows instead.
+        index: Index of the state, at least 0. Finite datasets are cycled through in order.
+        config: Distribution of states.
+        reward: Reward compared by `informative`.
+        validation: Draw from the validation questions of a finite dataset.
 
     Raises:
-        GenerationError: Of 1,000 positions none was informative.
-        UsageError: The actions of the game cannot be listed, as `informative` needs.
+        GenerationError: None of 1,000 states was informative.
+        UsageError: `informative` is set and the actions of the game cannot be enumerated.
     """
-    split, question = split_of(game, config.held_out), index
+    split, question = split_questions(game, config.validation_fraction), index
     if split is not None:
-        seeds = split.held_out if held_out else split.training
+        seeds = split.validation if validation else split.training
         question = seeds[index % len(seeds)]
-    for attempt in range(MOST_TRIES if config.informative else 1):
+    for attempt in range(MAX_ATTEMPTS if config.informative else 1):
         rng = np.random.default_rng([_STREAM, seed, index, attempt])
         episode: Episode[Any, Any] = Episode(game, question, reward, rng=rng)
-        _move_on(episode, int(rng.integers(config.moves[0], config.moves[1] + 1)), config.mover)
+        _advance(episode, int(rng.integers(config.moves[0], config.moves[1] + 1)), config.mover)
         if not config.informative or _is_informative(game, episode.state, reward):
             snapshot = episode.snapshot()
             return snapshot.model_copy(
                 update={"turn": 0, "score": 0.0, "outcomes": dict.fromkeys(snapshot.outcomes, 0), "feedback": ""}
             )
-    raise GenerationError(f"of {MOST_TRIES} positions of {game.name} all actions earn the same in each: none can teach")
+    raise GenerationError(f"no informative state of {game.name} in {MAX_ATTEMPTS}: all actions earn the same in each")
 
 
-def _move_on(episode: Episode[Any, Any], moves: int, mover: Mover) -> None:
-    """Play moves; the episode does not end."""
+def _advance(episode: Episode[Any, Any], moves: int, mover: Mover) -> None:
+    """Make moves without ending the episode."""
     game = episode.game
     for _ in range(moves):
-        action = (
-            game.best_action(episode.state) if mover == "oracle" else random_legal(game, episode.state, episode.rng)
-        )
+        state = episode.state
+        action = game.best_action(state) if mover == "oracle" else random_legal_action(game, state, episode.rng)
         if action is None:
             return
-        before = episode.state
         episode.act(action)
         if episode.ended is not None:
-            episode.state = before
+            episode.state = state
             return
 
 
-def random_legal(game: Game[StateT, ActionT], state: StateT, rng: np.random.Generator) -> ActionT | None:
-    """A legal action drawn uniformly; any action where they cannot be listed; None in an ended position."""
+def random_legal_action(game: Game[StateT, ActionT], state: StateT, rng: np.random.Generator) -> ActionT | None:
+    """Draw a legal action uniformly, or any action if they cannot be listed; None in a terminal state."""
     legal = game.legal_actions(state)
     if legal is None:
         return game.random_action(rng)
@@ -117,36 +177,36 @@ def random_legal(game: Game[StateT, ActionT], state: StateT, rng: np.random.Gene
 
 
 def all_actions(game: Game[Any, ActionT]) -> list[ActionT]:
-    """Every action of the action space, legal or not.
+    """List the action space, including illegal actions.
 
     Raises:
-        UsageError: They cannot be listed, or there are more than 4,096.
+        UsageError: It cannot be enumerated, or has more than 4,096 actions.
     """
     space = game.action_space
-    if isinstance(space, spaces.Discrete) and space.n <= MOST_ACTIONS:
+    if isinstance(space, spaces.Discrete) and space.n <= MAX_ACTIONS:
         return [game.to_action(int(space.start + i)) for i in range(int(space.n))]
-    if isinstance(space, spaces.MultiDiscrete) and np.prod(space.nvec) <= MOST_ACTIONS:
+    if isinstance(space, spaces.MultiDiscrete) and np.prod(space.nvec) <= MAX_ACTIONS:
         ranges = [range(int(start), int(start + n)) for start, n in zip(space.start, space.nvec)]
         return [game.to_action(action) for action in product(*ranges)]
     raise UsageError(
-        f"the actions of {game.name} cannot be listed and compared, as informative positions and a greedy teacher need"
+        f"the actions of {game.name} cannot be enumerated, as informative states and the greedy expert require"
     )
 
 
-def rewards_of_actions(game: Game[StateT, Any], state: StateT, reward: RewardConfig) -> Iterator[float]:
-    """What each of `all_actions` earns at once, in their order; that does not depend on the chance of what comes after.
+def action_rewards(game: Game[StateT, Any], state: StateT, reward: RewardConfig) -> Iterator[float]:
+    """Yield the immediate reward of each of `all_actions`, in order, under identical randomness.
 
     Raises:
-        UsageError: The actions cannot be listed.
+        UsageError: The actions cannot be enumerated.
     """
     rng = np.random.default_rng(0)
     start = rng.bit_generator.state
     for action in all_actions(game):
-        rng.bit_generator.state = start  # all are compared under the same chance
+        rng.bit_generator.state = start  # faster than a new generator
         yield score_action(game, state, action, rng, reward).total
 
 
 def _is_informative(game: Game[StateT, Any], state: StateT, reward: RewardConfig) -> bool:
-    rewards = rewards_of_actions(game, state, reward)
+    rewards = action_rewards(game, state, reward)
     first = next(rewards)
-    return any(earned != first for earned in rewards)
+    return any(other != first for other in rewards)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from verl.protocol import DataProto
 
-from training.core.advantages import discounted_returns, gae, group_normalised, whitened
+from training.core.advantages import discounted_returns, gae, normalise_groups, whiten
 
 Stock = Callable[..., DataProto]
 Beyond = Callable[[], Mapping[tuple[int, int], float]]
@@ -71,13 +71,13 @@ def episode_advantages(data: DataProto, gamma: float, step_weight: float) -> np.
     rewards = data.batch["token_level_rewards"].sum(-1).double().numpy()
     episodes = _episodes(data)
     totals = {key: float(rewards[places].sum()) for key, places in episodes.items()}
-    of_episode = dict(zip(totals, group_normalised(list(totals.values()), [row for row, _ in totals])))
+    of_episode = dict(zip(totals, normalise_groups(list(totals.values()), [row for row, _ in totals])))
     advantages = np.array([of_episode[row, copy] for row, copy in zip(facts["row"], facts["copy"])])
     to_come = np.zeros(len(data))
     for places in episodes.values():
         to_come[places] = discounted_returns(rewards[places], gamma)
     same_position = list(zip(facts["row"], facts["anchor"]))
-    return advantages + step_weight * group_normalised(to_come, same_position)
+    return advantages + step_weight * normalise_groups(to_come, same_position)
 
 
 def _over_tokens(
@@ -95,7 +95,7 @@ def _over_tokens(
             part = whole[rows]
             part[said] = torch.from_numpy(found).to(whole.dtype)
             whole[rows] = part
-    advantages[mask] = torch.from_numpy(whitened(advantages[mask].double().numpy())).to(advantages.dtype)
+    advantages[mask] = torch.from_numpy(whiten(advantages[mask].double().numpy())).to(advantages.dtype)
     return advantages, returns
 
 

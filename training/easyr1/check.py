@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from operator import attrgetter
 
-from training.core.seats import take_seats
-from training.core.split import check_held_out
+from training.core.rollouts import start_rollouts
+from training.core.states import check_validation_size
 from training.easyr1.config import RunConfig
 from training.easyr1.machine import check_machine
 from training.easyr1.prompts import PromptEncoder, load_processors
@@ -45,14 +45,16 @@ def check_run(config: RunConfig, machine: bool = True) -> tuple[list[str], list[
             problems.append(problem)
         problems += _prompts(config, section, curriculum, facts)
         games = [entry.stages[-1].game for entry in curriculum.entries]
-        check_held_out(games, section.states.held_out, section.validation.episodes, "vlmgym.validation.episodes")
+        check_validation_size(
+            games, section.states.validation_fraction, section.validation.episodes, "vlmgym.validation.episodes"
+        )
     except UsageError as error:
         problems.append(str(error))
     return problems + [*check_checkpoint(config, curriculum)] * machine, facts
 
 
 def _settings(config: RunConfig, section: Section) -> Iterator[str]:
-    estimator, trainer, turns = config.algorithm.adv_estimator, config.trainer, section.play.turns
+    estimator, trainer, turns = config.algorithm.adv_estimator, config.trainer, section.play.max_turns
     rollout, rank = config.worker.rollout, config.worker.actor.model.lora.rank
     defaults, accepted = RunConfig(), ("grpo", "gae") if turns > 1 else ESTIMATORS
     for name in UNUSED:
@@ -87,11 +89,11 @@ def _batches(config: RunConfig, section: Section) -> Iterator[str]:
     gpus, rollout, turns = (
         config.trainer.n_gpus_per_node * config.trainer.nnodes,
         config.worker.rollout,
-        section.play.turns,
+        section.play.max_turns,
     )
     prompts, rows = config.data.rollout_batch_size, config.data.rollout_batch_size * rollout.n
     pairs = [
-        ("vlmgym.cli.play.turns", turns, "data.rollout_batch_size", prompts),
+        ("vlmgym.play.max_turns", turns, "data.rollout_batch_size", prompts),
         ("worker.rollout.tensor_parallel_size", rollout.tensor_parallel_size, "GPUs", gpus),
     ]
     for name, part in config.trained.items():
@@ -123,9 +125,9 @@ def _prompts(config: RunConfig, section: Section, curriculum: Curriculum, facts:
     tokens = images = 0
     for stage in (stage for entry in curriculum.entries for stage in entry.stages):
         alone, options = Curriculum.of([stage.game]), (section.play, section.states, section.reward)
-        for seat in take_seats(alone, alone.begin(), data.seed, range(4), 1, *options):
-            length = int(encoder.encode(seat.position.prompt, seat.position.images)["attention_mask"].sum())
-            tokens, images = max(tokens, length), max(images, len(seat.position.images))
+        for episode in start_rollouts(alone, alone.begin(), data.seed, range(4), 1, *options):
+            length = int(encoder.encode(episode.state.prompt, episode.state.images)["attention_mask"].sum())
+            tokens, images = max(tokens, length), max(images, len(episode.state.images))
     facts.append(f"prompts have up to {tokens:,} tokens and {images} image(s), without earlier turns")
     total = tokens * (1 + play.history_images) + play.history * data.max_response_length
     if tokens > data.max_prompt_length or (play.history and total > data.max_prompt_length):

@@ -101,7 +101,7 @@ def build_trainer(config: RunConfig, worker: type[Any]) -> VlmgymTrainer:
         config=config,
         tokenizer=tokenizer,
         processor=processor,
-        train_dataloader=RowStream(curriculum, seed, config.data.rollout_batch_size // section.play.turns),
+        train_dataloader=RowStream(curriculum, seed, config.data.rollout_batch_size // section.play.max_turns),
         val_dataloader=None,
         role_worker_mapping={Role.ActorRolloutRef: remote, Role.Critic: remote},
         resource_pool_manager=pool,

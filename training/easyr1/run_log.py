@@ -10,7 +10,7 @@ from typing import Any
 
 from verl.utils.logger.logger import Logger
 
-from training.core.plots import DRAW_EVERY, draw_curves, read_rows
+from training.core.plots import DRAW_INTERVAL, draw_curves, read_curve
 from vlmgym.records.files import replace_file
 from vlmgym.records.output_folder import OutputFolder
 
@@ -36,7 +36,7 @@ class RunLog(Logger):
         folder = self._output.folder
         self.path, self.image = folder / "curve.jsonl", folder / "curve.png"
         self._output.claim(self.path, self.image)
-        self.rows = read_rows(self.path)
+        self.rows = read_curve(self.path)
         self._drawn = time.monotonic()
 
     def log(self, data: Mapping[str, Any], step: int) -> None:
@@ -50,7 +50,7 @@ class RunLog(Logger):
         self.rows = [*kept, row]
         with self.path.open("ab") as file:
             file.write(_line(row))
-        if time.monotonic() > self._drawn + DRAW_EVERY:
+        if time.monotonic() > self._drawn + DRAW_INTERVAL:
             self.draw()
 
     def draw(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from training.core.seats import PlayConfig
+from training.core.rollouts import PlayConfig
 from training.core.states import StateConfig
 from vlmgym.curriculum import Curriculum, CurriculumFile, EntryFile
 from vlmgym.errors import UsageError, describe_validation_error
@@ -39,7 +39,7 @@ class Section(_Part):
     Attributes:
         games: The games of the mixture with their difficulty and stages, in the words of a curriculum's file.
         curriculum: A curriculum's file instead, or the name of one that vlmgym brings along.
-        play: Single answers (`turns: 1`) or whole episodes, and what prompts repeat of them.
+        play: Single answers (`max_turns: 1`) or whole episodes, and what prompts repeat of them.
         states: Where they begin.
         reward: Weights and shaping.
         validation: What is measured during training.
@@ -61,8 +61,8 @@ class Section(_Part):
     def _one_source(self) -> Section:
         if bool(self.games) == (self.curriculum is not None):
             raise ValueError("name either games or a curriculum")
-        if self.play.turns < 1 or not 0 <= self.play.history_images <= self.play.history:
-            raise ValueError("play.turns is at least 1, and play.history_images is between 0 and play.history")
+        if self.play.max_turns < 1 or not 0 <= self.play.history_images <= self.play.history:
+            raise ValueError("play.max_turns is at least 1, and play.history_images is between 0 and play.history")
         return self
 
     @classmethod

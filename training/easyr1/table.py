@@ -7,12 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from training.core.seats import Seat, take_seats
-from training.core.split import FIRST_HELD_OUT
+from training.core.rollouts import start_rollouts
+from training.core.states import FIRST_VALIDATION_SEED
 from training.easyr1.section import Section
 from vlmgym.curriculum import Pick, Progress
 from vlmgym.policies.base import Reply, identity
 from vlmgym.records.episode import PolicyRecord, TurnRecord
+from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.turn import EpisodeConfig, EpisodeState, start
 
 Place = tuple[int, int]
@@ -97,19 +98,19 @@ class Table:
         self.section, self.encoder, self.seed = section, encoder, seed
         self.curriculum = section.make_curriculum()
         self.policy = PolicyRecord(name="easyr1", options={"model": model})
-        self.seats: dict[Place, Seat] = {}
+        self.episodes: dict[Place, EpisodeRollout] = {}
 
     def sit(self, rows: Sequence[int], copies: int, progress: Progress) -> list[Asked]:
         """Begin the episodes of some rows, those of a row at one position, with the same chance."""
         section = self.section
-        seats = take_seats(
+        episodes = start_rollouts(
             self.curriculum, progress, self.seed, rows, copies, section.play, section.states, section.reward
         )
-        return self._begin(seats)
+        return self._begin(episodes)
 
     def sit_held_out(self, rows: Sequence[int]) -> list[Asked]:
         """Begin episodes of validation: row i is the i-th of all games' episodes, game by game."""
-        section, seats = self.section, []
+        section, episodes = self.section, []
         for row in rows:
             entry, number = divmod(row, section.validation.episodes)
             stage = self.curriculum.entries[entry].stages[-1]
@@ -117,9 +118,9 @@ class Table:
             rules = EpisodeConfig(
                 stage.game, section.reward, section.validation.turns, play.history, play.history_images, identity
             )
-            position = start(rules, FIRST_HELD_OUT + number)
-            seats.append(Seat(Pick(entry, stage.game, stage.name), rules, row, 0, position))
-        return self._begin(seats)
+            position = start(rules, FIRST_VALIDATION_SEED + number)
+            episodes.append(EpisodeRollout(Pick(entry, stage.game, stage.name), rules, row, 0, position))
+        return self._begin(episodes)
 
     def play(self, replies: Sequence[tuple[Place, Reply]]) -> list[Played]:
         """Play replies, each in its episode."""
@@ -127,8 +128,8 @@ class Table:
 
     def beyond(self) -> list[tuple[Place, Asked]]:
         """What would be asked next in the episodes that the limit of turns cut off."""
-        cut = [(place, seat) for place, seat in self.seats.items() if seat.truncated]
-        return [(place, self._ask(seat, seat.copy, seat.beyond())) for place, seat in cut]
+        cut = [(place, episode) for place, episode in self.episodes.items() if episode.truncated]
+        return [(place, self._ask(episode, episode.sample_idx, episode.bootstrap_state())) for place, episode in cut]
 
     def leave(self, copies: int | None) -> list[Finished]:
         """End all episodes.
@@ -138,40 +139,42 @@ class Table:
                 have seeds of their own.
         """
         finished = []
-        for (row, copy), seat in self.seats.items():
-            record = seat.record(self.policy, copies or 1)
-            if copies is None:
-                record = record.model_copy(update={"seed": seat.position.snapshot.seed})
+        for (row, copy), episode in self.episodes.items():
+            index = row * (copies or 1) + copy
+            seed = episode.state.snapshot.seed if copies is None else index
+            record = episode.record(self.policy, seed=seed, index=index)
             finished.append(
                 Finished(
                     row,
                     copy,
-                    seat.pick.entry,
-                    seat.pick.stage,
+                    episode.pick.entry,
+                    episode.pick.stage,
                     record.game.id,
                     record.score or 0.0,
-                    self.curriculum.success(seat.pick, seat.turns),
-                    len(seat.turns),
+                    self.curriculum.success(episode.pick, episode.turns),
+                    len(episode.turns),
                     record.terminated,
                     record.model_dump_json(),
                 )
             )
-        self.seats = {}
+        self.episodes = {}
         return finished
 
-    def _begin(self, seats: Iterable[Seat]) -> list[Asked]:
+    def _begin(self, episodes: Iterable[EpisodeRollout]) -> list[Asked]:
         asked: dict[int, Asked] = {}
-        for seat in seats:
-            self.seats[seat.row, seat.copy] = seat
-            if seat.row not in asked:
-                asked[seat.row] = self._ask(seat, None, seat.position)
+        for episode in episodes:
+            self.episodes[episode.prompt_id, episode.sample_idx] = episode
+            if episode.prompt_id not in asked:
+                asked[episode.prompt_id] = self._ask(episode, None, episode.state)
         return list(asked.values())
 
-    def _ask(self, seat: Seat, copy: int | None, position: EpisodeState) -> Asked:
-        return Asked(seat.row, copy, self.encoder.encode(position.prompt, position.images))
+    def _ask(self, episode: EpisodeRollout, copy: int | None, position: EpisodeState) -> Asked:
+        return Asked(episode.prompt_id, copy, self.encoder.encode(position.prompt, position.images))
 
     def _play(self, place: Place, reply: Reply) -> Played:
-        seat = self.seats[place]
-        turn = seat.respond(reply)
+        episode = self.episodes[place]
+        turn = episode.respond(reply)
         anchor = json.dumps(turn.state, sort_keys=True)
-        return Played(*place, turn, anchor, None if seat.over else self._ask(seat, seat.copy, seat.position))
+        return Played(
+            *place, turn, anchor, None if episode.done else self._ask(episode, episode.sample_idx, episode.state)
+        )

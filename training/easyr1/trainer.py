@@ -10,7 +10,7 @@ import numpy as np
 from verl.protocol import DataProto, pad_dataproto_to_divisor, unpad_dataproto
 from verl.trainer.ray_trainer import RayPPOTrainer
 
-from training.core.rollouts import begin_rollouts, write_rollouts
+from training.core.rollouts import begin_rollout_records, write_rollout_records
 from training.easyr1.batch import fill, judged_rows, places_of, prompts_of, replies_of, rows_multiple, turn_rows
 from training.easyr1.players import Players
 from training.easyr1.rows import RowStream
@@ -60,7 +60,7 @@ class VlmgymTrainer(RayPPOTrainer):
             turns.append(turn_rows(asked, copies, generated, answers))
             played += answers
         # a single response is no episode that is cut off: it is all that is asked
-        self.beyond = self.players.beyond() if self.use_critic and self.section.play.turns > 1 else []
+        self.beyond = self.players.beyond() if self.use_critic and self.section.play.max_turns > 1 else []
         finished = self.players.leave(copies)
         self._go_on_with_the_curriculum(finished)
         self._write(f"step_{self.global_step:06d}", finished)
@@ -145,14 +145,14 @@ class VlmgymTrainer(RayPPOTrainer):
             stream.progress = self.curriculum.after(stream.progress, pick, success)
 
     def _write(self, name: str, finished: Sequence[Finished]) -> None:
-        write_rollouts(self.rollouts, name, (episode.record for episode in finished))
+        write_rollout_records(self.rollouts, name, (episode.record for episode in finished))
 
     def _describe_rollouts(self) -> None:
         """Say what the rollouts are of, so that `vlmgym report` can show them."""
         section, copies = self.section, self.config.worker.rollout.n
         policy = PolicyRecord(name="easyr1", options={"model": self.config.worker.actor.model.model_path})
         episodes = self.training_steps * self.train_dataloader.batch * copies
-        begin_rollouts(self.rollouts, self.curriculum, policy, section.play, section.reward, episodes)
+        begin_rollout_records(self.rollouts, self.curriculum, policy, section.play, section.reward, episodes)
 
 
 def response_metrics(prefix: str, played: Sequence[Played]) -> dict[str, float]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from training.core.checks import check_numbers
-from training.core.teacher import Teacher
+from training.core.expert import Expert
 from training.local.actor import Actor, Sample
 from training.local.errors import DivergedError
 from training.local.micro_batches import micro_batches
@@ -28,11 +28,11 @@ class ColdStartConfig:
     """Highest learning rate; it rises for 20 steps and falls as a cosine to 2% over all steps."""
     right: float = 0.4
     """Share of right answers; the others are random, so that the answer is left to be learned by rewards."""
-    teacher: Teacher = "greedy"
+    teacher: Expert = "greedy"
     """Whose answers are right: the game's oracle, or an action of the highest reward of this one turn (greedy)."""
     answers_before: int = 0
     """Random answers that are played before a position, at most; how many is drawn uniformly. The next prompt says why
-    one was not played, which is to be known in whole episodes; where --play.turns is above 1, one may come before."""
+    one was not played; where --play.max-turns is above 1, one may come before."""
     until: float = 0.99
     """Stop once this share of cells is seen right, and of responses has the form, in generated responses. More than 1:
     take all steps, as the answer may be learned after both."""

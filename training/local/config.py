@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import tyro
 
 from training.core.checks import check_numbers
-from training.core.seats import PlayConfig, blank
+from training.core.rollouts import PlayConfig, blank
 from training.core.states import StateConfig
 from training.local.actor import ModelConfig
 from training.local.cold_start import ColdStartConfig

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from training.core.plots import DRAW_EVERY, draw_curves, read_rows
+from training.core.plots import DRAW_INTERVAL, draw_curves, read_curve
 from training.local.run import TrainingRun
 from vlmgym.evaluation.live_log import begin_wandb
 from vlmgym.records.files import LineLog, writing
@@ -35,7 +35,7 @@ class Curves:
         self._output = OutputFolder(folder)
         folder = self._output.folder
         self.path, self.image = folder / "curve.jsonl", folder / "curve.png"
-        self.rows = [row for row in read_rows(self.path) if row["step"] <= after]
+        self.rows = [row for row in read_curve(self.path) if row["step"] <= after]
         self._output.write(self.path, "".join(json.dumps(row) + "\n" for row in self.rows).encode())
         self._log = LineLog(self.path)
         self._log.__enter__()
@@ -62,7 +62,7 @@ class Curves:
             self._board.add_scalar(name, value, int(row["step"]))
         if self._wandb is not None:
             self._wandb.log(dict(row))
-        if time.monotonic() > self._drawn + DRAW_EVERY:
+        if time.monotonic() > self._drawn + DRAW_INTERVAL:
             self.draw()
 
     def draw(self) -> None:

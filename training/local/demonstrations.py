@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from training.core.seats import take_seats
-from training.core.split import COLD_START
-from training.core.states import all_actions
-from training.core.teacher import teach
+from training.core.expert import expert_response
+from training.core.rollouts import start_rollouts
+from training.core.states import SFT_STREAM, all_actions
 from training.local.actor import Sample
 from training.local.config import TrainConfig
 from training.local.encoding import Encoder
@@ -60,19 +59,19 @@ class Demonstrations:
         played, are known.
         """
         config = self.config
-        seed = config.seed + COLD_START
+        seed = config.seed + SFT_STREAM
         where = (self.curriculum, self.progress, seed, [row], 1)
-        before = max(config.cold_start.answers_before, min(config.play.turns - 1, config.play.history + 1))
-        play = replace(config.play, turns=max(config.play.turns, before + 1))
-        seat = next(take_seats(*where, play, config.states, config.reward, look=config.look))
-        game, position = seat.pick.game, seat.position
+        before = max(config.cold_start.answers_before, min(config.play.max_turns - 1, config.play.history + 1))
+        play = replace(config.play, max_turns=max(config.play.max_turns, before + 1))
+        episode = next(start_rollouts(*where, play, config.states, config.reward, transform=config.look))
+        game, position = episode.pick.game, episode.state
         state = game.from_json(position.snapshot.state)
         rng = np.random.default_rng([seed, row])
         for _ in range(int(rng.integers(before + 1))):
-            seat.respond(Reply(teach(game, state, config.cold_start.teacher, 0.0, config.reward, rng)))
-            if seat.over:
+            episode.respond(Reply(expert_response(game, state, config.cold_start.teacher, 0.0, config.reward, rng)))
+            if episode.done:
                 break
-            position = seat.position
+            position = episode.state
             state = game.from_json(position.snapshot.state)
-        text = teach(game, state, config.cold_start.teacher, config.cold_start.right, config.reward, rng)
+        text = expert_response(game, state, config.cold_start.teacher, config.cold_start.right, config.reward, rng)
         return Sample(self.encoder.encode(position.prompt, position.images), self.encoder.tokens(text))

@@ -8,10 +8,10 @@ from typing import Any
 
 from rich.console import Console
 
-from training.core.split import FIRST_HELD_OUT, check_held_out
+from training.core.states import FIRST_VALIDATION_SEED, check_validation_size
 from training.local.actor import Actor
 from training.local.config import TrainConfig
-from training.local.held_out import Eye, answer_held_out, held_out_seats
+from training.local.held_out import Eye, answer_held_out, validation_episodes
 from training.local.live_policy import LiveOptions, LivePolicy
 from vlmgym.curriculum import Curriculum
 from vlmgym.evaluation.config import EvalConfig
@@ -31,9 +31,9 @@ def check_evaluation(config: TrainConfig, curriculum: Curriculum) -> None:
     Raises:
         UsageError: There are fewer, or the data cannot be opened.
     """
-    games, share, wanted = last_games(curriculum), config.states.held_out, config.evaluation
-    check_held_out(games, share, wanted.states, "--evaluation.states")
-    check_held_out(games, share, wanted.episodes, "--evaluation.episodes")
+    games, share, wanted = last_games(curriculum), config.states.validation_fraction, config.evaluation
+    check_validation_size(games, share, wanted.states, "--evaluation.states")
+    check_validation_size(games, share, wanted.episodes, "--evaluation.episodes")
 
 
 def last_games(curriculum: Curriculum) -> list[Game[Any, Any]]:
@@ -61,8 +61,8 @@ def measure(
     if config.evaluation.states:
         last = Curriculum.of([entry.stages[-1].game for entry in curriculum.entries])
         eye: Eye = "blank" if config.blank else "open"
-        seats = held_out_seats(config, last, last.begin(), config.evaluation.states)
-        answered = answer_held_out(actor, config, seats, eye)
+        episodes = validation_episodes(config, last, last.begin(), config.evaluation.states)
+        answered = answer_held_out(actor, config, episodes, eye)
         found["states"] = answered.plain()
         console.print(f"{folder.name}: {answered.words()}", soft_wrap=True)
     if config.evaluation.episodes:
@@ -110,7 +110,7 @@ def play_whole_episodes(
     wanted = EvalConfig(
         episodes=config.evaluation.episodes,
         max_turns=config.evaluation.turns,
-        seed=FIRST_HELD_OUT,
+        seed=FIRST_VALIDATION_SEED,
         workers=0,
         history=config.play.history,
         history_images=config.play.history_images,

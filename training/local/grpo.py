@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from training.core.advantages import Floats, discounted_returns, group_normalised
+from training.core.advantages import Floats, discounted_returns, normalise_groups
 from training.local.rollout import Answer
 from training.local.update import Lesson
 from vlmgym.errors import UsageError
@@ -81,7 +81,7 @@ def grpo_advantages(answers: Sequence[Answer], config: GrpoConfig) -> list[float
     for number, places in enumerate(episodes.values()):
         to_come[number, : len(places)] = discounted_returns([answers[place].reward for place in places], config.gamma)
     rows = [row for row, _ in episodes]
-    better = np.stack([group_normalised(to_come[:, turn], rows, config.scale) for turn in range(longest)], axis=1)
+    better = np.stack([normalise_groups(to_come[:, turn], rows, config.scale) for turn in range(longest)], axis=1)
     advantages = [0.0] * len(answers)
     for number, places in enumerate(episodes.values()):
         for turn, place in enumerate(places):

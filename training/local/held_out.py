@@ -8,13 +8,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from training.core.seats import PlayConfig, Seat, blank, take_seats
-from training.core.split import HELD_OUT, LOOKED_AT
+from training.core.rollouts import PlayConfig, blank, start_rollouts
+from training.core.states import GATE_STREAM, VALIDATION_STREAM
 from training.local.actor import Actor
 from training.local.config import TrainConfig
 from training.local.rollout import Rollout, roll_out
 from vlmgym.curriculum import Curriculum, Progress
 from vlmgym.evaluation.summary import confidence_interval
+from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.sandbox.core.task import Task
 
 Eye = Literal["open", "blank", "shuffled"]
@@ -60,8 +61,10 @@ class HeldOut:
         return asdict(self)
 
 
-def held_out_seats(config: TrainConfig, curriculum: Curriculum, progress: Progress, count: int) -> list[Seat]:
-    """Seats at held-out positions, which no training draws and no decision is made by.
+def validation_episodes(
+    config: TrainConfig, curriculum: Curriculum, progress: Progress, count: int
+) -> list[EpisodeRollout]:
+    """Episodes at validation positions, which no training draws and no decision is made by.
 
     Args:
         config: Which positions.
@@ -69,14 +72,14 @@ def held_out_seats(config: TrainConfig, curriculum: Curriculum, progress: Progre
         progress: Where in the curriculum.
         count: How many.
     """
-    where = (curriculum, progress, config.seed + HELD_OUT, range(count), 1)
-    return list(take_seats(*where, PlayConfig(), config.states, config.reward, held_out=True))
+    where = (curriculum, progress, config.seed + VALIDATION_STREAM, range(count), 1)
+    return list(start_rollouts(*where, PlayConfig(), config.states, config.reward, validation=True))
 
 
 def answer_held_out(
     actor: Actor,
     config: TrainConfig,
-    seats: Sequence[Seat],
+    episodes: Sequence[EpisodeRollout],
     eye: Eye = "open",
     temperature: float | None = None,
 ) -> HeldOut:
@@ -85,20 +88,20 @@ def answer_held_out(
     Args:
         actor: The model.
         config: How responses are written.
-        seats: At the positions; they are played in place.
+        episodes: At the positions; they are played in place.
         eye: What the model sees.
         temperature: Instead of the configuration's.
     """
-    shown = [seat.position.images for seat in seats]
+    shown = [episode.state.images for episode in episodes]
     if eye == "blank":
         shown = [[blank(image) for image in images] for images in shown]
     elif eye == "shuffled":
         shown = [*shown[1:], *shown[:1]]
-    for seat, images in zip(seats, shown):
-        seat.position = replace(seat.position, images=images)
+    for episode, images in zip(episodes, shown):
+        episode.state = replace(episode.state, images=images)
     warmth = config.evaluation.temperature if temperature is None else temperature
     rollout = replace(config.rollout, temperature=warmth)
-    return found_in(roll_out(actor, seats, rollout, (config.seed, HELD_OUT)), are_shares(seats, config))
+    return found_in(roll_out(actor, episodes, rollout, (config.seed, VALIDATION_STREAM)), are_shares(episodes, config))
 
 
 def look_at_cold_start(
@@ -115,15 +118,15 @@ def look_at_cold_start(
         progress: Where in the curriculum.
         count: How many.
     """
-    where = (curriculum, progress, config.seed + LOOKED_AT, range(count), 1)
-    seats = list(take_seats(*where, PlayConfig(), config.states, config.reward, look=config.look))
+    where = (curriculum, progress, config.seed + GATE_STREAM, range(count), 1)
+    episodes = list(start_rollouts(*where, PlayConfig(), config.states, config.reward, transform=config.look))
     rollout = replace(config.rollout, temperature=config.evaluation.temperature)
-    return found_in(roll_out(actor, seats, rollout, (config.seed, LOOKED_AT)), are_shares(seats, config))
+    return found_in(roll_out(actor, episodes, rollout, (config.seed, GATE_STREAM)), are_shares(episodes, config))
 
 
-def are_shares(seats: Sequence[Seat], config: TrainConfig) -> bool:
+def are_shares(episodes: Sequence[EpisodeRollout], config: TrainConfig) -> bool:
     """Whether rewards that are 0 or 1 count what was right, and do not only happen to be no more."""
-    return config.reward.shaping == "sign" or all(isinstance(seat.pick.game, Task) for seat in seats)
+    return config.reward.shaping == "sign" or all(isinstance(episode.pick.game, Task) for episode in episodes)
 
 
 def found_in(played: Rollout, shares: bool) -> HeldOut:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from training.core.seats import blank
+from training.core.rollouts import blank
 from training.local.actor import Actor
 from vlmgym.errors import VlmgymError
 from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply

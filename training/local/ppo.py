@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from training.core.advantages import Floats, gae, whitened
+from training.core.advantages import Floats, gae, whiten
 from training.core.checks import check_numbers
 from training.local.rollout import Answer
 from training.local.update import Lesson
@@ -77,7 +77,7 @@ def ppo_lessons(
     """
     advantages, returns = ppo_advantages(answers, values, beyond, config)
     if config.whiten:
-        flat = whitened(np.concatenate(advantages))
+        flat = whiten(np.concatenate(advantages))
         advantages = np.split(flat, np.cumsum([len(each) for each in advantages])[:-1])
     lessons = [
         Lesson(answer.sample, better, logprobs=before, values=expected, returns=earned)

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from training.core.checks import check_numbers
-from training.core.seats import Seat
 from training.local.actor import Actor, Sample, each_once
 from vlmgym.errors import UsageError
 from vlmgym.records.episode import TurnRecord
+from vlmgym.rollout.episode import EpisodeRollout
 
 _STREAM = 0x746F6B656E73
 """Keeps the chance of tokens apart from that of positions."""
@@ -40,7 +40,7 @@ class Rollout(NamedTuple):
     """What was played.
 
     Attributes:
-        answers: All answers, seat by seat, the turns of each in order.
+        answers: All answers, episode by episode, the turns of each in order.
         scoring: Seconds that scoring responses and drawing the next images took.
     """
 
@@ -67,35 +67,37 @@ class Answer:
     turn: TurnRecord
 
 
-def roll_out(actor: Actor, seats: Sequence[Seat], config: RolloutConfig, chance: Sequence[int]) -> Rollout:
-    """Play seats to their end, all together.
+def roll_out(actor: Actor, episodes: Sequence[EpisodeRollout], config: RolloutConfig, chance: Sequence[int]) -> Rollout:
+    """Play episodes to their end, all together.
 
     Args:
         actor: The model.
-        seats: The episodes; they are played in place.
+        episodes: The episodes; they are played in place.
         config: How responses are written.
         chance: Seed of the tokens; a response's own follows from it and row, copy and turn.
     """
-    answers: list[list[Answer]] = [[] for _ in seats]
+    answers: list[list[Answer]] = [[] for _ in episodes]
     scoring = 0.0
-    while waiting := [number for number, seat in enumerate(seats) if not seat.over]:
+    while waiting := [number for number, episode in enumerate(episodes) if not episode.done]:
         for first in range(0, len(waiting), config.batch):
             numbers = waiting[first : first + config.batch]
             # Copies of a row begin at one and the same position.
-            positions, asked = each_once([seats[number].position for number in numbers])
+            positions, asked = each_once([episodes[number].state for number in numbers])
             prompts = [actor.encoder.encode(position.prompt, position.images) for position in positions]
-            seeds = [token_seed(chance, seats[number]) for number in numbers]
+            seeds = [token_seed(chance, episodes[number]) for number in numbers]
             responses = actor.respond(prompts, asked, seeds, config.max_tokens, config.temperature)
             began = time.perf_counter()
             for number, place, response in zip(numbers, asked, responses):
-                seat, prompt = seats[number], prompts[place]
-                turn = seat.respond(actor.reply(prompt, response))
-                answers[number].append(Answer(seat.row, seat.copy, Sample(prompt, response), turn.reward.total, turn))
+                episode, prompt = episodes[number], prompts[place]
+                turn = episode.respond(actor.reply(prompt, response))
+                answers[number].append(
+                    Answer(episode.prompt_id, episode.sample_idx, Sample(prompt, response), turn.reward.total, turn)
+                )
             scoring += time.perf_counter() - began
     return Rollout([answer for each in answers for answer in each], scoring)
 
 
-def token_seed(chance: Sequence[int], seat: Seat) -> int:
-    """Seed of the tokens of a seat's next response."""
-    place = [_STREAM, *chance, seat.row, seat.copy, len(seat.turns)]
+def token_seed(chance: Sequence[int], episode: EpisodeRollout) -> int:
+    """Seed of the tokens of a episode's next response."""
+    place = [_STREAM, *chance, episode.prompt_id, episode.sample_idx, len(episode.turns)]
     return int(np.random.SeedSequence(place).generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from pydantic_core import to_jsonable_python
 
-from training.core.rollouts import begin_rollouts, write_rollouts
-from training.core.seats import Seat
+from training.core.expert import expert_response
+from training.core.rollouts import begin_rollout_records, write_rollout_records
 from training.core.states import sample_state
-from training.core.teacher import teach
 from training.local.config import DEFAULT_GAMES, TrainConfig, read_config, without
 from training.tiny_vlm import make_tiny_vlm
 from vlmgym.curriculum import Curriculum
@@ -24,6 +23,7 @@ from vlmgym.policies.checkpoint import resolve_checkpoint
 from vlmgym.records.episode import GameRecord, PolicyRecord
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.run_folder import changes
+from vlmgym.rollout.episode import EpisodeRollout
 
 TEXTS = 300
 """Positions whose prompts and responses a tiny model's tokenizer is trained on."""
@@ -164,15 +164,16 @@ class TrainingRun:
             self._made.append(self.tiny)
         return self.tiny
 
-    def begin_rollouts(self, config: TrainConfig, curriculum: Curriculum, policy: PolicyRecord) -> None:
+    def begin_rollout_records(self, config: TrainConfig, curriculum: Curriculum, policy: PolicyRecord) -> None:
         """Say what the rollouts are of, so that `vlmgym report` can show them."""
         episodes = config.steps * config.rows * config.copies
-        begin_rollouts(self.rollouts, curriculum, policy, config.play, config.reward, episodes)
+        begin_rollout_records(self.rollouts, curriculum, policy, config.play, config.reward, episodes)
 
-    def record(self, step: int, seats: Sequence[Seat], policy: PolicyRecord, copies: int) -> None:
+    def record(self, step: int, episodes: Sequence[EpisodeRollout], policy: PolicyRecord, copies: int) -> None:
         """Write the rollouts of a step, counted from 0."""
-        records = (seat.record(policy, copies).model_dump_json() for seat in seats)
-        write_rollouts(self.rollouts, f"step_{step + 1:06d}", records)
+        indices = (episode.prompt_id * copies + episode.sample_idx for episode in episodes)
+        records = (e.record(policy, seed=i, index=i).model_dump_json() for e, i in zip(episodes, indices))
+        write_rollout_records(self.rollouts, f"step_{step + 1:06d}", records)
 
 
 def decided_by(config: TrainConfig) -> dict[str, Any]:
@@ -198,7 +199,7 @@ def _texts(config: TrainConfig, curriculum: Curriculum) -> Iterator[str]:
         game = curriculum.pick(progress, _TEXT_SEED, row).game
         state: Any = game.from_json(sample_state(game, _TEXT_SEED, row, config.states, config.reward).state)
         yield game.instructions(state)
-        yield teach(game, state, config.cold_start.teacher, 0.0, config.reward, np.random.default_rng(row))
+        yield expert_response(game, state, config.cold_start.teacher, 0.0, config.reward, np.random.default_rng(row))
 
 
 def _new_folder(config: TrainConfig) -> Path:

@@ -107,7 +107,7 @@ def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = 
     if (checkpoint := last_checkpoint(run.checkpoints)) is not None:
         trainer.load(checkpoint)
         console.print(f"going on after step {trainer.step}")
-    run.begin_rollouts(config, trainer.curriculum, trainer.player())
+    run.begin_rollout_records(config, trainer.curriculum, trainer.player())
     log = Curves(run.folder, wandb, after=trainer.step)
     with log as curves, StepProgress(console, config.steps) as progress:
         progress.show(trainer.step, {})

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from training.core.advantages import Floats
-from training.core.seats import Seat, take_seats
+from training.core.rollouts import start_rollouts
 from training.local.actor import Actor, Sample
 from training.local.ahead import drawn_ahead
 from training.local.checkpoint import load_checkpoint, save_checkpoint
@@ -30,6 +30,7 @@ from training.local.rollout import Answer, roll_out
 from training.local.run import TrainingRun
 from training.local.update import Lesson, Weights, learn
 from vlmgym.records.episode import PolicyRecord, TurnRecord
+from vlmgym.rollout.episode import EpisodeRollout
 
 FINAL_EPISODES = 100
 """Episodes at the end whose mean reward is `final_reward`."""
@@ -114,28 +115,28 @@ class Trainer:
         began = clock()
         rows = range(self.step * config.rows, (self.step + 1) * config.rows)
         where = (self.curriculum, self.progress, config.seed, rows, config.copies)
-        seats = list(take_seats(*where, config.play, config.states, config.reward, look=config.look))
+        episodes = list(start_rollouts(*where, config.play, config.states, config.reward, transform=config.look))
         placed = clock()
-        answers, scoring = roll_out(self.actor, seats, config.rollout, (config.seed, _RL))
+        answers, scoring = roll_out(self.actor, episodes, config.rollout, (config.seed, _RL))
         played = clock()
-        lessons, facts = self._judge(answers, seats)
+        lessons, facts = self._judge(answers, episodes)
         judged = clock()
         facts |= self._learn(lessons)
         learned = clock()
         for row in rows:
-            group = [seat for seat in seats if seat.row == row]
-            success = float(np.mean([self.curriculum.success(seat.pick, seat.turns) for seat in group]))
+            group = [episode for episode in episodes if episode.prompt_id == row]
+            success = float(np.mean([self.curriculum.success(episode.pick, episode.turns) for episode in group]))
             self.progress = self.curriculum.after(self.progress, group[0].pick, success)
         if config.rollouts_every and self.step % config.rollouts_every == 0:
-            self.run.record(self.step, seats, self.player(), config.copies)
-        earned = [sum(turn.reward.total for turn in seat.turns) for seat in seats]
+            self.run.record(self.step, episodes, self.player(), config.copies)
+        earned = [sum(turn.reward.total for turn in episode.turns) for episode in episodes]
         self.rewards = (self.rewards + earned)[-FINAL_EPISODES:]
         self.step += 1
         self._latest = answers[0].sample
         return {
             "step": self.step,
             **means_of([answer.turn for answer in answers]),
-            **({"episode_reward": float(np.mean(earned))} if config.play.turns > 1 else {}),
+            **({"episode_reward": float(np.mean(earned))} if config.play.max_turns > 1 else {}),
             "tokens": float(np.mean([len(answer.sample.response) for answer in answers])),
             **facts,
             "seconds_states": placed - began,
@@ -146,7 +147,9 @@ class Trainer:
             "seconds": clock() - began,
         }
 
-    def _judge(self, answers: Sequence[Answer], seats: Sequence[Seat]) -> tuple[list[Lesson], dict[str, float]]:
+    def _judge(
+        self, answers: Sequence[Answer], episodes: Sequence[EpisodeRollout]
+    ) -> tuple[list[Lesson], dict[str, float]]:
         """What is learned from answers, and numbers of it."""
         samples = [answer.sample for answer in answers]
         if self.config.algorithm == "grpo":
@@ -155,23 +158,23 @@ class Trainer:
             lessons, facts = grpo_lessons(answers, before, grpo)
         else:
             measured = self._measure(self.actor, samples)
-            lessons, facts = ppo_lessons(answers, *measured, self._expected_beyond(seats), self.config.ppo)
+            lessons, facts = ppo_lessons(answers, *measured, self._expected_beyond(episodes), self.config.ppo)
         if self.reference is not None:
             for lesson, logprobs in zip(lessons, self._measure(self.reference, samples)[0]):
                 lesson.reference = logprobs
         return lessons, facts
 
-    def _expected_beyond(self, seats: Sequence[Seat]) -> dict[tuple[int, int], float]:
+    def _expected_beyond(self, episodes: Sequence[EpisodeRollout]) -> dict[tuple[int, int], float]:
         """What the critic expects of the positions at which episodes were cut off, by row and copy.
 
         A single response is no episode that is cut off: it is all that is asked.
         """
-        cut = [seat for seat in seats if seat.truncated] if self.config.play.turns > 1 else []
+        cut = [episode for episode in episodes if episode.truncated] if self.config.play.max_turns > 1 else []
         encoder = self.actor.encoder
-        prompts = [encoder.encode(left.prompt, left.images) for left in (seat.beyond() for seat in cut)]
+        prompts = [encoder.encode(left.prompt, left.images) for left in (episode.bootstrap_state() for episode in cut)]
         # A value stands before a token, whichever it is.
         _, values = self._measure(self.actor, [Sample(prompt, [encoder.end]) for prompt in prompts])
-        return {(seat.row, seat.copy): float(value[0]) for seat, value in zip(cut, values)}
+        return {(episode.prompt_id, episode.sample_idx): float(value[0]) for episode, value in zip(cut, values)}
 
     def _measure(self, actor: Actor, samples: Sequence[Sample]) -> tuple[list[Floats], list[Floats]]:
         """Log-probability and value of each token of each response."""

@@ -1,0 +1,50 @@
+"""Expert responses for supervised fine-tuning: true perception, the game's own reasoning, and an answer."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from training.core.states import action_rewards, all_actions
+from vlmgym.errors import UsageError
+from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.reward import RewardConfig
+
+Expert = Literal["oracle", "greedy"]
+
+
+def expert_response(
+    game: Game[Any, Any], state: Any, expert: Expert, accuracy: float, reward: RewardConfig, rng: np.random.Generator
+) -> str:
+    """Write a response to a state.
+
+    Args:
+        game: The game.
+        state: The state.
+        expert: `oracle` for the oracle of the game, `greedy` for an action with the highest immediate reward.
+        accuracy: Fraction of answers by the expert; the others are random actions, so that reinforcement learning
+            still has to find out which answers are right.
+        reward: Reward that `greedy` maximises.
+        rng: Random generator.
+
+    Raises:
+        UsageError: The game has no oracle, or its actions cannot be enumerated for `greedy`.
+    """
+    right = rng.random() < accuracy
+    return game.respond(state, expert_action(game, state, expert, reward, rng) if right else game.random_action(rng))
+
+
+def expert_action(
+    game: Game[Any, Any], state: Any, expert: Expert, reward: RewardConfig, rng: np.random.Generator
+) -> Any:
+    """Return the action of the expert; `greedy` breaks ties at random."""
+    if expert == "greedy":
+        actions, rewards = all_actions(game), list(action_rewards(game, state, reward))
+        highest = max(rewards)
+        best = [action for action, earned in zip(actions, rewards) if earned == highest]
+        return best[int(rng.integers(len(best)))]
+    action = game.best_action(state)
+    if action is None:
+        raise UsageError(f"{game.name} has no oracle to learn from")
+    return action
