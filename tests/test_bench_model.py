@@ -51,7 +51,7 @@ def test_contents_in_parts_are_streamed_like_texts() -> None:
 def test_rates_of_a_server_whose_speed_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "speed.json"
     with ApiServer(lambda _: streamed("<answer>", "up</answer>")).running() as server:
-        speeds = bench_model(config(server.url, out=out, ignore_eos=True, extra_body='{"min_p": 0.1}'))
+        speeds = bench_model(config(server.url, output=out, ignore_eos=True, extra_body='{"min_p": 0.1}'))
     alone, together = speeds.server
     for speed, at_once in ((alone, 1), (together, 4)):
         assert speed.at_once == at_once
@@ -116,7 +116,7 @@ def test_a_request_that_fails_ends_in_one_sentence(
         ({"concurrency": (0, 1)}, "concurrency are numbers of at least 1"),
         ({"seconds": 0.0}, "seconds is more than 0"),
         ({"model": ""}, "needs the name of a --model"),
-        ({"out": Path("/no/such/folder/speed.json")}, "there is no folder /no/such/folder"),
+        ({"output": Path("/no/such/folder/speed.json")}, "there is no folder /no/such/folder"),
     ],
 )
 def test_options_that_are_not_accepted(options: dict[str, Any], message: str) -> None:

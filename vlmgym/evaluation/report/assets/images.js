@@ -1,25 +1,25 @@
-// Images are put together from tiles on canvases, at their own size.
+// Assemble images from tiles on canvases, at their original size.
 
 function decoded(images, tile) {
-  images.images ??= [];
-  images.images[tile] ??= new Promise((resolve, reject) => {
+  images.decoded ??= [];
+  images.decoded[tile] ??= new Promise((resolve, reject) => {
     const image = new Image();
     image.addEventListener("load", () => resolve(image));
     image.addEventListener("error", () => reject(new Error("an image cannot be decoded")));
     image.src = images.tiles[tile];
   });
-  return images.images[tile];
+  return images.decoded[tile];
 }
 
-// Show the images of a position in a holder; what the holder showed stays until they are ready.
+// Show the images of a position in a holder, which keeps its old content until they are decoded.
 async function showImages(holder, images, position, words) {
   const ticket = {};
   holder.ticket = ticket;
   const frame = images.frames[images.shown[position]];
-  const images = await Promise.all(frame.map((tiles) => Promise.all(tiles.map((tile) => decoded(images, tile)))));
+  const drawn = await Promise.all(frame.map((tiles) => Promise.all(tiles.map((tile) => decoded(images, tile)))));
   if (holder.ticket !== ticket) return;
   const old = [...holder.querySelectorAll("canvas")];
-  const canvases = images.map((tiles, i) => {
+  const canvases = drawn.map((tiles, i) => {
     const { columns, rows } = images.cuts[i];
     const canvas = old[i] ?? element("canvas");
     canvas.width = columns.at(-1);
