@@ -1,4 +1,4 @@
-"""A server of the OpenAI chat API that misbehaves as it is told: real sockets, in a thread of its own."""
+"""A server of the OpenAI chat API with scripted failures, in a thread with real sockets."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from zlib import crc32
 
 @dataclass(frozen=True)
 class Request:
-    """What the server was asked.
+    """A received request.
 
     Attributes:
-        number: Of the request, from 0, in the order of arrival.
-        path: For instance /v1/chat/completions.
-        headers: By lower-case names.
-        body: The JSON of the request.
-        arrived: When, by `time.monotonic`.
-        at_once: How many requests, this one included, were being answered when it arrived.
+        number: Index of the request, in order of arrival.
+        path: Path, such as /v1/chat/completions.
+        headers: Headers by lower-case name.
+        body: Parsed JSON body.
+        arrived: Time of arrival, by `time.monotonic`.
+        at_once: Number of concurrent requests on arrival, including this one.
     """
 
     number: int
@@ -48,18 +48,18 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the server does with a request.
+    """The server's response to a request.
 
     Attributes:
-        status: Of HTTP.
-        body: Sent as it is.
-        headers: Beside those that frame the body.
-        delay: Seconds before anything is sent.
-        cut: Close the connection after so many bytes of the body.
-        reset: Reset the connection at once.
-        pause: Seconds between two pieces of 1 KiB of the body.
-        endless: Send the body again and again.
-        raw: Send this instead of HTTP, and close the connection.
+        status: HTTP status.
+        body: Body, sent verbatim.
+        headers: Headers except Content-Length.
+        delay: Seconds before the response.
+        cut: Close the connection after this many bytes of the body.
+        reset: Reset the connection instead of responding.
+        pause: Seconds between chunks of 1 KiB of the body.
+        endless: Repeat the body forever.
+        raw: Send these bytes instead of HTTP, and close the connection.
     """
 
     status: int = 200
@@ -77,13 +77,13 @@ Behaviour = Callable[[Request], Answer]
 
 
 def completion(content: Any, finish_reason: Any = "stop", delay: float = 0.0, **message: Any) -> Answer:
-    """A proper answer."""
-    said = {"role": "assistant", "content": content, **message}
+    """Make a valid completion."""
+    reply = {"role": "assistant", "content": content, **message}
     return as_json(
         {
             "id": "chatcmpl-1",
             "object": "chat.completion",
-            "choices": [{"index": 0, "message": said, "finish_reason": finish_reason}],
+            "choices": [{"index": 0, "message": reply, "finish_reason": finish_reason}],
             "usage": {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107},
         },
         delay=delay,
@@ -95,24 +95,24 @@ def as_json(data: Any, status: int = 200, headers: Mapping[str, str] | None = No
 
 
 def refusal(status: int, message: str = "no", **headers: str) -> Answer:
-    """An error as the API words it; `retry_after="1"` is the header Retry-After."""
+    """Make an error in the format of the API; `retry_after="1"` sets the header Retry-After."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return as_json({"error": {"message": message, "type": "error", "code": None}}, status, named)
 
 
 def well_behaved(request: Request) -> Answer:
-    """A move of 2048 that depends on what was asked, and on nothing else."""
-    asked = json.dumps(request.body, sort_keys=True).encode()
-    return completion(f"<answer>{('up', 'right', 'down', 'left')[crc32(asked) % 4]}</answer>")
+    """Respond with a move of 2048 that depends only on the request."""
+    body = json.dumps(request.body, sort_keys=True).encode()
+    return completion(f"<answer>{('up', 'right', 'down', 'left')[crc32(body) % 4]}</answer>")
 
 
 def first(answers: Sequence[Answer], then: Behaviour = well_behaved) -> Behaviour:
-    """These answers to the first requests, in the order of arrival."""
+    """Respond to the first requests with `answers`, and to the others with `then`."""
     return lambda request: answers[request.number] if request.number < len(answers) else then(request)
 
 
 class ApiServer:
-    """Answers requests as its behaviour says, and remembers them."""
+    """Responds according to its behaviour, and records all requests."""
 
     def __init__(self, behaviour: Behaviour = well_behaved) -> None:
         self.behaviour = behaviour
@@ -121,7 +121,7 @@ class ApiServer:
         self.url = ""
 
     @property
-    def most_at_once(self) -> int:
+    def max_at_once(self) -> int:
         return max((request.at_once for request in self.requests), default=0)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -137,7 +137,7 @@ class ApiServer:
             await writer.wait_closed()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Answer one request; False if the connection ends with it."""
+        """Answer one request; return False if the connection was closed."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:-2])}
         body = json.loads(await reader.readexactly(int(headers.get("content-length", 0))) or b"{}")

@@ -1,4 +1,4 @@
-"""Asks a tiny checkpoint by transformers in the environment that serves, and prints what tests assert, as JSON."""
+"""Script for .venv-serve: runs a tiny checkpoint with transformers and prints facts for the tests, as JSON."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ GAME = make_game("2048", size=64)
 TOKENS = 16
 
 
-def question(seed: int, chance: int | None = None, more: str = "") -> GenerationRequest:
+def request(seed: int, sample_seed: int | None = None, more: str = "") -> GenerationRequest:
     state = GAME.start(np.random.default_rng(seed))
-    return GenerationRequest(GAME.images(state), GAME.prompt(state) + more, chance)
+    return GenerationRequest(GAME.images(state), GAME.prompt(state) + more, sample_seed)
 
 
-def told(replies: list[Reply | InfrastructureError]) -> list[Any]:
+def as_json(replies: list[Reply | InfrastructureError]) -> list[Any]:
     return [
         str(reply)
         if isinstance(reply, InfrastructureError)
@@ -38,38 +38,40 @@ def told(replies: list[Reply | InfrastructureError]) -> list[Any]:
     ]
 
 
-def answers(model: LocalModel) -> dict[str, Any]:
+def generation_facts(model: LocalModel) -> dict[str, Any]:
     # Prompts of different lengths, so that batches are padded.
-    asked = [question(i, 100 + i, " up" * 7 * i) for i in range(4)]
-    greedy = model.generate(asked, TOKENS, temperature=0)
-    sampled = model.generate(asked, TOKENS, temperature=1)
-    long = question(0, more=" up" * model.context)
+    requests = [request(i, 100 + i, " up" * 7 * i) for i in range(4)]
+    greedy = model.generate(requests, TOKENS, temperature=0)
+    sampled = model.generate(requests, TOKENS, temperature=1)
+    long = request(0, more=" up" * model.context)
     first = greedy[0]
     assert isinstance(first, Reply)
     stop = re.compile("[ -~]{2,4}").search(first.text, 4)
     assert stop, first.text
-    end = stop[0]  # of whole characters: halves of one are no text to stop at
+    end = stop[0]  # ASCII, because stop sequences consist of whole characters
     return {
-        "greedy": told(greedy),
-        "greedy alone": told([model.generate([one], TOKENS, temperature=0)[0] for one in asked]),
-        "by default": told(model.generate(asked, TOKENS)),
-        "sampled": told(sampled),
-        "sampled alone, backwards": told([model.generate([one], TOKENS, temperature=1)[0] for one in asked[::-1]]),
-        "other seeds": told(model.generate([question(0, i) for i in range(4)], TOKENS, temperature=1)),
-        "one of one": told(model.generate([question(0, i) for i in range(4)], TOKENS, top_k=1)),
-        "too long": told(model.generate([long, asked[1]], TOKENS, temperature=0)),
-        "only too long": told(model.generate([long], TOKENS)),
-        "stop": [end, told(model.generate(asked[:1], TOKENS, temperature=0, stop=[end]))[0]],
-        "without image": told(model.generate([GenerationRequest([], "hello", 1)], TOKENS)),
+        "greedy": as_json(greedy),
+        "greedy alone": as_json([model.generate([one], TOKENS, temperature=0)[0] for one in requests]),
+        "by default": as_json(model.generate(requests, TOKENS)),
+        "sampled": as_json(sampled),
+        "sampled alone, backwards": as_json(
+            [model.generate([one], TOKENS, temperature=1)[0] for one in reversed(requests)]
+        ),
+        "other seeds": as_json(model.generate([request(0, i) for i in range(4)], TOKENS, temperature=1)),
+        "one of one": as_json(model.generate([request(0, i) for i in range(4)], TOKENS, top_k=1)),
+        "too long": as_json(model.generate([long, requests[1]], TOKENS, temperature=0)),
+        "only too long": as_json(model.generate([long], TOKENS)),
+        "stop": [end, as_json(model.generate(requests[:1], TOKENS, temperature=0, stop=[end]))[0]],
+        "without image": as_json(model.generate([GenerationRequest([], "hello", 1)], TOKENS)),
         "context": model.context,
     }
 
 
-def drawn_tokens(model: LocalModel) -> list[int]:
-    """All tokens of many responses that are almost uniformly random."""
+def sampled_tokens(model: LocalModel) -> list[int]:
+    """Return the tokens of many almost uniformly random responses."""
     seen: list[int] = []
     with patch.object(model, "_reply", lambda row, *_: seen.extend(row)):
-        model.generate([question(i, i) for i in range(16)], 64, temperature=1e6, ignore_eos=True)
+        model.generate([request(i, i) for i in range(16)], 64, temperature=1e6, ignore_eos=True)
     return seen
 
 
@@ -86,7 +88,7 @@ async def policy_facts(checkpoint: str) -> dict[str, Any]:
             await asyncio.sleep(0.01)
 
     def ask(seed: int) -> asyncio.Task[Reply]:
-        one = question(seed)
+        one = request(seed)
         return asyncio.create_task(policy.respond(list(one.images), Prompt(one.text, GAME, seed, 0)))
 
     ticker = asyncio.create_task(tick())
@@ -102,7 +104,7 @@ async def policy_facts(checkpoint: str) -> dict[str, Any]:
 
 
 def memory_error(model: LocalModel) -> str:
-    """What is said when a batch does not fit."""
+    """Return the error message of a batch that does not fit in memory."""
     image = np.zeros((512, 512, 3), np.uint8)
     in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (in_use + 64 * 2**20, -1))
@@ -115,11 +117,11 @@ def memory_error(model: LocalModel) -> str:
 
 if __name__ == "__main__":
     local = LocalModel(sys.argv[1], "cpu", "float32")
-    facts = answers(local)
-    drawn = drawn_tokens(local)
+    facts = generation_facts(local)
+    tokens = sampled_tokens(local)
     vocabulary = local.processor.tokenizer.get_vocab()
-    names = sorted(name for name, token in vocabulary.items() if token in set(drawn))
-    facts["drawn"] = {"tokens": len(drawn), "names": names}
+    names = sorted(name for name, token in vocabulary.items() if token in set(tokens))
+    facts["drawn"] = {"tokens": len(tokens), "names": names}
     facts |= asyncio.run(policy_facts(sys.argv[1]))
     facts["memory"] = memory_error(local)
     print(json.dumps(facts))

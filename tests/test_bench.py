@@ -182,7 +182,7 @@ def test_by_default_no_process_to_one_a_core_are_tried():
     [
         (["nosuch"], "nosuch"),
         (["--envs", "0"], "envs are numbers of at least 1"),
-        (["--workers", "-1"], "workers is a whole number of at least 0"),
+        (["--workers", "-1"], "workers must be an integer of at least 0"),
         (["--seconds", "0"], "seconds is more than 0"),
         (["--seconds", "nan"], "seconds is more than 0"),
         (["--workers", "4", "--envs", "2"], "no number of environments"),

@@ -60,7 +60,7 @@ def test_rates_of_a_server_whose_speed_is_known(tmp_path: Path, capsys: pytest.C
         assert speed.requests_per_second == pytest.approx(at_once / WHOLE, rel=0.3)
         assert speed.tokens_per_second == pytest.approx(10 * speed.requests_per_second, rel=0.3)
         assert (speed.prompt_tokens, speed.completion_tokens) == (90, 10)
-    assert server.most_at_once == 4
+    assert server.max_at_once == 4
     urls = [image["url"] for request in server.requests for image in request.images]
     assert len(set(urls)) == len(urls), "an image was sent twice, which a server may remember"
     body = server.requests[0].body
@@ -84,9 +84,9 @@ def failing(answer: Answer, after: int) -> Behaviour:
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (refusal(400, "no such field"), "the server refused the request (HTTP 400: no such field)"),
+        (refusal(400, "no such field"), "the server rejected the request (HTTP 400: no such field)"),
         (refusal(429, "slow down"), "no response: HTTP 429: slow down"),
-        (Answer(reset=True), "no response: the connection failed"),
+        (Answer(reset=True), "no response: connection failed"),
         (completion("not a stream"), "no response: there are no choices in what the server streamed"),
         (streamed("up", usage=False), "the server does not say how many tokens a streamed response has"),
         (

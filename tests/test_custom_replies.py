@@ -1,4 +1,4 @@
-"""A custom policy is told all about its prompts, and may return more than strings."""
+"""Prompts and replies of custom policies."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ def full(prompt: Prompt) -> Reply:
 
 
 def counted(images: Any, prompts: list[Prompt]) -> list[str | Reply]:
-    """Replies to odd turns, strings to even ones."""
+    """Return replies on odd turns and strings on even ones."""
     return [full(prompt) if prompt.turn % 2 else random_response(prompt) for prompt in prompts]
 
 
-async def counted_later(images: Any, prompts: list[Prompt]) -> list[str | Reply]:
+async def counted_async(images: Any, prompts: list[Prompt]) -> list[str | Reply]:
     return counted(images, prompts)
 
 
-@pytest.mark.parametrize("function", [counted, counted_later])
+@pytest.mark.parametrize("function", [counted, counted_async])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_replies_and_strings_are_recorded_with_what_they_say(function: Any, workers: int) -> None:
+def test_replies_are_recorded(function: Any, workers: int) -> None:
     for record in evaluate(GAME, function, 2, max_turns=4, workers=workers):
         for turn in record.turns:
-            told = {name: getattr(turn, name) for name in FULL}
-            if turn.turn % 2 == 0:  # turns of records are counted from 1
-                assert told == FULL
+            details = {name: getattr(turn, name) for name in FULL}
+            if turn.turn % 2 == 0:  # recorded turns count from 1
+                assert details == FULL
             else:
-                assert told.pop("latency") >= 0
-                assert set(told.values()) == {None}
+                assert details.pop("latency") >= 0
+                assert set(details.values()) == {None}
     played = [
         [(turn.response, turn.outcome) for turn in record.turns] for record in evaluate(GAME, function, 1, max_turns=4)
     ]
@@ -58,7 +58,7 @@ def test_replies_and_strings_are_recorded_with_what_they_say(function: Any, work
     assert played == [[(turn.response, turn.outcome) for turn in record.turns] for record in random]
 
 
-def test_tokens_of_replies_have_a_price_and_use_up_a_budget() -> None:
+def test_token_counts_of_replies_use_up_a_budget() -> None:
     def function(images: Any, prompts: list[Prompt]) -> list[Reply]:
         return [*map(full, prompts)]
 
@@ -70,7 +70,7 @@ def test_tokens_of_replies_have_a_price_and_use_up_a_budget() -> None:
 
 
 @pytest.mark.parametrize("response", ["<answer>up</answer>", Reply("<answer>up</answer>", prompt_tokens=3)])
-def test_a_budget_needs_replies_with_both_numbers_of_tokens(response: str | Reply) -> None:
+def test_budget_requires_token_counts(response: str | Reply) -> None:
     def mine(images: Any, prompts: list[Prompt]) -> list[str | Reply]:
         return [response for _ in prompts]
 
@@ -78,19 +78,19 @@ def test_a_budget_needs_replies_with_both_numbers_of_tokens(response: str | Repl
         evaluate(GAME, mine, 1, max_turns=1, workers=0, budget=Budget(budget_tokens=10))
 
 
-def test_a_prompt_knows_its_text_its_images_and_its_episode() -> None:
-    asked = []
+def test_prompt_attributes() -> None:
+    seen = []
 
     def function(images: list[list[np.ndarray]], prompts: list[Prompt]) -> list[str]:
-        for shown, prompt in zip(images, prompts, strict=True):
-            assert prompt.images is shown
-            asked.append(prompt)
+        for own, prompt in zip(images, prompts, strict=True):
+            assert prompt.images is own
+            seen.append(prompt)
         return [*map(random_response, prompts)]
 
     records = evaluate(GAME, function, 2, max_turns=3, seed=5, workers=0, history=1, history_images=1)
     by_id = {f"{record.game.id}/{record.seed}": record for record in records}
-    assert len(asked) == sum(len(record.turns) for record in records) == 6
-    for prompt in asked:
+    assert len(seen) == sum(len(record.turns) for record in records) == 6
+    for prompt in seen:
         record = by_id[prompt.episode_id]
         assert (prompt.game, prompt.seed) == (GAME, record.seed)
         assert prompt == prompt.text == record.turns[prompt.turn].prompt
@@ -112,14 +112,14 @@ def test_prompts_can_be_copied_and_pickled() -> None:
         ({"text": None}, "text of a Reply must be a string, got NoneType"),
         ({"text": b"up"}, "text of a Reply must be a string, got bytes"),
         ({"reasoning": ["hm"]}, "reasoning of a Reply must be a string, got list"),
-        ({"prompt_tokens": -1}, "prompt_tokens of a Reply is a whole number of at least 0, not -1"),
-        ({"completion_tokens": 1.5}, "completion_tokens of a Reply is a whole number of at least 0, not 1.5"),
-        ({"requests": "2"}, "requests of a Reply is a whole number of at least 0, not '2'"),
+        ({"prompt_tokens": -1}, "prompt_tokens of a Reply must be an integer of at least 0, got -1"),
+        ({"completion_tokens": 1.5}, "completion_tokens of a Reply must be an integer of at least 0, got 1.5"),
+        ({"requests": "2"}, "requests of a Reply must be an integer of at least 0, got '2'"),
         ({"latency": math.nan}, "latency of a Reply must be a number of seconds, got nan"),
         ({"latency": "1 s"}, "latency of a Reply must be a number of seconds, got '1 s'"),
     ],
 )
-def test_a_reply_that_cannot_be_recorded_names_what_is_wrong_and_the_line(values: Any, message: str) -> None:
+def test_invalid_replies(values: Any, message: str) -> None:
     def mine(images: Any, prompts: list[Prompt]) -> list[Reply]:
         return [Reply(**{"text": "up", **values}) for _ in prompts]
 
@@ -129,7 +129,7 @@ def test_a_reply_that_cannot_be_recorded_names_what_is_wrong_and_the_line(values
         evaluate(GAME, mine, 1, max_turns=1, workers=0)
 
 
-def test_values_of_numpy_and_halves_of_characters_are_recorded_as_json_can_hold_them() -> None:
+def test_numpy_values_and_lone_surrogates_are_recorded_as_json() -> None:
     class Text(str):
         pass
 

@@ -175,13 +175,13 @@ def test_no_more_episodes_at_once_than_asked():
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"episodes": 0}, "episodes is a whole number of at least 1, not 0"),
-        ({"max_turns": 0}, "max_turns is a whole number of at least 1"),
-        ({"seed": -1}, "seed is a whole number of at least 0"),
-        ({"history": -1}, "history is a whole number of at least 0"),
-        ({"concurrency": 0}, "concurrency is a whole number of at least 1"),
+        ({"episodes": 0}, "episodes must be an integer of at least 1, got 0"),
+        ({"max_turns": 0}, "max_turns must be an integer of at least 1"),
+        ({"seed": -1}, "seed must be an integer of at least 0"),
+        ({"history": -1}, "history must be an integer of at least 0"),
+        ({"concurrency": 0}, "concurrency must be an integer of at least 1"),
         ({"history_images": 1}, "images of 1 earlier turns need a history of as many, not of 0"),
-        ({"workers": -1}, "workers is a whole number of at least 0, not -1"),
+        ({"workers": -1}, "workers must be an integer of at least 0, got -1"),
     ],
 )
 def test_bad_arguments_are_refused(option, message):
@@ -516,9 +516,9 @@ def test_numbers_of_numpy_are_numbers():
         "2048", "random", np.int64(2), max_turns=np.int8(1), seed=np.uint8(255), concurrency=np.int16(1), workers=0
     )
     assert [record.seed for record in made] == [255, 256]
-    with pytest.raises(UsageError, match="episodes is a whole number of at least 1, not "):
+    with pytest.raises(UsageError, match="episodes must be an integer of at least 1, got "):
         evaluate("2048", "random", np.float64(2), workers=0)
-    with pytest.raises(UsageError, match=r"max_tokens is a whole number of at least 1, not .*5.*: write int\(...\)"):
+    with pytest.raises(UsageError, match=r"max_tokens must be an integer of at least 1, got .*5.*: write int\(...\)"):
         SamplingOptions(max_tokens=np.int64(5))
 
 

@@ -23,7 +23,7 @@ STATE = GAME.start(np.random.default_rng(0))
 
 
 def ask(function, prompts=3, timeout=5.0):
-    """Ask a custom policy for several prompts at once."""
+    """Ask a custom policy for several prompts concurrently."""
     policy = CustomPolicy(function, options=CustomOptions(timeout=timeout))
 
     async def all_at_once():
@@ -35,14 +35,14 @@ def ask(function, prompts=3, timeout=5.0):
     return [reply.text for reply in asyncio.run(all_at_once())]
 
 
-def test_random_draws_uniformly_from_all_actions():
+def test_random_is_uniform_over_all_actions():
     policy = make_policy("random")
     answers = Counter(policy.respond(GAME, STATE, policy_rng(seed, 0)) for seed in range(400))
     assert set(answers) == {f"<answer>{name}</answer>" for name in ("up", "right", "down", "left")}
     assert min(answers.values()) > 70
 
 
-def test_random_draws_pairs_from_the_whole_board():
+def test_random_covers_the_whole_board():
     game = vlmgym.make_game("swap", size=256)
     policy = make_policy("random")
     pairs = [game.parse(policy.respond(game, None, policy_rng(seed, 0))) for seed in range(300)]
@@ -51,7 +51,7 @@ def test_random_draws_pairs_from_the_whole_board():
 
 
 @pytest.mark.parametrize("name", ["2048", "shisensho", "swap"])
-def test_random_legal_plays_legal_actions_only(name):
+def test_random_legal_is_legal(name):
     game = vlmgym.make_game(name, size=256)
     policy = make_policy("random-legal")
     for seed in range(20):
@@ -60,7 +60,7 @@ def test_random_legal_plays_legal_actions_only(name):
 
 
 @pytest.mark.parametrize("name", ["2048", "shisensho", "swap"])
-def test_oracle_answers_in_the_full_form_with_true_perception(name):
+def test_oracle_responds_in_full_format(name):
     game = vlmgym.make_game(name, size=256)
     state = game.start(np.random.default_rng(1))
     scored = score_response(
@@ -69,7 +69,7 @@ def test_oracle_answers_in_the_full_form_with_true_perception(name):
     assert (scored.outcome, scored.format, scored.perception) == ("played", 1.0, (1.0, 1.0))
 
 
-def test_a_game_without_an_oracle_is_refused():
+def test_game_without_oracle():
     class NoOracle(type(GAME)):
         best_action = Game.best_action
 
@@ -77,19 +77,19 @@ def test_a_game_without_an_oracle_is_refused():
         make_policy("oracle").check(NoOracle())
 
 
-def test_policy_chance_depends_on_seed_and_turn_and_is_not_the_games():
+def test_policy_rng_depends_on_seed_and_turn_only():
     draws = {tuple(policy_rng(seed, turn).integers(1000, size=4)) for seed in range(5) for turn in range(5)}
     games = {tuple(np.random.default_rng(seed).integers(1000, size=4)) for seed in range(5)}
     assert len(draws) == 25
     assert not draws & games
 
 
-def test_random_response_is_the_random_policys():
+def test_random_response_matches_random_policy():
     prompt = Prompt("text", GAME, 7, 3)
     assert random_response(prompt) == make_policy("random").respond(GAME, STATE, policy_rng(7, 3))
 
 
-def test_prompts_that_are_ready_are_asked_in_one_batch():
+def test_ready_prompts_share_a_batch():
     batches = []
 
     def function(images_batch, prompt_batch):
@@ -102,7 +102,7 @@ def test_prompts_that_are_ready_are_asked_in_one_batch():
 
 
 @pytest.mark.parametrize("answer", [RuntimeError("out of memory"), []])
-def test_whoever_waits_in_a_batch_hears_of_any_error(answer):
+def test_batch_errors_reach_every_prompt(answer):
     async def ask(images, prompts):
         if isinstance(answer, Exception):
             raise answer
@@ -111,15 +111,15 @@ def test_whoever_waits_in_a_batch_hears_of_any_error(answer):
     async def two():
         batcher = Batcher(ask)
         batcher.set_running_episodes(2)
-        asked = (batcher.respond([], Prompt(text, GAME, 0, 0)) for text in "ab")
-        return await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 5)
+        replies = (batcher.respond([], Prompt(text, GAME, 0, 0)) for text in "ab")
+        return await asyncio.wait_for(asyncio.gather(*replies, return_exceptions=True), 5)
 
     assert [type(error) for error in asyncio.run(two())] == [
         RuntimeError if isinstance(answer, Exception) else ValueError
     ] * 2
 
 
-def test_an_async_function_is_awaited():
+def test_async_function():
     async def function(images_batch, prompt_batch):
         await asyncio.sleep(0.001)
         return list(prompt_batch)
@@ -138,25 +138,22 @@ async def _raise_async(images, prompts):
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda images, prompts: ["a"], "returned 1 responses for 3 prompts"),
-        (
-            lambda images, prompts: ["a", "b", None],
-            "returned a NoneType as response 2, which is neither a string",
-        ),
-        (lambda images, prompts: None, "returned a NoneType; a list of strings or Replies is needed"),
-        (lambda images, prompts: "abc", "returned a str; a list of strings or Replies is needed"),
+        (lambda images, prompts: ["a"], "returned 1 responses to 3 prompts"),
+        (lambda images, prompts: ["a", "b", None], "response 2 must be a string or a Reply, got NoneType"),
+        (lambda images, prompts: None, "must return a list .* got NoneType"),
+        (lambda images, prompts: "abc", "must return a list .* got str"),
         (lambda images, prompts: 1 / 0, r"raised ZeroDivisionError: division by zero .*test_policies.py, line \d+"),
         (_raise_in_red, r"raised ValueError: \[31mred and more \("),
         (lambda images: [], "raised TypeError"),
         (_raise_async, "raised KeyError: 'lost'"),
     ],
 )
-def test_a_custom_policy_that_misbehaves_is_named(function, message):
+def test_custom_policy_errors(function, message):
     with pytest.raises(PolicyError, match=message):
         ask(function)
 
 
-def test_a_custom_policy_that_exits_or_times_out_by_itself_is_named():
+def test_custom_policy_raises_exit_or_timeout():
     def leave(images, prompts):
         raise SystemExit(3)
 
@@ -169,25 +166,29 @@ def test_a_custom_policy_that_exits_or_times_out_by_itself_is_named():
         ask(give_up)
 
 
-def test_a_custom_policy_that_hangs_is_given_up():
-    with pytest.raises(PolicyError, match=r"did not answer 3 prompts within 0.2 s"):
-        ask(lambda images, prompts: time.sleep(3), timeout=0.2)
+async def _block_event_loop(images, prompts):
+    time.sleep(3)
 
 
-def test_a_policy_that_is_cancelled_or_blocks_in_a_coroutine_is_given_up():
+async def _hang(images, prompts):
+    await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize("function", [lambda images, prompts: time.sleep(3), _block_event_loop, _hang])
+def test_custom_policy_times_out(function):
+    with pytest.raises(PolicyError, match=r"timed out after 0.2 s with 3 prompts"):
+        ask(function, timeout=0.2)
+
+
+def test_custom_policy_raises_cancelled_error():
     async def cancelled(images, prompts):
         raise asyncio.CancelledError("by itself")
 
-    async def blocks(images, prompts):
-        time.sleep(3)
-
     with pytest.raises(PolicyError, match="raised RuntimeError: CancelledError"):
         ask(cancelled)
-    with pytest.raises(PolicyError, match="did not answer"):
-        ask(blocks, timeout=0.2)
 
 
-def test_objects_that_are_called_may_be_async_and_one_loop_serves_all_calls():
+def test_async_callables_share_an_event_loop():
     loops = set()
 
     class Client:
@@ -197,27 +198,19 @@ def test_objects_that_are_called_may_be_async_and_one_loop_serves_all_calls():
 
     policy = CustomPolicy(Client())
     assert policy.name == "Client"
-    for _ in range(2):  # a policy can be used again, in another run
+    for _ in range(2):  # a policy can be reused by another run
 
         async def both():
             await policy.open()
             policy.set_running_episodes(2)
-            asked = (policy.respond([], Prompt(text, GAME, 0, 0)) for text in "ab")
-            return [reply.text for reply in await asyncio.gather(*asked)]
+            replies = (policy.respond([], Prompt(text, GAME, 0, 0)) for text in "ab")
+            return [reply.text for reply in await asyncio.gather(*replies)]
 
         assert asyncio.run(both()) == ["a!", "b!"]
     assert len(loops) == 1
 
 
-def test_a_coroutine_that_hangs_is_given_up():
-    async def function(images, prompts):
-        await asyncio.sleep(60)
-
-    with pytest.raises(PolicyError, match=r"did not answer"):
-        ask(function, timeout=0.1)
-
-
-def test_a_function_is_found_by_module_and_by_file(tmp_path, monkeypatch):
+def test_load_function_from_module_and_file(tmp_path, monkeypatch):
     (tmp_path / "my_policy.py").write_text("def answer(images, prompts):\n    return ['x' for _ in prompts]\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", ["/nowhere"] + __import__("sys").path)
@@ -227,7 +220,7 @@ def test_a_function_is_found_by_module_and_by_file(tmp_path, monkeypatch):
         assert policy.name == spec
 
 
-def test_a_file_is_a_module_like_any_other(tmp_path, monkeypatch):
+def test_file_can_shadow_and_import_modules(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.path", list(sys.path))
     (tmp_path / "beside_it.py").write_text("WORD = 'x'\n")
     (tmp_path / "random.py").write_text(
@@ -244,25 +237,25 @@ def test_a_file_is_a_module_like_any_other(tmp_path, monkeypatch):
     assert ask(load_function(f"{tmp_path}/random.py:answer")) == ["x"] * 3
 
 
-def test_a_response_of_a_class_of_its_own_is_a_plain_string():
+def test_str_subclasses_become_plain_strings():
     class Text(str):
         def __str__(self):
             return "something else"
 
-    said = ask(lambda images, prompts: [Text(prompt) for prompt in prompts])
-    assert said == ["p0", "p1", "p2"]
-    assert {type(text) for text in said} == {str}
+    texts = ask(lambda images, prompts: [Text(prompt) for prompt in prompts])
+    assert texts == ["p0", "p1", "p2"]
+    assert {type(text) for text in texts} == {str}
 
 
-def test_what_does_not_load_says_why(tmp_path, monkeypatch):
+def test_unloadable_policies(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken.py").write_text("import not_there\n")
     (tmp_path / "empty.py").write_text("answer = 3\n")
     for spec, message in [
-        ("nonsense", "there is no policy 'nonsense'; choose random, .* or MODULE:FUNCTION"),
-        ("not_a_module:f", "'not_a_module' does not load: ModuleNotFoundError"),
+        ("nonsense", "unknown policy 'nonsense'; choose random, .* or MODULE:FUNCTION"),
+        ("not_a_module:f", "cannot load 'not_a_module': ModuleNotFoundError"),
         ("broken.py:f", "No module named 'not_there'"),
-        ("missing.py:f", "there is no file missing.py"),
+        ("missing.py:f", "no file missing.py"),
         ("empty.py:f", "'empty.py' has no function 'f'"),
         ("empty.py:answer", "'empty.py' has no function 'answer'"),
     ]:
@@ -270,7 +263,7 @@ def test_what_does_not_load_says_why(tmp_path, monkeypatch):
             make_policy(spec, GAME)
 
 
-def test_a_policy_is_used_by_one_run_at_a_time():
+def test_policy_serves_one_run_at_a_time():
     asked, resume_episode = threading.Event(), threading.Event()
 
     def function(images_batch, prompt_batch):
@@ -283,7 +276,7 @@ def test_a_policy_is_used_by_one_run_at_a_time():
         first = thread.submit(evaluate, GAME, policy, 2, max_turns=2, workers=0)
         assert asked.wait(10)
         try:
-            with pytest.raises(UsageError, match=r"this policy object \(function\) is in use by another run"):
+            with pytest.raises(UsageError, match=r"function is already used by another run"):
                 evaluate(GAME, policy, 1, max_turns=1, workers=0)
         finally:
             resume_episode.set()
@@ -291,7 +284,7 @@ def test_a_policy_is_used_by_one_run_at_a_time():
     assert len(evaluate(GAME, policy, 1, max_turns=1, workers=0)) == 1
 
 
-def test_a_policy_that_did_not_open_can_be_tried_again():
+def test_policy_can_be_reopened_after_failure():
     class OpensLate(CustomPolicy):
         tries = 0
 
@@ -307,7 +300,7 @@ def test_a_policy_that_did_not_open_can_be_tried_again():
     assert len(evaluate(GAME, policy, 1, max_turns=1, workers=0)) == 1
 
 
-def test_policy_objects_pass_through():
+def test_make_policy_returns_policies_unchanged():
     policy = make_policy("random")
     assert isinstance(policy, StatePolicy)
     assert make_policy(policy, GAME) is policy

@@ -91,7 +91,7 @@ def test_the_oracle_that_is_cut_short_plays_on_to_the_end(protocols: ModuleType)
 def test_mistakes_end_in_a_sentence(protocols: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for args, words in (
         (["--games", "chess"], "there is no setting 'chess'"),
-        (["--episodes", "0"], "episodes is a whole number of at least 1"),
+        (["--episodes", "0"], "episodes must be an integer of at least 1"),
         (["--page", str(tmp_path / "none.md")], "there is no page"),
     ):
         with pytest.raises(SystemExit):

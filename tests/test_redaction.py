@@ -1,4 +1,4 @@
-"""Redactor are found in whatever form a server may send them back."""
+"""Secrets are redacted in every encoding."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlmgym.policies.redaction import REDACTED, SHORTEST, Redactor
+from vlmgym.policies.redaction import MIN_LENGTH, REDACTED, Redactor
 
-keys = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=SHORTEST, max_size=60)
+keys = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=MIN_LENGTH, max_size=60)
 around = st.text(st.characters(codec="ascii", exclude_characters=REDACTED), max_size=12)
 
 
@@ -53,7 +53,7 @@ def in_lower_case(text: str) -> str:
 @pytest.mark.parametrize("code", [plain, base64, unpadded])
 @pytest.mark.parametrize("escape", [plain, in_json, in_json_of_php, in_path, in_query, in_lower_case])
 @given(keys, around, around)
-def test_next_to_nothing_is_left_of_a_secret_in_any_form(
+def test_secrets_are_redacted_in_any_encoding(
     code: Callable[[str], str], escape: Callable[[str], str], key: str, before: str, after: str
 ) -> None:
     sent = escape(code(before + key + after))
@@ -63,9 +63,9 @@ def test_next_to_nothing_is_left_of_a_secret_in_any_form(
 
 
 @given(keys, around)
-def test_a_text_without_secrets_stays(key: str, text: str) -> None:
+def test_other_text_is_unchanged(key: str, text: str) -> None:
     assert Redactor([key, "none"]).redact(text) == text or key in text
 
 
-def test_the_longer_of_two_secrets_is_hidden_first() -> None:
+def test_longer_secrets_are_redacted_first() -> None:
     assert Redactor(["secret-key", "secret-key-2"]).redact("secret-key-2") == REDACTED

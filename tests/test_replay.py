@@ -1,4 +1,4 @@
-"""A recorded run given again."""
+"""Replaying recorded runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GAMES = [vlmgym.make_game(name, size=128) for name in ("2048", "swap")]
 
 
 class Model(ModelPolicy):
-    """Says all that a policy can say of a response."""
+    """Sets every field of its replies."""
 
     name = "model"
 
@@ -31,7 +31,7 @@ class Model(ModelPolicy):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two games, four episodes each."""
+    """Record four episodes of two games."""
     folder = tmp_path_factory.mktemp("runs") / "run"
     config = EvalConfig(episodes=4, max_turns=6, size=128, workers=0, videos=0, report=False, output_dir=folder)
     run_evaluation(["2048", "swap"], config)
@@ -49,7 +49,7 @@ def without_policy(record: EpisodeRecord) -> EpisodeRecord:
     return record.model_copy(update={"policy": None, "started": ""})
 
 
-def test_a_run_given_again_has_the_same_records(run: Path):
+def test_replay_reproduces_a_run(run: Path):
     recorded = read_run(run).episodes
     again = evaluate(GAMES, replay(run), 4, max_turns=6, workers=1, history=1)
     assert [without_policy(record) for record in again] == [without_policy(record) for record in recorded]
@@ -57,14 +57,14 @@ def test_a_run_given_again_has_the_same_records(run: Path):
     assert {record.policy.options["record"] for record in again} == {str(run)}
 
 
-def test_a_part_of_a_run_given_again(run: Path):
+def test_replay_part_of_a_run(run: Path):
     recorded = {record.key: record for record in read_run(run).episodes}
     (again,) = evaluate(GAMES[1], replay(run), 1, max_turns=3, seed=2, workers=0, history=1)
     assert again.turns == recorded["swap-v0", 2].turns[:3]
     assert again.status == "turn limit"
 
 
-def test_a_replay_holds_no_more_episodes_than_are_played_at_once(run: Path, monkeypatch: pytest.MonkeyPatch):
+def test_replay_bounds_memory(run: Path, monkeypatch: pytest.MonkeyPatch):
     policy, held, read = replay(run), [], []
     reading = StoredEpisode.read
 
@@ -80,7 +80,7 @@ def test_a_replay_holds_no_more_episodes_than_are_played_at_once(run: Path, monk
     assert max(held) <= 4
 
 
-def test_a_turn_that_was_not_recorded_is_an_error_and_no_score(run: Path):
+def test_missing_turn_is_an_error_without_score(run: Path):
     (longer,) = evaluate(GAMES[0], replay(run), 1, max_turns=9, seed=1, workers=0)
     assert (longer.status, longer.score, len(longer.turns)) == ("error", None, 6)
     assert longer.end == f"{run} has no turn 7 of 2048-v0 with seed 1"
@@ -90,21 +90,21 @@ def test_a_turn_that_was_not_recorded_is_an_error_and_no_score(run: Path):
     assert other.end == f"{run} has no turn 1 of 2048-v0 with seed 4"
 
 
-def test_another_game_or_configuration_is_refused(run: Path, lamps: Any):
-    with pytest.raises(UsageError, match=r"is a record of another configuration of 2048-v0: rows was 4 and is 5"):
+def test_other_game_or_config(run: Path, lamps: Any):
+    with pytest.raises(UsageError, match=r"2048-v0 with another config: rows was 4 and is 5"):
         evaluate(vlmgym.make_game("2048", size=128, rows=5), replay(run), 1, workers=0)
-    with pytest.raises(UsageError, match=r"is a record of 2048-v0, swap-v0, not of lamps-v0"):
+    with pytest.raises(UsageError, match=r"has episodes of 2048-v0, swap-v0, not of lamps-v0"):
         evaluate(lamps.Lamps(), replay(run), 1, workers=0)
 
 
-def test_a_record_must_be_named_and_be_there(tmp_path: Path):
-    with pytest.raises(UsageError, match="replay needs a run to give again: --record FOLDER"):
+def test_missing_record(tmp_path: Path):
+    with pytest.raises(UsageError, match="replay needs --record"):
         make_policy("replay")
     with pytest.raises(UsageError, match="holds no run"):
         replay(tmp_path)
 
 
-def test_the_command_line_and_resume(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_command_line_and_resume(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     args = ["eval", "2048", "--policy", "replay", "--record", str(run), "--max-turns", "6", "--size", "128"]
     args += ["--episodes", "3", "--workers", "0", "--videos", "0", "--no-report", "--history", "1"]
     main([*args, "--output-dir", str(tmp_path / "again")])

@@ -8,26 +8,26 @@ from hypothesis import strategies as st
 
 from vlmgym.policies.request_limit import RequestLimit
 
-ACTS = st.lists(st.tuples(st.sampled_from(["ask", "answer", "refuse", "fail", "give up"]), st.integers(0, 99)))
+ACTS = st.lists(st.tuples(st.sampled_from(["ask", "answer", "reject", "fail", "give up"]), st.integers(0, 99)))
 
 
 @given(st.integers(1, 8), ACTS)
-def test_whatever_happens_the_limit_holds_and_nobody_waits_in_vain(most, acts):
+def test_limit_holds_and_never_starves_requests(max_requests, acts):
     async def run():
-        limit = RequestLimit(most)
-        ends = {}  # of the requests in flight, by their task
+        limit = RequestLimit(max_requests)
+        ends = {}  # of requests in flight, by task
         waiting = []
 
         async def request(end):
-            async with limit.place() as round_begun:
+            async with limit.slot() as round_number:
                 assert limit.in_flight <= limit.width
                 waiting.remove(asyncio.current_task())
                 ends[asyncio.current_task()] = end
                 how = await end
                 if how == "answer":
-                    limit.answered()
-                elif how == "refuse":
-                    limit.refused(round_begun)
+                    limit.on_success()
+                elif how == "reject":
+                    limit.on_rejected(round_number)
 
         for act, which in acts:
             if act == "ask":
@@ -40,7 +40,7 @@ def test_whatever_happens_the_limit_holds_and_nobody_waits_in_vain(most, acts):
                 ends.pop(task).set_result(act)
             for _ in range(3):
                 await asyncio.sleep(0)
-            assert 1 <= limit.width <= most
+            assert 1 <= limit.width <= max_requests
             assert limit.in_flight == len(ends)
             assert not waiting or limit.in_flight >= limit.width
         while ends:
@@ -53,19 +53,19 @@ def test_whatever_happens_the_limit_holds_and_nobody_waits_in_vain(most, acts):
     asyncio.run(run())
 
 
-def test_a_place_that_was_given_to_a_cancelled_request_is_free_again():
+def test_cancelled_request_frees_its_slot():
     async def run():
         limit = RequestLimit(1)
 
         async def request():
-            async with limit.place():
+            async with limit.slot():
                 pass
 
         async with AsyncExitStack() as held:
-            await held.enter_async_context(limit.place())
+            await held.enter_async_context(limit.slot())
             task = asyncio.create_task(request())
             await asyncio.sleep(0)
-        task.cancel()  # the place was given a moment ago, and the task has not run since
+        task.cancel()  # admitted, but not yet running
         await asyncio.gather(task, return_exceptions=True)
         assert task.cancelled()
         await asyncio.wait_for(request(), 1)
@@ -74,44 +74,44 @@ def test_a_place_that_was_given_to_a_cancelled_request_is_free_again():
     asyncio.run(run())
 
 
-async def refuse(limit, count):
-    """So many requests at once, all refused."""
+async def reject(limit, count):
+    """Reject `count` concurrent requests."""
     async with AsyncExitStack() as stack:
-        begun = [await stack.enter_async_context(limit.place()) for _ in range(count)]
-        for round_begun in begun:
-            limit.refused(round_begun)
+        begun = [await stack.enter_async_context(limit.slot()) for _ in range(count)]
+        for round_number in begun:
+            limit.on_rejected(round_number)
 
 
-def test_refusals_halve_the_width_once_a_round():
+def test_rejections_halve_the_limit_once_per_round():
     async def run():
         limit = RequestLimit(64)
         widths = []
         for _ in range(8):
-            await refuse(limit, limit.width)
+            await reject(limit, limit.width)
             widths.append(limit.width)
         assert widths == [32, 16, 8, 4, 2, 1, 1, 1]
 
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("most", [1, 2, 10, 64])
-def test_a_width_of_answers_adds_about_one_place(most):
+@pytest.mark.parametrize("max_requests", [1, 2, 10, 64])
+def test_successes_raise_the_limit(max_requests):
     async def run():
-        limit = RequestLimit(most)
-        await refuse(limit, most)
-        while limit.width < most:
+        limit = RequestLimit(max_requests)
+        await reject(limit, max_requests)
+        while limit.width < max_requests:
             before = limit.width
             for _ in range(before + 1):
-                limit.answered()
+                limit.on_success()
             assert limit.width == before + 1
         for _ in range(1000):
-            limit.answered()
-        assert limit.width == most
+            limit.on_success()
+        assert limit.width == max_requests
 
     asyncio.run(run())
 
 
-def test_requests_wait_for_the_longest_of_all_pauses():
+def test_requests_wait_for_the_longest_pause():
     async def run():
         limit = RequestLimit(4)
         for seconds in (0.05, 0.2, 0.1):
@@ -119,14 +119,14 @@ def test_requests_wait_for_the_longest_of_all_pauses():
         began = []
 
         async def request():
-            async with limit.place():
+            async with limit.slot():
                 began.append(time.monotonic())
 
-        asked = time.monotonic()
+        start = time.monotonic()
         await asyncio.gather(*(request() for _ in range(8)))
-        assert all(0.19 < start - asked < 0.5 for start in began)
-        asked = time.monotonic()
+        assert all(0.19 < time - start < 0.5 for time in began)
+        start = time.monotonic()
         await request()
-        assert began[-1] - asked < 0.05
+        assert began[-1] - start < 0.05
 
     asyncio.run(run())

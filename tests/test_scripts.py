@@ -172,15 +172,15 @@ def test_the_command_lists_the_games():
 
 USAGE = [
     (["nonsense"], "there is no game 'nonsense'; the games are 2048-v0, "),
-    (["2048", "--policy", "best"], "there is no policy 'best'"),
+    (["2048", "--policy", "best"], "unknown policy 'best'"),
     (["2048", "--model", "x"], "--model is not an option of the policy random: choose --policy openai (or vllm, tr"),
     (["2048", "--model=x", "--policy", "oracle"], "an option of the policy oracle: choose --policy openai"),
     (["2048", "--tensor_parallel_size", "2"], "the policy random: choose --policy vllm"),
     (["2048", "--policy", "openai", "--record", "x"], "the policy openai: choose --policy replay"),
     (["2048", "--timeout", "9"], "choose --policy openai (or MODULE:FUNCTION)"),
-    (["2048", "--policy", "nowhere:f"], "'nowhere' does not load"),
-    (["2048", "--episodes", "0"], "episodes is a whole number of at least 1, not 0"),
-    (["2048", "--max-turns", "-3"], "turns is a whole number of at least 1, not -3"),
+    (["2048", "--policy", "nowhere:f"], "cannot load 'nowhere'"),
+    (["2048", "--episodes", "0"], "episodes must be an integer of at least 1, got 0"),
+    (["2048", "--max-turns", "-3"], "turns must be an integer of at least 1, got -3"),
     (["2048", "--fps", "0"], "fps is 1 to 60, not 0"),
     (["2048", "--perception", "6"], "perception is a level from 1 (easy) to 5 (hard), not 6"),
     (["2048", "--size", "20"], "size: input should be greater than or equal to 64 (got 20)"),
@@ -192,15 +192,15 @@ USAGE = [
     (["2048", "--size", "320", "--config", "size=640"], "the size is set by --size and, differently, by --config"),
     (["2048", "--config", "perception=3"], "perception is set by --perception, not by --config"),
     (["2048", "--config", "game=3"], "there is no option 'game'"),
-    (["2048", "--policy", ""], "there is no policy ''"),
-    (["2048", "--policy", "leaves.py:f"], "'leaves.py' does not load: SystemExit: 0"),
-    (["2048", "--policy", "f.py:g", "--timeout", "nan"], "timeout is a number of seconds above 0"),
+    (["2048", "--policy", ""], "unknown policy ''"),
+    (["2048", "--policy", "leaves.py:f"], "cannot load 'leaves.py': SystemExit: 0"),
+    (["2048", "--policy", "f.py:g", "--timeout", "nan"], "timeout must be a positive number of seconds"),
     (["2048", "--reward.game-weight", "1e9"], "reward: game_weight: input should be less than or equal to 1000000"),
     (["2048", "--games", "swap", "--games", "2048"], "a game is named twice"),
     (["2048", "--config", "rows=3", "--config", "rows=4"], "rows is set twice"),
     (["2048", "--config", "rows=3", "--config", "columns=2"], "columns: input should be greater than or equal to 3"),
-    (["2048", "--workers", "-1"], "workers is a whole number of at least 0, not -1"),
-    (["2048", "--policy", "f.py:g", "--timeout", "0"], "timeout is a number of seconds above 0"),
+    (["2048", "--workers", "-1"], "workers must be an integer of at least 0, got -1"),
+    (["2048", "--policy", "f.py:g", "--timeout", "0"], "timeout must be a positive number of seconds"),
     (["2048", "2048-v0"], "a game is named twice"),
     ([], "name a game: vlmgym eval 2048|"),
     (["2048", "--history-images", "2"], "images of 2 earlier turns need a history of as many, not of 0"),
@@ -239,16 +239,16 @@ def test_options_that_do_not_parse_exit_with_2(capsys, args):
 
 
 BAD_POLICIES = {
-    "wrong_number": ("return ['x']", "returned 1 responses for 2 prompts"),
-    "not_strings": ("return [None for _ in prompts]", "returned a NoneType as response 0, not a string"),
+    "wrong_number": ("return ['x']", "returned 1 responses to 2 prompts"),
+    "not_strings": ("return [None for _ in prompts]", "response 0 must be a string or a Reply, got NoneType"),
     "raises": ("raise ValueError('no model')", "raised ValueError: no model"),
     "cannot_say": (
         "class Odd(Exception):\n        def __str__(self): raise ValueError\n    raise Odd",
-        "raised Odd: its message cannot be shown",
+        "raised Odd: its message cannot be formatted",
     ),
     "stops": ("raise StopIteration", "raised RuntimeError: StopIteration"),
     "exits": ("import sys; sys.exit(0)", "raised RuntimeError: SystemExit: 0"),
-    "hangs": ("import time; time.sleep(100)", "did not answer 2 prompts within 0.5 s"),
+    "hangs": ("import time; time.sleep(100)", "timed out after 0.5 s with 2 prompts"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints by transformers: in the environment that serves, with a tiny model, and what is said without torch."""
+"""The policy `transformers`: generation by a tiny model in .venv-serve, and error messages without torch."""
 
 from __future__ import annotations
 
@@ -25,47 +25,47 @@ def facts(tiny_checkpoint: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_neither_batch_nor_padding_changes_what_the_tiny_model_says(facts: dict[str, Any]) -> None:
+def test_batching_and_padding_do_not_change_responses(facts: dict[str, Any]) -> None:
     assert facts["greedy"] == facts["greedy alone"]
     lengths = [tokens for _, tokens, _, _ in facts["greedy"]]
-    assert lengths == sorted(set(lengths)), "padding is counted, or prompts are alike"
+    assert lengths == sorted(set(lengths)), "padding is counted, or prompts are equal"
     assert [reply[2:] for reply in facts["greedy"]] == [[16, "length"]] * 4
     assert len({text for text, *_ in facts["greedy"]}) > 1
 
 
 @pytest.mark.slow
-def test_every_prompt_has_a_seed_of_its_own_in_any_batch(facts: dict[str, Any]) -> None:
+def test_each_prompt_has_its_own_seed(facts: dict[str, Any]) -> None:
     assert facts["sampled"] == facts["sampled alone, backwards"][::-1]
     assert facts["sampled"] != facts["greedy"]
     assert len({text for text, *_ in facts["other seeds"]}) == 4
     texts = [text for text, *_ in facts["one of one"]]
-    assert texts == [facts["greedy"][0][0]] * 4, "top_k 1 is greedy, with any seed; the position is the first one's"
+    assert texts == [facts["greedy"][0][0]] * 4, "top_k 1 is greedy for any seed; all prompts are the first one"
 
 
 @pytest.mark.slow
-def test_what_is_not_given_follows_the_generation_configuration(facts: dict[str, Any]) -> None:
-    assert facts["by default"] == facts["greedy"], "the checkpoint says do_sample: false"
+def test_generation_config_is_the_default(facts: dict[str, Any]) -> None:
+    assert facts["by default"] == facts["greedy"], "the checkpoint has do_sample: false"
 
 
 @pytest.mark.slow
-def test_tokens_that_stand_for_images_are_never_drawn(facts: dict[str, Any]) -> None:
+def test_image_tokens_are_never_sampled(facts: dict[str, Any]) -> None:
     names = set(facts["drawn"]["names"])
     assert facts["drawn"]["tokens"] == 16 * 64
-    assert len(names) > 300, "the test draws too few tokens"
+    assert len(names) > 300, "the test samples too few tokens"
     assert not names & IMAGE_TOKENS
 
 
 @pytest.mark.slow
-def test_a_prompt_that_does_not_fit_is_an_error_of_its_own(facts: dict[str, Any]) -> None:
+def test_overlong_prompt_fails_alone(facts: dict[str, Any]) -> None:
     error, other = facts["too long"]
     assert error.startswith("the prompt has 4,")
-    assert error.endswith("tokens, and the model takes 4,096")
+    assert error.endswith("the context length 4,096")
     assert other == facts["greedy"][1]
     assert facts["only too long"] == [error]
 
 
 @pytest.mark.slow
-def test_a_response_ends_before_a_stop_text(facts: dict[str, Any]) -> None:
+def test_stop_sequences(facts: dict[str, Any]) -> None:
     stop, (text, _, tokens, reason) = facts["stop"]
     whole = facts["greedy"][0][0]
     assert text == whole[: whole.index(stop)]
@@ -75,27 +75,27 @@ def test_a_response_ends_before_a_stop_text(facts: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_the_event_loop_lives_and_closing_does_not_wait_for_responses(facts: dict[str, Any]) -> None:
+def test_generation_blocks_neither_event_loop_nor_close(facts: dict[str, Any]) -> None:
     assert facts["ticks in half a second"] > 10
     assert facts["seconds to close"] < 5, "2000 tokens take longer"
 
 
 @pytest.mark.slow
-def test_too_little_memory_is_told_in_a_sentence(facts: dict[str, Any]) -> None:
-    assert facts["memory"] == "the memory is too small for 16 prompts at once: lower --batch-size"
+def test_out_of_memory(facts: dict[str, Any]) -> None:
+    assert "16 prompts per batch: lower --batch-size" in facts["memory"]
 
 
 @pytest.mark.parametrize(("name", "options"), [("transformers", TransformersOptions), ("vllm", VLLMOptions)])
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ("", "needs a --model: the folder of a checkpoint, or a name on the hub"),
-        ("./no/such", "there is no folder ./no/such, and a name on the hub looks like Qwen/Qwen3-VL-2B-Instruct"),
-        ("no-such", "there is no folder no-such, and"),
-        (".", "the folder . holds no checkpoint: there is no config.json in it"),
+        ("", "needs --model"),
+        ("./no/such", "no folder ./no/such"),
+        ("no-such", "no folder no-such"),
+        (".", ". is not a checkpoint"),
     ],
 )
-def test_a_checkpoint_that_is_not_there(name: str, options: Any, model: str, message: str) -> None:
+def test_missing_checkpoint(name: str, options: Any, model: str, message: str) -> None:
     with pytest.raises(UsageError) as raised:
         make_policy(name, options(model=model))
     assert message in str(raised.value)
@@ -104,23 +104,23 @@ def test_a_checkpoint_that_is_not_there(name: str, options: Any, model: str, mes
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        (TransformersOptions, {"batch_size": 0}, "batch_size is a whole number of at least 1, not 0"),
-        (TransformersOptions, {"dtype": "int8"}, "dtype is one of auto, bfloat16, float16, float32, not 'int8'"),
-        (VLLMOptions, {"max_model_len": 0}, "max_model_len is a whole number of at least 1, not 0"),
-        (VLLMOptions, {"gpu_memory_utilization": 1.5}, "gpu_memory_utilization is a share above 0"),
-        (VLLMOptions, {"engine_args": "[1]"}, "engine_args is a JSON object, not [1]"),
-        (VLLMOptions, {"engine_args": '{"model": "x"}'}, "engine_args cannot set model: another option does"),
-        (VLLMOptions, {"engine_args": '{"hf_token": "x"}'}, "engine_args cannot set hf_token, which would be recorded"),
+        (TransformersOptions, {"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),
+        (TransformersOptions, {"dtype": "int8"}, "dtype must be one of auto, bfloat16, float16, float32, got 'int8'"),
+        (VLLMOptions, {"max_model_len": 0}, "max_model_len must be an integer of at least 1, got 0"),
+        (VLLMOptions, {"gpu_memory_utilization": 1.5}, "gpu_memory_utilization must be above 0"),
+        (VLLMOptions, {"engine_args": "[1]"}, "engine_args must be a JSON object, got [1]"),
+        (VLLMOptions, {"engine_args": '{"model": "x"}'}, "engine_args cannot set model"),
+        (VLLMOptions, {"engine_args": '{"hf_token": "x"}'}, "engine_args cannot set hf_token"),
     ],
 )
-def test_options_that_are_not_accepted(kind: Any, options: dict[str, Any], message: str) -> None:
+def test_invalid_options(kind: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as raised:
         kind(**options)
     assert str(raised.value).startswith(message)
 
 
 @pytest.mark.parametrize("name", ["transformers", "vllm"])
-def test_a_missing_package_is_one_sentence(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config.json").write_text("{}")
     for package in ("torch", "vllm"):
         monkeypatch.setitem(sys.modules, package, None)

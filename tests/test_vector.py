@@ -623,7 +623,7 @@ def test_wrong_calls_are_told_apart(make):
         (lambda: runner.call("reset"), "'reset' is not for call"),
         (lambda: runner.get_attr("nonsense"), "no attribute 'nonsense'"),
         (lambda: runner.set_states([]), "0 states were given"),
-        (lambda: runner.branch(0), "n is a whole number of at least 1"),
+        (lambda: runner.branch(0), "n must be an integer of at least 1"),
     ]:
         with pytest.raises(UsageError, match=message):
             call()
@@ -647,9 +647,9 @@ def test_wrong_calls_are_told_apart(make):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_envs": 0}, "num_envs is a whole number of at least 1, not 0"),
-        ({"num_envs": "4"}, "num_envs is a whole number of at least 1, not '4'"),
-        ({"num_workers": -1}, "num_workers is a whole number of at least 0, not -1"),
+        ({"num_envs": 0}, "num_envs must be an integer of at least 1, got 0"),
+        ({"num_envs": "4"}, "num_envs must be an integer of at least 1, got '4'"),
+        ({"num_workers": -1}, "num_workers must be an integer of at least 0, got -1"),
         ({"autoreset_mode": "Never"}, "autoreset_mode is one of NextStep, SameStep, Disabled"),
         ({"perception": 9}, "perception is a level"),
         ({"rows": 99}, "rows"),

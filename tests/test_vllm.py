@@ -1,4 +1,4 @@
-"""A real vLLM, as a server and offline: whole evaluations with a tiny checkpoint, end to end."""
+"""End-to-end evaluations with a real vLLM, as a server and offline, and a tiny checkpoint."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ SAME = ["--size", "96", "--episodes", str(EPISODES), "--temperature", "0", "--ma
 SAME += ["--workers", "1", "--videos", "0", "--no-report"]
 VLLM = ["--policy", "vllm", "--dtype", "float32", "--images-per-prompt", "2", "--gpu-memory-utilization", "0.3"]
 VLLM += ["--engine-args", '{"enforce_eager": true, "max_num_seqs": 16}']
-"""No share of the memory has to be free beyond what a test needs, and nothing is compiled."""
+"""Reserves little memory and compiles nothing."""
 
 
 def evaluation(program: Sequence[str], *args: str, code: int = 0) -> str:
-    """What an evaluation says on standard error; it ends with this exit code."""
+    """Run an evaluation, check its exit code and return its standard error."""
     done = subprocess.run(
         [*program, *args], cwd=ROOT, env=variables(), capture_output=True, text=True, timeout=300, check=False
     )
@@ -47,7 +47,7 @@ def records(folder: Path) -> Mapping[tuple[str, int], EpisodeRecord]:
 
 
 def check_turns(turns: Sequence[TurnRecord]) -> None:
-    """What is asserted of every turn: it was answered and counted, and words without an answer are a score."""
+    """Check that turns have responses and token counts, and that responses without an answer are unparsable."""
     for turn in turns:
         assert turn.outcome == "unparsable"
         assert turn.finish_reason in ("length", "stop")
@@ -60,7 +60,7 @@ def check_turns(turns: Sequence[TurnRecord]) -> None:
 
 @pytest.fixture(scope="module")
 def served(vllm_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run of eval_2048.py against the server."""
+    """Folder of a run of eval_2048.py against the server."""
     out = tmp_path_factory.mktemp("served") / "run"
     script = [sys.executable, "vlmgym/test/eval_2048.py", "--policy", "openai", "--base-url", vllm_server.base_url]
     evaluation(script, "--model", vllm_server.model, *SAME, "--max-turns", "2", "--output-dir", str(out))
@@ -82,7 +82,7 @@ def test_eval_2048_against_the_server(served: Path) -> None:
     assert (served / "curves_2048.png").exists()
 
 
-def test_a_run_against_the_server_goes_on_where_it_was_torn(served: Path, vllm_server: Server, tmp_path: Path) -> None:
+def test_resume_a_torn_run_against_the_server(served: Path, vllm_server: Server, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     for file in ("run.json", "episodes.jsonl"):
@@ -90,15 +90,15 @@ def test_a_run_against_the_server_goes_on_where_it_was_torn(served: Path, vllm_s
     lines = (folder / "episodes.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "episodes.jsonl").write_bytes(b"".join(lines[:2]) + lines[2][:100])
     script = [sys.executable, "vlmgym/test/eval_2048.py", "--policy", "openai", "--base-url", vllm_server.base_url]
-    said = evaluation(script, "--model", vllm_server.model, *SAME, "--max-turns", "2", "--resume", str(folder))
-    assert "was not whole, and is dropped" in said
+    stderr = evaluation(script, "--model", vllm_server.model, *SAME, "--max-turns", "2", "--resume", str(folder))
+    assert "was not whole, and is dropped" in stderr
     now, before = records(folder), records(served)
     assert now.keys() == before.keys()
     for key, record in now.items():
         assert [turn.response for turn in record.turns] == [turn.response for turn in before[key].turns]
 
 
-def test_transformers_says_what_the_server_says(served: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_transformers_matches_the_server(served: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     options = ["--policy", "transformers", "--model", str(tiny_checkpoint), "--dtype", "float32", "--batch-size", "3"]
     evaluation(serving_vlmgym(), "2048", *options, *SAME, "--max-turns", "2", "--output-dir", str(out))
@@ -107,17 +107,17 @@ def test_transformers_says_what_the_server_says(served: Path, tiny_checkpoint: P
     for key, record in local.items():
         check_turns(record.turns)
         for here, there in zip(record.turns, remote[key].turns, strict=True):
-            # vLLM holds back the first bytes of a character whose last ones are beyond the limit.
+            # vLLM omits the first bytes of a character that exceeds the token limit.
             assert here.response.rstrip("�") == there.response.rstrip("�")
             assert (here.prompt_tokens, here.completion_tokens) == (there.prompt_tokens, there.completion_tokens)
 
 
-def test_offline_vllm_says_what_the_server_says_and_refuses_what_does_not_fit(
+def test_offline_vllm_matches_the_server_and_rejects_overlong_prompts(
     served: Path, tiny_checkpoint: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
     remote = records(served)
-    # As much as 2048 needs; the prompts of Shisen-Sho are longer.
+    # Enough for 2048, but not for Shisen-Sho.
     limit = TOKENS + max(record.turns[0].prompt_tokens or 0 for record in remote.values())
     options = [
         *VLLM,
@@ -130,10 +130,10 @@ def test_offline_vllm_says_what_the_server_says_and_refuses_what_does_not_fit(
         "--output-dir",
         str(out),
     ]
-    with no_process_left() as group:
-        said = evaluation([*group, *serving_vlmgym()], "2048", "shisensho", *options, *SAME, code=1)
-    assert f"{EPISODES} episodes have no score" in said
-    assert "Traceback" not in said
+    with no_process_left() as mark:
+        stderr = evaluation([*mark, *serving_vlmgym()], "2048", "shisensho", *options, *SAME, code=1)
+    assert f"{EPISODES} episodes have no score" in stderr
+    assert "Traceback" not in stderr
     for (game, seed), record in records(out).items():
         if game == "2048-v0":
             check_turns(record.turns)
@@ -145,11 +145,11 @@ def test_offline_vllm_says_what_the_server_says_and_refuses_what_does_not_fit(
             assert f"vLLM refused the prompt: This model's maximum context length is {limit} tokens" in record.end
 
 
-def test_when_vllm_dies_the_run_ends_and_what_was_finished_is_kept(tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_run_ends_and_keeps_episodes_when_vllm_dies(tiny_checkpoint: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     args = ["2048", *VLLM, "--model", str(tiny_checkpoint), "--max-model-len", "1024", *SAME, "--output-dir", str(out)]
-    with no_process_left() as group:
-        command = [*group, *serving_vlmgym(), *args, "--max-turns", "20", "--episodes", "500", "--concurrency", "2"]
+    with no_process_left() as mark:
+        command = [*mark, *serving_vlmgym(), *args, "--max-turns", "20", "--episodes", "500", "--concurrency", "2"]
         with subprocess.Popen(command, cwd=ROOT, env=variables(), stderr=subprocess.PIPE, text=True) as run:
             until = time.monotonic() + 240
             while not (out / "episodes.jsonl").exists() or not (out / "episodes.jsonl").read_bytes():
@@ -157,13 +157,15 @@ def test_when_vllm_dies_the_run_ends_and_what_was_finished_is_kept(tiny_checkpoi
                 assert time.monotonic() < until
                 time.sleep(0.1)
             (engine,) = [
-                pid for pid in processes() if "EngineCore" in told(pid, "cmdline") and group[1] in told(pid, "environ")
+                pid
+                for pid in processes()
+                if "EngineCore" in read_proc(pid, "cmdline") and mark[1] in read_proc(pid, "environ")
             ]
             os.kill(engine, signal.SIGKILL)
-            _, said = run.communicate(timeout=60)
+            _, stderr = run.communicate(timeout=60)
     assert run.returncode == 1
-    assert "error: vLLM has died; what it said is above; " in said
-    assert f"finished episodes are in {out / 'episodes.jsonl'}; --resume {out} goes on" in said
+    assert "error: vLLM died" in stderr
+    assert f"--resume {out}" in stderr
     finished = [record for record in records(out).values() if record.score is not None]
     assert finished
     for record in finished:
@@ -172,13 +174,13 @@ def test_when_vllm_dies_the_run_ends_and_what_was_finished_is_kept(tiny_checkpoi
 
 @contextmanager
 def no_process_left() -> Iterator[list[str]]:
-    """What a command begins with so that its processes can be told; afterwards none of them is left."""
+    """Yield a command prefix that marks its processes, and check that none of them is left."""
     mark = f"VLMGYM_TEST={time.monotonic_ns()}"
     yield ["env", mark]
     until = time.monotonic() + 10
-    while left := [pid for pid in processes() if mark in told(pid, "environ")]:
+    while left := [pid for pid in processes() if mark in read_proc(pid, "environ")]:
         if time.monotonic() > until:
-            names = [told(pid, "cmdline") for pid in left]
+            names = [read_proc(pid, "cmdline") for pid in left]
             for pid in left:
                 os.kill(pid, signal.SIGKILL)
             pytest.fail(f"left over: {names}")
@@ -189,8 +191,8 @@ def processes() -> list[int]:
     return [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()]
 
 
-def told(pid: int, what: str) -> str:
-    """A file of a process in /proc, empty if it has ended or is not ours."""
+def read_proc(pid: int, what: str) -> str:
+    """Read a file of a process in /proc; empty if the process has ended or belongs to another user."""
     try:
         return Path(f"/proc/{pid}/{what}").read_bytes().decode(errors="replace")
     except OSError:

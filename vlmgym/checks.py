@@ -1,4 +1,4 @@
-"""Checks of values that users give."""
+"""Validation of arguments given by users."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ T = TypeVar("T")
 
 
 def as_int(value: T) -> T | int:
-    """Python's number for a whole number of NumPy's, whose sums wrap and which JSON does not take; else the value."""
+    """Convert a NumPy integer, which can overflow and is not JSON-serialisable, to `int`; return other values as is."""
     return int(value) if isinstance(value, np.integer) else value
 
 
-def check_int(name: str, value: object, least: int, *, optional: bool = False) -> None:
-    """Refuse what is no whole number of at least `least`; `True` is none, though Python's int.
+def check_int(name: str, value: object, minimum: int, *, optional: bool = False) -> None:
+    """Check that a value is an integer of at least `minimum`. Booleans are rejected.
 
     Args:
-        name: What the user calls it.
-        value: What was given.
-        least: The least that is accepted.
-        optional: Whether None is accepted, too.
+        name: Name of the parameter.
+        value: The value.
+        minimum: Smallest accepted value.
+        optional: Accept None.
 
     Raises:
-        UsageError: It is not accepted.
+        UsageError: The value is not accepted.
     """
     if optional and value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        told = f"{value!r}: write int(...)" if isinstance(value, np.integer) else short_repr(value)
-        raise UsageError(f"{name} is a whole number of at least {least}, not {told}")
+    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+        got = f"{value!r}: write int(...)" if isinstance(value, np.integer) else short_repr(value)
+        raise UsageError(f"{name} must be an integer of at least {minimum}, got {got}")
 
 
 def check_bool(name: str, value: object) -> None:
-    """Refuse what is neither True nor False.
+    """Check that a value is True or False.
 
     Raises:
         UsageError: It is not.
     """
     if not isinstance(value, bool | np.bool_):
-        raise UsageError(f"{name} is True or False, not {short_repr(value)}")
+        raise UsageError(f"{name} must be True or False, got {short_repr(value)}")
 
 
 def check_instance(name: str, value: object, kind: type) -> None:
-    """Refuse what is not of a type.
+    """Check the type of a value.
 
     Raises:
-        UsageError: It is not.
+        UsageError: It has another type.
     """
     if not isinstance(value, kind):
-        raise UsageError(f"{name} is a {kind.__name__}, not {short_repr(value)}")
+        raise UsageError(f"{name} must be a {kind.__name__}, got {short_repr(value)}")

@@ -1,4 +1,4 @@
-"""Ctrl-C and the signals that end a command like it, from its first import to its exit."""
+"""Handling of Ctrl-C, SIGTERM and SIGHUP in commands, from the first import to the exit."""
 
 from __future__ import annotations
 
@@ -14,47 +14,47 @@ SCRIPTS = Path(__file__).resolve().parent / "test"
 
 
 def exit_quietly_during_imports() -> None:
-    """Let Ctrl-C end a command of vlmgym at once until `interruptible`; programs that import vlmgym are left alone.
+    """Make Ctrl-C kill a vlmgym command without a traceback until `interruptible`.
 
-    A `KeyboardInterrupt` inside an import always ends in a traceback.
+    Otherwise a `KeyboardInterrupt` during imports prints a traceback. Programs that import vlmgym are not affected.
     """
     if _is_command(Path(sys.argv[0])) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _is_command(program: Path) -> bool:
-    if program.name == "-m":  # until the module is found, which is after its packages are imported
+    if program.name == "-m":  # argv[0] while Python imports the packages of the module
         return "vlmgym" in sys.orig_argv
     return program.name == "vlmgym" or program.resolve().parent == SCRIPTS
 
 
 class InterruptHandler:
-    """A signal handler that ends the program as Ctrl-C does."""
+    """A signal handler that acts like Ctrl-C and records the signals."""
 
     def __init__(self) -> None:
         self.received: list[int] = []
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Raise `KeyboardInterrupt`, or let the handler of Ctrl-C act."""
+        """Raise `KeyboardInterrupt`, or invoke the handler of SIGINT."""
         self.received.append(number)
-        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's script starts commands that end with & so
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # shell scripts start background commands this way
             raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager
 def interruptible() -> Iterator[Sequence[int]]:
-    """Raise `KeyboardInterrupt` on Ctrl-C, on SIGTERM (a preempted job) and on SIGHUP (a closed session).
+    """Raise `KeyboardInterrupt` on Ctrl-C, SIGTERM (a preempted job) and SIGHUP (a closed terminal).
 
     Yields:
-        The signals other than Ctrl-C that were received, in their order.
+        The SIGTERM and SIGHUP received so far, in order.
     """
     end = InterruptHandler()
     handlers: dict[int, Callable[[int, FrameType | None], None]]
     handlers = {signal.SIGTERM: end, signal.SIGHUP: end, signal.SIGINT: signal.default_int_handler}
     if threading.current_thread() is not threading.main_thread():
         handlers = {}
-    # Those that are ignored stay so, as by nohup.
+    # Ignored signals stay ignored, as nohup requires.
     handlers = {number: handler for number, handler in handlers.items() if signal.getsignal(number) is signal.SIG_DFL}
     try:
         for number, handler in handlers.items():
@@ -67,10 +67,10 @@ def interruptible() -> Iterator[Sequence[int]]:
 
 @contextmanager
 def defer_interrupts(cancel: Callable[[], None]) -> Iterator[Sequence[int]]:
-    """Call `cancel` when an interrupt is received, and raise `KeyboardInterrupt` at the end of the block.
+    """Call `cancel` on an interrupt, and raise `KeyboardInterrupt` at the end of the block.
 
-    Raised in the middle of an asyncio task, it would leave the task half done and its traceback in the log. Only a
-    second Ctrl-C is raised at once.
+    Raised inside an asyncio task, it would leave the task unfinished and log a traceback. A second Ctrl-C raises
+    immediately.
 
     Yields:
         The signals received so far.

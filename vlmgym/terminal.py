@@ -1,4 +1,4 @@
-"""The terminal: text as it is, since paths, names and messages of users may look like markup."""
+"""Rich consoles for terminal output."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from rich.console import Console
 
 
 def make_console(stderr: bool = False) -> Console:
-    """Standard output, or standard error."""
+    """Create a console without markup, because paths and messages may look like markup."""
     return Console(stderr=stderr, markup=False, emoji=False)

@@ -83,7 +83,7 @@ def test_configurations(qwen3: Path, names: tuple[str, ...]) -> None:
             "have 2 images",
         ),
         (["trainer.logger=[vlmgym,paper]"], "names paper, which is not installed"),
-        (["worker.actor.model.model_path=nowhere/at/all"], "there is no folder nowhere/at/all"),
+        (["worker.actor.model.model_path=nowhere/at/all"], "no folder nowhere/at/all"),
         (["worker.actor.model.model_path=null"], "names no model: set MODEL"),
         (["trainer.n_gpus_per_node=0"], "must divide GPUs=0"),
         (["worker.actor.global_batch_size=0"], "worker.actor.global_batch_size=0 must divide"),

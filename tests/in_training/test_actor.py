@@ -402,7 +402,7 @@ def test_models_may_be_loaded_in_several_threads(tmp_path: Path) -> None:
 def test_what_is_no_qwen_vl_is_told_in_a_sentence(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "config.json").write_text(content)
-    with pytest.raises(UsageError, match=f"{tmp_path}.* does not load|is no Qwen-VL"):
+    with pytest.raises(UsageError, match=f"{tmp_path}|is no Qwen-VL"):
         make_actor(tmp_path)
 
 

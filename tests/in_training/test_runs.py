@@ -686,7 +686,7 @@ def test_wandb_that_does_not_take_the_run_is_told_before_anything_is_learned(
             "the actions of geospot cannot be enumerated, as informative states and the greedy",
         ),
         (("--preset", "huge"), "there is no preset 'huge'; the presets are 1x24gb, 1x80gb, tiny, or a file of options"),
-        (("--model", "./no/where", *QUICK), "there is no folder ./no/where, and a name on the hub looks like"),
+        (("--model", "./no/where", *QUICK), "no folder ./no/where"),
         (("--games", "chess", *QUICK), "there is no game 'chess'"),
         (("--curriculum", "nowhere.toml", *QUICK), "nowhere.toml is neither a file nor one of the curricula"),
         (("--resume", "nowhere"), "nowhere holds no training run"),

@@ -211,7 +211,7 @@ class Actor(nn.Module):
                 cache.batch_select_indices(kept)
                 mask, positions, tokens = mask[kept], positions[kept], tokens[kept]
                 writing_ = [writing_[place] for place in going]
-                chance = None if chance is None else chance.of(going)
+                chance = None if chance is None else chance.select(going)
             mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
             out = self.model(
                 input_ids=tokens[:, None],

@@ -1,4 +1,4 @@
-"""Policies and how one is chosen by a word."""
+"""Built-in policies, and how to make one from a name or a function."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ POLICIES = {
     "vllm": "vlmgym.policies.vllm:VLLMPolicy",
     "transformers": "vlmgym.policies.transformers:TransformersPolicy",
 }
-"""Name of every built-in policy and where its class is. A new policy adds one line."""
+"""Names of the built-in policies and where their classes are. A new policy adds one line."""
 
 PolicySpec = str | CustomFunction | Policy
 """A name in `POLICIES`, `MODULE:FUNCTION`, `path/to/file.py:FUNCTION`, a function, or a policy."""
 
 
 def make_policy(choice: PolicySpec, options: PolicyOptions | None = None) -> Policy:
-    """A policy from its name, from `MODULE:FUNCTION`, or from a function.
+    """Make a policy from its name, from `MODULE:FUNCTION`, or from a function.
 
     Args:
-        choice: Which; a policy that is made already takes no options.
-        options: Options of the type `options_type` tells; None: defaults.
+        choice: The policy. A `Policy` is returned as is, and `options` is ignored.
+        options: Options of the type given by `options_type`. Default: all defaults.
 
     Raises:
-        UsageError: There is no such policy, or it does not load.
+        UsageError: The policy is unknown or cannot be loaded.
     """
     if isinstance(choice, Policy):
         return choice
@@ -47,10 +47,10 @@ def make_policy(choice: PolicySpec, options: PolicyOptions | None = None) -> Pol
 
 
 def options_type(choice: PolicySpec) -> type[PolicyOptions]:
-    """The type of a policy's options; a user's function is not loaded for it.
+    """Return the type of a policy's options, without loading the user's function.
 
     Raises:
-        UsageError: There is no such policy.
+        UsageError: The policy is unknown.
     """
     if isinstance(choice, Policy):
         return choice.Options
@@ -69,7 +69,7 @@ def _class(name: str) -> type[Policy]:
 
 def _refuse_unknown(name: str) -> None:
     if ":" not in name:
-        raise UsageError(f"there is no policy {name!r}; choose {', '.join(POLICIES)} or MODULE:FUNCTION")
+        raise UsageError(f"unknown policy {name!r}; choose {', '.join(POLICIES)} or MODULE:FUNCTION")
 
 
 __all__ = [

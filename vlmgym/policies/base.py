@@ -1,7 +1,7 @@
-"""What a policy is. There are two kinds, by where they run.
+"""Policy interfaces.
 
-A `StatePolicy` (random, oracle) answers from the position and runs beside the episode in its worker process.
-A `ModelPolicy` answers from images and prompt, lives in the main process, and is asked for many episodes at once.
+A `StatePolicy` (random, oracle) responds to the game state and runs next to the episode, in its worker process.
+A `ModelPolicy` responds to images and a prompt; it runs in the main process and serves many episodes concurrently.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from vlmgym.sandbox.core.game import Game, ImageArray
 
 
 class Prompt(str):
-    """The text of a prompt, which also knows its images and the turn it asks for. It can be used as any string.
+    """The prompt text, with its images and the turn it belongs to as attributes. Works as an ordinary string.
 
     Attributes:
-        game: Game that is played; `game.id` is its id and `game.config` its configuration.
+        game: The game; `game.id` is its id and `game.config` its config.
         seed: Seed of the episode.
-        turn: Turns taken before this one.
-        images: Images of the prompt as the policy takes them, by default uint8 RGB arrays of shape (height, width, 3):
-            those of earlier turns, oldest first, where a prompt repeats them, then the current one or ones.
-        snapshot: The episode before this turn; None outside of an evaluation.
+        turn: Number of turns already taken.
+        images: Images of the prompt as the policy receives them, by default uint8 RGB arrays of shape
+            (height, width, 3): images of earlier turns, oldest first, then the current ones.
+        snapshot: The episode before this turn; None outside of evaluations.
     """
 
     game: Game[Any, Any]
@@ -49,42 +49,42 @@ class Prompt(str):
         snapshot: Snapshot | None = None,
         images: Sequence[Any] = (),
     ) -> Prompt:
-        """Attach a turn to a text."""
+        """Create a prompt."""
         prompt = super().__new__(cls, text)
         prompt.game, prompt.seed, prompt.turn, prompt.snapshot, prompt.images = game, seed, turn, snapshot, images
         return prompt
 
     @property
     def text(self) -> str:
-        """The text alone, as a plain string."""
+        """The text as a plain `str`."""
         return str.__str__(self)
 
     @property
     def episode_id(self) -> str:
-        """Game and seed, for instance `2048-v0/7`, which no other episode of a run has."""
+        """Game id and seed, such as `2048-v0/7`; unique within a run."""
         return f"{self.game.id}/{self.seed}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Prompts can be copied, and sent to other processes."""
+        """Support copying and pickling."""
         return Prompt, (self.text, self.game, self.seed, self.turn, self.snapshot, self.images)
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a policy said.
+    """A policy's response to one prompt. Fields other than `text` are None if unknown.
 
     Attributes:
-        text: The response, unchanged.
-        prompt_tokens: Tokens of prompt and images, where the policy counts them.
-        completion_tokens: Tokens of the response (and of hidden reasoning), where the policy counts them.
-        finish_reason: Why the model stopped, in its server's words (`stop`, `length`), where it says so.
-        reasoning: What the model thought apart from its response, where its server shows it.
-        latency: Seconds of the request that was answered, where waiting and retries are no part of it.
-        requests: How often the model was asked until it answered, where the policy asks a server.
-        model: Name of the model that responded, where its server says it.
+        text: The response, verbatim.
+        prompt_tokens: Tokens of the prompt, including images.
+        completion_tokens: Tokens of the response, including hidden reasoning.
+        finish_reason: Finish reason reported by the server, such as `stop` or `length`.
+        reasoning: Reasoning that the server returned separately from the response.
+        latency: Seconds of the successful request, without queueing and retries.
+        requests: Number of requests sent to the server, including retries.
+        model: Name of the responding model, as reported by the server.
 
     Raises:
-        UsageError: A value is not of its type, or a number is negative.
+        UsageError: A value has the wrong type, or a number is negative.
     """
 
     text: str
@@ -100,7 +100,7 @@ class Reply:
         for name in ("text", "finish_reason", "reasoning", "model"):
             value = getattr(self, name)
             if isinstance(value, str):
-                object.__setattr__(self, name, str.__str__(value))  # other processes may not know a class of its own
+                object.__setattr__(self, name, str.__str__(value))  # other processes may not have the subclass
             elif value is not None or name == "text":
                 raise UsageError(f"{name} of a Reply must be a string, got {type(value).__name__}")
         for name in ("prompt_tokens", "completion_tokens", "requests"):
@@ -115,94 +115,94 @@ class Reply:
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyOptions:
-    """Options of a policy, which are options of the command line when it is chosen; each field has a docstring.
+    """Options of a policy; on the command line, each field is an option with its docstring as help text.
 
-    A value that is not accepted raises `UsageError` in `__post_init__`.
+    `__post_init__` raises `UsageError` for invalid values.
     """
 
     operational: ClassVar[frozenset[str]] = frozenset()
-    """Fields that decide nothing about a response (an address, a time-out): a resumed run may change them."""
+    """Fields that do not affect responses, such as an address or a timeout; they may change when resuming a run."""
 
     def without_operational(self) -> dict[str, Any]:
-        """The options that decide what the policy says, as JSON-serialisable values."""
+        """Return the options that affect responses, as JSON-serialisable values."""
         return {name: value for name, value in self.to_dict().items() if name not in self.operational}
 
     def to_dict(self) -> dict[str, Any]:
-        """All options as JSON-serialisable values that may be written down: no secret is among them."""
+        """Return all options as JSON-serialisable values without secrets, for the run's record."""
         return asdict(self)
 
 
 def check_timeout(timeout: float) -> None:
-    """Refuse a time-out that is not a positive, finite number of seconds.
+    """Check that a timeout is a positive, finite number of seconds.
 
     Raises:
         UsageError: It is not.
     """
     if not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
-        raise UsageError(f"timeout is a number of seconds above 0, not {timeout!r}")
+        raise UsageError(f"timeout must be a positive number of seconds, got {timeout!r}")
 
 
 class Policy(ABC):
-    """What all policies have: a name, options, and games that they can play."""
+    """Base class of all policies."""
 
     name: str
-    """What it is called in records and messages."""
+    """Name in records and messages."""
     Options: ClassVar[type[PolicyOptions]] = PolicyOptions
-    """Type of the options; all of them have defaults."""
+    """Type of the options; every field has a default."""
     options: PolicyOptions
     counts_tokens: ClassVar[bool] = False
-    """Whether replies tell how many tokens they used, as prices and budgets need."""
+    """True if replies include token counts, which prices and budgets require."""
 
     def __init__(self, options: PolicyOptions | None = None) -> None:
         self.options = self.Options() if options is None else options
 
     def check(self, game: Game[Any, Any]) -> None:  # noqa: B027 - optional to override
-        """Refuse a game that this policy cannot play.
+        """Check that this policy can play a game.
 
         Raises:
-            UsageError: The message says why.
+            UsageError: It cannot.
         """
 
 
 class StatePolicy(Policy):
-    """Answers from the position itself. It is sent to worker processes, so it holds settings only."""
+    """Responds to the game state. Must be cheap to pickle, because it is sent to worker processes."""
 
     @abstractmethod
     def respond(self, game: Game[Any, Any], state: Any, rng: np.random.Generator) -> str:
-        """The whole response to a position; all chance comes from `rng`."""
+        """Return the full response to a state; all randomness comes from `rng`."""
 
 
 def identity(image: ImageArray) -> ImageArray:
-    """The image as it is: the `look` of a policy that takes arrays."""
+    """Return the image unchanged; the default `ModelPolicy.look`."""
     return image
 
 
-_BEGINNING = threading.Lock()
+_begin_lock = threading.Lock()
 
 
 class ModelPolicy(Policy):
-    """Answers from images and prompt."""
+    """Responds to images and a prompt."""
 
     look: Callable[[ImageArray], Any] | None = staticmethod(identity)
-    """What becomes of each image in the worker process that draws it, before `respond` gets it: a function that can
-    be pickled, for instance one that encodes. None: the policy does not look, and nothing is drawn."""
+    """Picklable function applied to each image in the worker process that draws it, for instance to encode it. None if
+    the policy does not use images; nothing is drawn then."""
     max_concurrency: int | None = None
-    """How many episodes can be played at once at most; None: any number."""
+    """Maximum number of concurrent episodes; None for no limit."""
     supports_history_images: ClassVar[bool] = True
-    """Whether the images of earlier turns reach who answers, where `--history-images` asks for them."""
+    """True if the policy can use images of earlier turns (`--history-images`)."""
     _in_use = False
 
     async def begin_run(self) -> None:
-        """Open for one run, which `end_run` ends; what `open` takes belongs to that run alone.
+        """Open the policy for one run and reserve it until `end_run`.
 
         Raises:
-            UsageError: Another run, maybe of another thread, uses this policy; or as `open`.
-            PolicyError: As `open`.
+            UsageError: Another run, possibly in another thread, uses this policy; or see `open`.
+            PolicyError: See `open`.
         """
-        with _BEGINNING:
+        with _begin_lock:
             if self._in_use:
                 raise UsageError(
-                    f"this policy object ({self.name}) is in use by another run; runs at the same time need one each"
+                    f"the policy {self.name} is already used by another run; create one policy object per run"
                 )
             self._in_use = True
         try:
@@ -212,7 +212,7 @@ class ModelPolicy(Policy):
             raise
 
     async def end_run(self) -> None:
-        """Close; then another run may begin."""
+        """Close the policy, so that another run can use it."""
         try:
             await self.close()
         finally:
@@ -220,36 +220,36 @@ class ModelPolicy(Policy):
 
     @property
     def loading(self) -> str | None:
-        """What `open` loads, for the progress of a run; None: it takes no time."""
+        """Name of what `open` loads, shown in the progress bar; None if opening is instant."""
         return None
 
     async def open(self) -> None:
-        """Get ready in the event loop that will ask: connect, load. Called once a run.
+        """Connect or load, in the event loop that will call `respond`. Called once per run.
 
         Raises:
-            UsageError: An option, a file or a package is missing or wrong.
-            PolicyError: It does not start.
+            UsageError: An option, a file or a package is missing or invalid.
+            PolicyError: The policy failed to start.
         """
 
     async def close(self) -> None:
-        """Let go of what `open` took, also after an error; called if `open` has succeeded."""
+        """Release what `open` acquired. Called if `open` succeeded, also after errors."""
 
     @abstractmethod
     async def respond(self, images: list[Any], prompt: Prompt) -> Reply:
-        """The response to one prompt; called for many episodes at once.
+        """Respond to one prompt. Called concurrently for many episodes.
 
         Args:
-            images: What `look` made of each image: of earlier turns, oldest first, if asked for, then of the
-                position. Empty if the policy does not look.
-            prompt: The text.
+            images: Results of `look` for the images of earlier turns in the prompt, oldest first, and for the current
+                images. Empty without `look`.
+            prompt: The prompt.
 
         Raises:
-            InfrastructureError: The model could not be asked; the episode ends as an error, others go on.
-            PolicyError: The policy failed; the run ends, and what was finished stays.
+            InfrastructureError: The request failed; the episode ends as an error, other episodes continue.
+            PolicyError: The policy failed; the run ends and keeps the finished episodes.
         """
 
     def set_running_episodes(self, episodes: int) -> None:
-        """How many episodes are running: no more than this many prompts wait at a time."""
+        """Set how many episodes are running, which bounds the number of concurrent prompts."""
 
 
 def policy_rng(seed: int, turn: int) -> np.random.Generator:
@@ -261,7 +261,7 @@ _POLICY_STREAM = 0x706F6C696379
 
 
 def recorded_reply(turn: TurnRecord) -> Reply:
-    """What the policy said in a recorded turn."""
+    """Return the reply stored in a recorded turn."""
     return Reply(
         turn.response,
         turn.prompt_tokens,

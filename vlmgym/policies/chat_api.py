@@ -1,4 +1,4 @@
-"""The OpenAI chat API in data: what a request holds, and what a server's body says."""
+"""Request messages and response bodies of the OpenAI chat API."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ ImageFormat = Literal["png", "jpeg"]
 Detail = Literal["auto", "low", "high"]
 
 MAX_TEXT = 1_000_000
-"""Characters of a response that are read: several times what today's models can say."""
-TRUNCATED = f"cut after {MAX_TEXT:,} characters"
-"""Finish reason of a response that was longer."""
+"""Maximum characters of a response, several times more than current models generate."""
+TRUNCATED = f"truncated to {MAX_TEXT:,} characters"
+"""Finish reason of longer responses."""
 MAX_MESSAGE = 300
-"""Characters of a server's error message that are shown."""
-MAX_WORD = 60
-"""Characters of a finish reason."""
+"""Maximum characters of a server's error message."""
+MAX_REASON = 60
+"""Maximum characters of a finish reason."""
 MAX_MODEL = 200
-"""Characters of a model's name."""
+"""Maximum characters of a model name."""
 FAILURE_REASONS = ("abort", "error")
-"""Finish reasons by which vLLM and OpenRouter say that they failed, not that the model ended."""
+"""Finish reasons with which vLLM and OpenRouter report a failure."""
 
 
 class InvalidCompletion(Exception):
-    """A body is not the completion of a model; the message says what it is instead."""
+    """The response body is not a valid chat completion."""
 
 
 def image_url(format: ImageFormat, image: ImageArray) -> str:
-    """An image as a data URL.
+    """Encode an image as a data URL.
 
     Args:
-        format: `png` is exact; `jpeg` is smaller for noisy images only.
+        format: `png` is lossless; `jpeg` is smaller, but only for noisy images.
         image: uint8 RGB of shape (height, width, 3).
     """
     file = encode_png(image) if format == "png" else encode_jpeg(image)
@@ -45,7 +45,7 @@ def image_url(format: ImageFormat, image: ImageArray) -> str:
 
 
 def user_message(urls: Sequence[str], text: str, detail: Detail) -> dict[str, Any]:
-    """One message of the user: the images, then the text, the order in which most models were trained."""
+    """Build a user message: images first, then text, the order most models were trained on."""
     shown: list[dict[str, Any]] = []
     for url in urls:
         image = {"url": url} if detail == "auto" else {"url": url, "detail": detail}
@@ -54,36 +54,36 @@ def user_message(urls: Sequence[str], text: str, detail: Detail) -> dict[str, An
 
 
 def read_completion(body: bytes, redact: Callable[[str], str]) -> Reply:
-    """What the model said, from the body of a chat completion.
+    """Read the reply from the body of a chat completion.
 
-    A refusal is a response, and so is silence with a reason (`length`, `content_filter`). Of a response and of hidden
-    reasoning, `MAX_TEXT` characters are read, as if the model had been limited to them; `TRUNCATED` says so.
+    Refusals are responses, and so are empty texts with a finish reason (`length`, `content_filter`). Response and
+    reasoning are truncated to `MAX_TEXT` characters; the finish reason of a truncated response is `TRUNCATED`.
 
     Args:
-        body: JSON as the server sent it.
-        redact: Takes secrets out of a text.
+        body: Response body.
+        redact: Function that removes secrets from a text.
 
     Raises:
-        InvalidCompletion: It is no completion.
+        InvalidCompletion: The body is not a completion.
     """
     data = _json(body)
     if not isinstance(data, dict):
         raise InvalidCompletion("the body is not a JSON object")
     if data.get("error"):
-        raise InvalidCompletion(f"an error as an answer: {error_message(body, redact)}")
+        raise InvalidCompletion(f"the response is an error: {error_message(body, redact)}")
     choices = data.get("choices")
     if not isinstance(choices, list) or not choices:
-        raise InvalidCompletion("there are no choices in the answer")
+        raise InvalidCompletion("the response has no choices")
     choice = choices[0] if isinstance(choices[0], dict) else {}
     message = choice.get("message")
     if not isinstance(message, dict):
-        raise InvalidCompletion("there is no message in the answer")
+        raise InvalidCompletion("the response has no message")
     (content, thinking), refusal = _content(message), _text(message, "refusal")
     finish_reason = _text(choice, "finish_reason")
     if finish_reason in FAILURE_REASONS:
-        raise InvalidCompletion(f"the server broke off: finish_reason is {finish_reason}")
+        raise InvalidCompletion(f"generation failed: finish_reason is {finish_reason}")
     if content is None and refusal is None and finish_reason is None:
-        raise InvalidCompletion("there is no content in the answer")
+        raise InvalidCompletion("the response has no content")
     text = redact(content or refusal or "")
     thought = _text(message, "reasoning_content") or _text(message, "reasoning") or thinking
     usage = data.get("usage")
@@ -94,14 +94,14 @@ def read_completion(body: bytes, redact: Callable[[str], str]) -> Reply:
         text,
         prompt_tokens=_count(counts.get("prompt_tokens")),
         completion_tokens=_count(counts.get("completion_tokens")),
-        finish_reason=None if finish_reason is None else printable(redact(finish_reason), MAX_WORD),
+        finish_reason=None if finish_reason is None else printable(redact(finish_reason), MAX_REASON),
         reasoning=None if thought is None else truncate(redact(thought), MAX_TEXT),
         model=printable(redact(model), MAX_MODEL) or None if isinstance(model := data.get("model"), str) else None,
     )
 
 
 def error_message(body: bytes, redact: Callable[[str], str]) -> str:
-    """What a server's body says went wrong, in one printable line without secrets."""
+    """Extract the error message from a response body, as one printable line without secrets."""
     try:
         said = _json(body)
     except InvalidCompletion:
@@ -113,9 +113,9 @@ def error_message(body: bytes, redact: Callable[[str], str]) -> str:
     return printable(redact(text), MAX_MESSAGE) or "no message"
 
 
-def printable(text: str, longest: int) -> str:
-    """A text for a terminal: one line, no control characters, no lone surrogates, not too long."""
-    return truncate(one_line(text[: 10 * longest]), longest)
+def printable(text: str, max_length: int) -> str:
+    """Return a text as one printable line of at most `max_length` characters."""
+    return truncate(one_line(text[: 10 * max_length]), max_length)
 
 
 def _json(body: bytes) -> Any:
@@ -128,36 +128,36 @@ def _json(body: bytes) -> Any:
 def _text(fields: dict[str, Any], name: str) -> str | None:
     value = fields.get(name)
     if value is not None and not isinstance(value, str):
-        raise InvalidCompletion(f"the {name} of the answer is not a text")
+        raise InvalidCompletion(f"{name} of the response is not a string")
     return value
 
 
 def _content(message: dict[str, Any]) -> tuple[str | None, str | None]:
-    """Return response and thinking of a message, whose content is a text or a list of parts of both kinds."""
+    """Return response and reasoning of a message, whose content is a string or a list of parts."""
     parts = message.get("content")
     if not isinstance(parts, list) or not parts:
         return _text(message, "content"), None
     response, thinking = "", ""
     for part in parts:
         if isinstance(part, dict) and part.get("type") == "thinking":
-            inner = part.get("thinking")  # parts in turn, as Mistral sends it, or a text
-            thinking += "".join(map(_words, inner)) if isinstance(inner, list) else _text(part, "thinking") or ""
+            inner = part.get("thinking")  # Mistral sends a list of parts, others a string
+            thinking += "".join(map(_part_text, inner)) if isinstance(inner, list) else _text(part, "thinking") or ""
         else:
-            response += _words(part)
+            response += _part_text(part)
     return response, thinking or None
 
 
-def _words(part: Any) -> str:
-    """Return the words of a part of a content: a text, or a reference, which has none."""
+def _part_text(part: Any) -> str:
+    """Return the text of a content part; references have none."""
     kind = part.get("type") if isinstance(part, dict) else None
     if kind == "reference":
         return ""
     if kind != "text" or not isinstance(part.get("text"), str):
-        raise InvalidCompletion("a part of the content of the answer is neither text nor thinking")
-    words: str = part["text"]
-    return words
+        raise InvalidCompletion("the response has a content part that is neither text nor thinking")
+    text: str = part["text"]
+    return text
 
 
 def _count(value: Any) -> int | None:
-    """A number of tokens, if it is one."""
+    """Return a token count if it is valid."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else None

@@ -1,4 +1,4 @@
-"""Where a model's weights are: a folder in Hugging Face's layout, or the name of a repository on its hub."""
+"""Checkpoints: folders in Hugging Face format, or names on the Hub."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from pathlib import Path
 from vlmgym.errors import UsageError, truncate
 
 MAX_REASON = 400
-"""Characters of a library's message that are shown."""
+"""Maximum characters of a library's error message."""
 
 
 def resolve_checkpoint(model: str, policy: str) -> str:
-    """The folder, absolute, or the hub's name, as a model's library takes it; nothing is loaded yet.
+    """Return the absolute path of a checkpoint folder, or its name on the Hub. Loads nothing.
 
     Args:
-        model: What the user gave.
-        policy: Who asks, for messages.
+        model: Value given by the user.
+        policy: Name of the policy, for error messages.
 
     Raises:
-        UsageError: It is neither a folder with a model nor can it be a name on the hub.
+        UsageError: It is neither a folder with a checkpoint nor a possible name on the Hub.
     """
     if not model:
-        raise UsageError(f"the policy {policy} needs a --model: the folder of a checkpoint, or a name on the hub")
+        raise UsageError(f"the policy {policy} needs --model: a checkpoint folder or a name on the Hub")
     folder = Path(model).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            raise UsageError(f"the folder {model} holds no checkpoint: there is no config.json in it")
+            raise UsageError(f"{model} is not a checkpoint: it has no config.json")
         return str(folder.absolute())
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", model):
-        raise UsageError(f"there is no folder {model}, and a name on the hub looks like Qwen/Qwen3-VL-2B-Instruct")
+        raise UsageError(f"no folder {model}; names on the Hub look like Qwen/Qwen3-VL-2B-Instruct")
     return model
 
 
 def error_text(error: BaseException) -> str:
-    """What a library said went wrong, in one line."""
+    """Return a library's error message as one line."""
     return truncate(" ".join(str(error).split()) or type(error).__name__, MAX_REASON)

@@ -1,4 +1,4 @@
-"""The user's own function `custom_policy(images_batch, prompt_batch)`, plain or async, which returns the responses."""
+"""User-defined policies: `custom_policy(images_batch, prompt_batch)`, sync or async, returns the responses."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from vlmgym.policies.daemon_thread import DaemonThread
 from vlmgym.sandbox.core.game import ImageArray
 
 Responses = Sequence[str | Reply]
-"""The response to each prompt: a string, or a `Reply` that also has numbers of tokens and the like."""
+"""One response per prompt: a string, or a `Reply` with token counts and other details."""
 CustomFunction = Callable[[list[list[ImageArray]], list[Prompt]], Responses | Awaitable[Responses]]
-"""Takes, for each prompt, its list of uint8 RGB images (height, width, 3), and the prompts; returns the responses."""
+"""Function from a list of uint8 RGB images (height, width, 3) per prompt, and the prompts, to the responses."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CustomOptions(PolicyOptions):
-    """Options of a policy that is a function."""
+    """Options of a user-defined policy."""
 
     operational: ClassVar[frozenset[str]] = frozenset({"timeout"})
 
     timeout: float = 300.0
-    """Seconds that one call of the function may take."""
+    """Maximum seconds per call of the function."""
 
     def __post_init__(self) -> None:
         check_timeout(self.timeout)
 
 
 class CustomPolicy(ModelPolicy):
-    """Asks the function for all prompts that are ready, one batch at a time, in a thread of its own."""
+    """Calls a function with all prompts that are ready, one batch at a time, in a separate thread."""
 
-    counts_tokens = True  # a function that returns strings is found out when a price is asked for
+    counts_tokens = True  # strings have no counts, which raises an error if a budget needs them
     Options = CustomOptions
     options: CustomOptions
 
@@ -52,8 +52,8 @@ class CustomPolicy(ModelPolicy):
 
         Args:
             function: The user's function.
-            name: What to call it in records and messages.
-            options: `CustomOptions`; None: defaults.
+            name: Name in records and messages. Default: name of the function.
+            options: `CustomOptions`. Default: all defaults.
         """
         super().__init__(options)
         self.function = function
@@ -61,34 +61,33 @@ class CustomPolicy(ModelPolicy):
         self._thread = DaemonThread(self.name)
 
     async def open(self) -> None:
-        """Begin to gather batches in this event loop."""
+        """Create the batcher of this event loop."""
         self._batcher = Batcher(self._ask)
 
     async def close(self) -> None:
-        """Gather no more; a call that runs is left to its thread."""
+        """Stop batching. A running call continues in its thread."""
         self._batcher.close()
 
     def set_running_episodes(self, episodes: int) -> None:
-        """A batch is full when every running episode waits."""
+        """Set the size of a full batch."""
         self._batcher.set_running_episodes(episodes)
 
     async def respond(self, images: list[ImageArray], prompt: Prompt) -> Reply:
-        """The function's response to this prompt, asked together with whatever else is ready."""
+        """Return the function's response to a prompt."""
         return await self._batcher.respond(images, prompt)
 
     async def _ask(self, images: list[list[ImageArray]], prompts: list[Prompt]) -> list[Reply]:
-        expected, asked = len(prompts), time.perf_counter()
+        expected, start = len(prompts), time.perf_counter()
         call = self._thread.call(self.function, images, prompts)
         await asyncio.wait([call], timeout=self.options.timeout)
         if not call.done():
             call.cancel()
-            raise PolicyError(f"{self.name} did not answer {expected} prompts within {self.options.timeout:g} s")
+            raise PolicyError(f"{self.name} timed out after {self.options.timeout:g} s with {expected} prompts")
         try:
             returned = call.result()
         except Exception as error:
-            # Whatever a user's function raises ends the run with the place in their code, not with our traceback.
-            raise PolicyError(f"{self.name} raised {_told(error)}") from error
-        latency = time.perf_counter() - asked
+            raise PolicyError(f"{self.name} raised {_describe(error)}") from error
+        latency = time.perf_counter() - start
         return [
             reply if reply.latency is not None else replace(reply, latency=latency)
             for reply in self._replies(returned, expected)
@@ -96,41 +95,38 @@ class CustomPolicy(ModelPolicy):
 
     def _replies(self, returned: Any, expected: int) -> list[Reply]:
         if not isinstance(returned, list | tuple):
-            raise PolicyError(
-                f"{self.name} returned a {type(returned).__name__}; a list of strings or Replies is needed"
-            )
+            raise PolicyError(f"{self.name} must return a list of strings or Replies, got {type(returned).__name__}")
         if len(returned) != expected:
-            raise PolicyError(f"{self.name} returned {len(returned)} responses for {expected} prompts")
+            raise PolicyError(f"{self.name} returned {len(returned)} responses to {expected} prompts")
         for i, response in enumerate(returned):
             if not isinstance(response, str | Reply):
-                told = f"returned a {type(response).__name__} as response {i}"
-                raise PolicyError(f"{self.name} {told}, which is neither a string nor a Reply")
+                got = type(response).__name__
+                raise PolicyError(f"{self.name}: response {i} must be a string or a Reply, got {got}")
         return [response if isinstance(response, Reply) else Reply(response) for response in returned]
 
 
-_OURS = (__file__, daemon_thread.__file__, base.__file__, checks.__file__, "<string>")
-"""Files that stand between a user's code and an error, the generated `__init__` of `Reply` included."""
+_OWN_FILES = (__file__, daemon_thread.__file__, base.__file__, checks.__file__, "<string>")
+"""Files of vlmgym in the traceback of a user's error; `<string>` is the generated `__init__` of `Reply`."""
 
 
 def load_function(spec: str) -> CustomFunction:
-    """A function named as `MODULE:FUNCTION` (importable, also from the current folder) or `path/to/file.py:FUNCTION`.
+    """Load a function from `MODULE:FUNCTION` or `path/to/file.py:FUNCTION`.
 
-    A file can import what lies beside it.
+    Modules are also found in the current folder. A file can import modules in its own folder.
 
     Raises:
-        UsageError: It does not load, or is not a function.
+        UsageError: It cannot be loaded or is not a function.
     """
-    place, _, attribute = spec.rpartition(":")
+    source, _, attribute = spec.rpartition(":")
     try:
-        module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
+        module = _load_file(Path(source)) if source.endswith(".py") else _load_module(source)
     except (Exception, SystemExit) as error:
-        # Importing runs the user's code, which may raise anything.
-        raise UsageError(f"{place!r} does not load: {_told(error)}") from error
+        raise UsageError(f"cannot load {source!r}: {_describe(error)}") from error
     function = getattr(module, attribute, None)
     if not callable(function):
-        raise UsageError(f"{place!r} has no function {attribute!r}")
-    loaded: CustomFunction = function
-    return loaded
+        raise UsageError(f"{source!r} has no function {attribute!r}")
+    custom_function: CustomFunction = function
+    return custom_function
 
 
 def _load_module(name: str) -> Any:
@@ -141,16 +137,16 @@ def _load_module(name: str) -> Any:
 
 def _load_file(path: Path) -> Any:
     if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    whole = path.resolve()
-    # A name that no other module has: a file may be called openai.py and import openai.
-    spec = importlib.util.spec_from_file_location(str(whole).replace(".", "_"), path)
+        raise FileNotFoundError(f"no file {path}")
+    full_path = path.resolve()
+    # A unique module name, so that a file named openai.py can import openai.
+    spec = importlib.util.spec_from_file_location(str(full_path).replace(".", "_"), path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not a Python file")
-    if str(whole.parent) not in sys.path:
-        sys.path.append(str(whole.parent))  # at the end, for the same reason
+    if str(full_path.parent) not in sys.path:
+        sys.path.append(str(full_path.parent))  # last, for the same reason
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look for their module there
+    sys.modules[spec.name] = module  # dataclasses look up their module
     try:
         spec.loader.exec_module(module)
     except BaseException:
@@ -159,13 +155,13 @@ def _load_file(path: Path) -> Any:
     return module
 
 
-def _told(error: BaseException) -> str:
-    """An error of the user's code in one line: type, message, and ` (file, line n)` of where it was raised."""
+def _describe(error: BaseException) -> str:
+    """Describe an error of user code in one line: type, message and ` (file, line n)`."""
     try:
         message = one_line(str(error))
     except Exception:
-        message = "its message cannot be shown"
+        message = "its message cannot be formatted"
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if frame.filename not in _OURS and "importlib" not in frame.filename]
-    place = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
-    return f"{type(error).__name__}: {message}{place}"
+    user = [frame for frame in frames if frame.filename not in _OWN_FILES and "importlib" not in frame.filename]
+    location = f" ({user[-1].filename}, line {user[-1].lineno})" if user else ""
+    return f"{type(error).__name__}: {message}{location}"

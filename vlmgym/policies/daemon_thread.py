@@ -1,4 +1,4 @@
-"""A thread that runs a user's functions, plain or async, and does not keep the program from ending if one hangs."""
+"""A daemon thread for blocking or user-defined functions; a hanging call does not block exit."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _Job = tuple[Callable[..., Any], tuple[Any, ...], Callable[[Any, Exception | Non
 
 
 class DaemonThread:
-    """Runs one call after another. All coroutines run in one event loop, so that clients that keep connections work."""
+    """Runs calls in order. All coroutines share an event loop, so that clients can keep connections open."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._jobs: queue.SimpleQueue[_Job | None] | None = None
 
     def call(self, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
-        """Begin a call from a running event loop; the future gets what it returns, awaited if need be, or raises."""
+        """Call a sync or async function; returns a future of the running event loop."""
         if self._jobs is None:
             self._jobs = queue.SimpleQueue()
             threading.Thread(target=_work, args=(self._jobs,), daemon=True, name=self._name).start()
@@ -38,7 +38,7 @@ class DaemonThread:
                 future.set_exception(error)
 
         def finish(result: Any, error: Exception | None) -> None:
-            if not loop.is_closed():  # after a time-out nobody waits for the result any more
+            if not loop.is_closed():  # it may be after a timeout
                 loop.call_soon_threadsafe(settle, result, error)
 
         self._jobs.put((function, args, finish))
@@ -55,14 +55,13 @@ def _work(jobs: queue.SimpleQueue[_Job | None]) -> None:
             if inspect.isawaitable(result):
                 result = loop.run_until_complete(_awaited(result))
         except BaseException as raised:
-            # SystemExit, CancelledError and the like would end the thread, or the program, without a word, and a
-            # future refuses StopIteration.
+            # SystemExit and CancelledError would silently end the thread; futures reject StopIteration.
             if isinstance(raised, Exception) and not isinstance(raised, StopIteration):
                 error = raised
             else:
                 error = RuntimeError(f"{type(raised).__name__}: {raised}")
         finish(result, error)
-        del job, function, args, finish, result, error  # else they live until the next call
+        del job, function, args, finish, result, error  # otherwise kept alive until the next call
     loop.close()
 
 

@@ -1,4 +1,4 @@
-"""A person at a window plays the evaluation."""
+"""A human player in a window."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from vlmgym.sandbox.envs.human.player import Player
 from vlmgym.sandbox.envs.human.session import Seat
 from vlmgym.sandbox.envs.window import check_screen
 
-LAST_LOOK = 2.0
-"""Seconds that the final position of an episode stays, unless a key is pressed."""
+FINAL_STATE_SECONDS = 2.0
+"""Seconds for which the final state of an episode is shown, unless a key is pressed."""
 
 
 class HumanPolicy(ModelPolicy):
-    """Shows the position and what a model is told; keys, clicks and typed text are the responses.
+    """Shows the current image and the prompt; keys, clicks and typed text are the responses.
 
-    One episode after another is played. The person sees the position as the game draws it in this process, and of
-    earlier turns no images again. Closing the window ends the run; what was played is kept, and can be gone on with.
+    Episodes are played one at a time, and images of earlier turns are not shown. Closing the window ends the run; the
+    finished turns are kept, and the run can be resumed.
     """
 
     name = "human"
@@ -36,10 +36,10 @@ class HumanPolicy(ModelPolicy):
         self._player: Player | None = None
 
     def check(self, game: Game[Any, Any]) -> None:
-        """Refuse to play where there is no screen.
+        """Check that there is a display.
 
         Raises:
-            DisplayError: There is none.
+            DisplayError: There is no display.
         """
         check_screen()
 
@@ -54,45 +54,45 @@ class HumanPolicy(ModelPolicy):
         self._seat = self._player = None
 
     async def respond(self, images: list[Any], prompt: Prompt) -> Reply:
-        """What the person does.
+        """Wait for the player's response.
 
         Raises:
-            PolicyError: They closed the window.
-            DisplayError: The screen is gone.
+            PolicyError: The window was closed.
+            DisplayError: The display is gone.
         """
         if self._seat is None or prompt.snapshot is None:
-            raise PolicyError("a person plays in evaluations only")
+            raise PolicyError("the policy human works in evaluations only")
         player = self._begin(prompt, prompt.snapshot)
-        asked = time.perf_counter()
+        start = time.perf_counter()
         self._seat.look(player)
         while not self._seat.left:
             changed = False
             for _, response in self._seat.presses(player):
                 if response is not None:
-                    latency = time.perf_counter() - asked
+                    latency = time.perf_counter() - start
                     self._seat.look(player)
-                    await self._last_look(self._seat, player)
+                    await self._show_final_state(self._seat, player)
                     return Reply(response, latency=latency)
                 changed = True
             if changed:
                 self._seat.look(player)
-            await asyncio.sleep(0)  # Ctrl-C
+            await asyncio.sleep(0)  # lets Ctrl-C through
         raise PolicyError("the window was closed")
 
     def _begin(self, prompt: Prompt, snapshot: Snapshot) -> Player:
-        """The player at this turn; what became of the turn before is told if it was theirs."""
+        """Return the player of this turn, which shows the result of the previous turn."""
         episode = Episode.restore(prompt.game, snapshot)
-        last, before = None, self._player
-        if before is not None and (before.game, before.episode.snapshot()) == (prompt.game, snapshot):
-            last = before.last
+        last, previous = None, self._player
+        if previous is not None and (previous.game, previous.episode.snapshot()) == (prompt.game, snapshot):
+            last = previous.last
         self._player = Player(episode, f"{prompt.game.id}, an evaluation", "Esc: stop the run.")
         self._player.begin(episode, str(prompt), last)
         return self._player
 
-    async def _last_look(self, seat: Seat, player: Player) -> None:
-        """Leave an ended episode on the screen for a moment."""
-        shown = time.perf_counter()
-        while player.episode.ended is not None and not seat.left and time.perf_counter() - shown < LAST_LOOK:
+    async def _show_final_state(self, seat: Seat, player: Player) -> None:
+        """Keep an ended episode on the screen for a moment."""
+        start = time.perf_counter()
+        while player.episode.ended is not None and not seat.left and time.perf_counter() - start < FINAL_STATE_SECONDS:
             if any(key for key, _ in seat.presses(player)):
                 return
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""A checkpoint in this process, by Hugging Face transformers. Needs the extra `transformers`."""
+"""Batched generation with Hugging Face transformers. Requires the extra `transformers`."""
 
 from __future__ import annotations
 
@@ -29,19 +29,17 @@ from vlmgym.policies.token_sampling import SeededSampler, image_token_ids
 from vlmgym.sandbox.core.game import ImageArray
 
 SAMPLING = ("temperature", "top_p", "top_k", "min_p")
-"""What a generation configuration says about drawing a token."""
-NEVER = -1
-"""An end of text that is never generated."""
+"""Sampling fields of a generation config."""
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """A prompt for the model.
+    """A prompt with its sampling seed.
 
     Attributes:
-        images: uint8 RGB of shape (height, width, 3) each.
-        text: Follows the images.
-        seed: Decides which tokens are drawn; None: whatever.
+        images: uint8 RGB images of shape (height, width, 3), placed before the text.
+        text: Text of the prompt.
+        seed: Sampling seed; None for a random one.
     """
 
     images: Sequence[ImageArray]
@@ -50,48 +48,48 @@ class GenerationRequest:
 
 
 class LocalModel:
-    """Answers batches of prompts; one call at a time."""
+    """A vision-language model that generates batches of responses. Not thread-safe."""
 
     def __init__(self, checkpoint: str, device: str | None = None, dtype: str = "auto") -> None:
-        """Load.
+        """Load a checkpoint.
 
         Args:
-            checkpoint: A folder, or a name on the hub.
-            device: As torch names it; None: a GPU, if there is one.
-            dtype: Type of weights and activations; `auto`: as they were saved.
+            checkpoint: Folder, or name on the Hub.
+            device: Device of torch. Default: a GPU if there is one.
+            dtype: Type of weights and activations; `auto` uses the type in the checkpoint.
 
         Raises:
-            UsageError: It does not load, or is no vision-language model, or there is no such device.
+            UsageError: The checkpoint cannot be loaded or is not a vision-language model, or the device is missing.
         """
         try:
             self.processor = AutoProcessor.from_pretrained(checkpoint)
             model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=dtype)
         except (OSError, ValueError, ImportError) as error:
-            raise UsageError(f"the model {checkpoint} does not load: {error_text(error)}") from None
+            raise UsageError(f"cannot load the model {checkpoint}: {error_text(error)}") from None
         if not hasattr(self.processor, "image_processor") or not self.processor.chat_template:
-            raise UsageError(f"the model {checkpoint} takes no images, or has no chat template")
+            raise UsageError(f"the model {checkpoint} does not accept images, or has no chat template")
         try:
             self.model = model.to(device or _accelerator()).eval()
         except (RuntimeError, AssertionError) as error:
-            raise UsageError(f"the model {checkpoint} cannot go to the device {device}: {error_text(error)}") from None
+            raise UsageError(f"cannot move the model {checkpoint} to device {device}: {error_text(error)}") from None
         tokenizer = self.processor.tokenizer
         tokenizer.padding_side = "left"
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token
         self.context: int = self.model.config.get_text_config().max_position_embeddings
-        """Tokens of prompt and response together, at most."""
-        ends = self.model.generation_config.eos_token_id
-        self._ends = ends if isinstance(ends, list) else [ends]
-        self._images = image_token_ids(self.model.config)
+        """Context length: maximum tokens of prompt and response together."""
+        eos = self.model.generation_config.eos_token_id
+        self._eos = eos if isinstance(eos, list) else [eos]
+        self._image_tokens = image_token_ids(self.model.config)
         self._stopped = threading.Event()
 
     def stop(self) -> None:
-        """Let a call that runs in another thread end at its next token."""
+        """Make a call that runs in another thread return after its current token."""
         self._stopped.set()
 
     def generate(
         self,
-        questions: Sequence[GenerationRequest],
+        requests: Sequence[GenerationRequest],
         max_tokens: int,
         *,
         temperature: float | None = None,
@@ -100,92 +98,90 @@ class LocalModel:
         stop: Sequence[str] = (),
         ignore_eos: bool = False,
     ) -> list[Reply | InfrastructureError]:
-        """A reply to each question, or why there is none.
+        """Generate a reply to each prompt, or the error for prompts that exceed the context length.
 
-        Tokens that stand for images are never generated: they mean nothing in a response.
+        Image placeholder tokens are never generated. Sampling options default to the model's generation config.
 
         Args:
-            questions: The prompts, all of which are generated together.
-            max_tokens: Longest response.
-            temperature: 0 takes the likeliest token; None: as the model's generation configuration says, which is also
-                what the other two are by default.
-            top_p: Draw from the likeliest tokens that together have this probability.
-            top_k: Draw from so many of the likeliest tokens.
-            stop: End a response before any of these texts.
-            ignore_eos: Go on after an end, for measurements.
+            requests: The prompts, generated as one batch.
+            max_tokens: Maximum response length in tokens.
+            temperature: Sampling temperature; 0 is greedy.
+            top_p: Sample from the most likely tokens with this total probability.
+            top_k: Sample from this many of the most likely tokens.
+            stop: Stop sequences, omitted from the response.
+            ignore_eos: Continue after the end of a response, for benchmarks.
 
         Raises:
-            PolicyError: Memory is used up, or the model fails.
+            PolicyError: Out of memory, or the model failed.
         """
         sampling = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
         try:
             with torch.inference_mode():
-                return self._generate_fitting(questions, max_tokens, self._warpers(sampling), list(stop), ignore_eos)
+                return self._generate_fitting(requests, max_tokens, self._warpers(sampling), list(stop), ignore_eos)
         except (RuntimeError, MemoryError) as error:
             out_of_memory = isinstance(error, MemoryError | torch.cuda.OutOfMemoryError)
-            if out_of_memory or "can't allocate memory" in str(error):  # which is what torch says on a CPU
-                raise PolicyError(
-                    f"the memory is too small for {len(questions)} prompts at once: lower --batch-size"
-                ) from None
+            if out_of_memory or "can't allocate memory" in str(error):  # torch's message on a CPU
+                raise PolicyError(f"out of memory with {len(requests)} prompts per batch: lower --batch-size") from None
             raise PolicyError(f"transformers failed: {error_text(error)}") from None
         except (ValueError, IndexError, TypeError) as error:
             raise PolicyError(f"transformers failed: {error_text(error)}") from None
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """Device of the model."""
         found: torch.device = self.model.device
         return found
 
     def _generate_fitting(
         self,
-        questions: Sequence[GenerationRequest],
+        requests: Sequence[GenerationRequest],
         max_tokens: int,
         warpers: list[Any] | None,
         stop: list[str],
         ignore_eos: bool,
     ) -> list[Reply | InfrastructureError]:
-        batch = self._tokenize(questions)
+        batch = self._tokenize(requests)
         lengths = batch["attention_mask"].sum(dim=1).tolist()
         replies: list[Reply | InfrastructureError] = [
-            InfrastructureError(f"the prompt has {length:,} tokens, and the model takes {self.context:,}")
+            InfrastructureError(f"the prompt has {length:,} tokens, more than the context length {self.context:,}")
             for length in lengths
         ]
         fitting = [i for i, length in enumerate(lengths) if length < self.context]
         if not fitting:
             return replies
-        if len(fitting) < len(questions):
-            batch = self._tokenize([questions[i] for i in fitting])
-        chance = [] if warpers is None else [*warpers, SeededSampler([questions[i].seed for i in fitting], self.device)]
-        rows = self._generate_tokens(batch, chance, max_tokens, stop, ignore_eos)
+        if len(fitting) < len(requests):
+            batch = self._tokenize([requests[i] for i in fitting])
+        seeds = [requests[i].seed for i in fitting]
+        sampler = [] if warpers is None else [*warpers, SeededSampler(seeds, self.device)]
+        rows = self._generate_tokens(batch, sampler, max_tokens, stop, ignore_eos)
         for i, row in zip(fitting, rows, strict=True):
             replies[i] = self._reply(row, lengths[i], stop, ignore_eos)
         return replies
 
-    def _tokenize(self, questions: Sequence[GenerationRequest]) -> Any:
+    def _tokenize(self, requests: Sequence[GenerationRequest]) -> Any:
         texts = []
-        for question in questions:
-            content = [*({"type": "image"} for _ in question.images), {"type": "text", "text": question.text}]
+        for request in requests:
+            content = [*({"type": "image"} for _ in request.images), {"type": "text", "text": request.text}]
             message = {"role": "user", "content": content}
             texts.append(self.processor.apply_chat_template([message], add_generation_prompt=True, tokenize=False))
-        images = [[Image.fromarray(image) for image in question.images] for question in questions]
-        begin = self.processor.tokenizer.bos_token
+        images = [[Image.fromarray(image) for image in request.images] for request in requests]
+        bos = self.processor.tokenizer.bos_token
         batch = self.processor(
             text=texts,
             images=images if any(images) else None,
             padding=True,
             return_tensors="pt",
-            add_special_tokens=begin is None or not texts[0].startswith(begin),
+            add_special_tokens=bos is None or not texts[0].startswith(bos),
         )
         return batch.to(self.device, dtype=self.model.dtype)
 
     def _warpers(self, sampling: dict[str, float | None]) -> list[Any] | None:
-        """What shapes the probabilities before a token is drawn; None: the likeliest token is taken."""
+        """Return the logits processors applied before sampling; None for greedy decoding."""
         defaults = self.model.generation_config.to_diff_dict()
-        asked = {name: value for name, value in sampling.items() if value is not None}
-        if asked.get("temperature") == 0 or not (asked or defaults.get("do_sample")):
+        given = {name: value for name, value in sampling.items() if value is not None}
+        if given.get("temperature") == 0 or not (given or defaults.get("do_sample")):
             return None
-        values = {name: defaults.get(name) for name in SAMPLING} | asked
+        values = {name: defaults.get(name) for name in SAMPLING} | given
         warpers: list[Any] = []
         if values["temperature"] is not None and values["temperature"] != 1:
             warpers.append(TemperatureLogitsWarper(float(values["temperature"])))
@@ -198,48 +194,46 @@ class LocalModel:
         return warpers
 
     def _generate_tokens(
-        self, batch: Any, chance: list[Any], max_tokens: int, stop: list[str], ignore_eos: bool
+        self, batch: Any, sampler: list[Any], max_tokens: int, stop: list[str], ignore_eos: bool
     ) -> list[list[int]]:
         config = copy.deepcopy(self.model.generation_config)
-        config.do_sample = False  # `chance` draws
+        config.do_sample = False  # `SeededSampler` samples
         for name in SAMPLING:
             setattr(config, name, None)
         config.max_length = None
         config.max_new_tokens = min(max_tokens, self.context - batch["input_ids"].shape[1])
         config.pad_token_id = self.processor.tokenizer.pad_token_id
-        config.suppress_tokens = self._images or None
+        config.suppress_tokens = self._image_tokens or None
         if ignore_eos:
             config.min_new_tokens = config.max_new_tokens
         if stop:
             config.stop_strings = stop
-        made = self.model.generate(
+        sequences = self.model.generate(
             **batch,
             generation_config=config,
-            logits_processor=LogitsProcessorList(chance),
+            logits_processor=LogitsProcessorList(sampler),
             stopping_criteria=StoppingCriteriaList([_Stopped(self._stopped)]),
             tokenizer=self.processor.tokenizer,
         )
-        rows: list[list[int]] = made[:, batch["input_ids"].shape[1] :].tolist()
+        rows: list[list[int]] = sequences[:, batch["input_ids"].shape[1] :].tolist()
         return rows
 
     def _reply(self, row: list[int], prompt_tokens: int, stop: Sequence[str], ignore_eos: bool) -> Reply:
-        ended = False
-        if not ignore_eos:
-            end = next((place for place, token in enumerate(row) if token in self._ends), NEVER)
-            ended = end != NEVER
-            row = row[: end + 1] if ended else row
+        end = None if ignore_eos else next((i for i, token in enumerate(row) if token in self._eos), None)
+        if end is not None:
+            row = row[: end + 1]
         text = self.processor.tokenizer.decode(row, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        places = [place for place in map(text.find, stop) if place >= 0]
+        stops = [index for index in map(text.find, stop) if index >= 0]
         return Reply(
-            text[: min(places)] if places else text,
+            text[: min(stops)] if stops else text,
             prompt_tokens=prompt_tokens,
             completion_tokens=len(row),
-            finish_reason="stop" if ended or places else "length",
+            finish_reason="stop" if end is not None or stops else "length",
         )
 
 
 class _Stopped(StoppingCriteria):  # type: ignore[misc]
-    """Ends all rows once an event is set."""
+    """Stops all rows once an event is set."""
 
     def __init__(self, event: threading.Event) -> None:
         self._event = event

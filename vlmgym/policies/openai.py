@@ -1,4 +1,4 @@
-"""Models behind an OpenAI-compatible server: OpenAI's own, vLLM, llama.cpp, and most others."""
+"""The policy `openai`: models behind an OpenAI-compatible server (OpenAI, vLLM, llama.cpp and others)."""
 
 from __future__ import annotations
 
@@ -24,42 +24,45 @@ if TYPE_CHECKING:
 
 OPENAI = "https://api.openai.com/v1"
 DEFAULT_KEY = "OPENAI_API_KEY"
-"""The variable of the key for OpenAI's own server; sent to no other, unless `api_key_env` names it."""
-OURS = frozenset({"messages", "model", "n", "stream", "temperature", "top_p", "top_k", "max_tokens", "seed", "stop"})
-"""Fields of a request that `extra_body` cannot set: other options do, or the reply could not be read."""
-KEYS = re.compile(
+"""Environment variable with the key for OpenAI's server. Not sent to other servers unless `api_key_env` names it."""
+RESERVED_FIELDS = frozenset(
+    {"messages", "model", "n", "stream", "temperature", "top_p", "top_k", "max_tokens", "seed", "stop"}
+)
+"""Request fields that `extra_body` cannot set, because other options set them or they change the response format."""
+SECRET_FIELDS = re.compile(
     "(api|access|auth|private|secret)[-_ ]?key|(access|api|auth|hf)[-_ ]?token|authorization|password|secret", re.I
 )
-"""Names of fields that hold secrets, which `extra_body` cannot set at any depth: it is recorded."""
+"""Names of fields with secrets, which `extra_body` cannot set at any depth, because it is recorded."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenAIOptions(SamplingOptions):
-    """Options of a policy that asks an OpenAI-compatible server."""
+    """Options of the policy `openai`."""
 
     operational: ClassVar[frozenset[str]] = frozenset({"base_url", "api_key_env", "max_requests", "timeout", "retries"})
 
     base_url: str = OPENAI
-    """Where the server is, up to /v1, for instance http://localhost:8000/v1."""
+    """URL of the server up to /v1, such as http://localhost:8000/v1."""
     model: str = ""
-    """Name of the model, as the server knows it. It is needed: a record has to say who played."""
+    """Name of the model on the server. Required, because the record must say which model played."""
     api_key_env: str | None = None
-    """Name of the environment variable that holds the API key. Default: OPENAI_API_KEY at OpenAI's own server, and no
-    key anywhere else."""
+    """Name of the environment variable with the API key. Default: OPENAI_API_KEY for OpenAI's server, no key for other
+    servers."""
     image_format: ImageFormat = "png"
-    """How images are sent: png is exact, jpeg is smaller for noisy images only."""
+    """Image encoding: png is lossless; jpeg is smaller, but only for noisy images."""
     detail: Detail = "auto"
-    """How closely OpenAI's models look at images, and how many tokens they cost."""
+    """Resolution at which OpenAI's models process images, which affects their token count."""
     extra_body: str = "{}"
-    """More fields of the request as a JSON object, for instance '{"reasoning_effort": "low"}'. They are recorded, so
-    keys are refused."""
+    """More request fields as a JSON object, such as '{"reasoning_effort": "low"}'. Recorded, so API keys are
+    rejected."""
     max_requests: int = 64
-    """Requests at once, at most: fewer while the server answers 429 or 503, then more again."""
+    """Maximum concurrent requests; drops on HTTP 429 and 503, and recovers."""
     timeout: float = 600.0
-    """Seconds that one request may take."""
+    """Maximum seconds per request."""
     retries: int = 5
-    """How often a request is sent again after a time-out, a broken connection or body, HTTP 408, 429 or 5xx: after
-    exponential back-off with jitter, and as late as Retry-After asks. Then the episode ends as an error, unscored."""
+    """Maximum retries after a timeout, a connection error, an invalid body, HTTP 408, 429 or 5xx. Retries wait with
+    exponential backoff and jitter, and at least for Retry-After. If they fail, the episode ends as an error and gets
+    no score."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -68,22 +71,22 @@ class OpenAIOptions(SamplingOptions):
             check_int(name, getattr(self, name), least)
         for name, accepted in (("image_format", get_args(ImageFormat)), ("detail", get_args(Detail))):
             if getattr(self, name) not in accepted:
-                raise UsageError(f"{name} is one of {', '.join(accepted)}, not {getattr(self, name)!r}")
+                raise UsageError(f"{name} must be one of {', '.join(accepted)}, got {getattr(self, name)!r}")
         if self.api_key_env is not None and not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", self.api_key_env):
-            raise UsageError("api_key_env is the name of an environment variable, not the key itself")
+            raise UsageError("api_key_env must be the name of an environment variable, not the key itself")
         self._check_url()
         if not all(_is_unicode(text) for text in (self.model, *self.stop)):
-            raise UsageError("model and stop are texts in UTF-8")
-        if forbidden := OURS & self.extra_fields.keys():
+            raise UsageError("model and stop must be valid UTF-8")
+        if forbidden := RESERVED_FIELDS & self.extra_fields.keys():
             raise UsageError(f"extra_body cannot set {min(forbidden)}")
 
     def to_dict(self) -> dict[str, Any]:
-        """All options, the address without user and password."""
+        """Return all options, with the URL stripped of user and password."""
         return super().to_dict() | {"base_url": self.address, "extra_body": self.extra_fields}
 
     @cached_property
     def url(self) -> SplitResult:
-        """The parts of `base_url`."""
+        """Parsed `base_url`."""
         return urlsplit(self.base_url)
 
     @property
@@ -93,7 +96,7 @@ class OpenAIOptions(SamplingOptions):
 
     @property
     def login(self) -> str | None:
-        """User and password of `base_url` in base64, as HTTP has them, or None."""
+        """User and password of `base_url` in base64, for HTTP basic authentication; None if there are none."""
         if not self.url.username and not self.url.password:
             return None
         return base64.b64encode(
@@ -102,47 +105,46 @@ class OpenAIOptions(SamplingOptions):
 
     @property
     def at_openai(self) -> bool:
-        """Whether the server is OpenAI's own, be it that of a region (eu.api.openai.com)."""
+        """True for OpenAI's own servers, including regional ones (eu.api.openai.com)."""
         own = urlsplit(OPENAI)
         return self.url.scheme == own.scheme and f".{self.url.hostname}".endswith(f".{own.hostname}")
 
     @cached_property
     def extra_fields(self) -> dict[str, Any]:
-        """The fields of `extra_body`."""
+        """Parsed `extra_body`."""
         try:
-            fields = json.loads(self.extra_body, object_pairs_hook=_without_keys)
-            # Python reads NaN, and escapes of half a character, which servers do not.
+            fields = json.loads(self.extra_body, object_pairs_hook=_reject_secrets)
+            # Python accepts NaN and lone surrogates, servers do not.
             json.dumps(fields, allow_nan=False, ensure_ascii=False).encode()
         except (ValueError, RecursionError):
             fields = None
         if not isinstance(fields, dict):
-            raise UsageError("extra_body is a JSON object")  # not shown: it may hold a key
+            raise UsageError("extra_body must be a JSON object")  # its value may contain a key
         return fields
 
     def _check_url(self) -> None:
         try:
             url = self.url
-            # A name with an empty part, or one that is too long, has no encoding, and is a ValueError.
-            good = url.scheme in ("http", "https") and bool((url.hostname or "").encode("idna")) and url.port != 0
+            # Raises ValueError for host names with empty or overlong labels.
+            valid = url.scheme in ("http", "https") and bool((url.hostname or "").encode("idna")) and url.port != 0
         except ValueError:
-            good = False
-        if not good or not self.base_url.isprintable() or " " in self.base_url:
-            raise UsageError("base_url is an address such as http://localhost:8000/v1")  # not shown: it may hold a key
+            valid = False
+        if not valid or not self.base_url.isprintable() or " " in self.base_url:
+            raise UsageError("base_url must be a URL such as http://localhost:8000/v1")  # its value may contain a key
         if url.query or url.fragment:
-            raise UsageError("base_url is an address without ? and #")
+            raise UsageError("base_url must not contain ? or #")
 
 
 class OpenAIPolicy(ModelPolicy):
-    """Asks for each prompt by itself: one message of the user with the images, then the text.
+    """Sends each prompt as one user message: the images, then the text.
 
-    All that a server does wrong is told apart from what a model says. A refusal or silence is a response, and scored;
-    so is a response without an end, of which the first 1,000,000 characters are read, as if the model had been limited
-    to them (`finish_reason` says so). What cannot be read as a completion, or has more than 16 MiB, is a failed
-    request: sent again, and in the end an episode without a score. Keys are taken out of everything a server says.
+    Responses of the model are scored, including refusals, empty texts and overlong texts, which are truncated to
+    1,000,000 characters (see `finish_reason`). Invalid or overlong bodies (16 MiB) are server failures and are retried;
+    if retries fail, the episode ends as an error and gets no score. API keys are redacted from everything a server
+    returns.
 
-    What a server refuses is told apart, too. A wrong key (401) ends the run, and so does a wrong model or address (404,
-    a redirection), unless there was an answer before. Any other refusal, such as that of a prompt that a router has
-    flagged (403), ends its episode without a score, and the others go on.
+    A rejected key (401) ends the run, as does a wrong model or URL (404, redirect) before the first success. Any other
+    rejected request, such as a prompt flagged by a router (403), ends only its own episode, without a score.
     """
 
     name = "openai"
@@ -151,39 +153,39 @@ class OpenAIPolicy(ModelPolicy):
     options: OpenAIOptions
 
     def __init__(self, options: PolicyOptions | None = None) -> None:
-        """Nothing is asked yet.
+        """Check options, key and installation; no request is sent.
 
         Raises:
-            UsageError: The model or the key is missing, the key would be recorded, packages that this policy needs are
-                missing, or certificates, proxies or the address cannot be used.
+            UsageError: The model, the key or a package is missing, the key would be recorded, or certificates, proxies
+                or the URL are invalid.
         """
         super().__init__(options)
         if not self.options.model:
-            raise UsageError("the policy openai needs the name of a --model")
+            raise UsageError("the policy openai needs --model")
         self.look = partial(image_url, self.options.image_format)
         self._key = self._read_key()
         recorded = json.dumps(self.options.extra_fields)
         if self._secrets().redact(recorded) != recorded:
-            raise UsageError("extra_body is recorded, so it cannot hold the API key or the password of --base-url")
+            raise UsageError("extra_body is recorded, so it cannot contain the API key or the password of --base-url")
         self._client_type = _client_type()
-        self._new_client()  # one that cannot be made is refused now, before a run has a folder
+        self._new_client()  # raises errors now, before the run has a folder
         self._opened = AsyncExitStack()
 
     async def open(self) -> None:
-        """Get ready to connect."""
+        """Create the client."""
         self._client = self._new_client()
         self._opened.push_async_callback(self._client.close)
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close all connections."""
         await self._opened.aclose()
 
     async def respond(self, images: list[str], prompt: Prompt) -> Reply:
-        """The model's response."""
+        """Return the model's response."""
         return await self._client.complete(self._body(images, prompt))
 
     async def stream(self, images: list[str], prompt: Prompt) -> StreamTiming:
-        """When the model's response came, for measurements: asked once, without retries."""
+        """Measure the timing of one streamed response, without retries."""
         return await self._client.stream(self._body(images, prompt))
 
     def _new_client(self) -> OpenAIClient:
@@ -202,7 +204,7 @@ class OpenAIPolicy(ModelPolicy):
     def _body(self, images: list[str], prompt: Prompt) -> dict[str, Any]:
         sampling = self.options.sampling(prompt)
         if self.options.at_openai and "max_tokens" in sampling:
-            # OpenAI's newer models know only this name; most other servers know only the older one.
+            # OpenAI's newer models accept only this name; most other servers only the older one.
             sampling["max_completion_tokens"] = sampling.pop("max_tokens")
         message = user_message(images, prompt, self.options.detail)
         return {"model": self.options.model, "messages": [message], **sampling, **self.options.extra_fields}
@@ -213,11 +215,11 @@ class OpenAIPolicy(ModelPolicy):
             return None
         key = os.environ.get(named or DEFAULT_KEY, "")
         if not key and named is None:
-            raise UsageError(f"set the environment variable {DEFAULT_KEY}, or name another one by --api-key-env")
-        if not key:  # the name is not shown: it may be the key
-            raise UsageError("the environment variable that --api-key-env names is not set")
+            raise UsageError(f"set the environment variable {DEFAULT_KEY}, or name another one with --api-key-env")
+        if not key:  # the name is not shown because it may be the key
+            raise UsageError("the environment variable named by --api-key-env is not set")
         if not key.isascii() or not key.isprintable() or " " in key:
-            raise UsageError("the API key has characters that no key can have, such as blanks or line ends")
+            raise UsageError("the API key contains whitespace or other invalid characters")
         return key
 
     def _secrets(self) -> Redactor:
@@ -227,7 +229,7 @@ class OpenAIPolicy(ModelPolicy):
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether a text can be sent: arguments of a command that are not UTF-8 have halves of characters."""
+    """Return True if a text has no lone surrogates, which come from command-line arguments that are not UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -235,12 +237,12 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _without_keys(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object of `extra_body`."""
-    if any(KEYS.search(name) for name, _ in fields):
+def _reject_secrets(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build a JSON object of `extra_body`."""
+    if any(SECRET_FIELDS.search(name) for name, _ in fields):
         raise UsageError(
             "extra_body is recorded, so it cannot have fields such as api_key and authorization; "
-            "name the environment variable that holds the key by --api-key-env"
+            "name the environment variable with the key with --api-key-env"
         )
     return dict(fields)
 

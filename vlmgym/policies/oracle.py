@@ -1,4 +1,4 @@
-"""The game's own oracle, answering in the full response form with true perception."""
+"""The game's oracle, responding in the full format with the true perception."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class OraclePolicy(StatePolicy):
     name = "oracle"
 
     def check(self, game: Game[Any, Any]) -> None:
-        """Refuse a game without an oracle."""
+        """Check that the game has an oracle."""
         if type(game).best_action is Game.best_action:
             raise UsageError(f"{game.name} has no oracle: choose another --policy")
 
     def respond(self, game: Game[Any, Any], state: Any, rng: np.random.Generator) -> str:
-        """A whole response with true perception."""
+        """Return the full response for the best action."""
         action = game.best_action(state)
         if action is None:
-            raise PolicyError(f"the oracle of {game.name} knows no action in the position {game.to_json(state)}")
+            raise PolicyError(f"the oracle of {game.name} finds no action in the state {game.to_json(state)}")
         return game.respond(state, action)

@@ -1,4 +1,4 @@
-"""Random play: the baseline every score is compared with."""
+"""Random policies, the baseline of every score."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from vlmgym.sandbox.core.response_format import answer_only
 
 
 class RandomPolicy(StatePolicy):
-    """Draws uniformly from the whole action space, legal or not."""
+    """Samples uniformly from the action space, including illegal actions."""
 
     name = "random"
 
     def respond(self, game: Game[Any, Any], state: Any, rng: np.random.Generator) -> str:
-        """An answer without perception and reasoning."""
+        """Return an answer without perception and reasoning."""
         return answer_only(game.format(game.random_action(rng)))
 
 
 class RandomLegalPolicy(StatePolicy):
-    """Draws uniformly from the legal actions."""
+    """Samples uniformly from the legal actions."""
 
     name = "random-legal"
 
     def check(self, game: Game[Any, Any]) -> None:
-        """Refuse a game whose legal actions cannot be listed."""
+        """Check that the game lists its legal actions."""
         if game.legal_actions(game.start(np.random.default_rng(0))) is None:
-            raise UsageError(f"the legal actions of {game.name} cannot be listed: choose another --policy")
+            raise UsageError(f"{game.name} does not list its legal actions: choose another --policy")
 
     def respond(self, game: Game[Any, Any], state: Any, rng: np.random.Generator) -> str:
-        """An answer without perception and reasoning."""
+        """Return an answer without perception and reasoning."""
         legal = game.legal_actions(state) or ()
         return answer_only(game.format(legal[int(rng.integers(len(legal)))]))
 
 
 def random_response(prompt: Prompt) -> str:
-    """What `RandomPolicy` answers to this prompt: depends on the episode's seed and turn only."""
+    """Return the response of `RandomPolicy` to a prompt; depends only on the seed and the turn."""
     return RandomPolicy().respond(prompt.game, None, policy_rng(prompt.seed, prompt.turn))

@@ -1,4 +1,4 @@
-"""Keeping secrets out of what is written and shown."""
+"""Redaction of secrets from all output."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
-SHORTEST = 8
-"""A key of fewer characters (`none`, `EMPTY`) is not looked for: it keeps nothing out, and occurs in ordinary texts."""
+MIN_LENGTH = 8
+"""Shorter keys (`none`, `EMPTY`) are placeholders that also occur in ordinary text, and are not redacted."""
 REDACTED = "[redacted]"
 
 
 class Redactor:
-    """Redactor that a server might send back; never shown, not even by `repr`."""
+    """Replaces secrets that a server may echo. `repr` does not reveal them."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        """Take note of them as they are, in base64, and of how both look in a URL and in JSON."""
-        plain = [secret for secret in secrets if len(secret) >= SHORTEST]
+        """Compute all forms of the secrets: plain and in base64, each also escaped for URLs and JSON."""
+        plain = [secret for secret in secrets if len(secret) >= MIN_LENGTH]
         forms = {form for secret in plain for raw in (secret, *_in_base64(secret)) for form in _escaped(raw)}
         self._forms = sorted(forms, key=len, reverse=True)
 
     def redact(self, text: str) -> str:
-        """The text, with `[redacted]` for each of them."""
+        """Replace each secret in a text by `[redacted]`."""
         for form in self._forms:
             text = text.replace(form, REDACTED)
         return text
 
 
 def _in_base64(secret: str) -> Iterator[str]:
-    """Yield what is the same in the base64 of every text that holds the secret, such as `user:SECRET`.
+    """Yield the parts that are common to the base64 of all texts that contain the secret, such as `user:SECRET`.
 
-    A character of base64 is 6 bits. Those that the secret alone decides depend on how many bytes stand before it, by
-    their remainder of three.
+    A base64 character has 6 bits. The characters that depend on the secret alone are determined by the number of
+    preceding bytes, modulo 3.
     """
     raw = secret.encode()
     for before in range(3):
@@ -45,7 +45,7 @@ def _in_base64(secret: str) -> Iterator[str]:
 def _escaped(text: str) -> Iterator[str]:
     yield text
     yield json.dumps(text)[1:-1]
-    yield text.replace("/", r"\/")  # as PHP writes JSON
+    yield text.replace("/", r"\/")  # JSON as written by PHP
     for safe in ("", "/"):
         quoted = quote(text, safe=safe)
         yield quoted

@@ -1,4 +1,4 @@
-"""How many requests a server is asked at once: fewer when it says that they are too many, more again as it answers."""
+"""Adaptive limit on concurrent requests: drops when the server rejects requests, and recovers."""
 
 from __future__ import annotations
 
@@ -9,61 +9,65 @@ from contextlib import asynccontextmanager
 
 
 class RequestLimit:
-    """A gate for requests; belongs to one event loop.
+    """Limits the concurrent requests of one event loop.
 
-    Its width follows the rule of TCP (additive increase, multiplicative decrease: RFC 5681): each answer widens it so
-    that as many answers as it is wide add one place, and a refusal halves it. Refusals of requests that began before
-    the last halving are its echo, and change nothing: 64 of them at once halve it once.
+    The limit follows TCP congestion control (additive increase, multiplicative decrease; RFC 5681): it grows by one
+    per `width` successful requests, and a rejection halves it. Rejections of requests that began before the last
+    halving are ignored, so 64 simultaneous rejections halve it once.
     """
 
-    def __init__(self, most: int) -> None:
-        """Begin with the full width.
+    def __init__(self, max_requests: int) -> None:
+        """Start with the maximum.
 
         Args:
-            most: Requests at once, at most; 1 or more.
+            max_requests: Maximum concurrent requests, at least 1.
         """
-        self.most = most
+        self.max_requests = max_requests
         self.in_flight = 0
-        self._width = float(most)
+        self._width = float(max_requests)
         self._round = 0
         self._waiting: deque[asyncio.Future[int]] = deque()
         self._pause: asyncio.TimerHandle | None = None
 
     @property
     def width(self) -> int:
-        """How many requests may be in flight now, 1 to `most`."""
+        """Current limit, 1 to `max_requests`."""
         return int(self._width)
 
     @asynccontextmanager
-    async def place(self) -> AsyncIterator[int]:
-        """Hold a place for one request, first come, first served; the number yielded is for `refused`."""
+    async def slot(self) -> AsyncIterator[int]:
+        """Wait for a slot, first come, first served, and hold it during the block.
+
+        Yields:
+            The current round, for `on_rejected`.
+        """
         admitted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiting.append(admitted)
         self._admit()
         try:
-            round_begun = await admitted
+            round_number = await admitted
         except asyncio.CancelledError:
             if not admitted.cancelled():
-                self._leave()  # the place was given in the moment of cancelling
+                self._release()  # admitted while being cancelled
             raise
         try:
-            yield round_begun
+            yield round_number
         finally:
-            self._leave()
+            self._release()
 
-    def answered(self) -> None:
-        """A request was answered: widen."""
-        self._width = min(self.most, self._width + 1 / self._width)
+    def on_success(self) -> None:
+        """Raise the limit."""
+        self._width = min(self.max_requests, self._width + 1 / self._width)
         self._admit()
 
-    def refused(self, round_begun: int) -> None:
-        """The server said that requests are too many: halve, once for all that began in the same round."""
-        if round_begun == self._round:
+    def on_rejected(self, round_number: int) -> None:
+        """Halve the limit, once for all requests that began in the same round."""
+        if round_number == self._round:
             self._round += 1
             self._width = max(1.0, self._width / 2)
 
     def pause(self, seconds: float) -> None:
-        """Let no request begin for so long; of several pauses, the one that ends last counts."""
+        """Start no request for some seconds; of several pauses, the one that ends last counts."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         if self._pause is not None:
@@ -76,13 +80,13 @@ class RequestLimit:
         self._pause = None
         self._admit()
 
-    def _leave(self) -> None:
+    def _release(self) -> None:
         self.in_flight -= 1
         self._admit()
 
     def _admit(self) -> None:
         while self._waiting and self._pause is None and self.in_flight < self.width:
             admitted = self._waiting.popleft()
-            if not admitted.done():  # else its request was cancelled
+            if not admitted.done():  # else cancelled
                 self.in_flight += 1
                 admitted.set_result(self._round)

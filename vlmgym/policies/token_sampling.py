@@ -1,4 +1,4 @@
-"""How tokens of a response are drawn: by a seed for each prompt, and never one that stands for an image."""
+"""Token sampling with one seed per prompt, without image tokens."""
 
 from __future__ import annotations
 
@@ -9,28 +9,27 @@ import torch
 from transformers import LogitsProcessor, PretrainedConfig
 
 IMAGE_TOKEN = re.compile("(image|video|vision)_(start_|end_)?token_(id|index)")
-"""Fields of a model's configuration that name the tokens that stand for images."""
+"""Fields of a model config that hold the ids of image tokens."""
 
 
 def image_token_ids(config: PretrainedConfig) -> list[int]:
-    """The tokens that stand for images: they mean nothing in a response."""
+    """Return the ids of image placeholder tokens, which are meaningless in a response."""
     return sorted({value for name, value in config.to_dict().items() if IMAGE_TOKEN.fullmatch(name)})
 
 
 class SeededSampler(LogitsProcessor):  # type: ignore[misc]
-    """Makes the likeliest token a random one, of the same probabilities: the Gumbel-max trick (Gumbel 1954).
+    """Samples by the Gumbel-max trick (Gumbel 1954): with noise added, greedy decoding draws a random token.
 
-    Every row has a generator of its own, so that which prompts happen to share a batch does not change what is drawn,
-    but for rounding.
+    Each row has its own generator, so samples do not depend on the other prompts in the batch (up to rounding).
     """
 
     def __init__(self, seeds: Sequence[int | None], device: torch.device, temperature: float = 1.0) -> None:
-        """A generator for each row.
+        """Create a generator for each row.
 
         Args:
-            seeds: One for each row; None: whatever.
-            device: Where the model is.
-            temperature: What log-probabilities are divided by, more than 0.
+            seeds: Seed of each row; None for a random one.
+            device: Device of the model.
+            temperature: Sampling temperature, above 0.
         """
         self._temperature = temperature
         self._generators = [torch.Generator(device) for _ in seeds]
@@ -40,14 +39,14 @@ class SeededSampler(LogitsProcessor):  # type: ignore[misc]
             else:
                 generator.manual_seed(seed)
 
-    def of(self, rows: Sequence[int]) -> SeededSampler:
-        """The same for some of the rows."""
-        chosen = SeededSampler((), torch.device("cpu"), self._temperature)
-        chosen._generators = [self._generators[row] for row in rows]
-        return chosen
+    def select(self, rows: Sequence[int]) -> SeededSampler:
+        """Return a sampler for some of the rows, which shares their generators."""
+        selected = SeededSampler((), torch.device("cpu"), self._temperature)
+        selected._generators = [self._generators[row] for row in rows]
+        return selected
 
     def __call__(self, input_ids: torch.Tensor | None, scores: torch.Tensor) -> torch.Tensor:
-        """Add Gumbel noise to log-probabilities of shape (prompts, tokens)."""
+        """Add Gumbel noise to log-probabilities of shape (batch, vocab)."""
         noise = torch.empty_like(scores)
         for row, generator in zip(noise, self._generators, strict=True):
             row.exponential_(generator=generator)

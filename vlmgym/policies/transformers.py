@@ -1,4 +1,4 @@
-"""A checkpoint in this process, by Hugging Face transformers: slow beside vLLM, and needs nothing else."""
+"""The policy `transformers`: a checkpoint in this process. Slower than vLLM, with fewer dependencies."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ DType = Literal["auto", "bfloat16", "float16", "float32"]
 
 @dataclass(frozen=True, kw_only=True)
 class TransformersOptions(SamplingOptions):
-    """Options of a policy that runs a checkpoint by transformers."""
+    """Options of the policy `transformers`."""
 
     operational: ClassVar[frozenset[str]] = frozenset({"device", "batch_size"})
 
     model: str = ""
-    """Folder of a checkpoint, or its name on the Hugging Face hub."""
+    """Checkpoint folder, or name on the Hugging Face Hub."""
     device: str | None = None
-    """Where it runs, for instance cpu or cuda:1. Default: a GPU, if there is one."""
+    """Device, such as cpu or cuda:1. Default: a GPU if there is one."""
     dtype: DType = "auto"
-    """Type of weights and activations. auto: as they were saved."""
+    """Type of weights and activations; auto uses the type in the checkpoint."""
     batch_size: int = 8
-    """Prompts that are answered together, at most. More are faster and need more memory."""
+    """Maximum batch size. Larger batches are faster and need more memory."""
     max_tokens: int = 2048
-    """Longest response in tokens. A whole batch waits for its longest response."""
+    """Maximum response length in tokens. The longest response determines the time of a batch."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_int("batch_size", self.batch_size, 1)
         if self.dtype not in get_args(DType):
-            raise UsageError(f"dtype is one of {', '.join(get_args(DType))}, not {self.dtype!r}")
+            raise UsageError(f"dtype must be one of {', '.join(get_args(DType))}, got {self.dtype!r}")
 
 
 class TransformersPolicy(ModelPolicy):
-    """Answers whatever prompts are ready in batches, one batch at a time, in a thread of its own.
+    """Generates responses in batches of the prompts that are ready, in a separate thread.
 
-    The model's own chat template makes the prompt, and its generation configuration decides what is not given. With
-    `sample_seed`, every prompt's tokens are drawn by a seed of its own. Even so, and at temperature 0 too, the size of
-    a batch and its padding change the last bits of the numbers, and so now and then a token; `batch_size` 1 does not.
+    Uses the model's chat template, and its generation config for sampling options that are not set. With
+    `sample_seed`, each prompt has its own seed. Even so, and at temperature 0, batch size and padding affect rounding
+    and thus an occasional token; set `batch_size` to 1 for exact reproducibility.
     """
 
     name = "transformers"
@@ -58,7 +58,7 @@ class TransformersPolicy(ModelPolicy):
     options: TransformersOptions
 
     def __init__(self, options: PolicyOptions | None = None) -> None:
-        """Nothing is loaded yet.
+        """Check the checkpoint and the installation; `open` loads the model.
 
         Raises:
             UsageError: There is no checkpoint, or torch or transformers is not installed.
@@ -70,7 +70,7 @@ class TransformersPolicy(ModelPolicy):
 
     @property
     def loading(self) -> str:
-        """The model."""
+        """The model's name."""
         return self.options.model
 
     async def open(self) -> None:
@@ -81,33 +81,33 @@ class TransformersPolicy(ModelPolicy):
         self._batcher = Batcher(self._ask, self.options.batch_size)
 
     async def close(self) -> None:
-        """Stop what is being generated, and let go of the model."""
+        """Stop generating and release the model."""
         self._batcher.close()
         self._model.stop()
-        await self._thread.call(lambda: None)  # until a call that runs has ended
+        await self._thread.call(lambda: None)  # waits for a running call
         del self._model, self._batcher
 
     def set_running_episodes(self, episodes: int) -> None:
-        """A batch is full when every running episode waits."""
+        """Set the size of a full batch."""
         self._batcher.set_running_episodes(episodes)
 
     async def respond(self, images: list[ImageArray], prompt: Prompt) -> Reply:
-        """The model's response to this prompt, generated together with whatever else is ready."""
+        """Return the model's response to a prompt."""
         return await self._batcher.respond(images, prompt)
 
     async def _ask(self, images: list[list[ImageArray]], prompts: list[Prompt]) -> Any:
-        return await self._thread.call(self._answer, self._model, images, prompts)
+        return await self._thread.call(self._generate, self._model, images, prompts)
 
-    def _answer(self, model: LocalModel, shown: list[list[ImageArray]], prompts: list[Prompt]) -> Any:
+    def _generate(self, model: LocalModel, image_lists: list[list[ImageArray]], prompts: list[Prompt]) -> Any:
         from vlmgym.policies.local_model import GenerationRequest
 
         options = self.options
-        questions = [
+        requests = [
             GenerationRequest(images, str(prompt), options.request_seed(prompt))
-            for images, prompt in zip(shown, prompts, strict=True)
+            for images, prompt in zip(image_lists, prompts, strict=True)
         ]
         return model.generate(
-            questions,
+            requests,
             options.max_tokens,
             temperature=options.temperature,
             top_p=options.top_p,
@@ -117,10 +117,10 @@ class TransformersPolicy(ModelPolicy):
 
 
 def import_local_model(who: str) -> type[LocalModel]:
-    """The class `LocalModel`.
+    """Import the class `LocalModel`.
 
     Args:
-        who: What needs it, for the message.
+        who: Feature that needs it, for the error message.
 
     Raises:
         UsageError: A package is missing.

@@ -1,4 +1,4 @@
-"""Offline vLLM: the model in processes of this run, without a server."""
+"""The policy `vllm`: offline vLLM, without a server."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ from vlmgym.sandbox.core.game import ImageArray
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
 
-MISSING = "bash setup.sh --serve makes an environment that has it (.venv-serve/bin/vlmgym), or pip install vllm"
+INSTALL = "run bash setup.sh --serve and use .venv-serve/bin/vlmgym, or pip install vllm"
 ENVIRONMENT = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_LOGGING_STREAM": "ext://sys.stderr"}
-"""Settings of vLLM that leave the terminal to the run; those that the user has set stay."""
+"""Environment variables that keep vLLM from writing to the terminal; the user's values take precedence."""
 SPAWN = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
-"""vLLM forks by default, which is not safe beside the threads of a run."""
+"""vLLM forks by default, which is not safe in a multi-threaded process."""
 
 DType = Literal["auto", "bfloat16", "float16", "float32"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class VLLMOptions(SamplingOptions):
-    """Options of a policy that runs vLLM itself."""
+    """Options of the policy `vllm`."""
 
     operational: ClassVar[frozenset[str]] = frozenset({"gpu_memory_utilization", "tensor_parallel_size"})
 
     model: str = ""
-    """Folder of a checkpoint, or its name on the Hugging Face hub."""
+    """Checkpoint folder, or name on the Hugging Face Hub."""
     dtype: DType = "auto"
-    """Type of weights and activations. auto: as the checkpoint says, but never more than 16 bits."""
+    """Type of weights and activations; auto uses the type in the checkpoint, with at most 16 bits."""
     max_model_len: int | None = None
-    """Tokens of prompt and response together. Default: what the model was made for, which may need much memory."""
+    """Context length in tokens. Default: the model's own, which may need much memory."""
     gpu_memory_utilization: float | None = None
-    """Share of a GPU's memory that vLLM takes for weights and cache, above 0, at most 1; on a CPU, the share of the
-    machine's memory that has to be free. Default: vLLM's own, about 0.9."""
+    """Fraction of GPU memory for weights and KV cache, above 0 and at most 1; on a CPU, the fraction of memory that
+    must be free. Default: vLLM's own, about 0.9."""
     tensor_parallel_size: int = 1
-    """GPUs over which the model is spread."""
+    """Number of GPUs for tensor parallelism."""
     images_per_prompt: int | None = None
-    """Most images in a prompt, for which vLLM keeps memory free. Default: vLLM's own. A game with --history-images
-    shows one turn's images more than that."""
+    """Maximum images per prompt, for which vLLM reserves memory. Default: vLLM's own. With --history-images N, a prompt
+    has the images of N + 1 turns."""
     engine_args: str = "{}"
-    """More arguments of vLLM's engine as a JSON object, for instance '{"enforce_eager": true, "max_num_seqs": 32}'."""
+    """More engine arguments as a JSON object, such as '{"enforce_eager": true, "max_num_seqs": 32}'."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,54 +62,53 @@ class VLLMOptions(SamplingOptions):
             check_int(name, getattr(self, name), 1, optional=True)
         share = self.gpu_memory_utilization
         if share is not None and not (isinstance(share, int | float) and 0 < share <= 1):
-            raise UsageError(f"gpu_memory_utilization is a share above 0 and at most 1, not {share!r}")
+            raise UsageError(f"gpu_memory_utilization must be above 0 and at most 1, got {share!r}")
         if self.dtype not in get_args(DType):
-            raise UsageError(f"dtype is one of {', '.join(get_args(DType))}, not {self.dtype!r}")
+            raise UsageError(f"dtype must be one of {', '.join(get_args(DType))}, got {self.dtype!r}")
         if ours := self.more_args.keys() & self._own_args("").keys():
-            raise UsageError(f"engine_args cannot set {min(ours)}: another option does")
+            raise UsageError(f"engine_args cannot set {min(ours)}: use its own option")
         if "hf_token" in self.more_args:
-            raise UsageError("engine_args cannot set hf_token, which would be recorded: set the variable HF_TOKEN")
+            raise UsageError("engine_args cannot set hf_token, because it is recorded: set the variable HF_TOKEN")
 
     def to_dict(self) -> dict[str, Any]:
-        """All options as JSON-serialisable values."""
+        """Return all options as JSON-serialisable values."""
         return super().to_dict() | {"engine_args": self.more_args}
 
     @cached_property
     def more_args(self) -> dict[str, Any]:
-        """The arguments of `engine_args`."""
+        """Parsed `engine_args`."""
         try:
             args = json.loads(self.engine_args)
         except (ValueError, RecursionError):
             args = None
         if not isinstance(args, dict):
-            raise UsageError(f"engine_args is a JSON object, not {truncate(self.engine_args, 60)}")
+            raise UsageError(f"engine_args must be a JSON object, got {truncate(self.engine_args, 60)}")
         return args
 
     def arguments(self, model: str) -> dict[str, Any]:
-        """All arguments of the engine for a model."""
+        """Return all engine arguments for a model."""
         return {"disable_log_stats": True, **self._own_args(model), **self.more_args}
 
     def _own_args(self, model: str) -> dict[str, Any]:
-        most_images = {} if self.images_per_prompt is None else {"image": self.images_per_prompt}
+        images = {} if self.images_per_prompt is None else {"image": self.images_per_prompt}
         share = self.gpu_memory_utilization
         return {
             "model": model,
             "dtype": self.dtype,
             "max_model_len": self.max_model_len,
             "tensor_parallel_size": self.tensor_parallel_size,
-            "limit_mm_per_prompt": {**most_images, "video": 0},  # no memory is kept free for videos
+            "limit_mm_per_prompt": {**images, "video": 0},  # reserves no memory for videos
             **({} if share is None else {"gpu_memory_utilization": share}),
         }
 
 
 class VLLMPolicy(ModelPolicy):
-    """Hands each prompt to vLLM at once; whatever is ready is generated together (continuous batching).
+    """Submits prompts to vLLM as they come (continuous batching).
 
-    Prompts are made by the model's own chat template, and what is not given follows its own generation configuration,
-    as on vLLM's server. With `sample_seed`, every request has a seed of its own; yet which requests are computed
-    together changes the last bits of the numbers, and so now and then a token, also at temperature 0.
+    Uses the model's chat template and generation config, like vLLM's server. With `sample_seed`, each request has its
+    own seed. Even so, and at temperature 0, batching affects rounding and thus an occasional token.
 
-    A prompt that does not fit ends its episode as an error; if vLLM itself dies, the run ends.
+    A prompt that exceeds the context length ends its episode as an error. If vLLM dies, the run ends.
     """
 
     name = "vllm"
@@ -118,7 +117,7 @@ class VLLMPolicy(ModelPolicy):
     options: VLLMOptions
 
     def __init__(self, options: PolicyOptions | None = None) -> None:
-        """Nothing is loaded yet.
+        """Check the checkpoint and the installation; `open` loads the model.
 
         Raises:
             UsageError: There is no checkpoint, or vLLM is not installed.
@@ -128,39 +127,39 @@ class VLLMPolicy(ModelPolicy):
         for name, value in (ENVIRONMENT | SPAWN).items():
             os.environ.setdefault(name, value)
         try:
-            import vllm  # noqa: F401 - here, to say at once that it is missing
+            import vllm  # noqa: F401 - fails early if vLLM is missing
         except ImportError as error:
-            raise UsageError(f"the policy vllm needs {error.name}: {MISSING}") from None
+            raise UsageError(f"the policy vllm needs {error.name}: {INSTALL}") from None
         self._thread = DaemonThread("vllm")
         self._numbers = itertools.count()
 
     @property
     def loading(self) -> str:
-        """The model."""
+        """The model's name."""
         return self.options.model
 
     async def open(self) -> None:
-        """Start vLLM and load the model, which takes half a minute and more."""
+        """Start vLLM and load the model, which takes half a minute or more."""
         self._engine: AsyncLLM = await self._thread.call(self._start)
         defaults = self._engine.model_config.get_diff_sampling_param()
         self._defaults = {"max_tokens": None, **defaults}  # vLLM's own default is 16 tokens
 
     async def close(self) -> None:
-        """End vLLM and its processes."""
-        # In the event loop, which holds still meanwhile: else vLLM takes the end of its processes for their failure.
+        """Shut down vLLM and its processes."""
+        # Blocks the event loop on purpose: otherwise vLLM mistakes the end of its processes for a failure.
         self._engine.shutdown()
         del self._engine
-        gc.collect()  # it is part of a cycle, and complains if it goes only with the program
+        gc.collect()  # part of a reference cycle; vLLM complains if collected at exit
 
     async def respond(self, images: list[ImageArray], prompt: Prompt) -> Reply:
-        """The model's response."""
+        """Return the model's response."""
         from vllm.exceptions import VLLMClientError
         from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
         try:
             return await self._generate(images, prompt)
         except EngineDeadError:
-            raise PolicyError("vLLM has died; what it said is above") from None
+            raise PolicyError("vLLM died; see its output above") from None
         except (VLLMClientError, ValueError) as error:
             raise InfrastructureError(f"vLLM refused the prompt: {error_text(error)}") from None
         except EngineGenerateError as error:
@@ -171,13 +170,13 @@ class VLLMPolicy(ModelPolicy):
         from vllm.renderers import ChatParams
         from vllm.sampling_params import RequestOutputKind
 
-        shown = [{"type": "image_pil", "image_pil": Image.fromarray(image)} for image in images]
-        message: Any = {"role": "user", "content": [*shown, {"type": "text", "text": str(prompt)}]}
+        parts = [{"type": "image_pil", "image_pil": Image.fromarray(image)} for image in images]
+        message: Any = {"role": "user", "content": [*parts, {"type": "text", "text": str(prompt)}]}
         renderer = self._engine.renderer
         _, (rendered,) = await renderer.render_chat_async(
             [[message]],
             ChatParams(chat_template_kwargs={"add_generation_prompt": True}),
-            # The template has written all special tokens.
+            # The template contains all special tokens.
             renderer.default_chat_tok_params.with_kwargs(add_special_tokens=False),
         )
         sampling = SamplingParams(
@@ -187,7 +186,7 @@ class VLLMPolicy(ModelPolicy):
             finished = output
         completion = finished.outputs[0]
         if completion.finish_reason in FAILURE_REASONS:
-            raise InfrastructureError(f"vLLM broke off: finish_reason is {completion.finish_reason}")
+            raise InfrastructureError(f"generation failed: finish_reason is {completion.finish_reason}")
         return Reply(
             completion.text,
             prompt_tokens=len(finished.prompt_token_ids),
@@ -203,8 +202,8 @@ class VLLMPolicy(ModelPolicy):
             args = AsyncEngineArgs(**self.options.arguments(self._model))
             return AsyncLLM.from_engine_args(args)
         except TypeError as error:
-            raise UsageError(f"engine_args has what vLLM does not know: {error_text(error)}") from None
+            raise UsageError(f"vLLM does not accept engine_args: {error_text(error)}") from None
         except (OSError, ValueError) as error:
-            raise UsageError(f"vLLM does not take {self.options.model}: {error_text(error)}") from None
+            raise UsageError(f"vLLM cannot load {self.options.model}: {error_text(error)}") from None
         except RuntimeError as error:
-            raise PolicyError(f"vLLM did not start: {error_text(error)} (what it said is above)") from None
+            raise PolicyError(f"vLLM did not start: {error_text(error)} (see its output above)") from None
