@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -29,7 +29,7 @@ from vlmgym.evaluation.new_folder import new_folder
 from vlmgym.policies import ImageArray, Prompt
 from vlmgym.records.episode import PolicyRecord
 from vlmgym.records.file_list import FileList
-from vlmgym.records.files import write_own_json
+from vlmgym.records.files import LineLog, write_own_json
 from vlmgym.records.output_folder import MARKER, OutputFolder
 from vlmgym.records.run_folder import ScriptFolder
 from vlmgym.sandbox.core.reward import RewardConfig
@@ -273,33 +273,44 @@ def _fail(images: list[list[ImageArray]], prompts: list[Prompt]) -> list[str]:
     raise ValueError("no model")
 
 
-@pytest.mark.parametrize("moved", range(4))
-def test_a_move_that_was_killed_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: int) -> None:
-    place = ScriptFolder(tmp_path, "test_2048")
-    files = {place.run: b"run", place.episodes: b"episodes", place.summary: b"summary"}
-    for path, data in files.items():
-        place.write(path, data)
-    rename, left = Path.rename, moved
-
-    def killed(self: Path, target: Path) -> Path:
-        nonlocal left
-        if left == 0:
-            raise KeyboardInterrupt
-        left -= 1
-        return rename(self, target)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) if moved < 3 else _nothing():
-        patch.setattr(Path, "rename", killed)
+@pytest.mark.parametrize("steps", range(8))
+def test_a_move_that_was_killed_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+    def begin(text: str) -> None:
+        place = ScriptFolder(tmp_path, "test_2048")
         place.make_way()
-    ScriptFolder(tmp_path, "test_2048").make_way()
-    assert {path.name: path.read_bytes() for path in (place.logs / "test_2048.1").glob("[!.]*")} == {
-        path.name: data for path, data in files.items()
+        for path in (place.run, place.episodes, place.summary):
+            place.write(path, text.encode())
+
+    begin("first")
+    left = steps
+
+    def killed_after(done: Callable[..., object]) -> Callable[..., object]:
+        def do(*args: object) -> object:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+            return done(*args)
+
+        return do
+
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(Path, "rename", killed_after(Path.rename))
+        patch.setattr(LineLog, "write", killed_after(LineLog.write))
+        ScriptFolder(tmp_path, "test_2048").make_way()
+    assert (left < 0) == (steps < 7), "the steps are not those of a move"
+    for text in ("second", "third"):
+        begin(text)
+    logs = tmp_path / "logs"
+    kept = {
+        folder.name: {(path.name, path.read_text()) for path in folder.iterdir() if path.name[0] != "."}
+        for folder in logs.iterdir()
     }
-    assert sorted(path.name for path in place.logs.iterdir()) == ["test_2048", "test_2048.1"]
-
-
-def _nothing() -> TemporaryDirectory[str]:
-    return TemporaryDirectory()
+    names = ("run.json", "episodes.jsonl", "summary.json")
+    assert kept == {
+        folder: {(name, text) for name in names}
+        for folder, text in (("test_2048.1", "first"), ("test_2048.2", "second"), ("test_2048", "third"))
+    }
 
 
 @pytest.mark.parametrize(

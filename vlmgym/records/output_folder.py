@@ -63,7 +63,7 @@ class OutputFolder:
                     self.list.rename()
                 yield
             finally:
-                if not self.list.entries() and (new or {*self.folder.glob("*")} <= {self.list.path}):
+                if not self.list.entries() and (new or self.is_empty()):
                     with writing(self.folder):
                         self.list.path.unlink(missing_ok=True)
                     if made:
@@ -150,6 +150,11 @@ class OutputFolder:
             return stat.S_ISDIR(mode_of(folder)) and all(
                 path in listed or (path.is_dir() and not path.is_symlink()) for path in folder.rglob("*")
             )
+
+    def is_empty(self) -> bool:
+        """Whether the folder holds nothing, but perhaps the list."""
+        with writing(self.folder):
+            return self.folder.is_dir() and {*self.folder.iterdir()} <= {self.list.path}
 
     def remove(self, *paths: Path) -> None:
         """Remove the listed files among these paths and below them, and folders that are empty then.

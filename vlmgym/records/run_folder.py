@@ -185,6 +185,8 @@ class ScriptFolder(RunFolder):
         if self.output.owned():
             self.output.remove(self.report, self.folder / "report")  # it links videos that the new run replaces
             self.output.move(self._kept())
+        else:
+            self.output.list.rename()  # the id may be that of files which were moved before a kill
 
     def _kept(self) -> OutputFolder:
         """Where the last run goes; if a kill interrupted the move, where its other files are."""
@@ -192,7 +194,7 @@ class ScriptFolder(RunFolder):
         numbered = (OutputFolder(self.folder.with_name(f"{self.name}.{n}")) for n in count(1))
         taken = []
         for free in numbered:
-            if not os.path.lexists(free.folder):
+            if not os.path.lexists(free.folder) or free.is_empty():
                 break
             taken.append(free)
         for kept in (previous, *taken):
