@@ -16,11 +16,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from vlmgym import make_game, make_vec
+from vlmgym import game_ids, make_game, make_vec
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EvalConfig, evaluate
+from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.memory import available_memory
-from vlmgym.sandbox.envs.single import Response
+from vlmgym.sandbox.core.reward import Outcome
+from vlmgym.sandbox.envs.single import GameEnv, Response
 from vlmgym.sandbox.envs.vector.env import GameVectorEnv
 from vlmgym.workers.pool import ProcessPool
 from vlmgym.workers.process import WORKERS_PER_CORE, available_cores
@@ -154,6 +156,33 @@ def test_a_runner_refuses_what_it_cannot_take_and_goes_on(name: str, value: Any,
     refused(lambda: CALLS[name](runner, value))
     assert not runner.closed
     assert runner.get_states() == before
+
+
+EPISODES: dict[str, Callable[[Any], Any]] = {
+    "game": lambda value: Episode(value, 0),
+    "seed": lambda value: Episode(make_game("2048"), value),
+    "response": lambda value: Episode(make_game("2048"), 0).respond(value),
+    "snapshot": lambda value: Episode.restore(make_game("2048"), value),
+    "environment options": lambda value: GameEnv("2048").reset(options=value),
+}
+
+
+@pytest.mark.parametrize("name", EPISODES)
+@given(value=STRANGE)
+@settings(max_examples=40)
+def test_an_episode_refuses_what_it_cannot_take(name: str, value: Any) -> None:
+    taken = {"seed": value is VERY_MANY, "response": isinstance(value, str)}
+    if not taken.get(name):
+        refused(lambda: EPISODES[name](value))
+
+
+@pytest.mark.parametrize("game_id", game_ids())
+@given(value=STRANGE)
+@settings(max_examples=40)
+def test_what_is_no_action_is_illegal(game_id: str, value: Any) -> None:
+    episode: Episode[Any, Any] = Episode(make_game(game_id), 0)
+    if not (isinstance(value, str) and isinstance(episode.game.action_space, gymnasium.spaces.Text)):
+        assert episode.act(value).outcome is Outcome.ILLEGAL
 
 
 def test_calls_out_of_order_are_refused(runner: GameVectorEnv) -> None:

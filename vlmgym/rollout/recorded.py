@@ -40,6 +40,7 @@ def recorded_action(game: Game[Any, Any], turn: TurnRecord) -> str | None:
         action = game.to_action(turn.action)
     except UsageError as error:
         raise UsageError(f"turn {turn.turn}: {error}") from None
-    if isinstance(game.action_space, spaces.Discrete) and not game.action_space.contains(action):
+    space = game.action_space  # whose `contains` overflows for integers of more than 64 bits
+    if isinstance(space, spaces.Discrete) and not 0 <= action - int(space.start) < int(space.n):
         raise UsageError(f"turn {turn.turn}: an action of {game.name} is a value of {game.action_space}, not {action}")
     return game.format(action)

@@ -8,7 +8,8 @@ from typing import Any, Generic
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeInt
 
-from vlmgym.errors import StateError, UsageError
+from vlmgym.checks import as_int, check_instance, check_int
+from vlmgym.errors import StateError
 from vlmgym.sandbox.core.game import ActionT, Game, StateT
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig, Scored, score_action, score_response
 
@@ -59,10 +60,11 @@ class Episode(Generic[StateT, ActionT]):
             rng: Use this generator instead of making one from the seed.
 
         Raises:
-            UsageError: The seed is negative.
+            UsageError: The game is not a `Game`, or the seed is not an integer of at least 0.
         """
-        if seed is not None and seed < 0:
-            raise UsageError(f"a seed is at least 0, not {seed}")
+        check_instance("game", game, Game)
+        seed = as_int(seed)
+        check_int("seed", seed, 0, optional=True)
         self.game = game
         self.reward = reward
         self.seed = int(np.random.SeedSequence().entropy) % 2**63 if seed is None else seed  # type: ignore[arg-type]
@@ -82,8 +84,10 @@ class Episode(Generic[StateT, ActionT]):
         """Take a turn with a model's response.
 
         Raises:
+            UsageError: The response is not a string.
             EpisodeEnded: The episode has ended.
         """
+        check_instance("response", response, str)
         return self._record(score_response(self.game, self.state, response, self.rng, self.reward))
 
     def act(self, action: ActionT) -> Scored[StateT, ActionT]:
@@ -127,8 +131,10 @@ class Episode(Generic[StateT, ActionT]):
         """Go on from a snapshot, with its own chance, or with `rng` for a branch with other chance.
 
         Raises:
+            UsageError: The snapshot is not a `Snapshot`.
             StateError: The snapshot is not one of this game with this configuration.
         """
+        check_instance("snapshot", snapshot, Snapshot)
         if snapshot.game != game.fingerprint:
             raise StateError(f"the snapshot is of another game or configuration than {game!r}")
         episode = cls.__new__(cls)

@@ -127,7 +127,8 @@ class GameEnv(gymnasium.Env[Any, Any]):
         Raises:
             UsageError: An option is unknown, or the snapshot is not one of this game with this configuration.
         """
-        options = options or {}
+        options = {} if options is None else options
+        check_instance("options", options, dict)
         if unknown := sorted(set(options) - self._options):
             raise UsageError(f"there is no reset option {unknown[0]!r}; the only one is 'snapshot'")
         if options.get("snapshot") is not None:

@@ -331,6 +331,8 @@ class Geospot(Task[GeospotState, str]):
         Raises:
             IllegalAction: A coordinate is out of range, or the action is no such text.
         """
+        if not isinstance(action, str):
+            raise IllegalAction(f"an action of geospot is a text, not {shown(action)}")
         try:
             place = read_place(action)
         except ParseError as error:
