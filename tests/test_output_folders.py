@@ -399,7 +399,7 @@ def test_an_empty_path_is_not_the_current_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     said = said_by(partial(main, args))
-    assert said == (2, "error: a path is empty: name a file or a folder; the current folder is .\n")
+    assert said == (2, "error: a path must not be empty; use . for the current folder\n")
     assert not list(tmp_path.iterdir())
 
 

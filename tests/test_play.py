@@ -192,7 +192,7 @@ def test_images_of_every_size_are_shown_so_that_one_can_see_them(size: int, show
         ({"game": "2048", "overrides": (("rows",),)}, "NAME=VALUE"),
         ({"game": "2048", "overrides": (("rows=five",),)}, "rows"),
         ({"game": "2048", "overrides": (("rows=5",), ("rows=6",))}, "rows is set twice"),
-        ({"game": "2048", "seed": -1}, "seed is a number from 0"),
+        ({"game": "2048", "seed": -1}, "seed must be at least 0, got -1"),
     ],
 )
 def test_bad_options_are_clear_errors(options: Any, message: str) -> None:

@@ -332,7 +332,7 @@ def test_what_was_finished_before_a_failure_can_be_read(tmp_path):
     )
     assert done.returncode == 1
     assert "1 finished episodes are in" in done.stderr
-    assert f"--resume {tmp_path}/o goes on" in done.stderr
+    assert f"--resume {tmp_path}/o" in done.stderr
     assert [(episode.seed, episode.status) for episode in read_run(tmp_path / "o").episodes] == [
         (0, "turn limit"),
         (1, "stopped"),

@@ -247,11 +247,11 @@ def test_what_a_killed_run_has_not_begun_is_counted_by_game(path: Path, tmp_path
 
 
 REFUSED = {
-    ("2048",): "a curriculum says which games are played",
-    ("--games", "swap"): "a curriculum says which games are played",
-    ("--perception", "2"): "a curriculum says how hard its games are",
-    ("--size", "320"): "a curriculum says how hard its games are",
-    ("--config", "rows=5"): "a curriculum says how hard its games are",
+    ("2048",): "--curriculum already names the games",
+    ("--games", "swap"): "--curriculum already names the games",
+    ("--perception", "2"): "sets the difficulty of its games",
+    ("--size", "320"): "sets the difficulty of its games",
+    ("--config", "rows=5"): "sets the difficulty of its games",
 }
 
 

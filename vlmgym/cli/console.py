@@ -1,4 +1,4 @@
-"""What every command does alike: options of a game, reading them from a command line, ending errors in one sentence."""
+"""Parse command lines and report errors in one line."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from vlmgym.interrupts import interruptible
 T = TypeVar("T")
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""What the system says of a disk that takes no more."""
+"""Error codes of a full or failing disk."""
 INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
+"""Conventional exit code after Ctrl-C."""
 
 
 PATHS = tyro.constructors.ConstructorRegistry()
-"""Reads options that are paths: an empty one, which would be the current folder, is refused."""
+"""Parses path options; an empty path is refused, since it would mean the current folder."""
 
 
 @PATHS.primitive_rule
@@ -45,37 +45,37 @@ def _path_rule(
 
 def _path(words: list[str]) -> Path:
     if not words[0]:
-        raise UsageError("a path is empty: name a file or a folder; the current folder is .")
+        raise UsageError("a path must not be empty; use . for the current folder")
     return Path(words[0])
 
 
 def parse_options(config: type[T], args: Sequence[str] | None, prog: str, description: str | None = None) -> T:
-    """Options from a command line; wrong ones end the program with exit code 2 and a message.
+    """Parse a command line; invalid options exit with code 2 and a message.
 
     Args:
-        config: Their type.
-        args: The command line.
-        prog: The program's name.
-        description: What help begins with; None: the type's docstring.
+        config: Type of the options.
+        args: Command line; None: `sys.argv`.
+        prog: Program name.
+        description: Start of the help text; None: the docstring of `config`.
     """
     return tyro.cli(config, args=args, prog=prog, description=description)
 
 
 @contextmanager
 def reporting_errors() -> Iterator[None]:
-    """End the program with one sentence on standard error, and the error's exit code, where an error is expected."""
+    """Report expected errors in one line on standard error and exit with their exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that lacks a sign is no reason to fail
+            stream.reconfigure(errors="replace")  # the terminal may lack a character
     ended_by: Sequence[int] = ()
     try:
         with interruptible() as ended_by, _written_out(), PATHS:
             yield
     except BrokenPipeError:
-        _write_no_more()  # who read the output has left
+        _write_no_more()  # the reader of the pipe is gone
         raise SystemExit(1) from None
     except OSError as error:
-        if sys.stdout is None or error.errno not in FULL or error.filename is not None:  # files are named
+        if sys.stdout is None or error.errno not in FULL or error.filename is not None:  # errors of files have a name
             raise
         _write_no_more()
         print(f"error: cannot write to standard output: {error.strerror}", file=sys.stderr)
@@ -90,7 +90,7 @@ def reporting_errors() -> Iterator[None]:
 
 @contextmanager
 def _written_out() -> Iterator[None]:
-    """Raise what is wrong with standard output now, not when the program has ended."""
+    """Flush standard output, so that errors are raised here and not at exit."""
     try:
         yield
     except SystemExit:
@@ -100,7 +100,7 @@ def _written_out() -> Iterator[None]:
 
 
 def _flush() -> None:
-    if sys.stdout is not None:  # it is closed where there is none
+    if sys.stdout is not None:  # None if closed
         sys.stdout.flush()
 
 

@@ -1,4 +1,4 @@
-"""What the evaluation scripts and `vlmgym eval` run: options in, records, curves, videos and a table out."""
+"""Evaluation from the command line: `vlmgym eval` and the scripts in `vlmgym/test`."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ from vlmgym.workers.pool import ProcessPool, open_pool
 from vlmgym.workers.process import num_workers_for
 
 REASONS = 3
-"""Reasons of errors that are told, the most frequent first."""
+"""Number of error messages to print, most frequent first."""
 UNFINISHED = 1
-"""Exit code when episodes ended as errors, so that their results are missing."""
+"""Exit code if episodes ended as errors."""
 
 
 def evaluate_script(
@@ -52,14 +52,14 @@ def evaluate_script(
     args: Sequence[str] | None = None,
     preset: Mapping[str, Any] | None = None,
 ) -> None:
-    """Run an evaluation script: read its command line, play, write beside it, print the table.
+    """Run an evaluation script, which writes its files next to itself.
 
     Args:
-        file: The script's `__file__`; `eval_2048.py` writes `logs/test_2048.json` and so on beside itself.
+        file: The script's `__file__`; `eval_2048.py` writes `logs/test_2048.json` and so on.
         game: Id or name of the game.
-        custom_policy: The policy that is used unless `--policy` names another.
-        args: The command line, by default the process's.
-        preset: Knobs of the game that the script sets, for instance {"tiles": "digits"}; `--config` overrides them.
+        custom_policy: Default policy if `--policy` is not given.
+        args: Command line; None: `sys.argv`.
+        preset: Config fields set by the script, such as {"tiles": "digits"}; `--config` overrides them.
     """
     with reporting_errors():
         options = policy_options(args, custom_policy)
@@ -72,7 +72,7 @@ def evaluate_script(
 
 
 def policy_options(args: Sequence[str] | None, custom_policy: CustomFunction | None = None) -> type[PolicyOptions]:
-    """The type of the options of the policy that a command line names.
+    """Return the options type of the policy named on a command line.
 
     Raises:
         UsageError: There is no such policy.
@@ -82,7 +82,7 @@ def policy_options(args: Sequence[str] | None, custom_policy: CustomFunction | N
     try:
         named = parser.parse_known_args(args)[0].policy
     except argparse.ArgumentError:
-        named = None  # --policy without a word: the parser that follows says so
+        named = None  # --policy without a value is reported by the main parser
     policy = named if named is not None else custom_policy or "random"
     options = options_type(policy)
     _refuse_options_of_others(sys.argv[1:] if args is None else args, policy, options)
@@ -90,7 +90,7 @@ def policy_options(args: Sequence[str] | None, custom_policy: CustomFunction | N
 
 
 def _refuse_options_of_others(args: Sequence[str], policy: PolicySpec, options: type[PolicyOptions]) -> None:
-    """Name the policies that have an option, if the chosen one does not."""
+    """Refuse options of other policies, naming the policies that have them."""
     owners: dict[str, list[str]] = {}
     for name in (*POLICIES, "MODULE:FUNCTION"):
         for option in _names(options_type(name)):
@@ -106,12 +106,12 @@ def _refuse_options_of_others(args: Sequence[str], policy: PolicySpec, options: 
 
 
 def _names(options: type[Any]) -> list[str]:
-    """The options of a type on the command line."""
+    """List the command-line options of a type."""
     return [f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(options)]
 
 
 def with_options(config: type[EvalConfig], options: type[PolicyOptions]) -> Any:
-    """A type with the fields `config` and `options`, both options of the command line without a prefix."""
+    """Combine both types into one with the fields `config` and `options`, without prefixes on the command line."""
     flat = tyro.conf.arg(name="")
     fields = [("config", Annotated[config, flat]), ("options", Annotated[options, flat])]
     made = dataclasses.make_dataclass(config.__name__, fields, frozen=True)
@@ -128,21 +128,21 @@ def run_evaluation(
     preset: Mapping[str, Any] | None = None,
     curriculum: Path | None = None,
 ) -> RunSummary:
-    """Play what a configuration says and write all files of the run.
+    """Play the configured episodes and write all files of the run.
 
     Args:
         game_names: Ids or names of the games.
         config: The options.
-        options: Options of the policy; None: its defaults.
-        place: Where to write, unless `config.output_dir` or `config.resume` says; None: a new folder under `logs`.
-        custom_policy: The policy that is used unless `config.policy` names another.
-        preset: Knobs of the games that `config` may override.
-        curriculum: The file of a curriculum, or its name, that is played instead of games.
+        options: Policy options; None: defaults.
+        place: Default output folder if `config` names none; None: a new folder under `logs`.
+        custom_policy: Default policy if `config.policy` is None.
+        preset: Config fields that `config` may override.
+        curriculum: Curriculum file or name to play instead of games.
 
     Raises:
-        UsageError: An option is not accepted; nothing was played.
-        VlmgymError: The run failed; the message says where finished episodes are.
-        SystemExit: Episodes ended as errors; everything is written.
+        UsageError: An option is invalid; nothing was played.
+        VlmgymError: The run failed; finished episodes are kept.
+        SystemExit: Some episodes ended as errors; all files are written.
     """
     played = _played(game_names, config, preset, curriculum)
     if config.all_rows:
@@ -174,7 +174,7 @@ def run_evaluation(
         with ExitStack() as pools:
             players = pools.enter_context(open_pool(config.backend, episodes, config.workers))
             part = play_run(folder, played, policy, config, earlier, players, progress_console)
-            # Files are written on this machine.
+            # Results are written locally, also with Ray.
             workers = (
                 players
                 if isinstance(players, ProcessPool)
@@ -184,7 +184,7 @@ def run_evaluation(
                 folder.clear_results()
             run = open_run(folder)
             summary = write_summary(run, part, before)
-            # Scores first: videos may take minutes.
+            # Print scores first, since videos may take minutes.
             console.print(summary_table(run.asked, summary))
             if note := bias_note(summary.games):
                 console.print(note)
@@ -206,25 +206,25 @@ def _played(
             raise UsageError("a game is named twice")
         return games
     if names:
-        raise UsageError("a curriculum says which games are played: leave out either the games or --curriculum")
+        raise UsageError("--curriculum already names the games: give either games or --curriculum")
     if config.any_given:
         options = "--size, --perception, --reasoning, --strict, --config"
-        raise UsageError(f"a curriculum says how hard its games are: leave out {options}")
+        raise UsageError(f"a curriculum sets the difficulty of its games: leave out {options}")
     return Curriculum.read(curriculum)
 
 
 def rows_of(played: Played) -> int:
-    """How many rows the data of each game have."""
+    """Return the number of rows in the data of each game, which must be equal."""
     if isinstance(played, Curriculum):
-        raise UsageError("a curriculum does not go through data row by row: leave out --all-rows")
+        raise UsageError("--all-rows does not work with --curriculum")
     rows = {}
     for game in played:
         if not isinstance(game, Task) or game.config.data is None:
-            raise UsageError(f"{game.name} has no data: name some by --config data=...")
+            raise UsageError(f"--all-rows needs data for {game.name}: add --config data=...")
         rows[game.name] = len(game.source)
     if len(set(rows.values())) > 1:
         told = ", ".join(f"{name} has {count}" for name, count in rows.items())
-        raise UsageError(f"all games of a run have as many episodes, but not as many rows: {told}")
+        raise UsageError(f"--all-rows needs data with the same number of rows for every game: {told}")
     return next(iter(rows.values()))
 
 
@@ -240,17 +240,17 @@ def _folder(config: EvalConfig, place: RunFolder | None, games: Sequence[Game[An
 
 
 def _name(games: Sequence[Game[Any, Any]], policy: Policy) -> str:
-    """The name of a run: what, who, when; of a function's path its last part."""
+    """Name a run after its games, policy and time."""
     what = "+".join(dict.fromkeys(game.name for game in games))
     who = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "_" for c in re.split(r"[/\\]", policy.name)[-1])
     return f"{what[:80]}-{who[-60:]}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
 def _claimed(name: str) -> Path:
-    """A new folder of this name under `logs`, or of the next free one: runs may be started in the same second.
+    """Create a folder under `logs`, numbered if the name is taken.
 
     Raises:
-        OutputError: It cannot be made.
+        OutputError: The folder cannot be created.
     """
     for n in count(1):
         folder = Path("logs") / (name if n == 1 else f"{name}-{n}")
@@ -260,7 +260,7 @@ def _claimed(name: str) -> Path:
             except FileExistsError:
                 continue
             return folder
-    raise AssertionError("count() ends")
+    raise AssertionError("unreachable")
 
 
 def _print_places(console: Console, run: StoredRun, config: EvalConfig) -> None:
@@ -277,13 +277,13 @@ def _print_places(console: Console, run: StoredRun, config: EvalConfig) -> None:
 
 
 def _tell_unfinished(folder: RunFolder, summary: RunSummary, part: Part, console: Console) -> None:
-    """Say what has no result; end with an exit code other than 0 unless a budget was the reason."""
+    """Report episodes without a result; exit with an error unless a budget stopped the run."""
     errors = sum(game.unfinished.get("error", 0) for game in summary.games.values())
     if summary.stopped:
-        console.print(f"stopped: {summary.stopped}; --resume {folder.folder} goes on", soft_wrap=True)
+        console.print(f"stopped: {summary.stopped}; continue with --resume {folder.folder}", soft_wrap=True)
     for reason, times in part.errors.most_common(REASONS):
         console.print(f"error in {times} {'episode' if times == 1 else 'episodes'}: {reason}", soft_wrap=True)
     if errors:
         episodes = "1 episode has" if errors == 1 else f"{errors} episodes have"
-        console.print(f"{episodes} no score; --resume {folder.folder} goes on", soft_wrap=True)
+        console.print(f"{episodes} no score; continue with --resume {folder.folder}", soft_wrap=True)
         raise SystemExit(UNFINISHED)

@@ -31,23 +31,23 @@ from vlmgym.sandbox.registry import load_games
 
 T = TypeVar("T")
 Merged = Annotated[T, tyro.conf.arg(name="")]
-"""Options of a dataclass as they are, without the name of the parameter in front."""
+"""Options of a dataclass, without the parameter name as prefix."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvalCommand(EvalConfig):
-    """Play episodes of games with a policy; leave records, curves, videos and a page to look at."""
+    """Evaluate a policy: play episodes and write records, curves, videos and a report."""
 
     game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
-    """Ids or names of games (2048), or names of published settings (g1/swap); vlmgym games lists both."""
+    """Game ids or names (2048), or published settings (g1/swap); see vlmgym games."""
     games: Annotated[tuple[tuple[str, ...], ...], tyro.conf.arg(metavar="GAME ..."), tyro.conf.UseAppendAction] = ()
-    """The same as an option."""
+    """Games, given as an option."""
     curriculum: Path | None = None
-    """A curriculum instead of games: a TOML file, or geospot, 2048 or three-games; --episodes are of all its games."""
+    """Curriculum to play instead of games: a TOML file, or geospot, 2048 or three-games; --episodes is the total."""
 
 
 def evaluate_command(args: Sequence[str]) -> Callable[..., None]:
-    """The command `eval`; its options depend on the policy that the command line names."""
+    """Build the command `eval`, whose options depend on the chosen policy."""
     both: Any = with_options(EvalCommand, policy_options(args))
 
     def command(chosen: Any) -> None:
@@ -62,42 +62,42 @@ def evaluate_command(args: Sequence[str]) -> Callable[..., None]:
 
 
 def play_command(config: Merged[PlayConfig]) -> None:
-    """Play a game by hand in a window, and see what a model would be told."""
+    """Play a game in a window and see the prompts a model would get."""
     play(config)
 
 
 def bench_command(config: Merged[BenchConfig]) -> None:
-    """Measure on this machine, about half a minute, and recommend numbers of workers and environments."""
+    """Measure throughput for about half a minute and recommend numbers of workers and environments."""
     bench(config)
 
 
 def bench_model_command(config: Merged[BenchModelConfig]) -> None:
-    """Measure how fast a model's server answers to images of a game: first token, tokens and requests a second."""
+    """Measure a model server with game images: time to first token, tokens and requests per second."""
     bench_model(config)
 
 
 def report_command(config: Merged[ReportConfig]) -> None:
-    """Make the page of a saved run again: report.html, with scores, curves and a viewer of all episodes."""
+    """Write report.html of a saved run: scores, curves and an episode viewer."""
     report(config)
 
 
 def rescore_command(config: Merged[RescoreConfig]) -> None:
-    """Apply another reward setting to a saved run, without playing; the scores stay the games' own."""
+    """Apply other reward settings to a saved run without playing; scores stay the same."""
     rescore(config)
 
 
 def compare_command(config: Merged[CompareConfig]) -> None:
-    """Compare two runs over the same seeds: differences with intervals, and a page with both side by side."""
+    """Compare two runs on the same seeds: paired differences with intervals, and a page with both."""
     compare(config)
 
 
 def export_command(config: Merged[ExportConfig]) -> None:
-    """Turn the turns of a saved run into supervised data, for LLaMA-Factory or Hugging Face."""
+    """Export the turns of a saved run as SFT data for LLaMA-Factory or Hugging Face."""
     export(config)
 
 
 def gallery_command(config: Merged[GalleryConfig]) -> None:
-    """Draw every game at every level into one page, with prompts and scored responses."""
+    """Render every game at every level into one page, with prompts and scored responses."""
     gallery(config)
 
 
@@ -108,7 +108,7 @@ def data_command(
         tyro.conf.arg(name=""),
     ],
 ) -> None:
-    """Check the data of a task for bad rows, or download a large data set."""
+    """Check the data of a task for bad rows, or download a dataset."""
     if isinstance(config, DataCheckConfig):
         check_data(config)
     else:
@@ -118,11 +118,10 @@ def data_command(
 def games_command(
     game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = (),
 ) -> None:
-    """List the games that are installed, and the published settings of games; or tell of one, with all its config
-    fields.
+    """List the installed games and published settings, or show the rules and config fields of one.
 
     Args:
-        game: Names or ids of games, or names of published settings, to tell of.
+        game: Names or ids of games, or names of published settings, to show.
     """
     if game:
         tell_games(game)
@@ -131,7 +130,7 @@ def games_command(
     summaries = {game_id: (found.__doc__ or "").strip().partition("\n")[0] for game_id, found in loaded.items()}
     for game_id, summary in sorted({**summaries, **{name: str(error) for name, error in failed.items()}}.items()):
         print(f"{game_id:<16} {summary}")
-    print("\nPublished settings, which are named like games:")
+    print("\nPublished settings:")
     for name, preset in PRESETS.items():
         print(f"\n{name}\n{preset.words()}")
 
@@ -151,12 +150,12 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run a subcommand; a user's mistake ends in one sentence and exit code 2, a failure in one and 1."""
+    """Run a subcommand; usage errors exit with code 2, failures with 1, both with a one-line message."""
     with reporting_errors():
         words = sys.argv[1:] if args is None else list(args)
         if words == ["--version"]:
             print(f"vlmgym {vlmgym.__version__}")
             return
         commands = {"eval": evaluate_command(words if words[:1] == ["eval"] else []), **COMMANDS}
-        about = "Parallel visual games for vision-language models. vlmgym --version prints the version."
+        about = "Visual game environments for vision-language models. vlmgym --version prints the version."
         tyro.extras.subcommand_cli_from_dict(commands, args=args, prog="vlmgym", description=about)

@@ -1,4 +1,4 @@
-"""`vlmgym play GAME`: play by keys, mouse or words, and see what a model would be told."""
+"""`vlmgym play GAME`: play by keyboard, mouse or text and see the prompts a model would get."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ SEEDS = 2**31
 
 @dataclass(frozen=True, kw_only=True)
 class PlayConfig(GameOptions):
-    """Play a game by hand in a window."""
+    """Play a game in a window."""
 
     game: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="GAME")]
-    """Id or name of the game, for instance 2048."""
+    """Id or name of the game, such as 2048."""
     seed: int | None = None
-    """Seed of the first episode; the next ones count up from it. None: chosen by chance."""
+    """Seed of the first episode; later ones count up. Default: random."""
 
 
 def play(config: PlayConfig) -> None:
     """Open a window and let a person play until it is closed.
 
     Raises:
-        UsageError: There is no such game, level or config field, or a value is not accepted.
-        DisplayError: There is no screen.
+        UsageError: The game, a level, a config field or its value is invalid.
+        DisplayError: No screen is available.
     """
     game = config.make_game(config.game)
     if config.seed is not None and config.seed < 0:
-        raise UsageError(f"seed is a number from 0, not {config.seed}")
+        raise UsageError(f"seed must be at least 0, got {config.seed}")
     seed = int(np.random.default_rng().integers(SEEDS)) if config.seed is None else config.seed
     player = Player(
         Episode(game, seed),
