@@ -28,7 +28,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from vlmgym.sandbox.games.geospot.names import normalise, without_kind
+from vlmgym.sandbox.games.geospot.names import normalise, without_generic_words
 
 TARGET = Path(__file__).parents[1] / "vlmgym/sandbox/games/geospot/data"
 
@@ -142,7 +142,7 @@ def region_lines(names: Mapping[str, str], places: Mapping[str, str], folder: Pa
             linked += 1
             division = found.partition("-")[2]
             keys += [*sorted(divisions[country][found]), normalise(found), *([division.lower()] * division.isalpha())]
-        keys += [without_kind(each) for each in keys]
+        keys += [without_generic_words(each) for each in keys]
         yield "\t".join([country, own, name, places[code], "|".join(dict.fromkeys(filter(None, keys)))])
     print(f"{linked} of {len(names)} regions have an ISO 3166-2 code")
 
@@ -162,11 +162,11 @@ def iso_divisions(regions: Mapping[str, str], folder: Path) -> Mapping[str, dict
         english[lower[:2].upper()][f"{lower[:2].upper()}-{lower[2:].upper()}"] = normalise(name.rstrip("²"))
     owners: dict[tuple[str, str], set[str]] = defaultdict(set)
     for code, name in regions.items():
-        owners[code[:2], without_kind(normalise(name))].add(code)
+        owners[code[:2], without_generic_words(normalise(name))].add(code)
     for country, names in english.items():
         of_country = divisions[country]
         meant = [
-            [owners.get((country, without_kind(each)), set()) for each in (*of_country.get(code, ()), name)]
+            [owners.get((country, without_generic_words(each)), set()) for each in (*of_country.get(code, ()), name)]
             for code, name in names.items()
         ]
         if any(len(each) == 2 and all(each) and not each[0] & each[1] for each in meant):
@@ -179,7 +179,7 @@ def iso_divisions(regions: Mapping[str, str], folder: Path) -> Mapping[str, dict
 
 def same_division(country: str, own: str, key: str, divisions: Mapping[str, set[str]]) -> str | None:
     """The ISO 3166-2 code of a region: the division with its name, else with its name but for what kind it is."""
-    for form in (str, without_kind):
+    for form in (str, without_generic_words):
         same = [code for code, names in divisions.items() if form(key) in map(form, names)]
         if len(same) > 1:
             same = [code for code in same if code == f"{country}-{own}"]

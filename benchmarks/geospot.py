@@ -27,10 +27,9 @@ from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import score_response
-from vlmgym.sandbox.games.geospot.distance import EARTH_RADIUS_KM
 from vlmgym.sandbox.games.geospot.game import Geospot, GeospotConfig, GeospotState, state_of
-from vlmgym.sandbox.games.geospot.gazetteer import City, Country, Gazetteer, Region, gazetteer
-from vlmgym.sandbox.games.geospot.place import Place, write_place
+from vlmgym.sandbox.games.geospot.gazetteer import EARTH_RADIUS_KM, City, Country, Gazetteer, Region, gazetteer
+from vlmgym.sandbox.games.geospot.place import Place, format_place
 from vlmgym.sandbox.games.geospot.reward import CURRICULA
 
 
@@ -115,7 +114,7 @@ def constant_answers() -> Table:
                 (float(latitude), float(longitude)),
             )
             game = Geospot(GeospotConfig(preset=preset, stage=number))
-            text = write_place(answer)
+            text = format_place(answer)
             rewards = [game.score(state_of(each, (each.latitude, each.longitude)), text)[0] for each in cities]
             shown = ", ".join(line.partition(": ")[2] for line in text.splitlines())
             table.add_row(preset, str(number), f"{np.mean(rewards):.3f}", shown)

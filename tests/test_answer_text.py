@@ -22,7 +22,7 @@ from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.response_format import answer_only
 from vlmgym.sandbox.envs.single import Response
 from vlmgym.sandbox.games.game2048.game import DIRECTIONS
-from vlmgym.sandbox.games.geospot.place import KEYS, normalise_place, read_place, write_place
+from vlmgym.sandbox.games.geospot.place import KEYS, format_place, normalise_place, parse_place
 from vlmgym.sandbox.options import GameOptions
 
 PROTOCOLS = (Path(__file__).resolve().parents[1] / "docs" / "protocols.md").read_text(encoding="utf-8")
@@ -266,7 +266,7 @@ def hemisphere(number: float, positive: str, negative: str) -> str:
 def test_every_spelling_of_a_place_gives_the_same_action(
     said: tuple[str, str, str], latitude: float, longitude: float, line: str, sided: bool, order: list[int]
 ) -> None:
-    meant = write_place(read_place(", ".join([*said, str(latitude), str(longitude)])))
+    meant = format_place(parse_place(", ".join([*said, str(latitude), str(longitude)])))
     coordinates = (
         (hemisphere(latitude, "N", "S"), hemisphere(longitude, "E", "W"))
         if sided

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from benchmarks.calibration.crops import shrink
 from benchmarks.calibration.spec import AnyGame, Crops
 from vlmgym.sandbox.core.task import Task
-from vlmgym.sandbox.games.geospot.locator import Window, project
+from vlmgym.sandbox.games.geospot.drawing import Viewport, project
 from vlmgym.sandbox.games.scenes.scene import RADII
 from vlmgym.sandbox.rendering.degrade import degrade
 
@@ -45,7 +45,7 @@ def map_marks(game: AnyGame, rng: np.random.Generator) -> Crops:
     state = type(game)(c.model_copy(update={"cities": CITIES})).start(rng)
     (image,) = game.images(state)
     latitude, longitude = state.middle
-    x, y = project(Window(latitude, longitude, c.span), np.array([(state.latitude, state.longitude)]), 1)
+    x, y = project(Viewport(latitude, longitude, c.span), np.array([(state.latitude, state.longitude)]), 1)
     right, down = float(x[0]), float(y[0])
     side = DEGREES / c.span
     cuts, words = [], []

@@ -11,8 +11,7 @@ import numpy as np
 from benchmarks.calibration.spec import AnyGame, Criterion, Naive, Player, Sight, Spec
 from benchmarks.calibration.task_crops import map_marks, photograph_parts, scene_objects
 from vlmgym.sandbox.games.geospot.gazetteer import gazetteer
-from vlmgym.sandbox.games.geospot.place import Place, write_place
-from vlmgym.sandbox.games.geospot.space import place_of
+from vlmgym.sandbox.games.geospot.place import Place, format_place, place_of
 
 ONE_TURN: Mapping[Player, int] = {"random": 1, "oracle": 1, "questions": 1}
 WITH_NAIVE: Mapping[Player, int] = {"random": 1, "naive": 1, "oracle": 1}
@@ -49,7 +48,7 @@ def _large_city(game: AnyGame) -> Callable[[Any], str]:
         mark = np.cos(latitude) * np.cos(longitude), np.cos(latitude) * np.sin(longitude), np.sin(latitude)
         city = known[int((np.array(mark) @ upright).argmax())]
         named = place_of(city)
-        return write_place(Place(city.name, named.region, named.country, (city.latitude, city.longitude)))
+        return format_place(Place(city.name, named.region, named.country, (city.latitude, city.longitude)))
 
     return answer
 

@@ -1,4 +1,4 @@
-"""Distances on earth, and the gazetteer: every city, region and country is found by its names."""
+"""Distances, and lookup of every city, region and country by its names."""
 
 import math
 import re
@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlmgym.sandbox.games.geospot.distance import EARTH_RADIUS_KM, distance_km
-from vlmgym.sandbox.games.geospot.gazetteer import gazetteer
-from vlmgym.sandbox.games.geospot.names import normalise, without_kind
+from vlmgym.sandbox.games.geospot.gazetteer import EARTH_RADIUS_KM, distance_km, gazetteer
+from vlmgym.sandbox.games.geospot.names import normalise, without_generic_words
 
 latitudes = st.floats(-90, 90)
 longitudes = st.floats(-180, 180)
@@ -30,7 +29,7 @@ longitudes = st.floats(-180, 180)
         ((0.0, 179.5), (0.0, -179.5), 111.3195),
     ],
 )
-def test_distances_are_those_of_the_ellipsoid_within_what_the_docs_say(one, other, geodesic):
+def test_distances_agree_with_the_ellipsoid(one, other, geodesic):
     assert distance_km(*one, *other) == pytest.approx(geodesic, rel=0.006)
 
 
@@ -71,7 +70,7 @@ def test_every_city_is_found_by_its_name_in_its_region():
         assert places.city_near(city.name, city.latitude, city.longitude) is not None
 
 
-SAME_NAME_BUT_FOR_ITS_KIND = {
+AMBIGUOUS_REGIONS = {
     ("AZ", "48"): "Shaki",
     ("AZ", "68"): "Yevlax",
     ("BG", "42"): "Sofia",
@@ -91,7 +90,7 @@ SAME_NAME_BUT_FOR_ITS_KIND = {
     ("UA", "13"): "Kyiv City",
     ("UZ", "14"): "Tashkent",
 }
-"""Regions whose bare name is that of another one: mostly a city and the region around it."""
+"""Regions whose name without generic words is ambiguous: mostly a city and the region around it."""
 
 
 def all_regions():
@@ -99,27 +98,27 @@ def all_regions():
     return [line.split("\t") for line in path.read_text("utf-8").splitlines()]
 
 
-def test_every_region_is_found_by_its_name_and_by_its_bare_name_in_its_country():
+def test_every_region_is_found_by_its_name_with_and_without_generic_words():
     places, others = gazetteer(), {}
     for code, own, name, *_ in all_regions():
         country = places.country(code)
         found = places.region(name, country)
         assert found is not None, name
         assert (found.country, found.code) == (code, own), name
-        bare = places.region(without_kind(normalise(re.sub(r"\(.*?\)", "", name))), country)
+        bare = places.region(without_generic_words(normalise(re.sub(r"\(.*?\)", "", name))), country)
         assert bare is not None, name
         if (bare.country, bare.code) != (code, own):
             others[code, own] = bare.name
-    assert others == SAME_NAME_BUT_FOR_ITS_KIND
+    assert others == AMBIGUOUS_REGIONS
 
 
 @pytest.mark.parametrize("country", ["IR", "MA"])
 def test_no_region_of_iran_or_morocco_has_the_name_of_another(country):
     rows = [row for row in all_regions() if row[0] == country]
-    owner = {without_kind(normalise(row[2])): row[1] for row in rows}
+    owner = {without_generic_words(normalise(row[2])): row[1] for row in rows}
     for _, own, name, *_, keys in rows:
         for key in keys.split("|"):
-            assert owner.get(without_kind(key), own) == own, name
+            assert owner.get(without_generic_words(key), own) == own, name
 
 
 @pytest.mark.parametrize(
@@ -139,7 +138,7 @@ def test_no_region_of_iran_or_morocco_has_the_name_of_another(country):
         ("Saint-Étienne", None, None, 45.43, 4.39),
     ],
 )
-def test_a_city_is_the_one_in_the_named_region_or_country_else_the_largest(city, region, country, latitude, longitude):
+def test_cities_prefer_the_region_then_the_country_then_the_largest(city, region, country, latitude, longitude):
     places = gazetteer()
     known_country = places.country(country) if country else None
     known_region = places.region(region, known_country) if region else None
@@ -183,7 +182,7 @@ def test_a_region_has_several_names(region, country, same):
     assert found == places.region(region, within)
 
 
-def test_names_that_differ_stay_apart_and_others_are_not_known():
+def test_similar_names_are_distinguished_and_unknown_ones_not_found():
     places = gazetteer()
     assert places.region("Moscow", places.country("RU")) != places.region("Moscow Oblast", places.country("RU"))
     assert places.region("State of Mexico", places.country("MX")) != places.region("Mexico City", places.country("MX"))
@@ -194,14 +193,14 @@ def test_names_that_differ_stay_apart_and_others_are_not_known():
 
 
 @given(st.text("abcdefxyzéüñ' ", max_size=40))
-def test_case_accents_and_punctuation_of_names_do_not_count(name):
+def test_case_accents_and_punctuation_are_ignored(name):
     plain = name.replace("é", "e").replace("ü", "u").replace("ñ", "n")
     for other in (name.upper(), plain, name.replace(" ", " - "), name.replace("'", ""), f" {name}, ", f"The {name}"):
         if name.split() and name.split()[0].strip("'"):
             assert normalise(other) == normalise(name)
 
 
-def test_the_gazetteer_is_not_read_before_it_is_needed():
+def test_the_gazetteer_is_loaded_on_first_use():
     code = (
         "from vlmgym import make_game, make_vec\n"
         "from vlmgym.sandbox.games.geospot.gazetteer import gazetteer\n"

@@ -1,4 +1,4 @@
-"""geospot: rewards, answers, photographs of the user, and the map."""
+"""geospot: rewards, answers, data, and the map."""
 
 import math
 import re
@@ -14,16 +14,15 @@ from vlmgym import make_game
 from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError
 from vlmgym.sandbox.core.reward import Outcome, score_response
 from vlmgym.sandbox.datasets.rows import BadRow, number_of
-from vlmgym.sandbox.games.geospot.distance import EARTH_RADIUS_KM, distance_km
-from vlmgym.sandbox.games.geospot.game import Geospot, GeospotConfig, GeospotState
-from vlmgym.sandbox.games.geospot.gazetteer import gazetteer
-from vlmgym.sandbox.games.geospot.locator import MARK, Window, window_around
-from vlmgym.sandbox.games.geospot.place import KEYS, Place, read_place, write_place
-from vlmgym.sandbox.games.geospot.reward import CURRICULA, Fields, Truth, nearness, reward
-from vlmgym.sandbox.games.geospot.space import PlaceSpace, place_of
+from vlmgym.sandbox.games.geospot.drawing import MARK, Viewport, viewport_around
+from vlmgym.sandbox.games.geospot.game import Geospot, GeospotConfig, GeospotState, state_of
+from vlmgym.sandbox.games.geospot.gazetteer import EARTH_RADIUS_KM, distance_km, gazetteer
+from vlmgym.sandbox.games.geospot.place import KEYS, Place, PlaceSpace, format_place, parse_place, place_of
+from vlmgym.sandbox.games.geospot.reward import CURRICULA, Fields, compare_places, compute_reward
 from vlmgym.testing import CHECKS, check_name, run_check
 
-PARIS = Truth("Paris", "Île-de-France", "France", 48.8534, 2.3488)
+LATITUDE, LONGITUDE = 48.8534, 2.3488
+PARIS = Place("Paris", "Île-de-France", "France", (LATITUDE, LONGITUDE))
 DOCS = Path(__file__).parents[2] / "docs" / "tasks" / "geospot.md"
 
 latitudes = st.floats(-90, 90)
@@ -38,32 +37,32 @@ def answer(city="unknown", region="unknown", country="unknown", latitude="unknow
     return f"city: {city}\nregion: {region}\ncountry: {country}\nlatitude: {latitude}\nlongitude: {longitude}"
 
 
-def state_of(truth):
+def state_at(place):
+    latitude, longitude = place.coordinates
     return GeospotState(
-        city=truth.city,
-        region=truth.region,
-        country=truth.country,
-        latitude=truth.latitude,
-        longitude=truth.longitude,
-        middle=(truth.latitude, truth.longitude),
+        city=place.city,
+        region=place.region,
+        country=place.country,
+        latitude=latitude,
+        longitude=longitude,
+        middle=place.coordinates,
     )
 
 
 # Rewards --------------------------------------------------------------------------------------------------------------
 
 
-def test_the_oracle_earns_one_on_every_city_of_the_default_level_also_where_a_region_has_two_of_its_name():
+def test_the_oracle_earns_one_for_every_city():
     game, places = make_game("geospot"), gazetteer()
     for number in range(game.config.cities):
         city = places.city_at(number)
-        place = place_of(city)
-        state = state_of(Truth(city.name, place.region or "", place.country, city.latitude, city.longitude))
+        state = state_of(city, (0.0, 0.0))
         assert game.score(state, game.solution(state))[0] == pytest.approx(1.0), city
 
 
-def test_a_name_of_two_cities_means_the_true_one_unless_the_answer_puts_it_elsewhere():
+def test_an_ambiguous_name_means_the_true_city_unless_the_answer_says_otherwise():
     game = make_game("geospot")
-    texan = state_of(Truth("Paris", "Texas", "US", 33.6609, -95.5555))
+    texan = state_at(Place("Paris", "Texas", "US", (33.6609, -95.5555)))
     for region, country in (("Texas", "US"), ("unknown", "US"), ("unknown", "unknown"), ("Freedonia", "US")):
         assert game.score(texan, answer("Paris", region, country))[1]["km"]["city"] == 0
     for region, country in (("unknown", "France"), ("Ile-de-France", "unknown"), ("Ile-de-France", "US")):
@@ -72,90 +71,89 @@ def test_a_name_of_two_cities_means_the_true_one_unless_the_answer_puts_it_elsew
 
 @pytest.mark.parametrize("preset", sorted(CURRICULA))
 @pytest.mark.parametrize("stage", range(1, 6))
-def test_the_truth_earns_one_and_nothing_known_earns_nothing(preset, stage):
+def test_the_truth_earns_one_and_unknown_earns_zero(preset, stage):
     game = make_game("geospot", preset=preset, stage=stage)
-    state = state_of(PARIS)
+    state = state_at(PARIS)
     assert game.score(state, game.solution(state))[0] == pytest.approx(1.0)
     assert game.score(state, answer())[0] == 0.0
 
 
 @given(st.integers(0, 33_000), st.integers(0, 33_000), st.sampled_from(sorted(CURRICULA)), st.integers(1, 5))
 @settings(max_examples=60)
-def test_rewards_are_from_zero_to_one_and_every_field_counts_for_itself(true, said, preset, stage):
+def test_rewards_are_weighted_means_and_omitting_a_field_does_not_pay(true, said, preset, stage):
     places = gazetteer()
-    city = places.city_at(true)
-    place = place_of(city)
-    truth = Truth(city.name, place.region or "", place.country or "", city.latitude, city.longitude)
+    truth = place_of(places.city_at(true))
     guess = place_of(places.city_at(said))
     weights, scales = CURRICULA[preset][stage - 1][1:]
-    distances = nearness(truth, guess, places).distances
-    total, parts = reward(distances, weights, scales)
+    distances = compare_places(guess, truth, places).distances
+    total, parts = compute_reward(distances, weights, scales)
     assert 0 <= total <= 1
     assert all(0 <= part <= 1 for part in parts.values())
     assert total == pytest.approx(
         sum(weight * parts[field] for field, weight in weights._asdict().items() if field in parts)
         / sum(weight for field, weight in weights._asdict().items() if field in parts)
     )
-    fewer = nearness(truth, Place(None, guess.region, guess.country, guess.coordinates), places).distances
+    guess_without_city = Place(None, guess.region, guess.country, guess.coordinates)
+    fewer = compare_places(guess_without_city, truth, places).distances
     assert fewer["city"] is None
-    assert reward(fewer, weights, scales)[0] <= total + 1e-12  # leaving a field out does not pay
+    assert compute_reward(fewer, weights, scales)[0] <= total + 1e-12  # omitting a field does not pay
 
 
 @given(st.floats(0, 20_000), st.floats(0.1, 5000))
-def test_the_kernel_falls_to_one_over_e_at_its_scale(distance, scale):
+def test_scores_decay_exponentially(distance, scale):
     only = Fields(0, 0, 0, 1)
-    near, _ = reward({"coordinates": distance}, only, Fields(0, 0, 0, scale))
+    near, _ = compute_reward({"coordinates": distance}, only, Fields(0, 0, 0, scale))
     assert near == pytest.approx(math.exp(-distance / scale))
-    assert reward({"coordinates": distance + 1}, only, Fields(0, 0, 0, scale))[0] <= near
+    assert compute_reward({"coordinates": distance + 1}, only, Fields(0, 0, 0, scale))[0] <= near
 
 
-def test_the_hierarchical_preset_by_hand():
+def test_an_example_of_the_hierarchical_preset():
     game = make_game("geospot", stage=4)
     lyon = "Lyon, Auvergne-Rhône-Alpes, France, 45.7491, 4.8479"
-    total, info = game.score(state_of(PARIS), lyon)
-    km = distance_km(PARIS.latitude, PARIS.longitude, 45.7491, 4.8479)
+    total, info = game.score(state_at(PARIS), lyon)
+    km = distance_km(LATITUDE, LONGITUDE, 45.7491, 4.8479)
     assert km == pytest.approx(393, abs=3)
     assert info["km"]["country"] == 0
     assert info["km"]["city"] == pytest.approx(km)
     region = math.exp(-info["km"]["region"] / 500)
-    by_hand = 0.2 * 1 + 0.3 * region + 0.3 * math.exp(-km / 100) + 0.3 * math.exp(-km / 25)
-    assert total == pytest.approx(by_hand / 1.1)
+    expected = 0.2 * 1 + 0.3 * region + 0.3 * math.exp(-km / 100) + 0.3 * math.exp(-km / 25)
+    assert total == pytest.approx(expected / 1.1)
 
 
-def test_the_weighted_preset_by_hand():
-    state = state_of(PARIS)
+def test_examples_of_the_weighted_preset():
+    state = state_at(PARIS)
     for stage, tolerance in zip(range(1, 6), (500, 200, 100, 50, 25)):
         game = make_game("geospot", preset="weighted", stage=stage)
         assert game.score(state, answer("París", "Ile de France", "FR"))[0] == pytest.approx(0.7)
         assert game.score(state, answer("Lyon", "Ile de France", "FRA"))[0] == pytest.approx(0.5)
-        north = PARIS.latitude + math.degrees(tolerance / EARTH_RADIUS_KM)
-        there = answer(latitude=f"{north:.6f}", longitude=PARIS.longitude)
+        north = LATITUDE + math.degrees(tolerance / EARTH_RADIUS_KM)
+        there = answer(latitude=f"{north:.6f}", longitude=LONGITUDE)
         assert game.score(state, there)[0] == pytest.approx(0.3 / math.e, rel=1e-4)
 
 
-def test_a_name_that_is_not_known_earns_nothing_and_is_named():
+def test_unknown_names_earn_nothing_and_are_reported():
     game = make_game("geospot", preset="weighted")
-    total, info = game.score(state_of(PARIS), answer("Xyzzyville", "Ile-de-France", "Freedonia", 48.8534, 2.3488))
+    total, info = game.score(state_at(PARIS), answer("Xyzzyville", "Ile-de-France", "Freedonia", 48.8534, 2.3488))
     assert info["not found"] == ["country", "city"]
     assert info["km"]["country"] is None
     assert info["km"]["city"] is None
     assert total == pytest.approx(0.2 + 0.3)
 
 
-def test_what_the_truth_lacks_does_not_count_and_a_village_lies_where_the_image_was_taken():
+def test_truths_with_missing_fields_or_outside_the_gazetteer():
     places = gazetteer()
-    village = Truth("Kleinkleckersdorf", "", "DE", 51.0, 10.0)
+    village = Place("Kleinkleckersdorf", None, "DE", (51.0, 10.0))
     right = Place("kleinkleckersdorf", None, "Germany", (51.0, 10.0))
-    distances = nearness(village, right, places).distances
+    distances = compare_places(right, village, places).distances
     assert distances == {"country": 0, "city": 0, "coordinates": 0}
-    assert reward(distances, *CURRICULA["hierarchical"][4][1:])[0] == 1
-    erfurt = nearness(village, Place("Erfurt", None, "DE", None), places).distances
+    assert compute_reward(distances, *CURRICULA["hierarchical"][4][1:])[0] == 1
+    erfurt = compare_places(Place("Erfurt", None, "DE", None), village, places).distances
     assert erfurt["city"] == pytest.approx(distance_km(51.0, 10.0, 50.98, 11.03), rel=0.05)
-    elsewhere = nearness(village, Place("Kleinkleckersdorf", None, "France", None), places).distances
+    elsewhere = compare_places(Place("Kleinkleckersdorf", None, "France", None), village, places).distances
     assert elsewhere["city"] is None
 
 
-def test_the_tables_of_the_docs_are_those_of_the_code():
+def test_the_docs_show_the_curricula():
     rows = [
         line.strip("| ").split(" | ") for line in DOCS.read_text("utf-8").splitlines() if re.match(r"\| \d \|", line)
     ]
@@ -178,20 +176,19 @@ def test_the_tables_of_the_docs_are_those_of_the_code():
         ("weighted", 5, "Hong Kong, Maharashtra, China, 19.4285, -99.1277"),
     ],
 )
-def test_a_constant_answer_earns_what_the_docs_say(preset, stage, constant):
+def test_the_docs_show_what_constant_answers_earn(preset, stage, constant):
     line = next(line for line in DOCS.read_text("utf-8").splitlines() if line.startswith(f"| `{preset}` | 0."))
     game, places = make_game("geospot", preset=preset, stage=stage), gazetteer()
     rewards = []
     for number in range(game.config.cities):
         city = places.city_at(number)
-        place = place_of(city)
-        state = state_of(Truth(city.name, place.region or "", place.country, city.latitude, city.longitude))
+        state = state_of(city, (0.0, 0.0))
         rewards.append(game.score(state, constant)[0])
     assert f"{np.mean(rewards):.3f}" == line.strip("| ").split(" | ")[stage]
 
 
-def test_weights_scales_and_tolerance_are_settings():
-    state, north = state_of(PARIS), answer(latitude=PARIS.latitude + 1, longitude=PARIS.longitude)
+def test_custom_weights_scales_and_tolerance():
+    state, north = state_at(PARIS), answer(latitude=LATITUDE + 1, longitude=LONGITUDE)
     km = distance_km(48.0, 0, 49.0, 0)
     game = make_game("geospot", weights=[0, 0, 0, 2], scales=[1, 1, 1, 50], tolerance=2.0)
     assert game.score(state, north)[0] == pytest.approx(math.exp(-km / 100))
@@ -212,10 +209,10 @@ def test_weights_scales_and_tolerance_are_settings():
 
 
 @given(names, names, names, st.one_of(st.none(), coordinates))
-def test_a_place_is_read_as_it_was_written(city, region, country, place):
+def test_formatted_places_are_parsed_back(city, region, country, place):
     written = Place(city, region, country, place)
-    assert read_place(write_place(written)) == written
-    assert PlaceSpace().contains(write_place(written))
+    assert parse_place(format_place(written)) == written
+    assert PlaceSpace().contains(format_place(written))
 
 
 @pytest.mark.parametrize(
@@ -228,8 +225,8 @@ def test_a_place_is_read_as_it_was_written(city, region, country, place):
         "Paris, Ile-de-France, France, 48.860000000000000000, 2.3500000000000001",
     ],
 )
-def test_the_documented_forms_are_the_same_place(text):
-    assert read_place(text) == Place("Paris", "Ile-de-France", "France", (48.86, 2.35))
+def test_documented_forms_are_equivalent(text):
+    assert parse_place(text) == Place("Paris", "Ile-de-France", "France", (48.86, 2.35))
 
 
 @pytest.mark.parametrize(
@@ -244,8 +241,8 @@ def test_the_documented_forms_are_the_same_place(text):
         ("-12.1234567890123456789", -12.123457),
     ],
 )
-def test_numbers_are_read_alike_in_answers_and_in_data(text, number):
-    read = read_place(answer(latitude=text, longitude=text)).coordinates
+def test_answers_and_data_accept_the_same_numbers(text, number):
+    read = parse_place(answer(latitude=text, longitude=text)).coordinates
     assert read == pytest.approx((number, number), abs=1e-6)
     assert number_of({"latitude": text}, "latitude") == pytest.approx(number, abs=1e-6)
 
@@ -253,9 +250,9 @@ def test_numbers_are_read_alike_in_answers_and_in_data(text, number):
 @pytest.mark.parametrize(
     "text", ["4_8", "48,5", "48..", "1e5", "nan", "inf", "0x30", "٤٨", "--4", "4 8", "1" * 400, "."]
 )
-def test_what_is_no_number_is_none_in_answers_and_in_data(text):
-    with pytest.raises(ParseError, match="the latitude is decimal degrees"):
-        read_place(answer(latitude=text, longitude="2"))
+def test_answers_and_data_reject_the_same_numbers(text):
+    with pytest.raises(ParseError, match="latitude must be decimal degrees"):
+        parse_place(answer(latitude=text, longitude="2"))
     with pytest.raises(BadRow, match="latitude must be a number"):
         number_of({"latitude": text}, "latitude")
 
@@ -264,39 +261,42 @@ def test_what_is_no_number_is_none_in_answers_and_in_data(text):
     ("text", "why"),
     [
         ("Paris", "five values"),
-        ("Paris, France, 48.86, 2.35", "five values city, region, country, latitude, longitude, not 4"),
+        ("Paris, France, 48.86, 2.35", "five values city, region, country, latitude, longitude, got 4"),
         ("Washington, D.C., DC, US, 38.9, -77.0", "five values"),
-        ("city: Paris\nregion: IDF\ncountry: France\nlatitude: 48.86", "no line for the longitude"),
-        ("city: Paris\ncity: Lyon\nregion: x\ncountry: y\nlatitude: 1\nlongitude: 2", "two lines for the city"),
-        ("city: Paris\ncontinent: Europe\nregion: x\ncountry: y\nlatitude: 1\nlongitude: 2", "a line is one of"),
-        ("I think it is Paris\n" + answer("Paris"), "a line is one of"),
-        (answer("Paris", latitude="48.86° N", longitude="2"), "the latitude is decimal degrees"),
-        (answer("Paris", latitude="48,86", longitude="2"), "the latitude is decimal degrees"),
-        (answer("Paris", latitude="nan", longitude="2"), "the latitude is decimal degrees"),
-        (answer("Paris", latitude="1e1", longitude="2"), "the latitude is decimal degrees"),
-        (answer("Paris", latitude="٤٨", longitude="2"), "the latitude is decimal degrees"),
-        (answer("Paris", latitude="48"), "both numbers or both unknown"),
-        (answer(""), "the city is a name"),
-        (answer("x" * 101), "the city is a name"),
-        (answer("a\x07b"), "the city is a name"),
-        ("", "no line for the city"),
+        ("city: Paris\nregion: IDF\ncountry: France\nlatitude: 48.86", "no line for longitude"),
+        ("city: Paris\ncity: Lyon\nregion: x\ncountry: y\nlatitude: 1\nlongitude: 2", "more than one line for city"),
+        (
+            "city: Paris\ncontinent: Europe\nregion: x\ncountry: y\nlatitude: 1\nlongitude: 2",
+            "expected a line KEY: VALUE",
+        ),
+        ("I think it is Paris\n" + answer("Paris"), "expected a line KEY"),
+        (answer("Paris", latitude="48.86° N", longitude="2"), "latitude must be decimal degrees"),
+        (answer("Paris", latitude="48,86", longitude="2"), "latitude must be decimal degrees"),
+        (answer("Paris", latitude="nan", longitude="2"), "latitude must be decimal degrees"),
+        (answer("Paris", latitude="1e1", longitude="2"), "latitude must be decimal degrees"),
+        (answer("Paris", latitude="٤٨", longitude="2"), "latitude must be decimal degrees"),
+        (answer("Paris", latitude="48"), "both be numbers or both unknown"),
+        (answer(""), "city must be a name"),
+        (answer("x" * 101), "city must be a name"),
+        (answer("a\x07b"), "city must be a name"),
+        ("", "no line for city"),
     ],
 )
-def test_anything_else_is_refused_with_a_reason(text, why):
+def test_other_answers_are_rejected(text, why):
     with pytest.raises(ParseError, match=re.escape(why)):
-        read_place(text)
+        parse_place(text)
 
 
 @pytest.mark.parametrize(
     ("latitude", "longitude", "why"),
     [
-        ("95", "2", "the latitude 95 is not between -90 and 90 degrees"),
-        ("0", "-180.5", "the longitude -180.5 is not between -180 and 180 degrees"),
+        ("95", "2", "latitude must be between -90 and 90, got 95"),
+        ("0", "-180.5", "longitude must be between -180 and 180, got -180.5"),
     ],
 )
 def test_coordinates_out_of_range_are_illegal_and_end_the_episode(latitude, longitude, why):
     game = make_game("geospot")
-    state = state_of(PARIS)
+    state = state_at(PARIS)
     response = f"<answer>{answer('Paris', latitude=latitude, longitude=longitude)}</answer>"
     scored = score_response(game, state, response, np.random.default_rng(0))
     assert (scored.outcome, scored.feedback, scored.game, scored.terminated) == (Outcome.ILLEGAL, why, 0.0, True)
@@ -304,20 +304,20 @@ def test_coordinates_out_of_range_are_illegal_and_end_the_episode(latitude, long
         game.step(state, "no place", np.random.default_rng(0))
 
 
-def test_native_actions_are_texts_that_name_a_place():
+def test_native_actions_are_normalised():
     game = make_game("geospot")
     assert game.to_action("Paris, IDF, FR, +48.860, 2.35") == answer("Paris", "IDF", "FR", "48.86", "2.35")
     for wrong in ("Paris", 3, None, ("Paris",)):
-        with pytest.raises(UsageError, match="an action of geospot is a text"):
+        with pytest.raises(UsageError, match="must be a text that names a place"):
             game.to_action(wrong)
 
 
-def test_metrics_tell_how_far_and_what_was_right():
+def test_metrics():
     game = make_game("geospot")
-    state = state_of(PARIS)
+    state = state_at(PARIS)
     step = game.step(state, answer("Lyon", "unknown", "France", 45.7491, 4.8479), np.random.default_rng(0))
     metrics = game.metrics(step.state, [step.info])
-    km = distance_km(PARIS.latitude, PARIS.longitude, 45.7491, 4.8479)
+    km = distance_km(LATITUDE, LONGITUDE, 45.7491, 4.8479)
     assert metrics == {
         "distance km": pytest.approx(km),
         "geoscore": pytest.approx(5000 * math.exp(-km / 1492.7)),
@@ -333,11 +333,11 @@ def test_metrics_tell_how_far_and_what_was_right():
     assert set(missed.values()) == {0.0}
 
 
-# Photographs of the user ----------------------------------------------------------------------------------------------
+# Data -----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def photographs(tmp_path):
+def photos(tmp_path):
     rows = [
         "image,lat,lon,country,region,city",
         "a.png,48.85,2.35,FR,Île-de-France,Paris",
@@ -354,8 +354,8 @@ def photographs(tmp_path):
     return str(path)
 
 
-def test_rows_of_the_user_are_asked_about_and_bad_ones_are_passed_over_with_a_reason(photographs):
-    game = make_game("geospot", data=photographs, order="rows", size=64)
+def test_photos_from_data_and_bad_rows(photos):
+    game = make_game("geospot", data=photos, order="rows", size=64)
     paris = game.start_at(0, np.random.default_rng(0))
     assert (paris.city, paris.region, paris.country, paris.latitude) == ("Paris", "Île-de-France", "FR", 48.85)
     assert game.describe(paris) == "a photograph"
@@ -368,24 +368,24 @@ def test_rows_of_the_user_are_asked_about_and_bad_ones_are_passed_over_with_a_re
     assert (sydney.city, sydney.latitude) == ("", -33.87)
     assert [skipped.reason for skipped in sydney.skipped] == [
         "latitude must be between -90 and 90, got 95",
-        "country is 'Freedonia', which is neither a country's name nor an ISO code",
+        "country must be a country's name or ISO code, got 'Freedonia'",
         "latitude is empty",
     ]
     assert game.score(sydney, game.solution(sydney))[0] == 1.0  # only coordinates count
     assert game.from_json(game.to_json(sydney)) == sydney
     with pytest.raises(UsageError, match=r"row 1 of .* is bad: latitude must be .* got 95"):
-        make_game("geospot", data=photographs, order="rows", bad_rows="fail").start_at(1, np.random.default_rng(0))
+        make_game("geospot", data=photos, order="rows", bad_rows="fail").start_at(1, np.random.default_rng(0))
 
 
-def test_a_row_without_what_the_reward_looks_at_is_bad(photographs):
-    game = make_game("geospot", data=photographs, order="rows", stage=1)
+def test_a_row_without_any_rewarded_field_is_bad(photos):
+    game = make_game("geospot", data=photos, order="rows", stage=1)
     state = game.start_at(4, np.random.default_rng(0))
-    assert "country is all that the reward looks at" in state.skipped[0].reason
+    assert "the row has no country" in state.skipped[0].reason
 
 
-def test_positions_that_are_none_are_refused():
+def test_invalid_states_are_rejected():
     game = make_game("geospot")
-    plain = game.to_data(state_of(PARIS))
+    plain = game.to_data(state_at(PARIS))
     for change in (
         {"latitude": 95},
         {"middle": None},
@@ -401,18 +401,18 @@ def test_positions_that_are_none_are_refused():
 
 
 def marked(game, state):
-    """Latitude and longitude of the middle of what has the mark's colour."""
+    """Locate the mark by its colour; returns latitude and longitude."""
     (image,) = game.paint(state)
     near = np.abs(image.astype(int) - MARK).sum(axis=2) < 60
     down, right = np.nonzero(near)
-    window, size = Window(*state.middle, game.config.span), game.config.size
+    viewport, size = Viewport(*state.middle, game.config.span), game.config.size
     y, x = (down.min() + down.max() + 1) / 2, (right.min() + right.max() + 1) / 2
-    latitude = window.latitude + window.span / 2 - y * window.span / size
-    return latitude, window.longitude - window.width / 2 + x * window.width / size
+    latitude = viewport.latitude + viewport.span / 2 - y * viewport.span / size
+    return latitude, viewport.longitude - viewport.width / 2 + x * viewport.width / size
 
 
 @pytest.mark.parametrize("perception", [1, 3, 5])
-def test_the_mark_is_where_the_city_is(perception):
+def test_the_mark_is_at_the_city(perception):
     game = make_game("geospot", perception, 5, size=640)
     for seed in range(8):
         state = game.start(np.random.default_rng(seed))
@@ -422,18 +422,18 @@ def test_the_mark_is_where_the_city_is(perception):
 
 @pytest.mark.parametrize("level", range(1, 6))
 @pytest.mark.parametrize("overrides", [{}, {"crop": 0.2}, {"crop": 0.4}, {"crop": 0.4, "mark": 5.0, "cities": 34_000}])
-def test_the_mark_is_never_cut_away(level, overrides):
+def test_the_mark_is_never_cropped(level, overrides):
     game = make_game("geospot", perception=level, reasoning=level, **overrides)
     left = (1 - game.config.crop) / 2  # of the side, around the middle
     for seed in range(60):
         state = game.generate(np.random.default_rng(seed))
-        window = Window(*state.middle, game.config.span)
-        east = (state.longitude - window.longitude + 180) % 360 - 180
-        reach = max(abs(east) / window.width, abs(state.latitude - window.latitude) / window.span)
+        viewport = Viewport(*state.middle, game.config.span)
+        east = (state.longitude - viewport.longitude + 180) % 360 - 180
+        reach = max(abs(east) / viewport.width, abs(state.latitude - viewport.latitude) / viewport.span)
         assert reach + 1.7 * game.config.mark / 100 <= left, state
 
 
-def test_what_is_written_on_the_map_is_not_cut_off():
+def test_labels_are_not_cropped():
     game = make_game("geospot", crop=0.2)
     state = game.generate(np.random.default_rng(1))
     written, plain = (game.paint(state)[0], make_game("geospot", degrees=False, names=0).paint(state)[0])
@@ -444,23 +444,23 @@ def test_what_is_written_on_the_map_is_not_cut_off():
 
 
 @pytest.mark.parametrize(("longitude", "middle"), [(178.44, -178.0), (-171.77, 178.0)])
-def test_the_map_goes_on_beyond_the_date_line(longitude, middle):
+def test_maps_extend_beyond_the_date_line(longitude, middle):
     game = make_game("geospot", names=0)
     state = GeospotState(city="x", region="", country="", latitude=-15.0, longitude=longitude, middle=(-12.0, middle))
     assert distance_km(*marked(game, state), -15.0, longitude) < 1.5 * game.config.span * 111.2 / game.config.size
 
 
 @given(latitudes, longitudes, st.integers(5, 160), st.floats(-0.3, 0.3), st.floats(-0.3, 0.3), st.floats(0, 0.4))
-def test_a_place_lies_on_the_map_drawn_around_it(latitude, longitude, span, right, up, crop):
-    window = window_around(latitude, longitude, span, right, up, crop)
-    assert abs(window.latitude) + span * (1 - crop) / 2 <= 90 + 1e-3
-    assert abs(window.longitude) <= 180
-    assert abs(latitude - window.latitude) <= span * (1 - crop) / 2 + 1e-3
-    east = (longitude - window.longitude + 180) % 360 - 180
-    assert abs(east) <= window.width / 2 + 1e-3
+def test_a_place_is_inside_the_viewport_around_it(latitude, longitude, span, right, up, crop):
+    viewport = viewport_around(latitude, longitude, span, right, up, crop)
+    assert abs(viewport.latitude) + span * (1 - crop) / 2 <= 90 + 1e-3
+    assert abs(viewport.longitude) <= 180
+    assert abs(latitude - viewport.latitude) <= span * (1 - crop) / 2 + 1e-3
+    east = (longitude - viewport.longitude + 180) % 360 - 180
+    assert abs(east) <= viewport.width / 2 + 1e-3
 
 
-def test_names_on_the_map_do_not_tell_the_marked_city_and_are_none_at_the_hard_levels():
+def test_the_marked_city_is_never_labelled():
     game = make_game("geospot", reasoning=1)
     state = game.start(np.random.default_rng(0))
     plain = make_game("geospot", reasoning=1, names=0)
@@ -471,7 +471,7 @@ def test_names_on_the_map_do_not_tell_the_marked_city_and_are_none_at_the_hard_l
     assert np.array_equal(alone.paint(state)[0], make_game("geospot", names=0, lights=1, cities=1).paint(state)[0])
 
 
-def test_reasoning_takes_less_known_cities_and_demands_more():
+def test_higher_reasoning_levels_use_smaller_cities_and_demand_more():
     populations = []
     for level in range(1, 6):
         game = make_game("geospot", reasoning=level)
@@ -480,16 +480,16 @@ def test_reasoning_takes_less_known_cities_and_demands_more():
         populations.append(np.median([city.population for city in cities]))
     assert populations == sorted(populations, reverse=True)
     off = answer("Paris", "Île-de-France", "France", 49.3, 2.35)
-    rewards = [make_game("geospot", reasoning=level).score(state_of(PARIS), off)[0] for level in range(1, 6)]
+    rewards = [make_game("geospot", reasoning=level).score(state_at(PARIS), off)[0] for level in range(1, 6)]
     assert rewards == sorted(rewards, reverse=True)
 
 
-def test_perception_is_the_distance_from_the_mark():
+def test_perception_scores_the_distance_from_the_mark():
     game = make_game("geospot")
-    state = state_of(PARIS)
+    state = state_at(PARIS)
     assert game.describe(state) == "latitude 48.85, longitude 2.35"
     assert game.perceive(state, " 48.85 , 2.35 ") == (1.0, 1.0)
-    assert game.perceive(state, "408.85, 2.35") == (0.0, 0.0)  # once more around is no latitude
+    assert game.perceive(state, "408.85, 2.35") == (0.0, 0.0)  # out of range
     near, far = game.perceive(state, "48.7, 2.35"), game.perceive(state, "Latitude: 40, Longitude: 2.35")
     assert near.exact == 1.0
     assert near.partial > far.partial > 0
@@ -499,11 +499,12 @@ def test_perception_is_the_distance_from_the_mark():
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=check_name)
-def test_geospot_on_photographs_keeps_the_contract(photographs, check):
-    if check.__name__ not in ("check_responses", "check_determinism_over_processes"):  # their perception is not scored
-        run_check(check, make_game("geospot", data=photographs, size=64))
+def test_geospot_with_data_passes_the_checks(photos, check):
+    # The perception of photos is not scored.
+    if check.__name__ not in ("check_responses", "check_determinism_over_processes"):
+        run_check(check, make_game("geospot", data=photos, size=64))
 
 
-def test_the_keys_of_an_answer_are_in_the_prompt():
-    prompt = make_game("geospot").prompt(state_of(PARIS))
+def test_the_prompt_lists_the_keys():
+    prompt = make_game("geospot").prompt(state_at(PARIS))
     assert all(f"{key}: ..." in prompt for key in KEYS)

@@ -1,1 +1,1 @@
-"""Geospot: locate a photograph or a marked city."""
+"""Geospot: find where on Earth an image was taken."""

@@ -1,4 +1,4 @@
-"""Geospot: where on earth an image was taken."""
+"""Geospot: find where on Earth an image was taken."""
 
 from __future__ import annotations
 
@@ -21,68 +21,65 @@ from vlmgym.sandbox.core.task import Task, TaskConfig, TaskState
 from vlmgym.sandbox.core.task_perception import with_task_perception
 from vlmgym.sandbox.datasets.rows import BadRow, Row, is_empty, number_of, shown, text_of
 from vlmgym.sandbox.decimals import DECIMAL, decimal_of
-from vlmgym.sandbox.games.geospot.distance import distance_km
-from vlmgym.sandbox.games.geospot.gazetteer import City, gazetteer
-from vlmgym.sandbox.games.geospot.locator import MapStyle, Window, paint_map, window_around
-from vlmgym.sandbox.games.geospot.place import Place, normalise_place, read_place, write_place
-from vlmgym.sandbox.games.geospot.reward import CURRICULA, Fields, Preset, Truth, nearness, reward
-from vlmgym.sandbox.games.geospot.space import PlaceSpace, place_of
+from vlmgym.sandbox.games.geospot.drawing import MapStyle, Viewport, paint_map, viewport_around
+from vlmgym.sandbox.games.geospot.gazetteer import City, distance_km, gazetteer
+from vlmgym.sandbox.games.geospot.place import Place, PlaceSpace, format_place, normalise_place, parse_place, place_of
+from vlmgym.sandbox.games.geospot.reward import CURRICULA, Fields, Preset, compare_places, compute_reward
 
 NAMES = ("city", "region", "country")
-KM_PER_DEGREE = 111.2
-"""Of latitude."""
-OFF_THE_MIDDLE = 0.3
-"""How far the mark may be from the middle of the map, over the map's side; less where the map's edges are cut away."""
+KM_PER_DEGREE = 111.2  # of latitude
+MAX_OFFSET = 0.3
+"""Maximum distance of the mark from the map's centre, relative to the map's side; less if the map is cropped."""
 GEOSCORE_KM = 1492.7
-"""Distance at which GeoScore, 5000 at best, has fallen to 1/e (Haas et al., PIGEON, 2024; from GeoGuessr)."""
-NEAR_KM = (25, 200, 750)
-"""Distances within which an answer is at the city, the region and the country (Hays and Efros, IM2GPS, 2008)."""
+"""Distance at which the GeoScore, at most 5000, falls to 1/e (Haas et al., PIGEON, 2024; from GeoGuessr)."""
+THRESHOLDS_KM = (25, 200, 750)
+"""Thresholds for accuracy at city, region and country scale (Hays and Efros, IM2GPS, 2008)."""
 
 PROMPT_V1 = """\
 {image}
-The answer has five lines: city, region (state, province or the like), country, latitude and longitude. Names may be \
-in any language, a country or region may be its ISO code. Latitude and longitude are decimal degrees, north and east \
-positive. Write unknown for what you do not know; in each line, the nearer to the truth the better.
+Answer with five lines: city, region (state, province or similar), country, latitude and longitude. Names may be in \
+any language. Countries and regions may be ISO codes. Latitude and longitude are decimal degrees, positive for north \
+and east. Write unknown for values that you do not know. Every line earns more the closer it is to the truth.
 {form}"""
 
-PHOTOGRAPH = "Where on earth was this image taken?"
-MAP_V1 = "This is a map without borders: its dots are cities, larger ones are brighter. {degrees}Which city is marked?"
-DEGREES = "Parallels and meridians have their degrees at the left and lower edge. "
+PHOTO = "Where on Earth was this image taken?"
+MAP_V1 = "This is a map without borders. Dots are cities; larger cities are brighter. {degrees}Which city is marked?"
+DEGREES = "Latitudes are labelled at the left edge and longitudes at the bottom edge. "
 
 _ANSWER = "\n" + "\n".join(f"{key}: ..." for key in ("city", "region", "country", "latitude", "longitude")) + "\n"
-_ON_THE_MAP = "the mark as latitude ..., longitude ... in decimal degrees"
-_IN_PHOTOGRAPHS = "what you see that tells where it is"
+_MAP_PERCEPTION = "latitude ..., longitude ... (of the mark, in decimal degrees)"
+_PHOTO_PERCEPTION = "what in the image indicates the location"
 
 _SEEN = re.compile(rf"(?:latitude)?[:\s]*({DECIMAL})\s*,\s*(?:longitude)?[:\s]*({DECIMAL})", re.IGNORECASE)
-_LONGEST_SEEN = 200
+_MAX_SEEN_LENGTH = 200
 
 
 class GeospotConfig(TaskConfig):
-    """Difficulty of geospot, and how answers are scored.
+    """Configuration of geospot.
 
-    `span`, `lights`, `degrees`, `mark`, `cities` and `names` concern the map that is drawn where no data are named.
+    `span`, `lights`, `degrees`, `mark`, `cities` and `names` apply to generated maps only.
     """
 
-    span: int = config_field("perception", 60, "Degrees from the lower to the upper edge of the map.", ge=5, le=160)
-    lights: int = config_field("perception", 4000, "Cities drawn on the map, the largest ones.", ge=1, le=40_000)
-    degrees: bool = config_field("perception", True, "Label the parallels and meridians of the map.")
-    mark: float = config_field("perception", 2.0, "Radius of the mark in percent of the map's side.", ge=0.5, le=10.0)
-    cities: int = config_field(
-        "reasoning", 2000, "The marked city is one of so many most populous ones.", ge=1, le=34_000
+    span: int = config_field("perception", 60, "Height of the map in degrees.", ge=5, le=160)
+    lights: int = config_field(
+        "perception", 4000, "Maximum number of cities drawn, the largest on the map.", ge=1, le=40_000
     )
+    degrees: bool = config_field("perception", True, "Label latitudes and longitudes on the map.")
+    mark: float = config_field("perception", 2.0, "Radius of the mark in percent of the map's side.", ge=0.5, le=10.0)
+    cities: int = config_field("reasoning", 2000, "Number of most populous cities to sample from.", ge=1, le=34_000)
     names: int = config_field(
-        "reasoning", 2, "Names written on the map, of its largest cities but for the marked one.", ge=0
+        "reasoning", 2, "Maximum number of cities labelled on the map, the largest except the marked one.", ge=0
     )
     tolerance: float = config_field(
-        "reasoning", 1.0, "Factor on the scales: less demands more precision.", ge=0.01, le=100.0
+        "reasoning", 1.0, "Factor on the scales; lower values demand more precision.", ge=0.01, le=100.0
     )
-    preset: Preset = setting("hierarchical", "Weights and scales of the reward; docs/tasks/geospot.md has the tables.")
-    stage: int = setting(5, "Stage of the preset's curriculum; 5 is the whole task.", ge=1, le=5)
+    preset: Preset = setting("hierarchical", "Weights and scales of the reward; see docs/tasks/geospot.md.")
+    stage: int = setting(5, "Stage of the preset's curriculum; 5 is the full task.", ge=1, le=5)
     weights: tuple[float, float, float, float] | None = setting(
-        None, "Weights of country, region, city and coordinates instead of the preset's."
+        None, "Weights of country, region, city and coordinates; null: the preset's."
     )
     scales: tuple[float, float, float, float] | None = setting(
-        None, "Their scales in km instead of the preset's; 0: a match or nothing."
+        None, "Scales of country, region, city and coordinates in km, 0: match only; null: the preset's."
     )
 
     levels: ClassVar[Mapping[Dial, Levels]] = with_task_perception(
@@ -105,20 +102,20 @@ class GeospotConfig(TaskConfig):
     @field_validator("weights", "scales", mode="before")
     @classmethod
     def _as_tuple(cls, value: Any) -> Any:
-        """A list, as JSON has it, as a tuple."""
+        """Convert a list from JSON to a tuple."""
         return tuple(value) if isinstance(value, list) else value
 
     def model_post_init(self, context: object) -> None:
-        """Refuse weights and scales that make no reward."""
+        """Reject weights and scales that do not define a reward."""
         for name, values in (("weights", self.weights), ("scales", self.scales)):
             if values is not None and not all(0 <= value <= 1e5 for value in values):
-                raise ValueError(f"{name} are four numbers from 0 to 100000, not {list(values)}")
+                raise ValueError(f"{name} must be four numbers from 0 to 100000, got {list(values)}")
         if self.weights is not None and not any(self.weights):
-            raise ValueError("one of the weights is more than 0")
+            raise ValueError("at least one of the weights must be positive")
 
     @property
     def scoring(self) -> tuple[Fields, Fields]:
-        """Weights, and scales in km."""
+        """Weights, and scales in km including `tolerance`."""
         stage = CURRICULA[self.preset][self.stage - 1]
         weights = stage.weights if self.weights is None else Fields(*self.weights)
         scales = stage.scales if self.scales is None else Fields(*self.scales)
@@ -127,15 +124,15 @@ class GeospotConfig(TaskConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class GeospotState(TaskState):
-    """Where the image was taken.
+    """The place that an image shows.
 
     Attributes:
-        city: Name, empty if the data have none.
-        region: Likewise.
-        country: Likewise; a name or an ISO code.
+        city: Name; may be empty for data.
+        region: Name or ISO code; may be empty.
+        country: Name or ISO code; may be empty for data.
         latitude: Degrees.
         longitude: Degrees.
-        middle: Latitude and longitude of the middle of the map; None for a row of data.
+        middle: Latitude and longitude of the map's centre; None for data.
     """
 
     city: str
@@ -147,7 +144,7 @@ class GeospotState(TaskState):
 
 
 def state_of(city: City, middle: tuple[float, float]) -> GeospotState:
-    """A city as the place of an image whose middle is at `middle`, latitude and longitude in degrees."""
+    """Create the state of a map that marks a city; `middle` has the latitude and longitude of its centre."""
     place = place_of(city)
     return GeospotState(
         city=city.name,
@@ -160,20 +157,35 @@ def state_of(city: City, middle: tuple[float, float]) -> GeospotState:
 
 
 class Geospot(Task[GeospotState, str]):
-    """Where an image was taken: city, region, country, latitude and longitude.
+    """Find where on Earth an image was taken.
 
-    Action space: `PlaceSpace`, texts of five lines such as `city: Paris`, in any order, or of one line,
-    `Paris, Ile-de-France, France, 48.86, 2.35`. Any value may be `unknown`. Illegal are a latitude beyond 90 and a
-    longitude beyond 180 degrees.
-    Observation: a photograph of the user's data; without data a map on which the lights of cities draw the world and a
-    mark shows one of them.
-    Reward: 0 to 1, a weighed mean of exp(-distance / scale) or of matches, for country, region, city and coordinates;
-    `preset`, `stage`, `weights`, `scales` and `tolerance` say which. Names are looked up in a gazetteer without a
-    network; one that it does not know earns nothing, and the info says so. 0 for an illegal or unparsable answer.
-    Data: `image`, `latitude` and `longitude` are needed; `country`, `region` and `city` count where a row has them.
-    Metrics: distance in km, GeoScore, and shares of matches and of answers within 25, 200 and 750 km.
+    Description:
+        Without `data`, the image is a map on which cities appear as lights at night and a mark shows one of them. With
+        `data`, it is your own photo. The answer is a city, region, country, latitude and longitude.
 
-    Version history: v0, first.
+    Observation:
+        One RGB image.
+
+    Action:
+        `PlaceSpace`: text with five lines such as `city: Paris` in any order, or one line such as
+        `Paris, Ile-de-France, France, 48.86, 2.35`. Any value may be `unknown`. A latitude beyond 90 or a longitude
+        beyond 180 degrees is illegal.
+
+    Reward:
+        0 to 1: the weighted mean of exp(-distance / scale), or of matches, for country, region, city and coordinates.
+        Names are looked up in a built-in gazetteer; a name that it does not know scores 0. 0 for an illegal or
+        unparsable answer.
+
+    Episode end:
+        After one turn. `info` has `km` (distances), `score` and `not found` by field. Metrics: distance, GeoScore,
+        and shares of matching names and of answers within 25, 200 and 750 km.
+
+    Arguments:
+        `preset`, `stage`, `weights`, `scales`, `tolerance`: Weights and scales of the reward.
+        `data`: Your own photos. Columns: `image`, `latitude`, `longitude` and optionally `country`, `region`, `city`.
+
+    Version history:
+        v0: Initial version.
     """
 
     name = "geospot"
@@ -194,82 +206,86 @@ class Geospot(Task[GeospotState, str]):
 
     @cached_property
     def action_space(self) -> PlaceSpace:
-        """Texts that name a place."""
+        """All texts that name a place."""
         return PlaceSpace()
 
     @cached_property
-    def _scoring(self) -> tuple[Fields, Fields]:
+    def _weights_and_scales(self) -> tuple[Fields, Fields]:
         weights, scales = self.config.scoring
         return weights, scales
 
     @cached_property
     def _style(self) -> MapStyle:
         c = self.config
-        return MapStyle(c.size, c.lights, c.names, True, c.degrees, c.mark, c.crop)
+        return MapStyle(c.size, c.lights, c.names, c.degrees, c.mark, c.crop)
 
     # Questions ------------------------------------------------------------------------------------------------------
 
     def generate(self, rng: np.random.Generator) -> GeospotState:
-        """A city, each of the `cities` most populous as likely as any other, and a map around it."""
+        """Sample one of the `cities` most populous cities uniformly, and a map around it."""
         city = gazetteer().city_at(int(rng.integers(min(self.config.cities, len(gazetteer())))))
         crop = self.config.crop
-        off = min(OFF_THE_MIDDLE, (1 - crop) / 2 - self._style.mark_reach)
-        right, up = (int(value) / 1000 * off for value in rng.integers(-1000, 1001, 2))
-        window = window_around(city.latitude, city.longitude, self.config.span, right, up, crop)
-        return state_of(city, (window.latitude, window.longitude))
+        limit = min(MAX_OFFSET, (1 - crop) / 2 - self._style.mark_reach)
+        right, up = (int(value) / 1000 * limit for value in rng.integers(-1000, 1001, 2))
+        viewport = viewport_around(city.latitude, city.longitude, self.config.span, right, up, crop)
+        return state_of(city, (viewport.latitude, viewport.longitude))
 
     def from_row(self, fields: Row) -> GeospotState:
-        """The place of a row.
+        """Read a place from a data row.
 
         Raises:
-            BadRow: A coordinate is missing or out of range, the gazetteer does not know the country, or nothing that
-                the reward weighs is there.
+            BadRow: A coordinate is missing or out of range, the country is not in the gazetteer, or the row has no
+                field that the reward depends on.
         """
         latitude = number_of(fields, "latitude", -90, 90)
         longitude = number_of(fields, "longitude", -180, 180)
         city, region, country = ("" if is_empty(fields[name]) else text_of(fields, name) for name in NAMES)
         if country and gazetteer().country(country) is None:
-            raise BadRow(f"country is {shown(country)}, which is neither a country's name nor an ISO code")
-        weighed = {name for name, weight in self._scoring[0]._asdict().items() if weight}
-        there = {name for name, value in zip(NAMES, (city, region, country)) if value} | {"coordinates"}
-        if not weighed & there:
-            raise BadRow(f"{' and '.join(sorted(weighed))} is all that the reward looks at, and the row has none")
+            raise BadRow(f"country must be a country's name or ISO code, got {shown(country)}")
+        needed = {name for name, weight in self._weights_and_scales[0]._asdict().items() if weight}
+        present = {name for name, value in zip(NAMES, (city, region, country)) if value} | {"coordinates"}
+        if not needed & present:
+            raise BadRow(f"the row has no {' or '.join(sorted(needed))}, on which the whole reward depends")
         state = GeospotState(city=city, region=region, country=country, latitude=latitude, longitude=longitude)
         try:
-            read_place(self.solution(state))
+            parse_place(self.solution(state))
         except ParseError as error:
-            raise BadRow(f"the place cannot be written as an answer: {error}") from None
+            raise BadRow(f"the place is not a valid answer: {error}") from None
         return state
 
     def check_state(self, state: GeospotState) -> None:
-        """Refuse a place that is not on earth, and a map for a row of data."""
+        """Reject coordinates out of range, and a map together with a data row."""
         super().check_state(state)
         if not (abs(state.latitude) <= 90 and abs(state.longitude) <= 180):
-            raise StateError(f"invalid state of geospot: {state.latitude}, {state.longitude} is no place on earth")
+            raise StateError(
+                f"invalid state of geospot: coordinates {state.latitude}, {state.longitude} are out of range"
+            )
         if (state.middle is None) == (state.row is None):
-            raise StateError("invalid state of geospot: it has either the middle of a map or a row of data")
+            raise StateError("invalid state of geospot: must have either the centre of a map or a data row")
         if state.middle is not None and not (abs(state.middle[0]) <= 90 and abs(state.middle[1]) <= 180):
-            raise StateError(f"invalid state of geospot: {state.middle} is no middle of a map")
+            raise StateError(f"invalid state of geospot: map centre {state.middle} is out of range")
 
     # Images and words ----------------------------------------------------------------------------------------------
 
     def paint(self, state: GeospotState) -> Sequence[ImageArray]:
-        """The map with its mark."""
-        window = _window(state, self.config.span)
-        return [paint_map(window, (state.latitude, state.longitude), self._style, gazetteer())]
+        """Draw the map with its mark."""
+        if state.middle is None:
+            raise StateError("this state of geospot has no map")
+        viewport = Viewport(*state.middle, self.config.span)
+        return [paint_map(viewport, (state.latitude, state.longitude), self._style, gazetteer())]
 
     def describe(self, state: GeospotState) -> str:
-        """Latitude and longitude of the mark, to hundredths of a degree; of a photograph only that it is one."""
+        """The coordinates of the mark, rounded to 0.01 degrees; photos are not described."""
         return "a photograph" if state.row else f"latitude {state.latitude:.2f}, longitude {state.longitude:.2f}"
 
     def perceive(self, state: GeospotState, text: str) -> Perception | None:
-        """Distance of two coordinates from the mark; None for a photograph.
+        """Score coordinates by their distance from the mark, relative to the map's height; None for photos.
 
-        Exact is what is no farther than a hundredth of the map's height; the partial score is exp(-distance / a tenth).
+        Exact within 0.01 of the height; the partial score is exp(-10 * distance).
         """
         if state.row is not None:
             return None
-        found = _SEEN.fullmatch(text.strip()) if len(text) <= _LONGEST_SEEN else None
+        found = _SEEN.fullmatch(text.strip()) if len(text) <= _MAX_SEEN_LENGTH else None
         latitude, longitude = map(decimal_of, found.groups()) if found is not None else (None, None)
         if latitude is None or longitude is None or abs(latitude) > 90 or abs(longitude) > 180:
             return Perception(0.0, 0.0)
@@ -278,80 +294,77 @@ class Geospot(Task[GeospotState, str]):
         return Perception(math.exp(-10 * distance / height), float(distance <= height / 100))
 
     def prompt(self, state: GeospotState) -> str:
-        """The question and the form of the answer."""
+        """The question and the response format."""
         if state.row is not None:
-            image, perception = PHOTOGRAPH, _IN_PHOTOGRAPHS
+            image, perception = PHOTO, _PHOTO_PERCEPTION
         else:
-            image, perception = MAP_V1.format(degrees=DEGREES if self.config.degrees else ""), _ON_THE_MAP
+            image, perception = MAP_V1.format(degrees=DEGREES if self.config.degrees else ""), _MAP_PERCEPTION
         form = response_format.INSTRUCTIONS_V1.format(perception=perception, answer=_ANSWER)
         return PROMPT_V1.format(image=image, form=form)
 
     # Answers --------------------------------------------------------------------------------------------------------
 
     def parse_answer(self, text: str) -> str:
-        """An answer as the five lines in order."""
-        return write_place(read_place(text))
+        """Parse a place, and format it as five lines in order."""
+        return format_place(parse_place(text))
 
     def normalise_answer(self, text: str) -> str:
-        """Five plain lines or values, from JSON, Markdown and coordinates with a degree sign."""
+        """Rewrite JSON, Markdown and coordinates with degree signs; see `normalise_place`."""
         return normalise_place(text)
 
     def format(self, action: str) -> str:
-        """The five lines."""
+        """The action itself."""
         return action
 
     def to_action(self, value: Any) -> str:
-        """A text that names a place, as the five lines in order.
+        """Convert a text that names a place to five lines in order.
 
         Raises:
-            UsageError: The value is no such text.
+            UsageError: The value is anything else.
         """
         try:
             return self.parse_answer(value if isinstance(value, str) else "")
         except ParseError as error:
-            raise UsageError(f"an action of geospot is a text of five lines, not {shown(value)}: {error}") from None
+            raise UsageError(
+                f"an action of geospot must be a text that names a place, got {shown(value)}: {error}"
+            ) from None
 
     def explain(self, state: GeospotState, action: str) -> str:
-        """Which place the answer names."""
-        place = read_place(action)
+        """Reasoning that leads to an answer."""
+        place = parse_place(action)
         names = [name for name in (place.city, place.region, place.country) if name is not None]
-        return f"I take this place to be {', '.join(names) or 'where the coordinates say'}."
+        return f"This place seems to be {', '.join(names) or 'at these coordinates'}."
 
     def solution(self, state: GeospotState) -> str:
-        """The place itself."""
-        coordinates = (state.latitude, state.longitude)
-        return write_place(Place(state.city or None, state.region or None, state.country or None, coordinates))
+        """The true place."""
+        return format_place(_true_place(state))
 
     def score(self, state: GeospotState, action: str) -> tuple[float, Mapping[str, Any]]:
-        """The reward of an answer.
-
-        Info: `km`, the distance of each field from the truth, None if there is none; `score`, its kernel, 0 to 1;
-        `not found`, the fields whose name the gazetteer does not know.
+        """Score an answer.
 
         Raises:
-            IllegalAction: A coordinate is out of range, or the action is no such text.
+            IllegalAction: A coordinate is out of range, or the action is not an answer.
         """
         if not isinstance(action, str):
             raise IllegalAction(f"an action of geospot is a text, not {shown(action)}")
         try:
-            place = read_place(action)
+            place = parse_place(action)
         except ParseError as error:
             raise IllegalAction(str(error)) from None
         if place.coordinates is not None:
             for axis, value, limit in zip(("latitude", "longitude"), place.coordinates, (90, 180)):
                 if abs(value) > limit:
-                    raise IllegalAction(f"the {axis} {value:g} is not between -{limit} and {limit} degrees")
-        truth = Truth(state.city, state.region, state.country, state.latitude, state.longitude)
-        near = nearness(truth, place, gazetteer())
-        total, kernels = reward(near.distances, *self._scoring)
-        return total, {
-            "km": dict(near.distances),
-            "score": kernels,
-            "not found": list(near.not_found),
+                    raise IllegalAction(f"{axis} must be between -{limit} and {limit}, got {value:g}")
+        comparison = compare_places(place, _true_place(state), gazetteer())
+        reward, scores = compute_reward(comparison.distances, *self._weights_and_scales)
+        return reward, {
+            "km": dict(comparison.distances),
+            "score": scores,
+            "not found": list(comparison.not_found),
         }
 
     def metrics(self, state: GeospotState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
-        """Distance, GeoScore, matches; an answer that was not played has no distance and matches nothing."""
+        """Distance, GeoScore and matches; an invalid answer has no distance and matches nothing."""
         if not state.answered:
             return {}
         km: Mapping[str, float | None] = infos[-1].get("km", {}) if infos else {}
@@ -363,12 +376,11 @@ class Geospot(Task[GeospotState, str]):
         for field in NAMES:
             if getattr(state, field):
                 metrics[f"{field} right"] = float(km.get(field) == 0)
-        for limit in NEAR_KM:
+        for limit in THRESHOLDS_KM:
             metrics[f"within {limit} km"] = float(distance is not None and distance <= limit)
         return metrics
 
 
-def _window(state: GeospotState, span: int) -> Window:
-    if state.middle is None:
-        raise StateError("this position of geospot has no map")
-    return Window(*state.middle, span)
+def _true_place(state: GeospotState) -> Place:
+    coordinates = (state.latitude, state.longitude)
+    return Place(state.city or None, state.region or None, state.country or None, coordinates)

@@ -1,10 +1,11 @@
-"""Which places there are: countries, their first-level regions, and cities of 15,000 inhabitants and more.
+"""Countries, first-level regions and cities with at least 15,000 inhabitants, and distances between them.
 
-Everything is looked up in the files of `data`, whose README says where they come from.
+The data files and their sources are described in `data/README.md`.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass
@@ -16,20 +17,32 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
-from vlmgym.sandbox.games.geospot.distance import distance_km
-from vlmgym.sandbox.games.geospot.names import normalise, without_kind
+from vlmgym.sandbox.games.geospot.names import normalise, without_generic_words
 
-HOMONYM_KM = 100.0
-"""A city of the right name that is farther than this from where it should be is another one."""
-NAMES_KEPT = 2**16
-"""Names whose cities are remembered."""
+EARTH_RADIUS_KM = 6371.0088
+"""Mean radius of the WGS 84 ellipsoid (Moritz, Geodetic Reference System 1980)."""
+MAX_NAMESAKE_KM = 100.0
+"""A city of the right name that is farther away than this is a different city."""
+CACHED_NAMES = 2**16
 GZIP = 31
-"""The parameter `wbits` of zlib for files of gzip."""
+"""`wbits` of zlib for the gzip format."""
+
+
+def distance_km(latitude: float, longitude: float, other_latitude: float, other_longitude: float) -> float:
+    """Great-circle distance between two points in degrees, by the haversine formula.
+
+    Differs from the geodesic of the WGS 84 ellipsoid by at most 0.6%.
+    """
+    phi, other_phi = math.radians(latitude), math.radians(other_latitude)
+    across = math.sin(math.radians(other_longitude - longitude) / 2)
+    along = math.sin((other_phi - phi) / 2)
+    chord = along * along + math.cos(phi) * math.cos(other_phi) * across * across
+    return 2 * EARTH_RADIUS_KM * math.asin(math.sqrt(min(1.0, chord)))
 
 
 @dataclass(frozen=True, slots=True)
 class Country:
-    """A country or territory with an ISO 3166-1 code, for instance `FR`; its place is the mean of its people's."""
+    """A country or territory with an ISO 3166-1 code such as `FR`, located at its mean population centre."""
 
     code: str
     name: str
@@ -39,7 +52,7 @@ class Country:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A state, province or the like; `country` is a code, and the place is the mean of its people's."""
+    """A state, province or similar, located at its mean population centre; `country` is a code."""
 
     country: str
     code: str
@@ -51,7 +64,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class City:
-    """A city; `number` 0 is the largest, `country` a code, and `region` the code of a region in it or empty."""
+    """A city; `number` is its rank by population, from 0. `country` and `region` are codes; `region` may be empty."""
 
     number: int
     name: str
@@ -63,7 +76,7 @@ class City:
 
 
 class Gazetteer:
-    """Places by their names. `gazetteer()` is the one of this process."""
+    """Lookup of places by name. Use the shared instance `gazetteer()`."""
 
     def __init__(self) -> None:
         self._countries: dict[str, Country] = {}
@@ -78,7 +91,7 @@ class Gazetteer:
             self._regions[country, code] = region
             names = keys.split("|")
             for key in names:
-                rank = 0 if key == names[0] else 1 if key == without_kind(names[0]) else 2
+                rank = 0 if key == names[0] else 1 if key == without_generic_words(names[0]) else 2
                 owners[key].append((rank, -region.population, region))
         self._region_names = {
             key: tuple(region for *_, region in sorted(regions, key=itemgetter(0, 1)))
@@ -87,27 +100,26 @@ class Gazetteer:
         self._cities = _read("cities.tsv.gz").decode().splitlines()
         self._names = _read("names.tsv.gz")
         self._name_ends = np.flatnonzero(np.frombuffer(self._names, np.uint8) == ord("\n")).tolist()
-        self._cities_with_key = lru_cache(maxsize=NAMES_KEPT)(self._find)
+        self._cities_with_key = lru_cache(maxsize=CACHED_NAMES)(self._find)
 
     def __len__(self) -> int:
-        """How many cities there are."""
+        """Number of cities."""
         return len(self._cities)
 
     def country(self, name: str) -> Country | None:
-        """A country by a name in any language or an ISO code (`US`, `USA`); None if there is none."""
+        """Find a country by its name in any language or its ISO code (`US`, `USA`)."""
         code = self._country_names.get(normalise(name))
         return None if code is None else self._countries[code]
 
     def region(self, name: str, country: Country | None = None) -> Region | None:
-        """A region by its name or ISO 3166-2 code (`California`, `US-CA`, `CA`); None if there is none.
+        """Find a region by its name or ISO 3166-2 code (`California`, `US-CA`, `CA`).
 
-        Such words as `province`, `city` or `state of` may be left out or added. Of several that have the name, one in
-        the country is taken, then one that has exactly this name, then one whose name it is without such a word, then
-        the most populous.
+        Words such as `province`, `city` or `state of` are optional. Regions in the country are preferred, then exact
+        names, then names that differ only in such words, then the most populous region.
         """
         key = normalise(name)
         elsewhere = None
-        for form in (str, without_kind):
+        for form in (str, without_generic_words):
             for region in self._region_names.get(form(key), ()):
                 if country is None or region.country == country.code:
                     return region
@@ -115,11 +127,8 @@ class Gazetteer:
         return elsewhere
 
     def city(self, name: str, country: Country | None = None, region: Region | None = None) -> City | None:
-        """A city by any of its names; None if there is none.
-
-        Of several that have the name, one in the region is taken, then one in the country, then the most populous.
-        """
-        found = self.cities_named(name)
+        """Find a city by any of its names, preferring the region, then the country, then the most populous city."""
+        found = self.cities(name)
         if region is not None:
             for city in found:
                 if city.region == region.code and city.country == region.country:
@@ -131,39 +140,39 @@ class Gazetteer:
         return found[0] if found else None
 
     def city_near(self, name: str, latitude: float, longitude: float) -> City | None:
-        """The city that has a name and is nearest to a place, at most `HOMONYM_KM` away; None if there is none."""
-        nearest, least = None, HOMONYM_KM
-        for city in self.cities_named(name):
+        """Find the city of a name that is nearest to a location, at most `MAX_NAMESAKE_KM` away."""
+        nearest, least = None, MAX_NAMESAKE_KM
+        for city in self.cities(name):
             distance = distance_km(latitude, longitude, city.latitude, city.longitude)
             if distance <= least:
                 nearest, least = city, distance
         return nearest
 
-    def cities_named(self, name: str) -> tuple[City, ...]:
-        """All cities that have a name, the most populous first."""
+    def cities(self, name: str) -> tuple[City, ...]:
+        """Find all cities of a name, the most populous first."""
         return self._cities_with_key(normalise(name))
 
     def city_at(self, number: int) -> City:
-        """A city by its number, 0 for the most populous."""
+        """Return a city by its rank by population, from 0."""
         name, country, region, latitude, longitude, population = self._cities[number].split("\t")
         return City(number, name, country, region, float(latitude), float(longitude), int(population))
 
     def country_of(self, place: City | Region) -> Country:
-        """The country that a place is in."""
+        """Return the country of a city or region."""
         return self._countries[place.country]
 
     def region_of(self, city: City) -> Region | None:
-        """The region that a city is in, None where it is not known."""
+        """Return the region of a city; None if unknown."""
         return self._regions.get((city.country, city.region))
 
     @cached_property
-    def places(self) -> NDArray[np.float64]:
-        """Latitude and longitude of all cities in degrees, by number: shape (cities, 2)."""
+    def coordinates(self) -> NDArray[np.float64]:
+        """Latitude and longitude of all cities in degrees, shape (cities, 2)."""
         return np.array([line.split("\t")[3:5] for line in self._cities], np.float64)
 
     @cached_property
     def populations(self) -> NDArray[np.int64]:
-        """Inhabitants of all cities, by number."""
+        """Population of all cities, shape (cities,)."""
         return np.array([line.split("\t")[5] for line in self._cities], np.int64)
 
     def _key_at(self, line: int) -> bytes:
@@ -171,7 +180,7 @@ class Gazetteer:
         return self._names[start : self._names.index(b"\t", start)]
 
     def _find(self, key: str) -> tuple[City, ...]:
-        """The cities that have a normalised name, by a binary search in the sorted lines."""
+        """Find the cities of a normalised name by binary search in the sorted lines."""
         wanted = key.encode()
         line = bisect_left(range(len(self._name_ends)), wanted, key=self._key_at)
         if line == len(self._name_ends) or self._key_at(line) != wanted:
@@ -192,5 +201,5 @@ def _rows(name: str) -> list[list[str]]:
 
 @lru_cache(maxsize=1)
 def gazetteer() -> Gazetteer:
-    """The gazetteer, read when it is first needed."""
+    """Return the gazetteer of this process, loading it on first use."""
     return Gazetteer()

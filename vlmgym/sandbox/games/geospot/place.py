@@ -1,4 +1,4 @@
-"""What an answer says of a place, and how it is written."""
+"""Places as answers: parsing, formatting and the action space."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
+
+from gymnasium import spaces
 
 from vlmgym.errors import ParseError, truncate
 from vlmgym.sandbox.core.answer_text import narrow, unlabelled, unwrap
 from vlmgym.sandbox.decimals import decimal_of
+from vlmgym.sandbox.games.geospot.gazetteer import City, gazetteer
 
 UNKNOWN = "unknown"
 KEYS = ("city", "region", "country", "latitude", "longitude")
-LONGEST_NAME = 100
-"""Characters of a name."""
+MAX_NAME_LENGTH = 100
 
 _SHORT_KEYS: Mapping[str, str] = {"lat": "latitude", "lon": "longitude", "long": "longitude", "lng": "longitude"}
 _LINE = re.compile(
@@ -23,7 +26,7 @@ _LINE = re.compile(
     r"(city|region|country|lat(?:itude)?|lon(?:g(?:itude)?)?|lng)(?:\1\s*[:\uff1a]|\s*[:\uff1a]\1)\s*(.*)",
     re.IGNORECASE,
 )
-"""A line with Markdown or JSON around its key."""
+"""A line whose key may have Markdown or JSON around it."""
 _DEGREES = re.compile(
     r"([+\-\u2212]?)([0-9.]+(?:e-[0-9]+)?)\s*(?:[\u00b0\u00ba]|degrees)?\s*(n|north|s|south|e|east|w|west)?\.?",
     re.IGNORECASE,
@@ -33,13 +36,13 @@ _BULLET = re.compile(r"^[-*\u2022\u2013]\s+")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place as an answer names it.
+    """A place; unknown fields are None.
 
     Attributes:
-        city: Name of the city, None if unknown.
-        region: Name of the state, province or the like, None if unknown.
-        country: Name or ISO code of the country, None if unknown.
-        coordinates: Latitude and longitude in degrees, north and east positive, None if unknown; any finite numbers.
+        city: Name of the city.
+        region: Name or ISO code of the state, province or similar.
+        country: Name or ISO code of the country.
+        coordinates: Latitude and longitude in degrees, positive for north and east; any finite numbers.
     """
 
     city: str | None
@@ -48,35 +51,78 @@ class Place:
     coordinates: tuple[float, float] | None
 
 
-def write_place(place: Place) -> str:
-    """A place as five lines, `city: Paris` and so on; `read_place` inverts it for coordinates of 6 decimals."""
-    latitude, longitude = (UNKNOWN, UNKNOWN) if place.coordinates is None else map(_written, place.coordinates)
+class PlaceSpace(spaces.Space[str]):
+    """Gymnasium space of all texts that `parse_place` accepts."""
+
+    def __init__(self, seed: Any = None) -> None:
+        super().__init__(dtype=str, seed=seed)
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """False, because elements are texts."""
+        return False
+
+    def sample(self, mask: None = None, probability: None = None) -> str:
+        """Sample a city of the gazetteer uniformly, formatted by `format_place`."""
+        cities = gazetteer()
+        return format_place(place_of(cities.city_at(int(self.np_random.integers(len(cities))))))
+
+    def contains(self, x: Any) -> bool:
+        """True for a text that `parse_place` accepts."""
+        try:
+            return isinstance(x, str) and parse_place(x) is not None
+        except ParseError:
+            return False
+
+    def __eq__(self, other: object) -> bool:
+        """All place spaces are equal."""
+        return isinstance(other, PlaceSpace)
+
+    def __repr__(self) -> str:
+        return "PlaceSpace()"
+
+
+def place_of(city: City) -> Place:
+    """Describe a city of the gazetteer as a place."""
+    cities = gazetteer()
+    region = cities.region_of(city)
+    return Place(
+        city.name,
+        None if region is None else region.name,
+        cities.country_of(city).name,
+        (city.latitude, city.longitude),
+    )
+
+
+def format_place(place: Place) -> str:
+    """Format a place as five lines such as `city: Paris`. Coordinates are rounded to 6 decimals."""
+    latitude, longitude = (UNKNOWN, UNKNOWN) if place.coordinates is None else map(_format_number, place.coordinates)
     names = (UNKNOWN if name is None else name for name in (place.city, place.region, place.country))
     return "\n".join(f"{key}: {value}" for key, value in zip(KEYS, (*names, latitude, longitude)))
 
 
-@lru_cache(maxsize=1024)  # an answer is read to see whether it is one, and again to be scored
-def read_place(text: str) -> Place:
-    """A place from five lines as `write_place` writes them, in any order, or from one line of five values.
+@lru_cache(maxsize=1024)  # an answer is parsed once for validity and again for scoring
+def parse_place(text: str) -> Place:
+    """Parse a place from five lines as formatted by `format_place`, in any order, or from one line of five values.
 
-    The one line is `city, region, country, latitude, longitude` without keys. Any value may be `unknown`, latitude and
-    longitude only together.
+    The single line is `city, region, country, latitude, longitude` without keys. Any value may be `unknown`, but
+    latitude and longitude only together.
 
     Raises:
-        ParseError: The text is anything else; the message says what is wrong.
+        ParseError: The text is anything else.
     """
     lines = [_BULLET.sub("", line.strip()) for line in text.splitlines() if line.strip()]
     if len(lines) == 1 and lines[0].partition(":")[0].strip().casefold() not in KEYS:
         values = [value.strip() for value in lines[0].split(",")]
         if len(values) != len(KEYS):
-            raise ParseError(f"a place in one line has the five values {', '.join(KEYS)}, not {len(values)}")
+            raise ParseError(f"an answer on one line must have the five values {', '.join(KEYS)}, got {len(values)}")
         fields = dict(zip(KEYS, values))
     else:
-        fields = _keyed(lines)
+        fields = _parse_lines(lines)
     latitude, longitude = _number(fields, "latitude"), _number(fields, "longitude")
     if latitude is None or longitude is None:
         if latitude is not longitude:
-            raise ParseError("latitude and longitude are both numbers or both unknown")
+            raise ParseError(f"latitude and longitude must both be numbers or both {UNKNOWN}")
         coordinates = None
     else:
         coordinates = latitude, longitude
@@ -84,10 +130,10 @@ def read_place(text: str) -> Place:
 
 
 def normalise_place(text: str) -> str:
-    """Rewrite any unambiguous spelling of a place as `read_place` reads it.
+    """Rewrite any unambiguous spelling of a place for `parse_place`.
 
-    Accepted are JSON, Markdown around keys and values, `lat`, `lon`, `long` and `lng`, and coordinates with a degree
-    sign and a hemisphere (`33.87° S`). What is not recognised stays, for `read_place` to refuse.
+    Accepts JSON, Markdown around keys and values, `lat`, `lon`, `long` and `lng`, and coordinates with a degree sign
+    and a hemisphere (`33.87° S`). Anything else is left unchanged.
     """
     text = unwrap(unlabelled(unwrap(text)))
     lines = _json_lines(text) or [line.strip() for line in text.splitlines() if line.strip()]
@@ -100,17 +146,17 @@ def normalise_place(text: str) -> str:
 
 
 def _json_lines(text: str) -> list[str]:
-    """The fields of a JSON object as lines; none if the text is no such object, or a value no text, number or null."""
+    """Convert a JSON object of strings, numbers and nulls to lines; an empty list for anything else."""
     if not text.startswith("{"):
         return []
     try:
         fields = json.loads(text, object_pairs_hook=list, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
         return []
-    told = [(key, UNKNOWN if value is None else value) for key, value in fields]
-    if not all(isinstance(value, str) for _, value in told):
+    items = [(key, UNKNOWN if value is None else value) for key, value in fields]
+    if not all(isinstance(value, str) for _, value in items):
         return []
-    return [" ".join(f"{key}: {value}".split()) for key, value in told]
+    return [" ".join(f"{key}: {value}".split()) for key, value in items]
 
 
 def _normalise_line(line: str) -> str:
@@ -124,7 +170,7 @@ def _normalise_line(line: str) -> str:
 
 
 def _degrees(key: str, value: str) -> str:
-    """Decimal degrees without a degree sign, negative for south and west; the value itself if it is anything else."""
+    """Convert a coordinate to signed decimal degrees; anything else is returned unchanged."""
     found = _DEGREES.fullmatch(narrow(value)) if key in KEYS[3:] else None
     if found is None:
         return value
@@ -136,19 +182,19 @@ def _degrees(key: str, value: str) -> str:
     return f"-{number}" if side in "sw" else number
 
 
-def _keyed(lines: list[str]) -> dict[str, str]:
+def _parse_lines(lines: list[str]) -> dict[str, str]:
     fields: dict[str, str] = {}
     for line in lines:
         key, colon, value = line.partition(":")
         key = key.strip().casefold()
         if not colon or key not in KEYS:
-            raise ParseError(f"a line is one of {', '.join(KEYS)}, a colon and a value, not {truncate(line, 60)!r}")
+            raise ParseError(f"expected a line KEY: VALUE with {', '.join(KEYS)} as key, got {truncate(line, 60)!r}")
         if key in fields:
-            raise ParseError(f"there are two lines for the {key}")
+            raise ParseError(f"there is more than one line for {key}")
         fields[key] = value.strip()
     for key in KEYS:
         if key not in fields:
-            raise ParseError(f"there is no line for the {key}; what is not known is written '{key}: {UNKNOWN}'")
+            raise ParseError(f"there is no line for {key}; write '{key}: {UNKNOWN}' if you do not know it")
     return fields
 
 
@@ -156,9 +202,9 @@ def _name(fields: dict[str, str], key: str) -> str | None:
     name = " ".join(fields[key].split())
     if name.casefold() == UNKNOWN:
         return None
-    if not name or not name.isprintable() or len(name) > LONGEST_NAME:
+    if not name or not name.isprintable() or len(name) > MAX_NAME_LENGTH:
         raise ParseError(
-            f"the {key} is a name of 1 to {LONGEST_NAME} characters or {UNKNOWN}, not {truncate(name, 60)!r}"
+            f"{key} must be a name of 1 to {MAX_NAME_LENGTH} characters or {UNKNOWN}, got {truncate(name, 60)!r}"
         )
     return name
 
@@ -169,9 +215,9 @@ def _number(fields: dict[str, str], key: str) -> float | None:
         return None
     number = decimal_of(text)
     if number is None:
-        raise ParseError(f"the {key} is decimal degrees such as -33.87 or {UNKNOWN}, not {truncate(text, 60)!r}")
+        raise ParseError(f"{key} must be decimal degrees such as -33.87, or {UNKNOWN}, got {truncate(text, 60)!r}")
     return round(number, 6) + 0.0  # no negative zero
 
 
-def _written(number: float) -> str:
+def _format_number(number: float) -> str:
     return f"{round(number, 6) + 0.0:.6f}".rstrip("0").rstrip(".")

@@ -1,4 +1,4 @@
-"""How near an answer is to a place: a reward from 0 to 1 of distances and matches, field by field."""
+"""Reward of an answer: distances and matches by field, weighted to a number from 0 to 1."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from vlmgym.sandbox.games.geospot.distance import distance_km
-from vlmgym.sandbox.games.geospot.gazetteer import City, Country, Gazetteer, Region
+from vlmgym.sandbox.games.geospot.gazetteer import City, Country, Gazetteer, Region, distance_km
 from vlmgym.sandbox.games.geospot.names import normalise
 from vlmgym.sandbox.games.geospot.place import Place
 
@@ -16,7 +15,7 @@ Preset = Literal["hierarchical", "weighted"]
 
 
 class Fields(NamedTuple):
-    """A number for each field of an answer."""
+    """One number per field of an answer."""
 
     country: float
     region: float
@@ -28,9 +27,9 @@ class Stage(NamedTuple):
     """A stage of a curriculum.
 
     Attributes:
-        episode: The first training episode of this stage.
+        episode: First training episode of this stage.
         weights: Weights of the fields; the reward is divided by their sum.
-        scales: Distances in km at which the kernel of a field has fallen to 1/e; 0: match or nothing.
+        scales: Distances in km at which the score of a field falls to 1/e; with 0, only a match scores.
     """
 
     episode: int
@@ -38,135 +37,129 @@ class Stage(NamedTuple):
     scales: Fields
 
 
-_DECAY = Fields(2000.0, 500.0, 100.0, 25.0)
-_PARTS = Fields(0.3, 0.2, 0.2, 0.3)
+_SCALES = Fields(2000.0, 500.0, 100.0, 25.0)
+_WEIGHTS = Fields(0.3, 0.2, 0.2, 0.3)
 
 CURRICULA: Mapping[Preset, tuple[Stage, ...]] = {
     # Weights and episodes as in vlm-gym (github.com/sdan/vlm-gym), where coordinates weigh max(city, region / 2).
     "hierarchical": (
-        Stage(0, Fields(1.0, 0.0, 0.0, 0.0), _DECAY),
-        Stage(100, Fields(0.5, 0.0, 0.0, 0.0), _DECAY),
-        Stage(300, Fields(0.3, 0.4, 0.0, 0.2), _DECAY),
-        Stage(600, Fields(0.2, 0.3, 0.3, 0.3), _DECAY),
-        Stage(1000, Fields(0.15, 0.25, 0.4, 0.4), _DECAY),
+        Stage(0, Fields(1.0, 0.0, 0.0, 0.0), _SCALES),
+        Stage(100, Fields(0.5, 0.0, 0.0, 0.0), _SCALES),
+        Stage(300, Fields(0.3, 0.4, 0.0, 0.2), _SCALES),
+        Stage(600, Fields(0.2, 0.3, 0.3, 0.3), _SCALES),
+        Stage(1000, Fields(0.15, 0.25, 0.4, 0.4), _SCALES),
     ),
     "weighted": tuple(
-        Stage(episode, _PARTS, Fields(0.0, 0.0, 0.0, tolerance))
+        Stage(episode, _WEIGHTS, Fields(0.0, 0.0, 0.0, tolerance))
         for episode, tolerance in zip((0, 100, 300, 600, 1000), (500.0, 200.0, 100.0, 50.0, 25.0))
     ),
 }
-"""The stages of each preset, from the first; the last one is the whole task."""
+"""Stages by preset; the last stage is the full task."""
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
-    """Where an image was taken: names as the data have them, empty where they do not, and degrees."""
-
-    city: str
-    region: str
-    country: str
-    latitude: float
-    longitude: float
-
-
-@dataclass(frozen=True, slots=True)
-class Nearness:
-    """How near an answer is to the truth.
+class Comparison:
+    """Distances between an answer and the truth.
 
     Attributes:
-        distances: km from the answer to the truth by field, 0 where a name matches; None where the answer has no such
-            field, or names something that the gazetteer does not know. Fields that the truth lacks are missing.
-        not_found: Fields whose name the gazetteer does not know.
+        distances: Distance in km by field, 0 if names match. None if the answer lacks the field or the gazetteer does
+            not know its name. Fields that the truth lacks are missing.
+        not_found: Fields whose name is not in the gazetteer.
     """
 
     distances: Mapping[str, float | None]
     not_found: tuple[str, ...]
 
 
-def nearness(truth: Truth, answer: Place, places: Gazetteer) -> Nearness:
+def compare_places(answer: Place, truth: Place, places: Gazetteer) -> Comparison:
     """Compare an answer with the truth field by field.
 
-    Names of the same place match, in whatever language they are. What the gazetteer does not know matches if it is
-    written the same but for case, accents and punctuation, a region or city only if the countries do not differ. Other
-    names are as far apart as their places, which are those of the gazetteer; that of a true region or city it does not
-    know is where the image was taken. A city's name means the true city where that has it and lies in the country
-    and region of the answer, of those it names; else `Gazetteer.city` says which.
+    Names of the same place match in any language. Names that are not in the gazetteer match if they are spelled the
+    same except for case, accents and punctuation; for regions and cities, the countries must not differ. The distance
+    of other names is the distance of their places in the gazetteer. A true region or city that is not in the gazetteer
+    is located at the true coordinates. A city's name refers to the true city if possible and not in conflict with the
+    country and region of the answer, otherwise to the city chosen by `Gazetteer.city`.
+
+    Args:
+        answer: The answer.
+        truth: The truth, with coordinates.
+        places: The gazetteer.
     """
+    assert truth.coordinates is not None
     true_country = places.country(truth.country) if truth.country else None
     true_region = places.region(truth.region, true_country) if truth.region else None
     if true_region is not None and true_country is not None and true_region.country != true_country.code:
         true_region = None
-    true_city = places.city_near(truth.city, truth.latitude, truth.longitude) if truth.city else None
+    true_city = places.city_near(truth.city, *truth.coordinates) if truth.city else None
     country = places.country(answer.country) if answer.country else None
     region = places.region(answer.region, country) if answer.region else None
     city = None
     if answer.city:
-        meant = (
-            true_city is not None
-            and _may_be(true_city, country, region)
-            and true_city in places.cities_named(answer.city)
+        is_true_city = (
+            true_city is not None and _may_be(true_city, country, region) and true_city in places.cities(answer.city)
         )
-        city = true_city if meant else places.city(answer.city, country, region)
-    elsewhere = country is not None and true_country is not None and country != true_country
+        city = true_city if is_true_city else places.city(answer.city, country, region)
+    wrong_country = country is not None and true_country is not None and country != true_country
 
     distances: dict[str, float | None] = {}
     not_found = []
-    named: list[tuple[str, str, str | None, _Known, _Known]] = [
+    fields: list[tuple[str, str | None, str | None, _Entry, _Entry]] = [
         ("country", truth.country, answer.country, true_country, country),
         ("region", truth.region, answer.region, true_region, region),
         ("city", truth.city, answer.city, true_city, city),
     ]
-    for field, true_name, name, known_truth, known in named:
-        if name is not None and known is None:
+    for field, true_name, name, true_entry, entry in fields:
+        if name is not None and entry is None:
             not_found.append(field)
         if not true_name:
             continue
         if name is None:
             distances[field] = None
-        elif known is not None and known_truth is not None:
-            distances[field] = 0.0 if known == known_truth else _between(known, known_truth)
-        elif normalise(name) == normalise(true_name) and not (elsewhere and field != "country"):
+        elif entry is not None and true_entry is not None:
+            distances[field] = 0.0 if entry == true_entry else _distance(entry, true_entry)
+        elif normalise(name) == normalise(true_name) and not (wrong_country and field != "country"):
             distances[field] = 0.0
-        elif known is not None:
-            distances[field] = distance_km(known.latitude, known.longitude, truth.latitude, truth.longitude)
+        elif entry is not None:
+            distances[field] = distance_km(entry.latitude, entry.longitude, *truth.coordinates)
         else:
             distances[field] = None
     coordinates = answer.coordinates
-    distances["coordinates"] = (
-        None if coordinates is None else distance_km(*coordinates, truth.latitude, truth.longitude)
-    )
-    return Nearness(distances, tuple(not_found))
+    distances["coordinates"] = None if coordinates is None else distance_km(*coordinates, *truth.coordinates)
+    return Comparison(distances, tuple(not_found))
 
 
-def reward(distances: Mapping[str, float | None], weights: Fields, scales: Fields) -> tuple[float, dict[str, float]]:
-    """The weighed mean of a kernel of each field, and those kernels: exp(-distance / scale), or 1 for a match.
+def compute_reward(
+    distances: Mapping[str, float | None], weights: Fields, scales: Fields
+) -> tuple[float, dict[str, float]]:
+    """Compute the weighted mean of the fields' scores, and these scores.
 
-    Fields that are missing in `distances` do not count; a distance of None has a kernel of 0.
+    A score is exp(-distance / scale), or, with a scale of 0, 1 for a match and 0 otherwise. A distance of None scores
+    0. Fields that are missing in `distances` do not count.
     """
-    kernels: dict[str, float] = {}
-    total = whole = 0.0
+    scores: dict[str, float] = {}
+    total = total_weight = 0.0
     for field, weight, scale in zip(Fields._fields, weights, scales):
         if field not in distances:
             continue
         distance = distances[field]
         if distance is None:
-            kernels[field] = 0.0
+            scores[field] = 0.0
         else:
-            kernels[field] = math.exp(-distance / scale) if scale > 0 else float(distance == 0)
-        total += weight * kernels[field]
-        whole += weight
-    return total / whole if whole else 0.0, kernels
+            scores[field] = math.exp(-distance / scale) if scale > 0 else float(distance == 0)
+        total += weight * scores[field]
+        total_weight += weight
+    return total / total_weight if total_weight else 0.0, scores
 
 
-_Known = Country | Region | City | None
+_Entry = Country | Region | City | None
 
 
-def _between(one: Country | Region | City, other: Country | Region | City) -> float:
+def _distance(one: Country | Region | City, other: Country | Region | City) -> float:
     return distance_km(one.latitude, one.longitude, other.latitude, other.longitude)
 
 
 def _may_be(city: City, country: Country | None, region: Region | None) -> bool:
-    """Whether neither a country nor a region of an answer says that a city is elsewhere."""
+    """True if a city is not in conflict with the country and region of an answer."""
     if country is not None and country.code != city.country:
         return False
     return region is None or (region.country == city.country and city.region in ("", region.code))

@@ -1,7 +1,7 @@
-"""Locator images: a map on which the lights of cities draw the land, and a mark shows one place.
+"""Maps that show cities as lights at night, and a mark at one place.
 
-The projection is equirectangular and true to scale in the middle: a rounded cosine is all that it needs, so that the
-pixels are the same on every machine.
+The projection is equirectangular and true to scale at the centre. Its only transcendental function is a rounded cosine,
+so pixels are identical on every machine.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ HALO: Colour = blend(NIGHT, LIGHT, 0.28)
 MARK: Colour = (64, 232, 255)
 
 GRID_STEPS = (1, 2, 5, 10, 15, 20, 30)
-"""Degrees from line to line of a grid."""
-COMMON_SPAN = 60
-"""Degrees from the lower to the upper edge of a map whose lights are of common size."""
+"""Possible spacings of the grid in degrees."""
+REFERENCE_SPAN = 60
+"""Height in degrees of a map whose lights have their nominal size."""
 TICKS = 1.75
-"""How far the ticks of a mark reach from its middle, over its radius."""
-LINES = 5
-"""Lines of a grid that a map has at least, from north to south."""
+"""Reach of the mark's ticks, relative to its radius."""
+MIN_GRID_LINES = 5
+"""Minimum number of grid lines in each direction."""
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """What a square map shows.
+class Viewport:
+    """The area of a square map.
 
     Attributes:
-        latitude: Of the middle, in degrees.
-        longitude: Of the middle, in degrees.
-        span: Degrees of latitude from the lower to the upper edge.
+        latitude: Latitude of the centre.
+        longitude: Longitude of the centre.
+        span: Height in degrees of latitude.
     """
 
     latitude: float
@@ -52,160 +52,162 @@ class Window:
 
     @property
     def width(self) -> float:
-        """Degrees of longitude from the left to the right edge, at most 360."""
+        """Width in degrees of longitude, at most 360."""
         return min(360.0, self.span / max(0.1, round(math.cos(math.radians(self.latitude)), 3)))
 
 
 @dataclass(frozen=True, slots=True)
 class MapStyle:
-    """How a map is drawn.
+    """Style of a map.
 
     Attributes:
         size: Side in pixels.
-        lights: Cities that are drawn, the largest of those on the map.
-        names: Cities whose name is written beside them, the largest ones.
-        grid: Whether there are meridians and parallels.
-        degrees: Whether they are labelled.
+        lights: Maximum number of cities drawn, the largest on the map.
+        names: Maximum number of cities labelled, the largest on the map.
+        degrees: Label the grid lines.
         mark: Radius of the mark in percent of the side.
-        crop: Share of width and height that will be cut away at the edges, where nothing is written.
+        crop: Share of width and height that will be cropped and has no labels.
     """
 
     size: int
     lights: int
     names: int
-    grid: bool
     degrees: bool
     mark: float
     crop: float = 0.0
 
     @property
     def mark_radius(self) -> float:
-        """Of the ring around the place, in pixels."""
+        """Radius of the ring in pixels."""
         return max(3.0, self.size * self.mark / 100)
 
     @property
     def mark_reach(self) -> float:
-        """How far the mark reaches from the place, over the side."""
+        """Reach of the mark relative to the map's side."""
         return TICKS * self.mark_radius / self.size
 
 
-def window_around(latitude: float, longitude: float, span: float, right: float, up: float, crop: float = 0.0) -> Window:
-    """A map on which a place is off the middle, as far as the poles allow.
+def viewport_around(
+    latitude: float, longitude: float, span: float, right: float, up: float, crop: float = 0.0
+) -> Viewport:
+    """Place a viewport such that a location is off its centre, as far as the poles allow.
 
     Args:
-        latitude: Of the place.
-        longitude: Of the place.
-        span: Degrees from the lower to the upper edge, at most 180.
-        right: How far the place is to the right of the middle, -0.5 (left edge) to 0.5.
-        up: How far it is above the middle, likewise.
-        crop: Share of width and height that will be cut away at the edges; what is left keeps off the poles.
+        latitude: Latitude of the location.
+        longitude: Longitude of the location.
+        span: Height of the map in degrees, at most 180.
+        right: Horizontal offset from the centre relative to the map's side, -0.5 (left edge) to 0.5.
+        up: Vertical offset from the centre, -0.5 (lower edge) to 0.5.
+        crop: Share of width and height that will be cropped; what is left does not extend beyond the poles.
     """
     reach = span * (1 - crop) / 2
     middle = min(max(latitude - up * span, reach - 90), 90 - reach)
-    west = longitude - right * Window(middle, 0.0, span).width
-    return Window(round(middle, 3), round((west + 180) % 360 - 180, 3), span)
+    west = longitude - right * Viewport(middle, 0.0, span).width
+    return Viewport(round(middle, 3), round((west + 180) % 360 - 180, 3), span)
 
 
-def paint_map(window: Window, place: tuple[float, float], style: MapStyle, gazetteer: Gazetteer) -> NDArray[np.uint8]:
-    """A map with a mark.
+def paint_map(
+    viewport: Viewport, mark: tuple[float, float], style: MapStyle, gazetteer: Gazetteer
+) -> NDArray[np.uint8]:
+    """Draw a map with a mark.
 
     Args:
-        window: What it shows.
-        place: Latitude and longitude of the mark, which is on the map.
-        style: How it is drawn.
-        gazetteer: Where the cities are from.
+        viewport: The area of the map.
+        mark: Latitude and longitude of the mark, inside the viewport.
+        style: Style of the map.
+        gazetteer: Source of the cities.
 
     Returns:
         uint8 RGB of shape (size, size, 3).
     """
     canvas = Canvas(style.size, style.size, NIGHT)
-    if style.grid:
-        _paint_grid(canvas, window)
-    x, y = project(window, gazetteer.places, style.size)
+    _paint_grid(canvas, viewport)
+    x, y = project(viewport, gazetteer.coordinates, style.size)
     shown = np.flatnonzero((x >= 0) & (x < style.size) & (y >= 0) & (y < style.size))[: style.lights]
     spots = list(zip(shown.tolist(), x[shown].tolist(), y[shown].tolist(), gazetteer.populations[shown].tolist()))
-    unit = style.size * round((COMMON_SPAN / window.span) ** 0.35, 2)
+    unit = style.size * round((REFERENCE_SPAN / viewport.span) ** 0.35, 2)
     for _, right, down, population in reversed(spots):
         radius, colour = _light(population)
         canvas.circle(right, down, radius * unit * 1.9, HALO)
         canvas.circle(right, down, radius * unit, colour)
-    if style.grid and style.degrees:
-        _paint_degrees(canvas, window, style.crop)
-    mark = project(window, np.array([place]), style.size)
-    at = float(mark[0][0]), float(mark[1][0])
-    radius = style.mark_radius
-    _paint_mark(canvas, *at, radius)
+    if style.degrees:
+        _paint_degrees(canvas, viewport, style.crop)
+    mark_x, mark_y = (float(axis[0]) for axis in project(viewport, np.array([mark]), style.size))
+    ring = mark_x, mark_y, style.mark_radius
+    _paint_mark(canvas, *ring)
     if style.names:
         named = ((gazetteer.city_at(number).name, right, down) for number, right, down, _ in spots)
-        _paint_names(canvas, named, style.names, (*at, radius), bool(style.grid and style.degrees), style.crop)
+        _paint_names(canvas, named, style.names, ring, style.degrees, style.crop)
     return canvas.pixels()
 
 
-def project(window: Window, places: NDArray[np.float64], size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Where places are on a map.
+def project(
+    viewport: Viewport, places: NDArray[np.float64], size: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Project places onto a map.
 
     Args:
-        window: What the map shows.
-        places: Latitude and longitude, shape (number, 2).
+        viewport: The area of the map.
+        places: Latitude and longitude, shape (n, 2).
         size: Side of the map in pixels.
 
     Returns:
-        Pixels to the right of its left edge, and down from its upper one; of places beyond the edges, too.
+        x from the left edge and y from the top edge in pixels, which may be outside the map.
     """
-    y = (window.latitude + window.span / 2 - places[:, 0]) * (size / window.span)
-    east = (places[:, 1] - window.longitude + 180) % 360 - 180
-    x = (east + window.width / 2) * (size / window.width)
+    y = (viewport.latitude + viewport.span / 2 - places[:, 0]) * (size / viewport.span)
+    east = (places[:, 1] - viewport.longitude + 180) % 360 - 180
+    x = (east + viewport.width / 2) * (size / viewport.width)
     return x, y
 
 
 @lru_cache(maxsize=2**16)
 def _light(population: int) -> tuple[float, Colour]:
-    """Radius over the map's side, and colour: the more inhabitants, the larger and the whiter, by powers of ten."""
+    """Radius relative to the map's side and colour of a city, larger and whiter by powers of ten."""
     first, digits = int(str(population)[0]), len(str(population))
     size = min(1.0, max(0.0, (digits - 5 + first / 10) / 3))
     return 0.0016 + 0.005 * size * size, blend(LIGHT, BRIGHT, size)
 
 
-def _grid(window: Window) -> tuple[list[int], list[int]]:
-    """Latitudes of the parallels and longitudes of the meridians on a map; these may be beyond 180 degrees."""
-    step = max(each for each in GRID_STEPS if each == 1 or each * LINES <= window.span)
-    across = max(each for each in GRID_STEPS if each == 1 or each * LINES <= window.width)
-    south, west = window.latitude - window.span / 2, window.longitude - window.width / 2
-    parallels = range(math.ceil(south / step) * step, math.floor(south + window.span) + 1, step)
-    meridians = range(math.ceil(west / across) * across, math.floor(west + window.width) + 1, across)
+def _grid(viewport: Viewport) -> tuple[list[int], list[int]]:
+    """Latitudes of parallels and longitudes of meridians on a map; longitudes may exceed 180 degrees."""
+    step = max(each for each in GRID_STEPS if each == 1 or each * MIN_GRID_LINES <= viewport.span)
+    across = max(each for each in GRID_STEPS if each == 1 or each * MIN_GRID_LINES <= viewport.width)
+    south, west = viewport.latitude - viewport.span / 2, viewport.longitude - viewport.width / 2
+    parallels = range(math.ceil(south / step) * step, math.floor(south + viewport.span) + 1, step)
+    meridians = range(math.ceil(west / across) * across, math.floor(west + viewport.width) + 1, across)
     return list(parallels), list(meridians)
 
 
-def _paint_grid(canvas: Canvas, window: Window) -> None:
-    for _, y in _parallels(canvas, window):
+def _paint_grid(canvas: Canvas, viewport: Viewport) -> None:
+    for _, y in _parallels(canvas, viewport):
         canvas.line((0, y), (canvas.width, y), max(1.0, canvas.width / 640), GRID)
-    for _, x in _meridians(canvas, window):
+    for _, x in _meridians(canvas, viewport):
         canvas.line((x, 0), (x, canvas.height), max(1.0, canvas.width / 640), GRID)
 
 
-def _paint_degrees(canvas: Canvas, window: Window, crop: float) -> None:
-    """Degrees at the left edge and at the lower edge of what is not cut away, on a ground of their own."""
+def _paint_degrees(canvas: Canvas, viewport: Viewport, crop: float) -> None:
+    """Label parallels at the left edge and meridians at the lower edge of the cropped map."""
     capitals = canvas.width / 52
     near = canvas.width * crop / 2
     far = canvas.width - near
-    for latitude, y in _parallels(canvas, window):
+    for latitude, y in _parallels(canvas, viewport):
         if near + capitals < y < far - 4 * capitals:
             _paint_label(canvas, _degrees(latitude, "N", "S"), near + capitals * 0.6, y, capitals, LABEL)
-    for longitude, x in _meridians(canvas, window):
+    for longitude, x in _meridians(canvas, viewport):
         text = _degrees((longitude + 180) % 360 - 180, "E", "W")
         left = x - text_width(text, capitals) / 2
         if left > near + capitals * 4.5 and left + text_width(text, capitals) < far:
             _paint_label(canvas, text, left, far - capitals * 1.3, capitals, LABEL)
 
 
-def _parallels(canvas: Canvas, window: Window) -> Iterator[tuple[int, float]]:
-    for latitude in _grid(window)[0]:
-        yield latitude, (window.latitude + window.span / 2 - latitude) * canvas.height / window.span
+def _parallels(canvas: Canvas, viewport: Viewport) -> Iterator[tuple[int, float]]:
+    for latitude in _grid(viewport)[0]:
+        yield latitude, (viewport.latitude + viewport.span / 2 - latitude) * canvas.height / viewport.span
 
 
-def _meridians(canvas: Canvas, window: Window) -> Iterator[tuple[int, float]]:
-    for longitude in _grid(window)[1]:
-        yield longitude, (longitude - window.longitude + window.width / 2) * canvas.width / window.width
+def _meridians(canvas: Canvas, viewport: Viewport) -> Iterator[tuple[int, float]]:
+    for longitude in _grid(viewport)[1]:
+        yield longitude, (longitude - viewport.longitude + viewport.width / 2) * canvas.width / viewport.width
 
 
 def _degrees(degrees: int, positive: str, negative: str) -> str:
@@ -222,7 +224,7 @@ def _paint_label(canvas: Canvas, text: str, left: float, y: float, capitals: flo
 
 
 def _paint_mark(canvas: Canvas, x: float, y: float, radius: float) -> None:
-    """A ring with four ticks around a place, whose light stays to be seen."""
+    """Draw a ring with four ticks, which leaves the city itself visible."""
     thickness = max(1.5, radius * 0.22)
     corners = 64
     rim = [(2 * math.pi * i / corners, 2 * math.pi * (i + 1) / corners) for i in range(corners)]
@@ -252,7 +254,7 @@ def _paint_names(
     degrees: bool,
     crop: float,
 ) -> None:
-    """Names of the largest cities, where they cover neither each other nor the mark; never the marked city's own."""
+    """Label the largest cities such that labels overlap neither each other nor the mark, so its city has no label."""
     capitals = canvas.width / 50
     x, y, radius = mark
     reach = radius * 2.2
