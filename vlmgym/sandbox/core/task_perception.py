@@ -17,7 +17,7 @@ TASK_PERCEPTION: Levels = {
 
 
 class TaskPerception(GameConfig):
-    """Perceptual config fields of every task; `drawing.degrade` does what they say, in the order given there."""
+    """Perceptual config fields of every task; `rendering.degrade` does what they say, in the order given there."""
 
     blur: float = config_field("perception", 0.0, "Reach of the blur in percent of the image's side.", ge=0.0, le=5.0)
     noise: float = config_field("perception", 0.0, "Amplitude of the noise, 1 is full scale.", ge=0.0, le=0.5)

@@ -40,7 +40,7 @@ COLOURS: dict[str, Colour] = {
     "orange": (250, 122, 18),
     "pink": (242, 130, 188),
 }
-"""Tile colours by the names in `rules.tiles`."""
+"""Tile colours by the names in `games.tiles.names`."""
 
 OUTCOME_COLOURS: dict[str, Colour] = {
     "played": (96, 200, 120),

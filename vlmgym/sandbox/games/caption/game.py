@@ -68,7 +68,7 @@ class CaptionState(TaskState):
     Attributes:
         keywords: What the image is known to show, each with its synonyms, the most evident first. The first
             `keywords` of the configuration are asked for.
-        photograph: Name in `datasets.photographs`; None for an image out of data.
+        photograph: Name in `games.caption.photographs`; None for an image out of data.
     """
 
     keywords: tuple[Keyword, ...]
@@ -99,10 +99,10 @@ class Caption(LineTask[CaptionState]):
     caption says: T / (T + F) with T keywords named, also those not asked for, and F different other words, function
     words such as `the` not counted. So a list of everything that might be there earns little; see docs/tasks/caption.md
     for how little. Only the first `words` words of a caption are read. Words are compared whole, without case and
-    accents; singular and plural are the same, see `rules.keywords.words_of`.
+    accents; singular and plural are the same, see `keywords.words_of`.
     Start: without `data`, a photograph of scikit-image; seeds in a row go through all. With `data`, a row: the column
     `image`, and `keywords`, `tags` or `label` (a list, or a text `cat|kitten, table`), or else `captions` or `caption`
-    (reference captions, whose shared words are the keywords, see `rules.keywords.shared_words`). The first `keywords`
+    (reference captions, whose shared words are the keywords, see `keywords.shared_words`). The first `keywords`
     are asked for.
     End: after one turn, whatever was said.
     Info of a step: keywords asked for that are `named` or `missed`, by their first synonym; those not asked for that

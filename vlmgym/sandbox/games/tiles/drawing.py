@@ -15,7 +15,7 @@ def paint_colour_shape(
 
     Args:
         canvas: The cell; it stays as it is for `EMPTY`.
-        kind: A name of `rules.tiles.kinds`, or `EMPTY`.
+        kind: A name of `games.tiles.names.kinds`, or `EMPTY`.
         angle: The shape, not the tile, is turned by so many degrees counter-clockwise.
         similarity: Share of `MIDDLE` in the shape's colour, 0 to 1.
         theme: Decides the colour of the tile's face.
