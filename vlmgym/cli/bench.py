@@ -1,4 +1,4 @@
-"""`vlmgym bench`: how many processes and environments are fastest on this machine."""
+"""`vlmgym bench`: find the fastest numbers of workers and environments on this machine."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from vlmgym.workers.process import available_cores, check_num_workers
 
 ROUNDS = 3
 AS_FAST = 0.95
-"""Share of the highest rate that counts as just as fast."""
+"""Fraction of the best rate that counts as equally fast."""
 SCRIPTED = 10_000
-"""About how many legal actions are played over and over: more than games keep in their caches."""
+"""Approximate number of scripted actions; larger than the caches of games."""
 STEADY = 16
-"""Steps that a script has at least."""
+"""Minimum number of steps in a script."""
 
 Layout = tuple[int, int]
-"""Number of workers and of environments."""
+"""Number of workers, number of environments."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchConfig(GameOptions):
-    """Measure layouts of the vector runner, about half a minute, and recommend one."""
+    """Measure layouts of the vectorized environment for about half a minute and recommend one."""
 
     game: Annotated[str, tyro.conf.Positional] = "2048"
     """Id or name of the game."""
     workers: tuple[int, ...] = ()
-    """Numbers of processes to try, 0: none; not set: 0, 1 and powers of 2 up to the number of cores."""
+    """Numbers of workers to try. Default: 0, 1 and powers of 2 up to the number of cores."""
     envs: tuple[int, ...] = (16, 64, 256)
     """Numbers of environments to try."""
     seconds: float = 20.0
-    """How long is measured in all; starting processes comes on top."""
+    """Total measuring time, without the start of processes."""
 
     def __post_init__(self) -> None:
         if not self.envs or min(self.envs) < 1:
@@ -52,14 +52,14 @@ class BenchConfig(GameOptions):
             raise UsageError(f"seconds is more than 0, not {self.seconds}")
 
     def layouts(self) -> list[Layout]:
-        """What is tried: no more processes than environments."""
+        """List the layouts to try, with at most one worker per environment."""
         workers = sorted(set(self.workers)) or _worker_numbers(available_cores())
         return [(count, envs) for count in workers for envs in sorted(set(self.envs)) if count <= envs]
 
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """A layout, and why it is recommended."""
+    """A recommended layout and the reason."""
 
     num_workers: int
     num_envs: int
@@ -67,10 +67,10 @@ class Recommendation:
 
 
 def bench(config: BenchConfig, console: Console | None = None) -> Recommendation:
-    """Measure, print a table and a recommendation.
+    """Measure layouts, print a table and a recommendation.
 
     Raises:
-        UsageError: There is no such game or level, or there is not enough memory for the frames.
+        UsageError: The game or a level is invalid, or memory is too small for the frames.
     """
     console = console or Console()
     rates = measure_layouts(config)
@@ -90,7 +90,7 @@ def bench(config: BenchConfig, console: Console | None = None) -> Recommendation
 
 
 def measure_layouts(config: BenchConfig) -> dict[Layout, Rates]:
-    """Rates of all layouts, measured in rounds.
+    """Measure the rates of all layouts in rounds.
 
     Raises:
         UsageError: See `bench`.
@@ -113,7 +113,7 @@ def measure_layouts(config: BenchConfig) -> dict[Layout, Rates]:
 
 
 def recommend(rates: Mapping[Layout, Rates]) -> Recommendation:
-    """Of the layouts that are as fast as the fastest, that with the fewest processes, then environments."""
+    """Recommend the layout with the fewest workers, then environments, among the fastest."""
     best, fastest = max(rates.items(), key=lambda item: item[1].median)
     enough = fastest.median * AS_FAST
     workers, envs = min(layout for layout, measured in rates.items() if measured.median >= enough)

@@ -1,4 +1,4 @@
-"""`vlmgym bench-model`: how fast a server answers to images of a game, alone and to many at once."""
+"""`vlmgym bench-model`: measure latency and throughput of a model server with game images."""
 
 from __future__ import annotations
 
@@ -34,46 +34,45 @@ if TYPE_CHECKING:
     from vlmgym.policies.openai_client import StreamTiming
 
 MOVES = 20
-"""Positions are 0 to this many random moves after the start, less one."""
+"""States are fewer than this many random moves after the start."""
 
 Advance = Callable[[float], None]
-"""Takes the seconds that were measured so far."""
+"""Called with the seconds measured so far."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchModelConfig(GameOptions):
-    """Measure time to first token, tokens and requests a second of a server, with images of a game."""
+    """Measure time to first token, tokens and requests per second of a server with game images."""
 
     base_url: str = OPENAI
-    """Where the server is, up to /v1, for instance http://localhost:8000/v1."""
+    """Base URL of the server, such as http://localhost:8000/v1."""
     model: str = ""
-    """Name of the model, as the server knows it."""
+    """Model name on the server."""
     api_key_env: str | None = None
-    """Name of the environment variable that holds the API key. Default: OPENAI_API_KEY at OpenAI's own server, and no
-    key anywhere else."""
+    """Environment variable with the API key. Default: OPENAI_API_KEY for OpenAI, no key for other servers."""
     extra_body: str = "{}"
-    """More fields of the request as a JSON object."""
+    """Additional request fields, as a JSON object."""
     timeout: float = 600.0
-    """Seconds that one request may take."""
+    """Timeout of a request in seconds."""
     game: str = "2048"
-    """Id or name of the game whose images and prompts are sent; no image is sent twice."""
+    """Game whose images and prompts are sent; no image is sent twice."""
     concurrency: tuple[int, ...] = (1, 8, 32)
-    """Requests in flight, one measurement each."""
+    """Numbers of concurrent requests to measure."""
     seconds: float = 10.0
-    """Length of each measurement, after a request in every place that does not count."""
+    """Seconds per measurement, after a warm-up."""
     max_tokens: int = 128
-    """Longest response in tokens."""
+    """Maximum response length in tokens."""
     ignore_eos: bool = False
-    """Let every response have max_tokens tokens, so that measurements compare; vLLM and SGLang can, others refuse."""
+    """Generate exactly max_tokens tokens per response, for comparable results (vLLM and SGLang only)."""
     against: str | None = None
-    """Folder of the checkpoint that is served: also measure how fast plain transformers generates with it here, in
-    batches of the same sizes, and print the ratio. Needs torch and transformers."""
+    """Checkpoint folder: also measure transformers with it locally, with equal batch sizes. Needs torch and
+    transformers."""
     device: str | None = None
-    """Where transformers runs, for instance cuda:1. Default: a GPU, if there is one."""
+    """Device for transformers, such as cuda:1. Default: a GPU if available."""
     dtype: DType = "auto"
-    """Type of transformers' weights and activations, auto: as they were saved. Let it be the server's."""
+    """Dtype for transformers; auto: as saved. Use the same as the server."""
     output: Path | None = None
-    """Write all measurements into this file, as JSON."""
+    """JSON file for all measurements."""
 
     def __post_init__(self) -> None:
         if not self.concurrency or min(self.concurrency) < 1:
@@ -82,7 +81,7 @@ class BenchModelConfig(GameOptions):
             raise UsageError(f"seconds is more than 0, not {self.seconds}")
 
     def server(self) -> OpenAIOptions:
-        """How the server is asked: greedily, as many requests at once as are measured."""
+        """Server options: greedy sampling and no request limit."""
         asked = OpenAIOptions(
             base_url=self.base_url,
             model=self.model,
@@ -100,18 +99,18 @@ class BenchModelConfig(GameOptions):
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What was measured with so many requests in flight, or so many prompts in a batch.
+    """Measurements at one concurrency or batch size.
 
     Attributes:
-        at_once: How many.
-        requests: Requests that the numbers rest on.
-        first_token: Median seconds to the first token; None if nothing is told before the end.
-        first_token_95: Seconds to the first token that 95% of requests keep.
-        latency: Median seconds of a whole request.
-        tokens_per_second: Tokens of responses a second, of all requests together, while all places are busy.
-        requests_per_second: Likewise.
-        prompt_tokens: Mean tokens of prompt and images.
-        completion_tokens: Mean tokens of a response.
+        at_once: Number of concurrent requests, or batch size.
+        requests: Number of measured requests.
+        first_token: Median seconds to the first token; None without streaming.
+        first_token_95: 95th percentile of seconds to the first token.
+        latency: Median seconds per request.
+        tokens_per_second: Response tokens per second over all requests, at full concurrency.
+        requests_per_second: Requests per second at full concurrency.
+        prompt_tokens: Mean prompt tokens, images included.
+        completion_tokens: Mean response tokens.
     """
 
     at_once: int
@@ -127,19 +126,19 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpeeds:
-    """All measurements of one run: of the server, and of transformers if it was asked for; by `at_once`."""
+    """All measurements of the server and, if requested, of transformers."""
 
     server: tuple[Speed, ...]
     transformers: tuple[Speed, ...] = ()
 
 
 def bench_model(config: BenchModelConfig, console: Console | None = None) -> ModelSpeeds:
-    """Measure, print a table, write the file.
+    """Measure a server, print a table and write the output file.
 
     Raises:
-        UsageError: An option is not accepted, or a package is missing.
-        InfrastructureError: A request failed; nothing is sent again, so that no waiting is measured.
-        PolicyError: The server refuses all requests, or transformers fails.
+        UsageError: An option is invalid or a package is missing.
+        InfrastructureError: A request failed; requests are not retried, which would distort the results.
+        PolicyError: The server rejects the requests, or transformers fails.
     """
     console = console or Console()
     game = config.make_game(config.game)
@@ -164,7 +163,7 @@ def bench_model(config: BenchModelConfig, console: Console | None = None) -> Mod
             progress.update(task, description=what, completed=begin)
             return lambda seconds: progress.update(task, completed=begin + min(seconds, config.seconds))
 
-        for at_once in levels:  # by turns, so that what else the machines do hits both alike
+        for at_once in levels:  # alternate, so that other load affects both equally
             advance = measuring(f"{at_once} at once")
             server.append(run_async(_measure_server(policy, game, seeds, at_once, config.seconds, advance)))
             if model is not None:
@@ -178,7 +177,7 @@ def bench_model(config: BenchModelConfig, console: Console | None = None) -> Mod
 
 
 def _question(game: Game[Any, Any], seed: int) -> tuple[list[ImageArray], Prompt]:
-    """Images and prompt of a position that a game comes to by random moves."""
+    """Return images and prompt of a state after random moves."""
     rng = np.random.default_rng(seed)
     state = game.start(rng)
     for _ in range(seed % MOVES):
@@ -192,7 +191,7 @@ def _question(game: Game[Any, Any], seed: int) -> tuple[list[ImageArray], Prompt
 async def _measure_server(
     policy: OpenAIPolicy, game: Game[Any, Any], seeds: Iterator[int], at_once: int, seconds: float, advance: Advance
 ) -> Speed:
-    """Keep so many requests in flight for so many seconds."""
+    """Keep `at_once` requests in flight for `seconds`."""
 
     def encoded(seed: int) -> tuple[list[str], Prompt]:
         images, prompt = _question(game, seed)
@@ -209,17 +208,17 @@ async def _measure_server(
     await policy.begin_run()
     try:
         begun = time.perf_counter()
-        await _all([place(begun) for _ in range(at_once)])  # opens connections, fills caches
+        await _all([place(begun) for _ in range(at_once)])  # warm up connections and caches
         begun = time.perf_counter()
         places = await _all([place(begun + seconds) for _ in range(at_once)])
     finally:
         await policy.end_run()
-    end = min(streamed[-1].ended for streamed in places)  # until here all places were busy
+    end = min(streamed[-1].ended for streamed in places)  # full concurrency until here
     return _speed(at_once, list(itertools.chain(*places)), begun, end)
 
 
 async def _all(work: list[Coroutine[Any, Any, list[StreamTiming]]]) -> list[list[StreamTiming]]:
-    """What all return; if one fails, the others end."""
+    """Gather all results; cancel the rest if one fails."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         return await asyncio.gather(*tasks)
@@ -230,7 +229,7 @@ async def _all(work: list[Coroutine[Any, Any, list[StreamTiming]]]) -> list[list
 
 
 def _speed(at_once: int, streamed: Sequence[StreamTiming], begin: float, end: float) -> Speed:
-    """Rates over a time, to which a request under way at its end counts by the part that lies within."""
+    """Compute rates over a window; requests that end later count in part."""
     tokens = requests = 0.0
     for one in streamed:
         requests += _share(one.sent, one.ended, begin, end)
@@ -250,20 +249,20 @@ def _speed(at_once: int, streamed: Sequence[StreamTiming], begin: float, end: fl
 
 
 def _share(begin: float, end: float, window_begin: float, window_end: float) -> float:
-    """How much of a time lies within a window, 0 to 1."""
+    """Return the fraction of an interval inside a window."""
     if end <= begin:
         return float(window_begin <= end <= window_end)
     return max(0.0, min(end, window_end) - max(begin, window_begin)) / (end - begin)
 
 
 def _measure_local(model: Any, config: BenchModelConfig, game: Game[Any, Any], at_once: int, advance: Advance) -> Speed:
-    """Generate batch after batch for so many seconds."""
+    """Generate batches for `seconds`."""
     from vlmgym.policies.local_model import GenerationRequest
 
     seeds = itertools.count()
     times: list[float] = []
     replies: list[Any] = []
-    while sum(times[1:]) < config.seconds or len(times) < 2:  # the first does not count
+    while sum(times[1:]) < config.seconds or len(times) < 2:  # the first is a warm-up
         shown = [_question(game, next(seeds)) for _ in range(at_once)]
         batch = [GenerationRequest(images, str(prompt)) for images, prompt in shown]
         begun = time.perf_counter()

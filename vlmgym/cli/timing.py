@@ -1,4 +1,4 @@
-"""Measuring rates so that contestants can be compared: one after another, in rounds, in one run."""
+"""Compare rates of several contestants fairly: in turns, over several rounds, in one run."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.envs.vector.env import make_vec
 
 Turn = Callable[[float], float]
-"""Does its work for about so many seconds and returns its rate, in units of work a second."""
+"""Works for about the given seconds and returns a rate in units per second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """The rates of one contestant, one a round."""
+    """Rates of one contestant, one per round."""
 
     rounds: tuple[float, ...]
 
     @property
     def median(self) -> float:
-        """Half of the rounds were faster."""
+        """Median rate."""
         return statistics.median(self.rounds)
 
     @property
     def slowest(self) -> float:
-        """Rate of the slowest round."""
+        """Slowest rate."""
         return min(self.rounds)
 
     @property
     def fastest(self) -> float:
-        """Rate of the fastest round."""
+        """Fastest rate."""
         return max(self.rounds)
 
     def __str__(self) -> str:
-        """Median, and the slowest and fastest round."""
+        """Format median, slowest and fastest rate."""
         return f"{_short(self.median)} ({_short(self.slowest)} to {_short(self.fastest)})"
 
 
 def measure(contestants: Mapping[str, Turn], rounds: int, seconds: float, what: str) -> dict[str, Rates]:
-    """Give every contestant a turn, and again, so that what else the machine does hits all alike.
+    """Measure contestants in turns, so that other load affects all equally.
 
     Args:
-        contestants: By name.
-        rounds: Turns of each.
-        seconds: Length of a turn.
-        what: Shown beside the progress bar.
+        contestants: Contestants by name.
+        rounds: Number of rounds.
+        seconds: Seconds per turn.
+        what: Label of the progress bar.
     """
     rates: dict[str, list[float]] = {name: [] for name in contestants}
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), transient=True) as progress:
@@ -67,10 +67,10 @@ def measure(contestants: Mapping[str, Turn], rounds: int, seconds: float, what: 
 
 
 def repeat(work: Callable[[], int]) -> Turn:
-    """A turn that does a piece of work again and again; the work returns how many units it was."""
+    """Make a turn that repeats `work`, which returns its number of units."""
 
     def turn(seconds: float) -> float:
-        work()  # what others left in the caches is not this contestant's fault
+        work()  # warm up the caches
         done, start = 0, time.perf_counter()
         while (spent := time.perf_counter() - start) < seconds or not done:
             done += work()
@@ -81,12 +81,12 @@ def repeat(work: Callable[[], int]) -> Turn:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Actions for every environment, step by step, from a reset with a seed on.
+    """Scripted actions for all environments after a seeded reset.
 
     Attributes:
-        seed: As `reset` takes it.
-        steps: An action for each environment, a step.
-        states: Positions to go on from right after the reset; None: the first ones.
+        seed: Seed for `reset`.
+        steps: Actions of all environments, per step.
+        states: States to set after the reset; None: keep the initial ones.
     """
 
     seed: int
@@ -95,15 +95,15 @@ class Script:
 
 
 def legal_script(game: Game[Any, Any], num_envs: int, steps: int, seed: int = 0, spread: int = 1) -> Script:
-    """Random legal actions of the episodes that environments with these seeds play, whichever runner steps them.
+    """Script random legal actions for environments with given seeds.
 
     Args:
         game: The game.
-        num_envs: How many environments.
-        steps: How many steps.
-        seed: Of the environments and of the actions.
-        spread: Environment i begins after i % spread moves, so that a few steps of many environments are like many
-            steps of a few; 1: all begin at the start. Only the runner of vlmgym can play a script with a spread.
+        num_envs: Number of environments.
+        steps: Number of steps.
+        seed: Seed of environments and actions.
+        spread: Environment i starts after i % spread moves, so that few steps of many environments resemble
+            many steps of few; 1: all at the start. Other values need vlmgym's own environment.
     """
     rng = np.random.default_rng(seed)
     with closing(make_vec(game, num_envs, 0, render=False)) as runner:
@@ -122,7 +122,7 @@ def legal_script(game: Game[Any, Any], num_envs: int, steps: int, seed: int = 0,
         if spread > 1:
             for turn in range(spread):
                 move([i for i in range(num_envs) if i % spread > turn])
-            # No episode begins at its end: one more step resets those that are over.
+            # One more step resets ended episodes.
             move([i for i, episode in enumerate(runner.call("episode")) if episode.ended])
             states = runner.get_states()
             runner.reset(seed=seed)
@@ -135,16 +135,16 @@ def legal_script(game: Game[Any, Any], num_envs: int, steps: int, seed: int = 0,
 
 
 def uniform_script(game: Game[Any, Any], num_envs: int, steps: int, seed: int = 0) -> Script:
-    """Actions drawn uniformly from the action space, legal or not."""
+    """Script uniformly random actions, legal or not."""
     rng = np.random.default_rng(seed)
     return Script(seed, [[game.random_action(rng) for _ in range(num_envs)] for _ in range(steps)])
 
 
 def play(env: Any, script: Script) -> Turn:
-    """A turn of a `VectorEnv`: it plays the script, again from the start when it is over.
+    """Make a turn that plays a script on a `VectorEnv`, restarting at its end.
 
-    The rate is in steps of single environments a second. Resets at the start of the script are not timed; those of
-    episodes that end on the way are. The last step's observations are held until the next ones are there.
+    The rate is in environment steps per second. Resets at the start of the script are not timed; autoresets are. The
+    observations of a step are held until the next.
     """
     at = len(script.steps)
     held: tuple[Any, ...] = ()
@@ -173,14 +173,14 @@ def play(env: Any, script: Script) -> Turn:
 
 @contextmanager
 def opened(environments: Mapping[str, Callable[[], VectorEnv[Any, Any, Any]]]) -> Iterator[dict[str, Any]]:
-    """Make vector environments by name, and close them all in the end."""
+    """Create vector environments by name and close all at the end."""
     with ExitStack() as stack:
         yield {name: stack.enter_context(closing(make())) for name, make in environments.items()}
 
 
 def _legal_action(episode: Any, rng: np.random.Generator) -> Any:
     legal = episode.game.legal_actions(episode.state)
-    # An ended episode is reset by the next step, which does not look at the action.
+    # The next step resets ended episodes and ignores their actions.
     return legal[int(rng.integers(len(legal)))] if legal else episode.game.random_action(rng)
 
 

@@ -1,8 +1,8 @@
-"""The gallery: every game at every level on one page, and on one image.
+"""The gallery: every game at every level, as a page and as a poster.
 
-exhibits.py    which games, in which positions, and what is said of each
-responses.py   three responses to a position, really scored
-page.py        the page: HTML without a script, which holds all its images
+exhibits.py    games, states and captions
+responses.py   three scored responses to a state
+page.py        self-contained HTML page without scripts
 poster.py      one image of all games and levels
 command.py     `vlmgym gallery`
 """

@@ -1,4 +1,4 @@
-"""`vlmgym gallery`: every game at every level on one page."""
+"""`vlmgym gallery`: render every game at every level into one page."""
 
 from __future__ import annotations
 
@@ -21,27 +21,26 @@ from vlmgym.terminal import make_console
 
 @dataclass(frozen=True, kw_only=True)
 class GalleryConfig:
-    """Draw games at every level into one page that opens from disk, with prompts and scored responses."""
+    """Render games at every level into one page, with prompts and scored responses."""
 
     game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
-    """Names or ids of games, or shisensho_pictures. Default: all that are installed."""
+    """Names or ids of games, or shisensho_pictures. Default: all installed games."""
     output: Path = Path("gallery.html")
-    """The page."""
+    """Output page."""
     poster: Path | None = None
-    """Write one image of all levels, too: a PNG file."""
+    """Also write a poster of all levels to this PNG file."""
     size: int = 384
-    """Side of the page's images in pixels."""
+    """Image size in pixels."""
 
     def __post_init__(self) -> None:
         check_int("size", self.size, 64)
 
 
 def gallery(config: GalleryConfig) -> None:
-    """Write the page, and the poster if it is asked for, and print where they are.
+    """Write the page and, if requested, the poster.
 
     Raises:
-        UsageError: There is no such game, one that was named cannot be drawn here, or a file is there that vlmgym did
-            not write.
+        UsageError: A game is unknown or cannot be drawn, or a file not written by vlmgym is in the way.
         OutputError: A file cannot be written.
     """
     for path in (config.output, config.poster):
@@ -62,7 +61,7 @@ def gallery(config: GalleryConfig) -> None:
 
 
 def _drawable(exhibits: Sequence[Exhibit], size: int) -> tuple[list[Exhibit], list[LeftOut]]:
-    """What can be drawn here, and what cannot: the images of some need libraries that may not be installed."""
+    """Separate exhibits that can be drawn from those whose libraries or data are missing."""
     shown, left_out = [], []
     for exhibit in exhibits:
         try:

@@ -1,4 +1,4 @@
-"""What the gallery shows: games, in positions that look like something, and what is asked or known in each."""
+"""Gallery items: games in representative states, with captions."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Exhibit:
     """A game in the gallery.
 
     Attributes:
-        name: What it is called on the command line.
-        title: What stands above it.
+        name: Name on the command line.
+        title: Heading.
         game: Name or id of the game.
-        about: What a turn is, in a sentence.
+        about: One-sentence description of a turn.
         overrides: Knobs that every level has.
-        without: Knobs that make no difference here, though levels set them.
-        seed: Seed of the positions at level 3; the levels of reasoning have seeds around it, to show different ones.
-        moves: Moves of the oracle before a position is shown; fewer where the game would be over.
-        words: What is asked in a position, or known of it, for below the image.
+        without: Config fields without effect here.
+        seed: Seed of the state at level 3; reasoning levels use neighbouring seeds.
+        moves: Oracle moves before the shown state; fewer if the game would end.
+        words: Caption for a state.
     """
 
     name: str
@@ -41,11 +41,11 @@ class Exhibit:
     words: Callable[[AnyGame, Any], str] | None = None
 
     def at(self, size: int, perception: int = 3, reasoning: int = 3) -> AnyGame:
-        """The game at a level of each dial, with images of `size` pixels."""
+        """Make the game at given levels with images of `size` pixels."""
         return make_game(self.game, perception, reasoning, size=size, **self.overrides)
 
     def position(self, game: AnyGame, later: int = 0) -> Any:
-        """A position of the game that has not ended; `later` is added to its seed."""
+        """Return a state that has not ended; `later` is added to the seed."""
         episode = Episode(game, self.seed + later)
         state = episode.state
         for _ in range(self.moves):
@@ -108,7 +108,7 @@ EXHIBITS = (
 
 
 def exhibits_of(names: Sequence[str] = ()) -> list[Exhibit]:
-    """The exhibits of games by their names; without names those of all games that are installed.
+    """Return the exhibits of named games, by default of all installed games.
 
     Raises:
         UsageError: There is no such game.
@@ -123,7 +123,7 @@ def exhibits_of(names: Sequence[str] = ()) -> list[Exhibit]:
 
 
 def _other(name: str) -> Exhibit:
-    """A game that is not declared above, or one of these by its id."""
+    """Make an exhibit for a game that is not listed above, or find one by game id."""
     found = game_class(name)
     about = (found.__doc__ or "").strip().partition("\n")[0]
     same = (exhibit for exhibit in EXHIBITS if game_class(exhibit.game) is found)
@@ -132,14 +132,14 @@ def _other(name: str) -> Exhibit:
 
 @dataclass(frozen=True)
 class Level:
-    """A level of one dial, the other at 3.
+    """One level of one difficulty, with the other at 3.
 
     Attributes:
-        exhibit: What is shown.
-        dial: Which dial.
+        exhibit: The exhibit.
+        dial: `perception` or `reasoning`.
         level: 1 to 5.
-        game: The game at it.
-        state: A position.
+        game: The game at that level.
+        state: The shown state.
     """
 
     exhibit: Exhibit
@@ -150,7 +150,7 @@ class Level:
 
     @property
     def overrides(self) -> list[str]:
-        """What the level sets otherwise than level 3, as words."""
+        """Describe the differences from level 3."""
         config = type(self.game).Config
         published: Any = config.at(**self.exhibit.overrides)
         names = set(config.levels.get(self.dial, {}).get(self.level, {})) - set(self.exhibit.without)
@@ -159,7 +159,7 @@ class Level:
 
 
 def levels_of(exhibit: Exhibit, dial: Dial, size: int) -> list[Level]:
-    """An exhibit at the five levels of a dial."""
+    """Return an exhibit at the five levels of one difficulty."""
     found = []
     for level in LEVELS:
         perception, reasoning = (level, 3) if dial == "perception" else (3, level)

@@ -1,4 +1,4 @@
-"""The page: HTML without a script, which holds its images and asks for nothing."""
+"""A self-contained HTML page without scripts."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ LEAD = (
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A game that cannot be shown here, and why."""
+    """A game that cannot be shown, and the reason."""
 
     name: str
     why: str
 
 
 def write_page(exhibits: Sequence[Exhibit], size: int, left_out: Sequence[LeftOut] = ()) -> str:
-    """The page as HTML.
+    """Build the page.
 
     Args:
-        exhibits: What it shows.
-        size: Side of the images in pixels.
-        left_out: Games that are missing, of which it tells.
+        exhibits: Exhibits to show.
+        size: Image size in pixels.
+        left_out: Games that are missing.
     """
     style = asset("base.css") + (files(__package__) / "assets" / "gallery.css").read_text(encoding="utf-8")
     head = element(
@@ -86,7 +86,7 @@ def write_page(exhibits: Sequence[Exhibit], size: int, left_out: Sequence[LeftOu
 
 
 def element(tag: str, attributes: dict[str, str], *children: Element | str) -> Element:
-    """An HTML element; whatever is text in it is escaped when it is written."""
+    """Make an HTML element; text is escaped on serialization."""
     made = ElementTree.Element(tag, attributes)
     for child in children:
         if not isinstance(child, str):
@@ -153,7 +153,7 @@ def _level(exhibit: Exhibit, level: Level) -> Element:
 
 
 def _default_words(exhibit: Exhibit) -> str:
-    """What level 3 is."""
+    """Describe level 3."""
     game, config = game_class(exhibit.game), game_class(exhibit.game).Config.at()
     presets = (preset.overrides.items() for preset in PRESETS.values() if game_class(preset.game) is game)
     same = any(all(getattr(config, name) == value for name, value in overrides) for overrides in presets)
@@ -173,7 +173,7 @@ def _images(images: Sequence[ImageArray], alt: str) -> Element:
 
 
 def _scrolling(label: str) -> dict[str, str]:
-    """Attributes of an element that scrolls by itself, so that keys reach it."""
+    """Return the attributes that make a scrollable element reachable by keyboard."""
     return {"role": "region", "aria-label": label, "tabindex": "0"}
 
 

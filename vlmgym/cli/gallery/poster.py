@@ -1,4 +1,4 @@
-"""One image of all games at all levels: a column a game, a row a level of both difficulties."""
+"""A poster of all games at all levels: one column per game, one row per level."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from vlmgym.sandbox.rendering.palette import THEMES
 
 THEME = THEMES["light"]
 MARGIN, GAP, BETWEEN, HEAD = 30, 14, 7, 56
-"""Pixels around everything, between games, between the images of one, and of the line with the titles."""
+"""Pixels of the margin, between games, between images of a game, and of the title line."""
 LABELS = 84
-"""Pixels of the column with the levels."""
+"""Width of the level column in pixels."""
 SCALE = 2
-"""Images are drawn so many times larger, and brought to size afterwards."""
+"""Supersampling factor."""
 RADIUS = 8
-"""Of the corners, in pixels."""
+"""Corner radius in pixels."""
 
 
 def draw_poster(exhibits: Sequence[Exhibit], side: int = 200) -> bytes:
-    """The image as a PNG file with 256 colours.
+    """Draw the poster as a PNG with 256 colours.
 
     Args:
-        exhibits: What it shows.
-        side: Side of each image in pixels.
+        exhibits: Exhibits to show.
+        side: Image size in pixels.
     """
     columns = [_column(exhibit, side) for exhibit in exhibits]
     widths = [column[0].width for column in columns]
@@ -55,7 +55,7 @@ def draw_poster(exhibits: Sequence[Exhibit], side: int = 200) -> bytes:
 
 
 def _column(exhibit: Exhibit, side: int) -> list[Image.Image]:
-    """A game at the five levels, both difficulties at once; several images stand side by side."""
+    """Draw a game at the five levels of both difficulties."""
     column = []
     for level in LEVELS:
         game = exhibit.at(side * SCALE, level, level)
@@ -68,7 +68,7 @@ def _column(exhibit: Exhibit, side: int) -> list[Image.Image]:
 
 
 def _framed(image: Image.Image, side: int) -> Image.Image:
-    """An image brought to size, with round corners, and with an edge unless it lies on the page as a board does."""
+    """Scale an image, round its corners and add an edge unless it is a board."""
     large = Image.new("RGB", image.size, THEME.page)
     mask, box = Image.new("L", image.size), (0, 0, image.width - 1, image.height - 1)
     ImageDraw.Draw(mask).rounded_rectangle(box, SCALE * RADIUS, 255)
@@ -79,5 +79,5 @@ def _framed(image: Image.Image, side: int) -> Image.Image:
 
 
 def _fitting(title: str, width: int) -> float:
-    """Height of capitals at which a title is no wider than its column."""
+    """Return the font height at which a title fits its column."""
     return min(15.0, 15.0 * width / text_width(title, 15.0))

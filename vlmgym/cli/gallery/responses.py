@@ -1,4 +1,4 @@
-"""Three responses to a position, scored as every response is: a good one, a bad one, and one in no form at all."""
+"""Three scored example responses: correct, wrong and without the response format."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from vlmgym.cli.gallery.exhibits import AnyGame, Exhibit
 from vlmgym.sandbox.core.reward import Outcome, Scored, score_response
 
 OTHERS = 4
-"""Positions among which the one is sought whose best response does worst here."""
+"""Number of other states to take a wrong response from."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """A response and what it earned.
+    """A response and its score.
 
     Attributes:
-        title: What is good or bad about it.
-        response: What was said.
-        scored: What it earned.
+        title: Assessment.
+        response: Response text.
+        scored: Its score.
     """
 
     title: str
@@ -30,10 +30,9 @@ class Example:
 
 
 def examples(exhibit: Exhibit, game: AnyGame, state: Any) -> list[Example]:
-    """Responses to a position of an exhibit, from best to worst; none of a game without an oracle.
+    """Return responses to a state from best to worst; none without an oracle.
 
-    The bad one is what the oracle would say of another position: well formed and sure of itself, but not of what the
-    image shows. The last one names the oracle's action in prose.
+    The wrong one is the oracle's response to another state; the last names the oracle's action in prose.
     """
     action = game.best_action(state)
     if action is None:
@@ -56,6 +55,6 @@ def _best(game: AnyGame, state: Any) -> str:
 
 
 def _worth(example: Example) -> tuple[bool, float, float]:
-    """Illegal is worst; then what earns little, and sees little."""
+    """Sort key: illegal first, then by reward and perception."""
     scored = example.scored
     return scored.outcome is Outcome.PLAYED, scored.game, scored.perception.partial if scored.perception else 0.0

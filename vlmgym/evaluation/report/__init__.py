@@ -1,30 +1,30 @@
-"""The page of a run, `report.html`: scores, curves, and a viewer that steps through every episode.
+"""The report of a run, `report.html`: scores, curves and an episode viewer.
 
-The page opens from disk, asks no network for anything, and needs no build. It is made of two kinds of data:
+The page opens from disk, makes no network requests and needs no build step. It contains two kinds of data:
 
-- `page_data`: what is shown at once, and a light row for each pair of game and seed. It is part of the page.
-- `episode_data`: all of one episode, texts and images. All episodes are part of the page while they are small;
-  otherwise scripts in a folder beside the page hold some of them each, and the page loads a script when one of its
-  episodes is looked at (a page opened from disk may load scripts beside it, but may not fetch data).
+- `page_data`: everything shown initially, and a summary row per game and seed. It is part of the page.
+- `episode_data`: text and images of one episode. Small runs are part of the page; otherwise episodes are grouped into
+  scripts in a folder next to the page, loaded on demand (a page opened from disk may load scripts, but not fetch data).
 
-A page holds one run or two. With two (`compare.html`), a row of the list stands for a game and a seed, the viewer has a
-pane for each run, and both step together; what the comparison itself says is handed in as tables of plain text:
+A page holds one or two runs. With two (`compare.html`), the viewer has a pane per run and both step together;
+results of
+the comparison are passed as plain-text tables:
 
     runs = [LabelledRun("baseline", ...), LabelledRun("trained", ...)]
     table = PageTable("Difference", ("", "2048-v0"), [("trained - baseline", "+12.3 (+3.1 to +21.0)")])
     write_page(path, runs, title="baseline against trained", workers=workers, tables=[table])
 
-Recorded text is data, wherever it comes from: it is escaped in the page, becomes text nodes and nothing else, and a
-content security policy allows no script but the page's own.
 
-    images.py   images of an episode as tiles, each kept once
-    texts.py      marks the sections of responses, shortens, writes JSON that is safe inside HTML
-    episode.py    all of one episode, made in worker processes
-    facts.py      what is shown at once: facts, summaries, curves
-    document.py   style and content security policy, which other pages share
-    store.py      episodes inside the page, or in files beside it
-    page.py       puts the page together and writes it
-    command.py    `vlmgym report`, and the page of a run that was just played
+Recorded text is escaped and only ever becomes text nodes; a content security policy allows only the page's own scripts.
+
+    images.py   images of an episode as deduplicated tiles
+    texts.py      marks sections of responses, truncates, writes JSON safe inside HTML
+    episode.py    data of one episode, built in worker processes
+    facts.py      facts, summaries and curves
+    document.py   style and content security policy shared by all pages
+    store.py      episodes inside the page or in files next to it
+    page.py       assembles and writes the page
+    command.py    `vlmgym report`, and the report after an evaluation
     assets/       the page's HTML, CSS and scripts
 """
 

@@ -1,4 +1,4 @@
-"""The page of a run that was just played, and of a saved one: `vlmgym report RUN`."""
+"""Write the report of a finished or saved run: `vlmgym report RUN`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from vlmgym.workers.process import check_num_workers, num_workers_for
 
 @dataclass(frozen=True, kw_only=True)
 class ReportConfig:
-    """Make the page of a saved run again: report.html, with scores, curves and a viewer of all episodes."""
+    """Write report.html of a saved run: scores, curves and an episode viewer."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """Folder of the run."""
+    """Run folder."""
     images: str = str(IMAGES)
-    """Of how many episodes of each game the page has images, the first ones: a number, or all."""
+    """Number of episodes per game with images, or all."""
     workers: int | None = None
-    """Worker processes; 0 draws in this process. Default: one per core."""
+    """Number of worker processes; 0: none. Default: one per core."""
 
     def __post_init__(self) -> None:
         if self.images != "all" and not (self.images.isascii() and self.images.isdecimal()):
@@ -39,11 +39,11 @@ class ReportConfig:
 
 
 def report(config: ReportConfig) -> None:
-    """Write the page of a saved run into its folder and print where it is.
+    """Write the report of a saved run into its folder.
 
     Raises:
-        UsageError: There is no run to read, or a page is there that vlmgym did not write.
-        OutputError: The page cannot be written, or the run is being played.
+        UsageError: The run cannot be read, or report.html was not written by vlmgym.
+        OutputError: The page cannot be written, or the run is still active.
     """
     console = make_console()
     run = open_run(config.run)
@@ -60,14 +60,14 @@ def report(config: ReportConfig) -> None:
 def write_report(
     folder: RunFolder, run: LabelledRun, workers: ProcessPool, console: Console, images: int | None = IMAGES
 ) -> None:
-    """Write the page of a run into its folder.
+    """Write the report of a run into its folder.
 
     Args:
-        folder: Where.
+        folder: Run folder.
         run: The run.
-        workers: Processes that draw.
-        console: Where progress is shown.
-        images: Of how many episodes of each game images are drawn; None: of all.
+        workers: Worker pool.
+        console: Console for progress.
+        images: Number of episodes per game with images; None: all.
 
     Raises:
         UsageError: A record cannot be read.

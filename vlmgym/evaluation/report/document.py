@@ -1,4 +1,4 @@
-"""What every page shares: style, and the policy that lets it run and load nothing but its own."""
+"""Style and content security policy shared by all pages."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from importlib.resources import files
 
 
 def asset(name: str) -> str:
-    """The text of a file of `assets`."""
+    """Read a file from `assets`."""
     return (files(__package__) / "assets" / name).read_text(encoding="utf-8")
 
 
 def content_policy(style: str, script: str = "", more: str = "") -> str:
-    """A content security policy for a page that holds all it needs.
+    """Build the content security policy of a self-contained page.
 
     Args:
-        style: Its only style.
-        script: Its only script; empty: it has none.
-        more: What that script may do besides, as the policy says it.
+        style: The only style sheet.
+        script: The only script, or empty.
+        more: Additional policy directives.
     """
     policy = ["default-src 'none'", "img-src data:", f"style-src {_hash(style)}"]
     if script:

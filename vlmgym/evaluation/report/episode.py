@@ -1,4 +1,4 @@
-"""All of one episode as the page shows it: texts, numbers, images. Made in worker processes."""
+"""Report data of one episode: text, numbers and images. Built in worker processes."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.sandbox.registry import game_class
 
 LARGEST_GRID = 64
-"""Rows, and cells of a row, of a response's perception that the page shows."""
+"""Maximum rows and columns of a perception grid on the page."""
 
 
 class StoredRecord(Protocol):
-    """A record that is still in its file."""
+    """A record that is read on demand."""
 
     @property
     def game(self) -> str:
-        """Id of the game."""
+        """Game id."""
 
     @property
     def seed(self) -> int:
-        """Seed of the episode."""
+        """Episode seed."""
 
     def read(self) -> EpisodeRecord:
-        """The whole record."""
+        """Read the record."""
 
     def named(self) -> AbstractContextManager[None]:
-        """Say of what is wrong with the record where it is."""
+        """Add the location of the record to errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodePage:
-    """What becomes of an episode in the page.
+    """An episode on the page.
 
     Attributes:
-        row: What the list of episodes shows.
-        rewards: What the curves need; None if the episode has no result.
-        data: Everything else, as JSON that is safe in HTML.
+        row: Entry in the episode list.
+        rewards: Rewards for the curves; None without a result.
+        data: All other data, as JSON safe in HTML.
     """
 
     row: Mapping[str, Any]
@@ -59,14 +59,14 @@ class EpisodePage:
 
 
 def make_episode(source: EpisodeRecord | StoredRecord, with_images: bool) -> EpisodePage:
-    """The page data of an episode.
+    """Build the page data of an episode.
 
     Args:
-        source: The record, or where to read it.
-        with_images: Whether images are drawn.
+        source: The record, or its location.
+        with_images: Include images.
 
     Raises:
-        UsageError: The record cannot be read, or a position or an action in it is none of its game's.
+        UsageError: The record cannot be read, or contains an invalid state or action.
     """
     if not isinstance(source, EpisodeRecord):
         episode = source.read()
@@ -93,10 +93,10 @@ def _row(episode: EpisodeRecord) -> dict[str, Any]:
 
 
 def episode_data(episode: EpisodeRecord, with_images: bool) -> dict[str, Any]:
-    """Everything of an episode that its panes show.
+    """Build the viewer data of an episode.
 
     Returns:
-        `turns`: see `_turn`; `texts`: prompts and truths, each once; `final`: number of the last position's truth;
+        `turns`: see `_turn`; `texts`: deduplicated prompts and descriptions; `final`: index of the last description;
         `images`: see `episode_images`, or None; and facts about the episode.
     """
     game = installed_game(episode.game)
@@ -118,10 +118,10 @@ def episode_data(episode: EpisodeRecord, with_images: bool) -> dict[str, Any]:
 
 
 def installed_game(record: GameRecord) -> Game[Any, Any] | None:
-    """The game of a record, or None where it is not installed here, at least not in this version.
+    """Return the game of a record, or None if that version is not installed.
 
     Raises:
-        UsageError: Its configuration is none of the game's.
+        UsageError: The configuration is invalid for the game.
     """
     try:
         game_class(record.id)
@@ -131,7 +131,7 @@ def installed_game(record: GameRecord) -> Game[Any, Any] | None:
 
 
 class _Texts:
-    """Texts that many turns share, each once."""
+    """Deduplicated texts of an episode."""
 
     def __init__(self) -> None:
         self.all: list[Any] = []
@@ -175,7 +175,7 @@ def _turn(turn: TurnRecord, game: Game[Any, Any] | None, truth: str | None, text
 
 
 def _grids(game: Game[Any, Any], truth: str, response: str) -> dict[str, Any] | None:
-    """The cells that `<perception>` named and the true ones, as they are compared; None where nothing is compared."""
+    """Return the stated and the true cells as compared, or None if nothing is compared."""
     if type(game).perceive is not Game.perceive:
         return None
     perception = parse_response(response).perception

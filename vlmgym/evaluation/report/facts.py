@@ -1,4 +1,4 @@
-"""What the page shows at once: what was run, summaries, curves."""
+"""Facts, summaries and curves of runs."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from vlmgym.records.store import StoredRun
 from vlmgym.sandbox.core.reward import RewardConfig
 
 SINGLE_CURVES = 40
-"""Episodes that have a curve of their own, the first ones."""
+"""Maximum number of single-episode curves."""
 
 
 @dataclass(frozen=True)
 class LabelledRun:
-    """A run and its name where two stand side by side.
+    """A run with a label.
 
     Attributes:
-        label: Its name.
-        asked: What was asked for.
-        episodes: The latest record of each episode, or where it is read, in the order of the games and seeds.
-        summaries: The summary of each game by its id.
-        stopped: Why the run stopped before everything was played, or None.
+        label: Label of the run.
+        asked: Configuration of the run.
+        episodes: Latest record of each episode, or its location, ordered by game and seed.
+        summaries: Summary of each game, by id.
+        stopped: Reason why the run stopped early, or None.
         videos: Videos of episodes, by game id and seed.
     """
 
@@ -42,14 +42,14 @@ class LabelledRun:
 
     @classmethod
     def of(cls, run: StoredRun, summary: RunSummary, label: str = "") -> LabelledRun:
-        """A saved run with its summary, by default labelled with its policy and model."""
+        """Label a saved run, by default with its policy and model."""
         return cls(
             label or run.asked.policy.label, run.asked, run.episodes, summary.games, summary.stopped, run.videos()
         )
 
 
 def run_facts(run: LabelledRun) -> dict[str, Any]:
-    """What was run, as names and words, and what is missing."""
+    """List the facts of a run, and what is missing."""
     asked = run.asked
     missing: dict[str, int] = {}
     for summary in run.summaries.values():
@@ -82,12 +82,12 @@ def run_facts(run: LabelledRun) -> dict[str, Any]:
 
 
 def game_facts(game: str, runs: Sequence[LabelledRun], rewards: Sequence[Sequence[EpisodeRewards]]) -> dict[str, Any]:
-    """Summaries and curves of a game, one for each run.
+    """Build summaries and curves of a game, one per run.
 
     Args:
-        game: Its id.
+        game: Game id.
         runs: The runs.
-        rewards: For each run, the rewards of each of its results of this game.
+        rewards: Per run, the rewards of each finished episode of the game.
     """
     summaries = [run.summaries.get(game) for run in runs]
     words = [{} if summary is None else game_words(run.asked, game, summary) for run, summary in zip(runs, summaries)]
@@ -104,7 +104,7 @@ def game_facts(game: str, runs: Sequence[LabelledRun], rewards: Sequence[Sequenc
 
 
 def curves(episodes: Sequence[EpisodeRewards], *, one_stage: bool) -> dict[str, Any] | None:
-    """The mean curve of episodes with its interval `low` to `high`, None where there is none, and `single` episodes."""
+    """Compute the mean curve with its interval `low` to `high` (None if undefined), and `single` curves."""
     if not episodes:
         return None
     curve = mean_curve(episodes, one_stage=one_stage)
@@ -132,7 +132,7 @@ def _words(value: object) -> str:
 
 
 def _told(name: str, value: object) -> bool:
-    """Options that were set, but the policy's, which are told apart."""
+    """List options that were set, except those of the policy."""
     return name != "policy" and value is not None
 
 

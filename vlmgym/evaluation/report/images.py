@@ -1,4 +1,4 @@
-"""Images of an episode as tiles, each kept once: boards repeat themselves, so 100 images fit into some 20 KB."""
+"""Images of an episode as deduplicated tiles: 100 images of a board take about 20 kB."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.rendering.encode import encode_jpeg
 
 LOSSLESS_BYTES_PER_PIXEL = 0.5
-"""A tile that needs more than this without loss is noise or a photograph, and is kept with slight loss."""
+"""Tiles above this size (noise, photographs) are stored with slight loss."""
 QUALITY = 90
-"""JPEG's quality of tiles with loss: noise is off by some 4 of 255 on average, and takes half the bytes."""
+"""JPEG quality of lossy tiles: noise changes by about 4 of 255 on average, at half the size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Where images are cut: edges of the columns and of the rows of tiles in pixels, from 0 to width and height."""
+    """Tile edges of an image in pixels: columns from 0 to width, rows from 0 to height."""
 
     columns: tuple[int, ...]
     rows: tuple[int, ...]
 
     def tiles(self, image: ImageArray) -> Iterator[ImageArray]:
-        """The tiles, row by row."""
+        """Yield the tiles row by row."""
         for top, bottom in pairwise(self.rows):
             for left, right in pairwise(self.columns):
                 yield image[top:bottom, left:right]
 
 
 def cuts_of(game: Game[Any, Any], image: ImageArray) -> Cuts:
-    """Boards are cut in the gaps between their cells; every other image is one tile."""
+    """Cut boards between their cells; other images are one tile."""
     height, width = image.shape[:2]
     if not isinstance(game, BoardGame):
         return Cuts((0, width), (0, height))
@@ -60,13 +60,11 @@ class TileSheet:
         self._numbers: dict[bytes, int] = {}
 
     def add(self, image: ImageArray, cuts: Cuts) -> list[int]:
-        """Numbers of the image's tiles, row by row."""
+        """Add an image and return its tile indices, row by row."""
         return [self._number(np.ascontiguousarray(tile)) for tile in cuts.tiles(image)]
 
     def _number(self, tile: ImageArray) -> int:
-        key = hashlib.sha256(tile.data).digest() + tile.shape[0].to_bytes(
-            4, "big"
-        )  # the fastest of hashlib on today's processors
+        key = hashlib.sha256(tile.data).digest() + tile.shape[0].to_bytes(4, "big")  # the fastest hash in hashlib
         if key not in self._numbers:
             self._numbers[key] = len(self.tiles)
             kind, data = encode_tile(tile)
@@ -75,7 +73,7 @@ class TileSheet:
 
 
 def encode_tile(tile: ImageArray) -> tuple[str, bytes]:
-    """The type of an image file, and its bytes: WebP without loss, or JPEG for noise and photographs."""
+    """Encode a tile as lossless WebP, or as JPEG for noise and photographs; return type and bytes."""
     file = io.BytesIO()
     Image.fromarray(tile).save(file, "WEBP", lossless=True, method=1, quality=20)
     if file.tell() <= max(1024, LOSSLESS_BYTES_PER_PIXEL * tile.shape[0] * tile.shape[1]):
@@ -84,11 +82,11 @@ def encode_tile(tile: ImageArray) -> tuple[str, bytes]:
 
 
 def episode_images(game: Game[Any, Any], states: Sequence[Any]) -> dict[str, Any]:
-    """The images of positions, drawn again.
+    """Render the images of states.
 
     Returns:
-        `tiles`: data URLs; `cuts`: of each image of a position, its edges of `columns` and `rows`; `frames`: distinct
-        views, of each image its tiles' numbers; `shown`: of each position the number of its view.
+        `tiles`: data URLs; `cuts`: edges of `columns` and `rows` per image; `frames`: distinct views, as tile indices
+        per image; `shown`: index of the view per state.
     """
     sheet = TileSheet()
     cuts: list[Cuts] = []

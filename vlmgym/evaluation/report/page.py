@@ -1,4 +1,4 @@
-"""Puts the page together: data, style and scripts into one file, or into one file and a folder beside it."""
+"""Assemble the page: one file, or one file and a folder next to it."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from vlmgym.rollout.event_loop import run_async
 from vlmgym.workers.pool import ProcessPool
 
 IMAGES = 200
-"""Episodes of each game whose images are drawn, unless more are asked for: 100 turns take a core 0.3 s."""
+"""Default number of episodes per game with images; 100 turns take 0.3 s of CPU."""
 AHEAD = 8
-"""Episodes in progress per worker, so that a slow one does not leave the others idle."""
+"""Episodes in progress per worker, to keep all workers busy."""
 SCRIPTS = (
     "texts",
     "data",
@@ -48,18 +48,18 @@ SCRIPTS = (
     "viewer",
     "main",
 )
-"""Files of `assets`, in the order in which they are joined."""
+"""Files of `assets`, in order of concatenation."""
 
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table of plain text above the curves.
+    """A plain-text table above the curves.
 
     Attributes:
-        title: Its heading.
-        columns: Heads of the columns; the first is that of the rows' names.
-        rows: The cells of each row, the first is its name.
-        note: A sentence below, or empty.
+        title: Heading.
+        columns: Column headings, the first for the row names.
+        rows: Cells of each row, starting with its name.
+        note: Text below the table, or empty.
     """
 
     title: str
@@ -78,22 +78,23 @@ def write_page(
     tables: Sequence[PageTable] = (),
     console: Console | None = None,
 ) -> None:
-    """Write the page of a run, or of two side by side.
+    """Write the page of one or two runs.
 
-    The name of the page always stands for a whole page; a folder of the same name without `.html` holds the episodes if
-    they are large. The same runs give the same bytes.
+    The page is replaced atomically; large episodes go to a folder of the same name without `.html`. The same runs
+    give the
+    same bytes.
 
     Args:
-        path: The page, for instance `report.html`.
+        path: Output page, such as `report.html`.
         runs: One or two.
-        title: What stands above.
-        workers: Processes that draw and write.
-        images: Of how many episodes of each game images are drawn, the first ones; None: of all.
-        tables: More tables.
-        console: Where progress is shown.
+        title: Page title.
+        workers: Worker pool.
+        images: Number of episodes per game with images; None: all.
+        tables: Additional tables.
+        console: Console for progress.
 
     Raises:
-        UsageError: A record cannot be read, or a file is there that vlmgym did not write.
+        UsageError: A record cannot be read, or a file not written by vlmgym is in the way.
         OutputError: A file cannot be written.
         WorkerError: A worker process died.
     """
@@ -112,7 +113,7 @@ def write_page(
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """An episode to put into the page: the run's index, the episode's index in the run, and its source."""
+    """An episode to add: run index, index within the run, and source."""
 
     run: int
     number: int
@@ -127,7 +128,7 @@ class _Job:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """An episode that is in the page."""
+    """An episode on the page."""
 
     job: _Job
     row: Mapping[str, Any]
@@ -138,7 +139,7 @@ def _make_episodes(
     runs: Sequence[LabelledRun], workers: ProcessPool, images: int | None, store: EpisodeStore, console: Console | None
 ) -> list[_Made]:
     made: list[_Made] = []
-    # Taken in order, so that the same runs give the same files.
+    # In order, so that the same runs give the same files.
     waiting: deque[tuple[_Job, asyncio.Task[EpisodePage]]] = deque()
 
     async def make_all() -> None:
@@ -229,7 +230,7 @@ def _document(title: str, data: dict[str, Any], inline: dict[str, str]) -> str:
     css = asset("base.css") + asset("page.css")
     script = "(() => {\n'use strict';\n" + "\n".join(asset(f"{name}.js") for name in SCRIPTS) + "})();\n"
     blocks = {"page": safe_json(data), **{f"episode-{name}": text for name, text in sorted(inline.items())}}
-    others = "" if inline else " 'strict-dynamic'"  # the script loads the episodes beside the page
+    others = "" if inline else " 'strict-dynamic'"  # the script loads episode files
     return Template(asset("page.html")).substitute(
         title=html.escape(title),
         policy=content_policy(css, script, others),

@@ -1,4 +1,4 @@
-"""Where a page keeps its episodes: in itself while they are small, otherwise in a folder beside it."""
+"""Episode storage of a page: inline if small, else in a folder next to it."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.run_folder import UNFINISHED
 
 INLINE_BYTES = 8_000_000
-"""Total size up to which the page holds all episodes itself."""
+"""Maximum total size of inline episodes."""
 FILE_BYTES = 500_000
-"""Size at which a file beside the page is complete. A file per episode takes minutes to write and remove."""
+"""Target size of an episode file; one file per episode would take minutes to write and remove."""
 
 
 class EpisodeStore:
     """Collects the episodes of a page in order.
 
-    The folder beside the page is named after the hash of its contents, so a page never finds the episodes of another.
+    The folder is named after a hash of its contents, so a page never loads the episodes of another.
 
     Attributes:
-        inline: Episodes that the page holds itself, by name.
-        files: Number of the file that holds an episode, by the episode's name.
+        inline: Inline episodes by name.
+        files: File number of each episode, by name.
     """
 
     def __init__(self, page: Path, output: OutputFolder) -> None:
-        """Start empty.
+        """Create an empty store.
 
         Args:
             page: The page.
-            output: The folder that it lies in.
+            output: Its folder.
         """
         self.inline: dict[str, str] = {}
         self.files: dict[str, int] = {}
@@ -44,7 +44,7 @@ class EpisodeStore:
         self._name: str | None = None
 
     def add(self, name: str, data: str) -> None:
-        """Keep an episode.
+        """Add an episode.
 
         Raises:
             OutputError: A file cannot be written.
@@ -63,7 +63,7 @@ class EpisodeStore:
             self.inline.clear()
 
     def place(self) -> str | None:
-        """Finish the folder and return its path relative to the page, or None if the page holds the episodes itself.
+        """Finish and return the folder relative to the page, or None if all episodes are inline.
 
         Raises:
             OutputError: A file cannot be written.
@@ -76,12 +76,12 @@ class EpisodeStore:
         return f"{self._folder.name}/{self._name}"
 
     def remove_others(self) -> None:
-        """Remove the episodes of earlier pages of the same name."""
+        """Remove episode folders of earlier versions of the page."""
         folders = {path.parent for path in self._output.owned() if path.parent.parent == self._folder}
         self._output.remove(*(folder for folder in folders if folder.name != self._name))
 
     def remove_unfinished(self) -> None:
-        """Remove what an error left behind."""
+        """Remove unfinished files."""
         self._output.remove(self._unfinished)
 
     def _append(self, name: str, data: str) -> None:

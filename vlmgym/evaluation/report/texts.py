@@ -1,4 +1,4 @@
-"""Recorded texts as the page shows them: sections marked, very long ones shortened, and JSON that is safe in HTML."""
+"""Prepare recorded text for the page: mark sections, truncate, and write JSON safe in HTML."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pydantic_core import to_json
 from vlmgym.sandbox.core.response_format import parse_response
 
 LONGEST = 20_000
-"""Characters of a text that the page shows; the record has all of it."""
+"""Maximum characters of a text on the page."""
 _TAIL = 4_000
 
 
 def shown(text: str) -> Any:
-    """The text, or of a very long one its `head`, its `tail` and how many characters were `left_out` between."""
+    """Return the text, or `head`, `tail` and the number of characters `left_out` if it is very long."""
     if len(text) <= LONGEST:
         return text
     head = LONGEST - _TAIL
@@ -24,7 +24,7 @@ def shown(text: str) -> Any:
 def marked(response: str) -> list[tuple[str, Any]]:
     """Split a response into pieces: a section's name, or "" outside all sections, and the text with its tags.
 
-    Every thought counts as `think`, however it is written; perception and answer are those that are scored.
+    All thoughts count as `think`; perception and answer are those that are scored.
     """
     pieces, end = [], 0
     for name, start, next_end in parse_response(response).spans():
@@ -34,11 +34,11 @@ def marked(response: str) -> list[tuple[str, Any]]:
 
 
 def safe_json(data: Any) -> str:
-    """JSON that can stand inside a script element of HTML: it cannot end the element, or open a comment in it.
+    """Serialize JSON that can be embedded in an HTML script element.
 
     Numbers that JSON cannot hold (infinities, NaN) become null.
     """
     text = to_json(data, inf_nan_mode="null").decode()
-    for sign in "<>&\u2028\u2029":  # occur in strings only
+    for sign in "<>&\u2028\u2029":  # only occur in strings
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     return text
