@@ -23,7 +23,7 @@ from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.game import ActionT
 from vlmgym.sandbox.core.task import Task, TaskStateT
 from vlmgym.sandbox.games.caption.game import Caption, CaptionConfig, CaptionState
-from vlmgym.sandbox.games.caption.keywords import FUNCTION_WORDS, named, words_of
+from vlmgym.sandbox.games.caption.keywords import FUNCTION_WORDS, named_keywords, tokenise
 from vlmgym.sandbox.games.caption.photographs import PHOTOGRAPHS
 from vlmgym.sandbox.games.nlvr2.game import Nlvr2, Nlvr2Config
 from vlmgym.sandbox.games.vqa.game import Vqa, VqaConfig
@@ -113,11 +113,11 @@ class _Search:
         most = max(map(len, keywords))
         self.named = np.zeros((len(self.words), len(keywords), most), bool)
         self.rest = np.zeros((len(self.words), len(keywords)))
-        self.lengths = np.array([len(words_of(word)) for word in self.words])
+        self.lengths = np.array([len(tokenise(word)) for word in self.words])
         for i, word in enumerate(self.words):
-            content = len(set(words_of(word)) - FUNCTION_WORDS)
+            content = len(set(tokenise(word)) - FUNCTION_WORDS)
             for j, known in enumerate(keywords):
-                found = named(word, known, self.limit)
+                found = named_keywords(word, known, self.limit)
                 self.named[i, j, : len(known)] = found
                 self.rest[i, j] = 0 if any(found) else content
 

@@ -1,1 +1,1 @@
-"""Caption: describe a photograph."""
+"""Caption: describe an image."""

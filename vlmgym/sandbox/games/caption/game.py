@@ -1,4 +1,4 @@
-"""Captions: an image is described in a free sentence, which is to name what a list of keywords names."""
+"""Caption: describe an image; the caption is scored by the keywords that it names."""
 
 from __future__ import annotations
 
@@ -18,31 +18,36 @@ from vlmgym.sandbox.core.task import TaskConfig, TaskState
 from vlmgym.sandbox.core.task_perception import with_task_perception
 from vlmgym.sandbox.datasets.order import shuffled
 from vlmgym.sandbox.datasets.rows import BadRow, Row, is_empty, shown, text_of
-from vlmgym.sandbox.games.caption.keywords import Keyword, named, shared_words, shortest, unmatched, words_of
-from vlmgym.sandbox.games.caption.photographs import PHOTOGRAPHS, photograph, read_keywords
+from vlmgym.sandbox.games.caption.keywords import (
+    Keyword,
+    keywords_from_captions,
+    named_keywords,
+    shortest_synonym,
+    tokenise,
+    unmatched_words,
+)
+from vlmgym.sandbox.games.caption.photographs import PHOTOGRAPHS, load_photograph, read_keywords
 
 PROMPT_V1 = """\
-Describe what the image shows in a sentence or two. The caption earns by the things that it names: the main ones \
-first, then colours, the surroundings, and details. Only its first {words} words count.{cost}
-Actions: the caption, on one line, at most {longest} characters.
+Describe the image in one or two sentences. Name the main objects first, then colours, surroundings and details: each \
+of them scores. Only the first {words} words count.{cost}
+Write the caption on one line of at most {longest} characters.
 {form}"""
-COST_V1 = " Words for what is not there, or is beside the point, cost."
+COST_V1 = " Words for things that are not in the image or do not matter lower the score."
 
-LONGEST_DESCRIPTION = 5_000
-"""Characters of a `<perception>` that are read: 25 for each of the 200 words that can count."""
+MAX_PERCEPTION_LENGTH = 5_000
+"""Characters of a `<perception>` to read: 25 for each of the 200 words that can count."""
 
 
 class CaptionConfig(TaskConfig):
-    """Difficulty of captions: how much is to be named in how many words."""
+    """Configuration of caption."""
 
-    of_data: ClassVar = ("split", "columns", "bad_rows", "urls", "url_hosts")  # photographs have an order, too
+    of_data: ClassVar = ("split", "columns", "bad_rows", "urls", "url_hosts")  # not `order`
 
-    keywords: int = config_field(
-        "reasoning", 4, "Keywords that a caption is to name, from the most evident.", ge=1, le=50
-    )
-    words: int = config_field("reasoning", 20, "Words of a caption that count, from the first.", ge=1, le=200)
+    keywords: int = config_field("reasoning", 4, "Number of keywords to name, the most obvious ones.", ge=1, le=50)
+    words: int = config_field("reasoning", 20, "Number of words of a caption that count.", ge=1, le=200)
     precision: float = config_field(
-        "reasoning", 0.75, "Precision that the full reward takes; a lower one costs. 0: no word costs.", ge=0.0, le=1.0
+        "reasoning", 0.75, "Precision required for the full reward; with 0, no word costs.", ge=0.0, le=1.0
     )
 
     levels = with_task_perception(
@@ -56,27 +61,27 @@ class CaptionConfig(TaskConfig):
     )
 
     def model_post_init(self, context: object) -> None:
-        """Refuse fewer words than keywords."""
+        """Reject fewer words than keywords."""
         if self.words < self.keywords:
-            raise ValueError(f"{self.keywords} keywords cannot be named in words={self.words}")
+            raise ValueError(f"words must be at least the number of keywords ({self.keywords}), got {self.words}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionState(TaskState):
-    """An image and what it shows.
+    """An image and its keywords.
 
     Attributes:
-        keywords: What the image is known to show, each with its synonyms, the most evident first. The first
-            `keywords` of the configuration are asked for.
-        photograph: Name in `games.caption.photographs`; None for an image out of data.
+        keywords: All keywords with their synonyms, the most obvious first. The caption must name the first
+            `config.keywords`.
+        photograph: Key of `PHOTOGRAPHS`; None for data.
     """
 
     keywords: tuple[Keyword, ...]
     photograph: str | None = None
 
 
-class _Said(NamedTuple):
-    """What a caption says: which keywords it names, which words cost, and what that earns."""
+class _Score(NamedTuple):
+    """The keywords that a caption names, the words that cost, and the resulting reward."""
 
     named: tuple[bool, ...]
     unmatched: tuple[str, ...]
@@ -89,27 +94,36 @@ _T = TypeVar("_T")
 
 
 class Caption(LineTask[CaptionState]):
-    """An image is described in words of one's own; what the caption names, and what else it says, is the reward.
+    """Describe an image; the caption is scored by the keywords that it names.
 
-    Action space: one line of text, at most 1000 characters. A sample is a list of at most `keywords` words out of the
-    keywords of all photographs.
-    Observation: the image.
-    Reward: coverage x min(1, precision / `precision`), 0 to 1; 0 for an unparsable response. Coverage is the share of
-    the keywords asked for that are named by one of their synonyms. Precision is the share of true ones among what the
-    caption says: T / (T + F) with T keywords named, also those not asked for, and F different other words, function
-    words such as `the` not counted. So a list of everything that might be there earns little; see docs/tasks/caption.md
-    for how little. Only the first `words` words of a caption are read. Words are compared whole, without case and
-    accents; singular and plural are the same, see `keywords.words_of`.
-    Start: without `data`, a photograph of scikit-image; seeds in a row go through all. With `data`, a row: the column
-    `image`, and `keywords`, `tags` or `label` (a list, or a text `cat|kitten, table`), or else `captions` or `caption`
-    (reference captions, whose shared words are the keywords, see `keywords.shared_words`). The first `keywords`
-    are asked for.
-    End: after one turn, whatever was said.
-    Info of a step: keywords asked for that are `named` or `missed`, by their first synonym; those not asked for that
-    are named (`also`); the words that cost (`unmatched`); the number of `words`; `coverage` and `precision`.
-    Metrics: coverage, precision, and the share of captions that name all that is asked for.
+    Description:
+        Without `data`, the image is one of 16 photographs of scikit-image; consecutive seeds go through all of them.
+        Each image has a list of keywords with synonyms. Words are compared whole, ignoring case, accents and plurals.
 
-    Version history: v0, first.
+    Observation:
+        One RGB image.
+
+    Action:
+        One line of text, at most 1000 characters, of which the first `words` words count. Samples are up to `keywords`
+        words from the keywords of all photographs.
+
+    Reward:
+        Coverage x min(1, precision / `precision`), 0 to 1. Coverage is the share of the first `keywords` keywords that
+        the caption names. Precision is T / (T + F), where T counts all keywords named, also the less important ones,
+        and F counts the distinct other words except function words such as `the`. Hence a list of everything that may
+        be in the image earns little. 0 for an unparsable response.
+
+    Episode end:
+        After one turn. `info` has the keywords `named` and `missed`, less important keywords named (`also`), words that
+        cost (`unmatched`), the number of `words`, `coverage` and `precision`. Metrics: `coverage`, `precision`, and
+        `all named`, the share of captions that name all of the first `keywords`.
+
+    Arguments:
+        `data`: Your own images. Columns: `image` and either `keywords`, `tags` or `label` (a list, or text such as
+        `cat|kitten, table`), or reference `captions`, whose common words are the keywords.
+
+    Version history:
+        v0: Initial version.
     """
 
     name = "caption"
@@ -128,103 +142,103 @@ class Caption(LineTask[CaptionState]):
     image_fields = ("image",)
 
     def guesses(self) -> tuple[tuple[str, ...], int]:
-        """As many words as are asked for, of all keywords of the photographs and their synonyms."""
+        """The keywords of all photographs and their synonyms."""
         words = {word for known in PHOTOGRAPHS.values() for keyword in known.keywords for word in keyword}
         return tuple(sorted(words)), self.config.keywords
 
     def generate(self, rng: np.random.Generator) -> CaptionState:
-        """One of the photographs."""
+        """Sample one of the photographs."""
         return self._photograph(int(rng.integers(len(PHOTOGRAPHS))))
 
     @property
     def question_count(self) -> int:
-        """One for each photograph, or for each row of the data."""
+        """Number of photographs, or of data rows."""
         return super().question_count or len(PHOTOGRAPHS)
 
     def start_at(self, seed: int, rng: np.random.Generator) -> CaptionState:
-        """The row of a seed, or without data its photograph: as many seeds in a row show every one once."""
+        """Return the data row or photograph of a seed; consecutive seeds go through all of them once."""
         if self.config.data is not None:
             return super().start_at(seed, rng)
-        position = seed % len(PHOTOGRAPHS)
-        return self._photograph(shuffled(position, len(PHOTOGRAPHS)) if self.config.order == "shuffled" else position)
+        index = seed % len(PHOTOGRAPHS)
+        return self._photograph(shuffled(index, len(PHOTOGRAPHS)) if self.config.order == "shuffled" else index)
 
     def _photograph(self, index: int) -> CaptionState:
         name = tuple(PHOTOGRAPHS)[index]
         return CaptionState(keywords=PHOTOGRAPHS[name].keywords, photograph=name)
 
-    def _asked(self, of_keywords: tuple[_T, ...]) -> tuple[_T, ...]:
-        """The part that belongs to the keywords asked for."""
-        return of_keywords[: self.config.keywords]
+    def _required(self, per_keyword: tuple[_T, ...]) -> tuple[_T, ...]:
+        """Select the entries of the keywords that the caption must name."""
+        return per_keyword[: self.config.keywords]
 
     def from_row(self, fields: Row) -> CaptionState:
-        """An image of the user, with its keywords or those of its reference captions."""
+        """Read an image with keywords or reference captions from a data row."""
         if not is_empty(fields["keywords"]):
             keywords = _keywords(fields["keywords"])
         elif not is_empty(fields["captions"]):
-            keywords = shared_words(_captions(fields["captions"]))
+            keywords = keywords_from_captions(_captions(fields["captions"]))
             if not keywords:
-                raise BadRow("the captions have no words in common that could be keywords")
+                raise BadRow("the captions have no words in common")
         else:
-            raise BadRow("there are neither keywords nor captions")
-        if (needed := len(words_of(_bare(self._asked(keywords))))) > self.config.words:
-            raise BadRow(f"its keywords have {needed} words, more than words={self.config.words}")
+            raise BadRow("the row has neither keywords nor captions")
+        if (needed := len(tokenise(_join(self._required(keywords))))) > self.config.words:
+            raise BadRow(f"the keywords have {needed} words, more than words={self.config.words}")
         return CaptionState(keywords=keywords)
 
     def solution(self, state: CaptionState) -> str:
-        """The keywords that are asked for alone, each by its shortest synonym."""
-        return _bare(self._asked(state.keywords))
+        """A list of the required keywords by their shortest synonyms."""
+        return _join(self._required(state.keywords))
 
     def score(self, state: CaptionState, action: str) -> tuple[float, Mapping[str, Any]]:
-        """Coverage, less where precision is low."""
+        """Score a caption by coverage and precision."""
         self.check_line(action)
-        said = self._compare(state, action)
-        count = len(self._asked(state.keywords))
-        told = [(keyword[0], is_named) for keyword, is_named in zip(state.keywords, said.named)]
+        scored = self._compare(state, action)
+        count = len(self._required(state.keywords))
+        keywords = [(keyword[0], is_named) for keyword, is_named in zip(state.keywords, scored.named)]
         info = {
-            "named": [word for word, is_named in told[:count] if is_named],
-            "missed": [word for word, is_named in told[:count] if not is_named],
-            "also": [word for word, is_named in told[count:] if is_named],
-            "unmatched": list(said.unmatched),
-            "words": len(words_of(action)),
-            "coverage": said.coverage,
-            "precision": said.precision,
+            "named": [word for word, is_named in keywords[:count] if is_named],
+            "missed": [word for word, is_named in keywords[:count] if not is_named],
+            "also": [word for word, is_named in keywords[count:] if is_named],
+            "unmatched": list(scored.unmatched),
+            "words": len(tokenise(action)),
+            "coverage": scored.coverage,
+            "precision": scored.precision,
         }
-        return said.reward, info
+        return scored.reward, info
 
-    def _compare(self, state: CaptionState, text: str) -> _Said:
-        """What a text says of the image."""
-        found = named(text, state.keywords, self.config.words)
-        rest = unmatched(text, state.keywords, self.config.words)
-        asked = self._asked(found)
-        coverage = sum(asked) / len(asked)
+    def _compare(self, state: CaptionState, text: str) -> _Score:
+        """Compare a text with the keywords."""
+        found = named_keywords(text, state.keywords, self.config.words)
+        rest = unmatched_words(text, state.keywords, self.config.words)
+        required = self._required(found)
+        coverage = sum(required) / len(required)
         precision = sum(found) / (sum(found) + len(rest)) if any(found) else 0.0
         enough = precision >= self.config.precision
-        return _Said(found, rest, coverage, precision, coverage * (1 if enough else precision / self.config.precision))
+        return _Score(found, rest, coverage, precision, coverage * (1 if enough else precision / self.config.precision))
 
     def metrics(self, state: CaptionState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
-        """Coverage and precision: 0 of a response that was not played; an episode without one has none."""
-        told = super().metrics(state, infos)
+        """Coverage and precision, 0 for an invalid response."""
+        metrics = super().metrics(state, infos)
         if not state.answered:
-            return told
+            return metrics
         info = infos[-1] if infos else {}
         coverage, precision = (float(info.get(name, 0.0)) for name in ("coverage", "precision"))
-        return {**told, "coverage": coverage, "precision": precision, "all named": float(coverage == 1)}
+        return {**metrics, "coverage": coverage, "precision": precision, "all named": float(coverage == 1)}
 
     def paint(self, state: CaptionState) -> list[ImageArray]:
-        """The photograph."""
-        return [photograph(str(state.photograph), self.config.size).copy()]
+        """Draw the photograph."""
+        return [load_photograph(str(state.photograph), self.config.size).copy()]
 
     def describe(self, state: CaptionState) -> str:
-        """The keywords that are asked for."""
-        return _bare(self._asked(state.keywords))
+        """The required keywords."""
+        return self.solution(state)
 
     def perceive(self, state: CaptionState, text: str) -> Perception:
-        """Score a description as a caption, of any number of lines; exact: the full reward."""
-        reward = self._compare(state, text[:LONGEST_DESCRIPTION]).reward
+        """Score a description like a caption, also with several lines; exact means the full reward."""
+        reward = self._compare(state, text[:MAX_PERCEPTION_LENGTH]).reward
         return Perception(reward, float(reward == 1))
 
     def prompt(self, state: CaptionState) -> str:
-        """What is asked for, how much of it counts, and the response form."""
+        """The task, its limits, and the response format."""
         form = response_format.INSTRUCTIONS_V1.format(perception="what the image shows", answer="your caption")
         return self.prompt_template.format(
             words=self.config.words,
@@ -234,49 +248,49 @@ class Caption(LineTask[CaptionState]):
         )
 
     def explain(self, state: CaptionState, action: str) -> str:
-        """What is said of the image."""
+        """Reasoning that leads to a caption."""
         return f"The image shows {action}."
 
     def check_state(self, state: CaptionState) -> None:
-        """Refuse a position without keywords, or with others than its photograph has."""
+        """Reject a state without keywords, or with other keywords than its photograph."""
         super().check_state(state)
-        if not state.keywords or not all(keyword and all(map(words_of, keyword)) for keyword in state.keywords):
-            raise StateError("a position of caption has at least one keyword, each of at least one word")
+        if not state.keywords or not all(keyword and all(map(tokenise, keyword)) for keyword in state.keywords):
+            raise StateError("invalid state of caption: must have at least one keyword, each with at least one word")
         if (state.photograph is None) != (state.row is not None):
-            raise StateError("a position of caption has either a photograph or a row of data")
+            raise StateError("invalid state of caption: must have either a photograph or a data row")
         if state.photograph is not None:
             known = PHOTOGRAPHS.get(state.photograph)
             if known is None:
-                raise StateError(f"there is no photograph {state.photograph!r}")
+                raise StateError(f"invalid state of caption: unknown photograph {state.photograph!r}")
             if state.keywords != known.keywords:
-                raise StateError(f"these are not the keywords of {state.photograph}")
+                raise StateError(f"invalid state of caption: keywords differ from those of {state.photograph}")
 
 
-def _bare(keywords: Sequence[Keyword]) -> str:
-    return ", ".join(map(shortest, keywords))
+def _join(keywords: Sequence[Keyword]) -> str:
+    return ", ".join(map(shortest_synonym, keywords))
 
 
 def _keywords(value: Any) -> tuple[Keyword, ...]:
-    """Keywords as a list of texts or of lists of synonyms, or as one text."""
+    """Parse keywords from a list of strings or of lists of synonyms, or from one string."""
     if isinstance(value, list | tuple):
         groups = tuple(
-            tuple(text_of({"a keyword": word}, "a keyword") for word in item)
+            tuple(text_of({"keyword": word}, "keyword") for word in item)
             if isinstance(item, list | tuple)
-            else tuple(filter(None, map(str.strip, text_of({"a keyword": item}, "a keyword").split("|"))))
+            else tuple(filter(None, map(str.strip, text_of({"keyword": item}, "keyword").split("|"))))
             for item in value
         )
     else:
         groups = read_keywords(text_of({"keywords": value}, "keywords"))
     if not groups:
-        raise BadRow("there are no keywords")
+        raise BadRow("the row has no keywords")
     for group in groups:
-        if not group or not all(map(words_of, group)):
-            raise BadRow(f"a keyword has no letters or digits: {shown(group)}")
+        if not group or not all(map(tokenise, group)):
+            raise BadRow(f"keyword without letters and digits: {shown(group)}")
     return groups
 
 
 def _captions(value: Any) -> list[str]:
-    """Reference captions as one text, a list of texts, or a list of objects with the text in `raw` or `caption`."""
+    """Parse reference captions: one string, a list of strings, or a list of objects with `raw` or `caption`."""
     items = list(value) if isinstance(value, list | tuple) else [value]
     texts = [item.get("raw", item.get("caption")) if isinstance(item, Mapping) else item for item in items]
-    return [text_of({"a caption": text}, "a caption") for text in texts]
+    return [text_of({"caption": text}, "caption") for text in texts]

@@ -1,4 +1,4 @@
-"""What a caption names of keywords, and what else: whole words, synonyms, singular and plural, up to a limit."""
+"""Matching of captions and keywords by whole words, with synonyms and plurals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 Keyword = tuple[str, ...]
-"""Synonyms, each of one word or several."""
+"""Synonyms, each one word or several."""
 
 _IRREGULAR = {
     "men": "man",
@@ -33,11 +33,11 @@ _APOSTROPHES = str.maketrans("", "", "'\N{RIGHT SINGLE QUOTATION MARK}")
 _POSSESSIVE = re.compile("['\N{RIGHT SINGLE QUOTATION MARK}]s\\b")
 
 
-def words_of(text: str) -> list[str]:
-    """The words of a text as they are counted and compared.
+def tokenise(text: str) -> list[str]:
+    """Split a text into words for counting and comparison.
 
-    Runs of letters and digits, in lower case, without accents, possessive s and apostrophes, nouns in the form
-    of `singular`: `The cat's red-brown BOXES` are `the cat red brown box`. A hyphen parts words.
+    Words are runs of letters and digits in lower case without accents, possessive s and apostrophes, in the form of
+    `singular`: `The cat's red-brown BOXES` becomes `the cat red brown box`.
     """
     return list(map(singular, _plain_words(text)))
 
@@ -49,15 +49,15 @@ def _plain_words(text: str) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def _without_accents(char: str) -> str:
-    """Normalise one character: in a whole text, NFKD sorts runs of combining characters in quadratic time."""
+    """Normalise one character, because NFKD of a whole text takes quadratic time for runs of combining characters."""
     decomposed = unicodedata.normalize("NFKD", char).casefold()
     return "".join(part for part in decomposed if not unicodedata.combining(part))
 
 
 def singular(word: str) -> str:
-    """A form that an English noun and its plural have in common, not always a word itself (`horse`: `hors`).
+    """Map an English noun and its plural to a common form, which need not be a word (`horse` becomes `hors`).
 
-    Nothing else about a word is changed: `riding` is not `ride`.
+    Other inflections are kept: `riding` stays different from `ride`.
     """
     if word in _IRREGULAR:
         word = _IRREGULAR[word]
@@ -79,55 +79,58 @@ _FUNCTION_WORDS = (
     "photograph image shot view"
 )
 FUNCTION_WORDS = frozenset(map(singular, _FUNCTION_WORDS.split()))
-"""Words that tell nothing of what a picture shows: no keywords of reference captions, and not `unmatched`."""
+"""Words without content: never keywords of reference captions, and free of cost in captions."""
 
 
-def named(caption: str, keywords: Sequence[Keyword], limit: int) -> tuple[bool, ...]:
-    """Whether each keyword, or a synonym of it, is among the first words of a caption.
+def named_keywords(caption: str, keywords: Sequence[Keyword], limit: int) -> tuple[bool, ...]:
+    """Find the keywords that the first words of a caption name.
 
     Args:
-        caption: Any text.
-        keywords: What is looked for; the words of a synonym follow each other in the caption.
-        limit: Words that count, from the first; those after them change nothing.
+        caption: The caption.
+        keywords: Keywords to find; the words of a synonym must follow each other in the caption.
+        limit: Number of words to read.
+
+    Returns:
+        One boolean per keyword.
     """
-    line = _line(words_of(caption)[:limit])
+    line = _line(tokenise(caption)[:limit])
     return tuple(any(_phrase(synonym) in line for synonym in keyword) for keyword in keywords)
 
 
-def unmatched(caption: str, keywords: Sequence[Keyword], limit: int) -> tuple[str, ...]:
-    """The different words among the first of a caption that name no keyword, but for `FUNCTION_WORDS`.
+def unmatched_words(caption: str, keywords: Sequence[Keyword], limit: int) -> tuple[str, ...]:
+    """List the distinct words among the first of a caption that are no part of a keyword, without `FUNCTION_WORDS`.
 
     Args:
-        caption: Any text.
-        keywords: What may be named; all words of a synonym that stands in the caption name it.
-        limit: Words that count, from the first.
+        caption: The caption.
+        keywords: Keywords that the caption may name.
+        limit: Number of words to read.
     """
-    words = tuple(words_of(caption)[:limit])
+    words = tuple(tokenise(caption)[:limit])
     left = dict.fromkeys(range(len(words)))
     for synonym in {_words(synonym) for keyword in keywords for synonym in keyword}:
         for start in range(len(words) - len(synonym) + 1):
             if words[start : start + len(synonym)] == synonym:
-                for position in range(start, start + len(synonym)):
-                    left.pop(position, None)
-    return tuple(dict.fromkeys(words[position] for position in left if words[position] not in FUNCTION_WORDS))
+                for index in range(start, start + len(synonym)):
+                    left.pop(index, None)
+    return tuple(dict.fromkeys(words[index] for index in left if words[index] not in FUNCTION_WORDS))
 
 
-def shortest(keyword: Keyword) -> str:
-    """The first of the synonyms with the fewest words."""
-    return min(keyword, key=lambda synonym: len(words_of(synonym)))
+def shortest_synonym(keyword: Keyword) -> str:
+    """Return the first of the synonyms with the fewest words."""
+    return min(keyword, key=lambda synonym: len(tokenise(synonym)))
 
 
-def shared_words(captions: Sequence[str]) -> tuple[Keyword, ...]:
-    """The keywords of reference captions of one picture.
+def keywords_from_captions(captions: Sequence[str]) -> tuple[Keyword, ...]:
+    """Extract keywords from reference captions of an image.
 
-    They are the words that at least half of the captions have, and at least two of several, but for `FUNCTION_WORDS`;
-    those of most captions first, and then those that come first. Each is written as where it first stands.
+    Keywords are the words in at least half of the captions, and in at least two if there are several, without
+    `FUNCTION_WORDS`. They are sorted by the number of captions, then by first occurrence, and spelled as there.
     """
     counts: Counter[str] = Counter()
     written: dict[str, str] = {}
     for caption in captions:
-        words = {singular(word): word for word in reversed(_plain_words(caption))}  # as each is written first
-        ordered = dict.fromkeys(words_of(caption))
+        words = {singular(word): word for word in reversed(_plain_words(caption))}  # the first spelling of each
+        ordered = dict.fromkeys(tokenise(caption))
         counts.update(ordered.keys())
         written = {**{word: words[word] for word in ordered}, **written}
     least = 1 if len(captions) == 1 else max(2, -(-len(captions) // 2))
@@ -138,7 +141,7 @@ def shared_words(captions: Sequence[str]) -> tuple[Keyword, ...]:
 
 @lru_cache(maxsize=4096)
 def _words(synonym: str) -> tuple[str, ...]:
-    return tuple(words_of(synonym))
+    return tuple(tokenise(synonym))
 
 
 @lru_cache(maxsize=4096)

@@ -164,11 +164,11 @@ PHOTOGRAPHS = {
         "angle|perspective|tilted|slanted|oblique|close up|closeup|blurry|blurred",
     ),
 }
-"""Photographs by name, in the order of seeds with `order=rows`."""
+"""Photographs by name, in the order of seeds for `order=rows`."""
 
 
 @lru_cache(maxsize=len(PHOTOGRAPHS))
-def photograph(name: str, size: int) -> NDArray[np.uint8]:
+def load_photograph(name: str, size: int) -> NDArray[np.uint8]:
     """Load a photograph fitted into a square with a grey margin: uint8 (size, size, 3), read-only.
 
     Args:
@@ -186,6 +186,6 @@ def photograph(name: str, size: int) -> NDArray[np.uint8]:
         raise UsageError(f"cannot read {found.file} of scikit-image: {error}") from None
     if hashlib.sha256(content).hexdigest() != found.sha256:
         raise UsageError(f"{found.file} of scikit-image is not the image that the keywords describe")
-    picture = letterbox(decode(content), size)
-    picture.flags.writeable = False
-    return picture
+    image = letterbox(decode(content), size)
+    image.flags.writeable = False
+    return image
