@@ -17,11 +17,11 @@ from PIL import Image
 from tests.colours import GREEN, LABELS, RED, encoded
 from vlmgym.errors import StateError, UsageError
 from vlmgym.sandbox.datasets import save_table
-from vlmgym.sandbox.datasets.builtin_tables import CsvTable, JsonTable, Lines
 from vlmgym.sandbox.datasets.images import decode, image_bytes
 from vlmgym.sandbox.datasets.opening import open_table
 from vlmgym.sandbox.datasets.order import shuffled
 from vlmgym.sandbox.datasets.rows import BadRow, content_hash, number_of, text_of, truth_of
+from vlmgym.sandbox.datasets.stdlib_tables import CsvTable, JsonTable, Lines
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -55,7 +55,7 @@ def test_csv_is_read_as_it_was_written_whatever_stands_in_quotes(tmp_path_factor
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator=line_end, quoting=csv.QUOTE_ALL).writerows([("a", "b"), *rows])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vlmgym.sandbox.datasets.builtin_tables.CHUNK", chunk)
+        patch.setattr("vlmgym.sandbox.datasets.stdlib_tables.CHUNK", chunk)
         table = CsvTable(path)
     assert [tuple(table[index].values()) for index in range(len(table))] == rows
 

@@ -1,4 +1,4 @@
-"""Opening the data that a user names."""
+"""Opening of data by path, URL or Hub id."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.datasets.arrow import open_parquet
-from vlmgym.sandbox.datasets.builtin_tables import CsvTable, ImageFolder, JsonTable, file_version
+from vlmgym.sandbox.datasets.folder_layouts import METADATA, add_image_paths
 from vlmgym.sandbox.datasets.hub import HUB_ID, download_tables, open_hub, open_saved
-from vlmgym.sandbox.datasets.layouts import METADATA, add_image_paths
+from vlmgym.sandbox.datasets.stdlib_tables import CsvTable, ImageFolder, JsonTable, file_version
 from vlmgym.sandbox.datasets.table import Table
 
 SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl", ".json")

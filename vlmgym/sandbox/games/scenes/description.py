@@ -24,7 +24,7 @@ NOT_DESCRIBED = "not described"
 """Stands for the description of the user's own images."""
 
 _LINE = re.compile(r"[-*]? ?(\w+) (\w+) (\w+) at \(? ?(\d{1,3}) ?%? ?, ?(\d{1,3}) ?%? ?\)?[.,;]?")
-"""A line with single spaces: with `\\s*`, matching long runs of spaces would take exponential time."""
+"""A line with single spaces; `\\s*` would backtrack excessively on long runs of spaces."""
 
 
 class ObjectDescription(NamedTuple):

@@ -1,4 +1,4 @@
-"""Folders of images known by the columns of their table: Hugging Face metadata, NLVR2 and OpenStreetView-5M."""
+"""Known layouts of image folders: Hugging Face metadata, NLVR2 and OpenStreetView-5M."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NLVR2_COLUMNS = ("left_image", "right_image")
 
 
 def add_image_paths(table: Table, name: str) -> Table:
-    """Add the paths of images that follow from other columns, if the layout of the folder is known.
+    """Add columns with image paths derived from other columns, if the layout of the folder is known.
 
     Args:
         table: A table with a folder.

@@ -1,4 +1,4 @@
-"""Tables that need no extra: CSV, JSON lines, JSON arrays and folders of images."""
+"""Tables read with the standard library: CSV, JSON lines, JSON arrays and folders of images."""
 
 from __future__ import annotations
 
