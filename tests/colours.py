@@ -1,4 +1,4 @@
-"""What data are made of in tests: images in one colour, and metadata of columns."""
+"""Test data: images of one colour, and column metadata."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LABELS = {
 def encoded(
     colour: Any = RED, size: tuple[int, int] = (30, 20), form: str = "PNG", mode: str = "RGB", **options: Any
 ) -> bytes:
-    """A file of an image in one colour."""
+    """Encode an image of one colour."""
     buffer = io.BytesIO()
     Image.new(mode, size, colour).save(buffer, form, **options)
     return buffer.getvalue()

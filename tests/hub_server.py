@@ -1,4 +1,4 @@
-"""A server that answers as the Hugging Face hub does, with the files of a folder as its data sets and models."""
+"""A local server that imitates the Hugging Face Hub and serves the data sets and models of a folder."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from urllib.parse import unquote, urlsplit
 
 
 class Hub:
-    """What a test asks of its hub: where it is, what was asked of it, and which files it has lost."""
+    """A running server: its URL, the requests it received, and files that it pretends to lack."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.url = ""
-        self.asked: list[str] = []
-        self.lost: set[str] = set()
+        self.requests: list[str] = []
+        self.missing: set[str] = set()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -51,7 +51,7 @@ def serving_hub(root: Path) -> Iterator[Hub]:
 
         def answer(self):
             path = unquote(urlsplit(self.path).path)
-            hub.asked.append(f"{self.command} {path}")
+            hub.requests.append(f"{self.command} {path}")
             path = re.sub(r"^/api/models/", "/api/datasets/", path)
             path = re.sub(r"^/([^/]+/[^/]+/resolve)/", r"/datasets/\1/", path)
             named = re.match(r"(?:/api)?/datasets/([^/]+/[^/]+)", path)
@@ -95,7 +95,7 @@ def serving_hub(root: Path) -> Iterator[Hub]:
 
         def send_file(self, folder, name):
             path = folder / name
-            if not path.is_file() or path.name in hub.lost:
+            if not path.is_file() or path.name in hub.missing:
                 self.refuse("EntryNotFound")
                 return
             content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""The hub, as a real server on this machine; archives that are downloaded."""
+"""Data from a local server that imitates the Hub, and downloaded archives."""
 
 import os
 import struct
@@ -52,7 +52,7 @@ for data in sys.argv[1:]:
 
 
 @pytest.mark.slow
-def test_data_of_the_hub_as_parquet_as_images_and_with_a_loading_script(hub):
+def test_hub_data_as_parquet_images_and_with_a_loading_script(hub):
     table = pa.table({"image": [{"bytes": encoded(c), "path": "x.png"} for c in (RED, GREEN)], "label": [0, 1]})
     table = table.replace_schema_metadata(LABELS)
     for name in (
@@ -97,21 +97,21 @@ def fetch(hub, out, *options):
 
 
 @pytest.mark.slow
-def test_osv5m_is_fetched_shard_by_shard_and_goes_on_after_a_break(hub, tmp_path):
+def test_osv5m_download_resumes_by_shard(hub, tmp_path):
     osv5m(hub, 3)
     out = tmp_path / "out"
-    hub.lost.add("01.zip")
+    hub.missing.add("01.zip")
     broken = fetch(hub, out, "--shards", "2")
     assert broken.returncode == 1
     assert "run it again to continue" in broken.stderr
     assert not (out / "osv5m-test.csv").exists()
 
-    hub.lost.clear()
-    hub.asked.clear()
+    hub.missing.clear()
+    hub.requests.clear()
     done = fetch(hub, out, "--shards", "2")
     assert done.returncode == 0, done.stderr
     assert "4 of 6 rows have an image" in done.stdout
-    assert not [asked for asked in hub.asked if "00.zip" in asked or "02.zip" in asked]
+    assert not [asked for asked in hub.requests if "00.zip" in asked or "02.zip" in asked]
     table = open_table(str(out / "osv5m-test.csv"))
     assert [table[index]["image"] for index in (0, 3)] == ["images/test/00/100.jpg", "images/test/01/103.jpg"]
     assert table[0]["cell"] == "(0, 8)"
@@ -120,7 +120,7 @@ def test_osv5m_is_fetched_shard_by_shard_and_goes_on_after_a_break(hub, tmp_path
 
 
 @pytest.mark.slow
-def test_a_hub_that_does_not_answer_is_an_infrastructure_error(hub, tmp_path):
+def test_an_unreachable_hub_is_an_infrastructure_error(hub, tmp_path):
     ran = fetch(hub, tmp_path / "out")
     assert ran.returncode == 1
     assert "error: downloading OSV-5M failed" in ran.stderr
@@ -137,7 +137,7 @@ def zipped(path, members, compression=zipfile.ZIP_DEFLATED):
     return path
 
 
-def test_images_are_unzipped_flat_and_nothing_else(tmp_path):
+def test_only_images_are_unzipped_into_one_folder(tmp_path):
     members = [("00/1.jpg", b"one"), ("00/2.JPG", b"two"), ("00/run.sh", b"no"), ("00/", b"")]
     assert unzip_images(zipped(tmp_path / "a.zip", members), tmp_path / "out") == 2
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == {"1.jpg": b"one", "2.JPG": b"two"}
@@ -160,14 +160,14 @@ LINK.external_attr = 0o120777 << 16
         ([("bomb.jpg", bytes((1 << 26) + 1))], "bytes from"),
     ],
 )
-def test_an_archive_that_means_harm_is_refused_whole(tmp_path, members, why):
+def test_malicious_archives_are_rejected(tmp_path, members, why):
     archive = zipped(tmp_path / "a.zip", [("good.jpg", b"good"), *members])
     with pytest.raises(UsageError, match=why):
         unzip_images(archive, tmp_path / "deep" / "out")
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.zip"]
 
 
-def test_an_archive_that_lies_about_sizes_or_is_cut_off_leaves_nothing(tmp_path, monkeypatch):
+def test_damaged_archives_leave_no_files(tmp_path, monkeypatch):
     archive = zipped(tmp_path / "a.zip", [("1.jpg", b"x" * 1000)])
     content = archive.read_bytes()
     lying = content.replace(struct.pack("<I", 1000), struct.pack("<I", 10))

@@ -1,4 +1,4 @@
-"""Images in data: files and bytes, good, corrupt and malicious ones."""
+"""Images in data: files and bytes, valid, corrupt and malicious."""
 
 import base64
 import io
@@ -19,7 +19,7 @@ from vlmgym.sandbox.datasets.images import decode, image_bytes, letterbox
 from vlmgym.sandbox.datasets.rows import BadRow
 
 
-def test_an_image_is_a_path_bytes_a_dict_or_a_data_url(tmp_path):
+def test_images_as_path_bytes_dict_or_data_url(tmp_path):
     blob = encoded()
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "1.png").write_bytes(blob)
@@ -62,7 +62,7 @@ def test_an_image_is_a_path_bytes_a_dict_or_a_data_url(tmp_path):
         ("file:///etc/hostname", "no image"),
     ],
 )
-def test_a_value_that_is_no_image_is_a_bad_row(tmp_path, value, why):
+def test_values_that_are_not_images_are_bad_rows(tmp_path, value, why):
     (tmp_path / "secret.png").write_bytes(encoded())
     folder = tmp_path / "data"
     folder.mkdir()
@@ -72,7 +72,7 @@ def test_a_value_that_is_no_image_is_a_bad_row(tmp_path, value, why):
         image_bytes(value, folder)
 
 
-def test_a_path_in_data_of_no_folder_and_a_huge_file_are_bad_rows(tmp_path, monkeypatch):
+def test_paths_without_a_folder_and_huge_files_are_bad_rows(tmp_path, monkeypatch):
     with pytest.raises(BadRow, match="have no folder"):
         image_bytes("a.png", None)
     (tmp_path / "a.png").write_bytes(encoded())
@@ -82,7 +82,7 @@ def test_a_path_in_data_of_no_folder_and_a_huge_file_are_bad_rows(tmp_path, monk
 
 
 def bomb(width, height):
-    """A small PNG that says it is huge."""
+    """A small PNG whose header claims a huge size."""
 
     def chunk(kind, content):
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
@@ -109,13 +109,13 @@ def bomb(width, height):
         (bomb(60000, 60000), "more than 64000000 pixels"),
     ],
 )
-def test_a_damaged_image_and_a_bomb_are_bad_rows(blob, why):
+def test_corrupt_images_and_bombs_are_bad_rows(blob, why):
     with pytest.raises(BadRow, match=why):
         decode(blob)
 
 
 @pytest.mark.parametrize("side", [9_600, 12_000], ids=["92 million", "144 million"])
-def test_an_image_of_too_many_pixels_is_a_bad_row_without_a_warning_of_pillow(side):
+def test_too_many_pixels_are_a_bad_row_without_a_warning(side):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with pytest.raises(BadRow, match="more than 64000000 pixels"):
@@ -123,9 +123,9 @@ def test_an_image_of_too_many_pixels_is_a_bad_row_without_a_warning_of_pillow(si
     assert caught == []
 
 
-@pytest.mark.filterwarnings("ignore")  # Pillow's, of tags it skips
+@pytest.mark.filterwarnings("ignore")  # Pillow warns about skipped tags
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["PNG", "JPEG", "WEBP", "TIFF", "GIF", "BMP"]))
-def test_an_image_with_damaged_bytes_is_decoded_or_a_bad_row_and_nothing_else(seed, form):
+def test_corrupted_bytes_are_decoded_or_a_bad_row(seed, form):
     rng = np.random.default_rng(seed)
     buffer = io.BytesIO()
     Image.fromarray(rng.integers(0, 256, (24, 24, 3), np.uint8)).save(buffer, form)
@@ -135,7 +135,7 @@ def test_an_image_with_damaged_bytes_is_decoded_or_a_bad_row_and_nothing_else(se
         assert decode(blob.tobytes()).mode == "RGB"
 
 
-def test_transparent_parts_are_white():
+def test_transparency_becomes_white():
     for mode, colour in (("RGBA", (*RED, 0)), ("LA", (10, 0))):
         assert decode(encoded(colour, mode=mode)).getpixel((5, 5)) == (255, 255, 255)
     assert decode(encoded((0, 0, 0, 128), mode="RGBA")).getpixel((5, 5)) == (127, 127, 127)
@@ -146,7 +146,7 @@ def test_transparent_parts_are_white():
     assert decode(buffer.getvalue()).getpixel((0, 0)) == RED
 
 
-def test_sixteen_bits_keep_their_brightness():
+def test_16_bit_images_keep_their_brightness():
     grey = Image.fromarray(np.full((4, 4), 32768, np.uint16))
     buffer = io.BytesIO()
     grey.save(buffer, "PNG")
@@ -157,7 +157,7 @@ def test_sixteen_bits_keep_their_brightness():
         decode(buffer.getvalue())
 
 
-def test_exif_turns_the_image():
+def test_exif_orientation_is_applied():
     exif = Image.Exif()
     exif[0x0112] = 6
     assert decode(encoded(form="JPEG", exif=exif)).size == (20, 30)
@@ -166,7 +166,7 @@ def test_exif_turns_the_image():
 @pytest.mark.parametrize(
     ("size", "inside", "outside"), [((400, 200), (32, 20), (32, 5)), ((10, 30), (32, 32), (3, 32))]
 )
-def test_an_image_keeps_its_shape_in_the_square(size, inside, outside):
+def test_letterbox_keeps_the_aspect_ratio(size, inside, outside):
     image = letterbox(Image.new("RGB", size, RED), 64)
     assert (image.shape, image.dtype, image.flags.writeable) == ((64, 64, 3), np.uint8, True)
     assert tuple(image[inside[1], inside[0]]) == RED

@@ -32,11 +32,11 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 @given(st.integers(1, 700))
 @example(1)
 @example(4096)
-def test_the_shuffled_order_takes_every_row_once(count):
+def test_shuffled_order_is_a_permutation(count):
     assert sorted(shuffled(position, count) for position in range(count)) == list(range(count))
 
 
-def test_the_shuffled_order_looks_random_and_needs_no_memory_for_many_rows():
+def test_shuffled_order_looks_random_for_any_number_of_rows():
     count = 5_000_000
     rows = np.array([shuffled(position, count) for position in range(2000)])
     assert abs(rows.mean() / count - 0.5) < 0.03
@@ -50,7 +50,7 @@ CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\r\x00"), max_s
 
 
 @given(st.lists(st.tuples(CELLS, CELLS), max_size=8), st.sampled_from(["\n", "\r\n"]), st.integers(1, 40))
-def test_csv_is_read_as_it_was_written_whatever_stands_in_quotes(tmp_path_factory, rows, line_end, chunk):
+def test_csv_round_trip_with_quotes(tmp_path_factory, rows, line_end, chunk):
     path = tmp_path_factory.mktemp("csv") / "table.csv"
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator=line_end, quoting=csv.QUOTE_ALL).writerows([("a", "b"), *rows])
@@ -60,7 +60,7 @@ def test_csv_is_read_as_it_was_written_whatever_stands_in_quotes(tmp_path_factor
     assert [tuple(table[index].values()) for index in range(len(table))] == rows
 
 
-def test_lines_without_the_empty_ones_and_without_a_byte_order_mark(tmp_path):
+def test_empty_lines_and_a_byte_order_mark_are_skipped(tmp_path):
     path = tmp_path / "lines"
     path.write_bytes(b"\xef\xbb\xbfone\r\n\r\n\ntwo\n\nx\n3\r\nlast")
     lines = Lines(path)
@@ -74,21 +74,21 @@ def test_lines_without_the_empty_ones_and_without_a_byte_order_mark(tmp_path):
 @pytest.mark.parametrize(
     ("content", "values"), [('{"a": 1}\n{"a": 2}\n{"a": 3}\n', [1, 2, 3]), ('{"a": 3}\n{"a": 4}\n', [3, 4])]
 )
-def test_a_file_that_was_written_to_is_opened_anew_and_not_read_on(tmp_path, content, values):
+def test_a_changed_file_is_reopened(tmp_path, content, values):
     path = tmp_path / "rows.jsonl"
     path.write_text('{"a": 1}\n{"a": 2}\n')
     table = open_table(str(path))
     assert open_table(str(path)) is table
     before = path.stat().st_mtime_ns
     path.write_text(content)
-    os.utime(path, ns=(before, before + 1_000_000))  # clocks of file systems are coarse
+    os.utime(path, ns=(before, before + 1_000_000))  # file systems have coarse clocks
     with pytest.raises(StateError, match=r"rows\.jsonl has changed since it was opened"):
         table[1]
     again = open_table(str(path))
     assert [again[index]["a"] for index in range(len(again))] == values
 
 
-def test_a_folder_is_opened_anew_if_a_table_or_a_folder_of_images_in_it_has_changed(tmp_path):
+def test_a_changed_folder_is_reopened(tmp_path):
     for label in "ab":
         (tmp_path / "classes" / label).mkdir(parents=True)
         (tmp_path / "classes" / label / "1.png").write_bytes(encoded())
@@ -102,7 +102,7 @@ def test_a_folder_is_opened_anew_if_a_table_or_a_folder_of_images_in_it_has_chan
         assert len(open_table(str(tmp_path), "test")) == count
 
 
-def test_bad_lines_of_csv_are_bad_rows_and_the_others_are_read(tmp_path):
+def test_bad_csv_lines_are_bad_rows(tmp_path):
     path = tmp_path / "table.csv"
     path.write_bytes(b"a,b\n1,2\n1\n1,2,3\n\xff,2\n5,6\n")
     table = CsvTable(path)
@@ -117,20 +117,20 @@ def test_bad_lines_of_csv_are_bad_rows_and_the_others_are_read(tmp_path):
     ("content", "why"),
     [('a,b\n"1,2\n', "odd number of double quotes"), ("", "is empty"), ("a,a\n", "two columns named 'a'")],
 )
-def test_a_file_that_is_no_csv_is_an_error(tmp_path, content, why):
+def test_a_file_that_is_not_csv_is_an_error(tmp_path, content, why):
     path = tmp_path / "table.csv"
     path.write_text(content)
     with pytest.raises(UsageError, match=why):
         CsvTable(path)
 
 
-def test_a_whole_image_fits_into_a_cell_of_csv(tmp_path):
+def test_an_image_fits_into_a_csv_cell(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("a\n" + "x" * 1_000_000 + "\n")
     assert len(CsvTable(path)[0]["a"]) == 1_000_000
 
 
-def test_json_as_lines_and_as_an_array_are_the_same_table(tmp_path):
+def test_json_lines_and_arrays_are_equivalent(tmp_path):
     rows = [{"a": 1, "b": "ü"}, {"a": 2, "c": [1, {"d": None}]}]
     (tmp_path / "lines.json").write_text("\n".join(map(json.dumps, rows)))
     (tmp_path / "array.json").write_text(json.dumps(rows, indent=2))
@@ -140,7 +140,7 @@ def test_json_as_lines_and_as_an_array_are_the_same_table(tmp_path):
         assert table.columns == ("a", "b", "c")
 
 
-def test_bad_lines_of_json_are_bad_rows(tmp_path):
+def test_bad_json_lines_are_bad_rows(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text('{"a": 1}\n{"a": \n[1]\n' + "[" * 100_000 + '\n{"a": 2}\n')
     table = JsonTable(path)
@@ -151,7 +151,7 @@ def test_bad_lines_of_json_are_bad_rows(tmp_path):
 
 
 @pytest.mark.parametrize("content", ["", "[]", "[1, 2]", "{'a': 1}", "[{", "null"])
-def test_a_file_without_any_json_object_is_an_error(tmp_path, content):
+def test_a_file_without_json_objects_is_an_error(tmp_path, content):
     path = tmp_path / "rows.json"
     path.write_text(content)
     with pytest.raises(UsageError, match="JSON"):
@@ -166,7 +166,7 @@ def numbered(count, start=0):
     return pa.table({"n": range(start, start + count), "label": labels}).replace_schema_metadata(LABELS)
 
 
-def test_rows_of_parquet_shards_with_names_of_labels(tmp_path):
+def test_parquet_shards_and_class_names(tmp_path):
     pq.write_table(numbered(10), tmp_path / "train-00000-of-00002.parquet", row_group_size=3)
     pq.write_table(numbered(5, 10), tmp_path / "train-00001-of-00002.parquet", row_group_size=2)
     table = open_table(str(tmp_path), "train")
@@ -175,7 +175,7 @@ def test_rows_of_parquet_shards_with_names_of_labels(tmp_path):
     assert [table[index]["label"] for index in (0, 1, 9)] == ["True", "False", None]
 
 
-def test_parquet_is_converted_once_and_mapped_instead_of_loaded(tmp_path):
+def test_parquet_is_converted_once_and_memory_mapped(tmp_path):
     path = tmp_path / "large.parquet"
     pq.write_table(pa.table({"image": [bytes(1000)] * 20_000}), path)
     allocated = pa.total_allocated_bytes()
@@ -188,7 +188,7 @@ def test_parquet_is_converted_once_and_mapped_instead_of_loaded(tmp_path):
     assert copy.stat().st_size > 20_000_000
 
 
-def test_processes_that_open_a_parquet_file_at_the_same_time_convert_it_once(tmp_path):
+def test_concurrent_processes_convert_parquet_once(tmp_path):
     path = tmp_path / "table.parquet"
     pq.write_table(numbered(100_000), path)
     code = f"from vlmgym.sandbox.datasets.opening import open_table; print(open_table({str(path)!r})[99_999]['n'])"
@@ -204,7 +204,7 @@ def test_a_changed_parquet_file_is_converted_again(tmp_path):
         assert len(open_table(str(path))) == count
 
 
-def test_columns_of_categories_whose_row_groups_have_different_dictionaries(tmp_path):
+def test_row_groups_with_different_dictionaries(tmp_path):
     parts = [pa.table({"city": pa.array(names).dictionary_encode()}) for names in (["Ulm", "Rio"], ["Rio", "Bern"])]
     with pq.ParquetWriter(tmp_path / "table.parquet", parts[0].schema) as writer:
         for part in parts:
@@ -213,7 +213,7 @@ def test_columns_of_categories_whose_row_groups_have_different_dictionaries(tmp_
     assert [table[index]["city"] for index in range(4)] == ["Ulm", "Rio", "Rio", "Bern"]
 
 
-def test_parquet_that_is_none_or_of_other_columns_is_an_error(tmp_path):
+def test_damaged_parquet_and_different_columns_are_errors(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"PAR1 not really")
     with pytest.raises(UsageError, match="cannot be read as Parquet"):
         open_table(str(tmp_path / "a.parquet"))
@@ -228,7 +228,7 @@ def test_parquet_that_is_none_or_of_other_columns_is_an_error(tmp_path):
         open_table(str(tmp_path / "a.parquet"))
 
 
-def test_a_column_that_comes_twice_is_an_error(tmp_path):
+def test_repeated_columns_are_an_error(tmp_path):
     pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"]), tmp_path / "twice.parquet")
     with pytest.raises(UsageError, match=r"twice\.parquet has two columns named 'a'"):
         open_table(str(tmp_path / "twice.parquet"))
@@ -239,15 +239,15 @@ def test_a_column_that_comes_twice_is_an_error(tmp_path):
 
 
 def latin(count):
-    """A column of texts, of which only the first is UTF-8."""
+    """A column of strings in which only the first is valid UTF-8."""
     return pa.array([b"fine", *[b"caf\xe9"] * (count - 1)]).view(pa.string())
 
 
-def test_a_value_of_parquet_that_python_has_no_form_for_is_a_bad_row(tmp_path):
+def test_parquet_values_without_a_python_equivalent_are_bad_rows(tmp_path):
     when = pa.array([0, 1, 1 << 62], pa.timestamp("us"))
     pq.write_table(pa.table({"text": latin(3), "when": when, "n": [1, 2, 3]}), tmp_path / "odd.parquet")
     table = open_table(str(tmp_path / "odd.parquet"))
-    assert [table[index]["n"] for index in range(3)] == [1, 2, 3]  # whatever stands in columns nobody asks for
+    assert [table[index]["n"] for index in range(3)] == [1, 2, 3]  # unused columns may be malformed
     assert (table[0]["text"], table[1]["when"].year) == ("fine", 1970)
     for index, column in ((1, "text"), (2, "text"), (2, "when")):
         with pytest.raises(BadRow, match=f"{column} cannot be read"):
@@ -257,18 +257,18 @@ def test_a_value_of_parquet_that_python_has_no_form_for_is_a_bad_row(tmp_path):
         table[0]["nothing"]
 
 
-def test_a_dataset_with_such_a_value_is_not_saved(tmp_path):
+def test_datasets_with_such_values_are_not_saved(tmp_path):
     datasets = pytest.importorskip("datasets")
     with pytest.raises(UsageError, match="row 1 cannot be saved: text cannot be read"):
         save_table(datasets.Dataset(pa.table({"text": latin(2)})))
 
 
-def test_parquet_of_no_rows_has_none(tmp_path):
+def test_empty_parquet(tmp_path):
     pq.write_table(numbered(1).slice(0, 0), tmp_path / "empty.parquet")
     assert len(open_table(str(tmp_path / "empty.parquet"))) == 0
 
 
-def test_a_missing_extra_is_one_sentence(tmp_path):
+def test_a_missing_extra_is_a_usage_error(tmp_path):
     pq.write_table(numbered(2), tmp_path / "table.parquet")
     code = (
         "import sys; sys.modules['pyarrow'] = None\n"
@@ -283,7 +283,7 @@ def test_a_missing_extra_is_one_sentence(tmp_path):
 # Folders --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_of_class_folders(tmp_path):
+def test_class_folders(tmp_path):
     for name in ("cat/2.png", "cat/1.JPG", "dog/1.png", "dog/notes.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(encoded())
@@ -293,14 +293,14 @@ def test_a_folder_of_class_folders(tmp_path):
     assert [row["label"] for row in rows] == ["cat", "cat", "dog"]
 
 
-def test_a_folder_with_metadata_as_hugging_face_has_it_and_a_split(tmp_path):
+def test_hugging_face_metadata_and_splits(tmp_path):
     (tmp_path / "test").mkdir()
     (tmp_path / "test" / "metadata.csv").write_text("file_name,text\n1.png,one\n")
     assert open_table(str(tmp_path), "test")[0] == {"file_name": "1.png", "text": "one", "image": "1.png"}
 
 
 @pytest.mark.parametrize("place", ["", "data/"])
-def test_the_file_of_a_split(tmp_path, place):
+def test_files_of_a_split(tmp_path, place):
     (tmp_path / "data").mkdir()
     for split in ("train", "test"):
         (tmp_path / f"{place}{split}.jsonl").write_text(json.dumps({"split": split}))
@@ -320,19 +320,19 @@ def test_the_file_of_a_split(tmp_path, place):
         ("file.txt", "known kind of file"),
     ],
 )
-def test_data_that_are_not_there_are_an_error(tmp_path, data, why):
+def test_missing_data_are_an_error(tmp_path, data, why):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file.txt").touch()
     with pytest.raises(UsageError, match=why):
         open_table(str(tmp_path / data))
 
 
-def test_osv5m_is_not_downloaded_whole_by_its_hub_id():
+def test_osv5m_is_not_downloaded_by_its_hub_id():
     with pytest.raises(UsageError, match="vlmgym data fetch osv5m"):
         open_table("osv5m/osv5m", "train")
 
 
-def test_data_saved_by_datasets(tmp_path):
+def test_folders_saved_by_datasets(tmp_path):
     datasets = pytest.importorskip("datasets")
     features = datasets.Features({"label": datasets.ClassLabel(names=["no", "yes"]), "image": datasets.Image()})
     rows = {"label": [1, 0], "image": [Image.new("RGB", (4, 4), RED), Image.new("RGB", (4, 4), GREEN)]}
@@ -347,7 +347,7 @@ def test_data_saved_by_datasets(tmp_path):
         open_table(str(tmp_path / "two"))
 
 
-def test_the_official_layout_of_nlvr2(tmp_path):
+def test_layout_of_nlvr2(tmp_path):
     row = {"identifier": "{}-850-0-1", "sentence": "Two dogs.", "label": "True"}
     for split, place in (("dev", "dev"), ("train", "images/train/7")):
         (tmp_path / place).mkdir(parents=True)
@@ -362,7 +362,7 @@ def test_the_official_layout_of_nlvr2(tmp_path):
             table[1]
 
 
-def test_the_layout_of_osv5m_as_its_authors_unzip_it(tmp_path):
+def test_layout_of_osv5m(tmp_path):
     (tmp_path / "images" / "test" / "01").mkdir(parents=True)
     (tmp_path / "images" / "test" / "01" / "42.jpg").write_bytes(encoded(form="JPEG"))
     (tmp_path / "test.csv").write_text("id,latitude,longitude\n42,1,2\n43,1,2\n../1,1,2\n")
@@ -382,7 +382,7 @@ def test_the_layout_of_osv5m_as_its_authors_unzip_it(tmp_path):
 # Values ---------------------------------------------------------------------------------------------------------------
 
 
-def test_values_of_fields():
+def test_typed_values():
     row = {"a": " 48.5 ", "b": 7, "c": "", "d": None, "e": float("nan"), "f": "x", "g": True, "h": "-1", "i": "inf"}
     assert (number_of(row, "a"), number_of(row, "b"), text_of(row, "a"), text_of(row, "b")) == (48.5, 7.0, "48.5", "7")
     for name in "cde":
@@ -401,7 +401,7 @@ def test_values_of_fields():
         truth_of(row, "f")
 
 
-def test_a_text_may_be_long_and_have_line_breaks_and_tabs():
+def test_text_may_have_line_breaks_and_tabs():
     for value in ("x" * 20_000, "two\r\nlines\tand a tab\nend", "\U0001f600 ü"):
         assert text_of({"a": value}, "a") == value
 
@@ -418,7 +418,7 @@ def test_a_text_may_be_long_and_have_line_breaks_and_tabs():
     ],
     ids=["long", "surrogate", "NUL", "escape", "return", "C1"],
 )
-def test_a_text_that_no_prompt_can_hold_is_a_bad_row(value, why):
+def test_invalid_text_is_a_bad_row(value, why):
     with pytest.raises(BadRow, match=why):
         text_of({"a": value}, "a")
 
@@ -426,11 +426,11 @@ def test_a_text_that_no_prompt_can_hold_is_a_bad_row(value, why):
 @pytest.mark.parametrize(
     ("value", "text"), [(2.0, "2"), (-0.0, "0"), (2.5, "2.5"), (1e300, "1e+300"), (2, "2"), ("2.0", "2.0")]
 )
-def test_an_integral_float_is_written_as_an_integer(value, text):
+def test_integral_floats_become_integers(value, text):
     assert text_of({"a": value}, "a") == text
 
 
-def test_the_digest_tells_contents_apart():
+def test_digests_differ_by_content():
     contents = [
         ({"a": 1}, []),
         ({"a": "1"}, []),
@@ -451,7 +451,7 @@ def saved_rows(data):
     return [table[index] for index in range(len(table))], table.folder
 
 
-def test_a_list_of_dicts_is_saved_with_its_images(tmp_path):
+def test_dicts_are_saved_with_their_images(tmp_path):
     (tmp_path / "here.png").write_bytes(encoded(GREEN))
     rows = [
         {"image": Image.new("RGB", (4, 4), RED), "n": np.int64(3), "x": float("nan"), "deep": {"a": (1, None)}},
@@ -470,11 +470,11 @@ def test_a_list_of_dicts_is_saved_with_its_images(tmp_path):
         save_table(rows, tmp_path / "new" / "saved")
 
 
-def test_a_table_saved_in_the_cache_is_the_same_for_the_same_content():
+def test_cached_tables_are_named_by_content():
     assert save_table([{"a": 1}]) == save_table([{"a": 1}]) != save_table([{"a": 2}])
 
 
-def test_a_data_frame_and_a_dataset_are_saved(tmp_path):
+def test_data_frames_and_datasets_are_saved(tmp_path):
     pandas, datasets = pytest.importorskip("pandas"), pytest.importorskip("datasets")
     frame = pandas.DataFrame({"n": [1, 2], "when": pandas.to_datetime(["2020-01-01", None]), "s": ["a", None]})
     assert saved_rows(save_table(frame))[0] == [
@@ -486,7 +486,7 @@ def test_a_data_frame_and_a_dataset_are_saved(tmp_path):
     dataset = datasets.Dataset.from_dict({"label": [1, -1], "image": [{"bytes": jpeg, "path": None}] * 2}, features)
     rows, folder = saved_rows(save_table(dataset))
     assert [row["label"] for row in rows] == ["yes", None]
-    assert image_bytes(rows[0]["image"], folder) == jpeg  # as it was encoded
+    assert image_bytes(rows[0]["image"], folder) == jpeg  # not re-encoded
 
 
 @pytest.mark.parametrize(
@@ -501,7 +501,7 @@ def test_a_data_frame_and_a_dataset_are_saved(tmp_path):
         ([{"\ud800": {"b": 1}}], "row 0 .* surrogates"),
     ],
 )
-def test_what_is_no_table_is_an_error_and_leaves_nothing(tmp_path, table, why):
+def test_invalid_tables_are_rejected_and_leave_no_files(tmp_path, table, why):
     with pytest.raises(UsageError, match=why):
         save_table(table, tmp_path / "saved")
     assert not [path for path in tmp_path.rglob("*") if "cache" not in str(path)]

@@ -1,4 +1,4 @@
-"""Images at URLs, from a real server: limits, redirects, and addresses that are not public."""
+"""Images and tables at URLs of a real server: limits, redirects, and private addresses."""
 
 import json
 import random
@@ -75,21 +75,21 @@ def redirect(to):
 
 
 def drip(handler):
-    """Send a byte now and then, so that no single read ever waits long."""
+    """Send a byte now and then, so that no single read times out."""
     handler.send_response(200)
     handler.end_headers()
     drip_headers(handler)
 
 
 def flood(handler):
-    """Send without an end."""
+    """Send data endlessly."""
     handler.send_response(200)
     handler.end_headers()
     try:
         while True:
             handler.wfile.write(bytes(1000))
     except OSError:
-        pass  # the client has left
+        pass  # the client has disconnected
 
 
 def drip_headers(handler):
@@ -98,10 +98,10 @@ def drip_headers(handler):
             handler.connection.sendall(b"H")
             time.sleep(0.05)
     except OSError:
-        pass  # the client has left
+        pass  # the client has disconnected
 
 
-def test_an_image_is_loaded_from_a_host_allowed_by_name_also_after_a_redirect():
+def test_images_are_loaded_from_allowed_hosts_and_redirects():
     image = encoded()
     with web({"/a.png?size=1": body(image), "/moved": redirect("/a.png?size=1")}) as (url, _):
         assert image_bytes(f"{url}/a.png?size=1", None, LOCAL) == image
@@ -109,7 +109,7 @@ def test_an_image_is_loaded_from_a_host_allowed_by_name_also_after_a_redirect():
         assert image_bytes(url.replace("127.0.0.1", "LOCALHOST") + "/moved", None, ("localhost",)) == image
 
 
-def test_a_task_loads_urls_of_hosts_that_its_setting_names(tmp_path):
+def test_a_task_loads_urls_of_hosts_in_url_hosts(tmp_path):
     with web({"/a.png": body(encoded(RED))}) as (url, requested):
         (tmp_path / "rows.jsonl").write_text(json.dumps({"image": f"{url}/a.png", "question": "Q?", "answer": "red"}))
         data = {"data": str(tmp_path / "rows.jsonl"), "urls": True}
@@ -143,16 +143,16 @@ def test_a_task_loads_urls_of_hosts_that_its_setting_names(tmp_path):
         (redirect("/here"), "redirects more than"),
     ],
 )
-def test_a_url_that_leads_nowhere_good_is_a_bad_row(answer, why):
+def test_failed_downloads_are_bad_rows(answer, why):
     with web({"/here": answer}) as (url, _):
         started = time.monotonic()
         with pytest.raises(BadRow, match=why):
             download(f"{url}/here", LOCAL, seconds=0.5, max_bytes=2000)
-        assert time.monotonic() - started < 3  # the limit of time is what is tested
+        assert time.monotonic() - started < 3  # tests the time limit itself
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/a.png", "http://[broken/a.png", "http://", "http://a:b/"])
-def test_a_url_without_a_server_is_a_bad_row(url):
+def test_urls_without_a_server_are_bad_rows(url):
     with pytest.raises(BadRow, match="cannot be loaded"):
         download(url, LOCAL)
 
@@ -167,7 +167,7 @@ NOT_PUBLIC_6 = [
 
 
 def spellings(ip):
-    """Every way to write an IPv4 address in a URL that some resolver accepts."""
+    """Spellings of an IPv4 address that some resolver accepts."""
     number, (a, b, c, d) = int(ip), ip.packed
     inside = [f"::ffff:{ip}", f"::ffff:{number >> 16:x}:{number & 0xFFFF:x}", f"64:ff9b::{ip}", f"::{ip}",
               f"2002:{number >> 16:x}:{number & 0xFFFF:x}::1", IPv6Address(f"::ffff:{ip}").exploded]  # fmt: skip
@@ -179,17 +179,17 @@ def spellings(ip):
 
 
 @given(st.sampled_from(NOT_PUBLIC), st.randoms(use_true_random=False), st.integers(0, 16))
-def test_no_spelling_of_an_ipv4_address_that_is_not_public_is_connected_to(network, chance, spelling):
+def test_private_ipv4_addresses_are_never_contacted(network, chance, spelling):
     network = IPv4Network(network)
     ip = IPv4Address(int(network[0]) + chance.randrange(network.num_addresses))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(socket, "create_connection", None)  # calling it would be a TypeError
+        patch.setattr(socket, "create_connection", None)  # calling it raises TypeError
         with pytest.raises(BadRow):
             download(f"http://{spellings(ip)[spelling]}/a.png")
 
 
 @given(st.sampled_from(NOT_PUBLIC_6), st.randoms(use_true_random=False))
-def test_no_ipv6_address_that_is_not_public_is_connected_to(network, chance):
+def test_private_ipv6_addresses_are_never_contacted(network, chance):
     network = IPv6Network(network)
     ip = IPv6Address(int(network[0]) + chance.randrange(network.num_addresses))
     with pytest.MonkeyPatch.context() as patch:
@@ -202,11 +202,11 @@ def test_no_ipv6_address_that_is_not_public_is_connected_to(network, chance):
 @pytest.mark.parametrize(
     "address", ["8.8.8.8", "93.184.216.34", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"]
 )
-def test_public_addresses_are_public(address):
+def test_public_addresses_are_recognised(address):
     assert is_public(address)
 
 
-def test_spellings_of_localhost_do_not_reach_a_server_there():
+def test_localhost_is_never_contacted():
     with web({"/a.png": body(encoded())}) as (url, requested):
         port = url.rpartition(":")[2]
         for host in (*spellings(IPv4Address("127.0.0.1")), "localhost", "LOCALHOST.", "127.1", "[::1]"):
@@ -215,8 +215,8 @@ def test_spellings_of_localhost_do_not_reach_a_server_there():
         assert requested == []
 
 
-def test_a_name_is_resolved_once_and_refused_if_any_of_its_addresses_is_not_public(monkeypatch):
-    """A DNS server that answers differently the second time gains nothing."""
+def test_hosts_are_resolved_once_and_must_be_public(monkeypatch):
+    """DNS rebinding does not help."""
     answers = [["127.0.0.1"], ["10.0.0.1"]]
 
     def resolve(host, port, *args, **options):
@@ -236,7 +236,7 @@ def test_a_name_is_resolved_once_and_refused_if_any_of_its_addresses_is_not_publ
         assert requested == ["/a.png"]
 
 
-def test_https_checks_the_certificate_against_the_name(tmp_path, monkeypatch):
+def test_https_verifies_the_host_name(tmp_path, monkeypatch):
     certificate = tmp_path / "both.pem"
     made = subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "2",
@@ -262,7 +262,7 @@ def test_https_checks_the_certificate_against_the_name(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("own_cache")
-def test_a_table_at_a_url_is_downloaded_once_until_it_changes():
+def test_tables_at_urls_are_cached_until_they_change():
     rows = b'{"a": 1}\n{"a": 2}\n'
     answers = {"/rows.jsonl": body(rows, ETag='"1"')}
     with web(answers) as (url, _):
@@ -278,7 +278,7 @@ def test_a_table_at_a_url_is_downloaded_once_until_it_changes():
 
 
 @pytest.mark.usefixtures("own_cache")
-def test_tables_at_urls_with_a_pattern_and_of_unknown_kinds():
+def test_url_patterns_and_unknown_file_types():
     import fsspec
     import pyarrow as pa
     import pyarrow.parquet as pq
