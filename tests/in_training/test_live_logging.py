@@ -111,10 +111,15 @@ def test_a_logger_that_fails_loses_no_episode(
     logger: str,
     method: str,
 ) -> None:
-    def fail(*_: Any, **__: Any) -> None:
+    kind: type[Any] = {"tensorboard": TensorBoardLogger, "wandb": WandbLogger}[logger]
+    close = kind.close
+
+    def fail(self: Any, *_: Any, **options: Any) -> None:
+        if method == "close":
+            close(self, **options)
         raise OSError("no space left")
 
-    monkeypatch.setattr({"tensorboard": TensorBoardLogger, "wandb": WandbLogger}[logger], method, fail)
+    monkeypatch.setattr(kind, method, fail)
     run = tmp_path / "run"
     main(["eval", "2048", "--episodes", "3", "--tensorboard", "--wandb", "games", *QUICK, "--output-dir", str(run)])
     assert len(read_run(run).episodes) == 3

@@ -9,6 +9,7 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -79,6 +80,8 @@ class LiveLog:
                 logger.log(self._step, numbers)
             except Exception as problem:  # code of others, and the network: no episode is lost to them
                 self._drop(name, problem)
+                with suppress(Exception):  # it may fail for the same reason
+                    logger.close(failed=True)
 
     def _add(self, episode: EpisodeRecord) -> dict[str, float]:
         self._step += episode.score is not None
