@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from base64 import b64encode, urlsafe_b64encode
@@ -30,6 +31,14 @@ def unpadded(text: str) -> str:
     return urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
+def in_hex(text: str) -> str:
+    return text.encode().hex()
+
+
+def in_html(text: str) -> str:
+    return html.escape(text)
+
+
 def in_json(text: str) -> str:
     return json.dumps(text)[1:-1]
 
@@ -50,8 +59,8 @@ def in_lower_case(text: str) -> str:
     return re.sub("%..", lambda match: match[0].lower(), quote(text, safe=""))
 
 
-@pytest.mark.parametrize("code", [plain, base64, unpadded])
-@pytest.mark.parametrize("escape", [plain, in_json, in_json_of_php, in_path, in_query, in_lower_case])
+@pytest.mark.parametrize("code", [plain, base64, unpadded, in_hex])
+@pytest.mark.parametrize("escape", [plain, in_html, in_json, in_json_of_php, in_path, in_query, in_lower_case])
 @given(keys, around, around)
 def test_secrets_are_redacted_in_any_encoding(
     code: Callable[[str], str], escape: Callable[[str], str], key: str, before: str, after: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from base64 import b64encode
@@ -17,9 +18,9 @@ class Redactor:
     """Replaces secrets that a server may echo. `repr` does not reveal them."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        """Compute all forms of the secrets: plain and in base64, each also escaped for URLs and JSON."""
+        """Compute all forms of the secrets: plain, in base64 and in hex, each also escaped for URLs, JSON and HTML."""
         plain = [secret for secret in secrets if len(secret) >= MIN_LENGTH]
-        forms = {form for secret in plain for raw in (secret, *_in_base64(secret)) for form in _escaped(raw)}
+        forms = {form for secret in plain for raw in (secret, *_encoded(secret)) for form in _escaped(raw)}
         self._forms = sorted(forms, key=len, reverse=True)
 
     def redact(self, text: str) -> str:
@@ -29,13 +30,15 @@ class Redactor:
         return text
 
 
-def _in_base64(secret: str) -> Iterator[str]:
-    """Yield the parts that are common to the base64 of all texts that contain the secret, such as `user:SECRET`.
+def _encoded(secret: str) -> Iterator[str]:
+    """Yield the hex of a secret, and the part common to the base64 of all texts with it, such as `user:SECRET`.
 
     A base64 character has 6 bits. The characters that depend on the secret alone are determined by the number of
     preceding bytes, modulo 3.
     """
     raw = secret.encode()
+    yield raw.hex()
+    yield raw.hex().upper()
     for before in range(3):
         first, last = -(-8 * before // 6), 8 * (before + len(raw)) // 6
         for alphabet in (b"+/", b"-_"):
@@ -45,6 +48,8 @@ def _in_base64(secret: str) -> Iterator[str]:
 def _escaped(text: str) -> Iterator[str]:
     yield text
     yield json.dumps(text)[1:-1]
+    yield html.escape(text)
+    yield html.escape(text, quote=False)
     yield text.replace("/", r"\/")  # JSON as written by PHP
     for safe in ("", "/"):
         quoted = quote(text, safe=safe)
