@@ -194,6 +194,7 @@ USAGE = [
     (["2048", "--config", "game=3"], "there is no option 'game'"),
     (["2048", "--policy", ""], "unknown policy ''"),
     (["2048", "--policy", "leaves.py:f"], "cannot load 'leaves.py': SystemExit: 0"),
+    (["2048", "--policy", "raises.py:f"], "cannot load 'raises.py': BaseException: no"),
     (["2048", "--policy", "f.py:g", "--timeout", "nan"], "timeout must be a positive number of seconds"),
     (["2048", "--reward.game-weight", "1e9"], "reward: game_weight: input should be less than or equal to 1000000"),
     (["2048", "--games", "swap", "--games", "2048"], "a game is named twice"),
@@ -221,6 +222,7 @@ def test_a_usage_error_is_one_sentence_and_exit_code_2(tmp_path, monkeypatch, ca
     earlier.parent.mkdir()
     earlier.write_text("an earlier run")
     (tmp_path / "leaves.py").write_text("raise SystemExit(0)")
+    (tmp_path / "raises.py").write_text("raise BaseException('no')")
     with pytest.raises(SystemExit) as ended:
         main(["eval", *args, "--videos", "0"])
     assert ended.value.code == 2
@@ -228,6 +230,14 @@ def test_a_usage_error_is_one_sentence_and_exit_code_2(tmp_path, monkeypatch, ca
     assert error.startswith("error: ")
     assert message in error
     assert earlier.read_text() == "an earlier run"
+
+
+@pytest.mark.parametrize(("args", "code"), [("--help", 0), ("games", 0), ("games nonsense", 2), ("nonsense", 2)])
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_output_changes_nothing_but_what_is_seen(args, code, closed):
+    done = subprocess.run(f"{sys.executable} -m vlmgym {args} {closed}", shell=True, capture_output=True, text=True)
+    assert done.returncode == code
+    assert "Traceback" not in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("args", [["--episodes", "many"], ["--nonsense"], ["--policy"]])

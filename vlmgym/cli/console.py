@@ -64,6 +64,9 @@ def parse_options(config: type[T], args: Sequence[str] | None, prog: str, descri
 @contextmanager
 def reporting_errors() -> Iterator[None]:
     """Report expected errors in one line on standard error and exit with their exit code."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the shell; other libraries expect a stream
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - until the process exits
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # the terminal may lack a character
@@ -75,7 +78,7 @@ def reporting_errors() -> Iterator[None]:
         _write_no_more()  # the reader of the pipe is gone
         raise SystemExit(1) from None
     except OSError as error:
-        if sys.stdout is None or error.errno not in FULL or error.filename is not None:  # errors of files have a name
+        if error.errno not in FULL or error.filename is not None:  # errors of files have a name
             raise
         _write_no_more()
         print(f"error: cannot write to standard output: {error.strerror}", file=sys.stderr)
@@ -94,14 +97,9 @@ def _written_out() -> Iterator[None]:
     try:
         yield
     except SystemExit:
-        _flush()
-        raise
-    _flush()
-
-
-def _flush() -> None:
-    if sys.stdout is not None:  # None if closed
         sys.stdout.flush()
+        raise
+    sys.stdout.flush()
 
 
 def _write_no_more() -> None:

@@ -120,7 +120,9 @@ def load_function(spec: str) -> CustomFunction:
     source, _, attribute = spec.rpartition(":")
     try:
         module = _load_file(Path(source)) if source.endswith(".py") else _load_module(source)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a module may raise anything, SystemExit included
         raise UsageError(f"cannot load {source!r}: {_describe(error)}") from error
     function = getattr(module, attribute, None)
     if not callable(function):
