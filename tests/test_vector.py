@@ -675,7 +675,7 @@ def test_spaces_seeds_and_attributes_are_as_gymnasium_has_them(make):
     drawn = [int(generator.integers(2**31)) for generator in runner.np_random]
     assert drawn == [int(gymnasium.utils.seeding.np_random(seed)[0].integers(2**31)) for seed in (7, 7, 9)]
     assert [game.id for game in runner.get_attr("game")] == ["2048-v0"] * 3
-    assert runner.call("prompt")[0].startswith("This is the board of the game 2048")
+    assert runner.call("prompt")[0].startswith("The image shows a 2048 board")
     a, _ = runner.reset(seed=0)
     b, _ = runner.reset()
     again, _ = runner.reset(seed=0)

@@ -1,4 +1,4 @@
-"""2048: rules against gymnasium-2048, words, images, JSON."""
+"""2048: rules compared with gymnasium-2048, text, JSON and images."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def game_2048(**overrides: Any) -> Game2048:
 
 @st.composite
 def boards(draw: st.DrawFn, largest: int = 5) -> Board:
-    """Boards of 3 to 8 rows and columns; few kinds of tiles, so that many merge."""
+    """Boards of 3 to 8 rows and columns with few kinds of tile, so many merge."""
     rows, columns = draw(st.integers(3, 8)), draw(st.integers(3, 8))
     exponents = st.lists(st.integers(0, largest), min_size=columns, max_size=columns)
     grid = draw(st.lists(exponents, min_size=rows, max_size=rows))
@@ -50,7 +50,7 @@ def board_of(exponents: NDArray[np.uint8]) -> Board:
 
 
 @given(boards(), st.integers(0, 3))
-def test_slide_is_that_of_gymnasium_2048(board: Board, action: int) -> None:
+def test_slide_matches_gymnasium_2048(board: Board, action: int) -> None:
     expected, score, changed = TwentyFortyEightEnv.apply_action(exponents_of(board), action)
     after, gained = slide(board, action)
     assert after == board_of(expected)
@@ -68,12 +68,12 @@ def test_slide_is_that_of_gymnasium_2048(board: Board, action: int) -> None:
         ((0, 0, 0, 131072), (131072, 0, 0, 0), 0),
     ],
 )
-def test_a_tile_merges_once_a_move(row: tuple[int, ...], after: tuple[int, ...], score: int) -> None:
+def test_tile_merges_once_per_move(row: tuple[int, ...], after: tuple[int, ...], score: int) -> None:
     assert slide((row,) * 4, DIRECTIONS.index("left")) == ((after,) * 4, score * 4)
 
 
 @given(boards(largest=3))
-def test_legal_actions_agree_with_step_and_with_gymnasium_2048(board: Board) -> None:
+def test_legal_actions_match_step_and_gymnasium_2048(board: Board) -> None:
     game, state = game_2048(rows=len(board), columns=len(board[0])), State2048(board)
     legal = game.legal_actions(state)
     for action in range(4):
@@ -85,11 +85,11 @@ def test_legal_actions_agree_with_step_and_with_gymnasium_2048(board: Board) -> 
             with pytest.raises(IllegalAction, match="changes nothing"):
                 game.step(state, action, rng)
             assert rng.bit_generator.state == np.random.default_rng(0).bit_generator.state
-    if any(map(any, board)):  # the package calls the empty board, which is never played, unfinished
+    if any(map(any, board)):  # the package does not terminate on an empty board, which never occurs
         assert (not legal) == TwentyFortyEightEnv.is_terminated(exponents_of(board))
 
 
-def test_step_adds_exactly_one_tile_to_the_slid_board() -> None:
+def test_step_adds_one_tile_after_the_slide() -> None:
     game, rng = game_2048(), np.random.default_rng(0)
     state = State2048(((2, 2, 0, 0), (0, 4, 0, 0), EMPTY[0], EMPTY[0]), variation_seed=7)
     for _ in range(50):
@@ -103,24 +103,24 @@ def test_step_adds_exactly_one_tile_to_the_slid_board() -> None:
 
 
 @pytest.mark.parametrize("four", [0.0, 0.1, 0.5, 1.0])
-def test_new_tiles_are_spread_evenly_and_four_as_often_as_configured(four: float) -> None:
+def test_new_tiles_are_uniform_and_fours_follow_four_probability(four: float) -> None:
     game, rng, trials = game_2048(four_probability=four), np.random.default_rng(1), 4000
     state = State2048(((2, 0, 0, 0), *EMPTY[1:]))
-    places: dict[tuple[int, int], int] = {}
+    counts: dict[tuple[int, int], int] = {}
     fours = 0
     for _ in range(trials):
         board = game.step(state, DIRECTIONS.index("right"), rng).state.board
-        (place,) = ((r, c) for r in range(4) for c in range(4) if board[r][c] and (r, c) != (0, 3))
-        places[place] = places.get(place, 0) + 1
-        fours += board[place[0]][place[1]] == 4
-    assert len(places) == 15
+        (cell,) = ((r, c) for r in range(4) for c in range(4) if board[r][c] and (r, c) != (0, 3))
+        counts[cell] = counts.get(cell, 0) + 1
+        fours += board[cell[0]][cell[1]] == 4
+    assert len(counts) == 15
     expected = trials / 15
-    chi_square = sum((count - expected) ** 2 / expected for count in places.values())
+    chi_square = sum((count - expected) ** 2 / expected for count in counts.values())
     assert chi_square < 36.1  # 14 degrees of freedom, p = 0.001
     assert abs(fours - trials * four) <= 4 * (trials * four * (1 - four)) ** 0.5
 
 
-def test_start_has_two_tiles_and_depends_on_the_seed_alone() -> None:
+def test_start_has_two_tiles_and_is_deterministic() -> None:
     game = game_2048(rows=3, columns=5)
     starts = [game.start(np.random.default_rng(seed)) for seed in range(20)]
     assert starts == [game.start(np.random.default_rng(seed)) for seed in range(20)]
@@ -130,7 +130,7 @@ def test_start_has_two_tiles_and_depends_on_the_seed_alone() -> None:
         assert sorted(tile for row in start.board for tile in row if tile) in ([2, 2], [2, 4], [4, 4])
 
 
-def test_a_full_board_without_equal_neighbours_is_the_end() -> None:
+def test_full_board_without_equal_neighbours_ends_the_game() -> None:
     game = game_2048()
     assert game.ended(State2048(STUCK)) == "no move is left"
     assert game.legal_actions(State2048(STUCK)) == ()
@@ -140,7 +140,7 @@ def test_a_full_board_without_equal_neighbours_is_the_end() -> None:
     assert step.reward == 0.0
 
 
-def test_the_goal_ends_the_game() -> None:
+def test_goal_ends_the_game() -> None:
     game = game_2048(goal=16)
     state = State2048(((8, 8, 0, 0), *EMPTY[1:]))
     assert game.ended(state) is None
@@ -155,27 +155,27 @@ def test_the_goal_ends_the_game() -> None:
 
 
 @pytest.mark.parametrize("goal", [4, 12, 2**21, 0, -16, True, "16"])
-def test_a_goal_that_is_no_tile_is_refused(goal: object) -> None:
+def test_goal_must_be_a_tile(goal: object) -> None:
     with pytest.raises(UsageError, match="goal"):
         game_2048(goal=goal)
 
 
 @pytest.mark.parametrize("action", [-1, 4, 9999, True, 1.0, "1", None, (1,)])
-def test_an_action_that_is_not_an_int_from_0_to_3_is_illegal(action: Any) -> None:
+def test_actions_other_than_0_to_3_are_illegal(action: Any) -> None:
     game = game_2048()
     with pytest.raises(IllegalAction, match="is not an action"):
         game.step(game.start(np.random.default_rng(0)), action, np.random.default_rng(0))
 
 
-def test_the_largest_tile_is_the_metric() -> None:
+def test_metric_is_the_largest_tile() -> None:
     assert game_2048().metrics(State2048(MIXED), []) == {"largest tile": "131072"}
 
 
-# Words ------------------------------------------------------------------------------------------------------------
+# Text -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("action", range(4))
-def test_every_documented_form_of_an_answer_is_read(action: int) -> None:
+def test_documented_answers_are_parsed(action: int) -> None:
     game, name = game_2048(), DIRECTIONS[action]
     for text in (str(action), name, name.upper(), name.title(), f"  {name}\n", f"\t{action} "):
         assert game.parse_answer(text) == action
@@ -187,13 +187,13 @@ def test_every_documented_form_of_an_answer_is_read(action: int) -> None:
     ["left right", "left.", "go left", "1.0", "-1", "+1", "1e0", "0x1", "\uff11", "\xb2", "12345", "\uff55\uff50",
      "up\x00", "u p", "<b>up</b>", "0 1", "None", "[1]", '"up"', "\ud800", "上"],
 )  # fmt: skip
-def test_anything_else_is_not_documented(text: str) -> None:
-    with pytest.raises(ParseError, match="is not one of 0, 1, 2, 3, up, right, down, left"):
+def test_other_answers_are_parse_errors(text: str) -> None:
+    with pytest.raises(ParseError, match="0, 1, 2, 3, up, right, down, left"):
         game_2048().parse_answer(text)
 
 
 @given(st.text(max_size=300))
-def test_any_text_is_an_action_or_a_parse_error(text: str) -> None:
+def test_any_text_is_an_action_or_a_short_parse_error(text: str) -> None:
     word = text.strip().lower()
     if word in DIRECTIONS:
         assert game_2048().parse_answer(text) == DIRECTIONS.index(word)
@@ -205,16 +205,16 @@ def test_any_text_is_an_action_or_a_parse_error(text: str) -> None:
         assert len(str(caught.value)) < 600
 
 
-def test_a_number_out_of_range_is_read_and_left_to_step() -> None:
+def test_number_out_of_range_is_parsed() -> None:
     assert game_2048().parse("<answer>7</answer>") == 7
 
 
 @pytest.mark.parametrize("origin", [0, 1])
-def test_the_prompt_names_rules_actions_origin_and_form(origin: int) -> None:
+def test_prompt_covers_rules_actions_origin_and_format(origin: int) -> None:
     game = game_2048(rows=5, columns=3, origin=origin)
     prompt = game.prompt(game.start(np.random.default_rng(0)))
     for words in (
-        "2048", "5 rows", "3 columns", f"counted from {origin}", "slides", "merge", "score", "illegal",
+        "2048", "5 rows", "3 columns", f"numbered from {origin}", "slides", "merge", "score", "illegal",
         "0 or up, 1 or right, 2 or down, 3 or left", "<perception>", "</perception>", "<think>", "</think>",
         "<answer>", "</answer>", "exactly one <answer>",
     ):  # fmt: skip
@@ -222,32 +222,32 @@ def test_the_prompt_names_rules_actions_origin_and_form(origin: int) -> None:
     assert "{" not in prompt
 
 
-def test_the_prompt_names_the_goal() -> None:
+def test_prompt_states_the_goal() -> None:
     state = State2048(EMPTY)
-    assert "Reach the tile 512." in game_2048(goal=512).prompt(state)
-    assert "Score as much as you can" in game_2048().prompt(state)
+    assert "Reach the tile 512" in game_2048(goal=512).prompt(state)
+    assert "Score as high as you can" in game_2048().prompt(state)
 
 
 @given(boards(largest=17))
-def test_the_description_is_the_board(board: Board) -> None:
+def test_description_is_the_board(board: Board) -> None:
     game, state = game_2048(rows=len(board), columns=len(board[0])), State2048(board)
     lines = game.describe(state).split("\n")
     assert tuple(tuple(map(int, line.split(", "))) for line in lines) == board
     assert game.perceive(state, game.describe(state)) == (1.0, 1.0)
 
 
-def test_the_explanation_is_true() -> None:
+def test_explanation_lists_merges() -> None:
     game = game_2048()
     state = State2048(((4, 4, 0, 0), *EMPTY[1:]))
-    said = "Merges in rows: yes no no no; in columns: no no no no. I slide left."
-    assert game.explain(state, DIRECTIONS.index("left")) == said
+    expected = "Merges in rows: yes no no no; in columns: no no no no. I slide left."
+    assert game.explain(state, DIRECTIONS.index("left")) == expected
 
 
 # JSON -------------------------------------------------------------------------------------------------------------
 
 
 @given(boards(largest=62), st.integers(0, 2**32 - 1))
-def test_json_goes_round(board: Board, variation_seed: int) -> None:
+def test_json_round_trip(board: Board, variation_seed: int) -> None:
     game, state = game_2048(rows=len(board), columns=len(board[0])), State2048(board, variation_seed)
     text = game.to_json(state)
     assert "\n" not in text
@@ -255,7 +255,7 @@ def test_json_goes_round(board: Board, variation_seed: int) -> None:
     assert hash(game.from_json(text)) == hash(state)
 
 
-def test_the_json_of_a_state_is_a_public_form() -> None:
+def test_json_format_is_public() -> None:
     state = State2048(((2, 0, 0), (0, 4, 0), (0, 0, 0)), variation_seed=5)
     assert json.loads(game_2048(rows=3, columns=3).to_json(state)) == {
         "board": [[2, 0, 0], [0, 4, 0], [0, 0, 0]],
@@ -263,25 +263,20 @@ def test_the_json_of_a_state_is_a_public_form() -> None:
     }
 
 
+def state_json(board: object, variation_seed: object = 0) -> str:
+    return json.dumps({"board": board, "variation_seed": variation_seed})
+
+
 def with_cell(value: object) -> str:
-    return json.dumps({"board": [[value, 0, 0, 0], *([[0] * 4] * 3)], "variation_seed": 0})
+    return state_json([[value, 0, 0, 0], *EMPTY[1:]])
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        *map(with_cell, [1, 3, 6, -2, -1, 2**63, 10**100, 2.0, 2.5, "2", True, None, [2], {}]),
-        with_cell(float("nan")),
-        json.dumps({"board": [[0] * 4] * 3, "variation_seed": 0}),
-        json.dumps({"board": [[0] * 4] * 5, "variation_seed": 0}),
-        json.dumps({"board": [[0] * 4, [0] * 4, [0] * 4, [0] * 3], "variation_seed": 0}),
-        json.dumps({"board": [[0] * 5] * 4, "variation_seed": 0}),
-        json.dumps({"board": [], "variation_seed": 0}),
-        json.dumps({"board": [0] * 16, "variation_seed": 0}),
-        json.dumps({"board": [[0] * 4] * 4, "variation_seed": "0"}),
-        json.dumps({"board": [[0] * 4] * 4, "variation_seed": 1.5}),
-        json.dumps({"board": [[0] * 4] * 4, "variation_seed": -1}),
-        json.dumps({"board": [[0] * 4] * 4, "variation_seed": 2**32}),
+        *map(with_cell, [1, 3, 6, -2, -1, 2**63, 10**100, 2.0, 2.5, "2", True, None, [2], {}, float("nan")]),
+        *map(state_json, [EMPTY[1:], (*EMPTY, EMPTY[0]), (*EMPTY[1:], (0, 0, 0)), [[0] * 5] * 4, [], [0] * 16]),
+        *(state_json(EMPTY, seed) for seed in ("0", 1.5, -1, 2**32)),
         json.dumps({"variation_seed": 0}),
         with_cell(2) + "x",
         with_cell(2) + with_cell(2),
@@ -289,7 +284,7 @@ def with_cell(value: object) -> str:
         "", "null", "[]", "0", '"board"', "board", "\x00", "{" * 10_000, "[" * 10_000,
     ],
 )  # fmt: skip
-def test_a_text_that_is_no_position_is_refused_in_one_sentence(text: str) -> None:
+def test_invalid_state_is_refused_in_one_sentence(text: str) -> None:
     with pytest.raises(StateError, match="invalid state of 2048") as caught:
         game_2048().from_json(text)
     assert "\n" not in str(caught.value)
@@ -323,20 +318,20 @@ def sha256(image: NDArray[np.uint8]) -> str:
 
 
 @pytest.mark.parametrize(("size", "theme", "coordinates"), GOLDEN)
-def test_images_are_the_same_on_every_machine(size: int, theme: str, coordinates: bool) -> None:
+def test_golden_images(size: int, theme: str, coordinates: bool) -> None:
     game = game_2048(size=size, theme=theme, coordinates=coordinates)
     image = game.draw(State2048(MIXED, variation_seed=12345))
     assert image.shape == (size, size, 3)
     assert sha256(image) == GOLDEN[size, theme, coordinates]
 
 
-def test_noise_rotation_and_clutter_are_the_same_on_every_machine() -> None:
+def test_golden_image_at_perception_5() -> None:
     game = game_2048(perception=5, size=320)
     assert sha256(game.images(State2048(MIXED, variation_seed=12345))[0]) == GOLDEN_PERCEPTION_5
 
 
 @pytest.mark.parametrize("perception", [1, 3, 5])
-def test_painting_what_changed_equals_painting_all(perception: int) -> None:
+def test_painting_changes_equals_painting_all(perception: int) -> None:
     game = game_2048(perception=perception, size=128)
     rng = np.random.default_rng(3)
     state = game.start(rng)
@@ -351,8 +346,8 @@ def test_painting_what_changed_equals_painting_all(perception: int) -> None:
 
 
 @pytest.mark.parametrize("perception", [1, 2, 3, 4, 5])
-def test_the_image_shows_what_the_description_says(perception: int) -> None:
-    """A tile moved to another cell changes both, and only where the description differs does the image."""
+def test_image_and_description_change_together(perception: int) -> None:
+    """Changing one tile changes both, and the image only in that cell."""
     game = game_2048(perception=perception, size=200)
     geometry = game.painter.geometry
     state = State2048(MIXED, variation_seed=9)
@@ -368,7 +363,7 @@ def test_the_image_shows_what_the_description_says(perception: int) -> None:
         assert words == ["16", "32", str(tile), "128"]
 
 
-def test_every_tile_looks_different() -> None:
+def test_tiles_look_different() -> None:
     game = game_2048(size=96)
     seen = {game.draw(State2048(((1 << e if e else 0, 0, 0, 0), *EMPTY[1:]))).tobytes() for e in range(21)}
     assert len(seen) == 21

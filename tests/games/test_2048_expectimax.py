@@ -1,4 +1,4 @@
-"""The oracle of 2048: its tree against a plain recursive one, and how well it plays."""
+"""Expectimax for 2048: compared with a recursive reference, and playing strength."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vlmgym import make_game
-from vlmgym.sandbox.games.game2048 import expectimax as oracle
+from vlmgym.sandbox.games.game2048 import expectimax
 from vlmgym.sandbox.games.game2048.game import Board, State2048, slide
 
 SMALL_BUDGET = 20_000
@@ -25,7 +25,7 @@ def boards(draw: st.DrawFn) -> Board:
     return tuple(tuple(1 << e if e else 0 for e in row) for row in grid)
 
 
-def exponents_of(*several: Board) -> oracle.Boards:
+def exponents_of(*several: Board) -> expectimax.Boards:
     boards = [[[max(0, tile.bit_length() - 1) for tile in row] for row in board] for board in several]
     return np.stack([np.array(board, np.uint8) for board in boards], axis=-1)
 
@@ -35,64 +35,64 @@ def replaced(board: Board, row: int, column: int, tile: int) -> Board:
     return (*board[:row], line, *board[row + 1 :])
 
 
-def plain_values(board: Board, four: float, depth: int) -> list[float]:
-    """Values of the four moves by a recursive expectimax of a fixed depth, -1 for what changes nothing."""
+def reference_values(board: Board, four: float, depth: int) -> list[float]:
+    """Values of the four moves by a recursive expectimax of fixed depth, -1 for a move that changes nothing."""
     values = []
     for action in range(4):
         after = slide(board, action)[0]
         if after == board:
             values.append(-1.0)
         elif depth == 1:
-            values.append(float(oracle.judge(exponents_of(after))[0]))
+            values.append(float(expectimax.evaluate(exponents_of(after))[0]))
         else:
             empty = [(r, c) for r, row in enumerate(after) for c, tile in enumerate(row) if tile == 0]
             mean = 0.0
             for r, c in empty:
                 for tile, probability in ((2, 1 - four), (4, four)):
-                    best = max(plain_values(replaced(after, r, c, tile), four, depth - 1))
+                    best = max(reference_values(replaced(after, r, c, tile), four, depth - 1))
                     mean += probability * max(best, 0.0) / len(empty)
             values.append(mean)
     return values
 
 
 @given(boards())
-def test_boards_slide_as_in_the_game(board: Board) -> None:
-    moved = oracle.slide_all(exponents_of(board, board[::-1]))
+def test_slide_all_matches_slide(board: Board) -> None:
+    moved = expectimax.slide_all(exponents_of(board, board[::-1]))
     for action in range(4):
         np.testing.assert_array_equal(moved[:, :, action, 0], exponents_of(slide(board, action)[0])[:, :, 0])
         np.testing.assert_array_equal(moved[:, :, action, 1], exponents_of(slide(board[::-1], action)[0])[:, :, 0])
 
 
 @given(boards())
-def test_a_board_is_worth_as_much_turned_and_mirrored(board: Board) -> None:
-    (value,) = oracle.judge(exponents_of(board))
+def test_evaluation_is_symmetric(board: Board) -> None:
+    (value,) = expectimax.evaluate(exponents_of(board))
     for same in (board[::-1], tuple(row[::-1] for row in board), tuple(zip(*board))):
-        assert oracle.judge(exponents_of(same))[0] == value
+        assert expectimax.evaluate(exponents_of(same))[0] == value
 
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(0, 3), min_size=9, max_size=9), st.sampled_from([0.0, 0.1, 1.0]))
-def test_the_tree_is_that_of_a_plain_expectimax(exponents: list[int], four: float) -> None:
+def test_values_match_the_reference(exponents: list[int], four: float) -> None:
     tiles = [1 << e if e else 0 for e in exponents]
     board = tuple(tuple(tiles[i : i + 3]) for i in (0, 3, 6))
-    found = oracle.search(board, four, budget=1000)
-    assert found.values == pytest.approx(plain_values(board, four, max(1, found.depth)), rel=1e-12)
+    found = expectimax.search(board, four, budget=1000)
+    assert found.values == pytest.approx(reference_values(board, four, max(1, found.depth)), rel=1e-12)
     assert found.action == (None if max(found.values) < 0 else found.values.index(max(found.values)))
 
 
 @settings(max_examples=40)
 @given(boards())
-def test_it_is_legal_on_every_size_and_none_at_the_end(board: Board) -> None:
+def test_action_is_legal_or_none_at_the_end(board: Board) -> None:
     game, state = make_game("2048", rows=len(board), columns=len(board[0])), State2048(board)
     legal = game.legal_actions(state)
-    found = oracle.search(board, budget=SMALL_BUDGET)
+    found = expectimax.search(board, budget=SMALL_BUDGET)
     assert found.action in legal if legal else found.action is None
     assert (found.nodes > 0) == bool(legal)
 
 
-def test_a_larger_budget_searches_more_and_deeper() -> None:
+def test_larger_budget_searches_deeper() -> None:
     board = ((2, 4, 8, 16), (0, 2, 64, 32), (0, 0, 128, 4), (0, 0, 2, 4))
-    small, middle, large = (oracle.search(board, budget=budget) for budget in (1, 10_000, 1_000_000))
+    small, middle, large = (expectimax.search(board, budget=budget) for budget in (1, 10_000, 1_000_000))
     assert small.depth == 1
     assert small.nodes <= 4
     assert small.depth < middle.depth < large.depth
@@ -100,25 +100,25 @@ def test_a_larger_budget_searches_more_and_deeper() -> None:
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(3, 3), (4, 4), (5, 5), (8, 8), (3, 8)])
-def test_the_tree_is_bounded(rows: int, columns: int) -> None:
+def test_budget_bounds_the_tree(rows: int, columns: int) -> None:
     game, rng = make_game("2048", rows=rows, columns=columns), np.random.default_rng(0)
     state = game.start(rng)
     for _ in range(30):
-        found = oracle.search(state.board)
-        assert 1 <= found.depth <= oracle.DEEPEST
-        assert found.nodes * rows * columns <= 2 * oracle.BUDGET
+        found = expectimax.search(state.board)
+        assert 1 <= found.depth <= expectimax.MAX_DEPTH
+        assert found.nodes * rows * columns <= 2 * expectimax.BUDGET
         state = game.step(state, found.action, rng).state
         if game.ended(state) is not None:
             break
 
 
-def test_a_goal_within_reach_is_taken() -> None:
+def test_goal_within_reach_is_taken() -> None:
     board = ((2, 4, 2, 4), (16, 2, 8, 2), (16, 8, 2, 8), (2, 4, 0, 4))
-    assert oracle.search(board, goal=32).action in (0, 2)
-    assert oracle.search(board, goal=16).action is None
+    assert expectimax.search(board, goal=32).action in (0, 2)
+    assert expectimax.search(board, goal=16).action is None
 
 
-def test_the_choice_is_the_same_in_another_process() -> None:
+def test_search_is_deterministic_across_processes() -> None:
     program = (
         "import numpy as np\nfrom vlmgym import make_game\ngame = make_game('2048')\nrng = np.random.default_rng(5)\n"
         "state = game.start(rng)\nactions = ''\n"
@@ -135,13 +135,13 @@ def test_the_choice_is_the_same_in_another_process() -> None:
     assert len(outputs.pop()) == 40
 
 
-def test_it_plays_far_better_than_chance() -> None:
-    """Even with a small part of its budget it makes 512, which random play all but never does."""
+def test_expectimax_reaches_512() -> None:
+    """With a fraction of its budget it reaches 512, which random play almost never does."""
     for seed in range(3):
         game, rng = make_game("2048"), np.random.default_rng(seed)
         state = game.start(rng)
         for _ in range(400):
-            action = oracle.search(state.board, budget=SMALL_BUDGET).action
+            action = expectimax.search(state.board, budget=SMALL_BUDGET).action
             assert action is not None
             state = game.step(state, action, rng).state
         assert max(map(max, state.board)) >= 512

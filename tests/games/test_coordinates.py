@@ -1,4 +1,4 @@
-"""Cells in words."""
+"""Coordinates of cells in text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vlmgym.sandbox.core.coordinates import Pair, format_cells, parse_cells
         "(+0, 01), (2, 0003)",
     ],
 )
-def test_two_cells_in_round_or_square_brackets(text: str) -> None:
+def test_documented_spellings(text: str) -> None:
     assert parse_cells(text, 2) == (0, 1, 2, 3)
 
 
@@ -54,18 +54,18 @@ def test_two_cells_in_round_or_square_brackets(text: str) -> None:
         "(" * 1000,
     ],
 )
-def test_anything_else_is_unparsable(text: str) -> None:
-    with pytest.raises(ParseError, match=r"is not two coordinates like \(0, 0\) \(0, 1\)") as caught:
+def test_other_texts_are_parse_errors(text: str) -> None:
+    with pytest.raises(ParseError, match=r"two coordinates like \(0, 0\) \(0, 1\)") as caught:
         parse_cells(text, 2)
     assert len(str(caught.value)) < 400
 
 
-def test_the_error_shows_the_form_with_the_origin() -> None:
+def test_error_uses_the_origin() -> None:
     with pytest.raises(ParseError, match=r"like \(1, 1\) \(1, 2\)"):
         parse_cells("?", 2, origin=1)
 
 
-def test_a_negative_number_is_read_and_left_to_the_game() -> None:
+def test_negative_numbers_are_parsed() -> None:
     assert parse_cells("(-1, 0) (0, 0)", 2) == (-1, 0, 0, 0)
     assert parse_cells("(0, 1) (1, 1)", 2, origin=1) == (-1, 0, 0, 0)
 

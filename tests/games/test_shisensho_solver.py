@@ -1,4 +1,4 @@
-"""The solver of Shisen-Sho: it clears boards, follows its own plans, and is right about what cannot be cleared."""
+"""Solver for Shisen-Sho: clears boards, follows its own plans, and is optimal where boards cannot be cleared."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from vlmgym import make_game
 from vlmgym.sandbox.core.coordinates import Pair
-from vlmgym.sandbox.games.shisensho.game import Board, ShisenSho, ShisenShoState
+from vlmgym.sandbox.games.shisensho.game import ShisenSho, ShisenShoState
+from vlmgym.sandbox.games.shisensho.paths import Board
 from vlmgym.sandbox.games.shisensho.solver import NODE_BUDGET, best_move, plan
 from vlmgym.sandbox.games.tiles.names import EMPTY
 
-RNG = np.random.default_rng(0)  # no step of this game takes chance
+RNG = np.random.default_rng(0)  # steps of this game are deterministic
 
 
 def game_of(**overrides: Any) -> ShisenSho:
@@ -26,8 +27,8 @@ def game_of(**overrides: Any) -> ShisenSho:
     return game
 
 
-def played_by_the_oracle(game: ShisenSho, state: ShisenShoState) -> tuple[list[Pair], ShisenShoState]:
-    """The moves of `best_action`, each asked for anew, and where they end."""
+def play_oracle(game: ShisenSho, state: ShisenShoState) -> tuple[list[Pair], ShisenShoState]:
+    """Play `best_action` to the end; return its moves and the last state."""
     moves = []
     while (action := game.best_action(state)) is not None:
         moves.append(action)
@@ -40,7 +41,7 @@ def tiles_left(board: Board) -> int:
 
 
 def fewest_left(game: ShisenSho, state: ShisenShoState, seen: dict[Board, int]) -> int:
-    """The fewest tiles that any play leaves, by trying all of it."""
+    """Fewest tiles that any play leaves, by exhaustive search."""
     if state.board not in seen:
         after = (game.step(state, action, RNG).state for action in game.legal_actions(state) if action[:2] < action[2:])
         seen[state.board] = min((fewest_left(game, one, seen) for one in after), default=tiles_left(state.board))
@@ -48,8 +49,8 @@ def fewest_left(game: ShisenSho, state: ShisenShoState, seen: dict[Board, int]) 
 
 
 @st.composite
-def positions(draw: st.DrawFn) -> tuple[ShisenSho, ShisenShoState]:
-    """Small positions, mostly not to be cleared, also with an odd number of a kind or more than `copies`."""
+def states(draw: st.DrawFn) -> tuple[ShisenSho, ShisenShoState]:
+    """Small boards, mostly unsolvable, also with odd numbers of a kind or more than `copies`."""
     rows, columns = draw(st.sampled_from([(2, 4), (3, 4), (4, 3), (2, 6), (4, 4)]))
     tile = st.sampled_from([EMPTY, "red circle", "blue square", "green star", "yellow heart"])
     board = tuple(tuple(draw(tile) for _ in range(columns)) for _ in range(rows))
@@ -57,9 +58,9 @@ def positions(draw: st.DrawFn) -> tuple[ShisenSho, ShisenShoState]:
 
 
 @settings(max_examples=150)
-@given(positions())
-def test_no_play_leaves_fewer_tiles(position: tuple[ShisenSho, ShisenShoState]) -> None:
-    game, state = position
+@given(states())
+def test_plan_leaves_the_fewest_tiles(drawn: tuple[ShisenSho, ShisenShoState]) -> None:
+    game, state = drawn
     found = plan(state.board, game.config.turns)
     assert found.tiles_left == fewest_left(game, state, {})
     for action in found.moves:
@@ -69,11 +70,11 @@ def test_no_play_leaves_fewer_tiles(position: tuple[ShisenSho, ShisenShoState]) 
 
 
 @settings(max_examples=60)
-@given(positions())
-def test_it_has_a_legal_move_whenever_there_is_one_whatever_the_budget(
-    position: tuple[ShisenSho, ShisenShoState],
+@given(states())
+def test_best_move_is_legal_with_any_budget(
+    drawn: tuple[ShisenSho, ShisenShoState],
 ) -> None:
-    game, state = position
+    game, state = drawn
     legal = game.legal_actions(state)
     for budget in (1, 2, NODE_BUDGET):
         move = best_move(state.board, game.config.turns, budget)
@@ -93,18 +94,18 @@ def test_it_has_a_legal_move_whenever_there_is_one_whatever_the_budget(
         {"turns": 4},
     ],
 )
-def test_it_clears_solvable_boards_by_the_plan_it_made_at_the_start(overrides: dict[str, int]) -> None:
+def test_oracle_clears_solvable_boards_by_its_first_plan(overrides: dict[str, int]) -> None:
     game = game_of(**overrides)
     for seed in range(8):
         state = game.start(np.random.default_rng(seed))
         found = plan(state.board, game.config.turns)
-        moves, end = played_by_the_oracle(game, state)
+        moves, end = play_oracle(game, state)
         assert found.tiles_left == 0
         assert tuple(moves) == found.moves
         assert game.ended(end) == "cleared"
 
 
-def test_later_positions_of_a_plan_take_no_more_nodes() -> None:
+def test_later_states_of_a_plan_take_no_more_nodes() -> None:
     game = game_of(rows=8, columns=8)
     searched = 0
     for seed in range(3):
@@ -119,13 +120,13 @@ def test_later_positions_of_a_plan_take_no_more_nodes() -> None:
     assert searched > 0
 
 
-def test_with_two_copies_there_is_nothing_to_search() -> None:
+def test_two_copies_need_no_search() -> None:
     game = game_of(rows=8, columns=8, copies=2, solvable=False)
     for seed in range(5):
         assert plan(game.start(np.random.default_rng(seed)).board, 2).nodes == 0
 
 
-def test_the_budget_bounds_each_search() -> None:
+def test_budget_bounds_each_search() -> None:
     game = game_of(rows=8, columns=8)
     boards = [game.start(np.random.default_rng(seed)).board for seed in range(10)]
     hardest = max(boards, key=lambda board: plan(board, 2).nodes)
@@ -137,8 +138,8 @@ def test_the_budget_bounds_each_search() -> None:
     assert short.nodes <= 2 * 3 * len(short.moves)
 
 
-def test_the_choice_is_the_same_in_another_process() -> None:
-    """Also with another hash seed, and whatever was asked before."""
+def test_best_action_is_deterministic_across_processes() -> None:
+    """Independent of the hash seed and of previous calls."""
     program = (
         "import numpy as np\nfrom vlmgym import make_game\ngame = make_game('shisensho', rows=8, columns=8)\n"
         "state = game.start(np.random.default_rng(7))\nmoves = []\n"
@@ -148,5 +149,5 @@ def test_the_choice_is_the_same_in_another_process() -> None:
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     game = game_of(rows=8, columns=8)
-    moves, _ = played_by_the_oracle(game, game.start(np.random.default_rng(7)))
+    moves, _ = play_oracle(game, game.start(np.random.default_rng(7)))
     assert run.stdout.splitlines()[-1] == str(moves)

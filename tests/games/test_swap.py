@@ -1,4 +1,4 @@
-"""Swap: rules against a slow reference that shares no code with the game, words, image, difficulty and oracle."""
+"""Swap: rules compared with an independent reference, text, images, difficulty and oracle."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from vlmgym.errors import GenerationError, IllegalAction, ParseError, StateError, UsageError
 from vlmgym.sandbox.core.coordinates import Pair
 from vlmgym.sandbox.games.swap import game as swap
-from vlmgym.sandbox.games.swap.board import SwapRules
 from vlmgym.sandbox.games.swap.game import Board, Swap, SwapConfig, SwapState
+from vlmgym.sandbox.games.swap.rules import SwapRules
 from vlmgym.sandbox.rendering.geometry import BoardGeometry
 
 small = st.builds(
@@ -28,8 +28,8 @@ small = st.builds(
 )
 seeds = st.integers(0, 2**32)
 
-# 5 x 5, tiles are numbers 0 to 63; `0` and `1` are the only ones there are several of.
-FIVE_OR_THREE: Board = (
+# Only tiles 0 and 1 occur more than once.
+BOARD: Board = (
     (10, 11, 12, 13, 14),
     (15, 16, 0, 17, 18),
     (0, 0, 19, 0, 0),
@@ -39,7 +39,7 @@ FIVE_OR_THREE: Board = (
 
 
 def in_runs(board: Board) -> set[tuple[int, int]]:
-    """Cells of runs, by looking at each cell's neighbours in both directions."""
+    """Find the cells of runs by scanning both ways from each cell."""
     rows, columns = len(board), len(board[0])
     found = set()
     for row, column in itertools.product(range(rows), range(columns)):
@@ -54,7 +54,7 @@ def in_runs(board: Board) -> set[tuple[int, int]]:
     return found
 
 
-def exchanged(board: Board, action: tuple[int, ...]) -> Board:
+def swapped(board: Board, action: tuple[int, ...]) -> Board:
     cells = [list(row) for row in board]
     r1, c1, r2, c2 = action
     cells[r1][c1], cells[r2][c2] = cells[r2][c2], cells[r1][c1]
@@ -68,13 +68,13 @@ def brute_force_legal(board: Board) -> list[Pair]:
         action
         for action in everything
         if abs(action[0] - action[2]) + abs(action[1] - action[3]) == 1
-        and exchanged(board, action) != board
-        and in_runs(exchanged(board, action))
+        and swapped(board, action) != board
+        and in_runs(swapped(board, action))
     ]
 
 
 def play_out(board: Board, kinds: int, rng: np.random.Generator) -> tuple[Board, int, int]:
-    """The board after a cascade, tiles cleared and rounds; new tiles are drawn as the game documents."""
+    """Return the board after a cascade, the tiles cleared and the rounds."""
     cleared = rounds = 0
     while runs := in_runs(board):
         new = iter(rng.integers(kinds, size=len(runs)).tolist())
@@ -87,7 +87,7 @@ def play_out(board: Board, kinds: int, rng: np.random.Generator) -> tuple[Board,
     return board, cleared, rounds
 
 
-def a_move(game: Swap, seed: int) -> tuple[SwapState, Any, np.random.Generator]:
+def some_move(game: Swap, seed: int) -> tuple[SwapState, Any, np.random.Generator]:
     rng = np.random.default_rng(seed)
     state = game.start(rng)
     actions = game.legal_actions(state)
@@ -102,14 +102,14 @@ def flat(board: Board) -> list[int]:
 
 
 @given(small, seeds)
-def test_legal_actions_are_those_of_a_brute_force_search(game: Swap, seed: int) -> None:
+def test_legal_actions_match_brute_force(game: Swap, seed: int) -> None:
     state = game.start(np.random.default_rng(seed))
     assert list(game.legal_actions(state)) == brute_force_legal(state.board)
 
 
 @settings(max_examples=25)
 @given(small, seeds)
-def test_step_accepts_exactly_the_legal_actions_of_the_whole_action_space(game: Swap, seed: int) -> None:
+def test_step_accepts_only_legal_actions(game: Swap, seed: int) -> None:
     state = game.start(np.random.default_rng(seed))
     legal = set(game.legal_actions(state))
     rows, columns = map(range, (game.config.rows, game.config.columns))
@@ -131,10 +131,8 @@ def test_step_accepts_exactly_the_legal_actions_of_the_whole_action_space(game: 
     st.integers(1, 8).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, 8))),
 )
 @settings(max_examples=60, deadline=None)
-def test_every_configuration_deals_a_board_without_runs_and_with_a_move(
-    rows: int, columns: int, kinds: tuple[int, int]
-) -> None:
-    if kinds[0] * kinds[1] < swap.FEWEST_KINDS:
+def test_dealt_boards_have_a_move_and_no_runs(rows: int, columns: int, kinds: tuple[int, int]) -> None:
+    if kinds[0] * kinds[1] < swap.MIN_KINDS:
         return
     game = Swap(SwapConfig(rows=rows, columns=columns, colours=kinds[0], shapes=kinds[1]))
     board = game.start(np.random.default_rng(0)).board
@@ -144,12 +142,12 @@ def test_every_configuration_deals_a_board_without_runs_and_with_a_move(
 
 
 @given(small, seeds)
-def test_step_does_what_the_reference_does(game: Swap, seed: int) -> None:
-    state, action, rng = a_move(game, seed)
+def test_step_matches_the_reference(game: Swap, seed: int) -> None:
+    state, action, rng = some_move(game, seed)
     reference_rng = np.random.default_rng()
     reference_rng.bit_generator.state = rng.bit_generator.state
     step = game.step(state, action, rng)
-    board, cleared, rounds = play_out(exchanged(state.board, action), game.config.kinds, reference_rng)
+    board, cleared, rounds = play_out(swapped(state.board, action), game.config.kinds, reference_rng)
 
     assert (step.info["cleared"], step.info["cascade"]) == (cleared, rounds)
     assert not step.terminated
@@ -165,23 +163,23 @@ def test_step_does_what_the_reference_does(game: Swap, seed: int) -> None:
             assert sorted(flat(step.state.board)) == sorted(flat(board))
 
 
-def test_both_ways_out_of_a_board_without_a_move_happen() -> None:
+def test_stuck_boards_are_reshuffled_or_dealt_anew() -> None:
     game = Swap(SwapConfig(rows=3, columns=3, colours=3, shapes=2))
     seen = {"reshuffled": 0, "redealt": 0}
     for seed in range(100):
-        state, action, rng = a_move(game, seed)
+        state, action, rng = some_move(game, seed)
         info = game.step(state, action, rng).info
         seen["reshuffled"] += info["reshuffled"]
         seen["redealt"] += info["redealt"]
     assert min(seen.values()) > 0
 
 
-def test_a_cascade_that_does_not_end_gives_a_fresh_board(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(swap, "LONGEST_CASCADE", 1)
+def test_endless_cascade_deals_a_new_board(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(swap, "MAX_ROUNDS", 1)
     game = Swap(SwapConfig(colours=3, shapes=1))
     infos = []
     for seed in range(10):
-        state, action, rng = a_move(game, seed)
+        state, action, rng = some_move(game, seed)
         step = game.step(state, action, rng)
         game.check_state(step.state)
         infos.append(step.info)
@@ -205,7 +203,7 @@ def test_falling_tiles_keep_their_order(rows: int, columns: int, data: st.DataOb
 
 
 @given(small, seeds)
-def test_arranging_uses_every_tile_once_and_makes_no_run(game: Swap, seed: int) -> None:
+def test_arrange_keeps_the_tiles_and_makes_no_run(game: Swap, seed: int) -> None:
     c = game.config
     bag = np.random.default_rng(seed).integers(c.kinds, size=c.rows * c.columns).tolist()
     arranged = game.rules.arrange(list(bag))
@@ -214,45 +212,45 @@ def test_arranging_uses_every_tile_once_and_makes_no_run(game: Swap, seed: int) 
         assert not in_runs(tuple(tuple(arranged[i : i + c.columns]) for i in range(0, len(arranged), c.columns)))
 
 
-def test_a_run_of_tiles_that_cannot_be_arranged_is_no_board() -> None:
+def test_arrange_returns_none_if_impossible() -> None:
     assert SwapRules(3, 3).arrange([0] * 9) is None
 
 
-def test_dealing_gives_up_after_a_bounded_number_of_tries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(swap, "DEALS", 1)
+def test_failed_deal_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(swap, "MAX_DEALS", 1)
     game = Swap(SwapConfig(rows=3, columns=3, colours=8, shapes=8))
-    with pytest.raises(GenerationError, match="no board of 3 x 3 with 64 kinds"):
+    with pytest.raises(GenerationError, match="3 x 3 board with 64 kinds"):
         game.start(np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(
     ("action", "reason"),
     [
-        ((0, 0, 0, 5), r"\(0, 5\) is outside the board of 5 x 5"),
-        ((-1, 0, 0, 0), r"\(-1, 0\) is outside the board of 5 x 5"),
-        ((2, 2, 2, 2), r"\(2, 2\) is named twice"),
-        ((0, 0, 1, 1), r"\(0, 0\) and \(1, 1\) are not next to each other"),
-        ((0, 0, 0, 2), r"\(0, 0\) and \(0, 2\) are not next to each other"),
-        ((2, 0, 2, 1), r"\(2, 0\) and \(2, 1\) changes nothing: both are a red circle"),
+        ((0, 0, 0, 5), r"\(0, 5\) is outside the 5 x 5 board"),
+        ((-1, 0, 0, 0), r"\(-1, 0\) is outside the 5 x 5 board"),
+        ((2, 2, 2, 2), r"\(2, 2\) is given twice"),
+        ((0, 0, 1, 1), r"\(0, 0\) and \(1, 1\) are not adjacent"),
+        ((0, 0, 0, 2), r"\(0, 0\) and \(0, 2\) are not adjacent"),
+        ((2, 0, 2, 1), r"\(2, 0\) and \(2, 1\) changes nothing: .* red circle"),
         ((0, 0, 0, 1), r"\(0, 0\) and \(0, 1\) makes no run of three"),
-        ((0, 0, 0), r"\(0, 0, 0\) is not an action: row and column of 2 cells"),
+        ((0, 0, 0), r"\(0, 0, 0\) is not an action"),
         ((1, 2, 2, 2.0), "is not an action"),
         ((True, 2, 2, 2), "is not an action"),
         ([1, 2, 2, 2], "is not an action"),
         (1, "1 is not an action"),
     ],
 )
-def test_illegal_actions_are_refused_with_a_reason(action: Any, reason: str) -> None:
+def test_illegal_actions_have_a_reason(action: Any, reason: str) -> None:
     with pytest.raises(IllegalAction, match=reason):
-        five_by_five().step(SwapState(FIVE_OR_THREE), action, np.random.default_rng(0))
+        five_by_five().step(SwapState(BOARD), action, np.random.default_rng(0))
 
 
-def test_reasons_count_as_the_player_does() -> None:
+def test_reasons_use_the_origin() -> None:
     with pytest.raises(IllegalAction, match=r"\(1, 1\) and \(1, 2\) makes no run"):
-        five_by_five(origin=1).step(SwapState(FIVE_OR_THREE), (0, 0, 0, 1), np.random.default_rng(0))
+        five_by_five(origin=1).step(SwapState(BOARD), (0, 0, 0, 1), np.random.default_rng(0))
 
 
-def test_the_same_seed_and_actions_give_the_same_episode() -> None:
+def test_episodes_are_deterministic() -> None:
     def episode() -> list[str]:
         game, rng = Swap(), np.random.default_rng(7)
         state, states = game.start(rng), []
@@ -265,67 +263,67 @@ def test_the_same_seed_and_actions_give_the_same_episode() -> None:
     assert episode() == episode()
 
 
-def test_metrics_add_up_over_an_episode() -> None:
+def test_metrics() -> None:
     def info(cleared: int, cascade: int, reshuffled: bool = False, redealt: bool = False) -> dict[str, Any]:
         return {"cleared": cleared, "cascade": cascade, "reshuffled": reshuffled, "redealt": redealt}
 
-    game, state = five_by_five(), SwapState(FIVE_OR_THREE)
+    game, state = five_by_five(), SwapState(BOARD)
     infos = [info(3, 1), {}, info(9, 3, reshuffled=True), info(4, 1, redealt=True), {}]
     assert game.metrics(state, infos) == {"tiles cleared": 16.0, "longest cascade": 3.0, "reshuffles": 2.0}
     assert game.metrics(state, [{}]) == {"tiles cleared": 0.0, "longest cascade": 0.0, "reshuffles": 0.0}
 
 
-def test_a_position_is_the_board_and_its_look_whatever_led_to_it() -> None:
+def test_state_is_the_board_and_the_variation_seed() -> None:
     game = Swap(SwapConfig(rows=5, columns=5, colours=2, shapes=2))
-    state, action, rng = a_move(game, 3)
+    state, action, rng = some_move(game, 3)
     after = game.step(state, action, rng).state
     assert after == SwapState(after.board, state.variation_seed)
     assert list(game.to_data(after)) == ["board", "variation_seed"]
 
 
-# Configuration and positions ----------------------------------------------------------------------------------------
+# Configuration and states -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"colours": 2, "shapes": 1}, "2 colours x 1 shapes make 2 kinds of tiles; at least 3 are needed"),
+        ({"colours": 2, "shapes": 1}, "2 colours x 1 shapes make 2 kinds .* at least 3"),
         ({"rows": 2}, "rows"),
         ({"columns": 17}, "columns"),
         ({"colours": 9}, "colours"),
         ({"shapes": 0}, "shapes"),
     ],
 )
-def test_a_configuration_without_a_game_is_refused(overrides: dict[str, int], message: str) -> None:
+def test_invalid_configuration(overrides: dict[str, int], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         SwapConfig.at(**overrides)
 
 
 @given(small, seeds)
 def test_json_round_trip(game: Swap, seed: int) -> None:
-    state, action, rng = a_move(game, seed)
+    state, action, rng = some_move(game, seed)
     after = game.step(state, action, rng).state
     assert game.from_json(game.to_json(after)) == after
 
 
 def _with(**changes: Any) -> str:
-    return json.dumps({"board": FIVE_OR_THREE, "variation_seed": 0, **changes})
+    return json.dumps({"board": BOARD, "variation_seed": 0, **changes})
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (_with(board=FIVE_OR_THREE[:4]), "not 5 x 5"),
-        (_with(board=[*FIVE_OR_THREE[:4], FIVE_OR_THREE[4][:4]]), "not 5 x 5"),
-        (_with(board=[*FIVE_OR_THREE[:4], (23, 24, 25, 1, 64)]), "64 is no tile"),
-        (_with(board=[*FIVE_OR_THREE[:4], (23, 24, 25, 1, -1)]), "-1 is no tile"),
-        (_with(board=exchanged(FIVE_OR_THREE, (1, 2, 2, 2))), "has a run"),
+        (_with(board=BOARD[:4]), "not 5 x 5"),
+        (_with(board=[*BOARD[:4], BOARD[4][:4]]), "not 5 x 5"),
+        (_with(board=[*BOARD[:4], (23, 24, 25, 1, 64)]), "64 is not a tile"),
+        (_with(board=[*BOARD[:4], (23, 24, 25, 1, -1)]), "-1 is not a tile"),
+        (_with(board=swapped(BOARD, (1, 2, 2, 2))), "has a run"),
         (_with(board=[list(range(5 * row, 5 * row + 5)) for row in range(5)]), "no legal move"),
         (_with(board="circles"), "invalid state of swap"),
         ("{", "invalid state of swap"),
     ],
 )
-def test_a_text_that_is_no_position_is_refused(text: str, message: str) -> None:
+def test_invalid_states(text: str, message: str) -> None:
     with pytest.raises(StateError, match=message):
         five_by_five().from_json(text)
 
@@ -334,11 +332,11 @@ def five_by_five(**overrides: Any) -> Swap:
     return Swap(SwapConfig(rows=5, columns=5, colours=8, shapes=8, **overrides))
 
 
-def test_the_position_the_tests_start_from_is_one() -> None:
-    assert five_by_five().from_json(_with()) == SwapState(FIVE_OR_THREE)
+def test_board_of_these_tests_is_valid() -> None:
+    assert five_by_five().from_json(_with()) == SwapState(BOARD)
 
 
-def test_a_level_leaves_fewer_swaps_legal_than_the_one_below() -> None:
+def test_higher_reasoning_levels_have_rarer_legal_swaps() -> None:
     shares = []
     for level in (1, 2, 3, 4, 5):
         game = Swap(SwapConfig.at(reasoning=level))
@@ -349,7 +347,7 @@ def test_a_level_leaves_fewer_swaps_legal_than_the_one_below() -> None:
     assert shares[0] > 10 * shares[-1]
 
 
-def test_more_kinds_of_tile_leave_fewer_legal_swaps() -> None:
+def test_more_kinds_leave_fewer_legal_swaps() -> None:
     legal = []
     for colours, shapes in ((2, 2), (4, 2), (4, 4), (8, 8)):
         game, rng = Swap(SwapConfig(colours=colours, shapes=shapes)), np.random.default_rng(0)
@@ -357,15 +355,15 @@ def test_more_kinds_of_tile_leave_fewer_legal_swaps() -> None:
     assert all(more > 1.5 * fewer for more, fewer in itertools.pairwise(legal))
 
 
-# Words --------------------------------------------------------------------------------------------------------------
+# Text ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("origin", [0, 1])
-def test_answers_are_read_as_they_are_written(origin: int) -> None:
+def test_answers_round_trip(origin: int) -> None:
     game = five_by_five(origin=origin)
     assert game.format((1, 2, 2, 2)) == f"({1 + origin}, {2 + origin}) ({2 + origin}, {2 + origin})"
-    for action in game.legal_actions(SwapState(FIVE_OR_THREE)):
-        assert game.parse(game.respond(SwapState(FIVE_OR_THREE), action)) == action
+    for action in game.legal_actions(SwapState(BOARD)):
+        assert game.parse(game.respond(SwapState(BOARD), action)) == action
 
 
 @pytest.mark.parametrize("text", ["", "up", "(0, 1)", "(0, 1) (0, 2) (0, 3)", "0 1 0 2", "swap (0, 1) (0, 2)"])
@@ -375,31 +373,31 @@ def test_other_answers_are_unparsable(text: str) -> None:
 
 
 @pytest.mark.parametrize("origin", [0, 1])
-def test_the_prompt_names_board_tiles_actions_and_form(origin: int) -> None:
+def test_prompt_covers_board_tiles_actions_and_format(origin: int) -> None:
     game = Swap(SwapConfig(rows=6, origin=origin))
     prompt = game.prompt(game.start(np.random.default_rng(0)))
     assert "6 rows and 8 columns" in prompt
-    assert f"counted from {origin}" in prompt
+    assert f"numbered from {origin}" in prompt
     assert "(red, blue, green, yellow)" in prompt
     assert "(circle, square, triangle)" in prompt
     assert f"({origin}, {origin}) ({origin}, {origin + 1})" in prompt
     assert "<answer>" in prompt
 
 
-def test_an_explanation_names_the_run() -> None:
+def test_explanation_names_the_run() -> None:
     game = five_by_five(origin=1)
     tile = game.cell_words(19)
-    assert game.explain(SwapState(FIVE_OR_THREE), (1, 2, 2, 2)) == (
+    assert game.explain(SwapState(BOARD), (1, 2, 2, 2)) == (
         f"Swapping the red circle at (2, 3) with the {tile} at (3, 3) lines up "
         "5 red circle tiles in row 3, columns 1 to 5."
     )
-    assert "illegal: swapping (1, 1) and (1, 2) makes no run" in game.explain(SwapState(FIVE_OR_THREE), (0, 0, 0, 1))
+    assert "illegal: swapping (1, 1) and (1, 2) makes no run" in game.explain(SwapState(BOARD), (0, 0, 0, 1))
 
 
 @given(small, seeds)
-def test_an_explanation_lists_all_runs(game: Swap, seed: int) -> None:
-    state, action, _ = a_move(game, seed)
-    board = exchanged(state.board, action)
+def test_explanation_lists_all_runs(game: Swap, seed: int) -> None:
+    state, action, _ = some_move(game, seed)
+    board = swapped(state.board, action)
     runs = game.rules.runs(flat(board))
     assert {divmod(cell, game.config.columns) for run in runs for cell in run} == in_runs(board)
     assert game.explain(state, action).count(" tiles in ") == len(runs)
@@ -409,7 +407,7 @@ def test_an_explanation_lists_all_runs(game: Swap, seed: int) -> None:
 
 
 @pytest.mark.parametrize("level", [1, 2, 3])
-def test_the_description_can_be_read_off_the_image(level: int) -> None:
+def test_description_follows_from_the_image(level: int) -> None:
     game = Swap(SwapConfig.at(perception=level, size=320))
     c = game.config
     geometry = BoardGeometry.of(c.size, c.rows, c.columns, c.coordinates)
@@ -427,10 +425,10 @@ def test_the_description_can_be_read_off_the_image(level: int) -> None:
 
 
 @pytest.mark.parametrize("level", [1, 3, 5])
-def test_only_the_cells_that_changed_look_different(level: int) -> None:
+def test_only_swapped_cells_change(level: int) -> None:
     game = Swap(SwapConfig.at(perception=level, size=320))
-    state, action, _ = a_move(game, 0)
-    after = SwapState(exchanged(state.board, action), state.variation_seed)
+    state, action, _ = some_move(game, 0)
+    after = SwapState(swapped(state.board, action), state.variation_seed)
     changed = (game.draw(state) != game.draw(after)).any(axis=2)
     cells = {game.painter.geometry.cell_at(int(x), int(y)) for y, x in np.argwhere(changed)}
     assert cells == {action[:2], action[2:]}
@@ -441,7 +439,7 @@ GOLDEN = {
     640: "b9f41e5ddb05eaf1c023ea2b861cd20988bfcc4a18785bab478c922775f5ff78",
     1024: "600f394622bd771eff8dd19a7f503a39502296a7efa75814ecaf99385a28a520",
 }
-"""SHA-256 of the first image of seed 0 by size: the same on every machine."""
+"""SHA-256 of the first image of seed 0, by size."""
 
 
 @pytest.mark.parametrize("size", sorted(GOLDEN))
@@ -454,14 +452,14 @@ def test_golden_images(size: int) -> None:
 # Oracle -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_oracle_takes_the_longer_run() -> None:
-    game, state = five_by_five(), SwapState(FIVE_OR_THREE)
+def test_oracle_takes_the_longer_run() -> None:
+    game, state = five_by_five(), SwapState(BOARD)
     assert set(game.legal_actions(state)) > {(1, 2, 2, 2), (3, 3, 4, 3)}
     assert game.best_action(state) == (1, 2, 2, 2)
 
 
-def test_the_oracle_sees_what_the_fall_lines_up() -> None:
-    # The 1s and the 0s make a run of three each; once the 1s are gone, a 2 falls beside the two others.
+def test_oracle_sees_runs_made_by_falling_tiles() -> None:
+    # Both the 1s and the 0s can make a run of three; clearing the 1s drops a 2 next to the other two.
     board: Board = (
         (10, 11, 12, 13, 14),
         (15, 16, 17, 2, 18),
@@ -476,7 +474,7 @@ def test_the_oracle_sees_what_the_fall_lines_up() -> None:
 
 @given(small, seeds)
 @settings(max_examples=25, deadline=None)
-def test_the_oracle_is_legal_and_a_function_of_the_board_alone(game: Swap, seed: int) -> None:
+def test_oracle_is_legal_and_depends_only_on_the_board(game: Swap, seed: int) -> None:
     state = game.start(np.random.default_rng(seed))
     action = game.best_action(state)
     assert action in game.legal_actions(state)
@@ -484,7 +482,7 @@ def test_the_oracle_is_legal_and_a_function_of_the_board_alone(game: Swap, seed:
     assert Swap(game.config).best_action(later) == action
 
 
-def test_the_oracle_clears_clearly_more_than_random_legal_moves() -> None:
+def test_oracle_clears_more_than_random_play() -> None:
     game = Swap(SwapConfig.at(reasoning=1))
     cleared = {"oracle": 0, "random-legal": 0}
     for policy, seed in itertools.product(cleared, range(4)):

@@ -107,15 +107,21 @@ class BoardGame(Game[StateT, ActionT]):
         """A cell as the player counts it: `(0, 1)`."""
         return format_cells(cell, self.config.origin)
 
-    def check_action_type(self, action: object) -> None:
-        """Refuse what is not a tuple of ints, row and column of each of `cells_in_action` cells; for use in `step`.
+    def action_cells(self, action: object) -> list[Cell]:
+        """Return the cells of an action; for use in `step`.
 
         Raises:
-            IllegalAction: The action is anything else, also one with `True` or `1.0` for 1.
+            IllegalAction: The action is not a tuple of ints (`True` and `1.0` are not ints here), or a cell is outside
+                the board.
         """
-        count = self.cells_in_action
+        c, count = self.config, self.cells_in_action
         if not (isinstance(action, tuple) and len(action) == 2 * count and all(map(is_int, action))):
             raise IllegalAction(f"{action!r} is not an action: row and column of {count} cells, each an int")
+        cells = list(zip(action[::2], action[1::2]))
+        for row, column in cells:
+            if not (0 <= row < c.rows and 0 <= column < c.columns):
+                raise IllegalAction(f"{self.where((row, column))} is outside the {c.rows} x {c.columns} board")
+        return cells
 
     def check_board_size(self, board: Sequence[Sequence[object]]) -> None:
         """Refuse a board that does not have the rows and columns of the configuration; for use in `check_state`.

@@ -1,16 +1,15 @@
-"""Expectimax for 2048 on boards of any size.
+"""Expectimax search for 2048 on boards of any size.
 
-A layer of the tree is one NumPy array: the exponents of all its boards (2 is 1, 4 is 2, ..., an empty cell is 0) as
-uint8 of shape (rows, columns, boards), so that sliding and judging thousands of boards takes a few dozen calls. The
-search is as deep as a budget allows, which bounds the cost of a move: deep on a crowded board, where it matters, and
-shallow on an open one. It uses no chance and no clock.
+Each layer of the tree is one uint8 array of exponents (2 is 1, 4 is 2, an empty cell is 0) with shape (rows, columns,
+boards), so a few dozen NumPy calls slide and evaluate thousands of boards. A budget bounds the cost of a move: the
+search is deep on crowded boards, where depth matters, and shallow on open ones. It is deterministic.
 
-On the 4 x 4 board it made the tile 2048 within 1200 moves in 99 of 100 games, at 3.2 ms of processor time a move:
+Leaves are evaluated row by row and column by column with the features of nneonneo's 2048-ai: empty cells and equal
+neighbours raise the value; lines that are not monotonic and many medium tiles lower it.
+
+On 4 x 4 it reaches the tile 2048 within 1200 moves in 99 of 100 games, at 3.2 ms of CPU time per move:
 
     python benchmarks/oracles.py 2048 --episodes 100 --max-turns 1200
-
-A position is judged by its lines (rows and columns), after the well-known evaluation of nneonneo's 2048-ai: empty cells
-and equal neighbours are good; a line that goes up and down, and many middling tiles instead of few large ones, are bad.
 """
 
 from __future__ import annotations
@@ -25,35 +24,36 @@ Boards = NDArray[np.uint8]
 Values = NDArray[np.float64]
 
 BUDGET = 300_000
-"""Cells of all boards of the last layer, at most, as far as can be told before it is made."""
-DEEPEST = 8
-"""Own moves looked ahead, at most; only reached where next to no cell is empty."""
+"""Maximum estimated number of cells in the last layer, over all boards."""
+MAX_DEPTH = 8
+"""Maximum number of own moves to look ahead; reached only on almost full boards."""
 
-LINE = 200_000
-"""What a line is worth before it is judged, so that going on is worth more than losing, which is worth 0."""
-EMPTY = 270
-MERGE = 700
-WAVE = 47
-"""Cost of a line that is not sorted, a unit of the fourth power of the exponents by which it goes back."""
-SMALL = 11
-"""Cost of a tile, a unit of its exponent to the power of 3.5."""
-WON = 1e12
-"""What the goal is worth, over the number of moves to it."""
+LINE_VALUE = 200_000
+"""Base value of a line, so that any board is worth more than a loss, which is worth 0."""
+EMPTY_WEIGHT = 270
+MERGE_WEIGHT = 700
+MONOTONICITY_WEIGHT = 47
+"""Cost per unit by which the fourth power of the exponents goes against the direction of a line."""
+TILE_WEIGHT = 11
+"""Cost per unit of a tile's exponent to the power of 3.5."""
+GOAL_VALUE = 1e12
+"""Value of the goal, divided by the number of moves to reach it."""
 
-_LIKELY_MOVES = 3.5
-_BLOCK = 1 << 16
-"""Cells judged at once: as many as a processor's cache holds."""
+_EXPECTED_MOVES = 3.5
+"""Average number of legal moves per board, to estimate the size of the next layer."""
+_CELLS_PER_BLOCK = 1 << 16
+"""Number of cells evaluated in one go; fits a CPU cache."""
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
-    """What a search found.
+class SearchResult:
+    """Result of a search.
 
     Attributes:
         action: The best move (0 up, 1 right, 2 down, 3 left), or None if the game has ended.
-        values: What each of the four moves is worth, -1 where it changes nothing.
-        depth: Own moves looked ahead.
-        nodes: Boards in the tree, after own moves and after new tiles.
+        values: Value of each of the four moves, -1 for one that changes nothing.
+        depth: Number of own moves looked ahead.
+        nodes: Number of boards in the tree, after own moves and after new tiles.
     """
 
     action: int | None
@@ -64,20 +64,20 @@ class Search:
 
 def search(
     board: Sequence[Sequence[int]], four_probability: float = 0.1, goal: int | None = None, budget: int = BUDGET
-) -> Search:
-    """The best move in a position.
+) -> SearchResult:
+    """Find the best move.
 
     Args:
-        board: The numbers on the tiles, 0 for an empty cell.
+        board: Tile values, 0 for an empty cell.
         four_probability: Probability that a new tile is a 4.
-        goal: The tile that wins the game, if one does.
-        budget: How much to search; see `BUDGET`.
+        goal: The tile that wins the game, if any.
+        budget: Search budget, see `BUDGET`.
     """
     return _Tree(four_probability, goal, budget).search(board)
 
 
 class _Tree:
-    """One search: its settings, and counts of what it has seen."""
+    """Parameters and node counts of one search."""
 
     def __init__(self, four_probability: float, goal: int | None, budget: int) -> None:
         self._new_tiles = [(e, p) for e, p in ((1, 1 - four_probability), (2, four_probability)) if p > 0]
@@ -85,16 +85,16 @@ class _Tree:
         self._budget = budget
         self._depth = self._nodes = 0
 
-    def search(self, board: Sequence[Sequence[int]]) -> Search:
+    def search(self, board: Sequence[Sequence[int]]) -> SearchResult:
         root = np.array([[max(0, tile.bit_length() - 1) for tile in row] for row in board], dtype=np.uint8)
         if self._goal is not None and root.max() >= self._goal:
-            return Search(None, (-1.0,) * 4, 0, 0)
+            return SearchResult(None, (-1.0,) * 4, 0, 0)
         values = tuple(self._own_turn(root[:, :, None], 1)[:, 0].tolist())
         best = max(values)
-        return Search(None if best < 0 else values.index(best), values, self._depth, self._nodes)
+        return SearchResult(None if best < 0 else values.index(best), values, self._depth, self._nodes)
 
     def _own_turn(self, boards: Boards, depth: int) -> Values:
-        """Values of the four moves, shape (4, boards); -1 where a move changes nothing."""
+        """Return the values of the four moves, shape (4, boards); -1 where a move changes nothing."""
         moved = slide_all(boards)
         legal = (moved != boards[:, :, None]).any(axis=(0, 1))
         values = np.full(legal.shape, -1.0)
@@ -103,18 +103,18 @@ class _Tree:
         return values
 
     def _after_move(self, boards: Boards, depth: int) -> Values:
-        """Values of boards on which a new tile is about to appear, shape (boards,)."""
+        """Return the values of boards before a new tile appears, shape (boards,)."""
         self._depth = max(self._depth, depth)
         self._nodes += boards.shape[2]
         children = np.count_nonzero(boards == 0) * len(self._new_tiles)
-        deeper = depth < DEEPEST and children * _LIKELY_MOVES * boards[..., 0].size <= self._budget
-        values = self._new_tile(boards, depth) if deeper else judge(boards)
+        deeper = depth < MAX_DEPTH and children * _EXPECTED_MOVES * boards[..., 0].size <= self._budget
+        values = self._new_tile(boards, depth) if deeper else evaluate(boards)
         if self._goal is not None:
-            values[boards.max(axis=(0, 1)) >= self._goal] = WON / depth
+            values[boards.max(axis=(0, 1)) >= self._goal] = GOAL_VALUE / depth
         return values
 
     def _new_tile(self, boards: Boards, depth: int) -> Values:
-        """Mean values over all places of a new tile, shape (boards,)."""
+        """Return the expected values over all new tiles, shape (boards,)."""
         row, column, parent = np.nonzero(boards == 0)
         after = np.tile(boards[:, :, parent], len(self._new_tiles))
         weights = np.empty(after.shape[2])
@@ -130,7 +130,7 @@ class _Tree:
 
 
 def slide_all(boards: Boards) -> Boards:
-    """Boards after sliding up, right, down and left: (rows, columns, boards) -> (rows, columns, 4, boards)."""
+    """Slide boards up, right, down and left: (rows, columns, boards) -> (rows, columns, 4, boards)."""
     rows, columns, count = boards.shape
     moved = np.empty((rows, columns, 4, count), dtype=np.uint8)
     for lines, result, ahead, back in (
@@ -144,34 +144,36 @@ def slide_all(boards: Boards) -> Boards:
     return moved
 
 
-def judge(boards: Boards) -> Values:
-    """How good boards are, shape (rows, columns, boards) -> (boards,)."""
-    block = max(1, _BLOCK // boards[..., 0].size)
+def evaluate(boards: Boards) -> Values:
+    """Evaluate boards heuristically: (rows, columns, boards) -> (boards,)."""
+    block = max(1, _CELLS_PER_BLOCK // boards[..., 0].size)
     starts = range(0, boards.shape[2], block)
-    return np.concatenate([_judge(np.ascontiguousarray(boards[:, :, start : start + block])) for start in starts])
+    return np.concatenate(
+        [_evaluate_block(np.ascontiguousarray(boards[:, :, start : start + block])) for start in starts]
+    )
 
 
-def _judge(boards: Boards) -> Values:
+def _evaluate_block(boards: Boards) -> Values:
     rows, columns, count = boards.shape
     exponents = boards.astype(np.float32)
     squares = exponents * exponents
     powers = squares * squares
-    squares *= exponents
+    squares *= exponents  # in place, to exponents ** 3.5
     squares *= np.sqrt(exponents)
-    small = np.rint(SMALL * squares).reshape(-1, count).sum(axis=0)
+    tiles = np.rint(TILE_WEIGHT * squares).reshape(-1, count).sum(axis=0)
     empty = (boards == 0).reshape(-1, count).sum(axis=0, dtype=np.uint8)
-    wave = np.zeros(count, dtype=np.float32)
+    violation = np.zeros(count, dtype=np.float32)
     pairs = np.zeros(count, dtype=np.uint8)
-    for lines, heights in ((boards, powers), (boards.transpose(1, 0, 2), powers.transpose(1, 0, 2))):
-        up = np.zeros(heights.shape[1:], dtype=np.float32)
+    for lines, line_powers in ((boards, powers), (boards.transpose(1, 0, 2), powers.transpose(1, 0, 2))):
+        up = np.zeros(line_powers.shape[1:], dtype=np.float32)
         for i in range(len(lines) - 1):
-            up += np.maximum(heights[i + 1] - heights[i], 0)
+            up += np.maximum(line_powers[i + 1] - line_powers[i], 0)
             pairs += ((lines[i] == lines[i + 1]) & (lines[i] != 0)).sum(axis=0, dtype=np.uint8)
-        down = up + heights[0] - heights[-1]
-        wave += np.minimum(up, down).sum(axis=0)
-    good = 2 * (EMPTY * empty.astype(np.float64) + MERGE * pairs.astype(np.float64))
-    bad = 2 * small.astype(np.float64) + WAVE * wave.astype(np.float64)
-    values: Values = LINE * (rows + columns) + good - bad
+        down = up + line_powers[0] - line_powers[-1]
+        violation += np.minimum(up, down).sum(axis=0)
+    good = 2 * (EMPTY_WEIGHT * empty.astype(np.float64) + MERGE_WEIGHT * pairs.astype(np.float64))
+    bad = 2 * tiles.astype(np.float64) + MONOTONICITY_WEIGHT * violation.astype(np.float64)
+    values: Values = LINE_VALUE * (rows + columns) + good - bad
     return values
 
 
@@ -186,7 +188,7 @@ def _slide(lines: Boards) -> None:
 
 
 def _close_gaps(lines: Boards) -> None:
-    """Swap empty cells step by step to the end, as in a bubble sort."""
+    """Move empty cells to the end in place, by a bubble sort that keeps the order of tiles."""
     for end in range(len(lines) - 1, 0, -1):
         for i in range(end):
             moved = lines[i + 1] * (lines[i] == 0)

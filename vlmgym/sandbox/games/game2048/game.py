@@ -1,4 +1,4 @@
-"""2048: slide the board, equal tiles merge, a new tile appears."""
+"""2048: slide tiles, merge equal ones, and a new tile appears."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ NUMBERED: Mapping[str, str] = {
     for number, name in enumerate(DIRECTIONS)
     for form in ("{} or {}", "{}: {}", "{} ({})", "{1} ({0})")
 }
-"""Spellings with a number and its name."""
+"""Accepted spellings of a direction that combine its number and its name."""
 
 PROMPT_V1 = """\
-This is the board of the game 2048 with {rows} rows and {columns} columns, rows counted from {origin} at the top and \
-columns from {origin} at the left. A move slides all tiles as far as they go in one direction; two equal tiles that \
-meet merge into their sum, which is added to the score, and a tile merges only once a move. After the move a new tile \
-2 or 4 appears in an empty cell. A move that changes nothing is illegal. {goal}
+The image shows a 2048 board with {rows} rows and {columns} columns. Rows are numbered from {origin} at the top and \
+columns from {origin} at the left. A move slides all tiles as far as possible in one direction. Two equal tiles that \
+collide merge into their sum, which is added to the score; each tile merges at most once per move. After each move, a \
+new tile, 2 or 4, appears in an empty cell. A move that changes nothing is illegal. {goal}
 Actions: 0 or up, 1 or right, 2 or down, 3 or left.
 {form}"""
 
-_PERCEPTION = "the board, one line a row, the numbers apart by commas, 0 for an empty cell"
+_PERCEPTION = "the board, one line per row, numbers separated by commas, 0 for an empty cell"
 
 _TILES: Mapping[int, Colour] = {
     2: (240, 230, 218),
@@ -65,13 +65,13 @@ _LIGHT_INK: Colour = (255, 252, 246)
 
 
 class Config2048(BoardConfig):
-    """Difficulty of 2048."""
+    """Configuration of 2048."""
 
     rows: int = config_field("reasoning", 4, "Rows of the board.", ge=3, le=8)
     columns: int = config_field("reasoning", 4, "Columns of the board.", ge=3, le=8)
     four_probability: float = config_field("reasoning", 0.1, "Probability that a new tile is a 4.", ge=0.0, le=1.0)
     goal: int | None = config_field(
-        "reasoning", None, "The game is won, and over, at this tile; None: play on.", ge=8, le=2**20
+        "reasoning", None, "Tile that wins and ends the game; None plays until no move is left.", ge=8, le=2**20
     )
 
     levels = with_board_perception(
@@ -85,30 +85,51 @@ class Config2048(BoardConfig):
     )
 
     def model_post_init(self, context: object) -> None:
-        """Refuse a goal that is no tile."""
+        """Check that the goal is a tile."""
         if self.goal is not None and self.goal & (self.goal - 1):
-            raise ValueError(f"goal is a power of 2 from 8 to 1048576, not {self.goal}")
+            raise ValueError(f"goal must be a power of 2 from 8 to 1048576, got {self.goal}")
 
 
 @dataclass(frozen=True, slots=True)
 class State2048:
-    """A position: the numbers on the tiles, 0 for an empty cell, and the seed of the image's variation."""
+    """A 2048 board.
+
+    Attributes:
+        board: Tile values, rows x columns, 0 for an empty cell.
+        variation_seed: Seed of the rotation, noise and clutter of the image.
+    """
 
     board: Board
     variation_seed: int = 0
 
 
 class Game2048(BoardGame[State2048, int]):
-    """2048 with the rules of the gymnasium-2048 package.
+    """Slide the tiles of a board to merge equal numbers.
 
-    Action space: `Discrete(4)`: 0 up, 1 right, 2 down, 3 left. A move that changes nothing is illegal.
-    Observation: the board as an image; the score is not in it.
-    Reward: the sum of the tiles made by merging; 0 for an illegal or unparsable turn.
-    Start: two tiles, each 4 with probability `four_probability`, else 2.
-    End: no move is left, or the tile `goal` is made (if a goal is set).
-    Metric: the largest tile.
+    Description:
+        A move slides all tiles as far as possible in one direction. Two equal tiles that collide merge into their sum,
+        each tile at most once per move. A 2 or a 4 then appears in a random empty cell. The board starts with two such
+        tiles. The rules are those of the gymnasium-2048 package.
 
-    Version history: v0, first.
+    Observation:
+        The board as an RGB image, without the score.
+
+    Action:
+        `Discrete(4)`: 0 up, 1 right, 2 down, 3 left. A move that changes nothing is illegal.
+
+    Reward:
+        The sum of the tiles created by merging; 0 for an illegal or unparsable answer.
+
+    Episode end:
+        No move is left, or the tile `goal` is reached, if set. Metric: largest tile.
+
+    Arguments:
+        `rows`, `columns`: Size of the board; small boards are harder.
+        `four_probability`: Probability that a new tile is a 4.
+        `goal`: Tile that wins the game.
+
+    Version history:
+        v0: Initial version.
     """
 
     name = "2048"
@@ -119,23 +140,23 @@ class Game2048(BoardGame[State2048, int]):
     action_space = spaces.Discrete(4)
 
     def start(self, rng: np.random.Generator) -> State2048:
-        """Two tiles at random places."""
+        """Deal a board with two tiles in random cells."""
         empty: Board = ((0,) * self.config.columns,) * self.config.rows
         variation_seed = int(rng.integers(2**32))
         return State2048(self._spawn(self._spawn(empty, rng), rng), variation_seed)
 
     def legal_actions(self, state: State2048) -> tuple[int, ...]:
-        """Directions in which the board changes."""
+        """List the directions that change the board."""
         if self._reached_goal(state.board):
             return ()
         return tuple(action for action in range(4) if slide(state.board, action)[0] != state.board)
 
     def step(self, state: State2048, action: int, rng: np.random.Generator) -> Step[State2048]:
-        """Slide, merge, and let a new tile appear."""
+        """Slide and merge the tiles, then add a new one."""
         if not (is_int(action) and 0 <= action < 4):
-            raise IllegalAction(f"{action!r} is not an action; 0 is up, 1 right, 2 down, 3 left")
+            raise IllegalAction(f"{action!r} is not an action: 0 is up, 1 right, 2 down, 3 left")
         if self._reached_goal(state.board):
-            raise IllegalAction(f"the goal {self.config.goal} is reached")
+            raise IllegalAction(f"the game is over: the goal {self.config.goal} is reached")
         board, reward = slide(state.board, action)
         if board == state.board:
             raise IllegalAction(f"sliding {DIRECTIONS[action]} changes nothing")
@@ -143,30 +164,30 @@ class Game2048(BoardGame[State2048, int]):
         return Step(after, float(reward), self.ended(after) is not None)
 
     def ended(self, state: State2048) -> str | None:
-        """`goal reached`, `no move is left`, or None."""
+        """Return `goal reached`, `no move is left`, or None."""
         if self._reached_goal(state.board):
             return "goal reached"
         return None if _can_move(state.board) else "no move is left"
 
     def best_action(self, state: State2048) -> int | None:
-        """Expectimax, which makes 2048 in 99 of 100 games of 4 x 4; None in an ended position."""
+        """Search for the best move by expectimax; None if the game has ended."""
         c = self.config
         return search(state.board, c.four_probability, c.goal).action
 
     def metrics(self, state: State2048, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
-        """The largest tile, as a word so that it is counted."""
+        """Report the largest tile, as a string so that the summary counts it."""
         return {"largest tile": str(max(map(max, state.board)))}
 
     def cells(self, state: State2048) -> Board:
-        """The numbers on the tiles."""
+        """Return the board."""
         return state.board
 
     def variation_seed(self, state: State2048) -> int:
-        """As drawn at the start."""
+        """Return the seed drawn at the start."""
         return state.variation_seed
 
     def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
-        """A coloured tile with its number."""
+        """Paint a coloured tile with its number."""
         if not isinstance(cell, int) or cell == 0:
             return
         side = canvas.width
@@ -178,18 +199,18 @@ class Game2048(BoardGame[State2048, int]):
         canvas.text(str(cell), side / 2, side / 2, height, ink, max_width=side * 0.82, angle=angle)
 
     def cell_words(self, cell: Hashable) -> str:
-        """The number, 0 for an empty cell."""
+        """Return the number, 0 for an empty cell."""
         return str(cell)
 
     def prompt(self, state: State2048) -> str:
-        """Rules, actions and response form."""
+        """Describe the rules, the actions and the response format."""
         c = self.config
-        goal = f"Reach the tile {c.goal}." if c.goal else "Score as much as you can before no move is left."
+        goal = f"Reach the tile {c.goal} to win." if c.goal else "Score as high as you can before no move is left."
         form = response_format.INSTRUCTIONS_V1.format(perception=_PERCEPTION, answer="up, right, down or left")
         return self.prompt_template.format(rows=c.rows, columns=c.columns, origin=c.origin, goal=goal, form=form)
 
     def parse_answer(self, text: str) -> int:
-        """A number or the name of a direction, in any case."""
+        """Parse a number, or the name of a direction in any case."""
         word = text.strip().lower()
         if word in DIRECTIONS:
             return DIRECTIONS.index(word)
@@ -198,32 +219,32 @@ class Game2048(BoardGame[State2048, int]):
         raise ParseError(f"the answer {truncate(text, 40)!r} is not one of 0, 1, 2, 3, up, right, down, left")
 
     def normalise_answer(self, text: str) -> str:
-        """One word, without markup and a verb; a number and a name only if they say the same."""
+        """Strip markup and a verb; reduce a number with the name of the same direction to the name."""
         word = word_answer(text, VERBS)
         return NUMBERED.get(word, word)
 
     def format(self, action: int) -> str:
-        """The name of the direction."""
+        """Return the name of the direction."""
         return DIRECTIONS[action]
 
     def key_action(self, state: State2048, key: str) -> int | None:
-        """The arrow keys."""
+        """Map the arrow keys to directions."""
         return DIRECTIONS.index(key) if key in DIRECTIONS else None
 
     def explain(self, state: State2048, action: int) -> str:
-        """In which rows and columns tiles can merge, from the first on, and what the action is."""
+        """State for each row and column whether tiles can merge, then the action."""
         flags = [
             " ".join("yes" if _merges(line) else "no" for line in lines) for lines in (state.board, zip(*state.board))
         ]
         return f"Merges in rows: {flags[0]}; in columns: {flags[1]}. I slide {DIRECTIONS[action]}."
 
     def check_state(self, state: State2048) -> None:
-        """Refuse a board of another size or with a number that is no tile, and an invalid variation seed."""
+        """Check the board's size, its tiles and the variation seed."""
         self.check_board_size(state.board)
         for row in state.board:
             for tile in row:
                 if tile < 0 or tile == 1 or tile & (tile - 1) or tile > 2**62:
-                    raise StateError(f"invalid state of 2048: {tile} is no tile")
+                    raise StateError(f"invalid state of 2048: {tile} is not a tile")
         if not 0 <= state.variation_seed < 2**32:
             raise StateError(
                 f"invalid state of 2048: variation_seed must be a 32-bit unsigned integer, got {state.variation_seed}"
@@ -234,7 +255,7 @@ class Game2048(BoardGame[State2048, int]):
         return goal is not None and max(map(max, board)) >= goal
 
     def _spawn(self, board: Board, rng: np.random.Generator) -> Board:
-        """A new tile in an empty cell, uniformly; there is always one after a legal move."""
+        """Add a new tile in a random empty cell; a legal move always leaves one."""
         empty = [(r, c) for r, row in enumerate(board) for c, tile in enumerate(row) if tile == 0]
         r, c = empty[int(rng.integers(len(empty)))]
         tile = 4 if rng.random() < self.config.four_probability else 2
@@ -243,10 +264,9 @@ class Game2048(BoardGame[State2048, int]):
 
 
 def slide(board: Board, action: int) -> tuple[Board, int]:
-    """The board after sliding in a direction, before a new tile, and the sum of the tiles made.
+    """Slide a board in a direction; return it before a new tile appears, and the sum of the merged tiles.
 
-    Equal to `TwentyFortyEightEnv.apply_action` of gymnasium-2048 (which counts in exponents), from which the slide of
-    each single row is taken, once.
+    Equivalent to `TwentyFortyEightEnv.apply_action` of gymnasium-2048, which is called once per distinct row.
     """
     vertical, reverse = action in (0, 2), action in (1, 2)
     lines = zip(*board) if vertical else board
@@ -259,14 +279,14 @@ def slide(board: Board, action: int) -> tuple[Board, int]:
 
 
 def _can_move(board: Board) -> bool:
-    """Whether any slide changes a board with a tile: one towards an empty cell does, or one that merges two equals."""
+    """True if any slide changes a board that has a tile: by filling an empty cell or merging two equal tiles."""
     if any(0 in row for row in board):
         return True
     return any(a == b for line in (*board, *zip(*board)) for a, b in pairwise(line))
 
 
 def _merges(line: Row) -> bool:
-    """Whether a slide along a row or column merges two of its tiles."""
+    """True if sliding along a row or column merges two of its tiles."""
     return any(a == b for a, b in pairwise(filter(None, line)))
 
 

@@ -1,4 +1,4 @@
-"""Tiles that show an image of a kind of thing."""
+"""Drawing of tiles with images."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from vlmgym.sandbox.rendering.canvas import Canvas
 from vlmgym.sandbox.rendering.palette import THEMES, ThemeName
 
-SHARE = 0.86
-"""Side of the image over that of the tile."""
+IMAGE_SHARE = 0.86
+"""Side of the image relative to the tile."""
 
 
 class ImageTile(NamedTuple):
-    """A cell with an image: the name of its class, and which of the images."""
+    """A tile with an image: its class, and the row of the image in the data."""
 
     label: str
     row: int
@@ -26,18 +26,18 @@ class ImageTile(NamedTuple):
 
 
 def image_side(cell: int) -> int:
-    """Side in pixels of the image in a cell whose side has so many."""
-    return round(cell * SHARE)
+    """Return the side of the image on a tile in pixels, given the side of the cell."""
+    return round(cell * IMAGE_SHARE)
 
 
 def paint_image(canvas: Canvas, image: NDArray[np.uint8], angle: float, *, theme: ThemeName) -> None:
-    """Paint a tile over the empty cell that a square canvas holds.
+    """Paint a tile onto a square canvas that shows an empty cell.
 
     Args:
         canvas: The cell.
-        image: uint8 RGB of shape (side, side, 3) with the side that `image_side` names.
-        angle: The image, not the tile, is turned by so many degrees counter-clockwise.
-        theme: Decides the colour of the tile's face.
+        image: uint8 RGB of shape (side, side, 3), see `image_side`.
+        angle: Rotation of the image, not the tile, in degrees counter-clockwise.
+        theme: Theme of the board.
     """
     side = canvas.width
     canvas.rectangle(0, 0, side, side, THEMES[theme].tile, radius=side * 0.09)

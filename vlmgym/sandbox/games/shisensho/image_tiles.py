@@ -1,4 +1,4 @@
-"""Images for tiles that match by class: choosing them for a board and scaling them to tiles."""
+"""Images for tiles that match by class: choose them for a board and scale them to tiles."""
 
 from __future__ import annotations
 
@@ -184,11 +184,11 @@ class TileImages:
         while len(self._verified) > MAX_VERIFIED:
             self._verified.pop(next(iter(self._verified)), None)
 
-    def square(self, row: int, side: int) -> NDArray[np.uint8]:
-        """An image scaled to fit a square: uint8 (side, side, 3), read-only.
+    def image(self, row: int, side: int) -> NDArray[np.uint8]:
+        """Return an image scaled to fit a square: uint8 (side, side, 3), read-only.
 
         Raises:
-            StateError: It is no longer readable.
+            StateError: The image is no longer readable.
         """
         try:
             return self._load(row, side)[1]
@@ -225,7 +225,7 @@ def tile_images(tiles: ImageTiles, data: str | None, split: str | None) -> TileI
         split: Split of the data; test (default) or train for CIFAR-10.
 
     Raises:
-        UsageError: They cannot be opened.
+        UsageError: The images cannot be opened.
     """
     if tiles == "digits":
         return TileImages(Digits(), "digits")

@@ -1,84 +1,115 @@
-"""Paths of few turns between tiles, through empty cells and through one ring of cells around the board.
+"""Paths between tiles, and the legal moves and the end of a game that follow from them.
 
-Boards are sets of places held as the bits of an int, so that whole lines of cells are looked at in one operation.
+Boards are bitboards: sets of cells as the bits of an int, so that one operation covers whole lines of cells.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
+from vlmgym.sandbox.core.coordinates import Pair
+from vlmgym.sandbox.games.tiles.names import EMPTY
+
+Board = tuple[tuple[str, ...], ...]
+"""Names of the tiles, rows x columns, `EMPTY` for no tile."""
+
 Cell = tuple[int, int]
-"""Row and column from 0; the ring has row -1 or `rows`, or column -1 or `columns`."""
+"""Row and column from 0; the ring around the board has row -1 or `rows`, or column -1 or `columns`."""
 
-Place = int
-"""Number of the bit that stands for a cell."""
+Square = int
+"""Bit index of a cell."""
 
-Places = int
-"""A set of places."""
+Bitboard = int
+"""Set of squares."""
+
+Groups = list[list[Square]]
+"""Squares of equal tiles, by the name of the tile, in reading order."""
 
 
 @lru_cache(maxsize=64)
-def paths(rows: int, columns: int, turns: int) -> Paths:
-    """The shared `Paths` of a size and a number of turns."""
-    return Paths(rows, columns, turns)
+def path_finder(rows: int, columns: int, turns: int) -> PathFinder:
+    """Return the shared `PathFinder` for a board size and number of turns."""
+    return PathFinder(rows, columns, turns)
 
 
-class Paths:
-    """Finds paths of at most `turns` turns on boards of one size.
+@lru_cache(maxsize=4096)
+def tile_groups(board: Board) -> tuple[Bitboard, Groups]:
+    """Return the squares with a tile, and the groups of equal tiles."""
+    groups = path_finder(len(board), len(board[0]), 0).groups(board)
+    return sum([1 << square for group in groups for square in group]), groups
 
-    The bits of a row follow each other, ring included, and one bit between rows belongs to no cell, so that a shifted
-    set does not run over into the next row. A line from a place ends at the nearest tile on either side: the lowest
-    tile bit of the places that come later, and the highest of those that come earlier.
+
+@lru_cache(maxsize=4096)
+def legal_actions(board: Board, turns: int) -> tuple[Pair, ...]:
+    """List every pair of equal tiles connected by a path, in both orders, sorted."""
+    finder = path_finder(len(board), len(board[0]), turns)
+    pairs = [(finder.cell(first), finder.cell(second)) for first, second in finder.pairs(*tile_groups(board))]
+    return tuple(sorted(pair for first, second in pairs for pair in (first + second, second + first)))
+
+
+@lru_cache(maxsize=4096)
+def end_reason(board: Board, turns: int) -> str | None:
+    """Return `cleared`, `no pair can be connected`, or None."""
+    tiles, groups = tile_groups(board)
+    if not tiles:
+        return "cleared"
+    pair = next(path_finder(len(board), len(board[0]), turns).pairs(tiles, groups), None)
+    return "no pair can be connected" if pair is None else None
+
+
+class PathFinder:
+    """Finder of paths with at most `turns` turns on boards of one size.
+
+    The bits of a row are consecutive, ring included. An unused bit separates rows, so that shifts do not wrap around. A
+    line from a square ends at the nearest tile on either side: the lowest tile bit above the square's, and the highest
+    below it.
     """
 
     def __init__(self, rows: int, columns: int, turns: int) -> None:
         self.rows, self.columns, self.turns = rows, columns, turns
         self._stride = columns + 3
         cells = [(row, column) for row in range(-1, rows + 1) for column in range(-1, columns + 1)]
-        self.places = tuple(tuple(self.place((row, column)) for column in range(columns)) for row in range(rows))
-        """The place of each cell, rows x columns."""
-        self._floor: Places = sum(1 << self.place(cell) for cell in cells)
-        self._rays = {self.place(cell): self._rays_of(cell) for cell in cells}
+        self.squares = tuple(tuple(self.square((row, column)) for column in range(columns)) for row in range(rows))
+        """Square of each cell, rows x columns."""
+        self._floor: Bitboard = sum(1 << self.square(cell) for cell in cells)
+        self._rays = {self.square(cell): self._rays_of(cell) for cell in cells}
         self.neighbours = {
-            self.place((row, column)): sum(
-                1 << self.place(cell)
+            self.square((row, column)): sum(
+                1 << self.square(cell)
                 for cell in ((row - 1, column), (row + 1, column), (row, column - 1), (row, column + 1))
             )
             for row in range(rows)
             for column in range(columns)
         }
 
-    def place(self, cell: Cell) -> Place:
-        """The place of a cell."""
+    def square(self, cell: Cell) -> Square:
+        """Return the square of a cell."""
         return (cell[0] + 1) * self._stride + cell[1] + 1
 
-    def cell(self, place: Place) -> Cell:
-        """The cell of a place."""
-        return place // self._stride - 1, place % self._stride - 1
+    def cell(self, square: Square) -> Cell:
+        """Return the cell of a square."""
+        return square // self._stride - 1, square % self._stride - 1
 
-    def groups(self, board: Sequence[Sequence[str]], empty: str) -> list[list[Place]]:
-        """The places of equal tiles on a board of this size, in reading order, by the names of the tiles."""
-        groups: dict[str, list[Place]] = {}
-        for line, places in zip(board, self.places):
-            for tile, place in zip(line, places):
-                if tile == empty:
-                    continue
-                if tile in groups:
-                    groups[tile].append(place)
-                else:
-                    groups[tile] = [place]
+    def groups(self, board: Board) -> Groups:
+        """Group the tiles of a board of this size."""
+        groups: dict[str, list[Square]] = defaultdict(list)
+        for line, squares in zip(board, self.squares):
+            for tile, square in zip(line, squares):
+                if tile != EMPTY:
+                    groups[tile].append(square)
         return [groups[tile] for tile in sorted(groups)]
 
-    def pairs(self, tiles: Places, groups: Iterable[Sequence[Place]]) -> Iterator[tuple[Place, Place]]:
-        """Every two tiles of the same group that a path joins, in the order of the groups and within them.
+    def pairs(self, tiles: Bitboard, groups: Iterable[Sequence[Square]]) -> Iterator[tuple[Square, Square]]:
+        """Generate the pairs of squares in the same group that a path connects, group by group, in their order.
 
         Args:
-            tiles: All places that hold a tile.
-            groups: Places of equal tiles, all of them in `tiles`.
+            tiles: All squares with a tile.
+            groups: Squares of equal tiles, all of them in `tiles`.
         """
         for group in groups:
-            lines = [self._lines(place, tiles) for place in group]
+            lines = [self._lines(square, tiles) for square in group]
             for first in range(len(group) - 1):
                 near_h, near_v = lines[first]
                 far_h, far_v = self._before_last_turn(near_h, near_v, tiles)
@@ -88,18 +119,18 @@ class Paths:
                     if far_h & v or far_v & h or near_h & h or near_v & v or beside >> group[second] & 1:
                         yield group[first], group[second]
 
-    def partners(self, place: Place, tiles: Places) -> Places:
-        """All tiles that a path joins with the tile at a place."""
-        near_h, near_v = self._lines(place, tiles)
+    def partners(self, square: Square, tiles: Bitboard) -> Bitboard:
+        """Return all tiles that a path connects to the tile on a square."""
+        near_h, near_v = self._lines(square, tiles)
         far_h, far_v = self._before_last_turn(near_h, near_v, tiles)
         h, v = near_h | far_v, near_v | far_h
         if self.turns:
             h, v = self._spread(h, tiles, 1), self._spread(v, tiles, self._stride)
         stride = self._stride
-        return (h << 1 | h >> 1 | v << stride | v >> stride) & tiles & ~(1 << place)
+        return (h << 1 | h >> 1 | v << stride | v >> stride) & tiles & ~(1 << square)
 
-    def path(self, start: Place, end: Place, tiles: Places) -> list[Cell] | None:
-        """A path with the fewest turns between two tiles: its first cell, its corners and its last cell; or None."""
+    def path(self, start: Square, end: Square, tiles: Bitboard) -> list[Cell] | None:
+        """Find a path with the fewest turns: its first cell, its corners and its last cell; None if there is none."""
         reached = [self._lines(start, tiles)]
         lines = self._lines(end, tiles)
         if self.neighbours[start] >> end & 1 or any(a & b for a, b in zip(reached[0], lines)):
@@ -112,28 +143,28 @@ class Paths:
                         axis = 1 - axis
                         corners = reached[level][1 - axis] & self._lines(back[-1], tiles)[axis]
                         back.append(self._nearest(back[-1], corners))
-                    return [self.cell(place) for place in (start, *reversed(back))]
+                    return [self.cell(square) for square in (start, *reversed(back))]
             h, v = reached[-1]
             reached.append((self._spread(v, tiles, 1), self._spread(h, tiles, self._stride)))
         return None
 
-    def _lines(self, place: Place, tiles: Places) -> tuple[Places, Places]:
-        """A place and what is empty to its left and right without gaps; and the same above and below."""
-        right, left, down, up = self._rays[place]
-        own = 1 << place
+    def _lines(self, square: Square, tiles: Bitboard) -> tuple[Bitboard, Bitboard]:
+        """Return the horizontal and the vertical line of empty cells around a square, with the square."""
+        right, left, down, up = self._rays[square]
+        own = 1 << square
         to_right, to_left, below, above = right & tiles, left & tiles, down & tiles, up & tiles
-        # Without a tile on the ray, the lowest bit is 0 and the bit length 0, and the whole ray stays.
+        # On a ray without tiles, the lowest bit and the bit length are 0, which keeps the whole ray.
         before_left, before_above = to_left.bit_length(), above.bit_length()
         return (
             own | right & ((to_right & -to_right) - 1) | left >> before_left << before_left,
             own | down & ((below & -below) - 1) | up >> before_above << before_above,
         )
 
-    def _before_last_turn(self, h: Places, v: Places, tiles: Places) -> tuple[Places, Places]:
-        """What is reached from a place's lines with one turn less than allowed, going across and going down at last.
+    def _before_last_turn(self, h: Bitboard, v: Bitboard, tiles: Bitboard) -> tuple[Bitboard, Bitboard]:
+        """Extend a square's lines by all turns but the last: squares reached horizontally, and vertically.
 
-        A last turn then joins one with a line, across the other way, of the other end. Both are empty if no turn is
-        allowed, or if the place is shut in: only then its lines, which hold nothing but itself, are equal.
+        The last turn connects them with the perpendicular line of the other end. Both are empty if no turn is allowed,
+        or if the square is enclosed; only then are its two lines equal.
         """
         if not self.turns or h == v:
             return 0, 0
@@ -141,30 +172,30 @@ class Paths:
             h, v = self._spread(v, tiles, 1), self._spread(h, tiles, self._stride)
         return h, v
 
-    def _spread(self, places: Places, tiles: Places, stride: int) -> Places:
-        """Places and all that is empty in line with them, without gaps, along one axis."""
-        empty = self._floor & ~tiles & ~places
-        new = places
+    def _spread(self, squares: Bitboard, tiles: Bitboard, stride: int) -> Bitboard:
+        """Extend squares by the empty cells in line with them along one axis, without gaps."""
+        empty = self._floor & ~tiles & ~squares
+        new = squares
         while new:
             new = (new << stride | new >> stride) & empty
             empty ^= new
-            places |= new
-        return places
+            squares |= new
+        return squares
 
-    def _nearest(self, place: Place, places: Places) -> Place:
-        """The place of a set, all in one line with a place, that is nearest to it."""
-        later, earlier = places >> place << place, places & (1 << place) - 1
+    def _nearest(self, square: Square, squares: Bitboard) -> Square:
+        """Return the nearest to a square among squares in line with it."""
+        later, earlier = squares >> square << square, squares & (1 << square) - 1
         after, before = (later & -later).bit_length() - 1, earlier.bit_length() - 1
         if not later or not earlier:
             return after if later else before
-        return after if after - place <= place - before else before
+        return after if after - square <= square - before else before
 
-    def _rays_of(self, cell: Cell) -> tuple[Places, Places, Places, Places]:
-        """All places to the right of, to the left of, below and above a cell, with the ring."""
+    def _rays_of(self, cell: Cell) -> tuple[Bitboard, Bitboard, Bitboard, Bitboard]:
+        """Return all squares to the right, to the left, below and above a cell, including the ring."""
         row, column = cell
         return (
-            sum(1 << self.place((row, c)) for c in range(column + 1, self.columns + 1)),
-            sum(1 << self.place((row, c)) for c in range(-1, column)),
-            sum(1 << self.place((r, column)) for r in range(row + 1, self.rows + 1)),
-            sum(1 << self.place((r, column)) for r in range(-1, row)),
+            sum(1 << self.square((row, c)) for c in range(column + 1, self.columns + 1)),
+            sum(1 << self.square((row, c)) for c in range(-1, column)),
+            sum(1 << self.square((r, column)) for r in range(row + 1, self.rows + 1)),
+            sum(1 << self.square((r, column)) for r in range(-1, row)),
         )

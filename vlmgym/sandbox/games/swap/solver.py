@@ -1,11 +1,10 @@
-"""The swap with the best expected number of cleared tiles.
+"""One-move lookahead for Swap: the swap with the highest expected number of cleared tiles.
 
-What vanishes first, and what falling tiles of the board line up by themselves, is exact; it chooses the candidates.
-What new tiles add is estimated: each candidate's cascade is played several times with tiles from a generator that is
-seeded by the board alone, so that the same board always gives the same swap. Later moves are not looked at.
+Swaps are ranked by the tiles they clear without new ones, which is exact. Cascades of the best are then sampled with
+random new tiles, from a generator seeded by the board, so the same board always gives the same swap.
 
-Measured on one core of a small server: about 2 ms a move on 8 x 8 with 12 kinds, 6 ms on 5 x 5 with 4 kinds, and 0.2 s
-at worst, on 16 x 16 with 3 kinds.
+One core of a small server takes about 2 ms per move on 8 x 8 with 12 kinds, 6 ms on 5 x 5 with 4 kinds, and at most
+0.2 s, on 16 x 16 with 3 kinds.
 """
 
 from __future__ import annotations
@@ -17,56 +16,56 @@ from itertools import count
 
 import numpy as np
 
-from vlmgym.sandbox.games.swap.board import SwapRules, Tiles
+from vlmgym.sandbox.games.swap.rules import SwapRules, Tiles
 
 CANDIDATES = 12
-"""Swaps that are played out with new tiles: those that clear most without them."""
+"""Number of swaps to sample: those that clear the most tiles without new ones."""
 SAMPLES = 24
-"""Cascades played for each of them."""
+"""Cascades to sample per candidate."""
 ROUNDS = 6
-"""Rounds of a cascade that are looked at."""
+"""Maximum number of rounds per cascade."""
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
-    """What a search found.
+class SearchResult:
+    """Result of a search.
 
     Attributes:
-        swap: Index into `SwapRules.actions` of the swap with the best expected clearing, or None if none is legal.
-        nodes: Cascades that were played.
+        swap: Index into `SwapRules.actions` of the best swap, or None if none is legal.
+        nodes: Number of simulated cascades.
     """
 
     swap: int | None
     nodes: int
 
 
-def search(rules: SwapRules, tiles: Tiles, kinds: int) -> Search:
-    """Search for the best swap.
+def search(rules: SwapRules, tiles: Tiles, kinds: int) -> SearchResult:
+    """Find the best swap.
 
     Args:
         rules: The rules on boards of this size.
         tiles: A board without runs, each tile 0 to 255.
-        kinds: New tiles are 0 to kinds - 1, each as likely.
+        kinds: Number of kinds; new tiles are drawn uniformly from 0 to kinds - 1.
     """
-    # Both orders of a swap are the same move: keep the first.
+    # Keep one of the two orders of each swap.
     swaps = [index for index in rules.legal_swaps(tiles) if rules.actions[index][:2] < rules.actions[index][2:]]
     if len(swaps) < 2:
-        return Search(swaps[0] if swaps else None, 0)
+        return SearchResult(swaps[0] if swaps else None, 0)
     alone = {index: _cleared_without_new_tiles(rules, tiles, index) for index in swaps}
     candidates = sorted(swaps, key=lambda index: -alone[index])[:CANDIDATES]
     rng = np.random.default_rng(zlib.crc32(bytes(tiles)))
     expected = {index: _cleared_in_samples(rules, tiles, index, kinds, rng) for index in candidates}
-    return Search(max(candidates, key=expected.__getitem__), len(swaps) + len(candidates) * SAMPLES)
+    return SearchResult(max(candidates, key=expected.__getitem__), len(swaps) + len(candidates) * SAMPLES)
 
 
 def _cleared_without_new_tiles(rules: SwapRules, tiles: Tiles, index: int) -> int:
-    """Tiles that are cleared if all new tiles are blanks, which equal nothing."""
+    """Count the tiles cleared if no new tile matches any other."""
     blanks = count(-1, -1)
     return _cleared(rules, tiles, index, lambda number: [next(blanks) for _ in range(number)])
 
 
 def _cleared_in_samples(rules: SwapRules, tiles: Tiles, index: int, kinds: int, rng: np.random.Generator) -> int:
-    """Sum over the samples of the tiles cleared: `SAMPLES` times their expected number, estimated."""
+    """Sum the tiles cleared over `SAMPLES` random cascades."""
 
     def new(number: int) -> Tiles:
         tiles: Tiles = rng.integers(kinds, size=number).tolist()

@@ -1,1 +1,1 @@
-"""Colored shapes shared by Shisen-Sho and Swap."""
+"""Tiles with coloured shapes, shared by Shisen-Sho, Swap and scenes."""

@@ -1,4 +1,4 @@
-"""Images of tiles that are told apart by a colour and a shape."""
+"""Drawing of tiles with coloured shapes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from vlmgym.sandbox.rendering.shapes import draw_shape
 def paint_colour_shape(
     canvas: Canvas, kind: str, angle: float = 0.0, *, similarity: float = 0.0, theme: ThemeName = "light"
 ) -> None:
-    """Paint a tile over the empty cell that a square canvas holds.
+    """Paint a tile onto a square canvas that shows an empty cell.
 
     Args:
-        canvas: The cell; it stays as it is for `EMPTY`.
-        kind: A name of `games.tiles.names.kinds`, or `EMPTY`.
-        angle: The shape, not the tile, is turned by so many degrees counter-clockwise.
-        similarity: Share of `MIDDLE` in the shape's colour, 0 to 1.
-        theme: Decides the colour of the tile's face.
+        canvas: The cell; unchanged for `EMPTY`.
+        kind: Colour and shape, see `tile_kinds`, or `EMPTY`.
+        angle: Rotation of the shape, not the tile, in degrees counter-clockwise.
+        similarity: Share of `MIDDLE` blended into the shape's colour, 0 to 1.
+        theme: Theme of the board.
     """
     if kind == EMPTY:
         return

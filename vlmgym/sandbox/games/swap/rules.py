@@ -1,8 +1,8 @@
-"""Runs, swaps, falls and cascades on a board of tiles, without images, words or a game's bookkeeping.
+"""Rules of a match-3 board: runs, swaps, falling tiles and cascades.
 
-A board is a flat list of tiles, row by row: cell = row * columns + column. A tile is any int; equal ints are equal
-tiles. Plain lists with tables of cells: on 8 x 8 they are faster than NumPy, whose calls cost more than the few
-comparisons in them; on 16 x 16 NumPy would halve a tenth of a millisecond.
+A board is a flat list of tiles in row-major order: cell = row * columns + column. A tile is any int; equal ints are
+equal tiles. Lists with precomputed tables beat NumPy on 8 x 8, where the overhead of its calls exceeds the work; on
+16 x 16, NumPy would save only 0.05 ms.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import NamedTuple
 from vlmgym.sandbox.core.coordinates import Pair
 
 RUN = 3
-"""How many equal tiles in a line make a run."""
+"""Number of equal tiles in a line that make a run."""
 
 Tiles = list[int]
 Window = tuple[int, int, int]
-"""Three cells in a line, which are a run if their tiles are equal."""
+"""Three consecutive cells of a row or column; a run if their tiles are equal."""
 
 
 class Cascade(NamedTuple):
-    """What a cascade did.
+    """Result of a cascade.
 
     Attributes:
-        cleared: Tiles that vanished.
-        rounds: How often runs vanished and tiles fell.
-        settled: False if it was stopped while there were still runs.
+        cleared: Number of tiles cleared.
+        rounds: Number of times that runs vanished and tiles fell.
+        settled: False if the cascade was stopped while there were still runs.
     """
 
     cleared: int
@@ -37,12 +37,12 @@ class Cascade(NamedTuple):
 
 
 class SwapRules:
-    """The rules on boards of one size. Tables are made once; no method keeps anything else."""
+    """The rules on boards of one size, with precomputed tables."""
 
     def __init__(self, rows: int, columns: int) -> None:
         self.rows, self.columns = rows, columns
         self.actions: tuple[Pair, ...] = tuple(sorted(self._adjacent()))
-        """All ordered pairs of adjacent cells; a swap is known by its index in here."""
+        """All ordered pairs of adjacent cells; swaps are identified by their index in this tuple."""
         self._lines = tuple(
             [tuple(range(row * columns, (row + 1) * columns)) for row in range(rows)]
             + [tuple(range(column, rows * columns, columns)) for column in range(columns)]
@@ -55,16 +55,16 @@ class SwapRules:
         self._completions = self._completions_by_pair()
 
     def completes_run(self, tiles: Tiles, cell: int) -> bool:
-        """Whether a cell's tile is part of a run."""
+        """True if a cell is part of a run."""
         tile = tiles[cell]
         return any(tiles[a] == tile and tiles[b] == tile for a, b in self._others[cell])
 
     def matched(self, tiles: Tiles) -> set[int]:
-        """The cells of all runs."""
+        """Find the cells of all runs."""
         return _matched(tiles, self._windows)
 
     def runs(self, tiles: Tiles) -> list[tuple[int, ...]]:
-        """Every run at its full length, as cells from left to right or from top to bottom; rows first."""
+        """List all maximal runs as cells from left to right or top to bottom, rows first."""
         found = []
         for line in self._lines:
             for _, group in groupby(line, key=tiles.__getitem__):
@@ -73,7 +73,7 @@ class SwapRules:
         return found
 
     def legal_swaps(self, tiles: Tiles) -> list[int]:
-        """Indices into `actions` of the swaps that make a run on a board without runs, ascending."""
+        """List the indices into `actions` of the legal swaps on a board without runs, in ascending order."""
         swaps: set[int] = set()
         for a, b, completions in self._completions:
             tile = tiles[a]
@@ -84,7 +84,7 @@ class SwapRules:
         return sorted(swaps)
 
     def has_swap(self, tiles: Tiles) -> bool:
-        """Whether a board without runs has a legal swap."""
+        """True if a board without runs has a legal swap."""
         for a, b, completions in self._completions:
             tile = tiles[a]
             if tile == tiles[b]:
@@ -94,24 +94,24 @@ class SwapRules:
         return False
 
     def cells(self, index: int) -> tuple[int, int]:
-        """The two cells of `actions[index]`."""
+        """Return the two cells of `actions[index]`."""
         row1, column1, row2, column2 = self.actions[index]
         return row1 * self.columns + column1, row2 * self.columns + column2
 
     def swap(self, tiles: Tiles, index: int) -> Tiles:
-        """A copy of the board with the two cells of `actions[index]` exchanged."""
+        """Return a copy of the board with the two tiles of `actions[index]` swapped."""
         a, b = self.cells(index)
         swapped = tiles.copy()
         swapped[a], swapped[b] = tiles[b], tiles[a]
         return swapped
 
     def fall(self, tiles: Tiles, vanished: set[int], new: Tiles) -> None:
-        """Let the tiles above vanished cells fall, in place, and fill up from the top.
+        """Let tiles fall into vanished cells and refill the board from the top, in place.
 
         Args:
             tiles: The board.
-            vanished: Cells that are empty.
-            new: As many new tiles, used column by column from the left and in each from the top.
+            vanished: Cells whose tiles have vanished.
+            new: A new tile for each vanished cell, by column from the left and within it from the top.
         """
         start = 0
         for column in sorted({cell % self.columns for cell in vanished}):
@@ -121,19 +121,19 @@ class SwapRules:
             tiles[column :: self.columns] = new[start:end] + kept
             start = end
 
-    def cascade(self, tiles: Tiles, changed: Iterable[int], new: Callable[[int], Tiles], most_rounds: int) -> Cascade:
-        """Let runs vanish and tiles fall, in place, until there are no runs or `most_rounds` are over.
+    def cascade(self, tiles: Tiles, changed: Iterable[int], new: Callable[[int], Tiles], max_rounds: int) -> Cascade:
+        """Clear runs and let tiles fall, in place, until no runs are left or `max_rounds` is reached.
 
         Args:
             tiles: The board.
-            changed: Cells in which it differs from a board without runs; every run holds one of them.
-            new: Gives this many new tiles; called once a round.
-            most_rounds: Stop after so many rounds.
+            changed: Cells that changed since the board had no runs; every run includes one of them.
+            new: Generates the given number of new tiles; called once per round.
+            max_rounds: Maximum number of rounds.
         """
         cleared = rounds = 0
         windows = [window for cell in changed for window in self._windows_at[cell]]
         while vanished := _matched(tiles, windows):
-            if rounds == most_rounds:
+            if rounds == max_rounds:
                 return Cascade(cleared, rounds, False)
             self.fall(tiles, vanished, new(len(vanished)))
             lowest = {cell % self.columns: cell for cell in sorted(vanished)}
@@ -143,7 +143,7 @@ class SwapRules:
         return Cascade(cleared, rounds, True)
 
     def arrange(self, bag: Tiles) -> Tiles | None:
-        """A board without runs of the tiles in a bag, each cell taking the first tile that fits; None if none fits."""
+        """Arrange a bag of tiles without runs, greedily in reading order; None if a cell has no tile that fits."""
         bag, columns = bag[::-1], self.columns
         tiles: Tiles = []
         for cell in range(self.rows * columns):
@@ -166,7 +166,7 @@ class SwapRules:
                         yield other_row, other_column, row, column
 
     def _windows_by_cell(self) -> tuple[tuple[tuple[Window, ...], ...], tuple[tuple[Window, ...], ...]]:
-        """For each cell, the windows of three that hold it, and those that hold it or a cell above it."""
+        """Return for each cell the windows that contain it, and those that contain it or a cell above it."""
         cells = range(self.rows * self.columns)
         at = tuple(tuple(window for window in self._windows if cell in window) for cell in cells)
         column = [range(cell, -1, -self.columns) for cell in cells]
@@ -174,16 +174,16 @@ class SwapRules:
         return at, down_to
 
     def _others_by_cell(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """For each cell, the two other cells of every window of three that it is in."""
+        """Return for each cell the other two cells of every window that contains it."""
         return tuple(
             tuple((a if a != cell else b, c if c != cell else b) for a, b, c in windows)
             for cell, windows in enumerate(self._windows_at)
         )
 
     def _completions_by_pair(self) -> tuple[tuple[int, int, tuple[tuple[int, tuple[int, int]], ...]], ...]:
-        """Pairs of cells that lack one cell to a run, with the cells a third tile can come from, and that swap.
+        """Return pairs of cells one tile short of a run, with the cells that tile can come from and their swaps.
 
-        Every legal swap is found so: a new run holds one of the swapped tiles only, as the two differ.
+        This covers every legal swap: the swapped tiles differ, so a new run contains only one of them.
         """
         neighbours: dict[int, list[tuple[int, tuple[int, int]]]] = defaultdict(list)
         index = {action: i for i, action in enumerate(self.actions)}
@@ -198,7 +198,7 @@ class SwapRules:
 
 
 def _matched(tiles: Tiles, windows: Iterable[Window]) -> set[int]:
-    """The cells of those windows that are runs."""
+    """Find the cells of the windows that are runs."""
     cells: set[int] = set()
     for a, b, c in windows:
         if tiles[a] == tiles[b] == tiles[c]:
