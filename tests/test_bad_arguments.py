@@ -214,7 +214,7 @@ def test_a_runner_is_not_pickled_or_copied(runner: GameVectorEnv) -> None:
 @pytest.mark.skipif(available_memory() is None, reason="the system does not say how much memory is available")
 @pytest.mark.parametrize("render", [True, False])
 def test_environments_that_do_not_fit_into_memory_are_refused(render: bool, runner: GameVectorEnv) -> None:
-    with pytest.raises(UsageError, match=r"1,000,000,000 environments need .* GB of memory and .* are available: use"):
+    with pytest.raises(UsageError, match=r"1,000,000,000 environments need .* GB of memory and .* is available: use"):
         make_vec("2048", 10**9, render=render)
     with pytest.raises(UsageError, match=r"2,000,000,000 environments need"):
         runner.branch(10**9, render=render)

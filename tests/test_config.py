@@ -79,12 +79,12 @@ def test_a_config_field_overrides_its_level() -> None:
 @pytest.mark.parametrize("dial", DIFFICULTIES)
 @pytest.mark.parametrize("level", [0, 6, -1, 2.5, "3", True, None])
 def test_a_level_that_is_none_is_refused(dial: str, level: Any) -> None:
-    with pytest.raises(UsageError, match=f"{dial} is a level from 1"):
+    with pytest.raises(UsageError, match=f"{dial} must be between 1"):
         Config2048.at(**{dial: level})
 
 
 def test_an_unknown_config_field_is_refused_with_those_there_are() -> None:
-    with pytest.raises(UsageError, match=r"there is no option 'row'; the options are .*columns.*rows"):
+    with pytest.raises(UsageError, match=r"unknown config field 'row'; the fields are .*columns.*rows"):
         make_game("2048", row=5)
 
 
@@ -148,13 +148,13 @@ def test_a_config_field_that_is_not_marked_is_a_mistake_of_the_author() -> None:
     class Marked(GameConfig):
         speed: int = config_field("reasoning", 3, "How fast.", ge=1)
 
-    with pytest.raises(TypeError, match=r"Unmarked\.speed is not marked"):
+    with pytest.raises(TypeError, match=r"Unmarked\.speed has no difficulty"):
         Unmarked.field_difficulties()
     assert Marked.field_difficulties() == {"size": "perception", "speed": "reasoning"}
 
 
 def test_a_game_takes_only_its_own_configuration() -> None:
-    with pytest.raises(UsageError, match="takes a Config2048, not a GameConfig"):
+    with pytest.raises(UsageError, match="must be a Config2048, got GameConfig"):
         game_class("2048")(GameConfig())
 
 
@@ -179,5 +179,5 @@ def test_the_words_of_a_game_can_be_replaced() -> None:
     state = own.start(np.random.default_rng(0))
     assert other.instructions(state) == "Play well.\n" + own.prompt(state)
     assert turn_prompt(make_game("2048", prompt="Slide."), state, "no").startswith("Slide.\n\nYour last response")
-    with pytest.raises(UsageError, match=r"prompt holds .prompt., which stands for the question"):
+    with pytest.raises(UsageError, match=r"prompt must contain .prompt."):
         make_game("vqa", prompt="Answer.")

@@ -234,7 +234,7 @@ BAD_FILES = {
     ENTRY + "perception = 6": ": entry 1, perception: input should be less than or equal to 5",
     ENTRY + ENTRY + "overrides = { rows = 99 }": ": entry 2: 2048: rows: ",
     ENTRY + "overrides = { perception = 2 }": ": entry 1: perception is a field of its own, not a config field",
-    ENTRY + "overrides = { cls = 2 }": ": entry 1: 2048: there is no option 'cls'",
+    ENTRY + "overrides = { cls = 2 }": ": entry 1: 2048: unknown config field 'cls'",
     '[[entries]]\ngame = "chess"': ": entry 1: there is no game 'chess'",
     ENTRY + "stages = [{ episodes = 5 }, { name = 3 }]": ": entry 1, stage 2, name: input should be a valid string",
     ENTRY
@@ -243,7 +243,7 @@ BAD_FILES = {
     '[[entries]]\ngame = "g1/shisensho-6x6"\nreasoning = 2': "has no levels: leave them at 3, and set config fields",
     ENTRY + "stages = [{ episodes = 5 }, { rows = 3 }]": ": entry 1, stage 2: there is no 'rows'; the fields are name",
     ENTRY
-    + "stages = [{ episodes = 5 }, { overrides = { row = 3 } }]": ": entry 1, stage 2: 2048: there is no option 'row'",
+    + "stages = [{ episodes = 5 }, { overrides = { row = 3 } }]": ": entry 1, stage 2: 2048: unknown config field",
     ENTRY + "stages = [{}, {}]": ": entry 1: each stage but the last says how many episodes it lasts",
     ENTRY + "stages = [{ episodes = 1 }, { episodes = 1 }]": ": entry 1: each stage but the last says",
     ENTRY + "window = 5": ': entry 1: window is for by = "success"',

@@ -44,10 +44,10 @@ def edited(run, tmp_path):
 
 
 EDITS = [
-    (lambda r: r["turns"][2].update(action=7), r"turn 3: an action of 2048 is a value of Discrete\(4\), not 7$"),
-    (lambda r: r["turns"][2].update(action=-1), r"turn 3: an action of 2048 is a value of Discrete\(4\), not -1$"),
-    (lambda r: r["turns"][2].update(action=-(2**70)), rf"turn 3: an action of 2048 is .*, not {-(2**70)}$"),
-    (lambda r: r["turns"][2].update(action="up"), r"turn 3: an action of 2048 is a value of Discrete\(4\), not 'up'$"),
+    (lambda r: r["turns"][2].update(action=7), r"turn 3: an action of 2048 must be in Discrete\(4\), got 7$"),
+    (lambda r: r["turns"][2].update(action=-1), r"turn 3: an action of 2048 must be in Discrete\(4\), got -1$"),
+    (lambda r: r["turns"][2].update(action=-(2**70)), rf"turn 3: an action of 2048 must be .*, got {-(2**70)}$"),
+    (lambda r: r["turns"][2].update(action="up"), r"turn 3: an action of 2048 must be in Discrete\(4\), got 'up'$"),
     (lambda r: r["turns"][1].update(state={"board": [[3]]}), "turn 2: invalid state of 2048: "),
     (lambda r: r.update(final_state=5), "final_state: invalid state of 2048: "),
     (lambda r: r["game"]["config"].update(size=-4), "not a configuration of 2048-v0: size: "),

@@ -580,7 +580,7 @@ def test_images_of_earlier_turns_come_before_that_of_the_position():
     assert [len(images) for images in seen] == [1, 2, 3, 3, 3, 3]
     assert all(np.array_equal(a, b) for a, b in zip(seen[4], drawn[2:5], strict=True))
     prompt = record.turns[4].prompt
-    assert "The last image shows the position now" in prompt
+    assert "The last image shows the current state" in prompt
     assert "Turn 2 (played" in prompt or "Turn 2 (illegal" in prompt
     assert "Turn 3 (image 1, " in prompt
     assert "Turn 4 (image 2, " in prompt

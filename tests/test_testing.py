@@ -438,7 +438,7 @@ BROKEN: list[tuple[str, type[Game[Any, Any]], str]] = [
     ("identity", SameId, "the id 2048-v0 is registered for"),
     ("identity", NoPage, "no docstring"),
     ("identity", LoosePositions, "LooseState is no frozen dataclass"),
-    ("config_fields", UnmarkedKnob, "unmarked is not marked"),
+    ("config_fields", UnmarkedKnob, "unmarked has no difficulty"),
     ("config_fields", WrongDial, "the dial reasoning sets noise, which is marked perception"),
     ("levels", MissingLevel, r"the dial reasoning has levels \[1, 2, 3, 4\]"),
     ("levels", EqualLevels, "levels 2 and 4, 2 and 5, 4 and 5 of reasoning are equal, but all five must differ"),

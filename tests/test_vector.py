@@ -617,7 +617,7 @@ def test_wrong_calls_are_told_apart(make):
     runner.reset(seed=0)
     for call, message in [
         (lambda: runner.step([0] * 3), "3 actions were given for 4 environments"),
-        (lambda: runner.step(["up"] * 4), "an action of 2048 is a value of Discrete"),
+        (lambda: runner.step(["up"] * 4), "an action of 2048 must be in Discrete"),
         (lambda: runner.send([0, 0], [1, 1]), "different numbers from 0 to 3"),
         (lambda: runner.send([0], [4]), "different numbers from 0 to 3"),
         (lambda: runner.call("reset"), "'reset' is not for call"),

@@ -168,9 +168,9 @@ def test_any_line_is_an_action() -> None:
     ("answer", "fault"),
     [
         ("", "the answer '' is empty"),
-        ("a\nb", r"the answer 'a\nb' has several lines"),
-        ("a\x00", r"the answer 'a\x00' has the character '\x00', which is not accepted"),
-        ("x" * 101, f"the answer '{'x' * 37}...' has 101 characters, and at most 100 are accepted"),
+        ("a\nb", r"the answer 'a\nb' has more than one line"),
+        ("a\x00", r"the answer 'a\x00' contains the character '\x00', which is not allowed"),
+        ("x" * 101, f"the answer '{'x' * 37}...' has 101 characters; at most 100 are allowed"),
     ],
 )
 def test_a_refused_line_is_told_why(answer: str, fault: str) -> None:

@@ -1,1 +1,1 @@
-"""The contract of a game: state, response, reward, episode and registry."""
+"""The game interface: states, responses, rewards and episodes."""

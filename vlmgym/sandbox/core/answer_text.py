@@ -1,7 +1,7 @@
-"""Spellings of an answer: strip what cannot change its meaning, so that a game's parser reads what is left.
+"""Normalise answers: strip markup that cannot change the meaning before a game parses them.
 
-Nothing is guessed. Markup goes only where it encloses the whole text, and what is not recognised stays as it is, for
-the parser to refuse. `docs/protocols.md` has a table of what is accepted.
+Nothing is guessed. Markup is stripped only if it encloses the whole text; anything unrecognised is left for the parser
+to reject. The accepted spellings are listed in `docs/protocols.md`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _COMMAND = re.compile(
     r"\\(?:boxed|fbox|mbox|emph|text(?:bf|it|tt|rm|sf)?|math(?:bf|it|tt|rm|sf))"
     r"\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}"
 )
-"""LaTeX that frames its content or sets its font. A command that strikes it out is another matter."""
+"""LaTeX commands that only frame their content or set its font, unlike `\\cancel`."""
 _LABEL = re.compile(r"([*_]{0,2})(?:final )?(?:answer|action|move)(?:\1:|:\1)\s*", re.IGNORECASE)
 _OBJECT = re.compile(r"""\{\s*(["'])(?:answer|action|move)\1\s*:(.*)\}""", re.IGNORECASE | re.DOTALL)
-"""A JSON object with one field, or what looks like one: more fields leave a text that no parser reads."""
+"""A JSON object with one field. More fields leave text that no parser accepts."""
 _END = re.compile(r"(?<![.!?\s])\s*\.$|(?<![.!?0-9\s])\s*!$")
-"""A full stop or an exclamation mark, but no ellipsis and no factorial."""
+"""A full stop or an exclamation mark, but not an ellipsis or a factorial."""
 _INVISIBLE = "\u00ad\u200b\u200e\u200f\u2060\ufeff"
-"""Characters without width: soft hyphen, zero-width space, marks of direction, word joiner, byte order mark."""
+"""Zero-width characters: soft hyphen, zero-width space, direction marks, word joiner, byte order mark."""
 _BLANKS = _INVISIBLE + "".join(filter(str.isspace, map(chr, range(0x3001))))
 _WIDTHS = {
     **{code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)},
@@ -40,7 +40,7 @@ _WIDTHS = {
 
 
 def unwrap(text: str) -> str:
-    """Strip blanks, invisible characters, quotes, emphasis, code and LaTeX around a text."""
+    """Strip enclosing whitespace, invisible characters, quotes, emphasis, code and LaTeX."""
     before = None
     while text != before:
         before = text = text.strip(_BLANKS)
@@ -50,19 +50,19 @@ def unwrap(text: str) -> str:
 
 
 def narrow(text: str) -> str:
-    """Write full-width characters in ASCII, and invisible ones as blanks."""
+    """Convert full-width characters to ASCII and invisible ones to spaces."""
     return text.translate(_WIDTHS)
 
 
 def plain(text: str, brackets: bool = False) -> str:
-    """Strip what cannot change the meaning of an answer that is not free text.
+    """Normalise an answer that is not free text.
 
-    This is what `unwrap` strips, a label such as `Answer:` in front, a JSON object around it with such a label as its
-    only key, and a full stop or an exclamation mark at the end. Full-width characters become ASCII.
+    Strips everything that `unwrap` strips, a leading label such as `Answer:`, a JSON object with such a label as its
+    only key, and a final full stop or exclamation mark. Full-width characters become ASCII.
 
     Args:
         text: The answer.
-        brackets: Whether to strip brackets around the whole text, too.
+        brackets: Also strip brackets around the whole text.
     """
     text, before = narrow(text), None
     while text != before:
@@ -74,18 +74,18 @@ def plain(text: str, brackets: bool = False) -> str:
 
 
 def unlabelled(text: str) -> str:
-    """The text without a label in front, or a JSON object around it."""
+    """Strip a leading label or an enclosing JSON object."""
     if (found := _OBJECT.fullmatch(text)) is not None:
         return found[2]
     return text[label.end() :] if (label := _LABEL.match(text)) is not None else text
 
 
 def word_answer(text: str, verbs: Sequence[str] = ()) -> str:
-    """Reduce an answer that is one word or number to that, in lower case.
+    """Normalise an answer of one word or number to lower case.
 
     Args:
         text: The answer.
-        verbs: Verbs that may stand before the word.
+        verbs: Verbs allowed before the word.
     """
     word = " ".join(plain(text, brackets=True).lower().split())
     verb, _, rest = word.partition(" ")
@@ -93,7 +93,7 @@ def word_answer(text: str, verbs: Sequence[str] = ()) -> str:
 
 
 def _peel(text: str, pairs: Sequence[tuple[str, ...]]) -> str:
-    """The text without the first pair of delimiters that encloses it and does not occur inside."""
+    """Strip the first pair of delimiters that encloses the text and does not occur inside it."""
     for opening, closing in pairs:
         if text.startswith(opening) and text.endswith(closing) and len(text) > len(opening) + len(closing):
             inside = text[len(opening) : -len(closing)]

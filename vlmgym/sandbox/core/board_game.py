@@ -1,5 +1,4 @@
-"""What all games on a grid share: perceptual config fields, image and description, from one function that names the
-cells."""
+"""Base class of grid games: shared perceptual config fields, and image and description derived from `cells`."""
 
 from __future__ import annotations
 
@@ -22,10 +21,10 @@ from vlmgym.sandbox.rendering.geometry import BoardGeometry
 from vlmgym.sandbox.rendering.palette import ThemeName
 
 Cell = tuple[int, int]
-"""Row and column of a cell, counted from 0."""
+"""Row and column of a cell, zero-based."""
 
 SMALLEST_CELL = 12
-"""Pixels a cell's side must have to show anything."""
+"""Minimum side of a cell in pixels."""
 
 BOARD_PERCEPTION: Levels = {
     1: {"coordinates": True, "similarity": 0.0},
@@ -34,28 +33,28 @@ BOARD_PERCEPTION: Levels = {
     4: {"similarity": 0.35, "rotation": 15, "noise": 0.08, "clutter": 2},
     5: {"similarity": 0.6, "rotation": 30, "noise": 0.16, "clutter": 4},
 }
-"""What the perception dial sets in every game on a grid."""
+"""Perception levels of every grid game."""
 
 
 class BoardConfig(GameConfig):
-    """Knobs of every game on a grid; a game narrows `rows` and `columns`."""
+    """Config fields of every grid game; games narrow `rows` and `columns`."""
 
     rows: int = config_field("reasoning", 4, "Rows of the board.", ge=1)
     columns: int = config_field("reasoning", 4, "Columns of the board.", ge=1)
-    coordinates: bool = config_field("perception", False, "Show the numbers of rows and columns on the edges.")
+    coordinates: bool = config_field("perception", False, "Label rows and columns with their numbers.")
     origin: int = config_field("perception", 0, "Number of the first row and of the first column.", ge=0, le=1)
-    theme: ThemeName = config_field("perception", "light", "Colours of board and page.")
-    similarity: float = config_field("perception", 0.1, "How alike the tiles' colours are.", ge=0.0, le=0.9)
-    rotation: int = config_field("perception", 0, "Tiles are turned by up to this many degrees.", ge=0, le=30)
-    noise: float = config_field("perception", 0.0, "Amplitude of the noise on tiles, 1 is full scale.", ge=0.0, le=0.5)
+    theme: ThemeName = config_field("perception", "light", "Colour theme.")
+    similarity: float = config_field("perception", 0.1, "Similarity of the tile colours.", ge=0.0, le=0.9)
+    rotation: int = config_field("perception", 0, "Maximum rotation of tiles in degrees.", ge=0, le=30)
+    noise: float = config_field("perception", 0.0, "Amplitude of the noise on tiles; 1 is full scale.", ge=0.0, le=0.5)
     clutter: int = config_field("perception", 0, "Strokes drawn over each tile.", ge=0, le=12)
 
 
 class BoardGame(Game[StateT, ActionT]):
-    """A game whose image is a grid of cells; image and description both follow from `cells`."""
+    """A game whose image is a grid of cells; image and description are both derived from `cells`."""
 
     answer_verbs: ClassVar[tuple[str, ...]] = ()
-    """Verbs that may stand before the cells of an answer."""
+    """Verbs allowed before the cells of an answer."""
 
     def __init__(self, config: GameConfig | None = None) -> None:
         super().__init__(config)
@@ -63,48 +62,49 @@ class BoardGame(Game[StateT, ActionT]):
         cell = BoardGeometry.of(c.size, c.rows, c.columns, c.coordinates).cell
         if cell < SMALLEST_CELL:
             raise UsageError(
-                f"size={c.size} leaves {cell} pixels for a cell of {c.rows} x {c.columns}; {SMALLEST_CELL} are needed"
+                f"size={c.size} leaves {cell} pixels per cell of a {c.rows} x {c.columns} board, "
+                f"but at least {SMALLEST_CELL} are needed"
             )
 
     @abstractmethod
     def cells(self, state: StateT) -> Cells:
-        """What is in each cell, rows x columns; equal values look equal (but for rotation, noise and clutter)."""
+        """Contents of each cell, rows x columns; equal values look alike except for rotation, noise and clutter."""
 
     @abstractmethod
     def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
-        """Draw a cell over the empty cell that the canvas holds, turned by an angle in degrees."""
+        """Draw a cell, rotated by an angle in degrees, onto a canvas that shows an empty cell."""
 
     def cell_words(self, cell: Hashable) -> str:
-        """A cell in words, without commas and bars."""
+        """Text for a cell; must not contain commas or bars."""
         return str(cell)
 
     def parse_answer(self, text: str) -> ActionT:
-        """An action that is one cell or several, as a `MultiDiscrete` of row and column for each: `(0, 1) (2, 3)`.
+        """Parse the cells of an action, whose space is a `MultiDiscrete` of rows and columns: `(0, 1) (2, 3)`.
 
         Raises:
-            ParseError: The text is anything else.
+            ParseError: The text has any other form.
         """
         action: ActionT = self.to_action(parse_cells(text, self.cells_in_action, self.config.origin))
         return action
 
     def normalise_answer(self, text: str) -> str:
-        """Cells in any unambiguous spelling as `parse_answer` reads them."""
+        """Rewrite any unambiguous spelling of cells for `parse_answer`."""
         if not self.cells_in_action:
             return super().normalise_answer(text)
         return normalise_cells(text, self.cells_in_action, self.answer_verbs)
 
     def format(self, action: ActionT) -> str:
-        """The cells of an action: `(0, 1) (2, 3)`."""
+        """Format the cells of an action: `(0, 1) (2, 3)`."""
         return format_cells(cast(tuple[int, ...], action), self.config.origin)
 
     @cached_property
     def cells_in_action(self) -> int:
-        """How many cells an action names: 0 unless the action space is a `MultiDiscrete` of row and column for each."""
+        """Number of cells in an action; 0 unless the action space is a `MultiDiscrete` of rows and columns."""
         space = self.action_space
         return space.nvec.size // 2 if isinstance(space, spaces.MultiDiscrete) and space.nvec.size % 2 == 0 else 0
 
     def where(self, cell: Cell) -> str:
-        """A cell as the player counts it: `(0, 1)`."""
+        """Format a cell as the player counts it: `(0, 1)`."""
         return format_cells(cell, self.config.origin)
 
     def action_cells(self, action: object) -> list[Cell]:
@@ -124,44 +124,44 @@ class BoardGame(Game[StateT, ActionT]):
         return cells
 
     def check_board_size(self, board: Sequence[Sequence[object]]) -> None:
-        """Refuse a board that does not have the rows and columns of the configuration; for use in `check_state`.
+        """Check that a board has the configured rows and columns; for use in `check_state`.
 
         Raises:
-            StateError: It does not.
+            StateError: It has not.
         """
         c = self.config
         if len(board) != c.rows or any(len(row) != c.columns for row in board):
             raise StateError(f"invalid state of {self.name}: the board is not {c.rows} x {c.columns}")
 
     def variation_seed(self, state: StateT) -> int:
-        """Seed of rotation, noise and clutter: the same within an episode, so that only played cells change."""
+        """Seed of rotation, noise and clutter; constant within an episode, so that only played cells change."""
         return 0
 
     def draw(self, state: StateT) -> NDArray[np.uint8]:
-        """The board as uint8 RGB of shape (size, size, 3)."""
+        """Render the board as uint8 RGB of shape (size, size, 3)."""
         return self.painter.paint(self.cells(state), self.variation_seed(state))
 
     def draw_into(self, state: StateT, out: Sequence[ImageArray], shown: StateT | None = None) -> None:
-        """Draw the cells that differ from those of the position that is shown."""
+        """Redraw only the cells that differ from `shown`."""
         variation_seed = self.variation_seed(state)
         before = self.cells(shown) if shown is not None and self.variation_seed(shown) == variation_seed else None
         self.painter.paint(self.cells(state), variation_seed, out[0], before)
 
     def describe(self, state: StateT) -> str:
-        """One line a row, cells apart by commas."""
+        """One line per row, comma-separated."""
         return "\n".join(", ".join(map(self.cell_words, row)) for row in self.cells(state))
 
     def click_action(self, clicks: Sequence[Cell]) -> ActionT:
-        """The action that clicks on `cells_in_action` cells (row, column) play in `vlmgym play`."""
+        """Action for clicks on `cells_in_action` cells in `vlmgym play`."""
         action: ActionT = self.to_action([coordinate for cell in clicks for coordinate in cell])
         return action
 
     @cached_property
     def painter(self) -> BoardPainter:
-        """Sprites and geometry of this configuration."""
+        """Sprites and geometry for this config."""
         return BoardPainter(self.config, self.paint_cell)
 
 
 def with_board_perception(reasoning: Levels) -> Mapping[Any, Levels]:
-    """The difficulty levels of a game on a grid: the shared perception levels and the game's own reasoning levels."""
+    """Combine the shared perception levels of grid games with a game's own reasoning levels."""
     return {"perception": BOARD_PERCEPTION, "reasoning": reasoning}

@@ -1,4 +1,4 @@
-"""Cells in words, as games whose actions are cells, or pairs of them, write and read them."""
+"""Parse and format coordinates for games whose actions are cells or pairs of cells."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vlmgym.errors import ParseError, truncate
 from vlmgym.sandbox.core.answer_text import plain
 
 Pair = tuple[int, int, int, int]
-"""row 1, column 1, row 2, column 2, counted from 0."""
+"""row 1, column 1, row 2, column 2, zero-based."""
 
 _CELL = r"(?:\(\s*([+-]?[0-9]{1,4})\s*,\s*([+-]?[0-9]{1,4})\s*\)|\[\s*([+-]?[0-9]{1,4})\s*,\s*([+-]?[0-9]{1,4})\s*\])"
 _BETWEEN = r"\s*(?:(?:,|;|and)\s*)?"
@@ -23,22 +23,22 @@ _JOINED = (
     r"|\\(?:to|(?:left)?rightarrow)\b|\\text\{\s*and\s*\}"
 )
 _MARK = r"[*_`\"'$]{1,3}"
-"""Emphasis, code, quotes or LaTeX around a single cell."""
+"""Emphasis, code, quote or LaTeX marks around a single cell."""
 
 
 def parse_cells(text: str, count: int, origin: int = 0) -> tuple[int, ...]:
-    """Read coordinates `(row, column)` in round or square brackets, apart by blanks, a comma, a semicolon or `and`.
+    """Parse coordinates `(row, column)` in round or square brackets, separated by spaces, `,`, `;` or `and`.
 
     Args:
-        text: For instance `(0, 1) (2, 3)` or `[0, 1], [2, 3]`.
-        count: How many cells there must be.
+        text: E.g. `(0, 1) (2, 3)` or `[0, 1], [2, 3]`.
+        count: Required number of cells.
         origin: Number of the first row and column in the text.
 
     Returns:
-        Row and column of each cell in turn, counted from 0.
+        Row and column of each cell in turn, zero-based.
 
     Raises:
-        ParseError: The text is anything else.
+        ParseError: The text has any other form.
     """
     match = _pattern(count).fullmatch(text.strip())
     if match is None:
@@ -49,21 +49,21 @@ def parse_cells(text: str, count: int, origin: int = 0) -> tuple[int, ...]:
 
 
 def format_cells(numbers: Sequence[int], origin: int = 0) -> str:
-    """Rows and columns in the form that prompts show: `(0, 1) (2, 3)`."""
+    """Format rows and columns as in the prompts: `(0, 1) (2, 3)`."""
     shown = [number + origin for number in numbers]
     return " ".join(f"({row}, {column})" for row, column in zip(shown[::2], shown[1::2]))
 
 
 def normalise_cells(text: str, count: int, verbs: Sequence[str] = ()) -> str:
-    """Rewrite any unambiguous spelling of coordinates as `parse_cells` reads it; other texts only lose their markup.
+    """Rewrite any unambiguous spelling of coordinates for `parse_cells`; other text only loses its markup.
 
-    Accepted are numbers without a sign, with or without brackets: `[[0, 1], [2, 3]]`, `(0,1) -> (2,3)`, `0,1,2,3`,
+    Accepts unsigned numbers with or without brackets: `[[0, 1], [2, 3]]`, `(0,1) -> (2,3)`, `0,1,2,3`,
     `row 0, column 1 and row 2, column 3`.
 
     Args:
         text: An answer.
-        count: How many cells there must be.
-        verbs: Verbs that may stand before the cells.
+        count: Required number of cells.
+        verbs: Verbs allowed before the cells.
     """
     text = plain(text)
     verb, _, rest = text.partition(" ")

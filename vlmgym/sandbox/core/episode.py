@@ -1,4 +1,4 @@
-"""A running episode: position, chance, turn and counts, which can be copied, stored and gone on with."""
+"""A running episode: state, random generator, turn and outcome counts. Can be snapshotted and restored."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from vlmgym.sandbox.core.reward import Outcome, RewardConfig, Scored, score_acti
 
 
 class Snapshot(BaseModel):
-    """An episode as a JSON-serialisable value.
+    """A JSON-serialisable snapshot of an episode.
 
     Attributes:
-        game: The game's `fingerprint`, so that no other game or configuration goes on from it.
-        seed: The seed the episode was started with.
-        state: The position, by the game's `to_json`.
-        rng: State of the bit generator (PCG64), as NumPy gives it.
-        turn: Turns taken so far, also illegal and unparsable ones.
+        game: Fingerprint of the game and its config; restoring into any other raises `StateError`.
+        seed: Seed that the episode was started with.
+        state: The state, from the game's `to_json`.
+        rng: NumPy state of the bit generator (PCG64).
+        turn: Turns taken so far, including illegal and unparsable ones.
         score: Sum of the game's own rewards.
-        outcomes: How many turns had which outcome.
-        feedback: Why the last turn was not played, or empty.
+        outcomes: Number of turns per outcome.
+        feedback: Why the last turn was invalid, or empty.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -41,7 +41,7 @@ class Snapshot(BaseModel):
 
 
 class Episode(Generic[StateT, ActionT]):
-    """One episode of a game. It never resets itself: once ended, every further move raises `EpisodeEnded`."""
+    """One episode of a game. It never resets itself: any turn after the end raises `EpisodeEnded`."""
 
     def __init__(
         self,
@@ -55,12 +55,12 @@ class Episode(Generic[StateT, ActionT]):
 
         Args:
             game: The game.
-            seed: Decides the episode's chance, as in `gymnasium.Env.reset(seed=...)`; None: taken from the system.
+            seed: Seed as in `gymnasium.Env.reset(seed=...)`; None draws one from the system.
             reward: Weights and shaping.
-            rng: Use this generator instead of making one from the seed.
+            rng: Generator to use instead of one seeded with `seed`.
 
         Raises:
-            UsageError: The game is not a `Game`, or the seed is not an integer of at least 0.
+            UsageError: The game is not a `Game`, or the seed is not a non-negative integer.
         """
         check_instance("game", game, Game)
         seed = as_int(seed)
@@ -77,7 +77,7 @@ class Episode(Generic[StateT, ActionT]):
 
     @property
     def ended(self) -> str | None:
-        """Why the episode has ended, or None while it goes on."""
+        """Reason why the episode has ended, or None if it has not."""
         return self.game.ended(self.state)
 
     def respond(self, response: str) -> Scored[StateT, ActionT]:
@@ -107,7 +107,7 @@ class Episode(Generic[StateT, ActionT]):
         return scored
 
     def snapshot(self) -> Snapshot:
-        """The episode as a value; it goes on from there exactly as this one will."""
+        """Snapshot the episode. A restored copy continues identically."""
         return Snapshot(
             game=self.game.fingerprint,
             seed=self.seed,
@@ -128,15 +128,15 @@ class Episode(Generic[StateT, ActionT]):
         *,
         rng: np.random.Generator | None = None,
     ) -> Episode[StateT, ActionT]:
-        """Go on from a snapshot, with its own chance, or with `rng` for a branch with other chance.
+        """Restore from a snapshot. Pass `rng` to branch with different randomness.
 
         Raises:
             UsageError: The snapshot is not a `Snapshot`.
-            StateError: The snapshot is not one of this game with this configuration.
+            StateError: The snapshot is not of this game and config.
         """
         check_instance("snapshot", snapshot, Snapshot)
         if snapshot.game != game.fingerprint:
-            raise StateError(f"the snapshot is of another game or configuration than {game!r}")
+            raise StateError(f"the snapshot belongs to another game or config than {game!r}")
         episode = cls.__new__(cls)
         episode.game = game
         episode.reward = reward
@@ -153,11 +153,11 @@ class Episode(Generic[StateT, ActionT]):
 
 
 _ANY_SEED = np.random.SeedSequence(0)
-"""To make a generator from a number takes twice as long."""
+"""Reused because seeding a generator from an int is twice as slow."""
 
 
 def _generator(state: dict[str, Any]) -> np.random.Generator:
-    """A generator in a state of `Snapshot.rng`."""
+    """Restore a generator from `Snapshot.rng`."""
     rng = np.random.Generator(np.random.PCG64(_ANY_SEED))
     try:
         rng.bit_generator.state = state
@@ -167,5 +167,5 @@ def _generator(state: dict[str, Any]) -> np.random.Generator:
 
 
 def _plain(state: Mapping[str, Any]) -> dict[str, Any]:
-    """NumPy gives nested dicts of ints; copy them so that the snapshot does not share them."""
+    """Copy nested dicts."""
     return {key: _plain(value) if isinstance(value, Mapping) else value for key, value in state.items()}

@@ -1,7 +1,7 @@
-"""The contract of a game: rules, image, words.
+"""The game interface: rules, images and text.
 
-A game object holds configuration only. A position is a separate, immutable, JSON-serialisable state, and every method
-is a pure function of its arguments; all chance comes from the `numpy.random.Generator` handed in.
+A game object holds only its configuration. The state is a separate, immutable, JSON-serialisable value, and every
+method is a pure function of its arguments; all randomness comes from the `numpy.random.Generator` passed in.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ ImageArray = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Step(Generic[StateT]):
-    """What one legal action did.
+    """Result of one legal action.
 
     Attributes:
-        state: The position after the action.
-        reward: The game's own reward, unshaped.
-        terminated: Whether the episode has ended; the same as `game.ended(state) is not None`.
-        info: Facts about the step by name, JSON-serialisable.
+        state: State after the action.
+        reward: The game's own reward, before shaping.
+        terminated: True if the episode has ended; equal to `game.ended(state) is not None`.
+        info: Named facts about the step, JSON-serialisable.
     """
 
     state: StateT
@@ -53,32 +53,32 @@ class Step(Generic[StateT]):
 class Game(ABC, Generic[StateT, ActionT]):
     """Base class of all games and tasks.
 
-    A subclass sets the class attributes and implements the abstract methods; its docstring is its page in the docs.
-    `vlmgym.testing.check_game` tests it. Actions are hashable and JSON-serialisable: an int, a string, or a tuple of
-    ints.
+    Subclasses set the class attributes and implement the abstract methods; the class docstring documents the game.
+    Test them with `vlmgym.testing.check_game`. Actions are hashable and JSON-serialisable: an int, a string, or a tuple
+    of ints.
     """
 
     name: ClassVar[str]
-    """Name of the game without its version, for instance `2048`."""
+    """Name of the game without its version, e.g. `2048`."""
     version: ClassVar[int] = 0
-    """Raised whenever the same seed, configuration and actions may lead to another episode, image or prompt."""
+    """Increment whenever the same seed, config and actions can produce a different episode, image or prompt."""
     Config: ClassVar[type[GameConfig]] = GameConfig
-    """Type of the configuration."""
+    """Config type."""
     State: ClassVar[type[Any]]
-    """Type of a position: a frozen dataclass of JSON-serialisable fields."""
+    """State type: a frozen dataclass of JSON-serialisable fields."""
     illegal_reward: ClassVar[float] = 0.0
-    """The game's own reward of a turn whose response is illegal or unparsable."""
+    """The game's own reward for an illegal or unparsable turn."""
     longest_answer: ClassVar[int] = 200
-    """Characters an answer may have."""
+    """Maximum number of characters in an answer."""
 
     def __init__(self, config: GameConfig | None = None) -> None:
         self.config: Any = self.Config() if config is None else config
         if not isinstance(self.config, self.Config):
-            raise UsageError(f"{self.name} takes a {self.Config.__name__}, not a {type(config).__name__}")
+            raise UsageError(f"config of {self.name} must be a {self.Config.__name__}, got {type(config).__name__}")
 
     @property
     def id(self) -> str:
-        """Name and version, for instance `2048-v0`; Gymnasium's id is `vlmgym/` and this."""
+        """Name and version, e.g. `2048-v0`. The Gymnasium id adds the prefix `vlmgym/`."""
         return f"{self.name}-v{self.version}"
 
     # Rules ----------------------------------------------------------------------------------------------------------
@@ -90,163 +90,161 @@ class Game(ABC, Generic[StateT, ActionT]):
 
     @abstractmethod
     def start(self, rng: np.random.Generator) -> StateT:
-        """A first position."""
+        """Sample an initial state."""
 
     def start_at(self, seed: int, rng: np.random.Generator) -> StateT:
-        """The first position of the episode with this seed.
+        """Initial state of the episode with this seed; `start(rng)` by default.
 
-        By default `start(rng)`. A task over a data set takes the row that belongs to the seed, so that seeds in a row
-        go through all rows once.
+        A task over a data set picks a row by the seed, so that consecutive seeds visit every row once.
 
         Args:
             seed: Seed of the episode, at least 0.
-            rng: The generator of that seed.
+            rng: Generator seeded with `seed`.
         """
         return self.start(rng)
 
     def on_invalid(self, state: StateT) -> StateT:
-        """The position after a response that was not played: the same one, but in a task of one turn an ended one."""
+        """State after an invalid response: unchanged, except that one-turn tasks terminate."""
         return state
 
     @abstractmethod
     def legal_actions(self, state: StateT) -> Sequence[ActionT] | None:
-        """All actions that `step` accepts, in a fixed order; empty when the episode has ended.
+        """All actions that `step` accepts, in a fixed order; empty once the episode has ended.
 
-        None where they cannot be listed (a caption, a place on earth): every value of the action space is legal.
+        None if they cannot be enumerated (captions, coordinates); every value of the action space is then legal.
         """
 
     @abstractmethod
     def step(self, state: StateT, action: ActionT, rng: np.random.Generator) -> Step[StateT]:
-        """The position after an action.
+        """Apply an action.
 
         Raises:
-            IllegalAction: The action is out of range or against the rules; the message says why.
+            IllegalAction: The action is out of range or breaks the rules; the message says why.
         """
 
     @abstractmethod
     def ended(self, state: StateT) -> str | None:
-        """Why the episode has ended in this position, in a few words, or None while it goes on."""
+        """Short reason why the episode has ended in this state, or None if it has not."""
 
     def best_action(self, state: StateT) -> ActionT | None:
-        """A very good action (an oracle), or None where none is known."""
+        """Oracle: a strong action, or None if none is known."""
         return None
 
     def metrics(self, state: StateT, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
-        """Facts about an episode for the summary: numbers are averaged over episodes, words are counted.
+        """Episode metrics for the summary. Numbers are averaged over episodes, strings are counted.
 
         Args:
-            state: The final position, or the latest.
-            infos: `Step.info` of each turn in order; empty for a turn that was not played.
+            state: The final or latest state.
+            infos: `Step.info` of each turn in order; empty for invalid turns.
         """
         return {}
 
-    # Images and words ----------------------------------------------------------------------------------------------
+    # Images and text -----------------------------------------------------------------------------------------------
 
     @abstractmethod
     def draw(self, state: StateT) -> ImageArray | Sequence[ImageArray]:
-        """The image, or the images: uint8 RGB arrays of the shapes in `image_shapes`."""
+        """Render the state as one or more uint8 RGB arrays of the shapes in `image_shapes`."""
 
     @abstractmethod
     def describe(self, state: StateT) -> str:
-        """The image in words: the ground truth that a response's perception is compared with."""
+        """Text description of the image: the ground truth for a response's `<perception>`."""
 
     @abstractmethod
     def prompt(self, state: StateT) -> str:
-        """What a model is told beside the image: rules, actions, coordinates, response form."""
+        """Prompt that accompanies the image: rules, actions, coordinates and response format."""
 
     def instructions(self, state: StateT) -> str:
-        """The text of a turn: `prompt`, or the configured one, in which `{prompt}` stands for it."""
+        """`prompt`, or the configured replacement with `{prompt}` filled in."""
         own: str | None = self.config.prompt
         return self.prompt(state) if own is None else own.replace("{prompt}", self.prompt(state))
 
     @abstractmethod
     def parse_answer(self, text: str) -> ActionT:
-        """The action written inside `<answer>`.
+        """Parse the text inside `<answer>`.
 
         Raises:
-            ParseError: The text is not an action in one of its documented forms; the message says what was wrong.
+            ParseError: The text is not an action in a documented form; the message says what is wrong.
         """
 
     def normalise_answer(self, text: str) -> str:
-        """Rewrite any unambiguous spelling of an action as one that `parse_answer` reads; `strict` turns this off.
+        """Rewrite any unambiguous spelling of an action into one that `parse_answer` reads; disabled by `strict`.
 
-        By default markup around the answer goes, see `vlmgym.sandbox.core.answer_text`. A text that is no action
-        stays one
-        that `parse_answer` refuses.
+        By default this strips markup around the answer, see `vlmgym.sandbox.core.answer_text`. `parse_answer` must
+        still reject the result if the text was not an action.
         """
         return unwrap(text) if isinstance(self.action_space, spaces.Text) else plain(text)
 
     @abstractmethod
     def format(self, action: ActionT) -> str:
-        """An action as words; `parse_answer` inverts it."""
+        """Format an action as text; the inverse of `parse_answer`."""
 
     def explain(self, state: StateT, action: ActionT) -> str:
-        """Reasoning that leads to an action, in words true of the state."""
+        """Reasoning that leads to an action; must be true of the state."""
         return f"I choose {self.format(action)}."
 
     def key_action(self, state: StateT, key: str) -> ActionT | None:
-        """The action that a key plays in `vlmgym play`, by the key's name (`up`, `space`); None: it plays none."""
+        """Action bound to a key (`up`, `space`) in `vlmgym play`, or None."""
         return None
 
     def perceive(self, state: StateT, text: str) -> Perception | None:
-        """How well a description of the image agrees with the state, cell by cell of `describe`'s grid.
+        """Score a description of the image against `describe`, cell by cell.
 
-        None in a game that has no truth to compare with.
+        None for games without a ground truth.
         """
         return compare_grids(self.describe(state), text)
 
-    # What follows from the above ------------------------------------------------------------------------------------
+    # Derived from the above -----------------------------------------------------------------------------------------
 
     def parse(self, response: str) -> ActionT:
-        """The action of a whole response, which holds exactly one `<answer>`.
+        """Parse a whole response, which must contain exactly one `<answer>`.
 
         Raises:
-            ParseError: See `parse_answer`, or the response has no answer or several.
+            ParseError: See `parse_answer`, or the response has no answer or more than one.
         """
         answer = response_format.parse_response(response).answer(self.longest_answer)
         return self.parse_answer(answer if self.config.strict else self.normalise_answer(answer))
 
     def respond(self, state: StateT, action: ActionT) -> str:
-        """A whole response in the documented form, with true perception, that plays an action."""
+        """Write a well-formed response with correct perception that plays an action."""
         return response_format.compose(self.describe(state), self.explain(state, action), self.format(action))
 
     def images(self, state: StateT) -> list[ImageArray]:
-        """The images of a position as a list."""
+        """Images of a state as a list."""
         drawn = self.draw(state)
         return [drawn] if isinstance(drawn, np.ndarray) else list(drawn)
 
     def draw_into(self, state: StateT, out: Sequence[ImageArray], shown: StateT | None = None) -> None:
-        """Draw a position into memory that is there already.
+        """Render a state into preallocated arrays.
 
         Args:
-            state: The position.
-            out: Arrays of the shapes in `image_shapes`, uint8.
-            shown: The position whose images `out` holds, so that only what changed needs to be drawn.
+            state: The state.
+            out: uint8 arrays of the shapes in `image_shapes`.
+            shown: State that `out` currently shows, so that only the differences are drawn.
         """
         for target, image in zip(out, self.images(state), strict=True):
             target[:] = image
 
     @property
     def image_shapes(self) -> tuple[tuple[int, int, int], ...]:
-        """Shape (height, width, 3) of each image; the same for all positions. By default one square of `size`."""
+        """Shape (height, width, 3) of each image, the same for all states; by default one `size` x `size` image."""
         return ((self.config.size, self.config.size, 3),)
 
     @property
     def observation_space(self) -> spaces.Space[Any]:
-        """Gymnasium space of the image: a uint8 `Box` (height, width, 3), or a `Tuple` of them."""
+        """Gymnasium observation space: a uint8 `Box` (height, width, 3), or a `Tuple` of them."""
         boxes = [ImageSpace(shape) for shape in self.image_shapes]
         return boxes[0] if len(boxes) == 1 else spaces.Tuple(boxes)
 
     def to_action(self, value: Any) -> Any:
-        """A value of `action_space`, or an action read from JSON, as this game's action type.
+        """Convert a value of `action_space`, or an action read from JSON, to the game's action type.
 
-        Only the type is looked at: a number out of range is an illegal action, which is for `step` to say.
+        Only the type is checked; `step` rejects numbers out of range as illegal.
 
         Raises:
-            UsageError: The value is not of the action space's type.
+            UsageError: The value has the wrong type for the action space.
         """
         space = self.action_space
-        if type(value) is int and isinstance(space, spaces.Discrete):  # nearly always, and thousands of times a second
+        if type(value) is int and isinstance(space, spaces.Discrete):  # fast path for the common case
             return value
         plain = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
         if isinstance(space, spaces.Text):
@@ -259,34 +257,34 @@ class Game(ABC, Generic[StateT, ActionT]):
         else:
             fits = space.contains(value)
         if not fits:
-            raise UsageError(f"an action of {self.name} is a value of {space}, not {short_repr(value)}")
+            raise UsageError(f"an action of {self.name} must be in {space}, got {short_repr(value)}")
         return plain
 
     def random_action(self, rng: np.random.Generator) -> ActionT:
-        """An action drawn uniformly from the whole action space, legal or not."""
+        """Sample uniformly from the whole action space, including illegal actions."""
         space, drawn = self.action_space, None
         if isinstance(space, spaces.Discrete):
             drawn = space.start + rng.integers(space.n)
         elif isinstance(space, spaces.MultiDiscrete):
             drawn = space.start + rng.integers(space.nvec)
         else:
-            own = deepcopy(space)  # sampling changes a space
+            own = deepcopy(space)  # sampling mutates a space
             own.seed(int(rng.integers(2**31)))
             drawn = own.sample()
         action: ActionT = self.to_action(drawn)
         return action
 
-    # Positions as JSON ----------------------------------------------------------------------------------------------
+    # States as JSON -------------------------------------------------------------------------------------------------
 
     def to_json(self, state: StateT) -> str:
-        """A position as one line of JSON."""
+        """Serialise a state as one line of JSON."""
         return self._adapter.dump_json(state).decode()
 
     def from_json(self, text: str) -> StateT:
-        """A position from `to_json`.
+        """Parse a state written by `to_json`.
 
         Raises:
-            StateError: The text is not a position of this game with this configuration.
+            StateError: The text is not a valid state of this game and config.
         """
         try:
             state: StateT = self._adapter.validate_json(text, strict=True)
@@ -296,20 +294,20 @@ class Game(ABC, Generic[StateT, ActionT]):
         return state
 
     def to_data(self, state: StateT) -> Any:
-        """A position as plain data, the same that `to_json` writes."""
+        """Convert a state to plain data, equal to the JSON of `to_json`."""
         return self._adapter.dump_python(state, mode="json")
 
     def from_data(self, data: Any) -> StateT:
-        """A position from `to_data`.
+        """Parse a state from `to_data`.
 
         Raises:
-            StateError: As `from_json`.
+            StateError: See `from_json`.
         """
         return self.from_json(json.dumps(data))
 
     @cached_property
     def fingerprint(self) -> str:
-        """16 hexadecimal digits that differ between games, versions and configurations."""
+        """16 hexadecimal digits that identify the game, its version and its config."""
         identity = json.dumps([self.id, self.config.model_dump(mode="json")], sort_keys=True)
         return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
@@ -318,18 +316,18 @@ class Game(ABC, Generic[StateT, ActionT]):
         return TypeAdapter(self.State)
 
     def check_state(self, state: StateT) -> None:
-        """Refuse a position that does not fit the configuration, for instance a board of another size.
+        """Check a state against the config, e.g. the size of the board.
 
         Raises:
-            StateError: The message says what does not fit.
+            StateError: The state does not match; the message says why.
         """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Only the configuration travels to other processes, where all copies are one object that keeps its sprites."""
+        """Pickle only the config; each process keeps one instance per config, with its cached sprites."""
         return _shared, (type(self), self.config)
 
     def __eq__(self, other: object) -> bool:
-        """Equal games have the same class and configuration."""
+        """Games are equal if class and config are equal."""
         return isinstance(other, type(self)) and type(self) is type(other) and self.config == other.config
 
     def __hash__(self) -> int:
@@ -345,5 +343,5 @@ def _shared(game_class: Callable[[GameConfig], Game[Any, Any]], config: GameConf
 
 
 def is_int(value: object) -> bool:
-    """Whether a value is an int, which `True` and `1.0` are not, though they are equal to one."""
+    """True for an int, but not for `True` or `1.0`."""
     return isinstance(value, int) and not isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""A task whose answer is one line of text, in words of one's own."""
+"""Tasks whose answer is one line of free text."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from vlmgym.sandbox.core.task import Task, TaskStateT
 class LineTask(Task[TaskStateT, str]):
     """A task whose answer is one line of at most `longest_answer` characters.
 
-    A subclass implements what a `Task` does but for actions, and `guesses`; its `score` calls `check_line`.
+    Subclasses implement `guesses` and the methods of `Task` other than those about actions; `score` calls `check_line`.
     """
 
     answer_noun: ClassVar[str] = "answer"
-    """What messages call an answer."""
+    """Name of an answer in messages."""
 
     @abstractmethod
     def guesses(self) -> tuple[tuple[str, ...], int]:
-        """Words that one who has not seen the image may answer with, and how many of them at most."""
+        """Words for random answers, and the maximum number of them in one answer."""
 
     @cached_property
     def action_space(self) -> LineSpace:
-        """Lines; samples are of the words of `guesses`."""
+        """Space of lines; samples are made of the words of `guesses`."""
         return LineSpace(self.longest_answer, *self.guesses())
 
     def parse_answer(self, text: str) -> str:
-        """One line of text, as it stands but for blanks around it.
+        """Strip surrounding whitespace and check the line.
 
         Raises:
-            ParseError: It is empty or too long, or has several lines or control characters.
+            ParseError: The line is empty or too long, or has line breaks or control characters.
         """
         line = text.strip()
         if (fault := self.action_space.fault(line)) is not None:
@@ -41,14 +41,14 @@ class LineTask(Task[TaskStateT, str]):
         return line
 
     def format(self, action: str) -> str:
-        """The line."""
+        """Return the line unchanged."""
         return action
 
     def check_line(self, action: str) -> None:
-        """Refuse an action that is no such line.
+        """Check that an action is a valid line.
 
         Raises:
-            IllegalAction: It is empty or too long, or has several lines or control characters.
+            IllegalAction: It is empty or too long, or has line breaks or control characters.
         """
         if (fault := self.action_space.fault(action)) is not None:
             raise IllegalAction(self._wrong(action, fault))

@@ -1,4 +1,4 @@
-"""Memory that is available here, so that a request for more is refused before it is begun."""
+"""Check available memory before allocating."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.game import Game
 
 EPISODE_BYTES = 8_000
-"""Memory of a running episode with its snapshot, apart from images: 2 to 8 kB in the built-in games."""
+"""Memory of a running episode and its snapshot without images; 2 to 8 kB in the built-in games."""
 
 
 def frame_bytes(game: Game[Any, Any]) -> int:
@@ -20,11 +20,11 @@ def frame_bytes(game: Game[Any, Any]) -> int:
 
 
 def check_memory(needed: int, what: str, advice: str) -> None:
-    """Refuse what does not fit into the memory that is available.
+    """Check that an allocation fits into the available memory.
 
     Args:
-        needed: Bytes.
-        what: What needs them.
+        needed: Number of bytes.
+        what: Subject of the error message, in the plural.
         advice: What to do instead.
 
     Raises:
@@ -32,14 +32,14 @@ def check_memory(needed: int, what: str, advice: str) -> None:
     """
     free = available_memory()
     if free is not None and needed > free:
-        raise UsageError(f"{what} need {_gigabytes(needed)} of memory and {_gigabytes(free)} are available: {advice}")
+        raise UsageError(f"{what} need {_gigabytes(needed)} of memory and {_gigabytes(free)} is available: {advice}")
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
-    """Bytes that this process can still take, by the machine and by its control groups; None where neither is known.
+    """Available bytes, limited by the machine and by control groups; None if neither is known.
 
     Args:
-        root: Where `proc` and `sys` are.
+        root: Directory that contains `proc` and `sys`.
     """
     limits = [*_of_machine(root / "proc/meminfo"), *_of_groups(root / "proc/self/cgroup", root / "sys/fs/cgroup")]
     return min(limits, default=None)
@@ -52,7 +52,7 @@ def _of_machine(meminfo: Path) -> Iterator[int]:
 
 
 def _of_groups(membership: Path, groups: Path) -> Iterator[int]:
-    """What each control group with a limit leaves, the process's own and those above it (version 1 and 2)."""
+    """Remaining memory of each control group (v1 and v2) that has a limit, from the process's own group upwards."""
     for line in membership.read_text().splitlines() if membership.exists() else ():
         _, controllers, path = line.split(":", 2)
         if controllers == "":

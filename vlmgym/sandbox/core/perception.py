@@ -1,4 +1,4 @@
-"""How well a description of an image agrees with the truth."""
+"""Score descriptions of an image against the ground truth."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from operator import eq
 from typing import NamedTuple
 
 LONGEST_PERCEPTION = 100_000
-"""Characters of a perception that are looked at; what follows cannot describe a board."""
+"""Maximum number of characters compared; no board needs more."""
 
 _APART = re.compile(r"[,|]")
 _BRACKETS = str.maketrans("", "", "[](){}\"'")
@@ -19,8 +19,8 @@ class Perception(NamedTuple):
     """Agreement of a description with the state.
 
     Attributes:
-        partial: Share of cells that are right, 0 to 1.
-        exact: 1.0 if everything is right and nothing is added, else 0.0.
+        partial: Fraction of correct cells, 0 to 1.
+        exact: 1.0 if all cells are correct and none are added, else 0.0.
     """
 
     partial: float
@@ -28,10 +28,10 @@ class Perception(NamedTuple):
 
 
 def compare_grids(truth: str, text: str) -> Perception:
-    """Compare two grids written as one line a row, cells apart by commas, bars or (without any) spaces.
+    """Compare two grids written as one line per row, cells separated by commas, bars or else spaces.
 
-    Case, brackets, quotes and empty lines do not count. `partial` is the number of cells that are equal at the same row
-    and column over the number of cells of the larger grid, so that added cells cost as much as missing ones.
+    Case, brackets, quotes and empty lines are ignored. `partial` is the number of matching cells over the size of the
+    larger grid, so that extra and missing cells cost the same.
     """
     expected = read_grid(truth)
     right, told, equal = 0, 0, True
@@ -44,7 +44,7 @@ def compare_grids(truth: str, text: str) -> Perception:
 
 
 def read_grid(text: str) -> list[list[str]]:
-    """The cells of a grid as `compare_grids` compares them: rows of lower-case words without brackets and quotes."""
+    """Parse a grid as `compare_grids` does: rows of lower-case words without brackets and quotes."""
     return [*_rows(text)]
 
 

@@ -1,4 +1,4 @@
-"""What a model is told and shown in a turn: the game's prompt, earlier turns, why the last was not played."""
+"""Prompts and images of a turn: the game's prompt, the history, and feedback on an invalid response."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vlmgym.sandbox.core.reward import Outcome
 T = TypeVar("T")
 
 LONGEST_PAST_RESPONSE = 2000
-"""Characters of an earlier response that are repeated; the end is kept, where the answer is."""
+"""Maximum number of characters of a past response; longer ones keep their end, where the answer is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +20,12 @@ class PastTurn(Generic[StateT]):
     """An earlier turn of the same episode.
 
     Attributes:
-        state: The position that was answered.
+        state: State before the turn.
         turn: Number of the turn, from 1.
-        response: What the model said.
-        outcome: What became of it.
+        response: The model's response.
+        outcome: Outcome of the response.
         reward: The game's own reward.
-        feedback: Why it was not played, or empty.
+        feedback: Why the response was invalid, or empty.
     """
 
     state: StateT
@@ -43,14 +43,14 @@ def turn_prompt(
     history: Sequence[PastTurn[StateT]] = (),
     history_images: int = 0,
 ) -> str:
-    """The text of a turn.
+    """Build the prompt of a turn.
 
     Args:
         game: The game.
-        state: The current position.
-        feedback: Why the turn before was not played, or empty.
-        history: Earlier turns to repeat, oldest first.
-        history_images: Of how many of them, the latest, `turn_images` shows the images again.
+        state: The current state.
+        feedback: Why the last response was invalid, or empty.
+        history: Past turns to include, oldest first.
+        history_images: Number of latest past turns whose images `turn_images` includes.
     """
     parts = [game.instructions(state)]
     if history:
@@ -58,7 +58,7 @@ def turn_prompt(
         unseen = max(0, len(history) - history_images)
         if unseen < len(history):
             last = "The last image shows" if each == 1 else f"The last {each} images show"
-            parts.append(f"{last} the position now; those before, what you saw in earlier turns, as is said there.")
+            parts.append(f"{last} the current state; the images before are from the earlier turns listed below.")
         lines = [_past(past, _numbers(i - unseen, each) if i >= unseen else "") for i, past in enumerate(history)]
         parts.append("Your earlier turns, oldest first:\n" + "\n".join(lines))
     if feedback:
@@ -69,19 +69,19 @@ def turn_prompt(
 def turn_images(
     game: Game[StateT, object], state: StateT, history: Sequence[PastTurn[StateT]] = (), history_images: int = 0
 ) -> list[ImageArray]:
-    """The images of a turn: those of the latest `history_images` earlier turns, oldest first, then the position's."""
+    """Images of the latest `history_images` past turns, oldest first, then those of the current state."""
     shown = [*shown_again([past.state for past in history], history_images), state]
-    return [image for position in shown for image in game.images(position)]
+    return [image for each in shown for image in game.images(each)]
 
 
 def shown_again(past: Sequence[T], history_images: int) -> Sequence[T]:
-    """Of a prompt's earlier turns, oldest first, those whose images are shown again: the latest."""
+    """Select the past turns whose images are included: the latest `history_images`."""
     return past[-history_images:] if history_images else ()
 
 
-def _numbers(place: int, each: int) -> str:
-    """Which images belong to the earlier turn at this place of those that are shown."""
-    first = place * each + 1
+def _numbers(index: int, each: int) -> str:
+    """Name the images of the past turn at an index among those with images."""
+    first = index * each + 1
     return f"image {first}, " if each == 1 else f"images {first} to {first + each - 1}, "
 
 

@@ -1,6 +1,6 @@
-"""The response form: `<perception>...</perception><think>...</think><answer>...</answer>`.
+"""The response format: `<perception>...</perception><think>...</think><answer>...</answer>`.
 
-`docs/protocols.md` states the grammar. A response is never corrected or guessed at, and it is read in linear time.
+The grammar is in `docs/protocols.md`. Responses are never corrected or guessed at. Parsing takes linear time.
 """
 
 from __future__ import annotations
@@ -20,49 +20,49 @@ Respond in exactly this form:
 <think>your reasoning</think>
 <answer>{answer}</answer>
 Give exactly one <answer>."""
-"""Version 1 of the paragraph that tells a model the form; filled with what the two sections hold in a game."""
+"""Version 1 of the format instructions; games fill in the contents of `<perception>` and `<answer>`."""
 
 MOST_TAGS = 10_000
-"""Tags and ends of comments in a response that is read; one with more has no answer."""
+"""Maximum number of tags and comment ends; a response with more has no answer."""
 
 _TAG = re.compile(
-    r"<(?=/?(?:an|pe|th|re|sc|se)|!-|\|)"  # decides most failures at once
+    r"<(?=/?(?:an|pe|th|re|sc|se)|!-|\|)"  # rejects most text early
     r"(?:/?(answer|perception|think(?:ing)?|thoughts?|reasoning|reflection|analysis|scratchpad|seed:think)"
     r"(?:[\s/][^<>]*)?>|!--|\|(?:(?:START|END)_THINKING\|>|channel\|>(?:analysis|commentary|final)))"
     r"|-->|\[/?THINK\]|\u25c1/?think\u25b7",
     re.IGNORECASE | re.ASCII,
 )
-"""Tags, ends of comments, and the special tokens around thoughts: of Command A, gpt-oss, Magistral and Kimi."""
+"""Tags, comment ends, and the special tokens around thoughts of Command A, gpt-oss, Magistral and Kimi."""
 _COMMENT = "!--"
 _CLOSING = ("</", "-->", "[/", "\u25c1/", "<|end_thinking", "<|channel|>final")
 _OPENED_IN_RESPONSE = frozenset({"perception", _COMMENT})
-"""All other thoughts may be opened by the chat template."""
+"""The chat template may already have opened any other thought."""
 _EXACT = [f"<{slash}{name}>" for name in SECTIONS for slash in ("", "/")]
 
 Tag = re.Match[str]
 
 
 def compose(perception: str, think: str, answer: str) -> str:
-    """A response in the documented form."""
+    """Write a response in the documented format."""
     return f"<perception>{perception}</perception>\n<think>{think}</think>\n<answer>{answer}</answer>"
 
 
 def answer_only(answer: str) -> str:
-    """A response with nothing but an answer: it can be played, but earns nothing for form and perception."""
+    """Write a response with only an answer: playable, but without format and perception reward."""
     return f"<answer>{answer}</answer>"
 
 
 @dataclass(slots=True)
 class ParsedResponse:
-    """A response taken apart by `parse_response`.
+    """Result of `parse_response`.
 
     Attributes:
         text: The whole response.
-        fault: Why it does not hold exactly one answer; None if it does.
-        tags: All tags of the grammar except comments.
-        answers: Tags of answers outside thoughts, and of thoughts inside such an answer.
-        perceptions: Tags of perceptions outside other thoughts.
-        thoughts: Kind, start and end of each outermost thought; a perception and a comment are thoughts, too.
+        fault: Why there is not exactly one answer; None if there is.
+        tags: All tags except comments.
+        answers: Answer tags outside thoughts, and thought tags inside such an answer.
+        perceptions: Perception tags outside other thoughts.
+        thoughts: Kind, start and end of each outermost thought, including perceptions and comments.
     """
 
     text: str
@@ -73,13 +73,13 @@ class ParsedResponse:
     thoughts: list[tuple[str, int, int]] = field(default_factory=list)
 
     def answer(self, longest: int) -> str:
-        """The text of the only answer, without blanks around it.
+        """Return the only answer, stripped of surrounding whitespace.
 
         Args:
             longest: Maximum number of characters.
 
         Raises:
-            ParseError: There is no answer outside thoughts, or more than one, or it is empty or too long.
+            ParseError: There is not exactly one answer outside thoughts, or it is empty or too long.
         """
         if self.fault is not None:
             raise ParseError(self.fault)
@@ -92,14 +92,14 @@ class ParsedResponse:
 
     @property
     def perception(self) -> str | None:
-        """The text of the only perception; None if there is none or more than one, or if it is not closed."""
+        """Text of the perception; None unless there is exactly one and it is closed."""
         return self._inside(self.perceptions) if _is_pair(self.perceptions) else None
 
     def format_reward(self, longest: int) -> float:
-        """1.0 for exactly the documented form with an answer that `answer` accepts, else 0.0.
+        """Return 1.0 for exactly the documented format with an answer that `answer` accepts, else 0.0.
 
-        The form is exact if the tags of the whole response are those of the three sections, once each, in order and
-        spelled as in the prompt, and there are only blanks around the sections.
+        The format is exact if each of the three sections occurs once, in order and spelled as in the prompt, with no
+        other tags and only whitespace between the sections.
         """
         if [tag[0] for tag in self.tags] != _EXACT:
             return 0.0
@@ -113,7 +113,7 @@ class ParsedResponse:
         return 1.0
 
     def spans(self) -> list[tuple[str, int, int]]:
-        """Section, start and end of what is read as perception, thought and answer, with the tags, in order."""
+        """Section, start and end of each perception, thought and answer including its tags, in order."""
         spans = [
             ("perception" if kind == "perception" and _is_pair(self.perceptions) else "think", start, end)
             for kind, start, end in self.thoughts
@@ -126,9 +126,9 @@ class ParsedResponse:
         return self.text[pair[0].end() : pair[1].start()].strip()
 
 
-@lru_cache(maxsize=8)  # scoring reads a response twice: for its form, and for its action
+@lru_cache(maxsize=8)  # scoring parses each response twice: for its format and its action
 def parse_response(response: str) -> ParsedResponse:
-    """Take a response apart by the grammar in `docs/protocols.md`."""
+    """Parse a response by the grammar in `docs/protocols.md`."""
     parsed = ParsedResponse(response)
     opened: list[str] = []
     start, commented = 0, False
@@ -162,7 +162,7 @@ def parse_response(response: str) -> ParsedResponse:
                 parsed.answers.clear()
             if not opened:
                 parsed.thoughts.append((first, start, tag.end()))
-        elif kind != _COMMENT or commented:  # the thought began in the prompt: all so far is part of it
+        elif kind != _COMMENT or commented:  # the thought began in the prompt and includes everything so far
             opened.clear()
             parsed.answers.clear()
             parsed.perceptions.clear()
@@ -185,7 +185,7 @@ def _fault(parsed: ParsedResponse, opened: Sequence[str]) -> str | None:
     if openings > 1 or len(answers) > 2:
         return f"the response has {max(openings, len(answers) - openings)} <answer> sections; exactly one is allowed"
     if _is_empty(answers[0]):
-        return "<answer/> holds nothing: write the answer between <answer> and </answer>"
+        return "<answer/> is empty: write the answer between <answer> and </answer>"
     if len(answers) < len(parsed.answers):
         return "the answer has a thought or a comment inside it"
     return None if _is_pair(answers) else "<answer> is not closed by </answer>"
@@ -202,7 +202,7 @@ def _closes(tag: Tag) -> bool:
 
 
 def _is_empty(tag: Tag) -> bool:
-    """Whether a tag opens and closes an element at once, as `<answer/>` does."""
+    """True for a self-closing tag such as `<answer/>`."""
     return tag[0].endswith("/>") and not _closes(tag)
 
 

@@ -1,4 +1,4 @@
-"""The one place that turns (state, response) into numbers; every trainer and the evaluator call it."""
+"""Score a response in a state; shared by all trainers and the evaluator."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Shaping = Literal["raw", "sign", "log2"]
 
 
 LARGEST = 1e6
-"""Largest weight or penalty, so that no reward is infinite."""
+"""Maximum weight or penalty, so that rewards stay finite."""
 
 
 class Outcome(str, Enum):
-    """What became of a response. An infrastructure error is never an outcome: it is not a response."""
+    """Outcome of a response. Infrastructure errors are not responses and have no outcome."""
 
     PLAYED = "played"
     ILLEGAL = "illegal"
@@ -32,11 +32,11 @@ class Outcome(str, Enum):
 
 
 class RewardConfig(BaseModel):
-    """How the parts of a reward are shaped and weighed: total = sum of weight x part.
+    """Reward weights and shaping: total = sum of weight x part.
 
-    The game part is shaped by `shaping`: `raw` leaves it; `sign` is -1, 0 or 1; `log2` is sign(r) log2(1 + |r|). The
-    penalties `illegal` and `unparsable` stand for the shaped game part of such a turn. The score of an episode, a sum
-    of the game's own rewards, does not depend on any of this.
+    `shaping` applies to the game part: `raw` keeps it; `sign` is -1, 0 or 1; `log2` is sign(r) log2(1 + |r|). The
+    penalties `illegal` and `unparsable` replace the shaped game part of such turns. The score of an episode is the sum
+    of the game's own rewards and does not depend on this config.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
@@ -45,18 +45,23 @@ class RewardConfig(BaseModel):
         1.0, ge=-LARGEST, le=LARGEST, description="Weight of the game's own reward, after shaping."
     )
     format_weight: float = Field(
-        0.0, ge=-LARGEST, le=LARGEST, description="Weight of the response form: 1 if it is exact, else 0."
+        0.0,
+        ge=-LARGEST,
+        le=LARGEST,
+        description="Weight of the format reward: 1 if the response format is exact, else 0.",
     )
     perception_weight: float = Field(
-        0.0, ge=-LARGEST, le=LARGEST, description="Weight of the agreement of <perception> with the state."
+        0.0, ge=-LARGEST, le=LARGEST, description="Weight of the accuracy of <perception>."
     )
-    perception_mode: Literal["partial", "exact"] = Field("partial", description="Share of right cells, or all or none.")
-    shaping: Shaping = Field("raw", description="Shape of the game part.")
+    perception_mode: Literal["partial", "exact"] = Field(
+        "partial", description="partial: fraction of correct cells; exact: 1 only if all are correct."
+    )
+    shaping: Shaping = Field("raw", description="Shaping of the game part.")
     illegal: float | None = Field(
-        None, ge=-LARGEST, le=LARGEST, description="Shaped game part of an illegal action; None: the game's own."
+        None, ge=-LARGEST, le=LARGEST, description="Replaces the shaped game part of an illegal action; None keeps it."
     )
     unparsable: float | None = Field(
-        None, ge=-LARGEST, le=LARGEST, description="As illegal, of an unparsable response."
+        None, ge=-LARGEST, le=LARGEST, description="Same as illegal, for an unparsable response."
     )
 
     @model_validator(mode="wrap")
@@ -70,19 +75,19 @@ class RewardConfig(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Scored(Generic[StateT, ActionT]):
-    """One response, or one native action, in numbers.
+    """Score of one response or native action.
 
     Attributes:
-        total: What a trainer maximises: the weighed sum of the shaped parts.
-        game: The game's own reward, unshaped; a score is a sum of these.
-        format: 1.0 if the response form is exact, else 0.0 (a native action: 0.0).
-        perception: Agreement of `<perception>` with the state, 0 where the response has none; None for a native action
-            and in a game without a truth to compare with.
+        total: Training reward: the weighted sum of the shaped parts.
+        game: The game's own reward, before shaping; the episode score sums these.
+        format: 1.0 if the response format is exact, else 0.0; 0.0 for native actions.
+        perception: Accuracy of `<perception>`, 0 if the response has none; None for native actions and for games
+            without a ground truth.
         outcome: Played, illegal or unparsable.
         action: The action, None if unparsable.
-        next_state: The position afterwards; unless played, `game.on_invalid` of that before, in most games the same.
-        terminated: Whether the episode has ended.
-        feedback: Why nothing was played, in words; empty if played.
+        next_state: The next state; `game.on_invalid(state)` unless played.
+        terminated: True if the episode has ended.
+        feedback: Why the response was invalid; empty if played.
         info: The game's facts about the step.
     """
 
@@ -105,17 +110,17 @@ def score_response(
     rng: np.random.Generator,
     config: RewardConfig = RewardConfig(),  # noqa: B008 - frozen
 ) -> Scored[StateT, ActionT]:
-    """Score a response to a position, and play it if it is legal.
+    """Score a response and play its action if legal.
 
     Args:
         game: The game.
-        state: The position that the response answers.
-        response: What the model said, unchanged.
-        rng: Chance of the game; advanced only by a legal action.
+        state: The state that the response refers to.
+        response: The model's response, unchanged.
+        rng: Generator of the game; advanced only by legal actions.
         config: Weights and shaping.
 
     Raises:
-        EpisodeEnded: The position is an ended one.
+        EpisodeEnded: The state is terminal.
     """
     parsed = parse_response(response)
     form = parsed.format_reward(game.longest_answer)
@@ -134,17 +139,17 @@ def score_action(
     rng: np.random.Generator,
     config: RewardConfig = RewardConfig(),  # noqa: B008 - frozen
 ) -> Scored[StateT, ActionT]:
-    """Score a native action, without format and perception parts; otherwise as `score_response`."""
+    """Score a native action, without format and perception; see `score_response`."""
     return _play(game, state, action, rng, 0.0, None, config)
 
 
 def weigh(config: RewardConfig, outcome: Outcome, game: float, form: float, seen: Perception | None) -> float:
-    """The total reward of a response from its parts, which are those of `Scored`.
+    """Combine the parts of a reward, as in `Scored`, into its total.
 
     Args:
         config: Weights and shaping.
-        outcome: What became of the response.
-        game: The game's own reward, unshaped.
+        outcome: Outcome of the response.
+        game: The game's own reward, before shaping.
         form: The format part.
         seen: The perception part; None counts as 0.
     """
@@ -155,7 +160,7 @@ def weigh(config: RewardConfig, outcome: Outcome, game: float, form: float, seen
 
 
 def shape(reward: float, shaping: Shaping) -> float:
-    """A game reward shaped by a preset of `RewardConfig`."""
+    """Shape a game reward; see `RewardConfig`."""
     if shaping == "raw":
         return reward
     if shaping == "sign":

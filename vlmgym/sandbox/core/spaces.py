@@ -1,4 +1,4 @@
-"""Spaces that Gymnasium does not have: images, and lines of text."""
+"""Gymnasium spaces for images and lines of text."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 _REFUSED = ("Cc", "Cs")
-"""Unicode's categories of control characters and of surrogates."""
+"""Unicode categories of control characters and surrogates."""
 
 
 class ImageSpace(spaces.Box):
-    """`Box(0, 255, shape, uint8)` whose bounds take no memory, so that a space of thousands of images is free."""
+    """`Box(0, 255, shape, uint8)` with broadcast bounds, so that batched spaces take no memory."""
 
     def __init__(self, shape: tuple[int, ...], seed: int | np.random.Generator | None = None) -> None:
-        """All uint8 arrays of a shape, for instance (height, width, 3)."""
+        """Create the space of uint8 arrays of a shape, e.g. (height, width, 3)."""
         super().__init__(0, 255, (1,), np.uint8, seed)
         self._shape = tuple(shape)
         self.low, self.high = np.broadcast_to(self.low, shape), np.broadcast_to(self.high, shape)
@@ -30,15 +30,15 @@ class ImageSpace(spaces.Box):
         return self.np_random.integers(0, 256, self.shape, np.uint8)
 
     def contains(self, x: Any) -> bool:
-        """Whether something is a uint8 array of this shape."""
+        """Check for a uint8 array of this shape."""
         return isinstance(x, np.ndarray) and x.shape == self.shape and x.dtype == np.uint8
 
     def __eq__(self, other: object) -> bool:
-        """Equal to any `Box` with the same bounds."""
+        """Compare equal to any `Box` with the same bounds."""
         return self.shape == other.shape if isinstance(other, ImageSpace) else super().__eq__(other)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ImageSpace:
-        """A space with its own chance, in the same state."""
+        """Copy the space with a separate generator in the same state."""
         copy = ImageSpace(self.shape)
         if self._np_random is not None:
             copy._np_random = np.random.default_rng(0)
@@ -50,51 +50,51 @@ class ImageSpace(spaces.Box):
 
 
 class LineSpace(spaces.Text):
-    """One line of text without blanks around it. A sample is a list of words that make sense.
+    """One line of text without surrounding whitespace. Samples are comma-separated words from a list.
 
-    Any characters but those that break a line, control characters other than the tab, and halves of surrogate pairs.
+    Excludes line breaks, control characters other than tab, and lone surrogates.
     """
 
     def __init__(
         self, longest: int, words: Sequence[str], most: int = 1, seed: int | np.random.Generator | None = None
     ) -> None:
-        """All lines of at most so many characters.
+        """Create the space.
 
         Args:
-            longest: Characters of a line, at most.
-            words: What samples are made of, at least one: lines themselves.
-            most: Words of a sample, at most; with commas between them.
-            seed: Of the samples.
+            longest: Maximum number of characters.
+            words: Words for samples, at least one; each must be a valid line.
+            most: Maximum number of words in a sample.
+            seed: Seed for samples.
         """
         super().__init__(longest, min_length=1, seed=seed)
         self.words, self.most = tuple(words), min(most, len(words))
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        """1 to `most` different words: each number, and each word, as likely."""
+        """Sample 1 to `most` distinct words, uniformly in number and in words."""
         count = int(self.np_random.integers(1, self.most + 1))
         return ", ".join(self.words[int(i)] for i in self.np_random.choice(len(self.words), count, replace=False))
 
     def contains(self, x: Any) -> bool:
-        """Whether something is such a line."""
+        """Check for a valid line."""
         return self.fault(x) is None
 
     def fault(self, x: Any) -> str | None:
-        """Why something is no such line, as a predicate ("is empty"); None: it is one."""
+        """Return why a value is not a valid line, as a predicate ("is empty"), or None if it is."""
         if not isinstance(x, str):
-            return "is not a text"
+            return "is not a string"
         if not x:
             return "is empty"
         if x != x.strip():
-            return "has blanks around it"
+            return "has surrounding whitespace"
         if len(x) > self.max_length:
-            return f"has {len(x):,} characters, and at most {self.max_length:,} are accepted"
+            return f"has {len(x):,} characters; at most {self.max_length:,} are allowed"
         if len(x.splitlines()) > 1:
-            return "has several lines"
+            return "has more than one line"
         refused = (character for character in x if character != "\t" and unicodedata.category(character) in _REFUSED)
-        return next((f"has the character {character!r}, which is not accepted" for character in refused), None)
+        return next((f"contains the character {character!r}, which is not allowed" for character in refused), None)
 
     def __eq__(self, other: object) -> bool:
-        """Equal to one with the same lines and the same samples."""
+        """Compare length limit and samples."""
         if not isinstance(other, LineSpace):
             return False
         return (self.max_length, self.words, self.most) == (other.max_length, other.words, other.most)

@@ -1,4 +1,4 @@
-"""What makes the images of every task harder to see: config fields, and what the perception dial sets them to."""
+"""Perceptual config fields and levels shared by all tasks."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ TASK_PERCEPTION: Levels = {
     4: {"contrast": 0.8, "blur": 0.3, "noise": 0.08, "clutter": 4, "scale": 0.85},
     5: {"contrast": 0.6, "blur": 0.5, "noise": 0.16, "clutter": 8, "scale": 0.7, "crop": 0.06},
 }
-"""What the perception dial sets in every task; at level 3 an image is shown as it is."""
+"""Perception levels of every task; level 3 leaves images unchanged."""
 
 
 class TaskPerception(GameConfig):
-    """Perceptual config fields of every task; `rendering.degrade` does what they say, in the order given there."""
+    """Perceptual config fields of every task, applied by `rendering.degrade`."""
 
-    blur: float = config_field("perception", 0.0, "Reach of the blur in percent of the image's side.", ge=0.0, le=5.0)
-    noise: float = config_field("perception", 0.0, "Amplitude of the noise, 1 is full scale.", ge=0.0, le=0.5)
-    contrast: float = config_field("perception", 1.0, "Contrast over that of the image.", ge=0.1, le=2.0)
+    blur: float = config_field("perception", 0.0, "Blur radius in percent of the image's side.", ge=0.0, le=5.0)
+    noise: float = config_field("perception", 0.0, "Amplitude of the noise; 1 is full scale.", ge=0.0, le=0.5)
+    contrast: float = config_field("perception", 1.0, "Contrast relative to the original image.", ge=0.1, le=2.0)
     clutter: int = config_field("perception", 0, "Strokes drawn over the image.", ge=0, le=50)
-    scale: float = config_field("perception", 1.0, "The image shrinks to this share of its frame.", ge=0.1, le=1.0)
-    crop: float = config_field("perception", 0.0, "Share of width and height cut away at the edges.", ge=0.0, le=0.4)
+    scale: float = config_field("perception", 1.0, "Size of the image relative to its frame.", ge=0.1, le=1.0)
+    crop: float = config_field("perception", 0.0, "Fraction of width and height cropped at the edges.", ge=0.0, le=0.4)
 
 
 def with_task_perception(reasoning: Levels, perception: Levels | None = None) -> Mapping[Dial, Levels]:
-    """The difficulty levels of a task: the shared perception levels with what the task adds, and its own reasoning
-    levels."""
+    """Combine the shared perception levels, extended by `perception`, with a task's own reasoning levels."""
     own = perception or {}
     return {
         "perception": {level: {**shared, **own.get(level, {})} for level, shared in TASK_PERCEPTION.items()},
