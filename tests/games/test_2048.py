@@ -31,7 +31,7 @@ def game_2048(**overrides: Any) -> Game2048:
 
 @st.composite
 def boards(draw: st.DrawFn, largest: int = 5) -> Board:
-    """Boards of 3 to 8 rows and columns with few kinds of tile, so many merge."""
+    """Boards of 3 to 8 rows and columns; with few kinds of tile, merges are frequent."""
     rows, columns = draw(st.integers(3, 8)), draw(st.integers(3, 8))
     exponents = st.lists(st.integers(0, largest), min_size=columns, max_size=columns)
     grid = draw(st.lists(exponents, min_size=rows, max_size=rows))

@@ -16,7 +16,6 @@ from vlmgym.errors import GenerationError, IllegalAction, ParseError, StateError
 from vlmgym.sandbox.core.coordinates import Pair
 from vlmgym.sandbox.games.swap import game as swap
 from vlmgym.sandbox.games.swap.game import Board, Swap, SwapConfig, SwapState
-from vlmgym.sandbox.games.swap.rules import SwapRules
 from vlmgym.sandbox.rendering.geometry import BoardGeometry
 
 small = st.builds(
@@ -187,35 +186,6 @@ def test_endless_cascade_deals_a_new_board(monkeypatch: pytest.MonkeyPatch) -> N
     assert any(info["redealt"] for info in infos)
 
 
-@given(st.integers(3, 8), st.integers(3, 8), st.data())
-def test_falling_tiles_keep_their_order(rows: int, columns: int, data: st.DataObject) -> None:
-    cells = range(rows * columns)
-    vanished = data.draw(st.sets(st.sampled_from(cells), min_size=1))
-    tiles = list(cells)
-    new = [1000 + i for i in range(len(vanished))]
-    SwapRules(rows, columns).fall(tiles, vanished, new)
-    for column in range(columns):
-        after = tiles[column::columns]
-        survivors = [cell for cell in range(column, rows * columns, columns) if cell not in vanished]
-        assert after[rows - len(survivors) :] == survivors
-        assert all(tile >= 1000 for tile in after[: rows - len(survivors)])
-    assert sorted(tile for tile in tiles if tile >= 1000) == new
-
-
-@given(small, seeds)
-def test_arrange_keeps_the_tiles_and_makes_no_run(game: Swap, seed: int) -> None:
-    c = game.config
-    bag = np.random.default_rng(seed).integers(c.kinds, size=c.rows * c.columns).tolist()
-    arranged = game.rules.arrange(list(bag))
-    if arranged is not None:
-        assert sorted(arranged) == sorted(bag)
-        assert not in_runs(tuple(tuple(arranged[i : i + c.columns]) for i in range(0, len(arranged), c.columns)))
-
-
-def test_arrange_returns_none_if_impossible() -> None:
-    assert SwapRules(3, 3).arrange([0] * 9) is None
-
-
 def test_failed_deal_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(swap, "MAX_DEALS", 1)
     game = Swap(SwapConfig(rows=3, columns=3, colours=8, shapes=8))
@@ -248,19 +218,6 @@ def test_illegal_actions_have_a_reason(action: Any, reason: str) -> None:
 def test_reasons_use_the_origin() -> None:
     with pytest.raises(IllegalAction, match=r"\(1, 1\) and \(1, 2\) makes no run"):
         five_by_five(origin=1).step(SwapState(BOARD), (0, 0, 0, 1), np.random.default_rng(0))
-
-
-def test_episodes_are_deterministic() -> None:
-    def episode() -> list[str]:
-        game, rng = Swap(), np.random.default_rng(7)
-        state, states = game.start(rng), []
-        for turn in range(30):
-            actions = game.legal_actions(state)
-            state = game.step(state, actions[turn % len(actions)], rng).state
-            states.append(game.to_json(state))
-        return states
-
-    assert episode() == episode()
 
 
 def test_metrics() -> None:
@@ -332,10 +289,6 @@ def five_by_five(**overrides: Any) -> Swap:
     return Swap(SwapConfig(rows=5, columns=5, colours=8, shapes=8, **overrides))
 
 
-def test_board_of_these_tests_is_valid() -> None:
-    assert five_by_five().from_json(_with()) == SwapState(BOARD)
-
-
 def test_higher_reasoning_levels_have_rarer_legal_swaps() -> None:
     shares = []
     for level in (1, 2, 3, 4, 5):
@@ -345,14 +298,6 @@ def test_higher_reasoning_levels_have_rarer_legal_swaps() -> None:
         shares.append(legal / 60 / len(game.rules.actions))
     assert shares == sorted(shares, reverse=True)
     assert shares[0] > 10 * shares[-1]
-
-
-def test_more_kinds_leave_fewer_legal_swaps() -> None:
-    legal = []
-    for colours, shapes in ((2, 2), (4, 2), (4, 4), (8, 8)):
-        game, rng = Swap(SwapConfig(colours=colours, shapes=shapes)), np.random.default_rng(0)
-        legal.append(sum(len(game.legal_actions(game.start(rng))) for _ in range(30)))
-    assert all(more > 1.5 * fewer for more, fewer in itertools.pairwise(legal))
 
 
 # Text ---------------------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ LINE_VALUE = 200_000
 EMPTY_WEIGHT = 270
 MERGE_WEIGHT = 700
 MONOTONICITY_WEIGHT = 47
-"""Cost per unit by which the fourth power of the exponents goes against the direction of a line."""
+"""Cost of breaking the order of a line, per unit of the fourth power of the exponents."""
 TILE_WEIGHT = 11
 """Cost per unit of a tile's exponent to the power of 3.5."""
 GOAL_VALUE = 1e12

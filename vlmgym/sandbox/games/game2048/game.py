@@ -109,7 +109,7 @@ class Game2048(BoardGame[State2048, int]):
     Description:
         A move slides all tiles as far as possible in one direction. Two equal tiles that collide merge into their sum,
         each tile at most once per move. A 2 or a 4 then appears in a random empty cell. The board starts with two such
-        tiles. The rules are those of the gymnasium-2048 package.
+        tiles. The rules match the gymnasium-2048 package.
 
     Observation:
         The board as an RGB image, without the score.

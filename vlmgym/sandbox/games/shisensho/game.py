@@ -96,7 +96,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
 
     Observation:
         The board as an RGB image. Tiles show coloured shapes or, depending on `tiles`, handwritten digits, CIFAR-10, or
-        your own images. Images match by class; those of a class differ.
+        your own images. Images match by class and differ within it.
 
     Action:
         `MultiDiscrete([rows, columns, rows, columns])`: row and column of the first and of the second tile, from 0, in
