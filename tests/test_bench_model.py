@@ -87,7 +87,7 @@ def failing(answer: Answer, after: int) -> Behaviour:
         (refusal(400, "no such field"), "the server rejected the request (HTTP 400: no such field)"),
         (refusal(429, "slow down"), "no response: HTTP 429: slow down"),
         (Answer(reset=True), "no response: connection failed"),
-        (completion("not a stream"), "no response: there are no choices in what the server streamed"),
+        (completion("not a stream"), "no choices"),
         (streamed("up", usage=False), "the server does not say how many tokens a streamed response has"),
         (
             Answer(200, b"data: {nonsense\n\n", {"Content-Type": "text/event-stream"}),

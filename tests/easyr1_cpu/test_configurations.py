@@ -16,14 +16,14 @@ from transformers import AutoModelForImageTextToText, AutoModelForTokenClassific
 from verl.trainer.config import DataConfig
 from verl.workers.config import ModelConfig
 
-from tests.easyr1_cpu.tables import CONFIGS, ROOT, SECTION
+from tests.easyr1_cpu.rollout_workers import CONFIGS, ROOT, SECTION
 from training.easyr1 import critics, machine, memory, resume
 from training.easyr1.check import check_run
 from training.easyr1.config import RunConfig, read_config
 from training.easyr1.launch import fetch_model
+from training.easyr1.prompt_stream import PromptStream
 from training.easyr1.prompts import load_processors
 from training.easyr1.resume import ROWS
-from training.easyr1.rows import RowStream
 from training.easyr1.section import Section
 from vlmgym.errors import UsageError
 
@@ -314,7 +314,7 @@ def save_parts(folder: Path, *parts: str) -> None:
 
 def save_rows(folder: Path, **other: Any) -> None:
     """The rows of a run at its beginning, as a checkpoint has them."""
-    torch.save({**RowStream(SECTION.make_curriculum(), DataConfig().seed, 8).state_dict(), **other}, folder / ROWS)
+    torch.save({**PromptStream(SECTION.make_curriculum(), DataConfig().seed, 8).state_dict(), **other}, folder / ROWS)
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,11 @@ from verl.workers.critic.dp_critic import DataParallelPPOCritic
 from verl.workers.fsdp_workers import FSDPWorker
 
 from tests.easyr1_cpu import flash
-from tests.easyr1_cpu.tables import a_prompt, encoder_of
+from tests.easyr1_cpu.rollout_workers import a_prompt, encoder_of
 from training.easyr1 import critics, resume
 from training.easyr1.batch import judged_rows
-from training.easyr1.table import Asked
-from training.easyr1.worker import WorkerMends
+from training.easyr1.rollout_worker import Request
+from training.easyr1.worker import PatchedWorker
 from vlmgym.errors import UsageError
 
 # Signatures -----------------------------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def patch_forward(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rows_without_padding_are_as_with_it(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """EasyR1 puts prompts of unlike lengths, with images of unlike sizes, one after the other into a single row."""
     encoder, packed = encoder_of(checkpoint), flash.install(monkeypatch)
-    asked = [Asked(row, 0, encoder.encode("Up. " * (row + 1), a_prompt(64 + 64 * row)[1])) for row in range(3)]
+    asked = [Request(row, 0, encoder.encode("Up. " * (row + 1), a_prompt(64 + 64 * row)[1])) for row in range(3)]
     rows = judged_rows(asked, {"min_pixels": None, "max_pixels": None, "video_fps": 2.0, "temperature": 1.0})
     MendedCache(encoder.processor)._process_multi_modal_inputs(rows)
     critics.register_critics()
@@ -211,7 +211,7 @@ def test_the_critic_judges_prompts(qwen3: Path, monkeypatch: pytest.MonkeyPatch)
     torch.nn.init.normal_(critic.score.weight, generator=torch.Generator().manual_seed(0))
     encoder = encoder_of(qwen3)
     images = a_prompt()[1]
-    asked = [Asked(row, 0, encoder.encode("Move. " * (row + 1), images)) for row in range(2)]
+    asked = [Request(row, 0, encoder.encode("Move. " * (row + 1), images)) for row in range(2)]
     rows = judged_rows(asked, {"min_pixels": None, "max_pixels": None, "video_fps": 2.0})
     MendedCache(encoder.processor)._process_multi_modal_inputs(rows)
     config = CriticConfig(dynamic_batching=False, micro_batch_size_per_device_for_experience=2)
@@ -230,7 +230,7 @@ def test_the_critic_judges_prompts(qwen3: Path, monkeypatch: pytest.MonkeyPatch)
     assert values[0] != values[1]
 
 
-class Cache(WorkerMends):
+class Cache(PatchedWorker):
     """The image cache of a worker."""
 
     def __init__(self, processor: Any) -> None:

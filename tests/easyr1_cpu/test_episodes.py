@@ -14,18 +14,18 @@ from ray.exceptions import RayTaskError
 from verl.protocol import DataProto
 from verl.trainer import core_algos, metrics, ray_trainer
 
-from tests.easyr1_cpu.tables import SECTION, table_of
-from training.easyr1 import mends
+from tests.easyr1_cpu.rollout_workers import SECTION, worker_of
+from training.easyr1 import patches
 from training.easyr1.advantages import advantages_of, episode_advantages
 from training.easyr1.batch import fill, places_of, replies_of, rows_multiple, turn_rows
-from training.easyr1.players import Players
-from training.easyr1.rows import RowStream
+from training.easyr1.prompt_stream import PromptStream
+from training.easyr1.rollout_worker import RolloutWorker
 from training.easyr1.section import Section
-from training.easyr1.table import Table
+from training.easyr1.worker_pool import WorkerPool
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import Reply
 
-GIVEN: dict[str, Any] = {"step_weight": 1.0, "stock": ray_trainer.compute_advantage, "beyond": dict}
+GIVEN: dict[str, Any] = {"step_weight": 1.0, "stock": ray_trainer.compute_advantage, "bootstrap_requests": dict}
 """To `advantages_of`, besides what EasyR1 gives; no episode was cut off."""
 RIGHT = "<perception></perception><think></think><answer>{}</answer>"
 
@@ -54,9 +54,9 @@ def generated_of(asked: list[Any], times: int, responses: list[str], tokenizer: 
 
 def played_turns(qwen3: Path) -> list[DataProto]:
     """Two rows of two episodes, three turns each; every answer is `up` but for one that is unparsable."""
-    table, turns = table_of(qwen3), []
+    table, turns = worker_of(qwen3), []
     tokenizer = table.encoder.tokenizer
-    asked = table.sit([4, 7], 2, table.curriculum.begin())
+    asked = table.start([4, 7], 2, table.curriculum.begin())
     while asked:
         times = 2 if asked[0].copy is None else 1
         places = places_of(asked, 2)
@@ -85,21 +85,21 @@ def test_turns(qwen3: Path) -> None:
 
 
 def test_records_of_what_was_played(qwen3: Path) -> None:
-    table = table_of(qwen3)
-    asked = table.sit([4], 2, table.curriculum.begin())
+    table = worker_of(qwen3)
+    asked = table.start([4], 2, table.curriculum.begin())
     for _ in range(3):
         table.play([((4, 0), Reply("nothing")), ((4, 1), Reply(RIGHT.format("up")))])
-    found = table.leave(2)
+    found = table.finish(2)
     assert [(one.row, one.copy, one.turns, one.game) for one in found] == [(4, 0, 3, "2048-v0"), (4, 1, 3, "2048-v0")]
     assert len(asked) == 1
     assert '"seed":8' in found[0].record
     assert '"seed":9' in found[1].record
-    assert table.leave(2) == []
-    held_out = table.sit_held_out([0, 1])
+    assert table.finish(2) == []
+    held_out = table.start_validation([0, 1])
     assert [one.row for one in held_out] == [0, 1]
     for _ in range(SECTION.validation.turns):
         table.play([((row, 0), Reply("nothing")) for row in (0, 1)])
-    assert '"seed":1000001' in table.leave(None)[1].record
+    assert '"seed":1000001' in table.finish(None)[1].record
 
 
 @pytest.mark.parametrize("cause", [UsageError("a prompt is too long"), KeyError("row")])
@@ -107,25 +107,25 @@ def test_a_mistake_at_a_table_of_another_process_is_told_in_its_own_words(
     monkeypatch: pytest.MonkeyPatch, cause: Exception
 ) -> None:
     def fail(_: Any) -> None:
-        raise RayTaskError("sit", "a traceback", cause).as_instanceof_cause()
+        raise RayTaskError("start", "a traceback", cause).as_instanceof_cause()
 
-    players = Players(SECTION, None, 0, "tiny")
+    players = WorkerPool(SECTION, None, 0, "tiny")
     monkeypatch.setattr(players, "_apart", True)
     monkeypatch.setattr(players, "_call", lambda *_: None)
     monkeypatch.setattr("ray.get", fail)
     with pytest.raises(type(cause)) as raised:
-        players.leave(1)
+        players.finish(1)
     assert ("traceback" in str(raised.value)) == isinstance(cause, KeyError)
 
 
 def test_what_is_beyond_the_limit_of_turns(qwen3: Path) -> None:
     """Of two episodes the limit of three turns cuts one off; the other is not over."""
-    table = table_of(qwen3)
-    table.sit([4, 7], 1, table.curriculum.begin())
+    table = worker_of(qwen3)
+    table.start([4, 7], 1, table.curriculum.begin())
     for turn in range(3):
         table.play([((4, 0), Reply("nothing"))])
-        assert len(table.beyond()) == (turn == 2)
-    ((place, asked),) = table.beyond()
+        assert len(table.bootstrap_requests()) == (turn == 2)
+    ((place, asked),) = table.bootstrap_requests()
     assert (place, asked.row, asked.copy) == ((4, 0), 4, 0)
     episode = table.episodes[4, 0]
     left = table.encoder.encode(episode.bootstrap_state().prompt, episode.bootstrap_state().images)
@@ -147,7 +147,7 @@ def test_filling_rows_teach_nothing(qwen3: Path) -> None:
     filled.batch["token_level_rewards"] = filled.batch["token_level_scores"]
     learned = advantages_of(filled, "grpo", 1.0, 1.0, **GIVEN)
     assert not learned.batch["advantages"][torch.from_numpy(~live)].any()
-    means = mends.metrics_of_live_rows(learned)
+    means = patches.metrics_of_live_rows(learned)
     expected = batch.batch["token_level_scores"].sum(-1).mean()
     assert means["critic/score/mean"] == pytest.approx(float(expected))
     assert set(means) == set(metrics.compute_data_metrics(learned))
@@ -203,7 +203,7 @@ def test_gae_runs_over_the_tokens_of_an_episode(left: float) -> None:
     """The critic expects something of the position at which it was cut off."""
     data = rows_of([1.0, 2.0], [0, 0], [1, 1], [1, 2], "ab")
     data.batch["values"] = torch.tensor([[0.1, 0.2, 0.0], [0.3, 0.4, 0.0]])
-    found = advantages_of(data, "gae", 0.9, 0.8, **{**GIVEN, "beyond": lambda: {(0, 0): 9.0, (0, 1): left}})
+    found = advantages_of(data, "gae", 0.9, 0.8, **{**GIVEN, "bootstrap_requests": lambda: {(0, 0): 9.0, (0, 1): left}})
     rewards, values = [0.0, 1.0, 0.0, 2.0], [0.1, 0.2, 0.3, 0.4]
     expected, later = [0.0] * 4, 0.0
     for t in reversed(range(4)):
@@ -241,27 +241,27 @@ def test_gae_of_one_row_is_easyr1s() -> None:
 
 def test_rows_go_on_after_a_checkpoint() -> None:
     curriculum = SECTION.make_curriculum()
-    whole = RowStream(curriculum, 3, 4)
+    whole = PromptStream(curriculum, 3, 4)
     steps = iter(whole)
     first = [next(steps) for _ in range(2)]
     saved = whole.state_dict()
-    again = RowStream(curriculum, 3, 4)
+    again = PromptStream(curriculum, 3, 4)
     again.load_state_dict(saved)
     assert [list(rows) for rows in first] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert next(iter(again)) == next(steps) == range(8, 12)
     with pytest.raises(UsageError, match=r"data\.seed=3, not 4"):
-        RowStream(curriculum, 4, 4).load_state_dict(saved)
+        PromptStream(curriculum, 4, 4).load_state_dict(saved)
 
 
 def test_positions_are_functions_of_seed_and_row(qwen3: Path) -> None:
-    def asked(table: Table, rows: list[int]) -> list[tuple[int, bytes]]:
-        found = table.sit(rows, 1, table.curriculum.begin())
+    def asked(table: RolloutWorker, rows: list[int]) -> list[tuple[int, bytes]]:
+        found = table.start(rows, 1, table.curriculum.begin())
         return [(one.row, one.features["multi_modal_data"]["images"][0]["bytes"]) for one in found]
 
-    table = table_of(qwen3)
+    table = worker_of(qwen3)
     some = asked(table, [5, 6])
-    assert asked(table_of(qwen3), [6, 5]) == some[::-1]
-    other = Table(SECTION, table.encoder, 1, "tiny")
+    assert asked(worker_of(qwen3), [6, 5]) == some[::-1]
+    other = RolloutWorker(SECTION, table.encoder, 1, "tiny")
     assert asked(other, [5]) != some[:1]
 
 

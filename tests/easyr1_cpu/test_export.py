@@ -15,7 +15,7 @@ from verl.trainer.config import DataConfig
 from verl.workers.config import ModelConfig
 
 from tests.easyr1_cpu import sharded
-from tests.easyr1_cpu.tables import ROOT, a_prompt, encoder_of
+from tests.easyr1_cpu.rollout_workers import ROOT, a_prompt, encoder_of
 from training.easyr1.export import export, whole_weights
 from training.easyr1.prompts import load_processors
 from vlmgym.errors import UsageError

@@ -24,7 +24,7 @@ from verl.workers.critic.dp_critic import DataParallelPPOCritic
 from verl.workers.fsdp_workers import FSDPWorker
 
 from training.easyr1.critics import register_critics
-from training.easyr1.worker import WorkerMends
+from training.easyr1.worker import PatchedWorker
 
 PROMPT = ("input_ids", "attention_mask", "position_ids")
 
@@ -39,7 +39,7 @@ class Images:
     _process_multi_modal_inputs = FSDPWorker._process_multi_modal_inputs
 
 
-class CpuWorker(CpuProcess, WorkerMends, Images):
+class CpuWorker(CpuProcess, PatchedWorker, Images):
     """Does what `FSDPWorker` does, without CUDA, FSDP and vLLM."""
 
     def __init__(self, config: Any, role: str) -> None:

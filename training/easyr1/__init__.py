@@ -1,1 +1,1 @@
-"""Distributed reinforcement learning by EasyR1 (Ray, FSDP, vLLM), which is installed, not forked; docs/training.md."""
+"""Distributed RL with EasyR1 (Ray, FSDP, vLLM), installed and not forked; see docs/training.md."""

@@ -1,10 +1,9 @@
-"""Trains a vision-language model on games by EasyR1.
+"""Train a vision-language model on games with EasyR1.
 
     python -m training.easyr1 training/configs/base.yaml training/configs/2048.yaml trainer.n_gpus_per_node=4
     python -m training.easyr1 training/configs/base.yaml training/configs/2048.yaml --check
 
-Takes YAML files, each over the ones before it, and single settings. --check says what would not work, and trains
-nothing.
+Takes YAML files, later ones overriding earlier ones, and single settings. --check reports problems without training.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ def main(args: list[str]) -> None:
     """Train, or check.
 
     Raises:
-        UsageError: The configuration would not work.
+        UsageError: The configuration has problems.
     """
     if not args or {"-h", "--help"} & set(args):
         print(__doc__)
@@ -30,7 +29,7 @@ def main(args: list[str]) -> None:
         raise UsageError(f"there is no option {strange[0]}: there are --check and --help, and settings are NAME=VALUE")
     if find_spec("verl") is None:
         raise UsageError("this Python has no EasyR1: run bash setup.sh --train where GitHub answers")
-    without_vllm.install()  # the check says whether it is there
+    without_vllm.install()  # the check reports if it is missing
     from training.easyr1.check import check_run
     from training.easyr1.config import read_config
 

@@ -1,4 +1,4 @@
-"""Advantages of the rows of a batch, by whole episodes; rows that only fill are left out."""
+"""Advantages over whole episodes; padding rows are ignored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from training.core.advantages import discounted_returns, gae, normalise_groups, 
 
 Stock = Callable[..., DataProto]
 Beyond = Callable[[], Mapping[tuple[int, int], float]]
-"""What the critic expects of the positions at which episodes were cut off, by row and copy."""
+"""Bootstrap values of truncated episodes, by row and copy."""
 
 
 def advantages_of(
@@ -22,18 +22,18 @@ def advantages_of(
 ) -> DataProto:
     """Add `advantages` and `returns` to a batch, as `verl.trainer.ray_trainer.compute_advantage` does.
 
-    Single answers with an estimator of groups are left to EasyR1. PPO's generalised advantage estimation runs over all
-    tokens of an episode, turn after turn; after one that was cut off comes what the critic expects of the position that
-    was left. Episodes in groups get GiGPO's two advantages: see `episode_advantages`.
+    Single-turn groups use EasyR1's estimators. GAE for PPO runs over all tokens of an episode, turn by turn, and
+    bootstraps from the critic where an episode was truncated. Grouped episodes get the two advantages of GiGPO, see
+    `episode_advantages`.
 
     Args:
-        data: Of `turn_rows`, with `token_level_rewards`, and for PPO `values`.
-        adv_estimator: EasyR1's name of the estimator.
-        gamma: Discount; of a token with PPO, of a turn with GiGPO.
-        lam: Of PPO.
-        step_weight: Of GiGPO.
-        stock: EasyR1's own function.
-        beyond: Asked with PPO.
+        data: Batch of `turn_rows` with `token_level_rewards`, and `values` for PPO.
+        adv_estimator: Name of the estimator in EasyR1.
+        gamma: Discount factor, per token for PPO, per turn for GiGPO.
+        lam: GAE lambda for PPO.
+        step_weight: Step-level weight of GiGPO.
+        stock: The original function of EasyR1.
+        beyond: Returns bootstrap values; called for PPO only.
     """
     live = np.flatnonzero(data.non_tensor_batch["live"].astype(bool))
     part = data[live]
@@ -53,19 +53,19 @@ def advantages_of(
 
 
 def episode_advantages(data: DataProto, gamma: float, step_weight: float) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The advantage of each turn: that of its episode, and that of the turn, weighed.
+    """Compute the GiGPO advantage of each turn: episode-level plus weighted step-level.
 
-    Feng et al. 2025, "Group-in-Group Policy Optimization" (https://arxiv.org/abs/2505.10978), sections 4.1 to 4.3: the
-    returns of whole episodes are normalised among those that began at one position, and the discounted returns from
-    each turn on among all turns of these episodes that answer the same position.
+    Feng et al. 2025, "Group-in-Group Policy Optimization" (https://arxiv.org/abs/2505.10978), sections 4.1 to 4.3:
+    episode
+    returns are normalised within a group, and discounted returns-to-go among all turns of the group in the same state.
 
     Args:
-        data: Live rows of `turn_rows`.
-        gamma: Discount of a turn.
-        step_weight: Of the second part.
+        data: Non-padding rows of `turn_rows`.
+        gamma: Discount factor per turn.
+        step_weight: Weight of the step-level advantage.
 
     Returns:
-        Shape (rows,).
+        Advantages, shape (rows,).
     """
     facts = data.non_tensor_batch
     rewards = data.batch["token_level_rewards"].sum(-1).double().numpy()
@@ -100,7 +100,7 @@ def _over_tokens(
 
 
 def _episodes(data: DataProto) -> dict[tuple[int, int], list[int]]:
-    """Places of the rows of each episode, its turns in order."""
+    """Return the row indices of each episode, in order of turns."""
     facts = data.non_tensor_batch
     places: dict[tuple[int, int], list[int]] = defaultdict(list)
     for place in np.argsort(facts["turn"].astype(int), kind="stable").tolist():

@@ -1,4 +1,4 @@
-"""Turns of episodes as the rows of EasyR1's batches."""
+"""Convert turns of episodes to EasyR1 batches."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from verl.protocol import DataProto
 from verl.utils.dataset import collate_fn
 from verl.workers.config import WorkerConfig
 
-from training.easyr1.table import Asked, Place, Played
+from training.easyr1.rollout_worker import Place, Request, StepResult
 from vlmgym.policies.base import Reply
 
 GENERATED = ("prompts", "responses", "input_ids", "attention_mask", "response_mask", "position_ids")
-"""What EasyR1's rollout gives for each response."""
+"""Tensors that the rollout of EasyR1 returns per response."""
 
 
-def prompts_of(asked: Sequence[Asked], meta: dict[str, Any]) -> DataProto:
-    """Prompts as `generate_sequences` takes them.
+def prompts_of(asked: Sequence[Request], meta: dict[str, Any]) -> DataProto:
+    """Build a batch of prompts for `generate_sequences`.
 
     Args:
         asked: The prompts.
-        meta: Limits of images, and sampling parameters.
+        meta: Image limits and sampling parameters.
     """
     return DataProto.from_single_dict(collate_fn([one.features for one in asked]), meta_info=meta)
 
 
-def judged_rows(asked: Sequence[Asked], meta: dict[str, Any]) -> DataProto:
-    """Prompts as the critic takes them, with a response of one token: what it expects stands before that.
+def judged_rows(asked: Sequence[Request], meta: dict[str, Any]) -> DataProto:
+    """Build a batch of prompts for the critic, with one-token responses; values precede the response.
 
     Args:
-        asked: The prompts, each of one episode.
-        meta: Limits of images.
+        asked: Prompts, one per episode.
+        meta: Image limits.
     """
     rows = prompts_of(asked, meta)
     one = torch.ones(len(asked), 1, dtype=torch.int64)
@@ -50,12 +50,12 @@ def judged_rows(asked: Sequence[Asked], meta: dict[str, Any]) -> DataProto:
 
 
 def replies_of(generated: DataProto, tokenizer: Any, end: Sequence[int]) -> list[Reply]:
-    """What the model said.
+    """Decode the responses.
 
     Args:
-        generated: Of the rollout.
-        tokenizer: Of the model.
-        end: Tokens that end a response.
+        generated: Batch from the rollout.
+        tokenizer: Tokenizer of the model.
+        end: End-of-response tokens.
     """
     lengths = generated.batch["response_mask"].sum(-1).tolist()
     prompts = (generated.batch["attention_mask"].sum(-1) - generated.batch["response_mask"].sum(-1)).tolist()
@@ -68,19 +68,18 @@ def replies_of(generated: DataProto, tokenizer: Any, end: Sequence[int]) -> list
     return replies
 
 
-def turn_rows(asked: Sequence[Asked], copies: int, generated: DataProto, played: Sequence[Played]) -> DataProto:
-    """The rows of turns that were just played.
+def turn_rows(asked: Sequence[Request], copies: int, generated: DataProto, played: Sequence[StepResult]) -> DataProto:
+    """Build the batch rows of played turns.
 
     Args:
-        asked: The prompts; those that all episodes of a row share were answered `copies` times.
-        copies: Episodes of a row.
-        generated: The responses.
-        played: What became of them.
+        asked: Prompts; those shared by a group were answered `copies` times.
+        copies: Group size.
+        generated: Responses.
+        played: Results of the turns.
 
     Returns:
-        A batch with the reward of each turn at the last token of its response (`token_level_scores`), and per row `uid`
-        (equal for equal prompts: EasyR1 processes the images of equal uids once), `row`, `copy`, `turn`, `anchor` and
-        `live`.
+        A batch with rewards at the last response token (`token_level_scores`) and, per row, `uid` (equal for equal
+        prompts, whose images EasyR1 processes once), `row`, `copy`, `turn`, `anchor` and `live`.
     """
     scores = torch.zeros_like(generated.batch["responses"], dtype=torch.float32)
     lengths = generated.batch["response_mask"].sum(-1).long()
@@ -106,22 +105,21 @@ def turn_rows(asked: Sequence[Asked], copies: int, generated: DataProto, played:
     )
 
 
-def places_of(asked: Sequence[Asked], copies: int) -> list[Place]:
-    """Which episodes a batch of responses is for, in its order."""
+def places_of(asked: Sequence[Request], copies: int) -> list[Place]:
+    """Return the episode of each response, in order."""
     return [(one.row, copy) for one in asked for copy in (range(copies) if one.copy is None else (one.copy,))]
 
 
 def fill(batch: DataProto, multiple: int, seed: int) -> DataProto:
-    """Rows up to a multiple of a number, in a random order.
+    """Pad a batch to a multiple of a number of rows and shuffle it.
 
-    Episodes have any number of turns, and minibatches have equal numbers of rows. The rows that are added are the
-    shortest one again, with an empty response mask, so that they add nothing to a loss that is a mean over tokens;
-    they are spread evenly.
+    Padding rows repeat the shortest row with an empty response mask, so they do not affect token-mean losses. They are
+    spread evenly.
 
     Args:
-        batch: The rows.
-        multiple: Rows of a minibatch, and of all GPUs.
-        seed: Decides the order.
+        batch: Rows.
+        multiple: Divisor of the number of rows.
+        seed: Seed of the shuffle.
     """
     missing = -len(batch) % multiple
     if missing:
@@ -137,12 +135,12 @@ def fill(batch: DataProto, multiple: int, seed: int) -> DataProto:
 
 
 def rows_multiple(worker: WorkerConfig, gpus: int, critic: bool) -> int:
-    """Of what number of rows a batch is a multiple: whole minibatches, and whole forward passes of each GPU.
+    """Return the required divisor of the number of rows: whole minibatches and whole forward passes per GPU.
 
     Args:
-        worker: EasyR1's configuration, before its workers multiply batches by the number of responses.
-        gpus: How many.
-        critic: Whether there is one.
+        worker: Worker configuration of EasyR1, before batches are multiplied by the number of responses.
+        gpus: Number of GPUs.
+        critic: True if a critic is trained.
     """
     parts = [worker.actor, worker.critic] if critic else [worker.actor]
     multiple = gpus

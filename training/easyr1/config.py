@@ -1,4 +1,4 @@
-"""The configuration of a run: EasyR1's, with a section of vlmgym's."""
+"""Configuration of a run: that of EasyR1 plus a `vlmgym` section."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from vlmgym.errors import UsageError
 
 @dataclass
 class RunConfig(PPOConfig):
-    """EasyR1's configuration, and what `Section` reads."""
+    """Configuration of EasyR1 with the `vlmgym` section."""
 
     vlmgym: dict[str, Any] = field(default_factory=dict)
 
     @property
     def trained(self) -> dict[str, Any]:
-        """The parts of `worker` that are trained, by name: the actor, and where there is one, the critic."""
+        """Return the trained parts of `worker` by name: the actor and, if used, the critic."""
         worker = self.worker
         critic = {"critic": worker.critic} if self.algorithm.adv_estimator == "gae" else {}
         return {"actor": worker.actor, **critic}
 
 
 def read_config(args: Sequence[str]) -> RunConfig:
-    """The configuration of YAML files, each over the ones before it, and of settings `a.b=value` over these.
+    """Merge YAML files and settings `a.b=value`; later ones override earlier ones.
 
     Raises:
-        UsageError: A file cannot be read, there is no such setting, or a value is not of its type.
+        UsageError: A file cannot be read, or a setting is unknown or of the wrong type.
     """
     merged = OmegaConf.structured(RunConfig())
     settings = [arg for arg in args if "=" in arg]
@@ -53,7 +53,7 @@ def read_config(args: Sequence[str]) -> RunConfig:
 
 
 def _files(config: RunConfig) -> None:
-    """EasyR1 does without files that it does not find (utils/py_functional.py)."""
+    """Check that files exist, since EasyR1 ignores missing ones (utils/py_functional.py)."""
     named = {
         "trainer.load_checkpoint_path": config.trainer.load_checkpoint_path,
         "data.override_chat_template": config.data.override_chat_template,

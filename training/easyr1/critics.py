@@ -1,4 +1,4 @@
-"""Critics for PPO: a Qwen-VL with a scalar head, under the name that EasyR1 looks critics up by."""
+"""Critics for PPO: Qwen-VL models with a scalar head, registered where EasyR1 looks for critics."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from transformers import AutoConfig, AutoModelForTokenClassification, Generation
 from transformers.modeling_outputs import TokenClassifierOutput
 
 KINDS = {"qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL"}
-"""Types of models, and how the names of their classes begin."""
+"""Model types and the prefixes of their class names."""
 
 
 def register_critics() -> None:
-    """Let `AutoModelForTokenClassification` load Qwen-VL checkpoints, which transformers has no class for."""
+    """Register Qwen-VL critics with `AutoModelForTokenClassification`, which transformers lacks."""
     for kind, name in KINDS.items():
         config = type(AutoConfig.for_model(kind))
         AutoModelForTokenClassification.register(config, critic_class(kind, name), exist_ok=True)
 
 
 def critic_class(kind: str, name: str) -> type[Any]:
-    """The critic of a type of models: its weights but the head's, which begin at 0, are those of the checkpoint."""
+    """Make the critic class of a model type; the head is initialized to zero, others come from the checkpoint."""
     module = import_module(f"transformers.models.{kind}.modeling_{kind}")
     base, backbone = getattr(module, f"{name}PreTrainedModel"), getattr(module, f"{name}Model")
     generator = getattr(module, f"{name}ForConditionalGeneration")

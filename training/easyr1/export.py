@@ -1,8 +1,8 @@
-"""Makes a Hugging Face folder of a checkpoint of EasyR1, which has a file of weights for each GPU.
+"""Convert a sharded EasyR1 checkpoint to a Hugging Face folder.
 
     python -m training.easyr1.export checkpoints/vlmgym/2048/global_step_300 checkpoints/2048
 
-EasyR1's own script for it (scripts/model_merger.py) is not part of the installed package.
+The script of EasyR1 (scripts/model_merger.py) is not part of the installed package.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ PROCESSOR_FILES = (
     "video_preprocessor_config.json",
     "vocab.json",
 )
-"""What EasyR1 writes beside the weights and is copied as it is."""
+"""Files that EasyR1 writes next to the weights, copied unchanged."""
 
 
 def export(checkpoint: Path, out: Path, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Write the model of a checkpoint.
+    """Write the model of a checkpoint to a folder.
 
     Args:
-        checkpoint: Folder `global_step_...`, or its folder `actor`.
+        checkpoint: Folder `global_step_...` or its subfolder `actor`.
         out: New folder.
-        dtype: Of the weights.
+        dtype: Dtype of the weights.
 
     Raises:
-        UsageError: There is no checkpoint, it is not whole, or the folder is there already.
+        UsageError: The checkpoint is missing or incomplete, or the folder exists.
         OutputError: The folder cannot be written.
     """
     actor = checkpoint / "actor" if (checkpoint / "actor").is_dir() else checkpoint
@@ -80,10 +80,10 @@ def export(checkpoint: Path, out: Path, dtype: torch.dtype = torch.bfloat16) -> 
 
 
 def whole_weights(actor: Path) -> dict[str, torch.Tensor]:
-    """The weights of all GPUs' files, put together.
+    """Merge the weights of all shards.
 
     Raises:
-        UsageError: A file is missing, or not whole.
+        UsageError: A file is missing or damaged.
     """
     found = {path.name: path for path in actor.glob("model_world_size_*_rank_*.pt")}
     sizes = {int(re.findall(r"\d+", name)[0]) for name in found}
@@ -99,7 +99,7 @@ def whole_weights(actor: Path) -> dict[str, torch.Tensor]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        # A pickle, as EasyR1 writes and reads it: a checkpoint of one's own run.
+        # EasyR1 pickles checkpoints; this one is from the user's own run.
         weights: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False, mmap=True)
     except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
         raise UsageError(
@@ -134,7 +134,7 @@ def _load(model: Any, weights: dict[str, torch.Tensor], checkpoint: Path) -> Non
 
 
 def _merged(adapter: Path, weights: dict[str, torch.Tensor]) -> Any:
-    """A model whose adapters are added to its weights."""
+    """Merge LoRA adapters into the weights of a model."""
     from peft import LoraConfig, get_peft_model
 
     settings = json.loads(adapter.read_text(encoding="utf-8"))
@@ -143,17 +143,17 @@ def _merged(adapter: Path, weights: dict[str, torch.Tensor]) -> Any:
         base = AutoModelForImageTextToText.from_pretrained(name, dtype=torch.float32)
     except (OSError, ValueError) as error:
         raise UsageError(f"the model {name}, which the adapters are for, does not load: {error_text(error)}") from None
-    fields = LoraConfig.__dataclass_fields__.keys() - {"runtime_config"}  # how it was computed; saved as a plain dict
+    fields = LoraConfig.__dataclass_fields__.keys() - {"runtime_config"}  # runtime only, saved as a plain dict
     model = get_peft_model(base, LoraConfig(**{name: value for name, value in settings.items() if name in fields}))
     model.load_state_dict(weights)
     return model.merge_and_unload()
 
 
 def main(checkpoint: tyro.conf.Positional[Path], out: tyro.conf.Positional[Path], /) -> None:
-    """Make a Hugging Face folder of a checkpoint of EasyR1.
+    """Convert an EasyR1 checkpoint to a Hugging Face folder.
 
     Args:
-        checkpoint: Folder global_step_... of the run.
+        checkpoint: Folder global_step_... of a run.
         out: New folder.
     """
     export(checkpoint, out)

@@ -1,4 +1,4 @@
-"""Builds the trainer of a configuration and runs it."""
+"""Build and run the trainer."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from huggingface_hub import snapshot_download
 from verl.single_controller.ray import RayWorkerGroup
 from verl.trainer.ray_trainer import ResourcePoolManager, Role
 
-from training.easyr1 import mends
+from training.easyr1 import patches
 from training.easyr1.config import RunConfig
 from training.easyr1.machine import check_processors
-from training.easyr1.players import Players
+from training.easyr1.prompt_stream import PromptStream
 from training.easyr1.prompts import PromptEncoder, load_processors
-from training.easyr1.rows import RowStream
 from training.easyr1.section import Section
 from training.easyr1.trainer import VlmgymTrainer
+from training.easyr1.worker_pool import WorkerPool
 from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import error_text
 
@@ -34,14 +34,14 @@ VARIABLES = {
     "CUDA_DEVICE_MAX_CONNECTIONS": "1",
     "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",
 }
-"""What EasyR1's own entry point sets for all processes (trainer/main.py)."""
+"""Environment variables set by the entry point of EasyR1 (trainer/main.py)."""
 
 
 def start_ray(**options: Any) -> None:
-    """Join the Ray cluster that RAY_ADDRESS names, or start one on this machine.
+    """Connect to the Ray cluster at RAY_ADDRESS, or start a local one.
 
     Raises:
-        UsageError: None answers there.
+        UsageError: The cluster does not respond.
     """
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     runtime = {"env_vars": {**VARIABLES, "PYTHONPATH": path}, **options.pop("runtime_env", {})}
@@ -55,30 +55,30 @@ def start_ray(**options: Any) -> None:
 
 
 def fetch_model(name: str) -> None:
-    """Download a model that is in no folder, before workers start.
+    """Download a model before the workers start.
 
-    One of them would do so while the others wait for it, which NCCL ends after ten minutes (fsdp_workers.py).
+    Otherwise one worker downloads while the others wait, which NCCL aborts after ten minutes (fsdp_workers.py).
 
     Raises:
-        UsageError: The hub does not give it.
+        UsageError: The Hub does not provide it.
     """
     if Path(name).is_dir():
         return
     try:
         snapshot_download(name)
-    except (OSError, ValueError) as error:  # ValueError: it can be no name
+    except (OSError, ValueError) as error:  # ValueError: not a valid repository name
         raise UsageError(f"the model {name} is not had from the hub: {error_text(error)}") from None
 
 
 def build_trainer(config: RunConfig, worker: type[Any]) -> VlmgymTrainer:
-    """The trainer of a configuration.
+    """Build the trainer.
 
     Args:
-        config: Of `read_config`.
-        worker: Class of the processes that train and generate.
+        config: Result of `read_config`.
+        worker: Worker class.
 
     Raises:
-        UsageError: A setting is not accepted, Ray has too few processors, or the hub does not give a model.
+        UsageError: A setting is invalid, Ray has too few CPUs, or a model cannot be downloaded.
     """
     section = Section.read(config.vlmgym)
     for problem in check_processors(config, section, ray.cluster_resources().get("CPU", 0)):
@@ -97,16 +97,16 @@ def build_trainer(config: RunConfig, worker: type[Any]) -> VlmgymTrainer:
     trainer = VlmgymTrainer(
         section=section,
         curriculum=curriculum,
-        players=Players(section, PromptEncoder(tokenizer, processor, config.data), seed, str(model.model_path)),
+        players=WorkerPool(section, PromptEncoder(tokenizer, processor, config.data), seed, str(model.model_path)),
         config=config,
         tokenizer=tokenizer,
         processor=processor,
-        train_dataloader=RowStream(curriculum, seed, config.data.rollout_batch_size // section.play.max_turns),
+        train_dataloader=PromptStream(curriculum, seed, config.data.rollout_batch_size // section.play.max_turns),
         val_dataloader=None,
         role_worker_mapping={Role.ActorRolloutRef: remote, Role.Critic: remote},
         resource_pool_manager=pool,
         ray_worker_group_cls=RayWorkerGroup,
     )
-    held = weakref.proxy(trainer)  # its loggers finish when nothing holds it any more (utils/logger/logger.py)
-    mends.install(section.step_weight, lambda: held.expected_beyond())
+    held = weakref.proxy(trainer)  # loggers finish when the trainer is collected (utils/logger/logger.py)
+    patches.install(section.step_weight, lambda: held.bootstrap_values())
     return trainer

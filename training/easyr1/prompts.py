@@ -1,4 +1,4 @@
-"""Prompts in the form that EasyR1's workers take."""
+"""Encode prompts for the workers of EasyR1."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.rendering.encode import encode_png
 
 HUB_SECONDS = 10.0
-"""That the hub has to answer."""
+"""Timeout for the Hub in seconds."""
 BROKEN = (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError)
-"""What transformers raises of a model's files that are missing, no JSON, or of values that do not fit."""
+"""Errors that transformers raises for missing or invalid model files."""
 FEATURES = ("input_ids", "attention_mask", "position_ids", "raw_prompt_ids", "multi_modal_data")
-"""What a prompt consists of; see `PromptEncoder.encode`."""
+"""Fields of an encoded prompt; see `PromptEncoder.encode`."""
 
 
 def load_processors(model: ModelConfig, data: DataConfig) -> tuple[Any, Any]:
-    """Tokenizer and processor of a model, as EasyR1 loads them.
+    """Load the tokenizer and processor of a model as EasyR1 does.
 
     Raises:
-        UsageError: They do not load, or the model takes no images.
+        UsageError: They cannot be loaded, or the model takes no images.
     """
     check_model(model.model_path)
     options = {"override_chat_template": data.override_chat_template, "trust_remote_code": model.trust_remote_code}
@@ -45,10 +45,10 @@ def load_processors(model: ModelConfig, data: DataConfig) -> tuple[Any, Any]:
 
 
 def check_model(model: str | None) -> None:
-    """Transform whether there is such a model, before transformers asks the hub for each of its files again and again.
+    """Check that a model exists, before transformers retries the Hub for each of its files.
 
     Raises:
-        UsageError: There is no such folder or name, or the hub does not answer.
+        UsageError: The folder or repository does not exist, or the Hub does not respond.
     """
     if not model:
         raise UsageError("worker.actor.model.model_path names no model: set MODEL")
@@ -65,22 +65,22 @@ def check_model(model: str | None) -> None:
 
 
 class _Given:
-    """A data set whose rows are their own indices."""
+    """A dataset whose rows are their own indices."""
 
     def __getitem__(self, row: dict[str, Any]) -> dict[str, Any]:
         return dict(row)
 
 
 class PromptEncoder(RLHFDataset):
-    """EasyR1's data set, which turns a row of prompt and images into tensors, without a file of rows behind it."""
+    """The dataset of EasyR1, used to encode prompts and images without a data file."""
 
     def __init__(self, tokenizer: Any, processor: Any, data: DataConfig) -> None:
-        """Set what `RLHFDataset.__init__` sets, and load no file.
+        """Set the attributes of `RLHFDataset` without loading a file.
 
         Args:
-            tokenizer: Of the model.
-            processor: Of the model.
-            data: Longest prompt and size of images.
+            tokenizer: Tokenizer of the model.
+            processor: Processor of the model.
+            data: Maximum prompt length and image size.
         """
         self.tokenizer, self.processor, self.dataset = tokenizer, processor, _Given()
         self.prompt_key, self.answer_key = data.prompt_key, data.answer_key
@@ -88,18 +88,18 @@ class PromptEncoder(RLHFDataset):
         self.image_dir, self.video_fps, self.format_prompt = None, data.video_fps, None
         self.min_pixels, self.max_pixels = data.min_pixels, data.max_pixels
         self.max_prompt_length = data.max_prompt_length
-        self.truncation = "error"  # what EasyR1 sets by default would cut tokens of images
+        self.truncation = "error"  # the default would cut image tokens
 
     def _build_messages(self, example: dict[str, Any]) -> list[dict[str, Any]]:
-        """The images, then the text, as the evaluator asks models; the text may hold any words, `<image>` too."""
+        """Put images before the text, as in evaluation; the text may contain `<image>`."""
         images = [{"type": "image"} for _ in example[self.image_key]]
         return [{"role": "user", "content": [*images, {"type": "text", "text": example[self.prompt_key]}]}]
 
     def encode(self, prompt: str, images: Sequence[ImageArray]) -> dict[str, Any]:
-        """A prompt.
+        """Encode a prompt.
 
         Args:
-            prompt: The text.
+            prompt: Text.
             images: uint8 RGB arrays (height, width, 3), at least one.
 
         Returns:
@@ -108,7 +108,7 @@ class PromptEncoder(RLHFDataset):
             token an image, as vLLM takes it), multi_modal_data (the images as PNG files: small to send around).
 
         Raises:
-            UsageError: It has more tokens than data.max_prompt_length.
+            UsageError: The prompt exceeds data.max_prompt_length.
         """
         files = [{"bytes": encode_png(image)} for image in images]
         row = {self.prompt_key: prompt, self.image_key: files, self.answer_key: ""}

@@ -9,12 +9,12 @@ import torch
 from verl.utils.checkpoint import CHECKPOINT_TRACKER, find_latest_ckpt
 
 from training.easyr1.config import RunConfig
-from training.easyr1.rows import RowStream
+from training.easyr1.prompt_stream import PromptStream
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 
 ROWS = "dataloader.pt"
-"""The saved state of `RowStream`."""
+"""Saved state of `PromptStream`."""
 FILES = ("model", "optim", "extra_state")
 """Files of each process; with `save_model_only` only the first."""
 
@@ -38,7 +38,7 @@ def check_checkpoint(config: RunConfig, curriculum: Curriculum) -> Iterator[str]
         yield f"cannot resume from {folder}, which has no {missing[0]}: {why}"
     else:
         try:
-            RowStream(curriculum, config.data.seed, 1).load_state_dict(torch.load(folder / ROWS, weights_only=True))
+            PromptStream(curriculum, config.data.seed, 1).load_state_dict(torch.load(folder / ROWS, weights_only=True))
         except UsageError as error:
             yield f"cannot resume from {folder}: {error}"
         except Exception:  # torch raises almost anything for a damaged file

@@ -1,4 +1,4 @@
-"""EasyR1's logger `vlmgym`: a line of numbers a step, and an image that is drawn again as training goes on."""
+"""The EasyR1 logger `vlmgym`: one JSON line per step and a plot updated during training."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ PANELS = {
     "actor/grad_norm": "grad_norm",
     "critic/vf_explained_var": "explained",
 }
-"""Which numbers are drawn, and what local training calls them."""
+"""Plotted metrics and their names in local training."""
 
 
 class RunLog(Logger):
-    """Writes `curve.jsonl` and `curve.png` beside the checkpoints.
+    """Writes `curve.jsonl` and `curve.png` next to the checkpoints.
 
-    A run that goes on keeps the lines up to its checkpoint; what came after is written again.
+    A resumed run keeps the lines up to its checkpoint and rewrites later ones.
     """
 
     def __init__(self, config: dict[str, Any]) -> None:
@@ -40,7 +40,7 @@ class RunLog(Logger):
         self._drawn = time.monotonic()
 
     def log(self, data: Mapping[str, Any], step: int) -> None:
-        """Write the numbers of a step; more of the same step are added to them."""
+        """Log metrics of a step; repeated calls for a step are merged."""
         numbers = {name: float(value) for name, value in data.items()}
         kept = [row for row in self.rows if row["step"] < step]
         same = next((row for row in self.rows if row["step"] == step), {})
@@ -65,7 +65,7 @@ class RunLog(Logger):
             replace_file(self.image, draw_curves(drawn))
 
     def finish(self) -> None:
-        """Draw for the last time."""
+        """Draw the final curves."""
         self.draw()
 
 

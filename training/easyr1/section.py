@@ -1,4 +1,4 @@
-"""The part of a configuration that is vlmgym's: which games are played, how, and what is rewarded."""
+"""The `vlmgym` section of a configuration: games, rollouts and rewards."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class _Part(BaseModel):
 
 
 class Validation(_Part):
-    """Whole episodes on held-out seeds, at the last stage of each game.
+    """Validation: whole episodes on held-out seeds, at the last stage of each game.
 
     Attributes:
-        episodes: Of each game; 0: none.
-        turns: Limit of turns.
-        temperature: 0 takes the likeliest tokens.
+        episodes: Episodes per game; 0: none.
+        turns: Maximum turns per episode.
+        temperature: Sampling temperature; 0: greedy.
     """
 
     episodes: int = Field(16, ge=0)
@@ -34,18 +34,17 @@ class Validation(_Part):
 
 
 class Section(_Part):
-    """What `vlmgym:` of a configuration says.
+    """The section `vlmgym:` of a configuration.
 
     Attributes:
-        games: The games of the mixture with their difficulty and stages, in the words of a curriculum's file.
-        curriculum: A curriculum's file instead, or the name of one that vlmgym brings along.
-        play: Single answers (`max_turns: 1`) or whole episodes, and what prompts repeat of them.
-        states: Where they begin.
-        reward: Weights and shaping.
-        validation: What is measured during training.
-        step_weight: In episodes, the weight of the advantage of a turn among all turns from the same position, beside
-            that of the episode (omega of GiGPO); 0: only that of the episode.
-        players: Processes that play, draw and tokenize; 0: the trainer's own does.
+        games: Games with difficulty and stages, as in a curriculum file.
+        curriculum: Curriculum file or name, instead of `games`.
+        play: Maximum turns (1: single responses) and history in prompts.
+        states: Initial states.
+        reward: Reward weights and shaping.
+        validation: Validation during training.
+        step_weight: Weight of the step-level advantage in episodes (omega of GiGPO); 0: episode-level only.
+        players: Number of rollout workers; 0: play in the trainer process.
     """
 
     games: tuple[EntryFile, ...] = ()
@@ -67,10 +66,10 @@ class Section(_Part):
 
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> Section:
-        """The section of a configuration.
+        """Read the section of a configuration.
 
         Raises:
-            UsageError: A field is not accepted.
+            UsageError: A field is invalid.
         """
         try:
             return cls.model_validate(data)
@@ -78,10 +77,10 @@ class Section(_Part):
             raise UsageError(f"vlmgym: {describe_validation_error(error)}") from None
 
     def make_curriculum(self) -> Curriculum:
-        """The games at their stages.
+        """Build the curriculum.
 
         Raises:
-            UsageError: There is no such game, config field or file.
+            UsageError: A game, config field or file does not exist.
         """
         if self.curriculum is not None:
             return Curriculum.read(Path(self.curriculum))

@@ -1,4 +1,4 @@
-"""EasyR1's trainer with live games: single answers to positions, or whole episodes."""
+"""The EasyR1 trainer with live games: single responses or whole episodes."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from verl.trainer.ray_trainer import RayPPOTrainer
 
 from training.core.rollouts import begin_rollout_records, write_rollout_records
 from training.easyr1.batch import fill, judged_rows, places_of, prompts_of, replies_of, rows_multiple, turn_rows
-from training.easyr1.players import Players
-from training.easyr1.rows import RowStream
+from training.easyr1.prompt_stream import PromptStream
+from training.easyr1.rollout_worker import EpisodeResult, Place, Request, StepResult
 from training.easyr1.section import Section
-from training.easyr1.table import Asked, Finished, Place, Played
+from training.easyr1.worker_pool import WorkerPool
 from vlmgym.curriculum import Curriculum
 from vlmgym.records.episode import PolicyRecord
 from vlmgym.sandbox.core.reward import Outcome
 
 
 class VlmgymTrainer(RayPPOTrainer):
-    """`RayPPOTrainer.fit` with batches and validation of vlmgym.
+    """`RayPPOTrainer` with rollouts and validation on live games.
 
-    A batch has its rewards already (`token_level_scores`), so that EasyR1's reward function is not called.
+    Batches already contain rewards (`token_level_scores`), so the reward function of EasyR1 is not called.
     """
 
-    train_dataloader: RowStream
+    train_dataloader: PromptStream
 
-    def __init__(self, *, section: Section, curriculum: Curriculum, players: Players, **arguments: Any) -> None:
-        """Make the trainer.
+    def __init__(self, *, section: Section, curriculum: Curriculum, players: WorkerPool, **arguments: Any) -> None:
+        """Create the trainer.
 
         Args:
-            section: What is played.
-            curriculum: Its games.
-            players: Who play them.
-            arguments: Of `RayPPOTrainer`.
+            section: Section `vlmgym` of the configuration.
+            curriculum: Curriculum of the section.
+            players: Rollout workers.
+            arguments: Arguments of `RayPPOTrainer`.
         """
         validates = section.validation.episodes > 0
         super().__init__(**arguments, reward_fn=None, val_reward_fn=players if validates else None)
         self.section, self.curriculum, self.players = section, curriculum, players
         self.rollouts = Path(self.config.trainer.save_checkpoint_path) / "rollouts"
-        self.beyond: list[tuple[Place, Asked]] = []
+        self.beyond: list[tuple[Place, Request]] = []
         self.end: list[int] = end_tokens(self.config.worker.actor.model.model_path, self.tokenizer)
 
     def fit(self) -> None:
@@ -55,13 +55,13 @@ class VlmgymTrainer(RayPPOTrainer):
         stream, copies = self.train_dataloader, self.config.worker.rollout.n
         rows: range = next(self.data_iterator)
         turns: list[DataProto] = []
-        played: list[Played] = []
-        for asked, generated, answers in self._play(self.players.sit(rows, copies, stream.progress), copies, {}):
+        played: list[StepResult] = []
+        for asked, generated, answers in self._play(self.players.start(rows, copies, stream.progress), copies, {}):
             turns.append(turn_rows(asked, copies, generated, answers))
             played += answers
-        # a single response is no episode that is cut off: it is all that is asked
-        self.beyond = self.players.beyond() if self.use_critic and self.section.play.max_turns > 1 else []
-        finished = self.players.leave(copies)
+        # single responses are not truncated episodes
+        self.beyond = self.players.bootstrap_requests() if self.use_critic and self.section.play.max_turns > 1 else []
+        finished = self.players.finish(copies)
         self._go_on_with_the_curriculum(finished)
         self._write(f"step_{self.global_step:06d}", finished)
         batch = DataProto.concat(turns)
@@ -75,10 +75,10 @@ class VlmgymTrainer(RayPPOTrainer):
         batch.meta_info = self._image_limits()
         return batch
 
-    def expected_beyond(self) -> dict[Place, float]:
-        """What the critic expects of the positions at which the episodes of this step were cut off.
+    def bootstrap_values(self) -> dict[Place, float]:
+        """Estimate bootstrap values of the truncated episodes of this step.
 
-        Asked when advantages are computed, while vLLM sleeps and leaves the GPUs to the critic.
+        Called while advantages are computed, when vLLM sleeps and the GPUs are free for the critic.
         """
         if not self.beyond:
             return {}
@@ -94,27 +94,27 @@ class VlmgymTrainer(RayPPOTrainer):
         rows = range(wanted.episodes * len(self.curriculum.entries))
         sampling = {"temperature": wanted.temperature}
         self.actor_rollout_ref_wg.prepare_rollout_engine()
-        played: list[Played] = []
-        for _, _, answers in self._play(self.players.sit_held_out(rows), 1, sampling):
+        played: list[StepResult] = []
+        for _, _, answers in self._play(self.players.start_validation(rows), 1, sampling):
             played += answers
         self.actor_rollout_ref_wg.release_rollout_engine()
-        finished = self.players.leave(None)
+        finished = self.players.finish(None)
         self._write(f"validation_{self.global_step:06d}", finished)
         self.val_reward_score = float(np.mean([episode.score for episode in finished]))
         return {**response_metrics("val", played), **episode_metrics("val", finished)}
 
     def _play(
-        self, waiting: list[Asked], copies: int, sampling: dict[str, Any]
-    ) -> Iterator[tuple[list[Asked], DataProto, list[Played]]]:
-        """Play episodes to their end, a turn of all of them at a time.
+        self, waiting: list[Request], copies: int, sampling: dict[str, Any]
+    ) -> Iterator[tuple[list[Request], DataProto, list[StepResult]]]:
+        """Play all episodes to the end, one turn at a time.
 
         Args:
-            waiting: First prompts.
-            copies: How often a prompt that the episodes of a row share is answered.
-            sampling: Sampling parameters that are other than in training.
+            waiting: First requests.
+            copies: Number of responses to prompts shared by a group.
+            sampling: Sampling parameters that differ from training.
 
         Yields:
-            Prompts, responses, and what became of them.
+            Requests, responses and results of each turn.
         """
         while waiting:
             times = copies if waiting[0].copy is None else 1
@@ -124,7 +124,7 @@ class VlmgymTrainer(RayPPOTrainer):
             yield waiting, generated, answers
             waiting = [answer.next for answer in answers if answer.next is not None]
 
-    def _generate(self, asked: Sequence[Asked], times: int, sampling: dict[str, Any]) -> DataProto:
+    def _generate(self, asked: Sequence[Request], times: int, sampling: dict[str, Any]) -> DataProto:
         prompts = prompts_of(asked, {**self._image_limits(), "n": times, **sampling})
         padded, added = pad_dataproto_to_divisor(prompts, self.actor_rollout_ref_wg.world_size)
         return unpad_dataproto(self.actor_rollout_ref_wg.generate_sequences(padded), added * times)
@@ -133,10 +133,10 @@ class VlmgymTrainer(RayPPOTrainer):
         data = self.config.data
         return {"min_pixels": data.min_pixels, "max_pixels": data.max_pixels, "video_fps": data.video_fps}
 
-    def _go_on_with_the_curriculum(self, finished: Sequence[Finished]) -> None:
-        """Count each row as one episode, whose success is the mean of its copies."""
+    def _go_on_with_the_curriculum(self, finished: Sequence[EpisodeResult]) -> None:
+        """Advance the curriculum, counting each row as one episode with mean success."""
         stream = self.train_dataloader
-        rows: dict[int, list[Finished]] = {}
+        rows: dict[int, list[EpisodeResult]] = {}
         for episode in finished:
             rows.setdefault(episode.row, []).append(episode)
         for episodes in rows.values():
@@ -144,19 +144,19 @@ class VlmgymTrainer(RayPPOTrainer):
             success = float(np.mean([episode.success for episode in episodes]))
             stream.progress = self.curriculum.after(stream.progress, pick, success)
 
-    def _write(self, name: str, finished: Sequence[Finished]) -> None:
+    def _write(self, name: str, finished: Sequence[EpisodeResult]) -> None:
         write_rollout_records(self.rollouts, name, (episode.record for episode in finished))
 
     def _describe_rollouts(self) -> None:
-        """Say what the rollouts are of, so that `vlmgym report` can show them."""
+        """Write the metadata that `vlmgym report` needs."""
         section, copies = self.section, self.config.worker.rollout.n
         policy = PolicyRecord(name="easyr1", options={"model": self.config.worker.actor.model.model_path})
         episodes = self.training_steps * self.train_dataloader.batch * copies
         begin_rollout_records(self.rollouts, self.curriculum, policy, section.play, section.reward, episodes)
 
 
-def response_metrics(prefix: str, played: Sequence[Played]) -> dict[str, float]:
-    """Means over responses: every part of the reward, and the share of each outcome."""
+def response_metrics(prefix: str, played: Sequence[StepResult]) -> dict[str, float]:
+    """Compute means over responses: reward parts and the fraction of each outcome."""
     rewards = [one.turn.reward for one in played]
     found: dict[str, Callable[[Any], float | None]] = {
         "total": lambda reward: reward.total,
@@ -175,8 +175,8 @@ def response_metrics(prefix: str, played: Sequence[Played]) -> dict[str, float]:
     return metrics
 
 
-def episode_metrics(prefix: str, finished: Sequence[Finished]) -> dict[str, float]:
-    """Means over episodes, of all games and of each: score, turns, and the share that the game itself ended."""
+def episode_metrics(prefix: str, finished: Sequence[EpisodeResult]) -> dict[str, float]:
+    """Compute means over episodes, overall and per game: score, turns and the fraction of ended games."""
     games = sorted({episode.game for episode in finished})
     metrics = {}
     for name in ["", *games] if len(games) > 1 else [""]:
@@ -189,7 +189,7 @@ def episode_metrics(prefix: str, finished: Sequence[Finished]) -> dict[str, floa
 
 
 def end_tokens(model: str, tokenizer: Any) -> list[int]:
-    """Tokens that end a response, as EasyR1's worker takes them."""
+    """Return the end-of-response tokens for the workers."""
     from transformers import GenerationConfig
 
     try:

@@ -1,7 +1,6 @@
-"""Lets EasyR1's configuration be read where vLLM is not installed, so that --check works on any machine.
+"""Stand-ins for vLLM, so that --check works without it.
 
-EasyR1 imports vLLM beside its configuration. Where it is missing, modules with the names that EasyR1 takes from there
-stand in for it; they raise when used.
+EasyR1 imports vLLM together with its configuration. The stand-ins have the imported names and raise when used.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class _Missing:
 
 
 def install() -> None:
-    """Put them into `sys.modules`, unless vLLM is installed."""
+    """Install the stand-ins unless vLLM is installed."""
     if "vllm" in sys.modules or find_spec("vllm") is not None:
         return
     for name, members in NAMES.items():

@@ -1,4 +1,4 @@
-"""EasyR1's worker, which trains and generates on a GPU, with its faults mended."""
+"""The EasyR1 worker, which trains and generates on a GPU, with patches."""
 
 from __future__ import annotations
 
@@ -12,34 +12,33 @@ from verl.workers.fsdp_workers import FSDPWorker
 from training.easyr1.critics import register_critics
 
 
-class PlainWorker(Worker):
-    """Made without arguments, as single_controller/ray/base.py makes the first base of a worker's class."""
+class ArgumentlessWorker(Worker):
+    """First base class, which single_controller/ray/base.py creates without arguments."""
 
 
-class WorkerMends:
-    """What is mended in `FSDPWorker`, in front of it."""
+class PatchedWorker:
+    """Patches of `FSDPWorker`."""
 
     config: Any
     _cache: dict[str, Any]
 
     def _process_multi_modal_inputs(self, data: Any) -> None:
-        """fsdp_workers.py compares the uids of two batches, which fails if one has more rows than the other."""
+        """Drop the cache first, since fsdp_workers.py compares uids of batches of different sizes."""
         known = self._cache.get("uid")
         if known is not None and not np.array_equal(known, data.non_tensor_batch["uid"]):
             self._cache.clear()
         super()._process_multi_modal_inputs(data)  # type: ignore[misc]
 
 
-class VlmgymWorker(PlainWorker, WorkerMends, FSDPWorker):
-    """The worker of all roles."""
+class VlmgymWorker(ArgumentlessWorker, PatchedWorker, FSDPWorker):
+    """The worker for all roles."""
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def init_model(self) -> None:
         """Load the models.
 
-        fsdp_workers.py finds no critic for Qwen-VL, and gives the critic the configuration of the whole worker,
-        and vllm_rollout_spmd.py makes rollout.seed the seed of every single request, by which equal prompts would
-        be answered alike; the engine has that seed.
+        fsdp_workers.py finds no critic for Qwen-VL and passes the configuration of the whole worker to critics.
+        vllm_rollout_spmd.py uses rollout.seed for every request, which would give equal responses to equal prompts.
         """
         register_critics()
         super().init_model()

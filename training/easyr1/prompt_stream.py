@@ -1,4 +1,4 @@
-"""The rows of a training run, in order: what EasyR1 takes for its data loader."""
+"""The stream of prompts of a training run, used by EasyR1 as its data loader."""
 
 from __future__ import annotations
 
@@ -9,46 +9,45 @@ from vlmgym.curriculum import Curriculum, Progress
 from vlmgym.errors import UsageError
 
 
-class RowStream:
-    """Numbers of rows, a batch a step, and how far the curriculum has come.
+class PromptStream:
+    """Yields batches of row numbers and tracks the progress of the curriculum.
 
-    A row's position is a pure function of the seed, its number and the curriculum's progress, so that number and
-    progress are all that a checkpoint has to keep: EasyR1 saves `state_dict` with each, and a run that goes on has the
-    same rows as one that was never interrupted.
+    The state of a row is a pure function of seed, row number and curriculum progress, so a checkpoint only stores the
+    latter two (`state_dict`), and a resumed run gets the same rows as an uninterrupted one.
     """
 
     def __init__(self, curriculum: Curriculum, seed: int, batch: int) -> None:
-        """Begin with row 0.
+        """Start at row 0.
 
         Args:
-            curriculum: What is played.
-            seed: Of the training run.
-            batch: Rows of a step.
+            curriculum: Curriculum to play.
+            seed: Seed of the training run.
+            batch: Rows per step.
         """
         self.curriculum, self.seed, self.batch = curriculum, seed, batch
         self.next_row = 0
         self.progress: Progress = curriculum.begin()
 
     def __len__(self) -> int:
-        """EasyR1 counts steps by it where trainer.max_steps is not set, which vlmgym does not accept."""
+        """Required by EasyR1 only without trainer.max_steps, which vlmgym refuses."""
         return 1
 
     def __iter__(self) -> Iterator[range]:
-        """Rows of the next step, and so on without end."""
+        """Yield the rows of each step, endlessly."""
         while True:
             rows = range(self.next_row, self.next_row + self.batch)
             self.next_row = rows.stop
             yield rows
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
+        """Return the state for a checkpoint."""
         return {"seed": self.seed, "next_row": self.next_row, "progress": self.progress.model_dump_json()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint.
+        """Restore the state of a checkpoint.
 
         Raises:
-            UsageError: It is of a run with another seed or curriculum.
+            UsageError: The checkpoint has another seed or curriculum.
         """
         if state["seed"] != self.seed:
             raise UsageError(f"the checkpoint is of a run with data.seed={state['seed']}, not {self.seed}")

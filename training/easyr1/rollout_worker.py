@@ -1,4 +1,4 @@
-"""Where episodes are played between two calls of the model: rules, images and tokens, which need no GPU."""
+"""Rollout workers: play episodes, render images and tokenize prompts on CPUs."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.turn import EpisodeConfig, EpisodeState, start
 
 Place = tuple[int, int]
-"""Row and copy: which episode."""
+"""Row and copy that identify an episode."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A prompt that waits for an answer.
+class Request:
+    """A prompt that needs a response.
 
     Attributes:
-        row: Number of the row.
-        copy: Which of its episodes asks; None: all of them, which begin at one position.
-        features: Of `PromptEncoder.encode`.
+        row: Row number.
+        copy: Index within the group; None: all episodes of the group, which share the prompt.
+        features: Result of `PromptEncoder.encode`.
     """
 
     row: int
@@ -36,39 +36,39 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
-    """What became of a reply.
+class StepResult:
+    """The result of one turn.
 
     Attributes:
-        row: Number of the row.
-        copy: Which of its episodes.
-        turn: The record of the turn.
-        anchor: The position that was answered, as a text.
-        next: What is asked next; None: the episode is over.
+        row: Row number.
+        copy: Index within the group.
+        turn: Record of the turn.
+        anchor: The state before the turn, as text.
+        next: Next request; None: the episode is over.
     """
 
     row: int
     copy: int
     turn: TurnRecord
     anchor: str
-    next: Asked | None
+    next: Request | None
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """An episode that is over.
+class EpisodeResult:
+    """A finished episode.
 
     Attributes:
-        row: Number of the row.
-        copy: Which of its episodes.
-        entry: Of the curriculum.
-        stage: Its stage.
-        game: Id of the game.
-        score: Sum of the game's own rewards.
-        success: As the curriculum measures it.
-        turns: How many.
-        ended: Whether the game itself ended.
-        record: The episode's record as JSON.
+        row: Row number.
+        copy: Index within the group.
+        entry: Index of the curriculum entry.
+        stage: Stage name.
+        game: Game id.
+        score: Sum of unshaped rewards.
+        success: Success as defined by the curriculum.
+        turns: Number of turns.
+        ended: True if the game ended, False if truncated.
+        record: Record of the episode as JSON.
     """
 
     row: int
@@ -83,33 +83,33 @@ class Finished:
     record: str
 
 
-class Table:
+class RolloutWorker:
     """Plays the episodes of some rows."""
 
     def __init__(self, section: Section, encoder: Any, seed: int, model: str) -> None:
-        """Make the games.
+        """Create the games.
 
         Args:
-            section: What is played.
-            encoder: A `PromptEncoder`.
-            seed: Of the training run.
-            model: What records call the model.
+            section: Section `vlmgym` of the configuration.
+            encoder: Prompt encoder.
+            seed: Seed of the training run.
+            model: Model name in records.
         """
         self.section, self.encoder, self.seed = section, encoder, seed
         self.curriculum = section.make_curriculum()
         self.policy = PolicyRecord(name="easyr1", options={"model": model})
         self.episodes: dict[Place, EpisodeRollout] = {}
 
-    def sit(self, rows: Sequence[int], copies: int, progress: Progress) -> list[Asked]:
-        """Begin the episodes of some rows, those of a row at one position, with the same chance."""
+    def start(self, rows: Sequence[int], copies: int, progress: Progress) -> list[Request]:
+        """Start groups of episodes; a group shares its initial state and random generator."""
         section = self.section
         episodes = start_rollouts(
             self.curriculum, progress, self.seed, rows, copies, section.play, section.states, section.reward
         )
         return self._begin(episodes)
 
-    def sit_held_out(self, rows: Sequence[int]) -> list[Asked]:
-        """Begin episodes of validation: row i is the i-th of all games' episodes, game by game."""
+    def start_validation(self, rows: Sequence[int]) -> list[Request]:
+        """Start validation episodes; rows count through the episodes game by game."""
         section, episodes = self.section, []
         for row in rows:
             entry, number = divmod(row, section.validation.episodes)
@@ -122,21 +122,21 @@ class Table:
             episodes.append(EpisodeRollout(Pick(entry, stage.game, stage.name), rules, row, 0, position))
         return self._begin(episodes)
 
-    def play(self, replies: Sequence[tuple[Place, Reply]]) -> list[Played]:
-        """Play replies, each in its episode."""
+    def play(self, replies: Sequence[tuple[Place, Reply]]) -> list[StepResult]:
+        """Play a reply in each episode."""
         return [self._play(place, reply) for place, reply in replies]
 
-    def beyond(self) -> list[tuple[Place, Asked]]:
-        """What would be asked next in the episodes that the limit of turns cut off."""
+    def bootstrap_requests(self) -> list[tuple[Place, Request]]:
+        """Return the next requests of truncated episodes."""
         cut = [(place, episode) for place, episode in self.episodes.items() if episode.truncated]
         return [(place, self._ask(episode, episode.sample_idx, episode.bootstrap_state())) for place, episode in cut]
 
-    def leave(self, copies: int | None) -> list[Finished]:
-        """End all episodes.
+    def finish(self, copies: int | None) -> list[EpisodeResult]:
+        """Finish all episodes and return their results.
 
         Args:
-            copies: Of each row, from which the seeds in the records follow; None: they are held-out episodes, which
-                have seeds of their own.
+            copies: Group size, which determines the seeds in records; None: validation episodes, which have their
+                own seeds.
         """
         finished = []
         for (row, copy), episode in self.episodes.items():
@@ -144,7 +144,7 @@ class Table:
             seed = episode.state.snapshot.seed if copies is None else index
             record = episode.record(self.policy, seed=seed, index=index)
             finished.append(
-                Finished(
+                EpisodeResult(
                     row,
                     copy,
                     episode.pick.entry,
@@ -160,21 +160,21 @@ class Table:
         self.episodes = {}
         return finished
 
-    def _begin(self, episodes: Iterable[EpisodeRollout]) -> list[Asked]:
-        asked: dict[int, Asked] = {}
+    def _begin(self, episodes: Iterable[EpisodeRollout]) -> list[Request]:
+        asked: dict[int, Request] = {}
         for episode in episodes:
             self.episodes[episode.prompt_id, episode.sample_idx] = episode
             if episode.prompt_id not in asked:
                 asked[episode.prompt_id] = self._ask(episode, None, episode.state)
         return list(asked.values())
 
-    def _ask(self, episode: EpisodeRollout, copy: int | None, position: EpisodeState) -> Asked:
-        return Asked(episode.prompt_id, copy, self.encoder.encode(position.prompt, position.images))
+    def _ask(self, episode: EpisodeRollout, copy: int | None, position: EpisodeState) -> Request:
+        return Request(episode.prompt_id, copy, self.encoder.encode(position.prompt, position.images))
 
-    def _play(self, place: Place, reply: Reply) -> Played:
+    def _play(self, place: Place, reply: Reply) -> StepResult:
         episode = self.episodes[place]
         turn = episode.respond(reply)
         anchor = json.dumps(turn.state, sort_keys=True)
-        return Played(
+        return StepResult(
             *place, turn, anchor, None if episode.done else self._ask(episode, episode.sample_idx, episode.state)
         )

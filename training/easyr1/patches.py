@@ -1,11 +1,11 @@
-"""What is replaced in EasyR1's modules, each with its file; the worker's mends are in worker.py.
+"""Patches of EasyR1, with the patched files; those of the worker are in worker.py.
 
-- trainer/ray_trainer.py `compute_advantage` knows no episodes and no filling rows, and its GAE
-  (trainer/core_algos.py) tests the truth of a tensor, which fails for more than one row.
-- trainer/metrics.py `compute_data_metrics` counts filling rows.
-- single_controller/ray/base.py waits 120 s for the first worker, which is not enough where torch and vLLM come from
-  a slow disk: here it waits for 5 minutes.
-- utils/logger/logger.py the `file` logger empties its file when a run goes on: `vlmgym` is one that does not.
+- trainer/ray_trainer.py: `compute_advantage` does not support episodes or padding rows, and its GAE
+  (trainer/core_algos.py) evaluates a tensor as a bool, which fails for more than one row.
+- trainer/metrics.py: `compute_data_metrics` counts padding rows.
+- single_controller/ray/base.py: the timeout of 120 s for the first worker is too short for slow disks; raised to 5
+  minutes.
+- utils/logger/logger.py: the `file` logger truncates its file on resume; the `vlmgym` logger does not.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from training.easyr1.advantages import Beyond, advantages_of
 from training.easyr1.run_log import RunLog
 
 WAIT = 300.0
-"""Seconds that the first worker has to start."""
+"""Timeout for the first worker in seconds."""
 
 
 def install(step_weight: float, beyond: Beyond) -> None:
-    """Replace them in this process, which is the trainer's.
+    """Apply all patches in the trainer process.
 
     Args:
-        step_weight: Of `advantages_of`.
-        beyond: Of `advantages_of`.
+        step_weight: See `advantages_of`.
+        beyond: See `advantages_of`.
     """
     ray_trainer.compute_advantage = partial(
         advantages_of, step_weight=step_weight, stock=compute_advantage, beyond=beyond
@@ -45,7 +45,7 @@ def install(step_weight: float, beyond: Beyond) -> None:
 
 
 def metrics_of_live_rows(batch: DataProto, use_critic: bool = False) -> dict[str, float]:
-    """EasyR1's metrics of a batch, without the rows that only fill it."""
+    """Compute the metrics of EasyR1 without padding rows."""
     live = batch.non_tensor_batch["live"].astype(bool)
     metrics: dict[str, float] = compute_data_metrics(batch=batch[np.flatnonzero(live)], use_critic=use_critic)
     return metrics

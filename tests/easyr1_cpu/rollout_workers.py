@@ -10,8 +10,8 @@ from verl.trainer.config import DataConfig
 from verl.workers.config import ModelConfig
 
 from training.easyr1.prompts import PromptEncoder, load_processors
+from training.easyr1.rollout_worker import RolloutWorker
 from training.easyr1.section import Section
-from training.easyr1.table import Table
 from vlmgym.sandbox.registry import make_game
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,8 +26,8 @@ def encoder_of(checkpoint: Path, longest: int = 400) -> PromptEncoder:
     return PromptEncoder(*load_processors(ModelConfig(str(checkpoint)), data), data)
 
 
-def table_of(checkpoint: Path) -> Table:
-    return Table(SECTION, encoder_of(checkpoint, 600), 0, "tiny")
+def worker_of(checkpoint: Path) -> RolloutWorker:
+    return RolloutWorker(SECTION, encoder_of(checkpoint, 600), 0, "tiny")
 
 
 def a_prompt(size: int = 128) -> tuple[str, list[Any]]:
