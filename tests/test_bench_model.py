@@ -88,12 +88,12 @@ def failing(answer: Answer, after: int) -> Behaviour:
         (refusal(429, "slow down"), "no response: HTTP 429: slow down"),
         (Answer(reset=True), "no response: connection failed"),
         (completion("not a stream"), "no choices"),
-        (streamed("up", usage=False), "the server does not say how many tokens a streamed response has"),
+        (streamed("up", usage=False), "token counts"),
         (
             Answer(200, b"data: {nonsense\n\n", {"Content-Type": "text/event-stream"}),
             "no response: ",
         ),
-        (Answer(200, b"", delay=30), "no response: no answer within 0.5 s"),
+        (Answer(200, b"", delay=30), "no response: timed out after 0.5 s"),
     ],
 )
 def test_a_request_that_fails_ends_in_one_sentence(
@@ -115,7 +115,7 @@ def test_a_request_that_fails_ends_in_one_sentence(
         ({"concurrency": ()}, "concurrency are numbers of at least 1"),
         ({"concurrency": (0, 1)}, "concurrency are numbers of at least 1"),
         ({"seconds": 0.0}, "seconds is more than 0"),
-        ({"model": ""}, "needs the name of a --model"),
+        ({"model": ""}, "--model"),
         ({"output": Path("/no/such/folder/speed.json")}, "there is no folder /no/such/folder"),
     ],
 )

@@ -61,7 +61,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Seen]:
 def exported(played: tuple[Path, Seen], tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
     def call(format_: str, run: Path = played[0], **filters: Any) -> list[dict[str, Any]]:
         out = tmp_path / f"export{len(list(tmp_path.iterdir()))}"
-        config: Any = {"run": run, "format": format_, "out": out, "workers": 0, **filters}
+        config: Any = {"run": run, "format": format_, "output_dir": out, "workers": 0, **filters}
         export(ExportConfig(**config))
         name = "data.jsonl" if format_ == "sharegpt" else "metadata.jsonl"
         rows = [json.loads(line) for line in (out / name).read_text(encoding="utf-8").splitlines()]

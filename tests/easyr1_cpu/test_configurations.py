@@ -184,7 +184,7 @@ def test_models_that_gpus_do_not_hold(settings: list[str], free: int, words: lis
 @pytest.mark.parametrize(
     ("written", "words"),
     [
-        (None, "there is no config.json in it"),
+        (None, "it has no config.json"),
         ('{"model_type": ', "is not a valid JSON file"),
         ("[]", "list indices must be integers"),
         ('{"model_type": "qwen9_vl"}', "`qwen9_vl` but Transformers does not recognize"),

@@ -25,7 +25,7 @@ from training.easyr1.worker_pool import WorkerPool
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import Reply
 
-GIVEN: dict[str, Any] = {"step_weight": 1.0, "stock": ray_trainer.compute_advantage, "bootstrap_requests": dict}
+GIVEN: dict[str, Any] = {"step_weight": 1.0, "stock": ray_trainer.compute_advantage, "beyond": dict}
 """To `advantages_of`, besides what EasyR1 gives; no episode was cut off."""
 RIGHT = "<perception></perception><think></think><answer>{}</answer>"
 
@@ -203,7 +203,7 @@ def test_gae_runs_over_the_tokens_of_an_episode(left: float) -> None:
     """The critic expects something of the position at which it was cut off."""
     data = rows_of([1.0, 2.0], [0, 0], [1, 1], [1, 2], "ab")
     data.batch["values"] = torch.tensor([[0.1, 0.2, 0.0], [0.3, 0.4, 0.0]])
-    found = advantages_of(data, "gae", 0.9, 0.8, **{**GIVEN, "bootstrap_requests": lambda: {(0, 0): 9.0, (0, 1): left}})
+    found = advantages_of(data, "gae", 0.9, 0.8, **{**GIVEN, "beyond": lambda: {(0, 0): 9.0, (0, 1): left}})
     rewards, values = [0.0, 1.0, 0.0, 2.0], [0.1, 0.2, 0.3, 0.4]
     expected, later = [0.0] * 4, 0.0
     for t in reversed(range(4)):
