@@ -323,7 +323,7 @@ def test_single_class_is_refused(tmp_path: Path) -> None:
 
 def test_rows_without_a_label_are_listed(folder: Path) -> None:
     labels = ["cat", "", "dog", None, "cat", "dog"]
-    rows = [{"image": f"cat/{i % 4}.png", "label": label} for i, label in enumerate(labels)]
+    rows = [{"picture": f"cat/{i % 4}.png", "label": label} for i, label in enumerate(labels)]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     state = start(in_folder(folder / "rows.jsonl"))
     assert state.images is not None

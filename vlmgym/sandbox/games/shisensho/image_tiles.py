@@ -30,7 +30,7 @@ ImageTiles = Literal["digits", "cifar10", "folder"]
 Names = Sequence[Sequence[str]]
 """Class of the tile in each cell, rows x columns; `EMPTY` for none."""
 
-COLUMNS = {"image": ("image", "img", "image", "file_name"), "label": ("label", "class", "category", "fine_label")}
+COLUMNS = {"image": ("image", "img", "picture", "file_name"), "label": ("label", "class", "category", "fine_label")}
 CIFAR10_ON_THE_HUB = "uoft-cs/cifar10"
 CACHE_BYTES = 1 << 26
 """Size of the cache of scaled images."""
