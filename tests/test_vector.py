@@ -651,7 +651,7 @@ def test_wrong_calls_are_told_apart(make):
         ({"num_envs": "4"}, "num_envs must be an integer of at least 1, got '4'"),
         ({"num_workers": -1}, "num_workers must be an integer of at least 0, got -1"),
         ({"autoreset_mode": "Never"}, "autoreset_mode is one of NextStep, SameStep, Disabled"),
-        ({"perception": 9}, "perception is a level"),
+        ({"perception": 9}, "perception must be between 1"),
         ({"rows": 99}, "rows"),
         ({"game": []}, "at least one game"),
         ({"game": "chess"}, "there is no game 'chess'"),
