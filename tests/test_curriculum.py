@@ -235,12 +235,12 @@ BAD_FILES = {
     ENTRY + ENTRY + "overrides = { rows = 99 }": ": entry 2: 2048: rows: ",
     ENTRY + "overrides = { perception = 2 }": ": entry 1: perception is a field of its own, not a config field",
     ENTRY + "overrides = { cls = 2 }": ": entry 1: 2048: unknown config field 'cls'",
-    '[[entries]]\ngame = "chess"': ": entry 1: there is no game 'chess'",
+    '[[entries]]\ngame = "chess"': ": entry 1: unknown game 'chess'",
     ENTRY + "stages = [{ episodes = 5 }, { name = 3 }]": ": entry 1, stage 2, name: input should be a valid string",
     ENTRY
     + 'stages = [{ name = "a\\nb" }]': "entry 1, stage 1, name: a name is one line of printable characters, not 'a",
     ENTRY + 'stages = [{ name = "" }]': "entry 1, stage 1, name: a name is one line of printable characters, not ''",
-    '[[entries]]\ngame = "g1/shisensho-6x6"\nreasoning = 2': "has no levels: leave them at 3, and set config fields",
+    '[[entries]]\ngame = "g1/shisensho-6x6"\nreasoning = 2': "is a preset without levels",
     ENTRY + "stages = [{ episodes = 5 }, { rows = 3 }]": ": entry 1, stage 2: there is no 'rows'; the fields are name",
     ENTRY
     + "stages = [{ episodes = 5 }, { overrides = { row = 3 } }]": ": entry 1, stage 2: 2048: unknown config field",

@@ -78,11 +78,11 @@ def test_jpeg_is_close_and_closer_at_a_higher_quality():
     ],
 )
 def test_what_is_no_image_is_refused(encode, image):
-    with pytest.raises(UsageError, match=r"an image is uint8 of shape \(height, width, 3\)"):
+    with pytest.raises(UsageError, match=r"an image must be uint8 of shape \(height, width, 3\)"):
         encode(image)
 
 
 @pytest.mark.parametrize("quality", [0, 96])
 def test_a_quality_out_of_range_is_refused(quality):
-    with pytest.raises(UsageError, match=f"1 to 95, not {quality}"):
+    with pytest.raises(UsageError, match=f"between 1 and 95, got {quality}"):
         encode_jpeg(np.zeros((4, 4, 3), np.uint8), quality)

@@ -154,10 +154,10 @@ def test_a_snapshot_goes_on_as_the_original_and_a_branch_has_its_own_chance() ->
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"snapshots": 1}, "no reset option 'snapshots'"),
-        ({"snapshot": 3}, "a Snapshot or its JSON, not a int"),
-        ({"snapshot": "{}"}, "not one of an episode"),
-        ({"snapshot": {"seed": 1}}, "not one of an episode"),
+        ({"snapshots": 1}, "unknown reset option 'snapshots'"),
+        ({"snapshot": 3}, "a Snapshot or its JSON, got int"),
+        ({"snapshot": "{}"}, "invalid snapshot"),
+        ({"snapshot": {"seed": 1}}, "invalid snapshot"),
     ],
 )
 def test_bad_reset_options_are_clear_errors(options: Any, message: str) -> None:
@@ -175,11 +175,11 @@ def test_a_snapshot_of_another_configuration_is_refused() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"game": "chess"}, "no game 'chess'"),
+        ({"game": "chess"}, "unknown game 'chess'"),
         ({"game": "2048", "perception": 6}, "perception must be between 1"),
         ({"game": "2048", "colour": 1}, "unknown config field 'colour'"),
-        ({"game": "2048", "render_mode": "ascii"}, "render_mode is None, 'human' or 'rgb_array'"),
-        ({"game": make_game("2048"), "size": 64}, "takes no level and no config field"),
+        ({"game": "2048", "render_mode": "ascii"}, "render_mode must be None, 'human' or 'rgb_array'"),
+        ({"game": make_game("2048"), "size": 64}, "cannot be combined with a Game"),
     ],
 )
 def test_bad_arguments_are_clear_errors(arguments: Any, message: str) -> None:
@@ -293,9 +293,9 @@ def test_responses_are_steps_and_the_prompt_holds_the_feedback() -> None:
 def test_only_strings_are_responses_and_only_games_are_wrapped() -> None:
     env = wrapped()
     env.reset(seed=0)
-    with pytest.raises(UsageError, match="a response is a string, not a int"):
+    with pytest.raises(UsageError, match="a response must be a string, got int"):
         env.step(0)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="wraps an environment of vlmgym"):
+    with pytest.raises(UsageError, match="needs a vlmgym environment"):
         ResponseWrapper(gymnasium.make("CartPole-v1"))
 
 

@@ -125,7 +125,7 @@ def test_games_of_others_are_shown_too_and_those_without_an_oracle_have_no_respo
 
 def test_a_game_is_found_by_its_id_and_an_unknown_one_is_refused() -> None:
     assert exhibits_of(["swap-v0"]) == exhibits_of(["swap"])
-    with pytest.raises(UsageError, match="there is no game 'chess'"):
+    with pytest.raises(UsageError, match="unknown game 'chess'"):
         exhibits_of(["chess"])
 
 

@@ -71,11 +71,11 @@ def test_a_published_setting_is_told_with_the_config_fields_of_its_game(capsys: 
     assert " ".join(told.split()).count("columns") > 1
     with pytest.raises(SystemExit, match="2"):
         main(["games", "g1/shisensho"])
-    assert "there is no game 'g1/shisensho'" in (said := capsys.readouterr().err)
-    assert "; published settings are g1/2048, " in said
+    assert "unknown game 'g1/shisensho'" in (said := capsys.readouterr().err)
+    assert "; the presets are g1/2048, " in said
 
 
 def test_an_unknown_game_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["games", "chess"])
-    assert "there is no game 'chess'" in capsys.readouterr().err
+    assert "unknown game 'chess'" in capsys.readouterr().err

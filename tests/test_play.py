@@ -188,7 +188,7 @@ def test_images_of_every_size_are_shown_so_that_one_can_see_them(size: int, show
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"game": "chess"}, "there is no game 'chess'"),
+        ({"game": "chess"}, "unknown game 'chess'"),
         ({"game": "2048", "overrides": (("rows",),)}, "NAME=VALUE"),
         ({"game": "2048", "overrides": (("rows=five",),)}, "rows"),
         ({"game": "2048", "overrides": (("rows=5",), ("rows=6",))}, "rows is set twice"),

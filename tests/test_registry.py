@@ -42,7 +42,7 @@ def test_every_built_in_game_is_found_by_id_name_and_gymnasium_id() -> None:
     "game", ["chess", "", "2048-v99", "2048-v", "2048-V0", "vlmgym/", "2048 ", "../2048", "os:system"]
 )
 def test_an_unknown_game_is_refused_with_those_there_are(game: str) -> None:
-    with pytest.raises(UsageError, match=r"there is no game .*2048-v0, .*shisensho-v0, .*swap-v0"):
+    with pytest.raises(UsageError, match=r"unknown game .*2048-v0, .*shisensho-v0, .*swap-v0"):
         make_game(game)
 
 
@@ -83,12 +83,12 @@ def test_duplicates_and_bad_names_are_refused(registered: None) -> None:
     class Spaced(Game2048):
         name = "my game"
 
-    with pytest.raises(UsageError, match="another game with the id '2048-v0'"):
+    with pytest.raises(UsageError, match="the game id '2048-v0' is already taken"):
         register_game(Another2048)
     register_game(Mine)
-    with pytest.raises(UsageError, match="another game with the id 'mine-v0'"):
+    with pytest.raises(UsageError, match="the game id 'mine-v0' is already taken"):
         register_game(AnotherMine)
-    with pytest.raises(UsageError, match="'my game-v0' is not a game's id"):
+    with pytest.raises(UsageError, match="invalid game id 'my game-v0'"):
         register_game(Spaced)
     assert game_class("2048") is Game2048
     assert game_class("mine") is Mine
@@ -176,13 +176,13 @@ def test_an_entry_point_that_does_not_hold_its_game_is_a_clear_error(installed: 
         "        print(error)\n",
     )
     wrong, absent, missing, number, both, no_id = output.splitlines()
-    assert wrong.endswith("does not load from tiny_games:Tiny: its id is tiny-v2, not the name of the entry point")
-    assert "'absent-v0' does not load" in absent
-    assert "'missing-v0' does not load" in missing
+    assert wrong.endswith("from tiny_games:Tiny: its id is tiny-v2, not the name of the entry point")
+    assert "failed to load the game 'absent-v0'" in absent
+    assert "failed to load the game 'missing-v0'" in missing
     assert "no_such_module" in missing
     assert "not a subclass" in number
-    assert both.startswith("several installed packages have a game 'both-v0' (rival_games:Both, tiny_games:Tiny)")
-    assert no_id.startswith("there is no game 'not-an-id'")
+    assert both.startswith("several installed packages provide the game 'both-v0' (rival_games:Both, tiny_games:Tiny)")
+    assert no_id.startswith("unknown game 'not-an-id'")
 
 
 def test_a_game_may_register_itself_and_have_an_entry_point(installed: Path) -> None:
@@ -194,7 +194,7 @@ def test_the_games_are_listed_also_those_that_do_not_load(installed: Path) -> No
     lines = run_with(installed, "from vlmgym.cli.main import main\nmain(['games'])").splitlines()
     listed = {line.split()[0]: line for line in lines if line}
     assert "A game that has an entry point" in listed["declared-v0"]
-    assert "does not load" in listed["missing-v0"]
+    assert "failed to load" in listed["missing-v0"]
     assert "swap-v0" in listed
 
 
@@ -218,12 +218,12 @@ def test_a_package_that_fails_to_import_hides_no_other_game(tmp_path: Path, body
     lines = run_with(tmp_path, "from vlmgym.cli.main import main\nmain(['games'])").splitlines()
     listed = {line.split()[0]: line for line in lines if line}
     assert reason in listed["bad-v0"]
-    assert "does not load" not in listed["2048-v0"]
+    assert "failed to load" not in listed["2048-v0"]
     assert run_with(tmp_path, "import vlmgym; print(vlmgym.make_game('swap').id)") == "swap-v0\n"
     drawn = "from vlmgym.cli.gallery.exhibits import exhibits_of; print(*(shown.game for shown in exhibits_of()))"
     assert {"2048", "bad-v0"} <= set(run_with(tmp_path, drawn).split())
     for words, message in [
-        (["eval", "bad"], "error: the game 'bad-v0' does not load from bad_game:Bad: "),
+        (["eval", "bad"], "error: failed to load the game 'bad-v0' from bad_game:Bad: "),
         (["eval"], "error: name a game: vlmgym eval 2048|"),
     ]:
         command = [sys.executable, "-m", "vlmgym", *words]

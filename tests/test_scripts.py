@@ -171,7 +171,7 @@ def test_the_command_lists_the_games():
 
 
 USAGE = [
-    (["nonsense"], "there is no game 'nonsense'; the games are 2048-v0, "),
+    (["nonsense"], "unknown game 'nonsense'; the games are 2048-v0, "),
     (["2048", "--policy", "best"], "unknown policy 'best'"),
     (["2048", "--model", "x"], "--model is not an option of the policy random: choose --policy openai (or vllm, tr"),
     (["2048", "--model=x", "--policy", "oracle"], "an option of the policy oracle: choose --policy openai"),
@@ -189,8 +189,8 @@ USAGE = [
     (["2048", "--config", "speed=3"], "unknown config field 'speed'"),
     (["shisensho", "--config", "rows=5", "columns=5"], "5 x 5 cells cannot be paired: rows x columns is even"),
     (["shisensho", "--config", "colours=1", "shapes=1"], "need 9 kinds, but 1 colours x 1 shapes make 1"),
-    (["2048", "--size", "320", "--config", "size=640"], "the size is set by --size and, differently, by --config"),
-    (["2048", "--config", "perception=3"], "perception is set by --perception, not by --config"),
+    (["2048", "--size", "320", "--config", "size=640"], "--size and --config set different sizes"),
+    (["2048", "--config", "perception=3"], "set perception by --perception, not by --config"),
     (["2048", "--config", "game=3"], "unknown config field 'game'"),
     (["2048", "--policy", ""], "unknown policy ''"),
     (["2048", "--policy", "leaves.py:f"], "cannot load 'leaves.py': SystemExit: 0"),

@@ -653,8 +653,8 @@ def test_wrong_calls_are_told_apart(make):
         ({"autoreset_mode": "Never"}, "autoreset_mode is one of NextStep, SameStep, Disabled"),
         ({"perception": 9}, "perception must be between 1"),
         ({"rows": 99}, "rows"),
-        ({"game": []}, "at least one game"),
-        ({"game": "chess"}, "there is no game 'chess'"),
+        ({"game": []}, "games must not be empty"),
+        ({"game": "chess"}, "unknown game 'chess'"),
     ],
 )
 def test_bad_arguments_are_refused(options, message):

@@ -269,7 +269,7 @@ def test_positions_are_functions_of_seed_and_row(qwen3: Path) -> None:
     ("section", "words"),
     [
         ({}, "vlmgym: name either games or a curriculum"),
-        ({"games": [{"game": "chess"}]}, "there is no game 'chess'"),
+        ({"games": [{"game": "chess"}]}, "unknown game 'chess'"),
         ({"curriculum": "geospot", "nothing": 1}, "nothing: extra inputs are not permitted"),
         ({"curriculum": "geospot", "states": {"moves": [5, 1]}}, "moves must be a minimum and a maximum"),
         ({"curriculum": "geospot", "reward": {"shaping": "cubic"}}, "shaping"),

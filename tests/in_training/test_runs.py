@@ -687,7 +687,7 @@ def test_wandb_that_does_not_take_the_run_is_told_before_anything_is_learned(
         ),
         (("--preset", "huge"), "there is no preset 'huge'; the presets are 1x24gb, 1x80gb, tiny, or a file of options"),
         (("--model", "./no/where", *QUICK), "no folder ./no/where"),
-        (("--games", "chess", *QUICK), "there is no game 'chess'"),
+        (("--games", "chess", *QUICK), "unknown game 'chess'"),
         (("--curriculum", "nowhere.toml", *QUICK), "nowhere.toml is neither a file nor one of the curricula"),
         (("--resume", "nowhere"), "nowhere holds no training run"),
         (("--rollout.temperature", "0", *QUICK), "rollouts need a temperature above 0"),

@@ -1,4 +1,4 @@
-"""Settings that others have published, by name, each with its source."""
+"""Game settings from published work, with their sources."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Preset:
-    """A published setting of a game; what it does not name is as the game has it by default.
+    """A published setting of a game; all other config fields keep their defaults.
 
     Attributes:
         game: Name of the game.
-        overrides: What the source says.
-        source: Where that is, and what is otherwise there.
+        overrides: Config fields that the source sets.
+        source: Citation, with differences from this implementation.
     """
 
     game: str
@@ -22,7 +22,7 @@ class Preset:
     source: str
 
     def words(self) -> str:
-        """What it sets, and where from, in two lines."""
+        """Describe the overrides and their source in two lines."""
         overrides = " ".join(f"{config_field}={value}" for config_field, value in self.overrides.items())
         return f"  {self.game}: {overrides}\n  from {self.source}"
 
@@ -35,29 +35,29 @@ PRESETS: Mapping[str, Preset] = {
     "g1/2048": Preset(
         "2048",
         {"rows": 4, "columns": 4, "four_probability": 0.1, "goal": None},
-        "G1, games/game2048.py, which plays gymnasium-2048 at its defaults: 4x4, one new tile in ten is a 4, no goal",
+        "G1, games/game2048.py: gymnasium-2048 with its defaults; 4x4, 10% of new tiles are 4, no goal",
     ),
     "g1/shisensho-6x6": Preset(
         "shisensho",
         {"rows": 6, "columns": 6, **_SHISENSHO},
-        "G1, games/gamematch.py, whose comments and actions are those of 6x6: 6 colours x 6 shapes, four tiles of a "
-        "kind, dealt at random, two turns",
+        "G1, games/gamematch.py, as its comments and actions describe it: 6x6, 6 colours x 6 shapes, four tiles of "
+        "each kind, dealt at random, at most two turns per path",
     ),
     "g1/shisensho-12x12": Preset(
         "shisensho",
         {"rows": 12, "columns": 12, **_SHISENSHO},
-        "G1, games/gamematch.py as it was released, GRID_SIZE = 12; there the actions reach 6x6 cells only, here all",
+        "G1, games/gamematch.py as released, GRID_SIZE = 12; its actions only reach 6x6 cells, here they reach all",
     ),
     "g1/swap": Preset(
         "swap",
         {"rows": 8, "columns": 8, "colours": 4, "shapes": 3},
-        "G1, games/gamematch3.py: 8x8, 4 colours x 3 shapes, which are 12 kinds; there the score counts tiles, more in "
-        "long runs, here swaps",
+        "G1, games/gamematch3.py: 8x8, 4 colours x 3 shapes; its score counts tiles, with a bonus for long runs, here "
+        "it counts swaps",
     ),
     "vlm-gym/geospot": Preset(
         "geospot",
         {"preset": "hierarchical", "stage": 5, "tolerance": 1.0},
-        "vlm-gym, envs/geospot.py: the weights of its last stage, scales of 2000, 500, 100 and 25 km; its images are "
-        "OSV-5M, which --config data=... names (docs/data.md)",
+        "vlm-gym, envs/geospot.py: weights of its last stage, scales of 2000, 500, 100 and 25 km; its images are from "
+        "OSV-5M, to be set by --config data=... (docs/data.md)",
     ),
 }

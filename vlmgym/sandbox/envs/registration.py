@@ -1,4 +1,4 @@
-"""Make games known to `gymnasium.make`."""
+"""Register games with `gymnasium.make`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def register_game(game_class: type[Game[Any, Any]]) -> type[Game[Any, Any]]:
 
 
 def register_with_gymnasium() -> None:
-    """Make every game known to `gymnasium.make`; importing vlmgym calls this.
+    """Register every game with Gymnasium; called when vlmgym is imported.
 
-    Gymnasium loads no plugins since 1.0, so that a program that does not import vlmgym names it in the id:
+    Gymnasium 1.0 dropped plugins, so programs that do not import vlmgym must prefix the id:
     `gymnasium.make("vlmgym:vlmgym/2048-v0")`.
     """
     for game_id in game_ids():

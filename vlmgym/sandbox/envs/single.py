@@ -1,4 +1,4 @@
-"""The Gymnasium environment over a game."""
+"""Gymnasium environment for any game."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from vlmgym.sandbox.registry import make_game
 from vlmgym.sandbox.rendering.images import side_by_side
 
 LARGEST_SEED = 2**31
-"""Seeds that the environment draws for episodes are below this."""
+"""Upper bound of the episode seeds that the environment draws."""
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What a model said, as an action of `GameEnv.step`; see `ResponseWrapper`."""
+    """A model's response as an action for `GameEnv.step`; see `ResponseWrapper`."""
 
     text: str
 
@@ -39,16 +39,16 @@ class Response:
 
 
 class GameEnv(gymnasium.Env[Any, Any]):
-    """Any game of vlmgym as a Gymnasium environment, registered as `vlmgym/<name>-v<version>`.
+    """Gymnasium environment for any game, registered as `vlmgym/<name>-v<version>`.
 
     Observation: the image, a uint8 `Box` of shape (size, size, 3), or a `Tuple` of them.
-    Action: a native action of the game, see its page. A legal one is played. An illegal one takes a turn and is
-    rewarded as such, and the board does not move. A value that is not of the space's type raises `UsageError`.
-    Reward: `Scored.total`, as weighed by `reward`.
-    End: `terminated` when the game has ended. There is no turn limit (`max_episode_steps` of `gymnasium.make` sets
-    one). The environment never resets itself: a step in an ended episode raises `EpisodeEnded`.
-    Seeds: `reset(seed=s)` starts the episode that `Episode(game, s)` is. A `reset()` without a seed draws the next
-    episode's seed from `np_random`; it does not depend on what was played. `info["seed"]` tells it.
+    Action: a native action of the game. An illegal action takes a turn, is rewarded as such, and leaves the state
+    unchanged. A value of the wrong type raises `UsageError`.
+    Reward: `Scored.total`, weighted by `reward`.
+    End: `terminated` when the game has ended. There is no turn limit unless `max_episode_steps` of `gymnasium.make`
+    sets one. The environment never resets itself: `step` after the end raises `EpisodeEnded`.
+    Seeds: `reset(seed=s)` starts the same episode as `Episode(game, s)`. `reset()` without a seed draws the next
+    episode's seed from `np_random`, independently of the actions played. `info["seed"]` holds the seed.
     Info: see `facts` and `turn_facts`.
     """
 
@@ -68,21 +68,21 @@ class GameEnv(gymnasium.Env[Any, Any]):
         """Make an environment.
 
         Args:
-            game: Id or name of a game, or a game, which then brings its own levels and config fields.
-            perception: Level 1 to 5 for the eye.
-            reasoning: Level 1 to 5 for the mind.
-            render_mode: None, `rgb_array` (`render` returns the image), or `human` (a window shows it).
-            reward: Weights and shaping; None: the game's own reward.
-            overrides: Single settings that override the levels, for instance `size=320`.
+            game: Id or name of a game, or a `Game`, which keeps its own config.
+            perception: Perceptual difficulty, 1 to 5.
+            reasoning: Reasoning difficulty, 1 to 5.
+            render_mode: None, `rgb_array` (`render` returns the image), or `human` (opens a window).
+            reward: Weights and shaping; None for the game's own reward.
+            overrides: Config fields that override the levels, e.g. `size=320`.
 
         Raises:
-            UsageError: There is no such game, level, config field or render mode, or a value is not accepted.
+            UsageError: The game, level, config field or render mode is unknown, or a value is invalid.
         """
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            raise UsageError(f"render_mode is None, 'human' or 'rgb_array', not {render_mode!r}")
+            raise UsageError(f"render_mode must be None, 'human' or 'rgb_array', got {render_mode!r}")
         if isinstance(game, Game):
             if (perception, reasoning) != (3, 3) or overrides:
-                raise UsageError("a game that is already made takes no level and no config field")
+                raise UsageError("levels and config fields cannot be combined with a Game object")
             self.game = game
         else:
             self.game = make_game(game, perception, reasoning, **overrides)
@@ -92,16 +92,16 @@ class GameEnv(gymnasium.Env[Any, Any]):
         self._images: list[ImageArray] = []
         self._window: Window | None = None
 
-    # Copies: a game may share its spaces, and seeding one environment's spaces must not seed another's. They are made
-    # when they are asked for, which the thousands of a vector runner never are.
+    # Copied because games share their spaces, and seeding one environment's spaces must not seed another's. Lazy
+    # because vector environments never use them.
     @cached_property
     def action_space(self) -> spaces.Space[Any]:  # type: ignore[override]  # a cached property can be set
-        """The game's."""
+        """Action space of the game."""
         return deepcopy(self.game.action_space)
 
     @cached_property
     def observation_space(self) -> spaces.Space[Any]:  # type: ignore[override]
-        """The game's."""
+        """Observation space of the game."""
         return deepcopy(self.game.observation_space)
 
     @property
@@ -112,25 +112,25 @@ class GameEnv(gymnasium.Env[Any, Any]):
             UsageError: `reset` was never called.
         """
         if self._episode is None:
-            raise UsageError(f"reset the environment of {self.game.name} before anything else")
+            raise UsageError(f"call reset() on the environment of {self.game.name} first")
         return self._episode
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode, or go on from a stored one.
+        """Start an episode or restore a snapshot.
 
         Args:
-            seed: Seed of the episode and of those that follow it.
-            options: `{"snapshot": s}` goes on from a `snapshot()`, or from its JSON. With a seed it is a branch with
-                that seed's chance; without, it goes on exactly as the stored episode would have, and the episodes that
-                follow have the seeds that follow the stored episode's.
+            seed: Seed of this episode and of the sequence of following ones.
+            options: `{"snapshot": s}` restores a `snapshot()` or its JSON. With a seed, the episode branches with new
+                randomness; without, it continues exactly as the original, and following episodes get the same seeds as
+                after the original.
 
         Raises:
-            UsageError: An option is unknown, or the snapshot is not one of this game with this configuration.
+            UsageError: An option is unknown, or the snapshot is not of this game and config.
         """
         options = {} if options is None else options
         check_instance("options", options, dict)
         if unknown := sorted(set(options) - self._options):
-            raise UsageError(f"there is no reset option {unknown[0]!r}; the only one is 'snapshot'")
+            raise UsageError(f"unknown reset option {unknown[0]!r}; the only option is 'snapshot'")
         if options.get("snapshot") is not None:
             snapshot = _read(options["snapshot"])
             rng = None if seed is None else np.random.default_rng(seed)
@@ -147,7 +147,7 @@ class GameEnv(gymnasium.Env[Any, Any]):
         """Take a turn with a native action, or with a `Response`.
 
         Raises:
-            UsageError: `reset` was never called, or the action is not of the action space's type.
+            UsageError: `reset` was never called, or the action has the wrong type for the action space.
             EpisodeEnded: The episode has ended; call `reset`.
         """
         scored = self._take_turn(self.to_action(action))
@@ -155,15 +155,15 @@ class GameEnv(gymnasium.Env[Any, Any]):
         return self._observation(), scored.total, scored.terminated, False, self._info(scored)
 
     def to_action(self, action: Any) -> Any:
-        """A `Response` as it is, anything else as the game's action type.
+        """Convert an action to the game's action type; a `Response` is returned unchanged.
 
         Raises:
-            UsageError: The action is not of the action space's type.
+            UsageError: The action has the wrong type for the action space.
         """
         return action if isinstance(action, Response) else self.game.to_action(action)
 
     def render(self) -> ImageArray | None:
-        """The image of the position, uint8 (height, width, 3), in mode `rgb_array`; else None."""
+        """Return the image, uint8 (height, width, 3), in mode `rgb_array`; else None."""
         if self.render_mode is None:
             gymnasium.logger.warn("render() does nothing without a render_mode; choose 'rgb_array' or 'human'")
             return None
@@ -174,17 +174,17 @@ class GameEnv(gymnasium.Env[Any, Any]):
         return side_by_side(self._images)
 
     def close(self) -> None:
-        """Close the window, if there is one; doing it twice is fine."""
+        """Close the window, if open; may be called repeatedly."""
         if self._window is not None:
             self._window.close()
             self._window = None
 
     def snapshot(self) -> Snapshot:
-        """The running episode as a value, for `reset(options={"snapshot": ...})` here or elsewhere."""
+        """Snapshot the running episode, for `reset(options={"snapshot": ...})`."""
         return self.episode.snapshot()
 
     def prompt(self) -> str:
-        """What a model is told beside the image now, with what was wrong with its last response."""
+        """Prompt for the current state, with feedback on an invalid last response."""
         return turn_prompt(self.game, self.episode.state, self.episode.feedback)
 
     def _take_turn(self, action: Any) -> Scored[Any, Any]:
@@ -196,7 +196,7 @@ class GameEnv(gymnasium.Env[Any, Any]):
             self._show()
 
     def _observation(self) -> Any:
-        # Copies: a user may write into an observation, and `render` still tells the truth.
+        # Copied so that writing into an observation does not affect `render`.
         copies = [image.copy() for image in self._images]
         return copies[0] if len(copies) == 1 else tuple(copies)
 
@@ -208,16 +208,15 @@ class GameEnv(gymnasium.Env[Any, Any]):
             self._window = Window(f"vlmgym {self.game.id}")
         self._window.show(side_by_side(self._images), self.metadata["render_fps"])
         for _event in self._window.events():
-            pass  # the system wants to see them taken
+            pass  # keeps the window responsive
 
 
 def facts(episode: Episode[Any, Any]) -> dict[str, Any]:
-    """What `info` tells about a position.
+    """Facts about the current state for `info`.
 
-    Keys: `description` (the image in words), `legal_actions` (a tuple; missing where they
-    cannot be listed), `score` (sum of the game's own rewards),
-    `turn` (turns taken), `seed` (of the episode), `feedback` (why the last turn was not played, or empty), `end` (why
-    the episode has ended, or empty).
+    Keys: `description` (text description of the image), `legal_actions` (a tuple; missing if they cannot be
+    enumerated), `score` (sum of the game's own rewards), `turn` (turns taken), `seed` (of the episode), `feedback` (why
+    the last turn was invalid, or empty), `end` (why the episode has ended, or empty).
     """
     game, state = episode.game, episode.state
     legal = game.legal_actions(state)
@@ -233,7 +232,7 @@ def facts(episode: Episode[Any, Any]) -> dict[str, Any]:
 
 
 def turn_facts(scored: Scored[Any, Any]) -> dict[str, Any]:
-    """What `info` tells about a turn.
+    """Facts about a turn for `info`.
 
     Keys: `outcome` (`played`, `illegal` or `unparsable`), `action` (the native action; missing if unparsable, as
     Gymnasium's vector environments need values of one type), `reward_parts` (`game`, `format`, and for a response
@@ -263,5 +262,5 @@ def _read(snapshot: object) -> Snapshot:
         if isinstance(snapshot, Mapping):
             return Snapshot.model_validate_json(json.dumps(snapshot))
     except ValidationError as error:
-        raise UsageError(f"the snapshot is not one of an episode: {describe_validation_error(error)}") from None
-    raise UsageError(f"a snapshot is a Snapshot or its JSON, not a {type(snapshot).__name__}")
+        raise UsageError(f"invalid snapshot: {describe_validation_error(error)}") from None
+    raise UsageError(f"snapshot must be a Snapshot or its JSON, got {type(snapshot).__name__}")

@@ -1,4 +1,4 @@
-"""A window on the screen, for `human` render mode and `vlmgym play`."""
+"""A window for the `human` render mode and `vlmgym play`."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from vlmgym.errors import DisplayError
 _log = logging.getLogger("vlmgym")
 
 UNSEEN_DRIVERS = ("dummy", "offscreen")
-"""SDL's video drivers that draw where nobody looks; SDL falls back to the second one without a display."""
+"""SDL's off-screen video drivers; SDL falls back to the second one without a display."""
 
 NO_DISPLAY = "there is no display for a window: DISPLAY and WAYLAND_DISPLAY are not set"
 
 
 class Window:
-    """Shows images. Pygame has one window a process, so that a second `Window` takes the place of the first.
+    """A window that shows images. Pygame has one window per process, so a second `Window` replaces the first.
 
-    Nothing of the display is touched before the first `show`. Only pygame's display module is started and stopped:
-    the fonts of the images stay.
+    The display is initialised by the first `show`. Only pygame's display module is started and stopped; the font
+    module, which rendering uses, stays initialised.
     """
 
     def __init__(self, title: str, *, needs_screen: bool = False) -> None:
@@ -32,7 +32,7 @@ class Window:
 
         Args:
             title: Text of its title bar.
-            needs_screen: Raise instead of logging that the images are drawn where nobody sees them.
+            needs_screen: Raise instead of logging a warning if there is no display.
         """
         self.title = title
         self.needs_screen = needs_screen
@@ -41,12 +41,12 @@ class Window:
         self._clock: pygame.time.Clock | None = None
 
     def show(self, image: NDArray[np.uint8], fps: float) -> None:
-        """Show an image, uint8 (height, width, 3), and wait as long as `fps` images a second ask for.
+        """Show an image, uint8 (height, width, 3), and wait to keep to `fps` images per second.
 
-        After the user has closed the window nothing is shown any more.
+        Does nothing once the user has closed the window.
 
         Raises:
-            DisplayError: There is no screen, and one is needed or SDL cannot do without.
+            DisplayError: There is no display, and `needs_screen` is set or SDL fails without one.
         """
         if self.closed_by_user:
             return
@@ -60,7 +60,7 @@ class Window:
         self._clock.tick(fps)
 
     def events(self) -> Iterator[pygame.event.Event]:
-        """What the user did since the last call; closing the window ends the iteration and closes it."""
+        """Yield the user's input events since the last call; ends when the user closes the window."""
         if self._surface is None:
             return
         for event in pygame.event.get():
@@ -71,7 +71,7 @@ class Window:
             yield event
 
     def close(self) -> None:
-        """Take the window from the screen; doing it twice is fine."""
+        """Close the window; may be called repeatedly."""
         if self._surface is not None:
             self._surface = None
             pygame.display.quit()
@@ -92,7 +92,7 @@ class Window:
 
 
 def check_screen() -> None:
-    """Refuse to go on where a window that needs a screen would not open.
+    """Check that a window can be opened on a display.
 
     Raises:
         DisplayError: There is no screen.
@@ -108,5 +108,5 @@ def check_screen() -> None:
 
 
 def _is_unseen() -> bool:
-    """Whether the display draws where nobody looks, though the user did not choose that."""
+    """True if SDL draws off screen without the user having chosen that."""
     return pygame.display.get_driver() in UNSEEN_DRIVERS and not os.environ.get("SDL_VIDEODRIVER")

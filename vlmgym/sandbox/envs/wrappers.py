@@ -12,13 +12,13 @@ from vlmgym.errors import UsageError
 from vlmgym.sandbox.envs.single import GameEnv, Response
 
 LONGEST_RESPONSE = 2**16
-"""Characters of the longest response in the action space; longer ones, and all of Unicode, are scored as well."""
+"""Maximum response length in the action space; longer responses and any Unicode text are also accepted."""
 
 
 class ResponseWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Turns what a model says into steps: the action space is text, and `info["prompt"]` is what the model is told.
+    """Makes responses the actions: the action space is text, and `info["prompt"]` holds the prompt.
 
-    Wrappers between this one and the environment, such as a time limit, see the steps as `Response` objects.
+    Wrappers between this one and the environment, such as a time limit, see `Response` objects as actions.
 
         env = ResponseWrapper(gymnasium.make("vlmgym/2048-v0"))
         image, info = env.reset(seed=0)
@@ -29,27 +29,27 @@ class ResponseWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Wrap an environment of vlmgym.
 
         Raises:
-            UsageError: The environment is another one.
+            UsageError: The environment is not a `GameEnv`.
         """
         if not isinstance(env.unwrapped, GameEnv):
-            raise UsageError(f"ResponseWrapper wraps an environment of vlmgym, not {env}")
+            raise UsageError(f"ResponseWrapper needs a vlmgym environment, got {env}")
         super().__init__(env)
         self.game_env = env.unwrapped
         self.action_space = spaces.Text(LONGEST_RESPONSE, min_length=0, charset=string.printable)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """As `GameEnv.reset`, with `prompt` in the info."""
+        """Same as `GameEnv.reset`, with `prompt` in the info."""
         observation, info = self.env.reset(seed=seed, options=options)
         return observation, {**info, "prompt": self.game_env.prompt()}
 
     def step(self, action: str) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Take a turn with a response; one that cannot be parsed takes a turn, too.
+        """Take a turn with a response, even an unparsable one.
 
         Raises:
             UsageError: The response is not a string.
             EpisodeEnded: The episode has ended; call `reset`.
         """
         if not isinstance(action, str):
-            raise UsageError(f"a response is a string, not a {type(action).__name__}")
+            raise UsageError(f"a response must be a string, got {type(action).__name__}")
         observation, reward, terminated, truncated, info = self.env.step(Response(action))
         return observation, reward, terminated, truncated, {**info, "prompt": self.game_env.prompt()}

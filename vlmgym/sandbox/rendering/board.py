@@ -1,4 +1,4 @@
-"""Boards of cells: geometry, cached sprites, and painting only what changed."""
+"""Painting boards of cells: cached sprites, redrawing only what changed."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from vlmgym.sandbox.rendering.palette import COLOURS, THEMES, ThemeName, blend
 
 Cells = Sequence[Sequence[Hashable]]
 PaintCell = Callable[[Canvas, Hashable, float], None]
-"""Draws one cell onto a canvas of the cell's size that holds the empty cell, at an angle in degrees."""
+"""Draws a cell, at an angle in degrees, onto a canvas of the cell's size that shows an empty cell."""
 
 VARIANTS = 32
-"""How many differently turned, noisy and cluttered sprites of a cell there are; a cell's place picks one."""
+"""Number of sprites per cell value with different rotation, noise and clutter; the cell's position picks one."""
 CACHED_BYTES = 2**28
-"""Sprites of one painter that are kept, the latest ones."""
+"""Maximum size of the sprite cache of one painter; the oldest sprites are evicted."""
 
 
 class BoardStyle(Protocol):
-    """What a painter needs of a configuration; see `BoardConfig` for the meaning of the fields."""
+    """Config fields used by the painter, documented in `BoardConfig`."""
 
     size: int
     rows: int
@@ -39,7 +39,7 @@ class BoardStyle(Protocol):
 
 
 class BoardPainter:
-    """Paints boards of one style. Sprites are drawn once and kept, at most `CACHED_BYTES` of them."""
+    """Paints boards of one style, caching up to `CACHED_BYTES` of sprites."""
 
     def __init__(self, style: BoardStyle, paint_cell: PaintCell) -> None:
         self.style = style
@@ -56,10 +56,10 @@ class BoardPainter:
         """Paint a board.
 
         Args:
-            cells: What is in each cell, rows x columns.
+            cells: Contents of each cell, rows x columns.
             variation_seed: Seed of rotation, noise and clutter.
-            out: Paint into this array, uint8 (size, size, 3), instead of a new one.
-            before: The cells, with the same variation seed, that `out` shows; only cells that differ are painted again.
+            out: uint8 array (size, size, 3) to paint into instead of a new one.
+            before: Cells that `out` shows, with the same variation seed; only cells that differ are repainted.
         """
         if out is None or before is None:
             if out is None:
@@ -91,7 +91,7 @@ class BoardPainter:
 
     def _draw_sprite(self, cell: Hashable, variant: int) -> NDArray[np.uint8]:
         style, side = self.style, self.geometry.cell
-        # Each kind of cell has its own angles, strokes and noise, so that none of them tells anything of the others.
+        # Seeded by cell value, so that rotation, clutter and noise reveal nothing about other cells.
         rng = np.random.default_rng([variant, zlib.crc32(repr(cell).encode())])
         canvas = Canvas(side, side, self.theme.board)
         canvas.rectangle(0, 0, side, side, self.theme.empty, radius=side * 0.09)
@@ -128,7 +128,7 @@ class BoardPainter:
 
 
 def _mix(variation_seed: int, row: int, column: int) -> int:
-    """A well-spread integer of a place, by the finaliser of splitmix64 (Steele, Lea and Flood, 2014)."""
+    """Hash a cell position with the finaliser of splitmix64 (Steele, Lea and Flood, 2014)."""
     value = (variation_seed << 16 | row << 8 | column) * 0x9E3779B97F4A7C15 & _64_BITS
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & _64_BITS
     value = (value ^ value >> 27) * 0x94D049BB133111EB & _64_BITS

@@ -1,6 +1,6 @@
-"""Images made harder to see: cut, shrunk, blurred, paled, scribbled over, noisy.
+"""Degrade images: crop, clutter, contrast, scale, blur and noise.
 
-All arithmetic on pixels is on integers, so that the same image and seed give the same pixels on every machine.
+All pixel arithmetic is in integers, so that the same image and seed give the same pixels on every machine.
 """
 
 from __future__ import annotations
@@ -19,50 +19,50 @@ Pixels = NDArray[np.uint8]
 Point = tuple[int, int]
 
 FRAME: Colour = THEMES["light"].board
-"""What is around an image that was shrunk."""
+"""Colour around a shrunk image."""
 UNIT = 256
-"""Strokes are drawn in units of 1/256 of a pixel."""
+"""Strokes are drawn in units of 1/256 pixel."""
 
 
 class Degradation(Protocol):
-    """How an image is made worse; see `TaskConfig` for the meaning and the bounds of the fields."""
+    """Degradation parameters, as in `TaskConfig`."""
 
     @property
     def blur(self) -> float:
-        """Reach of the blur in percent of the shorter side."""
+        """Blur radius in percent of the shorter side."""
 
     @property
     def noise(self) -> float:
-        """Amplitude of the noise, 1 is full scale."""
+        """Amplitude of the noise; 1 is full scale."""
 
     @property
     def contrast(self) -> float:
-        """Contrast over that of the image."""
+        """Contrast relative to the original."""
 
     @property
     def clutter(self) -> int:
-        """Strokes over the image."""
+        """Number of strokes over the image."""
 
     @property
     def scale(self) -> float:
-        """Side of the image over that of its frame."""
+        """Size of the image relative to its frame."""
 
     @property
     def crop(self) -> float:
-        """Share of width and height that is cut away."""
+        """Fraction of width and height to crop."""
 
 
 def degrade(image: Pixels, how: Degradation, seed: int, index: int = 0) -> Pixels:
-    """An image as it is shown: cut, scribbled over, changed in contrast, shrunk, blurred, noisy, in this order.
+    """Crop, clutter, change contrast, scale, blur and add noise, in this order.
 
     Args:
         image: uint8 RGB of shape (height, width, 3).
-        how: What is done; `TaskConfig` is one.
+        how: Degradation parameters, e.g. a `TaskConfig`.
         seed: Seed of strokes and noise, at least 0.
-        index: Which of the images of a question it is: each has its own strokes and noise.
+        index: Index of the image within its question; each has its own strokes and noise.
 
     Returns:
-        uint8 of the same shape; the image itself where nothing is done.
+        uint8 of the same shape; the image itself if nothing changes.
     """
     height, width, _ = image.shape
     rng = np.random.default_rng([seed, index])
@@ -87,12 +87,12 @@ def degrade(image: Pixels, how: Degradation, seed: int, index: int = 0) -> Pixel
 
 
 def crop_margin(length: int, crop: float) -> int:
-    """Pixels that are cut away at either end of a side of `length` pixels; at least one pixel is left."""
+    """Pixels to crop at each end of a side of `length` pixels; leaves at least one pixel."""
     return min(round(length * crop / 2), (length - 1) // 2)
 
 
 def resize(image: Pixels, height: int, width: int) -> Pixels:
-    """An image of another size, each pixel the mean of the area that it covers.
+    """Resize an image; each pixel is the mean of the area that it covers.
 
     Args:
         image: uint8 of shape (rows, columns, 3), at most 2048 rows and columns.
@@ -106,8 +106,8 @@ def _resize_rows(image: Pixels, new: int) -> Pixels:
     old = len(image)
     if new == old:
         return image
-    # In units of 1/new of an old row, the new row j covers j old to (j + 1) old, and the old row i covers i new to
-    # (i + 1) new: each new row is the sum of a few old ones, by how much they share.
+    # In units of 1/new of an old row, new row j covers [j * old, (j + 1) * old) and old row i covers
+    # [i * new, (i + 1) * new). Each new row is the sum of old rows, weighted by the overlap.
     start = np.arange(new) * old
     first, last = start // new, (start + old - 1) // new
     total = np.zeros((new, *image.shape[1:]), np.uint32)
@@ -120,9 +120,9 @@ def _resize_rows(image: Pixels, new: int) -> Pixels:
 
 
 def _blur(image: Pixels, radius: int, axis: int) -> Pixels:
-    """The mean along an axis weighed by a tent that falls to 0 beyond `radius`; what is at the edges is continued."""
+    """Blur along an axis with a triangular kernel that falls to 0 beyond `radius`; edges are replicated."""
     weight = (radius + 1) ** 2
-    exact = np.uint16 if 256 * weight <= 2**16 else np.uint32  # the smaller, the faster
+    exact = np.uint16 if 256 * weight <= 2**16 else np.uint32  # the smaller type is faster
     edges = [(radius, radius) if each == axis else (0, 0) for each in range(3)]
     rows = np.moveaxis(np.pad(image, edges, mode="edge").astype(exact), axis, 0)
     count = image.shape[axis]
@@ -135,9 +135,9 @@ def _blur(image: Pixels, radius: int, axis: int) -> Pixels:
 
 
 def _turned(image: Pixels) -> Pixels:
-    """Rows and columns exchanged, in memory as well, so that work on rows is fast."""
+    """Transpose rows and columns in memory, so that work on rows is fast."""
     rows, columns, channels = image.shape
-    points = image.view(f"V{channels}")[..., 0]  # whole pixels move faster than their channels
+    points = image.view(f"V{channels}")[..., 0]  # moving whole pixels is faster than moving channels
     return np.ascontiguousarray(points.T).view(np.uint8).reshape(columns, rows, channels)
 
 
@@ -148,7 +148,7 @@ def _change_contrast(image: Pixels, contrast: float) -> Pixels:
 
 
 def _scribble(image: Pixels, strokes: int, rng: np.random.Generator) -> Pixels:
-    """Thin straight strokes in pale colours, as clutter is drawn over the tiles of a board."""
+    """Draw thin straight strokes in pale colours, like the clutter on board tiles."""
     height, width, _ = image.shape
     image, colours = image.copy(), list(COLOURS.values())
     for _ in range(strokes):
@@ -160,9 +160,9 @@ def _scribble(image: Pixels, strokes: int, rng: np.random.Generator) -> Pixels:
 
 
 def _stroke(image: Pixels, start: Point, end: Point, thickness: int, colour: Colour) -> None:
-    """A straight stroke with smooth rims, into the image; all lengths in `UNIT`."""
+    """Draw a straight anti-aliased stroke in place; all lengths are in `UNIT`."""
     (x0, y0), (x1, y1) = start, end
-    if abs(y1 - y0) > abs(x1 - x0):  # along the axis on which it is longer
+    if abs(y1 - y0) > abs(x1 - x0):  # step along the longer axis
         image, (x0, y0), (x1, y1) = image.swapaxes(0, 1), (y0, x0), (y1, x1)
     if x1 < x0:
         (x0, y0), (x1, y1) = (x1, y1), (x0, y0)
@@ -174,5 +174,5 @@ def _stroke(image: Pixels, start: Point, end: Point, thickness: int, colour: Col
     row = (centre // UNIT)[:, None] + np.arange(-reach, reach + 2)
     cover = np.clip(half + UNIT // 2 - np.abs(row * UNIT - centre[:, None]), 0, UNIT)
     across, along = np.nonzero((cover > 0) & (row >= 0) & (row < image.shape[0]))[::-1]
-    place, share = (row[along, across], column[along]), cover[along, across, None]
-    image[place] = (image[place] * (UNIT - share) + np.array(colour) * share + UNIT // 2) // UNIT
+    index, share = (row[along, across], column[along]), cover[along, across, None]
+    image[index] = (image[index] * (UNIT - share) + np.array(colour) * share + UNIT // 2) // UNIT

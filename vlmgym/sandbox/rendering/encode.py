@@ -1,6 +1,6 @@
-"""Images as the bytes of image files, for APIs and records.
+"""Encode images as PNG and JPEG files for APIs and records.
 
-`benchmarks/encoding.py` compares this with what image libraries do; docs/log.md has the numbers.
+`benchmarks/encoding.py` compares this with image libraries; docs/log.md has the results.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from vlmgym.errors import UsageError
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _EIGHT_BIT_RGB = (8, 2, 0, 0, 0)
-"""Bit depth, colour type, and the only compression, the adaptive filters and no interlacing."""
+"""Bit depth, colour type, compression method, filter method, no interlacing."""
 _UNFILTERED = 0
 _LEVEL = isal_zlib.ISAL_DEFAULT_COMPRESSION
-"""2 of 0 to 3: level 0 cannot compress noise, 1 is no faster, and 3 is many times slower for nothing."""
+"""Level 2 of 0 to 3: 0 cannot compress noise, 1 is no faster, and 3 is many times slower without being smaller."""
 
 
 def encode_png(image: NDArray[np.uint8]) -> bytes:
-    """An image as a PNG file, without loss.
+    """Encode an image as PNG.
 
-    Boards are flat areas that repeat, which deflate finds by itself; and PNG's filters make noise no smaller. So lines
-    are left unfiltered and compressed by ISA-L, which is many times faster than the zlib of image libraries.
+    PNG filters help neither with the flat, repeating areas of boards nor with noise, so lines are left unfiltered.
+    Compression is by ISA-L, which is many times faster than the zlib of image libraries.
 
     Args:
         image: uint8 RGB of shape (height, width, 3), not empty.
 
     Raises:
-        UsageError: It is not such an array.
+        UsageError: The image has the wrong dtype or shape.
     """
     _check(image)
     height, width, _ = image.shape
@@ -46,18 +46,18 @@ def encode_png(image: NDArray[np.uint8]) -> bytes:
 
 
 def encode_jpeg(image: NDArray[np.uint8], quality: int = 90) -> bytes:
-    """An image as a JPEG file, with loss but with colours at full resolution: smaller than PNG only for noisy ones.
+    """Encode an image as JPEG without chroma subsampling. Smaller than PNG only for noisy images.
 
     Args:
         image: uint8 RGB of shape (height, width, 3), not empty.
         quality: 1 to 95.
 
     Raises:
-        UsageError: It is not such an array or number.
+        UsageError: The image has the wrong dtype or shape, or the quality is out of range.
     """
     _check(image)
     if not 1 <= quality <= 95:
-        raise UsageError(f"the quality of a JPEG file is 1 to 95, not {quality}")
+        raise UsageError(f"JPEG quality must be between 1 and 95, got {quality}")
     file = io.BytesIO()
     Image.fromarray(image).save(file, "JPEG", quality=quality, subsampling="4:4:4")
     return file.getvalue()
@@ -69,4 +69,6 @@ def _chunk(name: bytes, data: bytes) -> bytes:
 
 def _check(image: NDArray[np.uint8]) -> None:
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size:
-        raise UsageError(f"an image is uint8 of shape (height, width, 3), not {image.dtype} of {image.shape}")
+        raise UsageError(
+            f"an image must be uint8 of shape (height, width, 3), got {image.dtype} of shape {image.shape}"
+        )

@@ -1,4 +1,4 @@
-"""Where the cells of a board are in its square image."""
+"""Pixel layout of the cells of a board in its square image."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class BoardGeometry:
-    """All lengths in pixels; cells are squares of `cell`, `pitch` apart, the first at (`left`, `top`)."""
+    """Board layout in pixels: cells with side `cell`, spaced by `pitch`, the first at (`left`, `top`)."""
 
     rows: int
     columns: int
@@ -19,7 +19,7 @@ class BoardGeometry:
 
     @classmethod
     def of(cls, size: int, rows: int, columns: int, coordinates: bool) -> BoardGeometry:
-        """The board in the middle of an image of size x size, with room for coordinates above and to the left."""
+        """Centre a board in a size x size image, with room for coordinates above and to the left."""
         margin = max(2, size // 40)
         band = max(8, size // 22) if coordinates else 0
         room = size - 2 * margin - band
@@ -31,7 +31,7 @@ class BoardGeometry:
         return cls(rows, columns, left, top, pitch, gap, pitch - gap)
 
     def cell_at(self, x: int, y: int) -> tuple[int, int] | None:
-        """The (row, column) under a pixel, or None beside the board."""
+        """(row, column) of the cell at a pixel, or None outside the board."""
         row, column = (y - self.top) // self.pitch, (x - self.left) // self.pitch
         inside = 0 <= row < self.rows and 0 <= column < self.columns
         return (row, column) if inside else None

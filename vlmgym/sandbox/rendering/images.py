@@ -1,4 +1,4 @@
-"""Several images as one."""
+"""Join images."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 def side_by_side(images: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
-    """Images as one, from left to right, black below those that are not as high as the others; always a copy.
+    """Join images from left to right into a new array, padding shorter ones with black at the bottom.
 
     Args:
         images: uint8 RGB of shapes (height, width, 3), at least one.

@@ -1,4 +1,4 @@
-"""Outlines widened by a distance: of all points that are no farther from a shape than that."""
+"""Offset outlines outwards by a distance."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from vlmgym.sandbox.rendering.canvas import Point
 from vlmgym.sandbox.rendering.shapes import Outline
 
 STEP = math.radians(12)
-"""Round corners are arcs in steps no longer than this; blunter corners stay corners."""
+"""Maximum angle per step of a rounded corner; corners that turn by less are not rounded."""
 TOLERANCE = 0.02
-"""By which share of the distance a point of a widened outline may be nearer or farther."""
+"""Relative error allowed in the distance of a point of a widened outline."""
 
 
 def widen(outline: Outline, distance: float) -> Outline:
-    """The outline of all that is within a distance of a shape; corners that stick out become round.
+    """Outline of all points within a distance of a shape; convex corners are rounded.
 
-    Every edge is moved outwards and joined to its neighbours. What comes too near to another edge by that, as in a
-    notch narrower than twice the distance, is replaced by the point where the rest meets.
+    Every edge is moved outwards and joined to its neighbours. Points that end up too close to another edge, as in a
+    notch narrower than twice the distance, are replaced by the intersection of the edges that remain.
 
     Args:
-        outline: Corners of a shape, in either sense, whose edges do not cross.
-        distance: More than 0, and too little to close a ring.
+        outline: Corners of a shape without self-intersections, in either orientation.
+        distance: Positive, and too small to close a ring.
     """
     corners = outline if _area(outline) > 0 else outline[::-1]
     moved = [
@@ -45,7 +45,7 @@ def widen(outline: Outline, distance: float) -> Outline:
 
 
 def _joint(before: Point, corner: Point, after: Point, distance: float) -> Outline:
-    """What a corner becomes between the moved edges that meet there."""
+    """Points that replace a corner between its two moved edges."""
     start, end = (math.atan2(p[0] - q[0], q[1] - p[1]) for p, q in ((before, corner), (corner, after)))
     turn = math.remainder(end - start, math.tau)
     if turn > STEP:
@@ -59,14 +59,14 @@ def _beside(point: Point, angle: float, distance: float) -> Point:
 
 
 def _meeting(a: Point, b: Point, c: Point, d: Point) -> Point:
-    """Where the line through a and b meets the one through c and d."""
+    """Intersection of the lines ab and cd."""
     (ux, uy), (vx, vy) = (b[0] - a[0], b[1] - a[1]), (d[0] - c[0], d[1] - c[1])
     along = ((c[0] - a[0]) * vy - (c[1] - a[1]) * vx) / (ux * vy - uy * vx)
     return a[0] + along * ux, a[1] + along * uy
 
 
 def _distances(points: Outline, corners: Outline) -> NDArray[np.float64]:
-    """Of each point from the nearest edge."""
+    """Distance of each point from the nearest edge."""
     start = np.array(corners)
     edge = np.roll(start, -1, axis=0) - start
     offset = np.array(points)[:, None] - start
@@ -76,5 +76,5 @@ def _distances(points: Outline, corners: Outline) -> NDArray[np.float64]:
 
 
 def _area(outline: Outline) -> float:
-    """Twice the area, negative if it goes around the other way."""
+    """Twice the signed area."""
     return sum(x0 * y1 - x1 * y0 for (x0, y0), (x1, y1) in pairwise([*outline, outline[0]]))

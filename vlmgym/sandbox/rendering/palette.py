@@ -1,4 +1,4 @@
-"""Colours with names, themes, and how alike colours are made."""
+"""Named colours, themes and blending."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ThemeName = Literal["light", "dark"]
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """Colours of everything that is not a tile."""
+    """Colours of everything except tiles."""
 
     page: Colour
     board: Colour
@@ -47,13 +47,13 @@ OUTCOME_COLOURS: dict[str, Colour] = {
     "illegal": (250, 160, 60),
     "unparsable": (242, 92, 92),
 }
-"""What became of a response, on a dark ground."""
+"""Colours of outcomes on a dark background."""
 
 MIDDLE: Colour = (128, 122, 120)
-"""What all colours become as they are made alike."""
+"""Limit that tile colours approach with rising similarity."""
 
 
 def blend(colour: Colour, other: Colour, share: float) -> Colour:
-    """A mix of two colours; `share` of the second, 0 to 1."""
+    """Mix two colours; `share` is the fraction of the second, 0 to 1."""
     r, g, b = (round(a + (c - a) * share) for a, c in zip(colour, other))
     return r, g, b

@@ -1,4 +1,4 @@
-"""Filled shapes with names, drawn into a circle of a radius and turned by an angle."""
+"""Named filled shapes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _heart() -> Outline:
 
 
 def _moon() -> Outline:
-    # A disc less another one shifted to the right; `tip` is where their rims meet, seen from either centre.
+    # A disc minus another one shifted to the right; their rims meet at `tip` degrees.
     shift, tip, steps = 0.46, 50.0, 48
     x, y = _polar(1.0, tip)
     radius, inner_tip = math.hypot(x - shift, y), math.degrees(math.atan2(-y, x - shift))
@@ -62,22 +62,22 @@ OUTLINES: dict[str, Callable[[], Outline]] = {
 
 
 def draw_shape(canvas: Canvas, shape: str, x: float, y: float, radius: float, colour: Colour, angle: float = 0) -> None:
-    """Draw a shape of `OUTLINES` around (x, y); `angle` in degrees counter-clockwise."""
+    """Draw a shape of `OUTLINES` centred at (x, y), rotated by `angle` degrees counter-clockwise."""
     canvas.polygon(shape_points(shape, x, y, radius, angle), colour)
 
 
 def shape_points(shape: str, x: float, y: float, radius: float, angle: float = 0) -> Outline:
-    """The corners of a shape as `draw_shape` draws it."""
+    """Corners of a shape as drawn by `draw_shape`."""
     return turned(unit_outline(shape), x, y, radius, angle)
 
 
 @cache
 def unit_outline(shape: str) -> Outline:
-    """The corners of a shape in a circle of about radius 1 around (0, 0); not to be changed."""
+    """Corners of a shape around (0, 0) with a radius of about 1; cached, so do not modify."""
     return OUTLINES[shape]()
 
 
 def turned(outline: Outline, x: float, y: float, radius: float, angle: float) -> Outline:
-    """An outline `radius` times as large, turned by `angle` degrees counter-clockwise, moved from (0, 0) to (x, y)."""
+    """Scale an outline by `radius`, rotate it by `angle` degrees counter-clockwise and move it to (x, y)."""
     cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
     return [(x + radius * (px * cos + py * sin), y + radius * (py * cos - px * sin)) for px, py in outline]

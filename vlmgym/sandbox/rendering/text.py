@@ -1,4 +1,4 @@
-"""Paragraphs on a canvas."""
+"""Wrap and draw paragraphs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from vlmgym.sandbox.rendering.canvas import Canvas, Colour, text_width
 
 LINE_PITCH = 2.0
-"""From line to line, over the height of capitals."""
+"""Line spacing relative to the height of capitals."""
 
 
 def wrap(text: str, height: float, width: float) -> list[str]:
-    """Break a text into lines no wider than `width` pixels; its own line breaks stay, and long words are broken."""
+    """Wrap text to lines of at most `width` pixels, keeping line breaks and splitting long words."""
     lines = []
     for paragraph in text.splitlines():
         line = ""
@@ -34,9 +34,9 @@ def wrap(text: str, height: float, width: float) -> list[str]:
 
 
 def fit(text: str, width: float, height: float, largest: float, smallest: float) -> tuple[list[str], float]:
-    """The lines of a text, and the largest height of capitals at which they fill no more than a box.
+    """Wrap text at the largest height of capitals at which it fits into a box; return lines and height.
 
-    A text that does not fit at the smallest height is cut, and its last line shown ends with dots.
+    If the text does not fit even at the smallest height, it is truncated and ends with an ellipsis.
     """
     capitals = largest
     while True:
@@ -50,7 +50,7 @@ def fit(text: str, width: float, height: float, largest: float, smallest: float)
 
 
 def write_lines(canvas: Canvas, lines: Sequence[str], x: float, y: float, capitals: float, colour: Colour) -> float:
-    """Write lines whose left edge is x, from y downwards, and return the y below them."""
+    """Draw left-aligned lines from (x, y) downwards and return the y below them."""
     for line in lines:
         y += capitals * LINE_PITCH
         canvas.text(line, x, y - capitals * LINE_PITCH / 2, capitals, colour, align="left")
