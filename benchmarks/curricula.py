@@ -21,7 +21,7 @@ from vlmgym.checks import check_int
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.curriculum import Curriculum
 from vlmgym.evaluation import evaluate
-from vlmgym.evaluation.summary import wilson
+from vlmgym.evaluation.statistics import wilson
 from vlmgym.workers.pool import ProcessPool
 
 PLAYERS: tuple[Literal["random", "random-legal", "oracle"], ...] = ("random", "random-legal", "oracle")

@@ -24,7 +24,7 @@ from rich.table import Table
 
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.summary import mean_and_error
+from vlmgym.evaluation.statistics import mean_and_stderr
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.options import GameOptions
@@ -103,7 +103,7 @@ def play_all(game: Game[Any, Any], options: Options, console: Console) -> list[P
 
 def mean(values: Sequence[float]) -> str:
     """Mean and standard error in words; a single value has no error."""
-    middle, error = mean_and_error(values)
+    middle, error = mean_and_stderr(values)
     return f"{middle:.4g}" if error is None else f"{middle:.4g} ± {error:.2g}"
 
 

@@ -27,7 +27,7 @@ from vlmgym.checks import check_int
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EpisodeRecord, evaluate
-from vlmgym.evaluation.summary import mean_and_error
+from vlmgym.evaluation.statistics import mean_and_stderr
 from vlmgym.policies import PolicySpec, StatePolicy
 from vlmgym.records.files import LineLog, replace_file
 from vlmgym.records.output_folder import OutputFolder
@@ -286,7 +286,7 @@ def beside_published(store: Store) -> Iterator[str]:
 
 def mean(values: Sequence[float]) -> str:
     """Mean and standard error; values that are all the same have none."""
-    middle, error = mean_and_error(values)
+    middle, error = mean_and_stderr(values)
     return f"{middle:.4g}" if not error else f"{middle:.4g} ± {error:.2g}"
 
 

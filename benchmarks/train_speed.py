@@ -91,10 +91,10 @@ def trl_steps(checkpoint: Path, config: TrainConfig, options: Options, folder: P
     data = [
         {
             "prompt": [
-                {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": episode.state.prompt}]}
+                {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": episode.observation.prompt}]}
             ],
-            "image": Image.fromarray(episode.state.images[0]),
-            "state": episode.state.snapshot.state,
+            "image": Image.fromarray(episode.observation.images[0]),
+            "state": episode.live.episode.snapshot().state,
         }
         for episode in episodes
     ]

@@ -17,7 +17,7 @@ from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.main import main
 from vlmgym.evaluation import EvalConfig, RunFolder, read_run
 from vlmgym.evaluation.compare import CompareConfig, Comparison, compare
-from vlmgym.evaluation.paired import paired_difference, share
+from vlmgym.evaluation.statistics import paired_difference, share
 from vlmgym.sandbox.core.reward import RewardConfig
 
 

@@ -66,7 +66,7 @@ def test_token_counts_of_replies_use_up_a_budget() -> None:
     (record,) = evaluate(GAME, function, 1, max_turns=9, workers=0, budget=budget)
     assert [turn.cost for turn in record.turns] == [8.0] * 3
     assert (record.status, record.score) == ("stopped", None)
-    assert "the budget of 250 tokens is used up" in record.end
+    assert "the budget of 250 tokens is used up" in record.end_reason
 
 
 @pytest.mark.parametrize("response", ["<answer>up</answer>", Reply("<answer>up</answer>", prompt_tokens=3)])

@@ -14,7 +14,7 @@ from vlmgym.evaluation import open_run, read_run
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.report.command import ReportConfig, report
 from vlmgym.evaluation.report.episode import make_episode
-from vlmgym.evaluation.summary import summarize
+from vlmgym.evaluation.summary import summarise_run
 from vlmgym.evaluation.video import write_stored_video
 
 OPTIONS = {"episodes": 2, "max_turns": 3, "workers": 0, "videos": 0, "report": False}
@@ -110,7 +110,7 @@ def test_the_largest_numbers_have_a_summary(edited):
         record["turns"][0]["reward"]["game"] = record["score"] = -1e100
 
     folder = edited(change)
-    summary = summarize(open_run(folder))["2048-v0"]
+    summary = summarise_run(open_run(folder))["2048-v0"]
     assert summary.score_mean == pytest.approx(-5e99)
     assert math.isfinite(summary.score_stderr)
 

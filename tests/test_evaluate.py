@@ -14,7 +14,8 @@ import vlmgym
 from tests.processes import gone
 from vlmgym.errors import InfrastructureError, PolicyError, UsageError, WorkerError
 from vlmgym.evaluation import Budget, EpisodeRecord, GameRunRecord, Hooks, evaluate
-from vlmgym.evaluation.summary import confidence_interval, mean_and_error, summarise
+from vlmgym.evaluation.statistics import confidence_interval, mean_and_stderr
+from vlmgym.evaluation.summary import summarise
 from vlmgym.policies import ModelPolicy, Reply, StatePolicy, random_response
 from vlmgym.policies.sampling import SamplingOptions
 from vlmgym.records.run import game_run_document
@@ -109,7 +110,7 @@ def test_illegal_and_unparsable_turns_are_used_up():
     record = evaluate(GAME, answers("up"), 1, max_turns=40, workers=0)[0]
     outcomes = [turn.outcome for turn in record.turns]
     assert len(outcomes) == 40
-    assert record.end == TURN_LIMIT
+    assert record.end_reason == TURN_LIMIT
     assert not record.terminated
     first = outcomes.index(Outcome.ILLEGAL)
     assert record.turns[first + 1].state == record.turns[first].state
@@ -125,9 +126,9 @@ def test_illegal_and_unparsable_turns_are_used_up():
 def test_an_ended_episode_stays_ended():
     record = evaluate(GAME, "random-legal", 1, max_turns=5000, workers=0)[0]
     assert record.terminated
-    assert record.end == "no move is left"
+    assert record.end_reason == "no move is left"
     assert len(record.turns) < 5000
-    assert GAME.ended(GAME.from_json(json.dumps(record.final_state))) == record.end
+    assert GAME.ended(GAME.from_json(json.dumps(record.final_state))) == record.end_reason
 
 
 def test_history_repeats_the_last_turns():
@@ -275,13 +276,13 @@ def test_summary_of_known_episodes(random_records):
     assert summary.episodes == 3
     assert summary.score_mean == pytest.approx(np.mean(scores))
     assert summary.score_stderr == pytest.approx(np.std(scores, ddof=1) / 3**0.5)
-    assert summary.score_best == max(scores)
+    assert summary.score_max == max(scores)
     assert summary.illegal_rate == sum(turn.outcome == "illegal" for turn in turns) / len(turns)
     assert summary.unparsable_rate == 0
     assert sum(summary.metric_counts["largest tile"].values()) == 3
     tiles = [int(tile) for tile in summary.metric_counts["largest tile"]]
     assert tiles == sorted(tiles)
-    assert (summary.prompt_tokens, summary.cost, summary.latency_median) == (None, None, None)
+    assert (summary.prompt_tokens, summary.cost, summary.latency_p50) == (None, None, None)
 
 
 def test_episodes_without_a_result_count_for_tokens_only(random_records):
@@ -292,20 +293,20 @@ def test_episodes_without_a_result_count_for_tokens_only(random_records):
     failed = random_records[0].model_copy(update={"score": None, "status": "error", "turns": tuple(turns)})
     summary = summarise([failed, *random_records[1:]])
     without = summarise(random_records[1:])
-    told = {"unfinished", "prompt_tokens", "completion_tokens", "latency_median", "latency_p95"}
+    told = {"unfinished", "prompt_tokens", "completion_tokens", "latency_p50", "latency_p95"}
     assert summary.model_dump(exclude=told) == without.model_dump(exclude=told)
     assert summary.unfinished == {"error": 1}
     assert (summary.prompt_tokens, summary.completion_tokens) == (300, 60)
-    assert (summary.latency_median, summary.latency_p95) == (14, 28)
+    assert (summary.latency_p50, summary.latency_p95) == (14, 28)
 
 
 def test_a_summary_of_no_result_has_no_score(random_records):
     summary = summarise([random_records[0].model_copy(update={"score": None, "status": "error"})])
-    assert (summary.episodes, summary.score_mean, summary.score_ci, summary.score_best) == (0, None, None, None)
+    assert (summary.episodes, summary.score_mean, summary.score_ci, summary.score_max) == (0, None, None, None)
 
 
 def test_the_error_of_one_value_is_unknown():
-    assert mean_and_error([3.0]) == (3.0, None)
+    assert mean_and_stderr([3.0]) == (3.0, None)
     assert confidence_interval([3.0], within_one=False) is None
 
 
@@ -332,16 +333,16 @@ def test_scores_that_happen_to_be_0_or_1_are_no_share():
 
 def test_episodes_that_were_never_begun_are_counted(random_records):
     summary = summarise(random_records, 5)
-    assert summary.unfinished == {"not begun": 2}
+    assert summary.unfinished == {"not started": 2}
     nothing = summarise([], 5)
-    assert (nothing.unfinished, nothing.illegal_rate, nothing.format_mean) == ({"not begun": 5}, None, None)
+    assert (nothing.unfinished, nothing.illegal_rate, nothing.format_compliance) == ({"not started": 5}, None, None)
 
 
 class _Model(ModelPolicy):
     """Plays at random, and fails in the turns that it is told, once each."""
 
     name = "model"
-    look = None
+    transform = None
 
     counts_tokens = True
 
@@ -367,7 +368,7 @@ def test_an_infrastructure_error_ends_its_episode_without_a_score_and_no_other()
         ("error", 4),
         ("turn limit", 8),
     ]
-    assert (records[1].score, records[1].end) == (None, "the server is away")
+    assert (records[1].score, records[1].end_reason) == (None, "the server is away")
     assert len(ended) == 3
 
 
@@ -447,7 +448,7 @@ def test_a_run_stops_when_nothing_is_answered_any_more():
     policy = _Model(fails)
     records = evaluate(GAME, policy, 50, max_turns=3, workers=0, concurrency=4, hooks=Hooks(on_stop=reasons.append))
     assert 10 <= len(policy.asked) <= 13
-    assert {record.status for record in records if record.end != reasons[0]} == {"error"}
+    assert {record.status for record in records if record.end_reason != reasons[0]} == {"error"}
     assert reasons == ["10 episodes in a row ended as errors, the last with: the server is away"]
 
 

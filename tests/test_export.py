@@ -294,7 +294,7 @@ def test_a_response_that_would_stand_for_an_image_is_left_out(
 def test_names_of_images_come_from_their_pixels_alone(played: tuple[Path, Seen], exported: Exported, tmp_path: Path):
     def hostile(episode: EpisodeRecord) -> EpisodeRecord:
         turns = tuple(turn.model_copy(update={"response": "../../../x\x00\n\u2028"}) for turn in episode.turns)
-        return episode.model_copy(update={"turns": turns, "end": "../.."})
+        return episode.model_copy(update={"turns": turns, "end_reason": "../.."})
 
     run = change(played[0], tmp_path / "changed", hostile)
     for row in exported("hf", run=run, outcome=EVERYTHING):

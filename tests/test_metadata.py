@@ -85,7 +85,7 @@ def test_difficulty_model_and_version_are_in_every_title_and_table(run):
 def test_perception_is_not_available_where_none_was_stated(run):
     folder, printed = run
     game = json.loads((folder / "summary.json").read_text())["games"]["2048-v0"]
-    assert (game["perception_mean"], game["perception_exact_rate"]) == (None, None)
+    assert (game["perception_accuracy"], game["perception_exact_match"]) == (None, None)
     assert re.search(r"perception +│ n/a +│ n/a", printed)
     assert '["perception",["n/a"]]' in (folder / "report.html").read_text()
 
@@ -93,7 +93,7 @@ def test_perception_is_not_available_where_none_was_stated(run):
 def test_a_turn_without_perception_counts_as_none_right_if_another_states_it(run):
     game = vlmgym.make_game("2048")
     oracle = evaluate(game, "oracle", 1, max_turns=2, workers=0)[0]
-    assert summarise([oracle]).perception_mean == 1.0
+    assert summarise([oracle]).perception_accuracy == 1.0
     silent = oracle.turns[1].model_copy(
         update={
             "response": "<answer>up</answer>",
@@ -101,7 +101,7 @@ def test_a_turn_without_perception_counts_as_none_right_if_another_states_it(run
         }
     )
     mixed = oracle.model_copy(update={"turns": (oracle.turns[0], silent)})
-    assert summarise([mixed]).perception_mean == 0.5
+    assert summarise([mixed]).perception_accuracy == 0.5
 
 
 def test_compare_has_no_perception_where_a_run_states_none(run, tmp_path):

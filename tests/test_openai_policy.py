@@ -31,7 +31,7 @@ from vlmgym.policies.chat_api import MAX_TEXT, TRUNCATED, InvalidCompletion, ima
 from vlmgym.policies.openai import OpenAIOptions, OpenAIPolicy
 from vlmgym.policies.openai_client import MAX_WAIT, retry_after
 from vlmgym.records.store import read_run
-from vlmgym.rollout.runner import ERRORS_IN_A_ROW
+from vlmgym.rollout.runner import MAX_CONSECUTIVE_ERRORS
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.reward import Outcome
 
@@ -292,7 +292,7 @@ def test_permanent_failure_ends_the_episode_without_score(retries):
     assert records[1].score is None
     assert records[1].turns == ()
     count = f"no response after {retries + 1} requests, last error" if retries else "no response"
-    assert records[1].end == f"{count}: HTTP 500: out of memory"
+    assert records[1].end_reason == f"{count}: HTTP 500: out of memory"
     assert len([request for request in server.requests if shows(request, lost)]) == retries + 1
     assert [played(record) for record in records[::2]] == [played(record) for record in whole[::2]]
 
@@ -301,15 +301,15 @@ def test_permanent_failure_ends_the_episode_without_score(retries):
 def test_failures_are_never_scored(fault):
     (record,), server = play(lambda _: FAULTS[fault], retries=1, timeout=0.2 if fault in SLOW else 5.0)
     assert (record.status, record.score, record.turns) == ("error", None, ())
-    assert len(record.end) < 400
-    assert record.end.isprintable()
+    assert len(record.end_reason) < 400
+    assert record.end_reason.isprintable()
     assert len(server.requests) == 2
 
 
 @pytest.mark.parametrize("fault", ["endless body", "endless error"])
 def test_endless_body(fault):
     (record,), _ = play(lambda _: FAULTS[fault], retries=0, timeout=30.0)
-    assert "exceeds 16,777,216 bytes" in record.end
+    assert "exceeds 16,777,216 bytes" in record.end_reason
 
 
 @pytest.mark.parametrize(("status", "end"), [(200, "no response: {}"), (400, "HTTP 400: {}")])
@@ -317,7 +317,7 @@ def test_endless_body(fault):
 def test_unrequested_encoding(status, end, encoding):
     answer = Answer(status, gzip.compress(GOOD.body), {"Content-Encoding": encoding})
     (record,), _ = play(lambda _: answer, retries=0)
-    assert end.format(f"the body has the unrequested encoding {encoding}") in record.end
+    assert end.format(f"the body has the unrequested encoding {encoding}") in record.end_reason
 
 
 def test_missing_server():
@@ -325,7 +325,7 @@ def test_missing_server():
         pass
     records = evaluate(GAME, policy(server, retries=1), 2, max_turns=1, workers=0)
     assert [record.status for record in records] == ["error"] * 2
-    assert records[0].end.startswith("no response after 2 requests, last error: connection failed")
+    assert records[0].end_reason.startswith("no response after 2 requests, last error: connection failed")
 
 
 @pytest.mark.parametrize("status", [400, 409, 413, 422])
@@ -339,7 +339,7 @@ def test_rejected_request_is_not_retried(status):
         ("error", 1),
         ("turn limit", 2),
     ]
-    assert records[1].end == f"the server rejected the request (HTTP {status}: the image is too large)"
+    assert records[1].end_reason == f"the server rejected the request (HTTP {status}: the image is too large)"
     assert len(server.requests) == 6
 
 
@@ -375,7 +375,7 @@ def test_rejected_key_ends_the_run_and_keeps_episodes():
 def test_temporary_404_or_redirect_costs_an_episode(answer):
     records, _ = play(first([GOOD, answer]), episodes=3, turns=2, concurrency=1)
     assert [record.status for record in records] == ["error", "turn limit", "turn limit"]
-    assert f"HTTP {answer.status}" in records[0].end
+    assert f"HTTP {answer.status}" in records[0].end_reason
 
 
 def test_flagged_prompt_ends_only_its_episode():
@@ -386,7 +386,7 @@ def test_flagged_prompt_ends_only_its_episode():
 
     records, _ = play(behaviour, episodes=3, turns=2, concurrency=1)
     assert [record.status for record in records] == ["error", "turn limit", "turn limit"]
-    assert (records[0].score, records[0].end) == (None, "the server rejected the request (HTTP 403: flagged)")
+    assert (records[0].score, records[0].end_reason) == (None, "the server rejected the request (HTTP 403: flagged)")
     part = [records[0], records[2]]  # an interrupted run, without one more episode
     resumed, server = play(behaviour, episodes=3, turns=2, concurrency=1, resume=part)
     assert [(record.status, record.attempt) for record in resumed] == [
@@ -403,8 +403,8 @@ def test_many_rejected_requests_stop_the_run():
     records, server = play(
         lambda _: refusal(403, "not in your country"), episodes=30, concurrency=1, hooks=Hooks(on_stop=stops.append)
     )
-    assert [record.status for record in records] == ["error"] * ERRORS_IN_A_ROW
-    assert len(server.requests) == ERRORS_IN_A_ROW
+    assert [record.status for record in records] == ["error"] * MAX_CONSECUTIVE_ERRORS
+    assert len(server.requests) == MAX_CONSECUTIVE_ERRORS
     assert "HTTP 403: not in your country" in stops[0]
 
 
@@ -744,8 +744,8 @@ def test_finish_reasons_and_errors_are_printable():
     assert len(record.turns[0].finish_reason) == 60
     assert record.turns[0].finish_reason.isprintable()
     (record,), _ = play(lambda _: refusal(400, CONTROL + SURROGATES + HTML + "x" * 10**6))
-    assert record.end.isprintable()
-    assert len(record.end) < 400
+    assert record.end_reason.isprintable()
+    assert len(record.end_reason) < 400
 
 
 def test_thousands_of_answers_are_unparsable():

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 import vlmgym
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import evaluate, read_run
-from vlmgym.evaluation.curves import draw_curves
-from vlmgym.evaluation.new_folder import new_folder
-from vlmgym.evaluation.results import Part, write_summary
-from vlmgym.evaluation.reward_curve import EpisodeRewards, mean_curve
+from vlmgym.evaluation.artifacts import Session, write_summary
+from vlmgym.evaluation.curves import EpisodeRewards, draw_curves, mean_curve
 from vlmgym.evaluation.summary import summarise
 from vlmgym.evaluation.video import write_video
 from vlmgym.records.episode import GameRecord, PolicyRecord, now
 from vlmgym.records.files import LineLog, OutputError, replace_file
+from vlmgym.records.output_folder import new_folder
 from vlmgym.records.run import RunRecord
 from vlmgym.records.run_folder import RunFolder, ScriptFolder
 from vlmgym.records.store import drop_torn_line, find_episodes, open_run
@@ -201,7 +200,7 @@ def test_an_unfinished_run_of_a_script_is_kept_under_another_name(tmp_path):
     place = ScriptFolder(tmp_path, "test_2048")
     for text in ("first", "second"):
         place.write(place.episodes, text.encode())
-        place.make_way()
+        place.make_room()
     kept = sorted(place.logs.glob("test_2048.*"))
     assert [(path.name, (path / "episodes.jsonl").read_text()) for path in kept] == [
         ("test_2048.1", "first"),
@@ -212,13 +211,13 @@ def test_an_unfinished_run_of_a_script_is_kept_under_another_name(tmp_path):
 def test_the_last_complete_run_of_a_script_is_kept_until_the_one_after_the_next(tmp_path, episodes):
     place = ScriptFolder(tmp_path, "test_2048")
     for _ in range(3):
-        place.make_way()
-        place.begin(ASKED)
+        place.make_room()
+        place.write_config(ASKED)
         place.write(place.episodes, (episode.model_dump_json().encode() + b"\n" for episode in episodes))
-        write_summary(open_run(place), Part())
+        write_summary(open_run(place), Session())
     assert {path.name for path in place.logs.iterdir()} == {"test_2048", "test_2048.previous", "test_2048.json"}
     place.reopen()  # as a resumed run does, which may then be killed
-    place.make_way()
+    place.make_room()
     kept = {path.parent.name for path in place.logs.glob("*/run.json")}
     assert kept == {"test_2048.1", "test_2048.previous"}
 

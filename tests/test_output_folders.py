@@ -25,12 +25,11 @@ from vlmgym.cli.main import main
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import RunFolder, read_run
-from vlmgym.evaluation.new_folder import new_folder
 from vlmgym.policies import ImageArray, Prompt
 from vlmgym.records.episode import PolicyRecord
 from vlmgym.records.file_list import FileList
 from vlmgym.records.files import LineLog, write_own_json
-from vlmgym.records.output_folder import MARKER, OutputFolder
+from vlmgym.records.output_folder import MARKER, OutputFolder, new_folder
 from vlmgym.records.run_folder import ScriptFolder
 from vlmgym.sandbox.core.reward import RewardConfig
 
@@ -235,7 +234,7 @@ def test_the_last_run_of_a_script_is_kept_without_what_a_user_put_beside_it(tmp_
     for text in ("first", "second"):
         place.write(place.run, text.encode())
         (place.folder / "notes").write_text("mine")
-        place.make_way()
+        place.make_room()
     kept = {path.parent.name: path.read_text() for path in place.logs.glob("*/run.json")}
     assert kept == {"test_2048.1": "first", "test_2048.2": "second"}
     assert (place.folder / "notes").read_text() == "mine"
@@ -277,7 +276,7 @@ def _fail(images: list[list[ImageArray]], prompts: list[Prompt]) -> list[str]:
 def test_a_move_that_was_killed_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
     def begin(text: str) -> None:
         place = ScriptFolder(tmp_path, "test_2048")
-        place.make_way()
+        place.make_room()
         for path in (place.run, place.episodes, place.summary):
             place.write(path, text.encode())
 
@@ -297,7 +296,7 @@ def test_a_move_that_was_killed_is_completed(tmp_path: Path, monkeypatch: pytest
     with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
         patch.setattr(Path, "rename", killed_after(Path.rename))
         patch.setattr(LineLog, "write", killed_after(LineLog.write))
-        ScriptFolder(tmp_path, "test_2048").make_way()
+        ScriptFolder(tmp_path, "test_2048").make_room()
     assert (left < 0) == (steps < 7), "the steps are not those of a move"
     for text in ("second", "third"):
         begin(text)

@@ -16,7 +16,7 @@ import pytest
 from tests.api_server import Answer, ApiServer, Request, completion, well_behaved
 from tests.test_bench_model import streamed
 from vlmgym.evaluation.config import EvalConfig
-from vlmgym.rollout.budget import Budget
+from vlmgym.rollout.limits import Budget
 from vlmgym.sandbox.registry import game_ids
 
 ROOT = Path(__file__).resolve().parents[1]

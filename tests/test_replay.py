@@ -83,11 +83,11 @@ def test_replay_bounds_memory(run: Path, monkeypatch: pytest.MonkeyPatch):
 def test_missing_turn_is_an_error_without_score(run: Path):
     (longer,) = evaluate(GAMES[0], replay(run), 1, max_turns=9, seed=1, workers=0)
     assert (longer.status, longer.score, len(longer.turns)) == ("error", None, 6)
-    assert longer.end == f"{run} has no turn 7 of 2048-v0 with seed 1"
+    assert longer.end_reason == f"{run} has no turn 7 of 2048-v0 with seed 1"
     known, other = evaluate(GAMES[0], replay(run), 2, max_turns=6, seed=3, workers=0)
     assert known.score is not None
     assert (other.status, other.turns) == ("error", ())
-    assert other.end == f"{run} has no turn 1 of 2048-v0 with seed 4"
+    assert other.end_reason == f"{run} has no turn 1 of 2048-v0 with seed 4"
 
 
 def test_other_game_or_config(run: Path, lamps: Any):

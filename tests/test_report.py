@@ -329,7 +329,7 @@ def test_nothing_sticks_out_to_the_right(folder: RunFolder, browser: Browser, wi
 @pytest.fixture(scope="module")
 def large(folder: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page of 2,500 episodes."""
-    asked = read_run(folder).asked
+    asked = read_run(folder).config
     few = evaluate("2048", "random", 5, max_turns=10, workers=0)
     many = [few[seed % 5].model_copy(update={"seed": seed}) for seed in range(2500)]
     path = tmp_path_factory.mktemp("large") / "report.html"
@@ -408,7 +408,7 @@ def test_two_runs_step_side_by_side(folder: RunFolder, watched: Watched, tmp_pat
     run = open_run(folder.folder)
     first = LabelledRun.of(run, run.last_summary(), "baseline")
     other = evaluate("2048", "random-legal", 4, max_turns=8, workers=0)
-    second = LabelledRun("trained", run.asked, other, {"2048-v0": summarise(other)})
+    second = LabelledRun("trained", run.config, other, {"2048-v0": summarise(other)})
     path = tmp_path / "compare.html"
     table = PageTable("Difference", ("", "2048-v0"), [("trained - baseline", "+12.3 <b>")], "Of 4 seeds.")
     with ProcessPool(0) as workers:
@@ -435,11 +435,11 @@ def test_two_runs_step_side_by_side(folder: RunFolder, watched: Watched, tmp_pat
 
 def test_what_has_no_result_is_said(watched: Watched, tmp_path: Path, folder: RunFolder) -> None:
     whole, *_ = evaluate("2048", "random", 1, max_turns=5, workers=0)
-    broken = whole.model_copy(update={"seed": 1, "status": "error", "score": None, "end": f"HTTP 500: {EVIL}"})
+    broken = whole.model_copy(update={"seed": 1, "status": "error", "score": None, "end_reason": f"HTTP 500: {EVIL}"})
     empty = broken.model_copy(update={"seed": 2, "turns": ()})
     episodes = [whole, broken, empty]
     run = LabelledRun(
-        "x", read_run(folder).asked, episodes, {"2048-v0": summarise(episodes)}, "the budget of 10 tokens is used up"
+        "x", read_run(folder).config, episodes, {"2048-v0": summarise(episodes)}, "the budget of 10 tokens is used up"
     )
     with ProcessPool(0) as workers:
         write_page(tmp_path / "report.html", [run], title="unfinished", workers=workers)
@@ -464,7 +464,7 @@ def test_a_page_of_a_game_that_is_not_installed_has_texts_alone(
 ) -> None:
     episode = evaluate("2048", "random", 1, max_turns=5, workers=0)[0]
     foreign = episode.model_copy(update={"game": episode.game.model_copy(update={"id": "2048-v999"})})
-    run = LabelledRun("x", read_run(folder).asked, [foreign], {"2048-v999": summarise([foreign])})
+    run = LabelledRun("x", read_run(folder).config, [foreign], {"2048-v999": summarise([foreign])})
     with ProcessPool(0) as workers:
         write_page(tmp_path / "report.html", [run], title="foreign", workers=workers)
     opened = visit(watched, tmp_path / "report.html", "#2048-v999/0/1")
@@ -492,13 +492,13 @@ def test_episodes_that_were_never_begun_are_missing_in_the_page_of_a_killed_run(
     opened = visit(watched, killed.report)
     banner = opened.inner_text(".banner")
     assert "The run was stopped: the run was interrupted." in banner
-    assert "in no score: 8 not begun. The means are over 2 of 10 episodes." in banner
+    assert "in no score: 8 not started. Means cover 2 of 10 episodes." in banner
     watched.check()
 
 
 def test_episodes_beside_an_earlier_page_are_removed_and_nothing_else(tmp_path: Path, folder: RunFolder) -> None:
     episodes = evaluate("2048", "random", 2, max_turns=5, workers=0)
-    run = LabelledRun("x", read_run(folder).asked, episodes, {"2048-v0": summarise(episodes)})
+    run = LabelledRun("x", read_run(folder).config, episodes, {"2048-v0": summarise(episodes)})
     path, own = tmp_path / "report.html", tmp_path / "report" / "notes"
     own.mkdir(parents=True)
     with ProcessPool(0) as workers, pytest.MonkeyPatch.context() as patch:
@@ -513,7 +513,7 @@ def test_episodes_beside_an_earlier_page_are_removed_and_nothing_else(tmp_path: 
 
 def test_a_page_that_cannot_be_made_leaves_the_earlier_one(tmp_path: Path, folder: RunFolder) -> None:
     episodes = evaluate("2048", "random", 2, max_turns=5, workers=0)
-    run = LabelledRun("x", read_run(folder).asked, episodes, {"2048-v0": summarise(episodes)})
+    run = LabelledRun("x", read_run(folder).config, episodes, {"2048-v0": summarise(episodes)})
     path = tmp_path / "report.html"
     torn = episodes[1].model_copy(update={"final_state": {"board": [[1]]}})
     with ProcessPool(0) as workers, pytest.MonkeyPatch.context() as patch:

@@ -99,7 +99,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def test_a_run_scored_again_with_its_own_setting_is_the_same_bit_for_bit(run: Path, tmp_path: Path):
     before = files(run)
-    out = rescore(RescoreConfig(run=run, reward=read_run(run).asked.reward, output_dir=tmp_path / "again"))
+    out = rescore(RescoreConfig(run=run, reward=read_run(run).config.reward, output_dir=tmp_path / "again"))
     after = files(out)
     assert sorted(after.pop("episodes.jsonl").splitlines()) == sorted(before["episodes.jsonl"].splitlines())
     del after[MARKER]
@@ -114,7 +114,7 @@ def test_a_run_scored_again_says_what_changed(run: Path, capsys: pytest.CaptureF
     told = capsys.readouterr().out
     assert "reward: format_weight 0.25 -> 0.0, illegal -1.0 -> -2.5; the scores are as before" in told
     old, new = read_run(run), read_run(run.with_name("run-rescored"))
-    assert new.asked.reward == RewardConfig(illegal=-2.5)
+    assert new.config.reward == RewardConfig(illegal=-2.5)
     assert [episode.score for episode in new.episodes] == [episode.score for episode in old.episodes]
     assert list(new.episodes) == [rescored(episode, RewardConfig(illegal=-2.5)) for episode in old.episodes]
     for game in ("2048-v0", "swap-v0"):

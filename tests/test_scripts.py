@@ -130,7 +130,7 @@ def test_the_command_does_the_same_as_the_script(tmp_path):
     assert re.fullmatch(r"2048-oracle-\d{8}-\d{6}", folder.name)
     assert {episode.policy.name for episode in read_run(folder).episodes} == {"oracle"}
     summary = RunSummary.model_validate_json((folder / "summary.json").read_text())
-    assert summary.games["2048-v0"].perception_exact_rate == 1.0
+    assert summary.games["2048-v0"].perception_exact_match == 1.0
 
 
 def test_several_games_are_one_run(tmp_path):

@@ -14,7 +14,7 @@ from vlmgym.cli.main import main
 from vlmgym.curriculum import Curriculum, CurriculumFile
 from vlmgym.errors import InfrastructureError, UsageError
 from vlmgym.evaluation import Budget, EpisodeRecord, Hooks, evaluate, read_run
-from vlmgym.evaluation.summary import summarize
+from vlmgym.evaluation.summary import summarise_run
 from vlmgym.policies import ModelPolicy, Reply, random_response
 from vlmgym.records.store import open_run
 from vlmgym.rollout.turn import TURN_LIMIT
@@ -73,7 +73,7 @@ class Model(ModelPolicy):
     """Plays at random, answers in any order, and fails in the episodes that it is told."""
 
     name = "model"
-    look = None
+    transform = None
     counts_tokens = True
 
     def __init__(self, order: int = 0, fails: Iterable[int] = (), tokens: int | None = None) -> None:
@@ -203,12 +203,12 @@ def test_the_command_plays_a_curriculum_and_resumes_it(
     assert f"at most {AT_ONCE} episodes are played at once: at_once of the curriculum\n" in printed.err
     made = read_run(folder)
     assert facts(sorted(made.episodes, key=lambda record: record.index)) == facts(whole)
-    assert made.asked.game_ids == ("2048-v0", "swap-v0")
-    assert len(made.asked.games) == 4
+    assert made.config.game_ids == ("2048-v0", "swap-v0")
+    assert len(made.config.games) == 4
     of_swap = sum(record.game.id == "swap-v0" for record in whole)
-    assert made.asked.curriculum is not None
-    assert made.asked.curriculum.episodes == {"2048-v0": EPISODES - of_swap, "swap-v0": of_swap}
-    assert Curriculum.from_file(CurriculumFile.model_validate(made.asked.curriculum.file)) == Curriculum.read(path)
+    assert made.config.curriculum is not None
+    assert made.config.curriculum.episodes == {"2048-v0": EPISODES - of_swap, "swap-v0": of_swap}
+    assert Curriculum.from_file(CurriculumFile.model_validate(made.config.curriculum.file)) == Curriculum.read(path)
     summary = made.folder.read_summary()
     assert summary is not None
     for name, stage in summary.games["2048-v0"].stages.items():
@@ -235,14 +235,14 @@ def test_what_a_killed_run_has_not_begun_is_counted_by_game(path: Path, tmp_path
     lines = made.folder.episodes.read_bytes().splitlines(keepends=True)
     made.folder.episodes.write_bytes(b"".join(lines[:5]))
     main(["report", str(folder), "--workers", "0"])
-    assert made.asked.curriculum is not None
+    assert made.config.curriculum is not None
     left = {
         game: count - sum(record.game.id == game for record in read_run(folder).episodes)
-        for game, count in made.asked.curriculum.episodes.items()
+        for game, count in made.config.curriculum.episodes.items()
     }
     assert sum(left.values()) == 7
-    summaries = summarize(open_run(folder))
-    assert {game: summary.unfinished.get("not begun", 0) for game, summary in summaries.items()} == left
+    summaries = summarise_run(open_run(folder))
+    assert {game: summary.unfinished.get("not started", 0) for game, summary in summaries.items()} == left
     assert "12 episodes of the curriculum, seeds 5 to 16" in (folder / "report.html").read_text()
 
 

@@ -183,8 +183,8 @@ def test_episodes_of_a_group_share_state_and_randomness() -> None:
     episodes = list(start_rollouts(curriculum, curriculum.begin(), 0, range(2), 3, play, states, SIGN))
     ids = [(episode.prompt_id, episode.sample_idx) for episode in episodes]
     assert ids == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
-    assert episodes[0].state.prompt == game.prompt(game.start(np.random.default_rng(0)))
-    assert episodes[0].state.images[0].shape == (96, 96, 3)
+    assert episodes[0].observation.prompt == game.prompt(game.start(np.random.default_rng(0)))
+    assert episodes[0].observation.images[0].shape == (96, 96, 3)
     for episode in episodes:
         while not episode.done:
             episode.respond(Reply("<answer>up</answer>"))
@@ -210,10 +210,10 @@ def test_truncated_episodes_bootstrap_from_the_next_prompt() -> None:
         assert cut.truncated
         assert not running.done
         assert not running.truncated
-        state = cut.bootstrap_state()
-        assert (state.prompt, state.end) == (running.state.prompt, None)
+        state = cut.bootstrap_observation()
+        assert (state.prompt, state.end) == (running.observation.prompt, None)
         assert "left" in state.prompt
-        assert len(state.images) == len(running.state.images) == 2
+        assert len(state.images) == len(running.observation.images) == 2
         assert all((image == 128).all() for image in state.images)
 
 

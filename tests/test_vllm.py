@@ -142,7 +142,9 @@ def test_offline_vllm_matches_the_server_and_rejects_overlong_prompts(
             assert record.turns[0].prompt_tokens == remote[game, seed].turns[0].prompt_tokens
         else:
             assert (record.status, record.score, record.turns) == ("error", None, ())
-            assert f"vLLM refused the prompt: This model's maximum context length is {limit} tokens" in record.end
+            assert (
+                f"vLLM refused the prompt: This model's maximum context length is {limit} tokens" in record.end_reason
+            )
 
 
 def test_run_ends_and_keeps_episodes_when_vllm_dies(tiny_checkpoint: Path, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from training.tiny_tokenizer import (
 )
 from vlmgym.cli.console import reporting_errors
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.new_folder import new_folder
+from vlmgym.records.output_folder import new_folder
 
 Kind = Literal["qwen2_vl", "qwen2_5_vl", "qwen3_vl"]
 

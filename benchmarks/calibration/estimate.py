@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from vlmgym.evaluation.summary import confidence_interval, mean_and_error, wilson
+from vlmgym.evaluation.statistics import confidence_interval, mean_and_stderr, wilson
 
 NORMAL = 1.96
 """Half the width of a 95% interval of the normal distribution, in standard errors."""
@@ -33,7 +33,7 @@ class Estimate:
     @classmethod
     def of(cls, values: Sequence[float]) -> Estimate:
         """The mean of values, at least one; without an interval where all are the same."""
-        mean, _ = mean_and_error(values)
+        mean, _ = mean_and_stderr(values)
         interval = confidence_interval(values, within_one=True) if len(set(values)) > 1 else None
         low, high = interval or (mean, mean)
         return cls(mean, low, high, len(values))

@@ -26,7 +26,7 @@ from training.core.plots import read_curve
 from training.local.held_out import HeldOut
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.summary import confidence_interval
+from vlmgym.evaluation.statistics import confidence_interval
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.terminal import make_console
 

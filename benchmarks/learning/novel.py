@@ -29,7 +29,7 @@ def novel(episodes: Iterable[EpisodeRollout], cold: Sequence[str], after: Sequen
         raise UsageError("only single answers to first positions are drawn again, not what comes after an answer")
     shown = images_drawn(tuple(cold), SFT_STREAM, batches.steps * batches.batch)
     shown |= images_drawn(tuple(after), 0, steps.steps * steps.rows)
-    return [episode for episode in episodes if digest(episode.state.images) not in shown]
+    return [episode for episode in episodes if digest(episode.observation.images) not in shown]
 
 
 @lru_cache(maxsize=8)

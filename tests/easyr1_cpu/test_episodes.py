@@ -128,7 +128,7 @@ def test_what_is_beyond_the_limit_of_turns(qwen3: Path) -> None:
     ((place, asked),) = table.bootstrap_requests()
     assert (place, asked.row, asked.copy) == ((4, 0), 4, 0)
     episode = table.episodes[4, 0]
-    left = table.encoder.encode(episode.bootstrap_state().prompt, episode.bootstrap_state().images)
+    left = table.encoder.encode(episode.bootstrap_observation().prompt, episode.bootstrap_observation().images)
     assert torch.equal(asked.features["input_ids"], left["input_ids"])
 
 

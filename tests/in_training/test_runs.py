@@ -257,7 +257,7 @@ def test_what_the_gate_of_the_cold_start_reads_is_not_measured_on(
     shown = images_shown(monkeypatch)
     assert look_at_cold_start(make_actor(player), *place).answers == 16
     looked_at = {image.tobytes() for image in shown}
-    measured = {image.tobytes() for episode in validation_episodes(*place) for image in episode.state.images}
+    measured = {image.tobytes() for episode in validation_episodes(*place) for image in episode.observation.images}
     assert min(len(looked_at), len(measured)) > 10
     assert not looked_at & measured
 
@@ -398,10 +398,10 @@ def test_positions_are_novel_that_neither_cold_start_nor_training_drew(player: P
     assert NOVEL.novel(episodes(SFT_STREAM, 8), cold, after) == NOVEL.novel(episodes(0, 6), cold, after) == []
     held_out = validation_episodes(config, *place, 40)
     kept = NOVEL.novel(held_out, cold, after)
-    known = {episode.state.snapshot.state for stream in (SFT_STREAM, 0) for episode in episodes(stream, 8)}
+    known = {episode.live.episode.state for stream in (SFT_STREAM, 0) for episode in episodes(stream, 8)}
     assert {episode.prompt_id for episode in held_out} >= {episode.prompt_id for episode in kept}
     assert len(kept) > 20
-    assert not known & {episode.state.snapshot.state for episode in kept}
+    assert not known & {episode.live.episode.state for episode in kept}
 
 
 def test_what_is_reached_without_looking_is_what_such_answers_earn() -> None:

@@ -17,7 +17,7 @@ from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.run import RunRecord
 from vlmgym.records.run_folder import RunFolder
 from vlmgym.rollout.episode import EpisodeRollout
-from vlmgym.rollout.turn import EpisodeConfig, Transform, state_at
+from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, Transform
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.reward import RewardConfig
 
@@ -77,9 +77,10 @@ def start_rollouts(
     for prompt_id in prompt_ids:
         pick = curriculum.pick(progress, seed, prompt_id)
         config = EpisodeConfig(pick.game, reward, play.max_turns, play.history, play.history_images, transform)
-        state = state_at(config, sample_state(pick.game, seed, prompt_id, states, reward, validation=validation))
+        snapshot = sample_state(pick.game, seed, prompt_id, states, reward, validation=validation)
+        state = LiveEpisode.at(config, snapshot).state()
         for sample_idx in range(group_size):
-            yield EpisodeRollout(pick, config, prompt_id, sample_idx, state)
+            yield EpisodeRollout(pick, LiveEpisode.restore(config, state), prompt_id, sample_idx)
 
 
 def begin_rollout_records(
@@ -106,7 +107,7 @@ def begin_rollout_records(
     )
     run = RunFolder(folder)
     run.output.check_own()
-    run.begin(config)
+    run.write_config(config)
 
 
 def write_rollout_records(folder: Path, name: str, records: Iterable[str]) -> None:

@@ -126,8 +126,8 @@ def _prompts(config: RunConfig, section: Section, curriculum: Curriculum, facts:
     for stage in (stage for entry in curriculum.entries for stage in entry.stages):
         alone, options = Curriculum.of([stage.game]), (section.play, section.states, section.reward)
         for episode in start_rollouts(alone, alone.begin(), data.seed, range(4), 1, *options):
-            length = int(encoder.encode(episode.state.prompt, episode.state.images)["attention_mask"].sum())
-            tokens, images = max(tokens, length), max(images, len(episode.state.images))
+            length = int(encoder.encode(episode.observation.prompt, episode.observation.images)["attention_mask"].sum())
+            tokens, images = max(tokens, length), max(images, len(episode.observation.images))
     facts.append(f"prompts have up to {tokens:,} tokens and {images} image(s), without earlier turns")
     total = tokens * (1 + play.history_images) + play.history * data.max_response_length
     if tokens > data.max_prompt_length or (play.history and total > data.max_prompt_length):

@@ -22,8 +22,8 @@ from transformers import AutoConfig, AutoModelForImageTextToText, GenerationConf
 from training.core.saving import saving
 from vlmgym.cli.console import reporting_errors
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.new_folder import new_folder
 from vlmgym.policies.checkpoint import error_text
+from vlmgym.records.output_folder import new_folder
 
 PROCESSOR_FILES = (
     "added_tokens.json",

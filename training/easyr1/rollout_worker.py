@@ -14,7 +14,7 @@ from vlmgym.curriculum import Pick, Progress
 from vlmgym.policies.base import Reply, identity
 from vlmgym.records.episode import PolicyRecord, TurnRecord
 from vlmgym.rollout.episode import EpisodeRollout
-from vlmgym.rollout.turn import EpisodeConfig, EpisodeState, start
+from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, Observation
 
 Place = tuple[int, int]
 """Row and copy that identify an episode."""
@@ -115,11 +115,11 @@ class RolloutWorker:
             entry, number = divmod(row, section.validation.episodes)
             stage = self.curriculum.entries[entry].stages[-1]
             play = section.play
-            rules = EpisodeConfig(
+            config = EpisodeConfig(
                 stage.game, section.reward, section.validation.turns, play.history, play.history_images, identity
             )
-            position = start(rules, FIRST_VALIDATION_SEED + number)
-            episodes.append(EpisodeRollout(Pick(entry, stage.game, stage.name), rules, row, 0, position))
+            live = LiveEpisode.start(config, FIRST_VALIDATION_SEED + number)
+            episodes.append(EpisodeRollout(Pick(entry, stage.game, stage.name), live, row, 0))
         return self._begin(episodes)
 
     def play(self, replies: Sequence[tuple[Place, Reply]]) -> list[StepResult]:
@@ -129,7 +129,9 @@ class RolloutWorker:
     def bootstrap_requests(self) -> list[tuple[Place, Request]]:
         """Return the next requests of truncated episodes."""
         cut = [(place, episode) for place, episode in self.episodes.items() if episode.truncated]
-        return [(place, self._ask(episode, episode.sample_idx, episode.bootstrap_state())) for place, episode in cut]
+        return [
+            (place, self._ask(episode, episode.sample_idx, episode.bootstrap_observation())) for place, episode in cut
+        ]
 
     def finish(self, copies: int | None) -> list[EpisodeResult]:
         """Finish all episodes and return their results.
@@ -141,7 +143,7 @@ class RolloutWorker:
         finished = []
         for (row, copy), episode in self.episodes.items():
             index = row * (copies or 1) + copy
-            seed = episode.state.snapshot.seed if copies is None else index
+            seed = episode.live.episode.seed if copies is None else index
             record = episode.record(self.policy, seed=seed, index=index)
             finished.append(
                 EpisodeResult(
@@ -165,10 +167,10 @@ class RolloutWorker:
         for episode in episodes:
             self.episodes[episode.prompt_id, episode.sample_idx] = episode
             if episode.prompt_id not in asked:
-                asked[episode.prompt_id] = self._ask(episode, None, episode.state)
+                asked[episode.prompt_id] = self._ask(episode, None, episode.observation)
         return list(asked.values())
 
-    def _ask(self, episode: EpisodeRollout, copy: int | None, position: EpisodeState) -> Request:
+    def _ask(self, episode: EpisodeRollout, copy: int | None, position: Observation) -> Request:
         return Request(episode.prompt_id, copy, self.encoder.encode(position.prompt, position.images))
 
     def _play(self, place: Place, reply: Reply) -> StepResult:
@@ -176,5 +178,5 @@ class RolloutWorker:
         turn = episode.respond(reply)
         anchor = json.dumps(turn.state, sort_keys=True)
         return StepResult(
-            *place, turn, anchor, None if episode.done else self._ask(episode, episode.sample_idx, episode.state)
+            *place, turn, anchor, None if episode.done else self._ask(episode, episode.sample_idx, episode.observation)
         )

@@ -64,14 +64,12 @@ class Demonstrations:
         before = max(config.cold_start.answers_before, min(config.play.max_turns - 1, config.play.history + 1))
         play = replace(config.play, max_turns=max(config.play.max_turns, before + 1))
         episode = next(start_rollouts(*where, play, config.states, config.reward, transform=config.look))
-        game, position = episode.pick.game, episode.state
-        state = game.from_json(position.snapshot.state)
+        game, position, state = episode.pick.game, episode.observation, episode.live.episode.state
         rng = np.random.default_rng([seed, row])
         for _ in range(int(rng.integers(before + 1))):
             episode.respond(Reply(expert_response(game, state, config.cold_start.teacher, 0.0, config.reward, rng)))
             if episode.done:
                 break
-            position = episode.state
-            state = game.from_json(position.snapshot.state)
+            position, state = episode.observation, episode.live.episode.state
         text = expert_response(game, state, config.cold_start.teacher, config.cold_start.right, config.reward, rng)
         return Sample(self.encoder.encode(position.prompt, position.images), self.encoder.tokens(text))

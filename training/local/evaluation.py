@@ -14,10 +14,10 @@ from training.local.config import TrainConfig
 from training.local.held_out import Eye, answer_held_out, validation_episodes
 from training.local.live_policy import LiveOptions, LivePolicy
 from vlmgym.curriculum import Curriculum
+from vlmgym.evaluation.artifacts import write_curves, write_summary
 from vlmgym.evaluation.config import EvalConfig
-from vlmgym.evaluation.playing import make_run_record, play_run
 from vlmgym.evaluation.report import LabelledRun, write_report
-from vlmgym.evaluation.results import write_curves, write_summary
+from vlmgym.evaluation.run import make_run_record, play_run
 from vlmgym.records.run import RunSummary
 from vlmgym.records.run_folder import RunFolder
 from vlmgym.records.store import open_run
@@ -128,8 +128,8 @@ def play_whole_episodes(
     place = RunFolder(folder)
     with place.reserved(), ProcessPool(0) as workers:
         place.output.remove(place.folder)  # what an interrupted run left there
-        place.begin(make_run_record(wanted, games, policy))
-        part = play_run(place, games, policy, wanted, None, workers, console, alone=False)
+        place.write_config(make_run_record(wanted, games, policy))
+        part = play_run(place, games, policy, wanted, None, workers, console, standalone=False)
         run = open_run(place)
         summary = write_summary(run, part)
         write_curves(run)

@@ -14,7 +14,7 @@ from training.local.actor import Actor
 from training.local.config import TrainConfig
 from training.local.rollout import Rollout, roll_out
 from vlmgym.curriculum import Curriculum, Progress
-from vlmgym.evaluation.summary import confidence_interval
+from vlmgym.evaluation.statistics import confidence_interval
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.sandbox.core.task import Task
 
@@ -92,13 +92,13 @@ def answer_held_out(
         eye: What the model sees.
         temperature: Instead of the configuration's.
     """
-    shown = [episode.state.images for episode in episodes]
+    shown = [episode.observation.images for episode in episodes]
     if eye == "blank":
         shown = [[blank(image) for image in images] for images in shown]
     elif eye == "shuffled":
         shown = [*shown[1:], *shown[:1]]
     for episode, images in zip(episodes, shown):
-        episode.state = replace(episode.state, images=images)
+        episode.live.observation = episode.observation._replace(images=images)
     warmth = config.evaluation.temperature if temperature is None else temperature
     rollout = replace(config.rollout, temperature=warmth)
     return found_in(roll_out(actor, episodes, rollout, (config.seed, VALIDATION_STREAM)), are_shares(episodes, config))

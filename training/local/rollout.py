@@ -82,7 +82,7 @@ def roll_out(actor: Actor, episodes: Sequence[EpisodeRollout], config: RolloutCo
         for first in range(0, len(waiting), config.batch):
             numbers = waiting[first : first + config.batch]
             # Copies of a row begin at one and the same position.
-            positions, asked = each_once([episodes[number].state for number in numbers])
+            positions, asked = each_once([episodes[number].observation for number in numbers])
             prompts = [actor.encoder.encode(position.prompt, position.images) for position in positions]
             seeds = [token_seed(chance, episodes[number]) for number in numbers]
             responses = actor.respond(prompts, asked, seeds, config.max_tokens, config.temperature)

@@ -22,7 +22,7 @@ from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import resolve_checkpoint
 from vlmgym.records.episode import GameRecord, PolicyRecord
 from vlmgym.records.output_folder import OutputFolder
-from vlmgym.records.run_folder import changes
+from vlmgym.records.run import changes
 from vlmgym.rollout.episode import EpisodeRollout
 
 TEXTS = 300
@@ -128,7 +128,7 @@ class TrainingRun:
             raise UsageError(f"{run.options} is not a list of options")
         config = read_config([*before, *args])
         found = changes(decided, decided_by(config))
-        if different := [str(change) for change in found if change.where not in RESOURCES]:
+        if different := [str(change) for change in found if change.path not in RESOURCES]:
             raise UsageError(f"{folder} was a run with other options, so it cannot be resumed: {'; '.join(different)}")
         run.check(config)
         run._given = without(args, "--resume")

@@ -171,7 +171,9 @@ class Trainer:
         """
         cut = [episode for episode in episodes if episode.truncated] if self.config.play.max_turns > 1 else []
         encoder = self.actor.encoder
-        prompts = [encoder.encode(left.prompt, left.images) for left in (episode.bootstrap_state() for episode in cut)]
+        prompts = [
+            encoder.encode(left.prompt, left.images) for left in (episode.bootstrap_observation() for episode in cut)
+        ]
         # A value stands before a token, whichever it is.
         _, values = self._measure(self.actor, [Sample(prompt, [encoder.end]) for prompt in prompts])
         return {(episode.prompt_id, episode.sample_idx): float(value[0]) for episode, value in zip(cut, values)}

@@ -20,17 +20,17 @@ from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.cli.games import in_short
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
+from vlmgym.evaluation.artifacts import Session, write_curves, write_summary, write_videos
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.live_log import check_loggers
-from vlmgym.evaluation.playing import Played, count_of, games_of, make_run_record, play_run, reopen
 from vlmgym.evaluation.report import LabelledRun, write_report
-from vlmgym.evaluation.results import Part, write_curves, write_summary, write_videos
-from vlmgym.evaluation.table import bias_note, summary_table
+from vlmgym.evaluation.run import Games, all_games, make_run_record, play_run, resume_run, total_episodes
+from vlmgym.evaluation.summary_table import bias_note, summary_table
 from vlmgym.policies import POLICIES, CustomFunction, Policy, PolicyOptions, PolicySpec, make_policy, options_type
 from vlmgym.records.files import writing
 from vlmgym.records.run import RunSummary
 from vlmgym.records.run_folder import RunFolder, ScriptFolder
-from vlmgym.records.store import StoredRun, game_name, open_run, read_asked
+from vlmgym.records.store import StoredRun, game_name, open_run, read_config
 from vlmgym.rollout.runner import check_concurrency, check_policy
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.task import Task
@@ -147,7 +147,7 @@ def run_evaluation(
     played = _played(game_names, config, preset, curriculum)
     if config.all_rows:
         config = dataclasses.replace(config, episodes=rows_of(played), all_rows=False)
-    games = games_of(played)
+    games = all_games(played)
     choice: PolicySpec = config.policy if config.policy is not None else custom_policy or "random"
     policy = make_policy(choice, options)
     for game in games:
@@ -156,24 +156,24 @@ def run_evaluation(
     check_loggers(tensorboard=config.tensorboard, wandb=config.wandb)
     check_concurrency(games, config.episodes, config.concurrency)
     folder = _folder(config, place, games, policy)
-    asked = make_run_record(config, played, policy)
+    record = make_run_record(config, played, policy)
     console, progress_console = make_console(), make_console(stderr=True)
     if config.resume is not None:
-        read_asked(folder)
+        read_config(folder)
     with folder.reserved():
         earlier = None
         if config.resume is None:
-            folder.make_way()
-            folder.check(asked, videos=config.videos > 0, report=config.report)
-            folder.begin(asked)
+            folder.make_room()
+            folder.check(record, videos=config.videos > 0, report=config.report)
+            folder.write_config(record)
         else:
-            folder.check(asked, videos=config.videos > 0, report=config.report)
-            earlier = reopen(folder, asked, progress_console)
+            folder.check(record, videos=config.videos > 0, report=config.report)
+            earlier = resume_run(folder, record, progress_console)
         before = earlier.summary if earlier is not None else None
-        episodes = count_of(played, config)
+        episodes = total_episodes(played, config)
         with ExitStack() as pools:
             players = pools.enter_context(open_pool(config.backend, episodes, config.workers))
-            part = play_run(folder, played, policy, config, earlier, players, progress_console)
+            session = play_run(folder, played, policy, config, earlier, players, progress_console)
             # Results are written locally, also with Ray.
             workers = (
                 players
@@ -183,9 +183,9 @@ def run_evaluation(
             if before is None:
                 folder.clear_results()
             run = open_run(folder)
-            summary = write_summary(run, part, before)
+            summary = write_summary(run, session, before)
             # Print scores first, since videos may take minutes.
-            console.print(summary_table(run.asked, summary))
+            console.print(summary_table(run.config, summary))
             if note := bias_note(summary.games):
                 console.print(note)
             write_curves(run)
@@ -193,13 +193,13 @@ def run_evaluation(
             if config.report:
                 write_report(folder, LabelledRun.of(run, summary), workers, progress_console)
     _print_places(console, run, config)
-    _tell_unfinished(folder, summary, part, progress_console)
+    _tell_unfinished(folder, summary, session, progress_console)
     return summary
 
 
 def _played(
     names: Sequence[str], config: EvalConfig, preset: Mapping[str, Any] | None, curriculum: Path | None
-) -> Played:
+) -> Games:
     if curriculum is None:
         games = [config.make_game(name, preset) for name in names]
         if len({game.id for game in games}) < len(games):
@@ -213,7 +213,7 @@ def _played(
     return Curriculum.read(curriculum)
 
 
-def rows_of(played: Played) -> int:
+def rows_of(played: Games) -> int:
     """Return the number of rows in the data of each game, which must be equal."""
     if isinstance(played, Curriculum):
         raise UsageError("--all-rows does not work with --curriculum")
@@ -265,7 +265,7 @@ def _claimed(name: str) -> Path:
 
 def _print_places(console: Console, run: StoredRun, config: EvalConfig) -> None:
     folder = run.folder
-    for name in map(game_name, run.asked.game_ids):
+    for name in map(game_name, run.config.game_ids):
         for word, path in (("records", folder.record(name)), ("curves ", folder.curves(name))):
             if path is not None and path.exists():
                 console.print(f"{word} {path}", soft_wrap=True)
@@ -276,12 +276,12 @@ def _print_places(console: Console, run: StoredRun, config: EvalConfig) -> None:
     console.print(f"run     {folder.folder}", soft_wrap=True)
 
 
-def _tell_unfinished(folder: RunFolder, summary: RunSummary, part: Part, console: Console) -> None:
+def _tell_unfinished(folder: RunFolder, summary: RunSummary, session: Session, console: Console) -> None:
     """Report episodes without a result; exit with an error unless a budget stopped the run."""
     errors = sum(game.unfinished.get("error", 0) for game in summary.games.values())
-    if summary.stopped:
-        console.print(f"stopped: {summary.stopped}; continue with --resume {folder.folder}", soft_wrap=True)
-    for reason, times in part.errors.most_common(REASONS):
+    if summary.stop_reason:
+        console.print(f"stopped: {summary.stop_reason}; continue with --resume {folder.folder}", soft_wrap=True)
+    for reason, times in session.errors.most_common(REASONS):
         console.print(f"error in {times} {'episode' if times == 1 else 'episodes'}: {reason}", soft_wrap=True)
     if errors:
         episodes = "1 episode has" if errors == 1 else f"{errors} episodes have"

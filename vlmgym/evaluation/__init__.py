@@ -5,7 +5,7 @@ from vlmgym.records.episode import EpisodeRecord, TurnRecord
 from vlmgym.records.run import GameRunRecord, RunRecord, RunSummary, Summary
 from vlmgym.records.run_folder import RunFolder
 from vlmgym.records.store import Run, StoredEpisode, StoredRun, open_run, read_run
-from vlmgym.rollout.budget import Budget
+from vlmgym.rollout.limits import Budget
 from vlmgym.rollout.runner import Hooks, evaluate
 
 __all__ = [

@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict
 from rich.table import Table
 
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.paired import (
+from vlmgym.evaluation.report import LabelledRun, PageTable, write_page
+from vlmgym.evaluation.statistics import (
     LEVEL,
     RESAMPLES,
     PairedDifference,
@@ -23,12 +24,11 @@ from vlmgym.evaluation.paired import (
     paired_difference,
     share,
 )
-from vlmgym.evaluation.report import LabelledRun, PageTable, write_page
-from vlmgym.evaluation.summary import states_perception, summarize
+from vlmgym.evaluation.summary import states_perception, summarise_run
 from vlmgym.records.episode import EpisodeRecord
 from vlmgym.records.output_folder import OutputFolder
-from vlmgym.records.run import RunRecord
-from vlmgym.records.run_folder import UNFINISHED, changes
+from vlmgym.records.run import RunRecord, changes
+from vlmgym.records.run_folder import UNFINISHED
 from vlmgym.records.store import StoredRun, open_run
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig
 from vlmgym.terminal import make_console
@@ -124,13 +124,13 @@ def compare(config: CompareConfig) -> Comparison:
     output.check_own()
     output.check(numbers, page, folder / "compare" / UNFINISHED)
     labels = config.labels or _labels(first, second)
-    notes = check_comparable(first.asked, second.asked, labels)
+    notes = check_comparable(first.config, second.config, labels)
     games = compare_games(first.read(), second.read(), labels)
     if not games:
         raise UsageError(f"{labels[0]} and {labels[1]} have no result in common: no game with the same seed")
-    common = {*first.asked.game_ids} & {*second.asked.game_ids}
+    common = {*first.config.game_ids} & {*second.config.game_ids}
     notes += [f"{game}: no seed has a result in both, left out" for game in sorted(common - set(games))]
-    comparison = Comparison(labels=labels, runs=(first.asked, second.asked), notes=tuple(notes), games=games)
+    comparison = Comparison(labels=labels, runs=(first.config, second.config), notes=tuple(notes), games=games)
     with output.reserved():
         output.write(numbers, (comparison.model_dump_json(indent=1) + "\n").encode())
     console, progress_console = make_console(), make_console(stderr=True)
@@ -142,7 +142,9 @@ def compare(config: CompareConfig) -> Comparison:
     if config.page:
         tables = [_page_table(game, found, comparison) for game, found in comparison.games.items()]
         runs = [
-            LabelledRun(label, run.asked, run.episodes, summarize(run), run.last_summary().stopped, run.videos())
+            LabelledRun(
+                label, run.config, run.episodes, summarise_run(run), run.last_summary().stop_reason, run.videos()
+            )
             for label, run in zip(labels, (first, second))
         ]
         with ProcessPool(num_workers_for(len(first.episodes) + len(second.episodes), config.workers)) as workers:
@@ -375,7 +377,7 @@ def _differences(first: object, second: object, labels: tuple[str, str]) -> str:
 
 def _labels(first: StoredRun, second: StoredRun) -> tuple[str, str]:
     for labels in (
-        (first.asked.policy.label, second.asked.policy.label),
+        (first.config.policy.label, second.config.policy.label),
         (first.folder.folder.name, second.folder.folder.name),
     ):
         if labels[0] != labels[1]:

@@ -10,8 +10,7 @@ import tyro
 
 from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
-from vlmgym.rollout.budget import Budget
-from vlmgym.rollout.limits import check_limits
+from vlmgym.rollout.limits import Budget, check_limits
 from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.sandbox.options import GameOptions
 from vlmgym.workers.process import Backend, check_num_workers

@@ -1,32 +1,98 @@
-"""Cumulative reward over turns, drawn from records."""
+"""Cumulative reward over turns: mean curves with confidence intervals, and their plot."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+import numpy as np
 
 from vlmgym.errors import truncate
-from vlmgym.evaluation.reward_curve import EpisodeRewards, mean_curve
-from vlmgym.evaluation.table import ALL_STAGES
+from vlmgym.evaluation.statistics import confidence_interval
+from vlmgym.evaluation.summary_table import ALL_STAGES
 from vlmgym.records.episode import EpisodeRecord
 
-_LABELLED = 10
-"""Maximum number of episodes that each get a line in the legend; more share one."""
+POINTS = 200
+"""Maximum number of segments of a mean curve."""
+
+Values = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeRewards:
+    """Rewards of an episode with a result.
+
+    Attributes:
+        rewards: Game reward of each turn.
+        ended: Whether the game ended the episode, rather than the turn limit.
+    """
+
+    rewards: tuple[float, ...]
+    ended: bool
+
+    @classmethod
+    def of(cls, episode: EpisodeRecord) -> EpisodeRewards:
+        """Extract the rewards of an episode."""
+        return cls(tuple(turn.reward.game for turn in episode.turns), episode.terminated)
+
+    @property
+    def totals(self) -> Values:
+        """Cumulative reward before the first turn and after each turn."""
+        return np.concatenate([[0.0], np.cumsum(self.rewards)])
+
+
+@dataclass(frozen=True, slots=True)
+class MeanCurve:
+    """Mean cumulative reward over turns.
+
+    Attributes:
+        turns: Turns, from 0 to the length of the longest episode.
+        mean: Mean over all episodes; those that ended early keep their score.
+        interval: Lower and upper bound of the 95% confidence interval, which ends at `Summary.score_ci`; None for a
+            single episode and for several stages of a curriculum.
+    """
+
+    turns: np.ndarray[Any, np.dtype[np.int64]]
+    mean: Values
+    interval: tuple[Values, Values] | None
+
+
+def mean_curve(episodes: Sequence[EpisodeRewards], *, one_stage: bool) -> MeanCurve:
+    """Compute the mean curve of at least one episode."""
+    longest = max(len(episode.rewards) for episode in episodes)
+    turns = np.unique(np.linspace(0, longest, min(longest, POINTS) + 1).round().astype(np.int64))
+    totals = np.array([episode.totals[np.minimum(turns, len(episode.rewards))] for episode in episodes])
+    mean = totals.mean(axis=0)
+    if not one_stage or len(episodes) == 1:
+        return MeanCurve(turns, mean, None)
+    shares = all(len(episode.rewards) == 1 and episode.ended for episode in episodes)
+    intervals = [
+        confidence_interval(column.tolist(), within_one=shares) or (middle, middle)
+        for column, middle in zip(totals.T, mean)
+    ]
+    low, high = np.array(intervals).T
+    return MeanCurve(turns, mean, (low, high))
+
+
+_MAX_LABELS = 10
+"""Maximum number of episodes with a legend entry each; more share one."""
 
 
 def draw_curves(episodes: Iterable[EpisodeRecord], subtitle: str = "") -> bytes:
-    """A PNG: the cumulative game reward of every episode, their mean and its 95% confidence interval.
+    """Plot the cumulative game reward of all episodes, their mean, and its 95% confidence interval, as a PNG.
 
-    Episodes at several stages of a curriculum have a mean without an interval, and the title says so. An episode that
-    ended early keeps its score to the right, so that the mean is over all episodes everywhere; a dot marks its end.
+    The mean is always over all episodes: those that ended early (marked by a dot) keep their score. With several
+    stages of a curriculum there is no interval, and the title says so.
 
     Args:
-        episodes: At least one, all of the same game and policy, with a result. Read one after another, not kept.
-        subtitle: A second, smaller line of the title; what does not fit is left out.
+        episodes: At least one episode with a result, all of the same game and policy. Records are not kept.
+        subtitle: Second line of the title, truncated to fit.
     """
+    from matplotlib.figure import Figure  # slow to import, and not needed by worker processes
+    from matplotlib.ticker import MaxNLocator
+
     seeds, results, stages = [], [], set()
     for episode in episodes:
         title = f"{episode.game.id}, {episode.policy.label}"
@@ -36,22 +102,22 @@ def draw_curves(episodes: Iterable[EpisodeRecord], subtitle: str = "") -> bytes:
     figure = Figure(figsize=(9, 5.4), dpi=120, layout="constrained")
     axes = figure.add_subplot()
     for i, (seed, one) in enumerate(zip(seeds, results)):
-        label = f"seed {seed}" if len(results) <= _LABELLED else None if i else "single episodes"
+        label = f"seed {seed}" if len(results) <= _MAX_LABELS else None if i else "single episodes"
         totals = one.totals
         (line,) = axes.plot(range(len(totals)), totals, lw=1.1, alpha=0.55, label=label)
         if one.ended:
             axes.plot(len(totals) - 1, totals[-1], "o", ms=5, color=line.get_color())
     curve = mean_curve(results, one_stage=len(stages) == 1)
-    told = f"mean {curve.mean[-1]:,.2f}"
+    summary = f"mean {curve.mean[-1]:,.2f}"
     if curve.interval is not None:
         low, high = curve.interval
         axes.fill_between(curve.turns, low, high, color="black", alpha=0.16, lw=0, label="95% interval of the mean")
         if low[-1] < high[-1]:
-            told += f" (95% interval {low[-1]:,.2f} to {high[-1]:,.2f})"
+            summary += f" (95% interval {low[-1]:,.2f} to {high[-1]:,.2f})"
     if len(stages) > 1:
-        told += ALL_STAGES
+        summary += ALL_STAGES
     axes.plot(curve.turns, curve.mean, color="black", lw=2.4, label=f"mean of {len(results)} episodes")
-    axes.set_title(f"{title}: {told}", loc="left", weight="bold", pad=20)
+    axes.set_title(f"{title}: {summary}", loc="left", weight="bold", pad=20)
     axes.text(0, 1.015, truncate(subtitle, 100), transform=axes.transAxes, fontsize=9)
     axes.set_xlabel("turn")
     axes.set_ylabel("cumulative reward")

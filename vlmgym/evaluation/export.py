@@ -19,11 +19,11 @@ from rich.progress import Progress
 from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.export_rows import IMAGES, Format, Rows, TurnFilter, export_episode
-from vlmgym.evaluation.new_folder import new_folder
 from vlmgym.evaluation.progress import COLUMNS
 from vlmgym.records.episode import GameRecord, versions
 from vlmgym.records.files import replace_file, writing
-from vlmgym.records.run import begun_with
+from vlmgym.records.output_folder import new_folder
+from vlmgym.records.run import version_changes
 from vlmgym.records.store import StoredEpisode, StoredRun, open_run
 from vlmgym.rollout.event_loop import run_async
 from vlmgym.sandbox.core.reward import Outcome
@@ -94,13 +94,13 @@ def export(config: ExportConfig) -> None:
         OutputError: It cannot be written.
     """
     run = open_run(config.run)
-    for game in run.asked.games:
+    for game in run.config.games:
         game.game()  # is it installed?
     chosen = _choose(run.episodes, config)
     if not chosen:
         raise UsageError(f"no episode of {run.folder.folder} passes the filters")
     console, progress_console = make_console(), make_console(stderr=True)
-    if begun := begun_with(run.asked):
+    if begun := version_changes(run.config):
         progress_console.print(f"{begun}; images drawn now may differ", soft_wrap=True)
     with new_folder(config.output_dir) as folder:
         (folder / IMAGES).mkdir()
@@ -108,7 +108,7 @@ def export(config: ExportConfig) -> None:
             ProcessPool(num_workers_for(len(chosen), config.workers)) as workers,
             _rows_file(folder, config) as file,
         ):
-            exporting = _Exporting(config, run.asked.games, folder, file, progress_console)
+            exporting = _Exporting(config, run.config.games, folder, file, progress_console)
             run_async(exporting.run(chosen, workers))
         if not exporting.rows:
             raise UsageError(f"no turn of {run.folder.folder} passes the filters: {_told(exporting.left_out)}")
@@ -217,7 +217,7 @@ def _dataset_info(out: Path) -> dict[str, Any]:
 
 def _origin(run: StoredRun, config: ExportConfig, exporting: _Exporting, images: int) -> dict[str, Any]:
     """What the export was made of and how; no path of this machine is among it."""
-    asked = run.asked.model_dump(mode="json", exclude={"options"})
+    asked = run.config.model_dump(mode="json", exclude={"options"})
     filters = {
         "outcome": config.outcome,
         "min_reward": config.min_reward,

@@ -91,7 +91,7 @@ def export_episode(
     """
     record = stored.read()
     if record.game not in games:
-        raise UsageError(f"{stored.place} is of another game than run.json says")
+        raise UsageError(f"{stored.location} is of another game than run.json says")
     images = _Images(record.game.game(), folder)
     rows = Rows()
     for i, turn in enumerate(record.turns):
@@ -103,7 +103,7 @@ def export_episode(
         try:
             names = [name for state in shown for name in images.of(state)]
         except StateError as error:
-            raise UsageError(f"{stored.place}, turn {turn.turn}: {error}") from None
+            raise UsageError(f"{stored.location}, turn {turn.turn}: {error}") from None
         rows.lines.append(json.dumps(FORMATS[format_](names, turn) | _facts(record, turn)))
     return rows
 

@@ -19,7 +19,7 @@ from uuid import uuid4
 from rich.console import Console
 
 from vlmgym.errors import UsageError, missing_extra, one_line
-from vlmgym.evaluation.summary import confidence_interval
+from vlmgym.evaluation.statistics import confidence_interval
 from vlmgym.records.episode import EpisodeRecord
 from vlmgym.records.files import writing
 from vlmgym.records.output_folder import OutputFolder

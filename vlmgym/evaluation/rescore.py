@@ -11,11 +11,12 @@ import tyro
 from rich.table import Table
 
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.new_folder import new_folder
 from vlmgym.evaluation.summary import Tally
 from vlmgym.records.episode import EpisodeRecord, TurnRecord
 from vlmgym.records.files import LineLog
-from vlmgym.records.run_folder import RunFolder, changes
+from vlmgym.records.output_folder import new_folder
+from vlmgym.records.run import changes
+from vlmgym.records.run_folder import RunFolder
 from vlmgym.records.store import open_run
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.reward import RewardConfig, weigh
@@ -49,8 +50,8 @@ def rescore(config: RescoreConfig) -> Path:
     out = old.with_name(f"{old.name}-rescored") if config.output_dir is None else config.output_dir.absolute()
     if not run.episodes:
         raise UsageError(f"{old} holds no episode")
-    means = {game: _Means() for game in run.asked.game_ids}
-    tally = Tally(run.asked)
+    means = {game: _Means() for game in run.config.game_ids}
+    tally = Tally(run.config)
     with new_folder(out) as part:
         folder = RunFolder(part)
         folder.output.claim(folder.run, folder.episodes)
@@ -62,10 +63,10 @@ def rescore(config: RescoreConfig) -> Path:
                 means.setdefault(after.game.id, _Means()).add(before, after)
                 tally.add(after)
         summary = run.last_summary().model_copy(update={"games": tally.summaries()})
-        folder.write(folder.summary, (summary.model_dump_json(indent=1) + "\n").encode())
-        folder.begin(run.asked.model_copy(update={"reward": config.reward}))
+        folder.write_summary(summary)
+        folder.write_config(run.config.model_copy(update={"reward": config.reward}))
     console = make_console()
-    console.print(_changes(run.asked.reward, config.reward), soft_wrap=True)
+    console.print(_changes(run.config.reward, config.reward), soft_wrap=True)
     console.print(_table(means))
     console.print(f"run     {out}", soft_wrap=True)
     return out

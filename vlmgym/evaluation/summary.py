@@ -1,4 +1,4 @@
-"""What the episodes of a run come to, from their records alone."""
+"""Summaries of runs, computed from their records."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from vlmgym.evaluation.statistics import confidence_interval, mean_and_stderr
 from vlmgym.records.episode import EpisodeRecord
 from vlmgym.records.run import RunRecord, StageSummary, Summary
 from vlmgym.records.store import StoredRun
@@ -14,100 +15,47 @@ from vlmgym.sandbox.core.response_format import parse_response
 from vlmgym.sandbox.core.reward import Outcome
 
 
-def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and its standard error: sample standard deviation (n - 1) over root n; None for a single value."""
-    mean = math.fsum(values) / len(values)
-    if len(values) == 1:
-        return mean, None
-    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
-    return mean, math.sqrt(variance / len(values))
-
-
-def confidence_interval(
-    values: Sequence[float], level: float = 0.95, *, within_one: bool
-) -> tuple[float, float] | None:
-    """Confidence interval of a mean.
-
-    Wilson's interval of a share if all values are 0 or 1, else Student's t. None for fewer than two values, and for
-    equal ones, from whose spread nothing follows.
+def summarise(episodes: Iterable[EpisodeRecord], planned: int | None = None) -> Summary:
+    """Summarise episodes of one game.
 
     Args:
-        values: What the mean is of.
-        level: How often the interval is to hold the true mean.
-        within_one: Whether values are from 0 to 1 by nature; if not, those that happen to be 0 or 1 are no share.
-    """
-    if len(values) < 2:
-        return None
-    if within_one and set(values) <= {0.0, 1.0}:
-        return wilson(round(sum(values)), len(values), level)
-    if len(set(values)) == 1:
-        return None
-    mean, error = mean_and_error(values)
-    reach = students_t(len(values), level) * (error or 0.0)
-    return mean - reach, mean + reach
-
-
-def wilson(count: int, of: int, level: float = 0.95) -> tuple[float, float]:
-    """Wilson's score interval of the share `count / of`, where `of` is at least 1."""
-    from scipy.stats import binomtest  # half a second to import
-
-    interval = binomtest(count, of).proportion_ci(level, method="wilson")
-    return float(interval.low), float(interval.high)
-
-
-def students_t(count: int, level: float = 0.95) -> float:
-    """Half the width of Student's confidence interval of a mean over at least two values, in its standard errors."""
-    from scipy.stats import t  # half a second to import
-
-    return float(t.ppf(0.5 + level / 2, count - 1))
-
-
-def summarise(episodes: Iterable[EpisodeRecord], make_run_record: int | None = None) -> Summary:
-    """The summary of a game's episodes.
-
-    Args:
-        episodes: The latest record of each.
-        make_run_record: Episodes that the run was to have; None: as many as there are.
+        episodes: The latest record of each episode.
+        planned: Number of episodes planned. Default: the number of records.
     """
     tally = _GameTally()
     for episode in episodes:
         tally.add(episode)
-    return tally.summary(make_run_record)
+    return tally.summary(planned)
 
 
 class Tally:
-    """Adds up the episodes of a run, one after another: it keeps numbers of them only, so a run may be of any size."""
+    """Running totals of a run. Records are not kept, so a run may be larger than memory."""
 
-    def __init__(self, asked: RunRecord) -> None:
-        """Begin.
-
-        Args:
-            asked: What the run was asked for: its games, and how many episodes of each.
-        """
-        self._asked = asked
-        self._games = {game: _GameTally() for game in asked.game_ids}
+    def __init__(self, config: RunRecord) -> None:
+        self._config = config
+        self._games = {game: _GameTally() for game in config.game_ids}
 
     def add(self, episode: EpisodeRecord) -> None:
-        """Add an episode by its latest record."""
+        """Add the latest record of an episode."""
         self._games.setdefault(episode.game.id, _GameTally()).add(episode)
 
     def summaries(self) -> dict[str, Summary]:
-        """The summary of each game by its id."""
-        return {game: tally.summary(self._asked.episodes_of(game)) for game, tally in self._games.items()}
+        """Summarise each game, by its id."""
+        return {game: tally.summary(self._config.episodes_of(game)) for game, tally in self._games.items()}
 
 
 def states_perception(response: str) -> bool:
-    """Whether a response says anything of what it sees, right or wrong."""
+    """Return whether a response has a `<perception>`, correct or not."""
     return "<perception" in response.casefold() and bool(parse_response(response).perceptions)
 
 
 class _GameTally:
-    """What a summary needs of a game's episodes. Sums are made at the end, so that they are exact in any order."""
+    """Running totals of a game. Sums are computed at the end, exactly and independent of order."""
 
     def __init__(self) -> None:
         self.episodes = self.turns = 0
         self.unfinished: Counter[str] = Counter()
-        self.ends: Counter[str] = Counter()
+        self.end_reasons: Counter[str] = Counter()
         self.outcomes: Counter[Outcome] = Counter()
         self.numbers: dict[str, array[float]] = {}
         self.words: dict[str, Counter[str]] = {}
@@ -140,7 +88,7 @@ class _GameTally:
         self.scores.append(score)
         if episode.stage is not None:
             self.stages.setdefault(episode.stage, array("d")).append(score)
-        self.ends[episode.end] += 1
+        self.end_reasons[episode.end_reason] += 1
         for name, value in episode.metrics.items():
             if isinstance(value, str):
                 self.words.setdefault(name, Counter())[value] += 1
@@ -156,11 +104,11 @@ class _GameTally:
                 self.perception.append(turn.reward.perception)
                 self.exact.append(turn.reward.perception_exact or 0.0)
 
-    def summary(self, make_run_record: int | None) -> Summary:
+    def summary(self, planned: int | None) -> Summary:
         unfinished = dict(self.unfinished)
-        if make_run_record is not None and make_run_record > self.episodes:
-            unfinished["not begun"] = make_run_record - self.episodes
-        mean, error = mean_and_error(self.scores) if self.scores else (None, None)
+        if planned is not None and planned > self.episodes:
+            unfinished["not started"] = planned - self.episodes
+        mean, error = mean_and_stderr(self.scores) if self.scores else (None, None)
         one_stage = len(self.stages) < 2
         latencies = sorted(self.latencies)
 
@@ -174,27 +122,27 @@ class _GameTally:
             score_mean=mean,
             score_stderr=error if one_stage else None,
             score_ci=confidence_interval(self.scores, within_one=self.one_turn_each) if one_stage else None,
-            score_best=max(self.scores, default=None),
+            score_max=max(self.scores, default=None),
             illegal_rate=per_turn(self.outcomes[Outcome.ILLEGAL]),
             unparsable_rate=per_turn(self.outcomes[Outcome.UNPARSABLE]),
-            format_mean=per_turn(math.fsum(self.format)),
-            perception_mean=_mean(self.perception) if self.perception_stated else None,
-            perception_exact_rate=_mean(self.exact) if self.perception_stated else None,
-            ends=dict(self.ends.most_common()),
-            metric_means={name: mean_and_error(values) for name, values in self.numbers.items()},
+            format_compliance=per_turn(math.fsum(self.format)),
+            perception_accuracy=_mean(self.perception) if self.perception_stated else None,
+            perception_exact_match=_mean(self.exact) if self.perception_stated else None,
+            end_reasons=dict(self.end_reasons.most_common()),
+            metric_means={name: mean_and_stderr(values) for name, values in self.numbers.items()},
             metric_counts={name: dict(sorted(counts.items(), key=_by_number)) for name, counts in self.words.items()},
             prompt_tokens=self.tokens.get("prompt"),
             completion_tokens=self.tokens.get("completion"),
             cost=math.fsum(self.costs) if self.costs else None,
-            latency_median=_at(latencies, 0.5),
-            latency_p95=_at(latencies, 0.95),
+            latency_p50=_quantile(latencies, 0.5),
+            latency_p95=_quantile(latencies, 0.95),
             stages={name: _stage(scores) for name, scores in self.stages.items()},
             served_models=dict(self.served_models.most_common()),
         )
 
 
 def _stage(scores: Sequence[float]) -> StageSummary:
-    mean, error = mean_and_error(scores)
+    mean, error = mean_and_stderr(scores)
     return StageSummary(episodes=len(scores), score_mean=mean, score_stderr=error)
 
 
@@ -202,24 +150,24 @@ def _mean(values: Sequence[float]) -> float | None:
     return math.fsum(values) / len(values) if values else None
 
 
-def _at(ordered: Sequence[float], share: float) -> float | None:
-    """The smallest value that this share of them does not exceed (nearest rank)."""
+def _quantile(ordered: Sequence[float], share: float) -> float | None:
+    """Return a quantile of sorted values (nearest rank)."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else None
 
 
 def _by_number(item: tuple[str, int]) -> tuple[float, str]:
-    """Words that are numbers come in the order of their values, others behind them."""
+    """Sort numeric words by value, before all others."""
     word = item[0]
     return (float(word) if word.isdecimal() else math.inf), word
 
 
-def summarize(run: StoredRun) -> dict[str, Summary]:
-    """Summarize the stored episodes of each game, by game id.
+def summarise_run(run: StoredRun) -> dict[str, Summary]:
+    """Summarise each game of a stored run, by its id.
 
     Raises:
         UsageError: A record cannot be read.
     """
-    tally = Tally(run.asked)
+    tally = Tally(run.config)
     for episode in run.read():
         tally.add(episode)
     return tally.summaries()

@@ -10,10 +10,9 @@ from typing import Any
 import av
 import numpy as np
 
-from vlmgym.records.episode import EpisodeRecord, TurnRecord
+from vlmgym.records.episode import EpisodeRecord, TurnRecord, recorded_action, recorded_states
 from vlmgym.records.files import temporary, writing
 from vlmgym.records.store import StoredEpisode
-from vlmgym.rollout.recorded import recorded_action, recorded_positions
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.rendering.canvas import Canvas, Colour, text_width
 from vlmgym.sandbox.rendering.images import side_by_side
@@ -71,14 +70,14 @@ def write_stored_video(path: Path, stored: StoredEpisode, fps: int) -> None:
 
 
 def _frames(game: Game[Any, Any], episode: EpisodeRecord, hold: int) -> Iterator[ImageArray]:
-    positions = recorded_positions(game, episode)
+    positions = recorded_states(game, episode)
     score = 0.0
     for i, position in enumerate(positions):
         turn = episode.turns[i - 1] if i else None
         score += turn.reward.game if turn else 0.0
         board = side_by_side(game.images(position))
         last = i == len(positions) - 1
-        strip = draw_strip(board.shape[1], game, episode, turn, score, episode.end if last else "")
+        strip = draw_strip(board.shape[1], game, episode, turn, score, episode.end_reason if last else "")
         frame = _even(np.concatenate([board, strip]))
         for _ in range(hold if last else 1):
             yield frame

@@ -173,7 +173,7 @@ class StatePolicy(Policy):
 
 
 def identity(image: ImageArray) -> ImageArray:
-    """Return the image unchanged; the default `ModelPolicy.look`."""
+    """Return the image unchanged; the default `ModelPolicy.transform`."""
     return image
 
 
@@ -183,7 +183,7 @@ _begin_lock = threading.Lock()
 class ModelPolicy(Policy):
     """Responds to images and a prompt."""
 
-    look: Callable[[ImageArray], Any] | None = staticmethod(identity)
+    transform: Callable[[ImageArray], Any] | None = staticmethod(identity)
     """Picklable function applied to each image in the worker process that draws it, for instance to encode it. None if
     the policy does not use images; nothing is drawn then."""
     max_concurrency: int | None = None
@@ -239,8 +239,8 @@ class ModelPolicy(Policy):
         """Respond to one prompt. Called concurrently for many episodes.
 
         Args:
-            images: Results of `look` for the images of earlier turns in the prompt, oldest first, and for the current
-                images. Empty without `look`.
+            images: Transformed images of earlier turns in the prompt, oldest first, then the current ones. Empty
+                without `transform`.
             prompt: The prompt.
 
         Raises:

@@ -26,7 +26,7 @@ class HumanPolicy(ModelPolicy):
     """
 
     name = "human"
-    look = None
+    transform = None
     max_concurrency = 1
     supports_history_images = False
 

@@ -162,7 +162,7 @@ class OpenAIPolicy(ModelPolicy):
         super().__init__(options)
         if not self.options.model:
             raise UsageError("the policy openai needs --model")
-        self.look = partial(image_url, self.options.image_format)
+        self.transform = partial(image_url, self.options.image_format)
         self._key = self._read_key()
         recorded = json.dumps(self.options.extra_fields)
         if self._secrets().redact(recorded) != recorded:

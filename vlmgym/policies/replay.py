@@ -9,7 +9,7 @@ from typing import Any
 from vlmgym.errors import InfrastructureError, UsageError
 from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply, recorded_reply
 from vlmgym.records.episode import GameRecord
-from vlmgym.records.run_folder import changes
+from vlmgym.records.run import changes
 from vlmgym.records.store import open_run
 from vlmgym.sandbox.core.game import Game
 
@@ -36,7 +36,7 @@ class ReplayPolicy(ModelPolicy):
     counts_tokens = True
     Options = ReplayOptions
     options: ReplayOptions
-    look = None
+    transform = None
 
     def __init__(self, options: PolicyOptions | None = None) -> None:
         """Index the episodes of the record.
@@ -48,7 +48,7 @@ class ReplayPolicy(ModelPolicy):
         if self.options.record is None:
             raise UsageError("the policy replay needs --record, the folder of a run")
         run = open_run(self.options.record)
-        self._games = run.asked.games
+        self._games = run.config.games
         self._episodes = {(episode.game, episode.seed): episode for episode in run.episodes}
         self._replies: dict[tuple[str, int], list[Reply]] = {}  # of running episodes, most recently used last
         self._running = 1

@@ -15,10 +15,11 @@ from functools import lru_cache
 from importlib.metadata import version
 from typing import Annotated, Any, Literal
 
+from gymnasium import spaces
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 import vlmgym
-from vlmgym.errors import UsageError, describe_validation_error
+from vlmgym.errors import StateError, UsageError, describe_validation_error
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig
 from vlmgym.sandbox.registry import game_class
@@ -171,7 +172,7 @@ class EpisodeRecord(_Record):
         turns: All turns.
         final_state: The position after the last turn.
         status: How it came to its end.
-        end: The same in words: the game's reason, or what went wrong.
+        end_reason: The game's reason, or the error message.
         score: Sum of the game's own rewards; None if the episode is not a result.
         metrics: The game's facts about the episode.
     """
@@ -192,7 +193,7 @@ class EpisodeRecord(_Record):
     turns: tuple[TurnRecord, ...]
     final_state: JsonValue
     status: Status
-    end: str
+    end_reason: str
     score: Number | None
     metrics: dict[str, Number | str]
 
@@ -251,6 +252,41 @@ class DifficultyRecord(_Record):
             config = game.config.model_dump(mode="json")
             overrides[game.id] = {name: value for name, value in config.items() if value != levels[name]}
         return cls(perception=perception, reasoning=reasoning, overrides=overrides)
+
+
+def recorded_states(game: Game[Any, Any], episode: EpisodeRecord) -> list[Any]:
+    """The positions that were answered, and the last one.
+
+    Raises:
+        UsageError: One is no position of the game; the message says in which turn.
+    """
+    states = [(f"turn {turn.turn}", turn.state) for turn in episode.turns] + [("final_state", episode.final_state)]
+    return [_position(game, where, state) for where, state in states]
+
+
+def _position(game: Game[Any, Any], where: str, state: Any) -> Any:
+    try:
+        return game.from_data(state)
+    except StateError as error:
+        raise UsageError(f"{where}: {error}") from None
+
+
+def recorded_action(game: Game[Any, Any], turn: TurnRecord) -> str | None:
+    """The action of a turn in words, or None if the response held none.
+
+    Raises:
+        UsageError: It is no action of the game.
+    """
+    if turn.action is None:
+        return None
+    try:
+        action = game.to_action(turn.action)
+    except UsageError as error:
+        raise UsageError(f"turn {turn.turn}: {error}") from None
+    space = game.action_space  # whose `contains` overflows for integers of more than 64 bits
+    if isinstance(space, spaces.Discrete) and not 0 <= action - int(space.start) < int(space.n):
+        raise UsageError(f"turn {turn.turn}: an action of {game.name} is a value of {game.action_space}, not {action}")
+    return game.format(action)
 
 
 @lru_cache(maxsize=1)

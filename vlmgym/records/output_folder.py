@@ -324,6 +324,43 @@ class OutputFolder:
             shutil.rmtree(folder)
 
 
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """A folder to write into, which gets its name when everything is there.
+
+    Args:
+        folder: The name; nothing is there yet, or an empty folder.
+
+    Raises:
+        UsageError: Something is there.
+        OutputError: It cannot be written, or another process is writing it.
+    """
+    folder = folder.absolute()
+    with writing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        mode = mode_of(folder)
+        taken = mode and not (stat.S_ISDIR(mode) and not any(folder.iterdir()))
+    if taken:
+        raise UsageError(f"{folder} is there already: choose another --output-dir")
+    place = folder.with_name(f".{folder.name}.part")
+    part = OutputFolder(place)
+    try:
+        with part.reserved():
+            part.take_whole()  # also what a process that was killed has left
+            try:
+                yield place
+                with writing(folder):
+                    place.rename(folder)
+            except BaseException:
+                part.take_whole()
+                part.remove(place)
+                raise
+            OutputFolder(folder).release_whole()
+    finally:
+        with suppress(OSError):
+            place.rmdir()
+
+
 def foreign(path: Path) -> UsageError:
     """The error about something that vlmgym did not write where it would."""
     return UsageError(f"{path} is there, and vlmgym did not write it: move it away, or name another folder")

@@ -1,9 +1,9 @@
-"""The record of a run and its summary: `run.json` and `summary.json`."""
+"""Records of a run, `run.json` and `summary.json`, and the differences between two runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple
 
 from pydantic import Field, JsonValue
 
@@ -21,11 +21,11 @@ from vlmgym.sandbox.core.reward import RewardConfig
 
 
 class CurriculumRecord(_Record):
-    """What decided at which stage of which game an episode was played.
+    """Curriculum of a run.
 
     Attributes:
-        file: What the curriculum's file said.
-        episodes: How many episodes of the run are of each game, by its id: the file and the seed decide.
+        file: Contents of the curriculum file.
+        episodes: Number of episodes of each game, by its id; follows from the file and the seed.
     """
 
     file: dict[str, JsonValue]
@@ -33,23 +33,23 @@ class CurriculumRecord(_Record):
 
 
 class RunRecord(_Record):
-    """What was asked for when a run was begun: `run.json`.
+    """Configuration of a run: `run.json`.
 
     Attributes:
         record: Version of this format.
-        started: When it was begun, UTC, ISO 8601.
+        started: Start time, UTC, ISO 8601.
         versions: As in an episode.
-        games: The games and their configurations; of a curriculum those of all stages, which may have the same id.
-        difficulty: Difficulty levels of the games; None for a curriculum, which has its own.
-        curriculum: The curriculum, if there is one.
-        policy: Who plays.
+        games: Games with their configurations. A curriculum has one for each stage, so ids may repeat.
+        difficulty: Difficulty levels; None for a curriculum, which has its own.
+        curriculum: The curriculum, if any.
+        policy: The policy.
         reward: Weights and shaping.
-        history: How many earlier turns are part of a prompt.
-        history_images: Of how many of these the images are shown again.
-        max_turns: The limit of turns of an episode.
+        history: Number of earlier turns repeated in each prompt.
+        history_images: Number of those turns that include images.
+        max_turns: Turn limit of an episode.
         seed: Seed of the first episode of each game.
-        episodes: Episodes of each game; of a curriculum, of all games together.
-        options: All options of the run, also those that decide nothing about an episode.
+        episodes: Episodes per game, or in total for a curriculum.
+        options: All options of the run, including those that do not affect episodes.
     """
 
     record: Literal[2] = RECORD_VERSION
@@ -69,21 +69,21 @@ class RunRecord(_Record):
 
     @property
     def game_ids(self) -> tuple[str, ...]:
-        """Ids of the games, each once."""
+        """Distinct ids of the games."""
         return tuple(dict.fromkeys(game.id for game in self.games))
 
     def episodes_of(self, game: str) -> int:
-        """How many episodes of a game the run has, by the game's id."""
+        """Return the planned number of episodes of a game, by its id."""
         return self.episodes if self.curriculum is None else self.curriculum.episodes.get(game, 0)
 
 
 class StageSummary(_Record):
-    """What the results at one stage of a curriculum come to.
+    """Results at one stage of a curriculum.
 
     Attributes:
-        episodes: How many there are.
+        episodes: Number of results.
         score_mean: Mean score.
-        score_stderr: Its standard error, None for a single episode.
+        score_stderr: Standard error of the mean; None for a single episode.
     """
 
     episodes: int
@@ -92,35 +92,34 @@ class StageSummary(_Record):
 
 
 class Summary(_Record):
-    """What the episodes of one game come to. All means are over results: ended, or at the turn limit.
+    """Summary of one game. All means are over results: episodes that ended or reached the turn limit.
 
     Attributes:
-        episodes: How many results there are.
-        unfinished: How many episodes have no result, by their status; `not begun` have no record either.
-        turns: Turns of the results.
-        score_mean: Mean score, None without results.
-        score_stderr: Standard error of the mean (sample standard deviation over root n), None for a single episode, and
-            for several stages: how many episodes each had follows from how they went, or from the schedule.
-        score_ci: 95% confidence interval of the mean: by Student's t, but by Wilson if all scores are 0 or 1 and every
-            episode was one of a single turn, whose score is a share; None for a single episode, for several stages, and
-            if all scores are equal, where Student's would have no width.
-        score_best: Highest score.
-        illegal_rate: Share of turns whose action was illegal; None without turns, as the next two.
-        unparsable_rate: Share of turns whose response held no action.
-        format_mean: Mean format part over turns.
-        perception_mean: Mean share of cells that `<perception>` had right, over turns; None if the game has no
-            truth, or if no response has a `<perception>`.
-        perception_exact_rate: Share of turns whose `<perception>` was wholly right; None likewise.
-        ends: How many episodes ended for which reason.
-        metric_means: Mean and standard error of each metric that is a number.
-        metric_counts: How often each word of each metric that is a word occurred.
-        prompt_tokens: Tokens of all prompts, unfinished episodes included; None if they were not counted.
-        completion_tokens: Tokens of all responses likewise.
-        cost: Price of them; None without prices.
-        latency_median: Median seconds of a response; None where the policy runs beside the game.
-        latency_p95: The seconds that 95% of the responses took at most.
+        episodes: Number of results.
+        unfinished: Number of episodes without a result, by status; `not started` have no record.
+        turns: Number of turns of the results.
+        score_mean: Mean score; None without results.
+        score_stderr: Standard error of the mean; None for a single episode, and for several stages, whose mix depends
+            on the results or the schedule.
+        score_ci: 95% confidence interval of the mean: Wilson if every episode has a single turn and a score of 0 or 1,
+            otherwise Student's t. None for a single episode, for several stages, and for equal scores.
+        score_max: Highest score.
+        illegal_rate: Share of turns with an illegal action; None without turns.
+        unparsable_rate: Share of turns without a readable action; None without turns.
+        format_compliance: Mean format reward over turns; None without turns.
+        perception_accuracy: Mean share of correct cells in `<perception>`, over turns; None if the game has no
+            ground truth or no response has a `<perception>`.
+        perception_exact_match: Share of turns with a fully correct `<perception>`; None as above.
+        end_reasons: Number of episodes by the reason why they ended.
+        metric_means: Mean and standard error of each numeric metric.
+        metric_counts: Counts of the values of each other metric.
+        prompt_tokens: Tokens of all prompts, including unfinished episodes; None if not counted.
+        completion_tokens: Tokens of all responses, including unfinished episodes; None if not counted.
+        cost: Cost of these tokens; None without prices.
+        latency_p50: Median latency in seconds; None for policies that run in the workers.
+        latency_p95: 95th percentile of the latency in seconds.
         stages: Results at each stage of a curriculum, by its name.
-        served_models: Number of turns that each model responded to, by its server's name for it.
+        served_models: Number of turns by the model name that the server reported.
     """
 
     episodes: int
@@ -129,44 +128,44 @@ class Summary(_Record):
     score_mean: float | None
     score_stderr: float | None
     score_ci: tuple[float, float] | None
-    score_best: float | None
+    score_max: float | None
     illegal_rate: float | None
     unparsable_rate: float | None
-    format_mean: float | None
-    perception_mean: float | None
-    perception_exact_rate: float | None
-    ends: dict[str, int]
+    format_compliance: float | None
+    perception_accuracy: float | None
+    perception_exact_match: float | None
+    end_reasons: dict[str, int]
     metric_means: dict[str, tuple[float, float | None]]
     metric_counts: dict[str, dict[str, int]]
     prompt_tokens: int | None
     completion_tokens: int | None
     cost: float | None
-    latency_median: float | None
+    latency_p50: float | None
     latency_p95: float | None
     stages: dict[str, StageSummary] = Field(default_factory=dict)
     served_models: dict[str, int] = Field(default_factory=dict)
 
 
 class RunSummary(_Record):
-    """What a run comes to: `summary.json`.
+    """Summary of a run: `summary.json`.
 
     Attributes:
         record: Version of this format.
-        games: A summary for each game, by its id.
-        stopped: Why the run stopped before everything was played, or None.
-        seconds: Wall time of playing, of all parts of the run that were not cut off.
-        turns_per_second: Turns played in that time, over it.
+        games: Summary of each game, by its id.
+        stop_reason: Why the run stopped early, or None.
+        seconds: Wall time of playing, over all sessions that were not killed.
+        turns_per_second: Turns played in that time, per second.
     """
 
     record: Literal[2] = RECORD_VERSION
     games: dict[str, Summary]
-    stopped: str | None
+    stop_reason: str | None
     seconds: Number
     turns_per_second: Number
 
 
 class GameRunRecord(_Record):
-    """One game of a run in one document, `logs/test_2048.json`: summary and episodes in the order of their seeds."""
+    """One game of a run in a single document, `logs/test_2048.json`: its summary and its episodes by seed."""
 
     record: Literal[2] = RECORD_VERSION
     summary: Summary
@@ -174,11 +173,11 @@ class GameRunRecord(_Record):
 
 
 def game_run_document(summary: Summary, episodes: Iterable[bytes]) -> Iterator[bytes]:
-    """The JSON of a `GameRunRecord`, one episode a line, in pieces: it may be larger than memory.
+    """Stream the JSON of a `GameRunRecord`, one episode per line.
 
     Args:
         summary: The summary.
-        episodes: The JSON of each episode.
+        episodes: JSON of each episode.
     """
     yield f'{{"record": {RECORD_VERSION},\n"summary": {summary.model_dump_json(indent=1)},\n"episodes": ['.encode()
     for i, episode in enumerate(episodes):
@@ -187,8 +186,56 @@ def game_run_document(summary: Summary, episodes: Iterable[bytes]) -> Iterator[b
     yield b"\n]}\n"
 
 
-def begun_with(asked: RunRecord) -> str:
-    """Versions of a run that are other ones now, as `the run was begun with NAME VERSION`, or an empty text."""
-    before, after = asked.versions, versions()
+def version_changes(config: RunRecord) -> str:
+    """Report the versions that have changed since a run started, or return an empty string."""
+    before, after = config.versions, versions()
     changed = [f"{name} {before.get(name)}" for name in after if before.get(name) != after[name]]
-    return f"the run was begun with {', '.join(changed)}" if changed else ""
+    return f"the run was started with {', '.join(changed)}" if changed else ""
+
+
+def differences(before: RunRecord, after: RunRecord) -> Sequence[str]:
+    """List the differences that affect episodes, such as `max_turns was 100 and is 50`.
+
+    More episodes than before are not a difference.
+    """
+    if (before.curriculum is None) != (after.curriculum is None):
+        return ["it had no curriculum" if before.curriculum is None else "it had a curriculum"]
+    if before.curriculum is not None and after.curriculum is not None:
+        found = [*map(str, changes(before.curriculum.file, after.curriculum.file, "curriculum"))]
+        if found:  # the games follow from it
+            return found
+    fields = {"games", "policy", "reward", "history", "history_images", "max_turns", "seed"}
+    old, new = (run.model_dump(mode="json", include=fields) for run in (before, after))
+    found = [*map(str, changes(old, new))]
+    if after.episodes < before.episodes:
+        found.append(f"episodes was {before.episodes} and is {after.episodes}")
+    return found
+
+
+class Change(NamedTuple):
+    """A difference between two JSON values; as a string, `reward.illegal was None and is -1.0`.
+
+    Attributes:
+        path: Keys and indices, separated by dots.
+        before: First value.
+        after: Second value.
+    """
+
+    path: str
+    before: object
+    after: object
+
+    def __str__(self) -> str:
+        return f"{self.path} was {self.before!r} and is {self.after!r}"
+
+
+def changes(before: object, after: object, path: str = "") -> Iterator[Change]:
+    """Compare two JSON values recursively; missing values count as None."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in sorted({*before, *after}):
+            yield from changes(before.get(name), after.get(name), f"{path}.{name}" if path else name)
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for i, (a, b) in enumerate(zip(before, after)):
+            yield from changes(a, b, f"{path}.{i}")
+    elif before != after:
+        yield Change(path, before, after)

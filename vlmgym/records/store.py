@@ -1,4 +1,4 @@
-"""Reading a saved run: where the records of its episodes are, and each of them when it is needed."""
+"""Read a saved run: locate the records of its episodes, and load each one on demand."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ RecordT = TypeVar("RecordT", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class StoredEpisode:
-    """Where the record of an episode is, and what one asks before reading all of it.
+    """Location of an episode's record, with the fields that are needed before loading it.
 
     Attributes:
-        file: The file of lines.
-        line: Number of the line, from 1.
-        offset: Where the line begins, in bytes.
-        length: Its bytes.
+        file: JSON-lines file.
+        line: Line number, from 1.
+        offset: Offset of the line in bytes.
+        length: Length of the line in bytes.
         game: Id of the game.
         seed: Seed of the episode.
-        index: Place among the run's episodes of this game, from 0.
-        score: Its score, None if it is not a result.
+        index: Index among the run's episodes of this game, from 0.
+        score: Score; None without a result.
     """
 
     file: Path
@@ -46,32 +46,32 @@ class StoredEpisode:
     score: float | None
 
     def read(self) -> EpisodeRecord:
-        """The whole record.
+        """Load the record.
 
         Raises:
             UsageError: It cannot be read.
         """
-        return _validated(EpisodeRecord, self.text(), self.place)
+        return _validated(EpisodeRecord, self.text(), self.location)
 
     @property
-    def place(self) -> str:
-        """Where it is, for messages."""
+    def location(self) -> str:
+        """Location for messages."""
         return f"line {self.line} of {self.file}"
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """Say of what is wrong with the record where it is.
+        """Prefix errors about the record with its location.
 
         Raises:
-            UsageError: As was raised, with the place in front.
+            UsageError: Any that is raised inside.
         """
         try:
             yield
         except UsageError as error:
-            raise UsageError(f"{self.place}, {error}") from None
+            raise UsageError(f"{self.location}, {error}") from None
 
     def text(self) -> bytes:
-        """The line as it was written.
+        """Read the line.
 
         Raises:
             UsageError: It cannot be read.
@@ -86,22 +86,22 @@ class StoredEpisode:
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run whose records stay in their file: it may be larger than memory.
+    """A run whose records stay on disk, so it may be larger than memory.
 
     Attributes:
-        folder: Where.
-        asked: What was asked for.
-        episodes: The latest record of each episode, in the order of the games and seeds.
-        torn: Whether the last line of `episodes.jsonl` was not whole; it is not among the episodes.
+        folder: Folder of the run.
+        config: Its configuration.
+        episodes: Latest record of each episode, by game and seed.
+        torn: Whether the last line of `episodes.jsonl` is incomplete; it is not included.
     """
 
     folder: RunFolder
-    asked: RunRecord
+    config: RunRecord
     episodes: tuple[StoredEpisode, ...]
     torn: bool
 
     def read(self) -> Iterator[EpisodeRecord]:
-        """The records, one after another.
+        """Load the records one by one.
 
         Raises:
             UsageError: One cannot be read.
@@ -109,67 +109,67 @@ class StoredRun:
         return (episode.read() for episode in self.episodes)
 
     def videos(self) -> dict[tuple[str, int], Path]:
-        """Videos of its episodes, by game id and seed."""
+        """Return the existing videos, by game id and seed."""
         paths = {(one.game, one.seed): self.folder.video(game_name(one.game), one.index) for one in self.episodes}
         return {key: path for key, path in paths.items() if path.exists()}
 
     def last_summary(self) -> RunSummary:
-        """What `summary.json` says; a run that was killed before it had one was interrupted."""
+        """Read `summary.json`; a run without one was interrupted."""
         return self.folder.read_summary() or RunSummary(
-            games={}, stopped="the run was interrupted", seconds=0.0, turns_per_second=0.0
+            games={}, stop_reason="the run was interrupted", seconds=0.0, turns_per_second=0.0
         )
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run with all its records in memory.
+    """A run with all records in memory.
 
     Attributes:
-        folder: Where.
-        asked: What was asked for.
-        episodes: The latest record of each episode, in the order of the games and seeds.
-        torn: Whether the last line of `episodes.jsonl` was not whole; it is not among the episodes.
+        folder: Folder of the run.
+        config: Its configuration.
+        episodes: Latest record of each episode, by game and seed.
+        torn: Whether the last line of `episodes.jsonl` is incomplete; it is not included.
     """
 
     folder: RunFolder
-    asked: RunRecord
+    config: RunRecord
     episodes: tuple[EpisodeRecord, ...]
     torn: bool
 
 
 def read_run(folder: Path | RunFolder) -> Run:
-    """Read a run, whatever ended it; `open_run` is for runs that are larger than memory.
+    """Load a run, finished or not. Use `open_run` for runs larger than memory.
 
     Raises:
-        UsageError: The folder holds no run, or one that this version does not read.
+        UsageError: The folder holds no run, or one of another record version.
     """
     run = open_run(folder)
-    return Run(run.folder, run.asked, tuple(run.read()), run.torn)
+    return Run(run.folder, run.config, tuple(run.read()), run.torn)
 
 
 def open_run(folder: Path | RunFolder) -> StoredRun:
-    """Find the records of a run, whatever ended it.
+    """Open a run, finished or not.
 
     Raises:
-        UsageError: The folder holds no run, or one that this version does not read.
+        UsageError: The folder holds no run, or one of another record version.
     """
-    place = folder if isinstance(folder, RunFolder) else saved_folder(folder)
-    asked = read_asked(place)
-    order = {game: i for i, game in enumerate(asked.game_ids)}
-    found, torn = find_episodes(place.episodes)
-    for step in sorted(place.folder.glob(place.steps)):
+    run_folder = folder if isinstance(folder, RunFolder) else saved_folder(folder)
+    config = read_config(run_folder)
+    order = {game: i for i, game in enumerate(config.game_ids)}
+    found, torn = find_episodes(run_folder.episodes)
+    for step in sorted(run_folder.folder.glob(run_folder.steps)):
         found += find_episodes(step)[0]
-    # A resumed run appends another record for episodes that had no result: the last one counts.
+    # A resumed run appends new records of episodes that had no result: the last one counts.
     latest = {(episode.game, episode.seed): episode for episode in found}.values()
     ordered = sorted(latest, key=lambda episode: (order.get(episode.game, len(order)), episode.seed))
-    return StoredRun(place, asked, tuple(ordered), torn)
+    return StoredRun(run_folder, config, tuple(ordered), torn)
 
 
 def find_episodes(path: Path) -> tuple[list[StoredEpisode], bool]:
-    """Find the records of a file, and whether its last line was torn (by a kill in the middle of writing it).
+    """Locate the records of a file, and report whether its last line is torn by an interrupted write.
 
     Raises:
-        UsageError: A line before the last is not the record of an episode, or the file cannot be read.
+        UsageError: Another line is not an episode record, or the file cannot be read.
     """
     if not path.exists():
         return [], False
@@ -182,15 +182,15 @@ def find_episodes(path: Path) -> tuple[list[StoredEpisode], bool]:
                 end = start + len(line)
                 if text := line.rstrip(b"\r\n"):
                     head = _validated(_Head, text, f"line {number} of {path}")
-                    place = (path, number, start, len(text))
-                    episodes.append(StoredEpisode(*place, head.game.id, head.seed, head.index, head.score))
+                    location = (path, number, start, len(text))
+                    episodes.append(StoredEpisode(*location, head.game.id, head.seed, head.index, head.score))
         return episodes, end < size
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
 
 
 def drop_torn_line(path: Path) -> None:
-    """Truncate a file of JSON lines after its last whole line.
+    """Truncate a JSON-lines file after its last complete line.
 
     Raises:
         OutputError: The file cannot be read or written.
@@ -201,7 +201,7 @@ def drop_torn_line(path: Path) -> None:
 
 
 def game_name(game_id: str) -> str:
-    """The name of a game by its id, which need not be installed."""
+    """Return the name in a game id; the game need not be installed."""
     return game_id.rpartition("-v")[0]
 
 
@@ -210,7 +210,7 @@ class _GameId(BaseModel):
 
 
 class _Head(BaseModel):
-    """What is read of every record."""
+    """Fields that are read when a run is opened."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -221,7 +221,7 @@ class _Head(BaseModel):
 
 
 def _whole_lines(file: BinaryIO, size: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the offset and text of each line up to a torn one; lines may end in LF, CRLF or CR."""
+    """Yield offset and text of each line, except a torn last one. Lines may end in LF, CRLF or CR."""
     start = 0
     for part in file:
         for line in part.splitlines(keepends=True):
@@ -233,10 +233,10 @@ def _whole_lines(file: BinaryIO, size: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _is_torn(text: bytes, *, ended: bool) -> bool:
-    """Whether writing the last line was interrupted.
+    """Return whether writing the last line was interrupted.
 
-    Such a line has no line end, or, after a power failure, its length but zero bytes instead of its text. Any other
-    line that is not JSON was edited by somebody, and is an error.
+    A torn line has no line end, or contains zero bytes after a power failure. Any other line that is not JSON has been
+    edited, which is an error.
     """
     if ended and b"\0" not in text:
         return False
@@ -247,18 +247,18 @@ def _is_torn(text: bytes, *, ended: bool) -> bool:
     return False
 
 
-def read_asked(place: RunFolder) -> RunRecord:
-    """What a run was asked for.
+def read_config(folder: RunFolder) -> RunRecord:
+    """Read `run.json`.
 
     Raises:
-        UsageError: The folder holds no run, or one that this version does not read.
+        UsageError: The folder holds no run, or one of another record version.
     """
     try:
-        text = place.run.read_text(encoding="utf-8")
+        text = folder.run.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not a text"
-        raise UsageError(f"{place.folder} holds no run: cannot read {place.run}: {reason}") from None
-    return _validated(RunRecord, text, str(place.run))
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UsageError(f"{folder.folder} holds no run: cannot read {folder.run}: {reason}") from None
+    return _validated(RunRecord, text, str(folder.run))
 
 
 def _validated(model: type[RecordT], text: str | bytes, where: str) -> RecordT:

@@ -1,4 +1,4 @@
-"""Asynchronous work run from synchronous code."""
+"""Run coroutines from synchronous code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end, also where an event loop is running already (a notebook); an interrupt cancels the work."""
+    """Run a coroutine, even inside a running event loop (a notebook). An interrupt cancels it."""
     running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = []
 
     async def cancellable() -> T:

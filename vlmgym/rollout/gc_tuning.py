@@ -1,4 +1,4 @@
-"""Looking for garbage less often while many requests are under way."""
+"""Less frequent garbage collection during a run."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 ALLOCATIONS = 50_000
-"""Objects that are made between two looks, in place of Python's 700 (2,000 since 3.12)."""
+"""Allocations between two collections, instead of Python's 700 (2,000 since 3.12)."""
 
 
 @contextmanager
 def infrequent_gc() -> Iterator[None]:
-    """Let Python look for reference cycles rarely: what a request needs is freed without that.
+    """Collect reference cycles less often; requests create almost none.
 
-    With 64 requests at once it is otherwise about 8% of the time of a run (`benchmarks/concurrency.py`).
+    With 64 concurrent requests, the default takes about 8% of the run time (`benchmarks/concurrency.py`).
     """
     before = gc.get_threshold()
-    if before[0]:  # else it is switched off
+    if before[0]:  # 0: disabled
         gc.set_threshold(max(ALLOCATIONS, before[0]), *before[1:])
     try:
         yield

@@ -1,18 +1,23 @@
-"""Limits of a run."""
+"""Limits of a run: episodes, turns, tokens and cost."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 from vlmgym.checks import check_int
-from vlmgym.errors import UsageError
+from vlmgym.errors import PolicyError, UsageError
+from vlmgym.policies.base import Reply
+from vlmgym.records.episode import TurnRecord
 
 
 def check_limits(episodes: int, max_turns: int, seed: int, concurrency: int, history: int, history_images: int) -> None:
-    """Refuse numbers that no evaluation can have.
+    """Check the numbers of a run.
 
     Raises:
-        UsageError: The message names the first that is not accepted.
+        UsageError: One is out of range.
     """
-    for name, value, least in (
+    for name, value, minimum in (
         ("episodes", episodes, 1),
         ("max_turns", max_turns, 1),
         ("seed", seed, 0),
@@ -20,6 +25,69 @@ def check_limits(episodes: int, max_turns: int, seed: int, concurrency: int, his
         ("history", history, 0),
         ("history_images", history_images, 0),
     ):
-        check_int(name, value, least)
+        check_int(name, value, minimum)
     if history_images > history:
-        raise UsageError(f"images of {history_images} earlier turns need a history of as many, not of {history}")
+        raise UsageError(f"history_images must be at most history, got {history_images} and {history}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """Token prices and spending limits. Requests that are running when a limit is reached still count."""
+
+    price_in: float | None = None
+    """Price per million prompt tokens, including images, in any currency."""
+    price_out: float | None = None
+    """Price per million completion tokens."""
+    budget_tokens: int | None = None
+    """Stop after this many prompt and completion tokens."""
+    budget_cost: float | None = None
+    """Stop after this cost; requires both prices."""
+
+    def __post_init__(self) -> None:
+        for name in ("price_in", "price_out", "budget_tokens", "budget_cost"):
+            value = getattr(self, name)
+            if value is not None and not (0 <= value < math.inf):
+                raise UsageError(f"{name} must be finite and at least 0, got {value!r}")
+        if (self.price_in is None) != (self.price_out is None):
+            raise UsageError("price_in and price_out must be given together")
+        if self.budget_cost is not None and self.price_in is None:
+            raise UsageError("budget_cost requires price_in and price_out")
+
+
+class Usage:
+    """Tokens and cost of a run so far."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self.tokens, self.cost = 0, 0.0
+
+    def price(self, reply: Reply, policy: str) -> float | None:
+        """Compute the cost of a reply; None without prices.
+
+        Raises:
+            PolicyError: A price or budget is set, but the reply has no token counts.
+        """
+        budget = self.budget
+        limited = budget.budget_tokens is not None or budget.price_in is not None
+        if limited and (reply.prompt_tokens is None or reply.completion_tokens is None):
+            raise PolicyError(
+                f"prices and budgets need prompt_tokens and completion_tokens in every Reply; {policy} gave none"
+            )
+        if budget.price_in is None or budget.price_out is None:
+            return None
+        return ((reply.prompt_tokens or 0) * budget.price_in + (reply.completion_tokens or 0) * budget.price_out) / 1e6
+
+    def add(self, turn: TurnRecord) -> None:
+        """Add a turn."""
+        self.tokens += (turn.prompt_tokens or 0) + (turn.completion_tokens or 0)
+        self.cost += turn.cost or 0.0
+
+    @property
+    def exceeded(self) -> str | None:
+        """Message about the budget that is used up, or None."""
+        budget = self.budget
+        if budget.budget_tokens is not None and self.tokens >= budget.budget_tokens:
+            return f"the budget of {budget.budget_tokens:,} tokens is used up"
+        if budget.budget_cost is not None and self.cost >= budget.budget_cost:
+            return f"the budget of {budget.budget_cost:,.6g} is used up"
+        return None

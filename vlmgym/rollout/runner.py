@@ -1,4 +1,4 @@
-"""Plays episodes at once: each goes on by itself, its turns in worker processes, its policy wherever that lives."""
+"""Play many episodes concurrently: turns run in worker processes, the policy in this one."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from vlmgym.curriculum import Curriculum
 from vlmgym.errors import InfrastructureError, UsageError
 from vlmgym.policies import ModelPolicy, Policy, PolicySpec, Prompt, StatePolicy, make_policy
 from vlmgym.records.episode import EpisodeRecord, PolicyRecord, Status, TurnRecord, now
-from vlmgym.rollout import turn as play
-from vlmgym.rollout.budget import Budget, Spent
 from vlmgym.rollout.curriculum_schedule import CurriculumSchedule
 from vlmgym.rollout.event_loop import run_all, run_async
 from vlmgym.rollout.gc_tuning import infrequent_gc
-from vlmgym.rollout.limits import check_limits
+from vlmgym.rollout.limits import Budget, Usage, check_limits
 from vlmgym.rollout.schedule import FixedSchedule, Job, Schedule
-from vlmgym.rollout.turn import EpisodeConfig, EpisodeState
+from vlmgym.rollout.turn import EpisodeConfig, EpisodeState, episode_record, play_reply, play_turns, resume_episode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.memory import EPISODE_BYTES, check_memory, frame_bytes
 from vlmgym.sandbox.core.reward import RewardConfig
@@ -28,23 +26,22 @@ from vlmgym.sandbox.registry import make_games
 from vlmgym.workers.pool import WorkerPool, open_pool
 from vlmgym.workers.process import Backend, check_num_workers
 
-TURNS_AT_ONCE = 10
-"""Turns that a policy beside the game plays before progress is reported."""
+TURNS_PER_CALL = 10
+"""Turns that a worker plays with a `StatePolicy` before it reports progress."""
 
-ERRORS_IN_A_ROW = 10
-"""The run stops when so many episodes in a row end as errors without a single response in between."""
+MAX_CONSECUTIVE_ERRORS = 10
+"""The run stops after this many failed episodes without a response in between."""
 
 
 @dataclass(frozen=True)
 class Hooks:
-    """What is called while episodes are played; all in the thread that plays.
+    """Callbacks of a run, called in its thread.
 
     Attributes:
-        on_loading: Called with what the policy loads before it is ready, and with None when it is.
-        on_turns: Called after turns were played; those of `resume`, whose responses are only played again, are not.
-        on_episode: Called with each record as its episode ends, in the order of ending; also with those that are no
-            result (stopped, error).
-        on_stop: Called with the reason when the run stops before everything is played.
+        on_loading: Called with the name of what the policy loads before the run, and with None when it is ready.
+        on_turns: Called with newly played turns; replayed turns of a resumed episode are not included.
+        on_episode: Called with each record as its episode ends, including those without a result (stopped, error).
+        on_stop: Called with the reason when the run stops early.
     """
 
     on_loading: Callable[[str | None], None] = lambda _: None
@@ -71,35 +68,34 @@ def evaluate(
     hooks: Hooks = Hooks(),
     collect: bool = True,
 ) -> list[EpisodeRecord]:
-    """Play episodes and return their records, game by game in the order of their seeds; of a curriculum in their order.
+    """Play episodes and return their records, ordered by game and seed; those of a curriculum by index.
 
     Args:
-        games: A game or its id, or several, each played with the same seeds; or a curriculum.
+        games: A game or its id, several of them, or a curriculum.
         policy: A policy, its name, or a function `(images_batch, prompt_batch) -> responses`.
-        episodes: How many of each game, or of the curriculum; their seeds are `seed`, `seed + 1`, ...
-        max_turns: Limit of turns of an episode; an illegal or unparsable response uses one up.
+        episodes: Episodes per game, or in total for a curriculum; their seeds are `seed`, `seed + 1`, ...
+        max_turns: Turn limit of an episode; illegal and unparsable responses count.
         seed: First seed.
-        concurrency: How many episodes are played at once, at most.
-        workers: Worker processes, at most 8 per core; 0 plays in this process; None: one per core. Never more than
-            episodes. Or a pool.
-        backend: `process`: the processes are of this machine; `ray`: of a Ray cluster, see `vlmgym.workers.ray`.
-        history: How many earlier turns a prompt repeats.
-        history_images: Of how many of them the images are shown again.
+        concurrency: Maximum number of concurrent episodes.
+        workers: Number of worker processes, or a pool; 0 plays in this process. Default: one per core. At most 8 per
+            core and one per episode.
+        backend: `process` for processes on this machine, `ray` for a Ray cluster; see `vlmgym.workers.ray`.
+        history: Number of earlier turns repeated in each prompt.
+        history_images: Number of those turns that include images.
         reward: Weights and shaping.
-        budget: Prices, and what the run may spend, with what `resume` has spent.
-        resume: Records of an earlier part of this run: results are not played again, and others are gone on with. They
-            are taken one after another, so that those that are results need not be in memory together.
-        hooks: What to call meanwhile.
-        collect: Whether records stay in memory, to be returned; without, only `hooks` get them.
+        budget: Token prices and spending limits; `resume` counts towards them.
+        resume: Records of an earlier session, consumed one by one. Episodes with a result are not played again;
+            others continue after their last turn.
+        hooks: Callbacks.
+        collect: Keep the records in memory and return them. If False, only `hooks` get them.
 
     Returns:
-        All records, those of `resume` that are results included; none without `collect`. When a budget is used up, or
-        the run stops because the model cannot be reached, episodes may be missing, and those that were running have no
-        score.
+        All records, including the results of `resume`; empty if not `collect`. If the run stops early (budget, model
+        unreachable), episodes may be missing, and interrupted ones have no score.
 
     Raises:
-        UsageError: An argument is not accepted.
-        PolicyError: The policy failed; `on_episode` has had all episodes that ended before.
+        UsageError: An argument is invalid.
+        PolicyError: The policy failed; `on_episode` has been called for all episodes that ended before.
         WorkerError: A worker process died.
     """
     check_num_workers("workers", None if isinstance(workers, WorkerPool) else workers, backend)
@@ -109,27 +105,27 @@ def evaluate(
     history, history_images = as_int(history), as_int(history_images)
     check_limits(episodes, max_turns, seed, concurrency, history, history_images)
     made = [*games.games] if isinstance(games, Curriculum) else make_games(games)
-    player = make_policy(policy)
+    policy = make_policy(policy)
     for game in made:
-        player.check(game)
-    check_policy(player, budget, history_images)
+        policy.check(game)
+    check_policy(policy, budget, history_images)
     check_concurrency(made, episodes, concurrency)
-    look = player.look if isinstance(player, ModelPolicy) else None
+    transform = policy.transform if isinstance(policy, ModelPolicy) else None
 
-    def rules(game: Game[Any, Any]) -> EpisodeConfig:
-        return EpisodeConfig(game, reward, max_turns, history, history_images, look)
+    def configure(game: Game[Any, Any]) -> EpisodeConfig:
+        return EpisodeConfig(game, reward, max_turns, history, history_images, transform)
 
-    jobs: Schedule
+    schedule: Schedule
     if isinstance(games, Curriculum):
-        jobs = CurriculumSchedule(games, rules, seed, episodes)
+        schedule = CurriculumSchedule(games, configure, seed, episodes)
     else:
-        jobs = FixedSchedule([*map(rules, made)], seed, episodes)
-    spent = Spent(budget)
+        schedule = FixedSchedule([*map(configure, made)], seed, episodes)
+    usage = Usage(budget)
     collected: dict[tuple[str, int], EpisodeRecord] = {}
     for record in resume:
         for turn in record.turns:
-            spent.add(turn)
-        if jobs.resume(record) and collect:
+            usage.add(turn)
+        if schedule.resume(record) and collect:
             collected[record.key] = record
 
     def on_episode(record: EpisodeRecord) -> None:
@@ -137,35 +133,36 @@ def evaluate(
             collected[record.key] = record
         hooks.on_episode(record)
 
-    pool = nullcontext(workers) if isinstance(workers, WorkerPool) else open_pool(backend, jobs.count, workers)
-    with pool as running:
-        runner = _Runner(jobs, player, running, concurrency, spent, replace(hooks, on_episode=on_episode))
+    with (
+        nullcontext(workers) if isinstance(workers, WorkerPool) else open_pool(backend, schedule.total, workers) as pool
+    ):
+        runner = _Runner(schedule, policy, pool, concurrency, usage, replace(hooks, on_episode=on_episode))
         with infrequent_gc():
-            run_async(runner.play())
-    return sorted(collected.values(), key=jobs.place)
+            run_async(runner.run())
+    return sorted(collected.values(), key=schedule.order)
 
 
 def check_concurrency(games: Sequence[Game[Any, Any]], episodes: int, concurrency: int) -> None:
-    """Refuse to play more episodes at once than fit into memory with their images.
+    """Check that the images of all concurrent episodes fit in memory.
 
     Raises:
-        UsageError: They do not fit.
+        UsageError: They do not.
     """
-    at_once = min(concurrency, episodes * len(games))
+    concurrent = min(concurrency, episodes * len(games))
     each = EPISODE_BYTES + max(map(frame_bytes, games))
-    check_memory(at_once * each, f"{at_once:,} episodes at once", "lower concurrency")
+    check_memory(concurrent * each, f"{concurrent:,} episodes at once", "lower concurrency")
 
 
 def check_policy(policy: Policy, budget: Budget, history_images: int) -> None:
-    """Refuse a budget or prices where nobody counts tokens, and earlier images where nobody sees them.
+    """Check that the policy counts tokens if there is a budget, and shows earlier images if there are any.
 
     Raises:
-        UsageError: The policy does not.
+        UsageError: It does not.
     """
     if history_images and isinstance(policy, ModelPolicy) and not policy.supports_history_images:
-        raise UsageError(f"{policy.name} is not shown the images of earlier turns: leave out --history-images")
+        raise UsageError(f"{policy.name} does not show images of earlier turns: leave out --history-images")
     if budget != Budget() and not policy.counts_tokens:
-        raise UsageError(f"{policy.name} does not count tokens, so it has no price and no budget")
+        raise UsageError(f"{policy.name} does not count tokens: leave out prices and budgets")
 
 
 @dataclass
@@ -173,90 +170,88 @@ class _Running:
     """An episode that is being played."""
 
     job: Job
-    position: EpisodeState
+    state: EpisodeState
     turns: list[TurnRecord]
     started: str = field(default_factory=now)
 
 
 class _Runner:
     def __init__(
-        self, jobs: Schedule, policy: Policy, workers: WorkerPool, concurrency: int, spent: Spent, hooks: Hooks
+        self, schedule: Schedule, policy: Policy, workers: WorkerPool, concurrency: int, usage: Usage, hooks: Hooks
     ) -> None:
-        self.jobs, self.policy, self.workers, self.spent, self.hooks = jobs, policy, workers, spent, hooks
-        at_once = policy.max_concurrency if isinstance(policy, ModelPolicy) else None
-        self.concurrency = min(concurrency, at_once or concurrency)
+        self.schedule, self.policy, self.workers, self.usage, self.hooks = schedule, policy, workers, usage, hooks
+        limit = policy.max_concurrency if isinstance(policy, ModelPolicy) else None
+        self.concurrency = min(concurrency, limit or concurrency)
         self.running: dict[tuple[str, int], _Running] = {}
         self.stopped: str | None = None
-        self.errors_in_a_row = 0
+        self.consecutive_errors = 0
 
-    async def play(self) -> None:
-        left = self.jobs.left
+    async def run(self) -> None:
+        remaining = self.schedule.remaining
 
-        async def play_one_after_another() -> None:
-            while not self._over() and (job := await self.jobs.next()) is not None:
-                await self._episode(job)
+        async def play_next() -> None:
+            while not self._should_stop() and (job := await self.schedule.next()) is not None:
+                await self._play(job)
 
-        if isinstance(self.policy, ModelPolicy) and left:
+        if isinstance(self.policy, ModelPolicy) and remaining:
             self.hooks.on_loading(self.policy.loading)
             await self.policy.begin_run()
             self.hooks.on_loading(None)
         try:
-            await run_all(play_one_after_another() for _ in range(min(self.concurrency, left)))
-            if self.jobs.blocked is not None and self.stopped is None:
-                self._stop(self.jobs.blocked)
+            await run_all(play_next() for _ in range(min(self.concurrency, remaining)))
+            if self.schedule.blocked is not None and self.stopped is None:
+                self._stop(self.schedule.blocked)
         finally:
             try:
-                for running in list(self.running.values()):  # Ctrl-C, a failed policy: what was played is kept
+                for running in list(self.running.values()):  # Ctrl-C or a failed policy: keep the turns
                     if running.turns:
                         self._end(running, ("stopped", "the run was interrupted"))
             finally:
-                if isinstance(self.policy, ModelPolicy) and left:
+                if isinstance(self.policy, ModelPolicy) and remaining:
                     await self.policy.end_run()
 
-    async def _episode(self, job: Job) -> None:
+    async def _play(self, job: Job) -> None:
         earlier = job.earlier.turns if job.earlier is not None else ()
-        turns, position = await self.workers.call(play.resume_episode, job.rules, job.seed, earlier)
-        running = self.running[job.key] = _Running(job, position, turns)
-        self._expect()
+        turns, state = await self.workers.call(resume_episode, job.config, job.seed, earlier)
+        running = self.running[job.key] = _Running(job, state, turns)
+        self._report_running()
         try:
-            while running.position.end is None:
-                if (reason := self._over()) is not None:
+            while running.state.observation.end is None:
+                if (reason := self._should_stop()) is not None:
                     return self._end(running, ("stopped", reason))
-                await self._play_on(running)
+                await self._advance(running)
         except InfrastructureError as error:
             self._count_error(str(error))
             return self._end(running, ("error", str(error)))
         return self._end(running)
 
-    async def _play_on(self, running: _Running) -> None:
-        rules, position = running.job.rules, running.position
+    async def _advance(self, running: _Running) -> None:
+        config, state = running.job.config, running.state
         if isinstance(self.policy, StatePolicy):
-            played, running.position = await self.workers.call(
-                play.play_turns, rules, position, self.policy, TURNS_AT_ONCE
-            )
+            turns, running.state = await self.workers.call(play_turns, config, state, self.policy, TURNS_PER_CALL)
         elif isinstance(self.policy, ModelPolicy):
-            snapshot = position.snapshot
-            prompt = Prompt(position.prompt, rules.game, snapshot.seed, snapshot.turn, snapshot, images=position.images)
-            asked = time.perf_counter()
-            reply = await self.policy.respond(position.images, prompt)
-            if reply.latency is None:
-                reply = replace(reply, latency=time.perf_counter() - asked)
-            self.errors_in_a_row = 0
-            cost = self.spent.price(reply, self.policy.name)
-            turn, running.position = await self.workers.call(
-                play.respond, rules, play.without_images(position), reply, cost
+            snapshot, images = state.snapshot, state.observation.images
+            prompt = Prompt(
+                state.observation.prompt, config.game, snapshot.seed, snapshot.turn, snapshot, images=images
             )
-            played = [turn]
-            self.spent.add(turn)
-        running.turns += played
-        self.hooks.on_turns(played)
+            began = time.perf_counter()
+            reply = await self.policy.respond(images, prompt)
+            if reply.latency is None:
+                reply = replace(reply, latency=time.perf_counter() - began)
+            self.consecutive_errors = 0
+            cost = self.usage.price(reply, self.policy.name)
+            turn, running.state = await self.workers.call(play_reply, config, state.without_images(), reply, cost)
+            turns = [turn]
+            self.usage.add(turn)
+        running.turns += turns
+        self.hooks.on_turns(turns)
 
     def _end(self, running: _Running, failed: tuple[Status, str] | None = None) -> None:
-        """Make the record of an episode that is not played any further."""
+        """Record an episode that will not continue."""
         job = running.job
-        record = play.episode_record(
-            job.rules,
-            running.position,
+        record = episode_record(
+            job.config,
+            running.state,
             running.turns,
             policy=PolicyRecord(name=self.policy.name, options=self.policy.options.without_operational()),
             seed=job.seed,
@@ -268,25 +263,25 @@ class _Runner:
         )
         del self.running[job.key]
         self.hooks.on_episode(record)
-        self.jobs.ended(record)
-        self._expect()
+        self.schedule.finish(record)
+        self._report_running()
 
-    def _expect(self) -> None:
+    def _report_running(self) -> None:
         if isinstance(self.policy, ModelPolicy):
             self.policy.set_running_episodes(len(self.running))
 
-    def _over(self) -> str | None:
-        """Why nothing more is to be asked, or None."""
-        if self.stopped is None and (reason := self.spent.over) is not None:
+    def _should_stop(self) -> str | None:
+        """Return the reason to stop, or None."""
+        if self.stopped is None and (reason := self.usage.exceeded) is not None:
             self._stop(reason)
         return self.stopped
 
     def _stop(self, reason: str) -> None:
         self.stopped = reason
-        self.jobs.close()
+        self.schedule.close()
         self.hooks.on_stop(reason)
 
     def _count_error(self, message: str) -> None:
-        self.errors_in_a_row += 1
-        if self.errors_in_a_row >= ERRORS_IN_A_ROW and self.stopped is None:
-            self._stop(f"{self.errors_in_a_row} episodes in a row ended as errors, the last with: {message}")
+        self.consecutive_errors += 1
+        if self.consecutive_errors >= MAX_CONSECUTIVE_ERRORS and self.stopped is None:
+            self._stop(f"{self.consecutive_errors} episodes in a row ended as errors, the last with: {message}")

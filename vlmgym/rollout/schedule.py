@@ -1,4 +1,4 @@
-"""Episodes to play: which are left, and in which order they are begun."""
+"""Order of the episodes of a run, and which of them are left after an interruption."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 from vlmgym.errors import UsageError
 from vlmgym.records.episode import EpisodeRecord, GameRecord
-from vlmgym.records.run_folder import changes
+from vlmgym.records.run import changes
 from vlmgym.rollout.turn import EpisodeConfig
 
 
 @dataclass
 class Job:
-    """An episode to play, and its record from an earlier part of the run, if it has one that is no result."""
+    """An episode to play, with its unfinished record from an earlier session if there is one."""
 
-    rules: EpisodeConfig
+    config: EpisodeConfig
     seed: int
     index: int
     stage: str | None = None
@@ -25,34 +25,28 @@ class Job:
 
     @property
     def key(self) -> tuple[str, int]:
-        """What tells it from the other episodes of a run: game and seed."""
-        return self.rules.game.id, self.seed
+        """Game id and seed, unique within a run."""
+        return self.config.game.id, self.seed
 
     def resume(self, earlier: EpisodeRecord) -> None:
-        """Go on after an earlier record.
+        """Continue from an earlier record.
 
         Raises:
-            UsageError: It was played by other rules.
+            UsageError: It was played with other settings.
         """
-        rules = self.rules
-        asked = {
-            "game": GameRecord.of(rules.game).model_dump(mode="json"),
-            "reward": rules.reward.model_dump(mode="json"),
-            "history": rules.history,
-            "history_images": rules.history_images,
-            "max_turns": rules.max_turns,
+        config = self.config
+        now = {
+            "game": GameRecord.of(config.game).model_dump(mode="json"),
+            "reward": config.reward.model_dump(mode="json"),
+            "history": config.history,
+            "history_images": config.history_images,
+            "max_turns": config.max_turns,
         }
-        played = {
-            "game": earlier.game.model_dump(mode="json"),
-            "reward": earlier.reward.model_dump(mode="json"),
-            "history": earlier.history,
-            "history_images": earlier.history_images,
-            "max_turns": earlier.max_turns,
-        }
-        if different := [*map(str, changes(played, asked))]:
+        before = earlier.model_dump(mode="json", include=set(now))
+        if different := [*map(str, changes(before, now))]:
             raise UsageError(
-                f"the record of {earlier.game.id}, seed {earlier.seed}, was played by other rules, so the run cannot "
-                f"go on with it: {'; '.join(different)}"
+                f"cannot resume {earlier.game.id}, seed {earlier.seed}: it was played with other settings "
+                f"({'; '.join(different)})"
             )
         self.done = earlier.score is not None
         self.earlier = None if self.done else earlier
@@ -62,99 +56,99 @@ class Schedule(ABC):
     """The episodes of a run.
 
     Attributes:
-        count: How many there are.
-        blocked: Why episodes that are left cannot be begun, or None.
-        closed: Whether no more are begun.
+        total: Number of episodes.
+        blocked: Why the remaining episodes cannot start, or None.
+        closed: Whether no more episodes may start.
     """
 
-    count: int
+    total: int
     blocked: str | None = None
     closed: bool = False
 
     @abstractmethod
     def resume(self, record: EpisodeRecord) -> bool:
-        """Take in a record of an earlier part of the run.
+        """Add a record of an earlier session.
 
         Returns:
-            Whether it is of use: the episode is one of these, and no result of it was taken in before.
+            Whether it is used: it belongs to this schedule and has no result yet.
 
         Raises:
-            UsageError: It was played by other rules.
+            UsageError: It was played with other settings.
         """
 
     @property
     @abstractmethod
-    def left(self) -> int:
-        """How many have no result."""
+    def remaining(self) -> int:
+        """Number of episodes without a result."""
 
     @abstractmethod
     async def next(self) -> Job | None:
-        """The next episode that has no result; None: there is none, or it cannot be begun.
+        """Return the next episode to play, or None if there is none or it is blocked.
 
         Raises:
-            UsageError: A record that was taken in does not fit.
+            UsageError: An earlier record was played with other settings.
         """
 
     def close(self) -> None:
-        """Begin no more."""
+        """Start no more episodes."""
         self.closed = True
 
     @abstractmethod
-    def ended(self, record: EpisodeRecord) -> None:
-        """Learn of the end of an episode."""
+    def finish(self, record: EpisodeRecord) -> None:
+        """Take in the record of an episode that has ended."""
 
     @abstractmethod
-    def place(self, record: EpisodeRecord) -> int:
-        """Where an episode stands in the order of the run."""
+    def order(self, record: EpisodeRecord) -> int:
+        """Return the index of an episode in the order of the run."""
 
 
 class FixedSchedule(Schedule):
-    """The same seeds of every game, whatever becomes of each other."""
+    """The same seeds for every game."""
 
-    def __init__(self, rules: Sequence[EpisodeConfig], seed: int, episodes: int) -> None:
-        """Begin; jobs are made one by one, however many there are.
+    def __init__(self, configs: Sequence[EpisodeConfig], seed: int, episodes: int) -> None:
+        """Create the schedule; jobs are made lazily.
 
         Args:
-            rules: Of each game.
+            configs: Settings of each game.
             seed: First seed.
-            episodes: Of each game.
+            episodes: Number of episodes per game.
 
         Raises:
             UsageError: Two games have the same id.
         """
-        self._rules = {each.game.id: each for each in rules}
-        if len(self._rules) < len(rules):
+        self._configs = {config.game.id: config for config in configs}
+        if len(self._configs) < len(configs):
             raise UsageError("a game is named twice, or two games have the same id")
-        self._order = {game_id: number for number, game_id in enumerate(self._rules)}
+        self._order = {game_id: number for number, game_id in enumerate(self._configs)}
         self._seed, self._episodes = seed, episodes
         self._resumed: dict[tuple[str, int], Job] = {}
-        self._waiting = (Job(each, seed + index, index) for each in rules for index in range(episodes))
-        self.count = len(rules) * episodes
+        self._jobs = (Job(config, seed + index, index) for config in configs for index in range(episodes))
+        self.total = len(configs) * episodes
 
     def resume(self, record: EpisodeRecord) -> bool:
-        """As in `Schedule`."""
-        rules, index = self._rules.get(record.game.id), record.seed - self._seed
-        if rules is None or not 0 <= index < self._episodes:
+        """Add a record; see `Schedule.resume`."""
+        config, index = self._configs.get(record.game.id), record.seed - self._seed
+        if config is None or not 0 <= index < self._episodes:
             return False
-        job = self._resumed.setdefault(record.key, Job(rules, record.seed, index))
+        job = self._resumed.setdefault(record.key, Job(config, record.seed, index))
         if job.done:
             return False
         job.resume(record)
         return True
 
     @property
-    def left(self) -> int:
-        """As in `Schedule`."""
-        return self.count - sum(job.done for job in self._resumed.values())
+    def remaining(self) -> int:
+        """Number of episodes without a result."""
+        return self.total - sum(job.done for job in self._resumed.values())
 
     async def next(self) -> Job | None:
-        """As in `Schedule`."""
-        jobs = (self._resumed.get(job.key, job) for job in self._waiting)
+        """Return the next episode to play."""
+        jobs = (self._resumed.get(job.key, job) for job in self._jobs)
         return None if self.closed else next((job for job in jobs if not job.done), None)
 
-    def ended(self, record: EpisodeRecord) -> None:
-        """Nothing follows from it."""
+    def finish(self, record: EpisodeRecord) -> None:
+        """Do nothing: no other episode depends on it."""
 
-    def place(self, record: EpisodeRecord) -> int:
-        """Game by game in the order of seeds."""
+    def order(self, record: EpisodeRecord) -> int:
+        """Order by game, then by seed."""
         return self._order[record.game.id] * self._episodes + record.seed - self._seed

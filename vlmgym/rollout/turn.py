@@ -1,10 +1,10 @@
-"""What worker processes do: start an episode, play turns. Pure functions of values that travel between processes."""
+"""The turn engine: start an episode, play turns, make its record. Runs in worker processes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from vlmgym.policies.base import Reply, StatePolicy, policy_rng, recorded_reply
 from vlmgym.records.episode import EpisodeRecord, GameRecord, PolicyRecord, RewardRecord, Status, TurnRecord, versions
@@ -18,17 +18,17 @@ TURN_LIMIT: Literal["turn limit"] = "turn limit"
 Transform = Callable[[ImageArray], Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EpisodeConfig:
-    """What all episodes of one game of a run have in common.
+    """Settings shared by all episodes of a game.
 
     Attributes:
         game: The game.
         reward: Weights and shaping.
-        max_turns: The limit of turns.
-        history: How many earlier turns a prompt repeats.
-        history_images: Of how many of them the images are shown again.
-        look: What becomes of each image before the policy gets it; None: nothing is drawn.
+        max_turns: Turn limit.
+        history: Number of earlier turns repeated in each prompt.
+        history_images: Number of those turns that include images.
+        transform: Applied to each image before the policy gets it; None: no images are drawn.
     """
 
     game: Game[Any, Any]
@@ -36,88 +36,179 @@ class EpisodeConfig:
     max_turns: int
     history: int = 0
     history_images: int = 0
-    look: Transform | None = None
+    transform: Transform | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EpisodeState:
-    """Where an episode stands between two turns.
+class Observation(NamedTuple):
+    """What the policy sees before a turn.
 
     Attributes:
-        snapshot: The episode.
-        past: Earlier turns that prompts repeat, at most `EpisodeConfig.history`.
-        end: Why the episode is over, or None.
+        images: Transformed images; empty without a transform and after the end.
+        prompt: Text of the turn; empty after the end.
+        end: Why the episode has ended, or None.
         terminated: Whether the game itself ended it.
-        images: What `EpisodeConfig.look` made of the images that the policy is shown; empty if it does not look.
-        prompt: What the policy is told.
+    """
+
+    images: list[Any]
+    prompt: str
+    end: str | None = None
+    terminated: bool = False
+
+
+class EpisodeState(NamedTuple):
+    """An episode between two turns, as a value that can be sent to another process.
+
+    Attributes:
+        snapshot: State, random generator and outcome counts.
+        past: Earlier turns repeated in prompts, at most `EpisodeConfig.history`.
+        observation: Input of the next turn.
     """
 
     snapshot: Snapshot
     past: tuple[PastTurn[Any], ...]
-    end: str | None
-    terminated: bool
-    images: list[Any]
-    prompt: str
+    observation: Observation
+
+    def without_images(self) -> EpisodeState:
+        """Drop the images, which the worker that plays the turn does not need."""
+        return self._replace(observation=self.observation._replace(images=[]))
 
 
-def start(rules: EpisodeConfig, seed: int) -> EpisodeState:
-    """The first position of an episode."""
-    return _position(rules, Episode(rules.game, seed, rules.reward), ())
+class LiveEpisode:
+    """An episode that is played in this process.
 
+    Attributes:
+        config: Reward, limits and history.
+        episode: State, random generator and outcome counts.
+        past: Earlier turns repeated in prompts, at most `EpisodeConfig.history`.
+        observation: Input of the next turn.
+    """
 
-def state_at(rules: EpisodeConfig, snapshot: Snapshot) -> EpisodeState:
-    """The position of an episode that begins at a snapshot."""
-    return _position(rules, Episode.restore(rules.game, snapshot, rules.reward), ())
+    def __init__(
+        self,
+        config: EpisodeConfig,
+        episode: Episode[Any, Any],
+        past: tuple[PastTurn[Any], ...] = (),
+        observation: Observation | None = None,
+    ) -> None:
+        self.config, self.episode, self.past = config, episode, past
+        self.observation = self._observe(config.max_turns) if observation is None else observation
+
+    @classmethod
+    def start(cls, config: EpisodeConfig, seed: int) -> LiveEpisode:
+        """Start the episode with this seed."""
+        return cls(config, Episode(config.game, seed, config.reward))
+
+    @classmethod
+    def restore(cls, config: EpisodeConfig, state: EpisodeState) -> LiveEpisode:
+        """Restore a state; the episode continues exactly as the original."""
+        return cls(config, _restore(config, state.snapshot), state.past, state.observation)
+
+    @classmethod
+    def at(cls, config: EpisodeConfig, snapshot: Snapshot) -> LiveEpisode:
+        """Start an episode at a snapshot."""
+        return cls(config, _restore(config, snapshot))
+
+    def state(self) -> EpisodeState:
+        """Snapshot the episode."""
+        return EpisodeState(self.episode.snapshot(), self.past, self.observation)
+
+    def respond(self, reply: Reply, cost: float | None = None) -> TurnRecord:
+        """Take a turn with a reply."""
+        before = self.episode.state
+        response = storable(reply.text)
+        scored = self.episode.respond(response)
+        perception = scored.perception
+        turn = TurnRecord(
+            turn=self.episode.turn,
+            state=self.config.game.to_data(before),
+            prompt=self.observation.prompt,
+            response=response,
+            outcome=scored.outcome,
+            action=list(scored.action) if isinstance(scored.action, tuple) else scored.action,
+            feedback=scored.feedback,
+            reward=RewardRecord(
+                total=scored.total,
+                game=scored.game,
+                format=scored.format,
+                perception=None if perception is None else perception.partial,
+                perception_exact=None if perception is None else perception.exact,
+            ),
+            info=dict(scored.info),
+            latency=reply.latency,
+            prompt_tokens=reply.prompt_tokens,
+            completion_tokens=reply.completion_tokens,
+            cost=cost,
+            finish_reason=reply.finish_reason and storable(reply.finish_reason),
+            reasoning=reply.reasoning and storable(reply.reasoning),
+            requests=reply.requests,
+            model=reply.model and storable(reply.model),
+        )
+        if self.config.history:
+            latest = PastTurn(before, turn.turn, response, scored.outcome, scored.game, scored.feedback)
+            self.past = (*self.past, latest)[-self.config.history :]
+        self.observation = self._observe(self.config.max_turns)
+        return turn
+
+    def observation_after_limit(self) -> Observation:
+        """The input of one more turn, for an episode that the turn limit ended."""
+        return self._observe(self.config.max_turns + 1)
+
+    def _observe(self, max_turns: int) -> Observation:
+        config, episode = self.config, self.episode
+        if (end := episode.ended) is not None:
+            return Observation([], "", end, terminated=True)
+        if episode.turn >= max_turns:
+            return Observation([], "", TURN_LIMIT)
+        prompt = turn_prompt(config.game, episode.state, episode.feedback, self.past, config.history_images)
+        if config.transform is None:
+            return Observation([], prompt)
+        images = turn_images(config.game, episode.state, self.past, config.history_images)
+        return Observation([*map(config.transform, images)], prompt)
 
 
 def resume_episode(
-    rules: EpisodeConfig, seed: int, turns: Sequence[TurnRecord]
+    config: EpisodeConfig, seed: int, turns: Sequence[TurnRecord]
 ) -> tuple[list[TurnRecord], EpisodeState]:
-    """Play the responses of an unfinished episode's record again, to go on after them.
+    """Replay the turns of an unfinished episode.
 
-    If they lead elsewhere than the record says (another version of the game), the episode starts afresh.
+    If the replay differs from the record (another version of the game), the episode starts again.
 
     Returns:
-        The turns that were played, which is all of them or none, and the position after them.
+        All replayed turns or none, and the state after them.
     """
-    blind = replace(rules, look=None)
-    position = start(blind, seed)
-    played: list[TurnRecord] = []
+    live = LiveEpisode.start(replace(config, transform=None), seed)
+    replayed: list[TurnRecord] = []
     for turn in turns:
-        again, position = respond(blind, position, recorded_reply(turn), turn.cost)
-        if again.model_dump(mode="json") != turn.model_dump(mode="json"):
-            return [], start(rules, seed)
-        played.append(again)
-    episode = Episode.restore(rules.game, position.snapshot, rules.reward)
-    return played, _position(rules, episode, position.past)
+        replayed.append(live.respond(recorded_reply(turn), turn.cost))
+        if replayed[-1].model_dump(mode="json") != turn.model_dump(mode="json"):
+            return [], LiveEpisode.start(config, seed).state()
+    return replayed, LiveEpisode(config, live.episode, live.past).state()
 
 
-def respond(
-    rules: EpisodeConfig, position: EpisodeState, reply: Reply, cost: float | None
+def play_reply(
+    config: EpisodeConfig, state: EpisodeState, reply: Reply, cost: float | None
 ) -> tuple[TurnRecord, EpisodeState]:
-    """Play a model's reply, and draw what it sees next."""
-    episode = Episode.restore(rules.game, position.snapshot, rules.reward)
-    turn, past = _play(rules, episode, position, reply, cost)
-    return turn, _position(rules, episode, past)
+    """Take a turn with a model's reply, and draw the next observation."""
+    live = LiveEpisode.restore(config, state)
+    return live.respond(reply, cost), live.state()
 
 
 def play_turns(
-    rules: EpisodeConfig, position: EpisodeState, policy: StatePolicy, at_most: int
+    config: EpisodeConfig, state: EpisodeState, policy: StatePolicy, limit: int
 ) -> tuple[list[TurnRecord], EpisodeState]:
-    """Let a policy that answers from the state play up to so many turns."""
-    episode = Episode.restore(rules.game, position.snapshot, rules.reward)
+    """Play up to `limit` turns with a policy that answers from the state."""
+    live = LiveEpisode.restore(config, state)
+    episode = live.episode
     turns: list[TurnRecord] = []
-    while position.end is None and len(turns) < at_most:
-        response = policy.respond(rules.game, episode.state, policy_rng(episode.seed, episode.turn))
-        turn, past = _play(rules, episode, position, Reply(response), None)
-        turns.append(turn)
-        position = _position(rules, episode, past)
-    return turns, position
+    while live.observation.end is None and len(turns) < limit:
+        response = policy.respond(config.game, episode.state, policy_rng(episode.seed, episode.turn))
+        turns.append(live.respond(Reply(response)))
+    return turns, live.state()
 
 
 def episode_record(
-    rules: EpisodeConfig,
-    position: EpisodeState,
+    config: EpisodeConfig,
+    state: EpisodeState,
     turns: Sequence[TurnRecord],
     *,
     policy: PolicyRecord,
@@ -128,112 +219,50 @@ def episode_record(
     stage: str | None = None,
     failed: tuple[Status, str] | None = None,
 ) -> EpisodeRecord:
-    """The record of an episode that is not played any further.
+    """Make the record of an episode.
 
     Args:
-        rules: By which it was played.
-        position: Where it stands.
-        turns: What was played.
-        policy: Who played.
-        seed: This and what follows as in `EpisodeRecord`.
-        index: Place among the run's episodes.
-        started: When it was begun.
-        attempt: How often it was begun or gone on with.
+        config: Its settings.
+        state: Its final state.
+        turns: Its turns.
+        policy: The policy; this and the arguments below as in `EpisodeRecord`.
+        seed: Seed of the episode.
+        index: Index within the run.
+        started: Start time.
+        attempt: Number of times that the episode was started or resumed.
         stage: Stage of the curriculum.
-        failed: Status and reason of an episode that is no result.
+        failed: Status and reason of an episode without a result.
     """
-    game = rules.game
-    state = game.from_json(position.snapshot.state)
+    game, observation = config.game, state.observation
+    final = game.from_json(state.snapshot.state)
     status: Status
-    status, end = failed or ("ended" if position.terminated else TURN_LIMIT, position.end or "")
+    status, end_reason = failed or ("ended" if observation.terminated else TURN_LIMIT, observation.end or "")
     return EpisodeRecord(
         versions=versions(),
         game=GameRecord.of(game),
         policy=policy,
-        reward=rules.reward,
-        history=rules.history,
-        history_images=rules.history_images,
-        max_turns=rules.max_turns,
+        reward=config.reward,
+        history=config.history,
+        history_images=config.history_images,
+        max_turns=config.max_turns,
         seed=seed,
         index=index,
         attempt=attempt,
         stage=stage,
         started=started,
         turns=tuple(turns),
-        final_state=game.to_data(state),
+        final_state=game.to_data(final),
         status=status,
-        end=end,
-        score=None if failed else position.snapshot.score,
-        metrics=dict(game.metrics(state, [turn.info for turn in turns])),
+        end_reason=end_reason,
+        score=None if failed else state.snapshot.score,
+        metrics=dict(game.metrics(final, [turn.info for turn in turns])),
     )
-
-
-def state_after_limit(rules: EpisodeConfig, position: EpisodeState) -> EpisodeState:
-    """What the policy would be shown where the limit of turns ended the episode, if there were one turn more."""
-    episode = Episode.restore(rules.game, position.snapshot, rules.reward)
-    return _position(replace(rules, max_turns=rules.max_turns + 1), episode, position.past)
-
-
-def without_images(position: EpisodeState) -> EpisodeState:
-    """The position as it travels back to a worker, which does not need the images again."""
-    return replace(position, images=[])
 
 
 def storable(text: str) -> str:
-    """The text itself; only halves of surrogate pairs, which no UTF-8 file can hold, are written as `\\ud800`."""
+    """Escape lone surrogates, which UTF-8 cannot encode; all other text is unchanged."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _position(rules: EpisodeConfig, episode: Episode[Any, Any], past: tuple[PastTurn[Any], ...]) -> EpisodeState:
-    ended = episode.ended
-    end = TURN_LIMIT if ended is None and episode.turn >= rules.max_turns else ended
-    images: list[Any] = []
-    prompt = ""
-    if end is None:
-        prompt = turn_prompt(rules.game, episode.state, episode.feedback, past, rules.history_images)
-        if rules.look is not None:
-            images = [*map(rules.look, turn_images(rules.game, episode.state, past, rules.history_images))]
-    return EpisodeState(episode.snapshot(), past, end, ended is not None, images, prompt)
-
-
-def _play(
-    rules: EpisodeConfig,
-    episode: Episode[Any, Any],
-    position: EpisodeState,
-    reply: Reply,
-    cost: float | None,
-) -> tuple[TurnRecord, tuple[PastTurn[Any], ...]]:
-    """Play a reply: the record of the turn, and the turns that the next prompt repeats."""
-    before = episode.state
-    response = storable(reply.text)
-    scored = episode.respond(response)
-    seen = scored.perception
-    turn = TurnRecord(
-        turn=episode.turn,
-        state=episode.game.to_data(before),
-        prompt=position.prompt,
-        response=response,
-        outcome=scored.outcome,
-        action=list(scored.action) if isinstance(scored.action, tuple) else scored.action,
-        feedback=scored.feedback,
-        reward=RewardRecord(
-            total=scored.total,
-            game=scored.game,
-            format=scored.format,
-            perception=None if seen is None else seen.partial,
-            perception_exact=None if seen is None else seen.exact,
-        ),
-        info=dict(scored.info),
-        latency=reply.latency,
-        prompt_tokens=reply.prompt_tokens,
-        completion_tokens=reply.completion_tokens,
-        cost=cost,
-        finish_reason=reply.finish_reason and storable(reply.finish_reason),
-        reasoning=reply.reasoning and storable(reply.reasoning),
-        requests=reply.requests,
-        model=reply.model and storable(reply.model),
-    )
-    if not rules.history:
-        return turn, ()
-    latest = PastTurn(before, turn.turn, response, scored.outcome, scored.game, scored.feedback)
-    return turn, (*position.past, latest)[-rules.history :]
+def _restore(config: EpisodeConfig, snapshot: Snapshot) -> Episode[Any, Any]:
+    return Episode.restore(config.game, snapshot, config.reward)

@@ -12,8 +12,8 @@ from rich.console import Console
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.report.facts import LabelledRun
 from vlmgym.evaluation.report.page import IMAGES, write_page
-from vlmgym.evaluation.summary import summarize
-from vlmgym.evaluation.table import run_title
+from vlmgym.evaluation.summary import summarise_run
+from vlmgym.evaluation.summary_table import run_title
 from vlmgym.records.run_folder import UNFINISHED, RunFolder
 from vlmgym.records.store import open_run
 from vlmgym.terminal import make_console
@@ -49,7 +49,7 @@ def report(config: ReportConfig) -> None:
     run = open_run(config.run)
     with run.folder.reserved(adopt=True):
         run.folder.output.check(run.folder.report, run.folder.folder / "report" / UNFINISHED)
-        summary = run.last_summary().model_copy(update={"games": summarize(run)})
+        summary = run.last_summary().model_copy(update={"games": summarise_run(run)})
         labelled = LabelledRun.of(run, summary)
         images = None if config.images == "all" else int(config.images)
         with ProcessPool(num_workers_for(len(run.episodes), config.workers)) as workers:
@@ -73,5 +73,5 @@ def write_report(
         UsageError: A record cannot be read.
         OutputError: A file cannot be written.
     """
-    title = run_title(run.asked)
+    title = run_title(run.config)
     write_page(folder.report, [run], title=title, workers=workers, images=images, console=console)

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from vlmgym.errors import UsageError
+from vlmgym.evaluation.curves import EpisodeRewards
 from vlmgym.evaluation.report.images import episode_images
 from vlmgym.evaluation.report.texts import marked, safe_json, shown
-from vlmgym.evaluation.reward_curve import EpisodeRewards
 from vlmgym.evaluation.summary import states_perception
-from vlmgym.records.episode import EpisodeRecord, GameRecord, TurnRecord
-from vlmgym.rollout.recorded import recorded_action, recorded_positions
+from vlmgym.records.episode import EpisodeRecord, GameRecord, TurnRecord, recorded_action, recorded_states
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.perception import LONGEST_PERCEPTION, read_grid
 from vlmgym.sandbox.core.response_format import parse_response
@@ -87,7 +86,7 @@ def _row(episode: EpisodeRecord) -> dict[str, Any]:
         "unparsable": outcomes.count(Outcome.UNPARSABLE),
         "perception": sum(seen) / len(seen) if seen else None,
         "status": episode.status,
-        "end": shown(episode.end),
+        "end": shown(episode.end_reason),
         "stage": None if episode.stage is None else shown(episode.stage),
     }
 
@@ -101,7 +100,7 @@ def episode_data(episode: EpisodeRecord, with_images: bool) -> dict[str, Any]:
     """
     game = installed_game(episode.game)
     texts = _Texts()
-    positions = [] if game is None else recorded_positions(game, episode)
+    positions = [] if game is None else recorded_states(game, episode)
     truths = [None if game is None else game.describe(position) for position in positions]
     turns = [
         _turn(turn, game, truth, texts) for turn, truth in zip(episode.turns, truths or [None] * len(episode.turns))

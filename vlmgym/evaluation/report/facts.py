@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from vlmgym.evaluation.report.episode import StoredRecord
-from vlmgym.evaluation.reward_curve import EpisodeRewards, mean_curve
-from vlmgym.evaluation.table import bias_note, game_words
+from vlmgym.evaluation.curves import EpisodeRewards, mean_curve
+from vlmgym.evaluation.summary_table import bias_note, game_words
 from vlmgym.records.episode import EpisodeRecord
 from vlmgym.records.run import RunRecord, RunSummary, Summary
 from vlmgym.records.store import StoredRun
@@ -26,58 +26,58 @@ class LabelledRun:
 
     Attributes:
         label: Label of the run.
-        asked: Configuration of the run.
+        config: Configuration of the run.
         episodes: Latest record of each episode, or its location, ordered by game and seed.
         summaries: Summary of each game, by id.
-        stopped: Reason why the run stopped early, or None.
+        stop_reason: Reason why the run stopped early, or None.
         videos: Videos of episodes, by game id and seed.
     """
 
     label: str
-    asked: RunRecord
+    config: RunRecord
     episodes: Sequence[EpisodeRecord | StoredRecord]
     summaries: Mapping[str, Summary]
-    stopped: str | None = None
+    stop_reason: str | None = None
     videos: Mapping[tuple[str, int], Path] = field(default_factory=dict)
 
     @classmethod
     def of(cls, run: StoredRun, summary: RunSummary, label: str = "") -> LabelledRun:
         """Label a saved run, by default with its policy and model."""
         return cls(
-            label or run.asked.policy.label, run.asked, run.episodes, summary.games, summary.stopped, run.videos()
+            label or run.config.policy.label, run.config, run.episodes, summary.games, summary.stop_reason, run.videos()
         )
 
 
 def run_facts(run: LabelledRun) -> dict[str, Any]:
     """List the facts of a run, and what is missing."""
-    asked = run.asked
+    config = run.config
     missing: dict[str, int] = {}
     for summary in run.summaries.values():
         for status, count in summary.unfinished.items():
             missing[status] = missing.get(status, 0) + count
     return {
         "label": run.label,
-        "policy": asked.policy.label,
+        "policy": config.policy.label,
         "lead": [
-            _episodes(asked),
-            f"at most {asked.max_turns:,} turns an episode",
-            f"started {asked.started[:16].replace('T', ' ')} UTC",
+            _episodes(config),
+            f"at most {config.max_turns:,} turns an episode",
+            f"started {config.started[:16].replace('T', ' ')} UTC",
         ],
         "facts": [
-            ("policy", asked.policy.name),
-            *((f"policy: {name}", _words(value)) for name, value in asked.policy.options.items() if value is not None),
-            *_games(asked),
-            ("episodes", _episodes(asked)),
-            ("turns", f"at most {asked.max_turns:,} an episode"),
-            ("history", _history(asked)),
-            ("reward", _reward(asked.reward)),
-            *((f"option: {name}", _words(value)) for name, value in asked.options.items() if _told(name, value)),
-            ("started", asked.started),
-            ("versions", ", ".join(f"{name} {version}" for name, version in asked.versions.items())),
+            ("policy", config.policy.name),
+            *((f"policy: {name}", _words(value)) for name, value in config.policy.options.items() if value is not None),
+            *_games(config),
+            ("episodes", _episodes(config)),
+            ("turns", f"at most {config.max_turns:,} an episode"),
+            ("history", _history(config)),
+            ("reward", _reward(config.reward)),
+            *((f"option: {name}", _words(value)) for name, value in config.options.items() if _told(name, value)),
+            ("started", config.started),
+            ("versions", ", ".join(f"{name} {version}" for name, version in config.versions.items())),
         ],
         "missing": missing,
         "bias": bias_note(run.summaries),
-        "stopped": run.stopped,
+        "stop_reason": run.stop_reason,
     }
 
 
@@ -90,7 +90,7 @@ def game_facts(game: str, runs: Sequence[LabelledRun], rewards: Sequence[Sequenc
         rewards: Per run, the rewards of each finished episode of the game.
     """
     summaries = [run.summaries.get(game) for run in runs]
-    words = [{} if summary is None else game_words(run.asked, game, summary) for run, summary in zip(runs, summaries)]
+    words = [{} if summary is None else game_words(run.config, game, summary) for run, summary in zip(runs, summaries)]
     names = dict.fromkeys(name for column in words for name in column)
     return {
         "id": game,
@@ -140,21 +140,21 @@ def _settings(config: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={_words(value)}" for name, value in config.items())
 
 
-def _games(asked: RunRecord) -> list[tuple[str, str]]:
-    if asked.curriculum is None:
-        return [(game.id, _settings(game.config)) for game in asked.games]
-    return [("games", ", ".join(asked.game_ids)), ("curriculum", _words(asked.curriculum.file))]
+def _games(config: RunRecord) -> list[tuple[str, str]]:
+    if config.curriculum is None:
+        return [(game.id, _settings(game.config)) for game in config.games]
+    return [("games", ", ".join(config.game_ids)), ("curriculum", _words(config.curriculum.file))]
 
 
-def _episodes(asked: RunRecord) -> str:
-    of = "of each game" if asked.curriculum is None else "of the curriculum"
-    return f"{asked.episodes:,} episodes {of}, seeds {asked.seed} to {asked.seed + asked.episodes - 1}"
+def _episodes(config: RunRecord) -> str:
+    of = "of each game" if config.curriculum is None else "of the curriculum"
+    return f"{config.episodes:,} episodes {of}, seeds {config.seed} to {config.seed + config.episodes - 1}"
 
 
-def _history(asked: RunRecord) -> str:
-    if not asked.history:
+def _history(config: RunRecord) -> str:
+    if not config.history:
         return "no earlier turns in the prompt"
-    return f"{asked.history} earlier turns in the prompt, the images of {asked.history_images} of them"
+    return f"{config.history} earlier turns in the prompt, the images of {config.history_images} of them"
 
 
 def _reward(reward: RewardConfig) -> str:

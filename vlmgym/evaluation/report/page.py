@@ -17,14 +17,14 @@ from rich.console import Console
 from rich.progress import Progress
 
 import vlmgym
-from vlmgym.evaluation.paired import difference, difference_name
+from vlmgym.evaluation.curves import EpisodeRewards
 from vlmgym.evaluation.progress import COLUMNS
 from vlmgym.evaluation.report.document import asset, content_policy
 from vlmgym.evaluation.report.episode import EpisodePage, StoredRecord, make_episode
 from vlmgym.evaluation.report.facts import LabelledRun, game_facts, run_facts
 from vlmgym.evaluation.report.store import EpisodeStore
 from vlmgym.evaluation.report.texts import safe_json
-from vlmgym.evaluation.reward_curve import EpisodeRewards
+from vlmgym.evaluation.statistics import difference, difference_name
 from vlmgym.records.episode import EpisodeRecord
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.rollout.event_loop import run_async
@@ -189,7 +189,7 @@ def _page_data(
     tables: Sequence[PageTable],
     store: EpisodeStore,
 ) -> dict[str, Any]:
-    games = list(dict.fromkeys([game for run in runs for game in run.asked.game_ids] + [one.job.game for one in made]))
+    games = list(dict.fromkeys([game for run in runs for game in run.config.game_ids] + [one.job.game for one in made]))
     rows: dict[tuple[int, int], list[dict[str, Any] | None]] = {}
     rewards: dict[tuple[str, int], list[EpisodeRewards]] = {}
     for one in made:

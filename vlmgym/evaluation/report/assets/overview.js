@@ -15,7 +15,7 @@ function showHead() {
     const missing = Object.entries(run.missing).map(([status, count]) => `${number(count)} ${status}`);
     const which = page.runs.length > 1 ? `${run.label}: ` : "";
     const notes = [];
-    if (run.stopped) notes.push(`The run was stopped: ${run.stopped}.`);
+    if (run.stop_reason) notes.push(`The run was stopped: ${run.stop_reason}.`);
     if (missing.length) notes.push(`Episodes without a result, which are in no score: ${missing.join(", ")}. ${run.bias}`);
     if (notes.length) head.append(element("p", { class: "banner" }, recorded(which + notes.join(" "))));
   }
@@ -63,8 +63,8 @@ function scoreCells(summary) {
     element("td", {}, interval ? `${number(interval[0])} to ${number(interval[1])}` : "\u2013"),
     element("td", {}, number(summary.episodes), missing ? element("span", { class: "faint small" }, `${number(missing)} without a result`) : null),
     element("td", {}, turns ? outcomeBar(summary) : "\u2013"),
-    element("td", {}, summary.format_mean === null ? "n/a" : percent(summary.format_mean)),
-    element("td", {}, summary.perception_mean === null ? "n/a" : percent(summary.perception_mean)),
+    element("td", {}, summary.format_compliance === null ? "n/a" : percent(summary.format_compliance)),
+    element("td", {}, summary.perception_accuracy === null ? "n/a" : percent(summary.perception_accuracy)),
   ];
 }
 

@@ -1,4 +1,4 @@
-"""What is made of a run's records when it is over: summary, curves, videos."""
+"""Write the summary, curves and videos of a run."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from vlmgym.evaluation.progress import COLUMNS
-from vlmgym.evaluation.summary import summarize
-from vlmgym.evaluation.table import difficulty, vlmgym_version
+from vlmgym.evaluation.summary import summarise_run
+from vlmgym.evaluation.summary_table import difficulty, vlmgym_version
 from vlmgym.records.files import writing
 from vlmgym.records.run import RunSummary, game_run_document
 from vlmgym.records.store import StoredEpisode, StoredRun, game_name
@@ -19,60 +19,59 @@ from vlmgym.workers.pool import ProcessPool
 
 
 @dataclass
-class Part:
-    """What was played of a run at a time: all of it, or what was left when it was resumed.
+class Session:
+    """What one invocation played: a whole run, or the rest of a resumed one.
 
     Attributes:
-        turns: Turns played.
-        seconds: Wall time of playing.
-        stopped: Why the run stopped early, or None.
-        errors: Why episodes ended as errors, and how many did.
+        turns: Number of turns.
+        seconds: Wall time.
+        stop_reason: Why it stopped early, or None.
+        errors: Number of failed episodes, by error message.
     """
 
     turns: int = 0
     seconds: float = 0.0
-    stopped: str | None = None
+    stop_reason: str | None = None
     errors: Counter[str] = field(default_factory=Counter)
 
 
-def write_summary(run: StoredRun, part: Part, before: RunSummary | None = None) -> RunSummary:
-    """Write `summary.json` and the documents of single games.
+def write_summary(run: StoredRun, session: Session, before: RunSummary | None = None) -> RunSummary:
+    """Write `summary.json`, and the documents of single games.
 
     Args:
-        run: The run as its folder has it.
-        part: What was played now.
-        before: The summary that the run had before it was resumed, if it had one.
+        run: The run.
+        session: The session that has just ended.
+        before: Summary of the earlier sessions, if any.
 
     Raises:
         UsageError: A record cannot be read.
         OutputError: A file cannot be written.
     """
-    summaries = summarize(run)
-    for game in run.asked.game_ids:
+    summaries = summarise_run(run)
+    for game in run.config.game_ids:
         if (path := run.folder.record(game_name(game))) is not None:
             lines = (episode.text() for episode in run.episodes if episode.game == game)
             run.folder.write(path, game_run_document(summaries[game], lines))
-    turns, seconds = part.turns, part.seconds
+    turns, seconds = session.turns, session.seconds
     if before is not None:
         turns, seconds = turns + round(before.turns_per_second * before.seconds), seconds + before.seconds
     rate = turns / seconds if seconds > 0 else 0.0
-    summary = RunSummary(games=summaries, stopped=part.stopped, seconds=seconds, turns_per_second=rate)
-    run.folder.write(run.folder.summary, (summary.model_dump_json(indent=1) + "\n").encode())
+    summary = RunSummary(games=summaries, stop_reason=session.stop_reason, seconds=seconds, turns_per_second=rate)
+    run.folder.write_summary(summary)
     return summary
 
 
 def write_curves(run: StoredRun) -> None:
-    """Draw the curves of every game that has a result.
+    """Plot the curves of every game with a result.
 
     Raises:
         UsageError: A record cannot be read.
         OutputError: A file cannot be written.
     """
-    # Worker processes import the user's script, and so this module, too: they need no matplotlib.
     from vlmgym.evaluation.curves import draw_curves
 
     for game, results in _results(run).items():
-        subtitle = ", ".join(filter(None, [difficulty(run.asked, game), vlmgym_version(run.asked)]))
+        subtitle = ", ".join(filter(None, [difficulty(run.config, game), vlmgym_version(run.config)]))
         png = draw_curves((episode.read() for episode in results), subtitle)
         run.folder.write(run.folder.curves(game_name(game)), png)
 
@@ -81,10 +80,10 @@ def write_videos(run: StoredRun, count: int, fps: int, workers: ProcessPool, con
     """Encode the videos that are missing.
 
     Args:
-        run: The run as its folder has it.
-        count: Number of results of each game that have a video, the first ones.
-        fps: Turns a second.
-        workers: Processes that encode.
+        run: The run.
+        count: Number of videos per game, of the first results.
+        fps: Turns per second.
+        workers: Pool that encodes.
         console: Where progress is shown.
 
     Raises:
@@ -119,7 +118,7 @@ def write_videos(run: StoredRun, count: int, fps: int, workers: ProcessPool, con
 
 
 def _results(run: StoredRun) -> dict[str, list[StoredEpisode]]:
-    """The episodes of each game that have a score, in the order of their seeds."""
+    """Return the episodes with a score of each game, by seed."""
     results: dict[str, list[StoredEpisode]] = {}
     for episode in run.episodes:
         if episode.score is not None:

@@ -1,0 +1,218 @@
+"""Play a run into its folder, or resume one."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+
+from vlmgym.curriculum import Curriculum
+from vlmgym.errors import UsageError, VlmgymError
+from vlmgym.evaluation.artifacts import Session
+from vlmgym.evaluation.config import EvalConfig
+from vlmgym.evaluation.live_log import open_live_log
+from vlmgym.evaluation.progress import LiveProgress
+from vlmgym.policies import Policy
+from vlmgym.records.episode import DifficultyRecord, EpisodeRecord, GameRecord, PolicyRecord, TurnRecord, now, versions
+from vlmgym.records.files import LineLog
+from vlmgym.records.run import CurriculumRecord, RunRecord, RunSummary, differences, version_changes
+from vlmgym.records.run_folder import RunFolder
+from vlmgym.records.store import StoredRun, drop_torn_line, open_run
+from vlmgym.rollout.event_loop import run_async
+from vlmgym.rollout.runner import Hooks, evaluate
+from vlmgym.sandbox.core.game import Game
+from vlmgym.workers.pool import WorkerPool
+
+MAX_CURRICULUM_EPISODES = 1_000_000
+"""Limit of a curriculum, whose episodes are all assigned to games before the run."""
+
+Games = Sequence[Game[Any, Any]] | Curriculum
+"""The games of a run, or its curriculum."""
+
+
+def all_games(games: Games) -> Sequence[Game[Any, Any]]:
+    """Return the games of a run, including all stages of a curriculum."""
+    return games.games if isinstance(games, Curriculum) else games
+
+
+def total_episodes(games: Games, config: EvalConfig) -> int:
+    """Return the total number of episodes of a run."""
+    return config.episodes if isinstance(games, Curriculum) else config.episodes * len(games)
+
+
+def make_run_record(config: EvalConfig, games: Games, policy: Policy) -> RunRecord:
+    """Make the `run.json` of a run that starts now."""
+    curriculum = difficulty = None
+    if isinstance(games, Curriculum):
+        curriculum = _curriculum_record(games, config)
+    else:
+        difficulty = DifficultyRecord.of(config.perception, config.reasoning, games)
+    return RunRecord(
+        started=now(),
+        versions=versions(),
+        games=tuple(map(GameRecord.of, all_games(games))),
+        difficulty=difficulty,
+        curriculum=curriculum,
+        policy=PolicyRecord(name=policy.name, options=policy.options.without_operational()),
+        reward=config.reward,
+        history=config.history,
+        history_images=config.history_images,
+        max_turns=config.max_turns,
+        seed=config.seed,
+        episodes=config.episodes,
+        options={
+            "concurrency": config.concurrency,
+            "workers": config.workers,
+            "backend": config.backend,
+            **dataclasses.asdict(config.budget),
+            "policy": policy.options.to_dict(),
+        },
+    )
+
+
+def _curriculum_record(curriculum: Curriculum, config: EvalConfig) -> CurriculumRecord:
+    if curriculum.file is None:
+        raise UsageError("the curriculum of a run must be read from a file")
+    if config.episodes > MAX_CURRICULUM_EPISODES:
+        raise UsageError(
+            f"a curriculum has at most {MAX_CURRICULUM_EPISODES:,} episodes per run, got {config.episodes:,}"
+        )
+    entries = (curriculum.entries[curriculum.entry_at(config.seed, index)] for index in range(config.episodes))
+    episodes = Counter(entry.stages[0].game.id for entry in entries)
+    return CurriculumRecord(file=curriculum.file.model_dump(mode="json", exclude_none=True), episodes=episodes)
+
+
+@dataclasses.dataclass(frozen=True)
+class EarlierSessions:
+    """A run to resume.
+
+    Attributes:
+        run: The run as it was left.
+        summary: Its summary, unless it was killed.
+        config: Its `run.json` from now on.
+    """
+
+    run: StoredRun
+    summary: RunSummary | None
+    config: RunRecord
+
+    def reopen(self) -> None:
+        """Mark the run as unfinished.
+
+        Raises:
+            OutputError: The folder cannot be written.
+        """
+        self.run.folder.reopen()
+        self.run.folder.write_config(self.config)
+
+
+def resume_run(folder: RunFolder, config: RunRecord, console: Console) -> EarlierSessions:
+    """Read a run to resume. A torn last line is dropped; nothing else is changed.
+
+    Args:
+        folder: Folder of the run.
+        config: Configuration of the new session.
+        console: Where warnings are printed.
+
+    Raises:
+        UsageError: The folder holds no run, or one with other options.
+        OutputError: The folder cannot be written.
+    """
+    run = open_run(folder)
+    if different := differences(run.config, config):
+        raise UsageError(f"cannot resume {folder.folder} with other options: {'; '.join(different)}")
+    if run.torn:
+        drop_torn_line(folder.episodes)
+        console.print(f"dropped the incomplete last line of {folder.episodes}", soft_wrap=True)
+    if changed := version_changes(run.config):
+        console.print(f"{changed}; the record of each episode has its versions")
+    config = config.model_copy(update={"started": run.config.started, "versions": run.config.versions})
+    return EarlierSessions(dataclasses.replace(run, folder=folder), folder.read_summary(), config)
+
+
+def play_run(
+    folder: RunFolder,
+    games: Games,
+    policy: Policy,
+    config: EvalConfig,
+    earlier: EarlierSessions | None,
+    workers: WorkerPool,
+    console: Console,
+    *,
+    standalone: bool = True,
+) -> Session:
+    """Play the episodes of a run that have no result. Records are written as episodes end, and not kept in memory.
+
+    Args:
+        folder: Folder of the run.
+        games: Its games or curriculum.
+        policy: The policy.
+        config: The options.
+        earlier: The run to resume, if any; its files change when the first episode ends.
+        workers: Pool that plays.
+        console: Where progress is shown.
+        standalone: Whether error messages should explain how to resume the run.
+
+    Raises:
+        VlmgymError: The run failed. If `standalone`, the message names the file of finished episodes.
+    """
+    session = Session()
+    stored = earlier.run if earlier is not None else None
+    finished = sum(episode.score is not None for episode in stored.episodes) if stored is not None else 0
+    if isinstance(games, Curriculum) and games.by_success and games.at_once < min(config.concurrency, config.episodes):
+        console.print(f"concurrency is limited to {games.at_once} by at_once of the curriculum", soft_wrap=True)
+    names = dict.fromkeys(game.id for game in all_games(games))
+    progress = LiveProgress(console, list(names), total_episodes(games, config) - finished, config.max_turns)
+    earlier_episodes = stored.read() if stored is not None else ()
+    live_log = open_live_log(config.tensorboard, config.wandb, folder, earlier_episodes, console)
+    folder.output.claim(folder.episodes)
+    with live_log, LineLog(folder.episodes) as log, progress:
+
+        def on_turns(turns: Sequence[TurnRecord]) -> None:
+            session.turns += len(turns)
+            progress.turns(turns)
+
+        def on_episode(episode: EpisodeRecord) -> None:
+            nonlocal finished
+            if earlier is not None and not log.written:
+                earlier.reopen()
+            log.write(episode.model_dump_json())
+            finished += episode.score is not None
+            if episode.status == "error":
+                session.errors[episode.end_reason] += 1
+            progress.episode(episode)
+            live_log.episode(episode)
+
+        def on_stop(reason: str) -> None:
+            session.stop_reason = reason
+
+        try:
+            run_async(workers.start())
+            began = time.perf_counter()
+            evaluate(
+                games,
+                policy,
+                config.episodes,
+                max_turns=config.max_turns,
+                seed=config.seed,
+                concurrency=config.concurrency,
+                workers=workers,
+                history=config.history,
+                history_images=config.history_images,
+                reward=config.reward,
+                budget=config.budget,
+                resume=stored.read() if stored is not None else (),
+                hooks=Hooks(progress.loading, on_turns, on_episode, on_stop),
+                collect=False,
+            )
+            session.seconds = time.perf_counter() - began
+        except (VlmgymError, KeyboardInterrupt) as error:
+            if standalone and not isinstance(error, UsageError):
+                hint = f"{finished} finished episodes are in {folder.episodes}; continue with --resume {folder.folder}"
+                error.args = (f"{str(error) or 'interrupted'}; {hint}",)
+            raise
+    return session

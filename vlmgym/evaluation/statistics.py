@@ -1,0 +1,159 @@
+"""Means, confidence intervals, and paired comparisons of two runs."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+LEVEL = 0.95
+"""Confidence level of all intervals."""
+RESAMPLES = 9999
+SEED = 0
+_BATCH = 2_000_000
+"""Numbers resampled per batch, to bound memory with thousands of pairs."""
+
+
+def mean_and_stderr(values: Sequence[float]) -> tuple[float, float | None]:
+    """Compute the mean and its standard error (n - 1), which is None for a single value."""
+    mean = math.fsum(values) / len(values)
+    if len(values) == 1:
+        return mean, None
+    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    return mean, math.sqrt(variance / len(values))
+
+
+def confidence_interval(
+    values: Sequence[float], level: float = LEVEL, *, within_one: bool
+) -> tuple[float, float] | None:
+    """Compute the confidence interval of a mean: Wilson for shares (all values 0 or 1), otherwise Student's t.
+
+    None for fewer than two values, and for equal values that are not shares.
+
+    Args:
+        values: The sample.
+        level: Confidence level.
+        within_one: Whether values range from 0 to 1 by definition; otherwise 0 and 1 are no sign of a share.
+    """
+    if len(values) < 2:
+        return None
+    if within_one and set(values) <= {0.0, 1.0}:
+        return wilson(round(sum(values)), len(values), level)
+    if len(set(values)) == 1:
+        return None
+    mean, error = mean_and_stderr(values)
+    margin = students_t(len(values), level) * (error or 0.0)
+    return mean - margin, mean + margin
+
+
+def wilson(count: int, total: int, level: float = LEVEL) -> tuple[float, float]:
+    """Compute Wilson's score interval of `count / total`; `total` must be at least 1."""
+    from scipy.stats import binomtest  # half a second to import
+
+    interval = binomtest(count, total).proportion_ci(level, method="wilson")
+    return float(interval.low), float(interval.high)
+
+
+def students_t(count: int, level: float = LEVEL) -> float:
+    """Return the quantile of Student's t for a two-sided interval over at least two values."""
+    from scipy.stats import t  # half a second to import
+
+    return float(t.ppf(0.5 + level / 2, count - 1))
+
+
+class PairedDifference(BaseModel):
+    """Difference of two means over the same episodes.
+
+    Attributes:
+        pairs: Number of pairs.
+        first: Mean of the first run.
+        second: Mean of the second run.
+        difference: Mean of first - second.
+        interval: Bootstrap confidence interval of `difference`; None for a single pair.
+        method: `BCa` (Efron 1987), or `percentile` where BCa is undefined, such as for equal differences.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    pairs: int
+    first: float
+    second: float
+    difference: float
+    interval: tuple[float, float] | None
+    method: Literal["BCa", "percentile"] | None
+
+
+class Share(BaseModel):
+    """A share of pairs.
+
+    Attributes:
+        count: Number of pairs.
+        share: `count` divided by all pairs.
+        interval: Wilson's score interval.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    count: int
+    share: float
+    interval: tuple[float, float]
+
+
+def difference(first: float, second: float) -> float:
+    """Return first - second, the sign convention of all comparisons."""
+    return first - second
+
+
+def difference_name(first: str, second: str) -> str:
+    """Name the difference of two labelled runs."""
+    return f"{first} - {second}"
+
+
+def paired_difference(first: Sequence[float], second: Sequence[float]) -> PairedDifference:
+    """Compute the mean difference of at least one pair, with a deterministic bootstrap interval."""
+    differences = np.array([difference(a, b) for a, b in zip(first, second, strict=True)])
+    interval, method = _bootstrap(differences)
+    return PairedDifference(
+        pairs=len(differences),
+        first=math.fsum(first) / len(differences),
+        second=math.fsum(second) / len(differences),
+        difference=math.fsum(differences) / len(differences),
+        interval=interval,
+        method=method,
+    )
+
+
+def share(count: int, pairs: int) -> Share:
+    """Compute a share of at least one pair."""
+    return Share(count=count, share=count / pairs, interval=wilson(count, pairs, LEVEL))
+
+
+def _bootstrap(
+    differences: np.ndarray[tuple[int], np.dtype[np.float64]],
+) -> tuple[tuple[float, float] | None, Literal["BCa", "percentile"] | None]:
+    from scipy.stats import bootstrap  # half a second to import
+
+    if len(differences) < 2:
+        return None, None
+    same = bool((differences == differences[0]).all())
+    methods: list[Literal["BCa", "percentile"]] = ["percentile"] if same else ["BCa", "percentile"]
+    for method in methods:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # where BCa is undefined, the interval is NaN
+            found = bootstrap(
+                (differences,),
+                np.mean,
+                n_resamples=RESAMPLES,
+                batch=max(1, _BATCH // len(differences)),
+                confidence_level=LEVEL,
+                method=method,
+                random_state=np.random.default_rng(SEED),
+            ).confidence_interval
+        if math.isfinite(found.low) and math.isfinite(found.high):
+            break
+    low, high = sorted((float(found.low), float(found.high)))  # rounding may swap the bounds of equal values
+    return (low, high), method
