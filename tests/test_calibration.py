@@ -223,5 +223,5 @@ def test_each_subject_is_measured_with_one_thread_and_a_folder_that_is_none_is_r
         calibrate_games(CalibrateConfig(game=("2048", "swap"), output_dir=tmp_path), Console(quiet=True))
     assert threads == [{1}, {1}]
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="is a file: name a folder"):
+    with pytest.raises(UsageError, match="is a file"):
         calibrate_games(CalibrateConfig(game=("2048",), output_dir=tmp_path / "file"), Console(quiet=True))

@@ -137,28 +137,28 @@ def test_an_episode_without_a_result_is_no_pair(runs: tuple[Path, Path], tmp_pat
     found = compared(runs[0], run, tmp_path / "out", labels=("a", "b"))
     assert found.games["2048-v0"].pairs == 4
     assert found.games["2048-v0"].left_out["without a result in b"] == 1
-    assert found.notes == ("swap-v0: no seed has a result in both, left out",)
+    assert found.notes == ("swap-v0 is left out: no seed has a result in both runs",)
 
 
 def test_what_cannot_be_compared_is_refused(runs: tuple[Path, Path], tmp_path: Path):
     other = play(tmp_path / "other", "random-legal", max_turns=14)
-    with pytest.raises(UsageError, match="an episode has at most 15 turns in oracle, and 14 in random-legal"):
+    with pytest.raises(UsageError, match="max_turns is 15 in oracle and 14 in random-legal"):
         compared(runs[0], other, tmp_path / "out")
     other = play(tmp_path / "rows", "random-legal", overrides=(("rows=5",),))
     with pytest.raises(UsageError, match=r"2048-v0 has different configurations \(rows: 4 in oracle, 5 in random-leg"):
         compared(runs[0], other, tmp_path / "out")
     other = play(tmp_path / "seeds", "random-legal", seed=100, episodes=1)
-    with pytest.raises(UsageError, match="have no result in common"):
+    with pytest.raises(UsageError, match="no results with the same game and seed"):
         compared(runs[0], other, tmp_path / "out")
     other = play(tmp_path / "game", "random-legal", ("shisensho",), episodes=1, size=400)
     with pytest.raises(UsageError, match="no game in common: 2048-v0, swap-v0 and shisensho-v0"):
         compared(runs[0], other, tmp_path / "out")
-    with pytest.raises(UsageError, match="is compared with itself"):
+    with pytest.raises(UsageError, match="with itself"):
         compared(runs[0], runs[0], tmp_path / "out")
     with pytest.raises(UsageError, match="holds no run"):
         compared(runs[0], tmp_path, tmp_path / "out")
     for labels in (("a", "a"), ("", "b")):
-        with pytest.raises(UsageError, match="labels are two different names"):
+        with pytest.raises(UsageError, match="two different names"):
             compared(*runs, tmp_path / "out", labels=labels)
     assert not (tmp_path / "out").exists()
 
@@ -170,9 +170,9 @@ def test_what_differs_beside_the_policy_is_said(
     found = compared(other, runs[1], tmp_path / "out")
     assert found.labels == ("other", "baseline")
     assert found.notes == (
-        "swap-v0: only in baseline, left out",
-        "the reward was weighed differently (illegal: -1.0 in other, None in baseline): scores do not depend on it, "
-        "and rewards are not compared; vlmgym rescore makes them alike",
+        "swap-v0 is left out: only in baseline",
+        "reward settings differ (illegal: -1.0 in other, None in baseline), so only scores are compared; "
+        "vlmgym rescore can apply the same settings",
         "history is 1 in other and 0 in baseline",
     )
     assert "reward" not in found.games["2048-v0"].metrics
@@ -189,7 +189,7 @@ def test_the_command_line_and_the_page(runs: tuple[Path, Path], tmp_path: Path, 
     assert "[red]base" in told
     page = (tmp_path / "out" / "compare.html").read_text(encoding="utf-8")
     assert "<script>alert(1)" not in page
-    assert "<title>&lt;script&gt;alert(1)&lt;/script&gt; against [red]base</title>" in page
+    assert "<title>&lt;script&gt;alert(1)&lt;/script&gt; vs [red]base</title>" in page
     assert "Wilson" in page
     before = (tmp_path / "out" / "compare.html").read_bytes()
     main([*args, "--labels", "<script>alert(1)</script>", "[red]base"])

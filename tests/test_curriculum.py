@@ -112,7 +112,7 @@ def test_an_episode_of_a_stage_that_was_left_counts_but_moves_nothing() -> None:
 
 def test_the_success_of_an_episode_is_a_finite_number() -> None:
     pick = CURRICULUM.pick(CURRICULUM.begin(), 0, 0)
-    with pytest.raises(UsageError, match="the success of an episode is a finite number, not nan"):
+    with pytest.raises(UsageError, match="got nan"):
         CURRICULUM.after(CURRICULUM.begin(), pick, float("nan"))
 
 
@@ -214,54 +214,59 @@ ENTRY = '[[entries]]\ngame = "2048"\n'
 SUCCESS = ENTRY + 'by = "success"\nstages = [{}, {}]\n'
 PLAYED = SUCCESS + 'measure = "played"\nwindow = 5\n'
 BAD_FILES = {
-    "entries = " + "[" * 10_000: "is nested too deeply for a curriculum",
-    "entries = [": "is not TOML, as a curriculum is: ",
-    "at_once = " + "9" * 5000: "is not TOML, as a curriculum is: ",
-    "entries:\n  - game: swap": "is not TOML, as a curriculum is: ",
+    "entries = " + "[" * 10_000: "is nested too deeply",
+    "entries = [": "is not valid TOML: ",
+    "max_concurrency = " + "9" * 5000: "is not valid TOML: ",
+    "entries:\n  - game: swap": "is not valid TOML: ",
     "": ": entries is missing",
-    "entries = []": ": entries has at least one: write [[entries]] above it",
-    "[[entry]]": ": there is no 'entry'; the fields are at_once, entries",
+    "entries = []": ": entries is empty: add one with [[entries]]",
+    "[[entry]]": ": unknown field 'entry'; the fields are max_concurrency, entries",
     "[[entries]]": ": entry 1: game is missing",
-    '[entries]\ngame = "2048"': ": entries is a list: write [[entries]] above each",
-    "entries = 3": ": entries is a list: write [[entries]] above each",
-    "entries = [3]": ": entry 1: a table is needed, such as { name = value }, not 3",
-    ENTRY + "overrides = 3": ": entry 1, overrides: a table is needed, such as { name = value }, not 3",
-    ENTRY + "[entries.stages]": ": entry 1: stages is a list: write [[entries.stages]] above each",
-    ENTRY + "wieght = 2": ": entry 1: there is no 'wieght'; the fields are game, weight, ",
+    '[entries]\ngame = "2048"': ": entries must be a list: start each item with [[entries]]",
+    "entries = 3": ": entries must be a list: start each item with [[entries]]",
+    "entries = [3]": ": entry 1: must be a table such as { name = value }, got 3",
+    ENTRY + "overrides = 3": ": entry 1, overrides: must be a table such as { name = value }, got 3",
+    ENTRY + "[entries.stages]": ": entry 1: stages must be a list: start each item with [[entries.stages]]",
+    ENTRY + "wieght = 2": ": entry 1: unknown field 'wieght'; the fields are game, weight, ",
     ENTRY + "weight = 0": ": entry 1, weight: input should be greater than 0",
     ENTRY + "weight = inf": ": entry 1, weight: input should be a finite number",
     ENTRY + 'weight = "2"': ": entry 1, weight: input should be a valid number",
     ENTRY + "perception = 6": ": entry 1, perception: input should be less than or equal to 5",
     ENTRY + ENTRY + "overrides = { rows = 99 }": ": entry 2: 2048: rows: ",
-    ENTRY + "overrides = { perception = 2 }": ": entry 1: perception is a field of its own, not a config field",
+    ENTRY + "overrides = { perception = 2 }": ": entry 1: perception is a field of the stage, not an override",
     ENTRY + "overrides = { cls = 2 }": ": entry 1: 2048: unknown config field 'cls'",
     '[[entries]]\ngame = "chess"': ": entry 1: unknown game 'chess'",
     ENTRY + "stages = [{ episodes = 5 }, { name = 3 }]": ": entry 1, stage 2, name: input should be a valid string",
     ENTRY
-    + 'stages = [{ name = "a\\nb" }]': "entry 1, stage 1, name: a name is one line of printable characters, not 'a",
-    ENTRY + 'stages = [{ name = "" }]': "entry 1, stage 1, name: a name is one line of printable characters, not ''",
+    + 'stages = [{ name = "a\\nb" }]': "entry 1, stage 1, name: a name must be one line of printable characters, got 'a",
+    ENTRY
+    + 'stages = [{ name = "" }]': "entry 1, stage 1, name: a name must be one line of printable characters, got ''",
     '[[entries]]\ngame = "g1/shisensho-6x6"\nreasoning = 2': "is a preset without levels",
-    ENTRY + "stages = [{ episodes = 5 }, { rows = 3 }]": ": entry 1, stage 2: there is no 'rows'; the fields are name",
+    ENTRY
+    + "stages = [{ episodes = 5 }, { rows = 3 }]": ": entry 1, stage 2: unknown field 'rows'; the fields are name",
     ENTRY
     + "stages = [{ episodes = 5 }, { overrides = { row = 3 } }]": ": entry 1, stage 2: 2048: unknown config field",
-    ENTRY + "stages = [{}, {}]": ": entry 1: each stage but the last says how many episodes it lasts",
-    ENTRY + "stages = [{ episodes = 1 }, { episodes = 1 }]": ": entry 1: each stage but the last says",
-    ENTRY + "window = 5": ': entry 1: window is for by = "success"',
-    ENTRY + "at_least = 5": ': entry 1: at_least is for by = "success"',
+    ENTRY + "stages = [{}, {}]": ": entry 1: every stage except the last must have episodes",
+    ENTRY
+    + "stages = [{ episodes = 1 }, { episodes = 1 }]": ": entry 1: every stage except the last must have episodes",
+    ENTRY + "window = 5": ': entry 1: window needs by = "success"',
+    ENTRY + "at_least = 5": ': entry 1: at_least needs by = "success"',
     ENTRY + 'by = "luck"': ": entry 1, by: input should be 'episode' or 'success'",
     SUCCESS: ': entry 1: by = "success" needs measure and window and up',
-    SUCCESS + 'measure = "score"\nwindow = 5\nup = 1\ndown = 1': ": entry 1: down is less than up, not 1 with up = 1",
+    SUCCESS
+    + 'measure = "score"\nwindow = 5\nup = 1\ndown = 1': ": entry 1: down must be less than up, got down = 1 and up = 1",
     SUCCESS + 'measure = "luck"\nwindow = 5\nup = 1': ": entry 1, measure: input should be 'score', 'reward' or",
-    PLAYED + "up = 70": ": entry 1: up is more than 0 and at most 1, as success is a share here, not 70",
-    PLAYED + "up = 0": ": entry 1: up is more than 0 and at most 1, as success is a share here, not 0",
-    PLAYED + "up = 1\ndown = -1": ": entry 1: down is at least 0, as success is a share here, not -1",
-    PLAYED + "up = 1\nat_least = 90": ': entry 1: at_least of measure = "played" is more than 0 and at most 1, not 90',
-    SUCCESS + 'measure = "score"\nwindow = 5\nup = 70\nat_least = 8': ": entry 1: up is more than 0 and at most 1",
+    PLAYED + "up = 70": ": entry 1: up must be above 0 and at most 1, because success is a share, got 70",
+    PLAYED + "up = 0": ": entry 1: up must be above 0 and at most 1, because success is a share, got 0",
+    PLAYED + "up = 1\ndown = -1": ": entry 1: down must be at least 0, because success is a share, got -1",
+    PLAYED
+    + "up = 1\nat_least = 90": ': entry 1: at_least must be above 0 and at most 1 with measure = "played", got 90',
+    SUCCESS + 'measure = "score"\nwindow = 5\nup = 70\nat_least = 8': ": entry 1: up must be above 0 and at most 1",
     SUCCESS.replace("}, {", "at_least = 8 }, {")
-    + 'measure = "score"\nwindow = 5\nup = 1': ": entry 1: stage 2 has no at_least and others have: give it to all",
+    + 'measure = "score"\nwindow = 5\nup = 1': ": entry 1: stage 2 has no at_least, but others have: give it to all",
     ENTRY + 'by = "success"\nmeasure = "score"\nwindow = 5\nup = 1': ': entry 1: by = "success" needs at least two',
-    ENTRY + 'stages = [{ name = "a", episodes = 1 }, { name = "a" }]': ": 2048-v0 has two stages 'a': give each a name",
-    ENTRY + "perception = 1\n" + ENTRY: ": 2048-v0 is in two entries without stages: give each a stage",
+    ENTRY + 'stages = [{ name = "a", episodes = 1 }, { name = "a" }]': ": 2048-v0 has two stages named 'a'",
+    ENTRY + "perception = 1\n" + ENTRY: ": 2048-v0 is in two entries without stages: give each entry a stage",
 }
 
 
@@ -290,12 +295,10 @@ def test_a_bad_file_is_refused_in_one_sentence(tmp_path: Path, text: str) -> Non
 
 
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        UsageError, match=r"nowhere is neither a file nor one of the curricula 2048, geospot, three-games"
-    ):
+    with pytest.raises(UsageError, match=r"nowhere is neither a file nor .*2048, geospot, three-games"):
         Curriculum.read(Path("nowhere"))
     (tmp_path / "x.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(UsageError, match="is not a text in UTF-8"):
+    with pytest.raises(UsageError, match="is not UTF-8"):
         Curriculum.read(tmp_path / "x.toml")
     with pytest.raises(UsageError, match="cannot read"):
         Curriculum.read(tmp_path)

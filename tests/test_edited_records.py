@@ -73,7 +73,7 @@ CONTRADICTIONS = [
     (lambda r: r.update(score=None), "an episode whose status is 'turn limit' must have a score"),
     (lambda r: r.update(status="ended", score=None), "an episode whose status is 'ended' must have a score"),
     (lambda r: r.update(score=r["score"] + 1), r"score is .*, but the game's rewards sum to .*"),
-    (lambda r: r.update(max_turns=2), "3 turns are more than max_turns, 2"),
+    (lambda r: r.update(max_turns=2), "there are 3 turns, but max_turns is 2"),
     (lambda r: r.update(max_turns=4), "status is 'turn limit' after 3 of 4 turns"),
     (lambda r: r["turns"].reverse(), "turns must be numbered from 1 in order, but turn 1 is numbered 3"),
     (lambda r: r["turns"][1].update(outcome="unparsable"), "turn 2: an unparsable response cannot have an action"),
@@ -101,7 +101,7 @@ def test_a_record_that_contradicts_itself_is_refused(edited, change, message, ca
 )
 def test_numbers_that_have_no_mean_are_refused(edited, change, number):
     folder = edited(lambda record: change(record, number))
-    with pytest.raises(UsageError, match=r"^line 2 of .* a number of a record is at most 1e\+100 in size, not "):
+    with pytest.raises(UsageError, match=r"^line 2 of .* numbers must be at most 1e\+100 in magnitude, got "):
         read_run(folder)
 
 

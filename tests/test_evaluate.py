@@ -1,6 +1,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -181,7 +182,7 @@ def test_no_more_episodes_at_once_than_asked():
         ({"seed": -1}, "seed must be an integer of at least 0"),
         ({"history": -1}, "history must be an integer of at least 0"),
         ({"concurrency": 0}, "concurrency must be an integer of at least 1"),
-        ({"history_images": 1}, "images of 1 earlier turns need a history of as many, not of 0"),
+        ({"history_images": 1}, "history_images must be at most history, got 1 and 0"),
         ({"workers": -1}, "workers must be an integer of at least 0, got -1"),
     ],
 )
@@ -199,7 +200,7 @@ def test_episodes_that_ended_before_a_failure_were_handed_over():
         return ["<answer>up</answer>" for _ in prompt_batch] if calls <= 3 else [1]
 
     kept = []
-    with pytest.raises(PolicyError, match="int"):
+    with pytest.raises(PolicyError, match="response 0"):
         evaluate(GAME, policy, 5, max_turns=2, workers=0, concurrency=1, hooks=Hooks(on_episode=kept.append))
     assert [(record.seed, record.status, len(record.turns)) for record in kept] == [
         (0, "turn limit", 2),
@@ -485,12 +486,12 @@ def test_a_budget_of_cost_counts_what_an_earlier_part_of_the_run_spent():
 
 
 def test_a_budget_needs_a_policy_that_counts_tokens():
-    with pytest.raises(PolicyError, match="model does not say how many tokens it used"):
+    with pytest.raises(PolicyError, match="prompt_tokens and completion_tokens"):
         evaluate(GAME, _Model(), 1, max_turns=1, workers=0, budget=Budget(budget_tokens=1))
 
 
 def test_a_budget_is_refused_before_anything_is_asked_where_nobody_counts():
-    with pytest.raises(UsageError, match="random does not count tokens, so it has no price and no budget"):
+    with pytest.raises(UsageError, match="random does not count tokens"):
         evaluate(GAME, "random", 1, max_turns=1, workers=0, budget=Budget(budget_tokens=1))
 
 
@@ -541,17 +542,17 @@ def test_a_resumed_run_tells_of_new_turns_only():
 )
 def test_records_of_another_configuration_are_not_gone_on_with(random_records, other, different):
     game = vlmgym.make_game("2048", size=other.pop("size", 64))
-    with pytest.raises(UsageError, match=f"the record of 2048-v0, seed 5, was played by other rules, .*: {different}$"):
+    with pytest.raises(UsageError, match=rf"2048-v0, seed 5.*\({re.escape(different)}\)"):
         evaluate(game, "random", 3, **({"max_turns": 30} | other), seed=5, workers=0, resume=random_records)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"budget_tokens": -1}, "budget_tokens is a number of at least 0, not -1"),
-        ({"price_in": 1.0}, "price_in and price_out are given together"),
-        ({"budget_cost": 1.0}, "budget_cost needs price_in and price_out"),
-        ({"price_in": float("nan"), "price_out": 1.0}, "price_in is a number of at least 0, not nan"),
+        ({"budget_tokens": -1}, "budget_tokens .* got -1"),
+        ({"price_in": 1.0}, "price_in and price_out"),
+        ({"budget_cost": 1.0}, "budget_cost requires price_in"),
+        ({"price_in": float("nan"), "price_out": 1.0}, "price_in .* got nan"),
     ],
 )
 def test_a_budget_that_makes_no_sense_is_refused(options, message):

@@ -70,7 +70,7 @@ def test_a_background_run_that_is_terminated_can_be_resumed(policy: str, workers
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
     assert "Traceback" not in stderr
-    told = re.search(r"\ninterrupted; (\d+) finished episodes are in .*; --resume .* goes on\n$", stderr)
+    told = re.search(r"\ninterrupted; (\d+) finished episodes are in .*; continue with --resume .*\n$", stderr)
     assert told is not None
     finished = [episode.seed for episode in read_run(tmp_path / "o").episodes if episode.score is not None]
     assert len(finished) == int(told[1]) >= 3

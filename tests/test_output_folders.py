@@ -353,7 +353,7 @@ def test_a_folder_that_is_being_built_is_not_taken_for_a_run(tmp_path: Path) -> 
     run = tmp_path / ".x.part"
     main(["eval", "2048", *PLAY, "--videos", "0", "--no-report", "--output-dir", str(run)])
     before = contents(tmp_path)
-    with pytest.raises(UsageError, match="is there, and vlmgym did not write it"), new_folder(tmp_path / "x"):
+    with pytest.raises(UsageError, match="not written by vlmgym"), new_folder(tmp_path / "x"):
         pass
     assert contents(tmp_path) == before
 
@@ -407,7 +407,7 @@ def test_a_place_that_can_be_no_folder_is_one_sentence(tmp_path: Path, monkeypat
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to("loop")
     for out, code, words in (
-        ("file", 2, f"{tmp_path}/file is a file: name a folder"),
+        ("file", 2, f"{tmp_path}/file is a file: choose a folder"),
         (".", 2, f"{tmp_path} holds files that vlmgym did not write ('file', 'loop'): name a new or an empty folder"),
         ("/", 2, "/ holds files that vlmgym did not write ("),
         ("loop", 1, f"cannot write {tmp_path}/loop: Too many levels of symbolic links"),
@@ -424,7 +424,7 @@ def test_a_single_file_is_replaced_if_it_says_that_vlmgym_wrote_it(tmp_path: Pat
         write_own_json(path, numbers)
     assert json.loads(path.read_text())["a"] == 2
     path.write_text('{"a": 3}')
-    with pytest.raises(UsageError, match=r"numbers\.json is there, and vlmgym did not write it"):
+    with pytest.raises(UsageError, match=r"numbers\.json exists and was not written by vlmgym"):
         write_own_json(path, {})
     assert path.read_text() == '{"a": 3}'
 

@@ -447,7 +447,7 @@ def test_what_has_no_result_is_said(watched: Watched, tmp_path: Path, folder: Ru
     banner = opened.inner_text(".banner")
     assert "the budget of 10 tokens is used up" in banner
     assert "in no score: 2 error" in banner
-    assert "The means are over 1 of 3 episodes. Those that end early are more likely to be among them" in banner
+    assert "Means cover 1 of 3 episodes." in banner
     assert "HTTP 500: <img" in opened.inner_text(".pane h3")
     choose(opened, "Ended", "with a result")
     assert len(rows(opened)) == 1

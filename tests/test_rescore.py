@@ -112,7 +112,7 @@ def test_a_run_scored_again_says_what_changed(run: Path, capsys: pytest.CaptureF
     before = files(run)
     main(["rescore", str(run), "--reward.illegal", "-2.5"])
     told = capsys.readouterr().out
-    assert "reward: format_weight 0.25 -> 0.0, illegal -1.0 -> -2.5; the scores are as before" in told
+    assert "reward: format_weight 0.25 -> 0.0, illegal -1.0 -> -2.5" in told
     old, new = read_run(run), read_run(run.with_name("run-rescored"))
     assert new.config.reward == RewardConfig(illegal=-2.5)
     assert [episode.score for episode in new.episodes] == [episode.score for episode in old.episodes]
@@ -130,7 +130,7 @@ def test_nothing_is_written_over(run: Path, capsys: pytest.CaptureFixture[str]):
     for out in (run, run / "run.json"):
         with pytest.raises(SystemExit, match="2"):
             main(["rescore", str(run), "--output-dir", str(out)])
-        assert capsys.readouterr().err == f"error: {out} is there already: choose another --output-dir\n"
+        assert f"error: {out} already exists" in capsys.readouterr().err
     assert sorted(path.name for path in run.parent.iterdir()) == ["run"]
 
 
@@ -142,7 +142,7 @@ def test_what_is_no_run_is_refused(run: Path, tmp_path: Path):
     with pytest.raises(vlmgym.UsageError, match=r"line 2 of .*episodes\.jsonl cannot be read"):
         rescore(RescoreConfig(run=run))
     RunFolder(run).episodes.write_bytes(b"")
-    with pytest.raises(vlmgym.UsageError, match="holds no episode"):
+    with pytest.raises(vlmgym.UsageError, match="has no episodes"):
         rescore(RescoreConfig(run=run))
     assert sorted(path.name for path in run.parent.iterdir()) == ["run"]
 

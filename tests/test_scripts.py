@@ -41,7 +41,7 @@ def test_a_script_leaves_records_curves_and_videos(tmp_path, game):
     assert [episode.seed for episode in record.episodes] == [0, 1]
     assert record.episodes == read_run(tmp_path / "logs" / name).episodes
     assert record.summary.turns == sum(len(episode.turns) for episode in record.episodes)
-    for word in ("mean score", "best score", "illegal", "unparsable", "turns a second"):
+    for word in ("mean score", "best score", "illegal", "unparsable", "turns/s"):
         assert word in done.stdout
 
 
@@ -206,7 +206,10 @@ USAGE = [
     ([], "name a game: vlmgym eval 2048|"),
     (["2048", "--history-images", "2"], "images of 2 earlier turns need a history of as many, not of 0"),
     (["2048", "--budget-cost", "2"], "budget_cost needs price_in and price_out"),
-    (["2048", "--output-dir", "a", "--resume", "b"], "a resumed run goes on in its own folder: leave out --output-dir"),
+    (
+        ["2048", "--output-dir", "a", "--resume", "b"],
+        "a resumed run continues in its own folder: leave out --output-dir",
+    ),
     (["2048", "--resume", "nowhere"], "nowhere holds no run: cannot read"),
     (
         ["2048", "--output-dir", "earlier"],
@@ -372,7 +375,9 @@ def test_an_interrupt_ends_with_what_was_finished(tmp_path):
     os.killpg(process.pid, signal.SIGINT)
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert re.search(r"\ninterrupted; \d+ finished episodes are in .*episodes.jsonl; --resume .*/o goes on\n$", stderr)
+    assert re.search(
+        r"\ninterrupted; \d+ finished episodes are in .*episodes.jsonl; continue with --resume .*/o\n$", stderr
+    )
     assert "Traceback" not in stderr
     assert sum(episode.score is not None for episode in read_run(tmp_path / "o").episodes) >= 2
 
@@ -405,7 +410,7 @@ def test_a_killed_run_is_resumed_as_if_it_had_not_been(tmp_path):
         command = [sys.executable, "-m", "vlmgym", *options, "--resume", "o"]
     done = run(*options, "--resume", "o", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "was not whole, and is dropped" in done.stderr
+    assert "dropped the incomplete last line" in done.stderr
     assert run(*options, "--output-dir", "whole", cwd=tmp_path).returncode == 0
     played = [
         [

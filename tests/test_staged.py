@@ -22,7 +22,7 @@ from vlmgym.rollout.turn import TURN_LIMIT
 AT_ONCE, EPISODES = 4, 40
 SETTINGS: dict[str, Any] = {"max_turns": 3, "workers": 0, "seed": 5}
 TOML = f"""
-at_once = {AT_ONCE}
+max_concurrency = {AT_ONCE}
 
 [[entries]]
 game = "2048"
@@ -154,7 +154,7 @@ def test_an_episode_without_a_result_stops_what_follows_from_it_until_it_is_resu
     reasons: list[str] = []
     model = Model(fails=[5 + 9])
     part = evaluate(curriculum, model, EPISODES, **SETTINGS, hooks=Hooks(on_stop=reasons.append))
-    assert reasons == ["episode 9 has no result, from which the stages of later ones follow"]
+    assert reasons == ["episode 9 has no result, so later stages are unknown"]
     assert max(model.begun) == 5 + 9 + AT_ONCE - 1
     assert facts(part[:9]) == facts(whole[:9])
     assert part[9].status == "error"
@@ -200,7 +200,7 @@ def test_the_command_plays_a_curriculum_and_resumes_it(
     run(path, "--episodes", str(EPISODES), "--output-dir", str(folder))
     printed = capsys.readouterr()
     said = printed.out
-    assert f"at most {AT_ONCE} episodes are played at once: at_once of the curriculum\n" in printed.err
+    assert f"limited to {AT_ONCE} by max_concurrency" in printed.err
     made = read_run(folder)
     assert facts(sorted(made.episodes, key=lambda record: record.index)) == facts(whole)
     assert made.config.game_ids == ("2048-v0", "swap-v0")

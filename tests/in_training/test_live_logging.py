@@ -125,7 +125,7 @@ def test_a_logger_that_fails_loses_no_episode(
     assert len(read_run(run).episodes) == 3
     assert (run / "summary.json").exists()
     name = {"tensorboard": "TensorBoard", "wandb": "Weights & Biases"}[logger]
-    assert capsys.readouterr().err.count(f"logging to {name} failed and ends here (OSError: no space left)") == 1
+    assert capsys.readouterr().err.count(f"logging to {name} failed and is disabled (OSError: no space left)") == 1
     if (logger, method) == ("wandb", "log"):
         assert len(scalars(run / "tensorboard")["2048-v0/episodes"]) == 3
 
@@ -144,7 +144,7 @@ def test_a_full_disk_under_tensorboard_loses_no_episode(tmp_path: Path, capsys: 
         patch.setattr(TensorBoardLogger, "__init__", on_a_full_disk)
         main(command)
     assert len(read_run(run).episodes) == 3
-    assert "logging to TensorBoard failed and ends here (OSError: [Errno 28] No space left" in capsys.readouterr().err
+    assert "logging to TensorBoard failed and is disabled (OSError: [Errno 28] No space left" in capsys.readouterr().err
 
 
 def test_a_run_without_loggers_reads_no_earlier_records() -> None:

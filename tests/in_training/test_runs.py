@@ -742,7 +742,9 @@ def test_a_folder_that_cannot_be_used_is_told(
     code, said = failing(capsys, *QUICK, "--output-dir", str(done))
     assert (code, said) == (2, f"error: {done} holds a training run: --resume it, or choose another --output-dir")
     (tmp_path / "file").write_text("")
-    assert failing(capsys, *QUICK, "--output-dir", str(tmp_path / "file"))[1].endswith("/file is a file: name a folder")
+    assert failing(capsys, *QUICK, "--output-dir", str(tmp_path / "file"))[1].endswith(
+        "/file is a file: choose a folder"
+    )
 
 
 @pytest.mark.parametrize(
@@ -773,7 +775,7 @@ def test_a_run_is_not_resumed_over_files_of_others(
     before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
     code, said = failing(capsys, "--resume", str(run), "--steps", "4")
     assert code == 2
-    assert "is there, and vlmgym did not write it" in said
+    assert "was not written by vlmgym" in said
     assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
 
 

@@ -1,4 +1,4 @@
-"""Curricula: which game, at which stage of difficulty, the next episode is played; docs/curricula.md."""
+"""Curricula: mixtures of games with stages of difficulty; see docs/curricula.md."""
 
 from vlmgym.curriculum.file import CurriculumFile, EntryFile, StageFile
 from vlmgym.curriculum.schedule import Curriculum, EntryProgress, Pick, Progress

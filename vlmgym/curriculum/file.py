@@ -1,4 +1,4 @@
-"""The file of a curriculum: TOML, validated; docs/curricula.md has its fields."""
+"""Curriculum files in TOML; docs/curricula.md lists the fields."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class StageFile(_Part):
     """A stage of an entry.
 
     Attributes:
-        name: What the records call it; by default its number, from 1.
-        episodes: How many episodes of the entry it lasts, where the schedule is by episode; the last has no end.
-        at_least: As in the entry, for this stage.
-        perception: Level 1 to 5, by default that of the entry.
-        reasoning: Likewise.
-        overrides: Single config fields of the game, beside those of the entry or in their place.
+        name: Name in records. Default: its number, from 1.
+        episodes: Duration in episodes of the entry, with `by = "episode"`; the last stage has none.
+        at_least: Success threshold. Default: from the entry.
+        perception: Perceptual difficulty level, 1 to 5. Default: from the entry.
+        reasoning: Reasoning difficulty level, 1 to 5. Default: from the entry.
+        overrides: Config fields of the game, merged over the entry's.
     """
 
     name: str | None = Field(None, max_length=80)
@@ -48,7 +48,7 @@ class StageFile(_Part):
     @classmethod
     def _one_line(cls, name: str | None) -> str | None:
         if name is not None and not (name.isprintable() and name.strip()):
-            raise ValueError(f"a name is one line of printable characters, not {name!r}")
+            raise ValueError(f"a name must be one line of printable characters, got {name!r}")
         return name
 
 
@@ -57,18 +57,18 @@ class EntryFile(_Part):
 
     Attributes:
         game: Id or name.
-        weight: How often it comes, in proportion to the other weights.
-        perception: Level 1 to 5 of stages that name none.
-        reasoning: Likewise.
-        overrides: Single config fields of the game at all stages.
-        by: What leads from stage to stage: `episode`, so many of them, or `success`.
-        measure: What success is: the episode's score, the mean total reward of its turns, or the share of turns that
-            were played (neither illegal nor unparsable).
-        at_least: The measure from which on an episode is a success, 1, below 0; None: the measure itself is taken.
-        window: Over how many of the latest episodes at the stage success is averaged.
-        up: The mean success from which on the next stage follows.
-        down: The mean success down to which the stage before follows; None: never.
-        stages: From the first; none: the entry is one stage without a name.
+        weight: Relative frequency.
+        perception: Default perceptual difficulty level of the stages, 1 to 5.
+        reasoning: Default reasoning difficulty level of the stages, 1 to 5.
+        overrides: Config fields of the game at all stages.
+        by: Whether stages advance by number of episodes or by success.
+        measure: Success of an episode: its score, the mean total reward of its turns, or the share of turns that were
+            played (neither illegal nor unparsable).
+        at_least: Threshold that makes the success 1 or 0; None: the success is the measure itself.
+        window: Number of latest episodes of the stage over which success is averaged.
+        up: Mean success at which the next stage begins.
+        down: Mean success at which the previous stage returns; None: never.
+        stages: Stages in order; if empty, the entry is a single stage without a name.
     """
 
     game: str
@@ -88,9 +88,9 @@ class EntryFile(_Part):
     def _one_schedule(self) -> EntryFile:
         for n, stage in enumerate(self.stages, 1):
             if self.by == "success" and stage.episodes is not None:
-                raise ValueError(f'stage {n} lasts as success says: leave out its episodes, or say by = "episode"')
+                raise ValueError(f'stage {n} has episodes, which need by = "episode"')
             if self.by == "episode" and (stage.episodes is None) != (n == len(self.stages)):
-                raise ValueError("each stage but the last says how many episodes it lasts, and the last does not")
+                raise ValueError("every stage except the last must have episodes")
         needed = {"measure": self.measure, "window": self.window, "up": self.up}
         given = {name: value for name, value in {**needed, "down": self.down}.items() if value is not None}
         if self.by == "success":
@@ -99,90 +99,91 @@ class EntryFile(_Part):
             if len(self.stages) < 2:
                 raise ValueError('by = "success" needs at least two stages')
         elif given or self.at_least is not None or any(stage.at_least is not None for stage in self.stages):
-            raise ValueError(f'{next(iter(given), "at_least")} is for by = "success"')
+            raise ValueError(f'{next(iter(given), "at_least")} needs by = "success"')
         if self.up is not None and self.down is not None and self.down >= self.up:
-            raise ValueError(f"down is less than up, not {self.down:g} with up = {self.up:g}")
+            raise ValueError(f"down must be less than up, got down = {self.down:g} and up = {self.up:g}")
         if self.by == "success":
             self._check_reachable()
         return self
 
     def _check_reachable(self) -> None:
-        """Refuse limits that no success can pass; a score or a reward of its own has no bounds that are known here."""
+        """Check that thresholds can be reached; the range of scores and rewards is unknown here."""
         least = [self.at_least if stage.at_least is None else stage.at_least for stage in self.stages]
         given = [value for value in least if value is not None]
         if given and len(given) < len(least):
             raise ValueError(
-                f"stage {least.index(None) + 1} has no at_least and others have: give it to all or to none"
+                f"stage {least.index(None) + 1} has no at_least, but others have: give it to all stages or to none"
             )
         if self.measure == "played" and (wrong := [value for value in given if not 0 < value <= 1]):
-            raise ValueError(f'at_least of measure = "played" is more than 0 and at most 1, not {wrong[0]:g}')
+            raise ValueError(f'at_least must be above 0 and at most 1 with measure = "played", got {wrong[0]:g}')
         if self.measure != "played" and not given:
             return
         if self.up is not None and not 0 < self.up <= 1:
-            raise ValueError(f"up is more than 0 and at most 1, as success is a share here, not {self.up:g}")
+            raise ValueError(f"up must be above 0 and at most 1, because success is a share, got {self.up:g}")
         if self.down is not None and self.down < 0:
-            raise ValueError(f"down is at least 0, as success is a share here, not {self.down:g}")
+            raise ValueError(f"down must be at least 0, because success is a share, got {self.down:g}")
 
 
 class CurriculumFile(_Part):
-    """A whole curriculum.
+    """A curriculum.
 
     Attributes:
-        at_once: Where stages follow from success: how many episodes an evaluation plays at once, at most. An episode is
-            picked with the results of all but the `at_once` - 1 before it, whatever the order in which they end.
-        entries: The games of the mixture.
+        max_concurrency: Maximum number of concurrent episodes in an evaluation with stages by success. The stage of an
+            episode depends on the results of all earlier episodes except the latest `max_concurrency` - 1, whichever
+            ends first.
+        entries: Games of the mixture.
     """
 
-    at_once: int = Field(16, ge=1, le=10_000)
+    max_concurrency: int = Field(16, ge=1, le=10_000)
     entries: tuple[EntryFile, ...] = Field(min_length=1, strict=False)
 
 
 _COUNTED: Mapping[str, tuple[str, type[BaseModel]]] = {"entries": ("entry", EntryFile), "stages": ("stage", StageFile)}
-"""Lists of the file: what one of them is called, and its type."""
+"""Lists in the file: name and type of an item."""
 
 _HEADERS: Mapping[str, str] = {"entries": "[[entries]]", "stages": "[[entries.stages]]"}
-"""What stands above each of a list."""
+"""TOML header of the items of each list."""
 
 
 def builtin_names() -> list[str]:
-    """Names of the curricula that vlmgym brings along."""
+    """Return the names of the built-in curricula."""
     return sorted(file.stem for file in _builtin().glob("*.toml"))
 
 
 def read_file(path: Path) -> CurriculumFile:
-    """A curriculum from its file, or by its name if it is one that vlmgym brings along.
+    """Read a curriculum file, or a built-in curriculum by its name.
 
     Raises:
-        UsageError: There is no such file, or it is not a curriculum; the message names file, entry, what is accepted.
+        UsageError: There is no such file, or it is invalid; the message says where, and what is accepted.
     """
     if str(path) in builtin_names():
         text = (_builtin() / f"{path}.toml").read_text(encoding="utf-8")
     else:
         try:
-            text = path.read_text(encoding="utf-8-sig")  # some editors put a mark in front
+            text = path.read_text(encoding="utf-8-sig")  # skip the byte-order mark of some editors
         except FileNotFoundError:
             names = ", ".join(builtin_names())
-            raise UsageError(f"{path} is neither a file nor one of the curricula {names}") from None
+            raise UsageError(f"{path} is neither a file nor a built-in curriculum ({names})") from None
         except OSError as error:
             raise UsageError(f"cannot read {path}: {error.strerror}") from None
         except UnicodeDecodeError:
-            raise UsageError(f"{path} is not a text in UTF-8") from None
+            raise UsageError(f"{path} is not UTF-8 text") from None
     try:
         data = tomllib.loads(text)
-    except ValueError as error:  # TOMLDecodeError is one, and Python's of a number with thousands of digits
-        raise UsageError(f"{path} is not TOML, as a curriculum is: {error}") from None
+    except ValueError as error:  # TOMLDecodeError, or Python's own for a number of thousands of digits
+        raise UsageError(f"{path} is not valid TOML: {error}") from None
     try:
         return CurriculumFile.model_validate(data)
     except ValidationError as error:
-        raise UsageError(f"{path}: {_in_words(error)}") from None
+        raise UsageError(f"{path}: {_describe(error)}") from None
 
 
 def _builtin() -> Path:
     return Path(__file__).with_name("files")
 
 
-def _in_words(error: ValidationError) -> str:
-    """The first problem; where it is in words, entries and stages counted from 1."""
+def _describe(error: ValidationError) -> str:
+    """Describe the first problem and its place; entries and stages are counted from 1."""
     errors = error.errors(include_url=False)
     first = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
     model: type[BaseModel] = CurriculumFile
@@ -193,15 +194,15 @@ def _in_words(error: ValidationError) -> str:
             part = f"{word} {part + 1}"
         words.append(part)
     if first["type"] == "extra_forbidden":
-        where, said = words[:-1], f"there is no {words[-1]!r}; the fields are {', '.join(model.model_fields)}"
+        where, message = words[:-1], f"unknown field {words[-1]!r}; the fields are {', '.join(model.model_fields)}"
     elif first["type"] == "missing":
-        where, said = words[:-1], f"{words[-1]} is missing"
+        where, message = words[:-1], f"{words[-1]} is missing"
     elif first["type"] == "too_short":
-        where, said = words[:-1], f"{words[-1]} has at least one: write {_HEADERS[words[-1]]} above it"
+        where, message = words[:-1], f"{words[-1]} is empty: add one with {_HEADERS[words[-1]]}"
     elif first["type"] == "tuple_type":
-        where, said = words[:-1], f"{words[-1]} is a list: write {_HEADERS[words[-1]]} above each"
+        where, message = words[:-1], f"{words[-1]} must be a list: start each item with {_HEADERS[words[-1]]}"
     elif first["type"] in ("dict_type", "model_type"):
-        where, said = words, f"a table is needed, such as {{ name = value }}, not {first['input']!r}"
+        where, message = words, f"must be a table such as {{ name = value }}, got {first['input']!r}"
     else:
-        where, said = words, describe_validation_error(error).removeprefix(".".join(map(str, first["loc"])) + ": ")
-    return f"{', '.join(where)}: {said}" if where else said
+        where, message = words, describe_validation_error(error).removeprefix(".".join(map(str, first["loc"])) + ": ")
+    return f"{', '.join(where)}: {message}" if where else message

@@ -1,4 +1,4 @@
-"""Which entry and stage an episode is played at, and what its success changes: pure functions of values."""
+"""Entry and stage of each episode, as pure functions of seed and progress."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vlmgym.records.episode import TurnRecord
 
 _STREAM = 0x6D697874757265
-"""Keeps the chance of the mixture apart from that of episodes, whose seeds are single numbers."""
+"""Separates the random stream of the mixture from the streams of episodes, whose seeds are single numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class Stage:
     """A stage of an entry.
 
     Attributes:
-        name: What records call it; None where an entry has no stages.
+        name: Name in records; None if the entry has no stages.
         game: The game at this stage.
-        at_least: The measure from which on an episode is a success; None: the measure is the success.
+        at_least: Success threshold; None: the success is the measure itself.
     """
 
     name: str | None
@@ -48,13 +48,13 @@ class Entry:
     """A game of the mixture.
 
     Attributes:
-        stages: From the first.
-        weight: How often it comes, in proportion to the other weights.
-        begins: By episode: before how many episodes of the entry each stage begins; None: by success.
-        measure: What success is.
-        window: Over how many episodes it is averaged.
-        up: The mean from which on the next stage follows.
-        down: The mean down to which the stage before follows.
+        stages: Stages in order.
+        weight: Relative frequency.
+        begins: Number of episodes of the entry at which each stage begins; None: by success.
+        measure: Success measure.
+        window: Number of episodes over which success is averaged.
+        up: Mean success at which the next stage begins.
+        down: Mean success at which the previous stage returns.
     """
 
     stages: tuple[Stage, ...]
@@ -68,12 +68,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """Where an episode is played.
+    """Entry and stage of an episode.
 
     Attributes:
-        entry: Which entry, from 0.
+        entry: Index of the entry.
         game: The game at its stage.
-        stage: Name of the stage; None where an entry has none.
+        stage: Name of the stage; None if the entry has no stages.
     """
 
     entry: int
@@ -86,13 +86,13 @@ class _Saved(BaseModel):
 
 
 class EntryProgress(_Saved):
-    """How far one entry has come.
+    """Progress of an entry.
 
     Attributes:
         game: Id of its game.
-        stage: Its stage, from 0.
-        episodes: Episodes that were counted, at all stages.
-        recent: By success: the latest successes at the stage, oldest first, no more than the window.
+        stage: Index of its stage.
+        episodes: Number of counted episodes, at all stages.
+        recent: Latest successes at the stage, oldest first, at most `window`; empty if stages advance by episode.
     """
 
     game: str
@@ -102,21 +102,20 @@ class EntryProgress(_Saved):
 
 
 class Progress(_Saved):
-    """How far a curriculum has come: JSON by `model_dump_json`, looked at by `Curriculum.check`."""
+    """Progress of a curriculum. Serialise with `model_dump_json`, validate with `Curriculum.check`."""
 
     entries: tuple[EntryProgress, ...] = Field(strict=False)
 
 
 @dataclass(frozen=True)
 class Curriculum:
-    """A mixture of games, each with its stages.
+    """A mixture of games with stages.
 
-    Nothing changes in place: who plays keeps a `Progress`, asks `pick` for each episode, and gives what was played to
-    `after`. Games are built once.
+    Immutable: callers keep a `Progress`, `pick` each episode, and pass its success to `after`.
 
     Attributes:
-        entries: The games and their stages.
-        file: What the file says; None where there is none.
+        entries: Games and their stages.
+        file: Contents of the file, if any.
     """
 
     entries: tuple[Entry, ...]
@@ -124,65 +123,64 @@ class Curriculum:
 
     @classmethod
     def read(cls, path: Path) -> Curriculum:
-        """The curriculum of a TOML file, or one that vlmgym brings along by its name, for instance `geospot`.
+        """Read a curriculum from a TOML file, or a built-in one by its name, such as `geospot`.
 
         Raises:
-            UsageError: There is no such file, or it is not a curriculum; the message names file, entry and what is
-                accepted.
+            UsageError: There is no such file, or it is invalid; the message says where, and what is accepted.
         """
         try:
             return cls.from_file(read_file(path), str(path))
         except RecursionError:
-            raise UsageError(f"{path} is nested too deeply for a curriculum") from None
+            raise UsageError(f"{path} is nested too deeply") from None
 
     @classmethod
     def from_file(cls, file: CurriculumFile, source: str = "curriculum") -> Curriculum:
-        """The curriculum that a file's content describes.
+        """Make a curriculum from the contents of a file.
 
         Args:
-            file: The content.
-            source: What messages call it.
+            file: The contents.
+            source: Name in error messages.
 
         Raises:
-            UsageError: A game cannot be made, or a game has two stages of one name, or twice none.
+            UsageError: A game cannot be made, or two stages of a game have the same name, or none.
         """
         entries = tuple(_entry(entry, f"{source}: entry {n}") for n, entry in enumerate(file.entries, 1))
         names = Counter((stage.game.id, stage.name) for entry in entries for stage in entry.stages)
         for (game, stage), count in names.items():
             if count > 1:
                 twice = (
-                    "is in two entries without stages: give each a stage with a name"
+                    "is in two entries without stages: give each entry a stage with a name"
                     if stage is None
-                    else f"has two stages {stage!r}: give each a name of its own"
+                    else f"has two stages named {stage!r}: choose different names"
                 )
                 raise UsageError(f"{source}: {game} {twice}")
         return cls(entries, file)
 
     @classmethod
     def of(cls, games: Sequence[Game[Any, Any]]) -> Curriculum:
-        """Games of equal weights without stages.
+        """Make a curriculum of equally frequent games without stages.
 
         Raises:
-            UsageError: There are none.
+            UsageError: There are no games.
         """
         if not games:
-            raise UsageError("a curriculum has at least one game")
+            raise UsageError("a curriculum needs at least one game")
         return cls(tuple(Entry((Stage(None, game),)) for game in games))
 
     def begin(self) -> Progress:
-        """The progress before the first episode."""
+        """Return the progress before the first episode."""
         return Progress(entries=tuple(EntryProgress(game=entry.stages[0].game.id) for entry in self.entries))
 
     def check(self, progress: Progress) -> None:
-        """Refuse a progress that is not one of this curriculum.
+        """Check that a progress belongs to this curriculum.
 
         Raises:
-            UsageError: The message says what does not fit.
+            UsageError: It does not; the message says why.
         """
         ours = [entry.stages[0].game.id for entry in self.entries]
         theirs = [state.game for state in progress.entries]
         if ours != theirs:
-            raise UsageError(f"the progress is one of {', '.join(theirs)}, and the curriculum has {', '.join(ours)}")
+            raise UsageError(f"the progress is for {', '.join(theirs)}, but the curriculum has {', '.join(ours)}")
         for n, (entry, state) in enumerate(zip(self.entries, progress.entries), 1):
             due = state.stage if entry.begins is None else _stage_at(entry.begins, state.episodes)
             window = entry.window if entry.begins is None else 0
@@ -193,26 +191,26 @@ class Curriculum:
             ):
                 raise UsageError(
                     f"the progress of entry {n} (stage {state.stage + 1}, {state.episodes} episodes, window of "
-                    f"{len(state.recent)}) is not one of this curriculum: its stages or its window are others"
+                    f"{len(state.recent)}) does not fit its stages and window in this curriculum"
                 )
 
     def pick(self, progress: Progress, seed: int, index: int) -> Pick:
-        """Where an episode is played; its entry depends on seed and index alone, its stage on the progress alone.
+        """Pick an episode: its entry from seed and index alone, its stage from the progress alone.
 
         Args:
-            progress: What is known so far.
+            progress: Progress so far.
             seed: Seed of the run, at least 0.
-            index: Number of the episode, from 0.
+            index: Index of the episode.
         """
         entry = self.entry_at(seed, index)
         stage = self.entries[entry].stages[progress.entries[entry].stage]
         return Pick(entry, stage.game, stage.name)
 
     def at(self, entry: int, stage: str | None) -> Pick:
-        """The pick of an episode that was played.
+        """Return the pick of a recorded episode.
 
         Args:
-            entry: Which entry, from 0.
+            entry: Index of the entry.
             stage: Name of its stage.
 
         Raises:
@@ -224,18 +222,18 @@ class Curriculum:
         return Pick(entry, found.game, stage)
 
     def entry_at(self, seed: int, index: int) -> int:
-        """The entry of an episode, from 0, drawn by the weights."""
+        """Draw the entry of an episode by weight, and return its index."""
         if len(self.entries) == 1:
             return 0
         drawn = np.random.default_rng((_STREAM, seed, index)).random() * self._bounds[-1]
         return min(bisect_right(self._bounds, drawn), len(self.entries) - 1)
 
     def success(self, pick: Pick, turns: Sequence[TurnRecord]) -> float:
-        """The success of an episode, or of a single response, as the file defines it; without turns 0.
+        """Compute the success of an episode or of a single response; 0 without turns.
 
         Args:
-            pick: Where it was played.
-            turns: All turns of the episode.
+            pick: Its entry and stage.
+            turns: All its turns.
         """
         entry = self.entries[pick.entry]
         measured = _measured(entry.measure, turns)
@@ -243,21 +241,21 @@ class Curriculum:
         return measured if least is None else float(measured >= least)
 
     def after(self, progress: Progress, pick: Pick, success: float) -> Progress:
-        """The progress once an episode has ended.
+        """Return the progress after an episode.
 
-        An episode of a stage that has been left meanwhile is counted, but says nothing of the stage that came after.
-        Of a group of responses to one position, one call counts one episode; its success may be their mean.
+        Episodes of an earlier stage count, but do not affect the success of the current one. A group of responses to
+        one state is one call, for instance with their mean success.
 
         Args:
-            progress: The progress before.
-            pick: Where the episode was played.
-            success: How well it went, of `success`; of no meaning where the schedule is by episode.
+            progress: Progress before.
+            pick: Entry and stage of the episode.
+            success: Its success; ignored if stages advance by episode.
 
         Raises:
-            UsageError: The success is no finite number.
+            UsageError: The success is not finite.
         """
         if not math.isfinite(success):
-            raise UsageError(f"the success of an episode is a finite number, not {success!r}")
+            raise UsageError(f"the success of an episode must be finite, got {success!r}")
         entry, state = self.entries[pick.entry], progress.entries[pick.entry]
         stage, episodes, recent = state.stage, state.episodes + 1, state.recent
         if entry.begins is not None:
@@ -272,18 +270,18 @@ class Curriculum:
         return Progress(entries=(*progress.entries[: pick.entry], moved, *progress.entries[pick.entry + 1 :]))
 
     @property
-    def at_once(self) -> int:
-        """How many episodes an evaluation plays at once, at most, where stages follow from success."""
-        return 1 if self.file is None else self.file.at_once
+    def max_concurrency(self) -> int:
+        """Maximum number of concurrent episodes in an evaluation with stages by success."""
+        return 1 if self.file is None else self.file.max_concurrency
 
     @property
     def by_success(self) -> bool:
-        """Whether how episodes end decides about the stages of later ones."""
+        """Whether stages depend on the results of earlier episodes."""
         return any(entry.begins is None for entry in self.entries)
 
     @cached_property
     def games(self) -> tuple[Game[Any, Any], ...]:
-        """The games at all stages, each once."""
+        """Distinct games of all stages."""
         return tuple(dict.fromkeys(stage.game for entry in self.entries for stage in entry.stages))
 
     @cached_property
@@ -297,9 +295,9 @@ def _entry(file: EntryFile, where: str) -> Entry:
         levels = (stage.perception or file.perception, stage.reasoning or file.reasoning)
         overrides = {**file.overrides, **stage.overrides}
         place = f"{where}, stage {n}" if len(file.stages) > 1 else where
-        for dial in ("perception", "reasoning"):
-            if dial in overrides:
-                raise UsageError(f"{place}: {dial} is a field of its own, not a config field")
+        for level in ("perception", "reasoning"):
+            if level in overrides:
+                raise UsageError(f"{place}: {level} is a field of the stage, not an override")
         try:
             game = make_game(file.game, *levels, **overrides)
         except UsageError as error:
@@ -319,9 +317,7 @@ def _stage_at(begins: Sequence[int], episodes: int) -> int:
 
 
 def _measured(measure: Measure, turns: Sequence[TurnRecord]) -> float:
-    if (
-        measure == "score"
-    ):  # exact, and of turns also where there is a record, so that training moves as evaluation does
+    if measure == "score":  # computed from the turns, so that training and evaluation agree exactly
         return math.fsum(turn.reward.game for turn in turns)
     values = [turn.reward.total if measure == "reward" else turn.outcome == Outcome.PLAYED for turn in turns]
     return math.fsum(values) / len(values) if values else 0.0

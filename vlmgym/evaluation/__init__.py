@@ -1,4 +1,4 @@
-"""Episodes played by a policy, their records, and what follows from records alone: summary, curves, videos."""
+"""Evaluate policies: play episodes, record them, and make summaries, curves and videos."""
 
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.records.episode import EpisodeRecord, TurnRecord

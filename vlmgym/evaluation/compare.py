@@ -1,4 +1,4 @@
-"""`vlmgym compare RUN_A RUN_B`: two runs over the same seeds, seed by seed."""
+"""`vlmgym compare RUN_A RUN_B`: paired comparison of two runs over the same seeds."""
 
 from __future__ import annotations
 
@@ -36,43 +36,42 @@ from vlmgym.workers.pool import ProcessPool
 from vlmgym.workers.process import check_num_workers, num_workers_for
 
 Facts = Mapping[str, float]
-"""Numbers that say how an episode with a result went, by their names."""
+"""Metrics of an episode, by name."""
 Stages = dict[tuple[str, int], str | None]
-"""The stage of each episode, by game and seed."""
+"""Stage of each episode, by game and seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompareConfig:
-    """Compare two runs over the same seeds: differences with intervals, and a page with both side by side."""
+    """Compare two runs over the same seeds, with confidence intervals and a page that shows both side by side."""
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, Path]], tyro.conf.arg(metavar="RUN_A RUN_B")]
-    """Folders of the runs; differences are the first minus the second."""
+    """Folders of the runs; differences are first minus second."""
     labels: tuple[str, str] | None = None
-    """What the runs are called, for instance: trained baseline. Default: the names of their policies, or of their
-    folders if these are the same."""
+    """Labels of the runs, such as: trained baseline. Default: their policies, or their folders if these are equal."""
     output_dir: Path | None = None
-    """Folder for compare.json and compare.html, which are replaced. Default: compare-RUN_A-RUN_B beside the first."""
+    """Folder for compare.json and compare.html. Default: compare-RUN_A-RUN_B, next to the first run."""
     page: bool = True
     """Write compare.html."""
     workers: int | None = None
-    """Worker processes that draw; 0 draws in this process. Default: one per core."""
+    """Number of worker processes that draw; 0 draws in the main process. Default: one per core."""
 
     def __post_init__(self) -> None:
         if self.labels is not None and (not all(map(str.strip, self.labels)) or self.labels[0] == self.labels[1]):
-            raise UsageError(f"labels are two different names, not {self.labels[0]!r} and {self.labels[1]!r}")
+            raise UsageError(f"labels must be two different names, got {self.labels[0]!r} and {self.labels[1]!r}")
         check_num_workers("workers", self.workers)
 
 
 class GameComparison(BaseModel):
-    """One game of two runs.
+    """Comparison of one game.
 
     Attributes:
-        pairs: Seeds with a result in both.
-        left_out: How many episodes have no partner, by the reason.
-        wins: Pairs in which the score of the first run was higher.
+        pairs: Number of seeds with a result in both runs.
+        left_out: Number of unpaired episodes, by reason.
+        wins: Pairs with a higher score in the first run.
         ties: Pairs with equal scores.
-        losses: Pairs in which it was lower.
-        metrics: Difference of each metric by its name; over the pairs in which both have it.
+        losses: Pairs with a lower score in the first run.
+        metrics: Difference of each metric, over the pairs where both runs have it.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -86,15 +85,15 @@ class GameComparison(BaseModel):
 
 
 class Comparison(BaseModel):
-    """Two runs: `compare.json`.
+    """Comparison of two runs: `compare.json`.
 
     Attributes:
         compare: Version of this format.
-        labels: What the runs are called.
-        runs: What was asked for in each.
-        notes: In what they differ beside the policy, in words.
-        level: Of all intervals.
-        games: A comparison for each game that both have, by its id.
+        labels: Labels of the runs.
+        runs: Configurations of the runs.
+        notes: Differences other than the policy.
+        level: Confidence level of all intervals.
+        games: Comparison of each common game, by its id.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -111,13 +110,12 @@ def compare(config: CompareConfig) -> Comparison:
     """Compare two runs, print a table, and write `compare.json` and `compare.html`.
 
     Raises:
-        UsageError: A run cannot be read, the two cannot be compared, or the folder holds files of another origin; the
-            message says why.
+        UsageError: A run cannot be read, the runs are not comparable, or the folder holds foreign files.
         OutputError: A file cannot be written.
     """
     first, second = (open_run(folder) for folder in config.runs)
     if first.folder.folder.resolve() == second.folder.folder.resolve():
-        raise UsageError(f"{first.folder.folder} is compared with itself: name two runs")
+        raise UsageError(f"cannot compare {first.folder.folder} with itself: choose two runs")
     folder = (_folder(first, second) if config.output_dir is None else config.output_dir).absolute()
     numbers, page = folder / "compare.json", folder / "compare.html"
     output = OutputFolder(folder)
@@ -127,9 +125,9 @@ def compare(config: CompareConfig) -> Comparison:
     notes = check_comparable(first.config, second.config, labels)
     games = compare_games(first.read(), second.read(), labels)
     if not games:
-        raise UsageError(f"{labels[0]} and {labels[1]} have no result in common: no game with the same seed")
+        raise UsageError(f"{labels[0]} and {labels[1]} have no results with the same game and seed")
     common = {*first.config.game_ids} & {*second.config.game_ids}
-    notes += [f"{game}: no seed has a result in both, left out" for game in sorted(common - set(games))]
+    notes += [f"{game} is left out: no seed has a result in both runs" for game in sorted(common - set(games))]
     comparison = Comparison(labels=labels, runs=(first.config, second.config), notes=tuple(notes), games=games)
     with output.reserved():
         output.write(numbers, (comparison.model_dump_json(indent=1) + "\n").encode())
@@ -151,7 +149,7 @@ def compare(config: CompareConfig) -> Comparison:
             write_page(
                 page,
                 runs,
-                title=f"{labels[0]} against {labels[1]}",
+                title=f"{labels[0]} vs {labels[1]}",
                 workers=workers,
                 tables=tables,
                 console=progress_console,
@@ -162,49 +160,48 @@ def compare(config: CompareConfig) -> Comparison:
 
 
 def check_comparable(first: RunRecord, second: RunRecord, labels: tuple[str, str]) -> list[str]:
-    """In what two runs differ beside the policy though they can be compared, in words.
+    """List differences, other than the policy, that still allow a comparison.
 
     Raises:
-        UsageError: They have no game in common, or a game has another configuration or limit of turns, or the curricula
-            differ.
+        UsageError: The runs have no game in common, or differ in game configuration, turn limit or curriculum.
     """
-    plans = [None if run.curriculum is None else run.curriculum.file for run in (first, second)]
-    if plans[0] != plans[1]:
-        raise UsageError(f"the runs cannot be compared: {labels[0]} and {labels[1]} have different curricula")
+    curricula = [None if run.curriculum is None else run.curriculum.file for run in (first, second)]
+    if curricula[0] != curricula[1]:
+        raise UsageError(f"cannot compare the runs: {labels[0]} and {labels[1]} have different curricula")
     games, others = ({game.id: game for game in run.games} for run in (first, second))
     common = [game for game in games if game in others]
     if not common:
         raise UsageError(f"the runs have no game in common: {', '.join(games)} and {', '.join(others)}")
     for game in common:
         if different := _differences(games[game].config, others[game].config, labels):
-            raise UsageError(f"the runs cannot be compared: {game} has different configurations ({different})")
+            raise UsageError(f"cannot compare the runs: {game} has different configurations ({different})")
     if first.max_turns != second.max_turns:
         raise UsageError(
-            f"the runs cannot be compared: an episode has at most {first.max_turns} turns in {labels[0]}, and "
-            f"{second.max_turns} in {labels[1]}"
+            f"cannot compare the runs: max_turns is {first.max_turns} in {labels[0]} and {second.max_turns} in "
+            f"{labels[1]}"
         )
     notes = []
     for label, mine, theirs in ((labels[0], games, others), (labels[1], others, games)):
         if alone := [game for game in mine if game not in theirs]:
-            notes.append(f"{', '.join(alone)}: only in {label}, left out")
+            notes.append(f"{', '.join(alone)} is left out: only in {label}")
     if different := _differences(first.reward.model_dump(), second.reward.model_dump(), labels):
         notes.append(
-            f"the reward was weighed differently ({different}): scores do not depend on it, and rewards are not "
-            "compared; vlmgym rescore makes them alike"
+            f"reward settings differ ({different}), so only scores are compared; vlmgym rescore can apply the same "
+            "settings"
         )
     for name in ("history", "history_images"):
         mine, theirs = getattr(first, name), getattr(second, name)
         if mine != theirs:
             notes.append(f"{name} is {mine} in {labels[0]} and {theirs} in {labels[1]}")
     if different := _differences(first.versions, second.versions, labels):
-        notes.append(f"the versions differ ({different})")
+        notes.append(f"versions differ ({different})")
     return notes
 
 
 def compare_games(
     first: Iterable[EpisodeRecord], second: Iterable[EpisodeRecord], labels: tuple[str, str]
 ) -> dict[str, GameComparison]:
-    """Every game that has a pair of results with the same seed, and stage if any; the records are not kept."""
+    """Compare every game with results for the same seed and stage; records are not kept."""
     rewards: set[RewardConfig] = set()
     stages: tuple[Stages, Stages] = ({}, {})
     mine, theirs = _all_facts(first, rewards, stages[0]), _all_facts(second, rewards, stages[1])
@@ -250,7 +247,7 @@ def _compare(facts: Sequence[tuple[Facts, Facts]], left_out: dict[str, int], sam
 def _all_facts(
     episodes: Iterable[EpisodeRecord], rewards: set[RewardConfig], stages: Stages
 ) -> dict[tuple[str, int], Facts | None]:
-    """The facts of each result, None for an episode that is none; gathers the settings of rewards, and the stages."""
+    """Return the metrics of each episode, None without a result; collects reward settings and stages."""
     found: dict[tuple[str, int], Facts | None] = {}
     stated: set[str] = set()
     for episode in episodes:
@@ -266,7 +263,7 @@ def _all_facts(
 
 
 def _facts(episode: EpisodeRecord, score: float) -> Facts:
-    """Rates are shares of its turns."""
+    """Compute the metrics of an episode; rates are shares of its turns."""
     turns = episode.turns
     facts = {name: float(value) for name, value in episode.metrics.items() if not isinstance(value, str)}
     facts["score"] = score
@@ -284,32 +281,32 @@ def _facts(episode: EpisodeRecord, score: float) -> Facts:
 
 
 ORDER = ("score", "reward", "turns", "illegal rate", "unparsable rate", "format", "perception", "perception exact")
-"""Metrics that all games have come first, in this order."""
+"""Metrics of all games, in order; game-specific metrics follow."""
 RATES = ORDER[3:]
 PERCEPTION = ORDER[6:]
 
 
 def _rows(found: GameComparison) -> list[tuple[str, str, str, str]]:
-    """Name, both means, and the difference with its interval, of each metric."""
+    """Return name, both means, and difference with interval of each metric."""
     names = [name for name in ORDER if name in found.metrics] + [name for name in found.metrics if name not in ORDER]
     rows = []
     for name in names:
         metric = found.metrics[name]
-        tell = _percent if name in RATES else _number
+        format_ = _percent if name in RATES else _number
         less = "" if metric.pairs == found.pairs else f" ({metric.pairs:,} pairs)"
-        rows.append((name + less, tell(metric.first), tell(metric.second), _difference(metric, name in RATES)))
+        rows.append((name + less, format_(metric.first), format_(metric.second), _difference(metric, name in RATES)))
     return rows
 
 
 def _difference(metric: PairedDifference, rate: bool) -> str:
     scale, unit = (100, " points") if rate else (1, "")
-    told = f"{metric.difference * scale:+,.4g}{unit}"
+    text = f"{metric.difference * scale:+,.4g}{unit}"
     if metric.interval is None:
-        return told
+        return text
     if metric.interval[0] == metric.interval[1]:
-        return f"{told} in every pair"
+        return f"{text} in every pair"
     low, high = (f"{end * scale:+,.4g}" for end in metric.interval)
-    return f"{told} ({low} to {high})"
+    return f"{text} ({low} to {high})"
 
 
 def _number(value: float) -> str:
@@ -321,7 +318,7 @@ def _percent(value: float) -> str:
 
 
 def _shares(found: GameComparison, labels: tuple[str, str]) -> list[tuple[str, str, str, str]]:
-    """How often the score of which run was higher, in the columns of `_rows`."""
+    """Return how often each run had the higher score, in the columns of `_rows`."""
     named = ((f"{labels[0]} higher", found.wins), ("equal", found.ties), (f"{labels[1]} higher", found.losses))
     return [
         (
@@ -365,9 +362,9 @@ def _difference_head(labels: tuple[str, str]) -> str:
 
 def _note(labels: tuple[str, str]) -> str:
     return (
-        f"Differences are {difference_name(*labels)}: positive where {labels[0]} is higher. Means are over pairs of "
-        f"episodes with the same seed. Intervals are {LEVEL:.0%} confidence intervals: bootstrap over the pairs "
-        f"({RESAMPLES:,} resamples) for differences, Wilson's for shares."
+        f"Differences are {difference_name(*labels)}: positive if {labels[0]} is higher. Means are over pairs of "
+        f"episodes with the same seed. Intervals are {LEVEL:.0%} confidence intervals: paired bootstrap "
+        f"({RESAMPLES:,} resamples) for differences, Wilson for shares."
     )
 
 

@@ -1,4 +1,4 @@
-"""The options that all evaluation scripts and `vlmgym eval` share."""
+"""Options of the evaluation scripts and `vlmgym eval`."""
 
 from __future__ import annotations
 
@@ -18,59 +18,58 @@ from vlmgym.workers.process import Backend, check_num_workers
 
 @dataclass(frozen=True, kw_only=True)
 class EvalConfig(GameOptions):
-    """Play episodes of games with a policy; leave records, curves, videos and a page to look at."""
+    """Play games with a policy, and write records, curves, videos and a report page."""
 
     policy: str | None = None
     """random, random-legal, oracle, openai, vllm, transformers, replay, human, MODULE:FUNCTION or FILE.py:FUNCTION.
-    Default: the script's own, or random. Each has options of its own: --policy openai --help."""
+    Default: set by the script, or random. Each policy has its own options: --policy openai --help."""
     episodes: int = 10
-    """Episodes of each game; their seeds are seed, seed + 1, ..."""
+    """Episodes per game, with seeds seed, seed + 1, ..."""
     all_rows: bool = False
-    """Ask about every row of the data once: as many episodes as there are rows, instead of --episodes."""
+    """Play every row of the dataset once, instead of --episodes."""
     max_turns: int = 100
-    """Limit of turns of an episode; an illegal or unparsable response uses one up."""
+    """Turn limit of an episode; illegal and unparsable responses count."""
     seed: int = 0
     """First seed."""
     workers: int | None = None
-    """Worker processes, at most 8 per core and one per episode; 0 plays in this process. Default: one per core."""
+    """Worker processes, at most 8 per core and one per episode; 0 plays in the main process. Default: one per core."""
     backend: Backend = "process"
-    """Where the worker processes are: on this machine, or on those of the Ray cluster that RAY_ADDRESS names."""
+    """Run workers as processes on this machine, or on the Ray cluster at RAY_ADDRESS."""
     concurrency: int = 64
-    """Episodes played at once, at most."""
+    """Maximum number of concurrent episodes."""
     history: int = 0
-    """Earlier turns that a prompt repeats."""
+    """Number of earlier turns repeated in each prompt."""
     history_images: int = 0
-    """Of how many of these turns the images are shown again."""
+    """Number of those turns that include images."""
     reward: RewardConfig = field(default_factory=RewardConfig)
-    """Weights and shaping of the reward; the score is always the game's own."""
+    """Weights and shaping of the reward; they do not affect the score."""
     budget: Annotated[Budget, tyro.conf.arg(name="")] = field(default_factory=Budget)
     output_dir: Path | None = None
-    """Folder for everything that is written. Default: a script writes to logs/ and videos/ beside itself, the command
-    vlmgym eval to a new folder under logs/ of the current folder."""
+    """Output folder. Default: logs/ and videos/ next to a script, or a new folder in logs/ for vlmgym eval."""
     resume: Path | None = None
-    """Folder of an earlier run: play what is missing there or has no result. All other options as they were."""
+    """Folder of an earlier run: play its episodes without a result. All other options must be the same."""
     videos: int = 10
-    """Episodes of each game that get a video, the first ones; 0: none."""
+    """Number of videos per game, of the first episodes."""
     report: bool = True
     """Write report.html."""
     tensorboard: bool = False
-    """Log every finished episode to TensorBoard, in tensorboard/ of the run's folder."""
+    """Log finished episodes to TensorBoard, in tensorboard/ in the output folder."""
     wandb: str | None = None
-    """Project of Weights & Biases to log every finished episode to."""
+    """Weights & Biases project to log finished episodes to."""
     fps: int = 4
-    """Turns a second in the videos, 1 to 60."""
+    """Turns per second in the videos, 1 to 60."""
 
     def __post_init__(self) -> None:
         check_limits(self.episodes, self.max_turns, self.seed, self.concurrency, self.history, self.history_images)
         check_num_workers("workers", self.workers, self.backend)
         if self.all_rows and self.episodes != EvalConfig.episodes:
-            raise UsageError("--all-rows says how many episodes there are: leave out either it or --episodes")
+            raise UsageError("--all-rows sets the number of episodes: leave out --episodes")
         check_int("videos", self.videos, 0)
         if not 1 <= self.fps <= 60:
-            raise UsageError(f"fps is 1 to 60, not {self.fps}")
+            raise UsageError(f"fps must be between 1 and 60, got {self.fps}")
         if (
             self.resume is not None
             and self.output_dir is not None
             and self.resume.resolve() != self.output_dir.resolve()
         ):
-            raise UsageError("a resumed run goes on in its own folder: leave out --output-dir, or name the same one")
+            raise UsageError("a resumed run continues in its own folder: leave out --output-dir")

@@ -1,4 +1,4 @@
-"""`vlmgym export RUN`: turns of a saved run as a training set with images."""
+"""`vlmgym export RUN`: convert the turns of a saved run to training data with images."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from vlmgym.workers.pool import ProcessPool
 from vlmgym.workers.process import check_num_workers, num_workers_for
 
 ROWS: dict[Format, str] = {"sharegpt": "data.jsonl", "hf": "metadata.jsonl"}
-"""The file of rows; Hugging Face's ImageFolder looks for this name."""
+"""Name of the file of rows; Hugging Face ImageFolder requires this one."""
 
 TAGS = {
     "role_tag": "role",
@@ -41,12 +41,12 @@ TAGS = {
     "assistant_tag": "assistant",
     "system_tag": "system",
 }
-"""How LLaMA-Factory is told that messages are spelled as OpenAI does."""
+"""Tells LLaMA-Factory that messages have OpenAI's keys."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportConfig:
-    """Turn the turns of a saved run into supervised data: prompt and images as they were asked, and the response."""
+    """Export turns of a saved run as supervised data: prompt, images and response."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of the run."""
@@ -54,54 +54,56 @@ class ExportConfig:
     """sharegpt: for LLaMA-Factory (data.jsonl, dataset_info.json). hf: for datasets.load_dataset and TRL
     (metadata.jsonl)."""
     output_dir: Path
-    """Folder that is made; it is not there yet."""
+    """New folder for the export."""
     outcome: tuple[Literal["played", "illegal", "unparsable"], ...] = ("played",)
-    """Turns with these outcomes."""
+    """Outcomes of exported turns."""
     min_reward: float | None = None
-    """Turns whose recorded total reward is at least this; vlmgym rescore applies another reward setting."""
+    """Minimum recorded total reward of a turn; vlmgym rescore applies other reward settings."""
     min_score: float | None = None
-    """Episodes whose score is at least this."""
+    """Minimum score of an episode."""
     top: int | None = None
-    """So many best episodes of each game; of equal ones those with the lower seed."""
+    """Number of best episodes per game; ties go to lower seeds."""
     top_fraction: float | None = None
-    """The best episodes of each game, this share of those that have a score, rounded up; above 0, at most 1."""
+    """Share of best episodes per game, above 0 and at most 1, rounded up."""
     unfinished: bool = False
-    """Also turns of episodes that have no result, because the run was stopped or the model could not be asked."""
+    """Include episodes without a result (stopped or failed)."""
     workers: int | None = None
-    """Worker processes that draw; 0 draws in this process. Default: one per core."""
+    """Number of worker processes that draw; 0 draws in the main process. Default: one per core."""
 
     def __post_init__(self) -> None:
         for name, number in (("min_reward", self.min_reward), ("min_score", self.min_score)):
             if number is not None and not math.isfinite(number):
-                raise UsageError(f"{name} is a finite number, not {number}")
+                raise UsageError(f"{name} must be finite, got {number}")
         if not self.outcome:
-            raise UsageError(f"outcome is one or more of {', '.join(outcome.value for outcome in Outcome)}")
+            raise UsageError(f"outcome must be one or more of {', '.join(outcome.value for outcome in Outcome)}")
         check_int("top", self.top, 1, optional=True)
         if self.top_fraction is not None and not 0 < self.top_fraction <= 1:
-            raise UsageError(f"top_fraction is above 0 and at most 1, not {self.top_fraction:g}")
+            raise UsageError(f"top_fraction must be above 0 and at most 1, got {self.top_fraction:g}")
         if self.top is not None and self.top_fraction is not None:
-            raise UsageError("top and top_fraction exclude each other")
+            raise UsageError("top and top_fraction cannot be combined")
         if self.unfinished and (self.min_score, self.top, self.top_fraction) != (None, None, None):
-            raise UsageError("an unfinished episode has no score: leave out --unfinished or the choice by score")
+            raise UsageError(
+                "unfinished episodes have no score: leave out --unfinished, or --min-score, --top and --top-fraction"
+            )
         check_num_workers("workers", self.workers)
 
 
 def export(config: ExportConfig) -> None:
-    """Write an export, and print what is in it and what was left out.
+    """Write an export, and print its contents and what was left out.
 
     Raises:
-        UsageError: There is no run to read, something is where the export would be, or nothing passes the filters.
+        UsageError: The run cannot be read, the folder already exists, or nothing passes the filters.
         OutputError: It cannot be written.
     """
     run = open_run(config.run)
     for game in run.config.games:
-        game.game()  # is it installed?
+        game.game()  # raises if it is not installed
     chosen = _choose(run.episodes, config)
     if not chosen:
         raise UsageError(f"no episode of {run.folder.folder} passes the filters")
     console, progress_console = make_console(), make_console(stderr=True)
-    if begun := version_changes(run.config):
-        progress_console.print(f"{begun}; images drawn now may differ", soft_wrap=True)
+    if changed := version_changes(run.config):
+        progress_console.print(f"{changed}; images drawn now may differ", soft_wrap=True)
     with new_folder(config.output_dir) as folder:
         (folder / IMAGES).mkdir()
         with (
@@ -111,18 +113,18 @@ def export(config: ExportConfig) -> None:
             exporting = _Exporting(config, run.config.games, folder, file, progress_console)
             run_async(exporting.run(chosen, workers))
         if not exporting.rows:
-            raise UsageError(f"no turn of {run.folder.folder} passes the filters: {_told(exporting.left_out)}")
+            raise UsageError(f"no turn of {run.folder.folder} passes the filters: {_counts(exporting.left_out)}")
         if config.format == "sharegpt":
             replace_file(folder / "dataset_info.json", _json(_dataset_info(config.output_dir)))
         images = sum(1 for _ in (folder / IMAGES).rglob("*.png"))
         replace_file(folder / "export.json", _json(_origin(run, config, exporting, images)))
     out = config.output_dir.absolute()
     left = len(run.episodes) - len(chosen)
-    console.print(f"{exporting.rows:,} turns of {len(chosen):,} episodes, {images:,} different images", highlight=False)
+    console.print(f"{exporting.rows:,} turns of {len(chosen):,} episodes, {images:,} distinct images", highlight=False)
     if left:
-        console.print(f"left out: {left:,} episodes", highlight=False)
+        console.print(f"left out episodes: {left:,}", highlight=False)
     if exporting.left_out:
-        console.print(f"left out of the others: turns {_told(exporting.left_out)}", highlight=False)
+        console.print(f"left out turns: {_counts(exporting.left_out)}", highlight=False)
     console.print(f"rows    {out / ROWS[config.format]}", soft_wrap=True)
     if config.format == "sharegpt":
         how = f"dataset_dir: {out}, dataset: {_dataset_name(out)}"
@@ -132,7 +134,7 @@ def export(config: ExportConfig) -> None:
 
 
 def _choose(episodes: Sequence[StoredEpisode], config: ExportConfig) -> list[StoredEpisode]:
-    """The episodes that pass the filters, in the order of the run."""
+    """Return the episodes that pass the filters, in order."""
     if config.unfinished:
         return list(episodes)
     best: set[StoredEpisode] = set()
@@ -145,7 +147,7 @@ def _choose(episodes: Sequence[StoredEpisode], config: ExportConfig) -> list[Sto
         if config.top is not None:
             count = config.top
         elif config.top_fraction is not None:
-            count = math.ceil(round(config.top_fraction * len(scored), 9))  # 0.1 of 30 are 3, also in floating point
+            count = math.ceil(round(config.top_fraction * len(scored), 9))  # rounded, so that 0.1 of 30 is exactly 3
         best.update(
             episode for score, episode in scored[:count] if config.min_score is None or score >= config.min_score
         )
@@ -153,7 +155,7 @@ def _choose(episodes: Sequence[StoredEpisode], config: ExportConfig) -> list[Sto
 
 
 class _Exporting:
-    """Episode after episode through the workers into the file of rows; never more of them in memory than are drawn."""
+    """Sends episodes through the workers to the file of rows, with bounded memory."""
 
     def __init__(
         self, config: ExportConfig, games: Sequence[GameRecord], folder: Path, file: BinaryIO, console: Console
@@ -176,7 +178,7 @@ class _Exporting:
                 while waiting:
                     self._write(await waiting.popleft())
                     bar.advance(task)
-            finally:  # after a failure asyncio would print those of the others, which nobody awaits
+            finally:  # otherwise asyncio logs the errors of tasks that are not awaited
                 for call in waiting:
                     call.cancel()
                 await asyncio.gather(*waiting, return_exceptions=True)
@@ -200,7 +202,7 @@ def _rows_file(folder: Path, config: ExportConfig) -> BinaryIO:
 
 
 def _dataset_name(out: Path) -> str:
-    """Name of the folder without what would separate names for LLaMA-Factory."""
+    """Return the folder name without characters that LLaMA-Factory treats as separators."""
     return re.sub(r"[^\w.-]", "_", out.name)
 
 
@@ -216,8 +218,8 @@ def _dataset_info(out: Path) -> dict[str, Any]:
 
 
 def _origin(run: StoredRun, config: ExportConfig, exporting: _Exporting, images: int) -> dict[str, Any]:
-    """What the export was made of and how; no path of this machine is among it."""
-    asked = run.config.model_dump(mode="json", exclude={"options"})
+    """Describe the source and filters of the export, without local paths."""
+    config_data = run.config.model_dump(mode="json", exclude={"options"})
     filters = {
         "outcome": config.outcome,
         "min_reward": config.min_reward,
@@ -228,10 +230,10 @@ def _origin(run: StoredRun, config: ExportConfig, exporting: _Exporting, images:
     }
     left_out = dict(exporting.left_out)
     counts = {"rows": exporting.rows, "images": images, "turns_left_out": left_out}
-    return {"format": config.format, "filters": filters, **counts, "drawn_with": versions(), "run": asked}
+    return {"format": config.format, "filters": filters, **counts, "drawn_with": versions(), "run": config_data}
 
 
-def _told(left_out: Counter[str]) -> str:
+def _counts(left_out: Counter[str]) -> str:
     return ", ".join(f"{reason}: {count:,}" for reason, count in left_out.most_common())
 
 

@@ -1,10 +1,10 @@
-"""Turns of an episode as rows of a training set, with their images beside it: what worker processes of an export do.
+"""Convert the turns of an episode to rows of training data with images; runs in worker processes.
 
 Formats:
-    sharegpt: LLaMA-Factory's multimodal form (data/README.md there): texts with `<image>` where an image goes, and the
-        files of the images in their order.
-    hf: an ImageFolder of Hugging Face datasets (`metadata.jsonl`, whose `file_names` become the column `images`), with
-        messages in parts as TRL's SFTTrainer and chat templates of vision-language models take them.
+    sharegpt: LLaMA-Factory's multimodal format (see its data/README.md): text with `<image>` placeholders, and a list
+        of image files.
+    hf: a Hugging Face ImageFolder (`metadata.jsonl`, whose `file_names` become the column `images`), with messages
+        in parts, as in TRL's SFTTrainer and chat templates of vision-language models.
 """
 
 from __future__ import annotations
@@ -30,43 +30,43 @@ from vlmgym.sandbox.rendering.encode import encode_png
 Format = Literal["sharegpt", "hf"]
 
 IMAGES = "images"
-"""Folder of the images in an export."""
+"""Image folder in an export."""
 
 PLACEHOLDERS = ("<image>", "<video>", "<audio>")
-"""What trainers replace in a text. A turn whose texts hold one of these by themselves cannot be a row: it would stand
-for an image that is not there."""
+"""Placeholders that trainers replace. A turn whose own text contains one is left out, as it would stand for a missing
+image."""
 
 
 @dataclass(frozen=True)
 class TurnFilter:
-    """Which turns become rows.
+    """Filter of turns.
 
     Attributes:
-        outcomes: What may have become of the response.
-        min_reward: Least total reward, or None.
+        outcomes: Accepted outcomes.
+        min_reward: Minimum total reward, or None.
     """
 
     outcomes: frozenset[Outcome]
     min_reward: float | None
 
     def refusal(self, turn: TurnRecord) -> str | None:
-        """Why a turn is left out, in a few words, or None."""
+        """Return why a turn is left out, or None."""
         if turn.outcome not in self.outcomes:
             return turn.outcome.value
         if self.min_reward is not None and turn.reward.total < self.min_reward:
-            return "below the least reward"
+            return "below min_reward"
         if any(placeholder in text for placeholder in PLACEHOLDERS for text in (turn.prompt, turn.response)):
-            return f"with {', '.join(PLACEHOLDERS[:-1])} or {PLACEHOLDERS[-1]} in the text"
+            return f"contains {', '.join(PLACEHOLDERS[:-1])} or {PLACEHOLDERS[-1]}"
         return None
 
 
 @dataclass
 class Rows:
-    """What an episode gives.
+    """Rows of an episode.
 
     Attributes:
-        lines: A JSON object for each turn that is kept.
-        left_out: How many turns were left out for which reason.
+        lines: JSON of each exported turn.
+        left_out: Number of turns left out, by reason.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -76,22 +76,22 @@ class Rows:
 def export_episode(
     stored: StoredEpisode, games: Sequence[GameRecord], turns: TurnFilter, format_: Format, folder: Path
 ) -> Rows:
-    """Write the images of an episode's turns that are not there yet, and return the rows.
+    """Write the new images of an episode, and return its rows.
 
     Args:
         stored: The episode.
-        games: The games of the run, with their configurations.
-        turns: Which turns.
-        format_: Form of a row.
-        folder: Of the export.
+        games: Games of the run.
+        turns: Filter of turns.
+        format_: Format of a row.
+        folder: Folder of the export.
 
     Raises:
-        UsageError: The record cannot be read, or is of another game.
+        UsageError: The record cannot be read, or its game is not in `games`.
         OutputError: An image cannot be written.
     """
     record = stored.read()
     if record.game not in games:
-        raise UsageError(f"{stored.location} is of another game than run.json says")
+        raise UsageError(f"{stored.location} has a game that is not in run.json")
     images = _Images(record.game.game(), folder)
     rows = Rows()
     for i, turn in enumerate(record.turns):
@@ -124,7 +124,7 @@ FORMATS: dict[Format, Callable[[Sequence[str], TurnRecord], dict[str, Any]]] = {
 
 
 def _facts(record: EpisodeRecord, turn: TurnRecord) -> dict[str, Any]:
-    """Columns that say where a row is from; trainers pass over them."""
+    """Return metadata columns, which trainers ignore."""
     return {
         "game": record.game.id,
         "seed": record.seed,
@@ -136,14 +136,14 @@ def _facts(record: EpisodeRecord, turn: TurnRecord) -> dict[str, Any]:
 
 
 class _Images:
-    """Images of positions as files whose names are made of their content, so that each is there once."""
+    """Image files named by their content, so that each image is stored once."""
 
     def __init__(self, game: Game[Any, Any], folder: Path) -> None:
         self._game, self._folder = game, folder
         self._names: dict[str, list[str]] = {}
 
     def of(self, state: Any) -> list[str]:
-        """Paths of a position's images, relative to the export, drawn if they were not yet in this episode."""
+        """Return relative paths of the images of a state, drawing each state once per episode."""
         text = json.dumps(state)
         if text not in self._names:
             self._names[text] = [
@@ -158,7 +158,7 @@ class _Images:
         if not path.exists():
             with writing(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                part = path.with_suffix(f".{os.getpid()}")  # another process may write the same image
+                part = path.with_suffix(f".{os.getpid()}")  # another process may be writing the same image
                 part.write_bytes(png)
                 part.replace(path)
         return name

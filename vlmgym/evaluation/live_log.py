@@ -28,28 +28,28 @@ from vlmgym.sandbox.core.reward import Outcome
 
 
 class Logger(Protocol):
-    """Where numbers are logged to."""
+    """Destination of logged numbers."""
 
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
         """Log the numbers of a step."""
 
     def close(self, *, failed: bool) -> None:
-        """Write everything out."""
+        """Flush and close."""
 
 
 class LiveLog:
-    """Logs each finished episode with running statistics of its game.
+    """Logs finished episodes with running statistics of their game.
 
-    A step is a result. A logger that fails is reported once and then left out: it never ends a run.
+    The step is the number of results. A logger that fails is reported and dropped; it never ends the run.
     """
 
     def __init__(self, loggers: Mapping[str, Logger], earlier: Iterable[EpisodeRecord], console: Console) -> None:
-        """Start after the episodes of an earlier part of the run.
+        """Start after the episodes of earlier sessions.
 
         Args:
             loggers: Loggers by name.
-            earlier: Records of these episodes; read only if there is a logger.
-            console: Where a failure is reported.
+            earlier: Records of these episodes; consumed only if there is a logger.
+            console: Where failures are reported.
         """
         self._loggers, self._console = dict(loggers), console
         self._games: dict[str, _RunningGame] = {}
@@ -78,7 +78,7 @@ class LiveLog:
         for name, logger in [*self._loggers.items()]:
             try:
                 logger.log(self._step, numbers)
-            except Exception as problem:  # code of others, and the network: no episode is lost to them
+            except Exception as problem:  # third-party code and the network must not lose episodes
                 self._drop(name, problem)
                 with suppress(Exception):  # it may fail for the same reason
                     logger.close(failed=True)
@@ -93,12 +93,12 @@ class LiveLog:
         del self._loggers[name]
         reason = one_line(f"{type(problem).__name__}: {problem}")
         self._console.print(
-            f"logging to {name} failed and ends here ({reason})", soft_wrap=True, markup=False, highlight=False
+            f"logging to {name} failed and is disabled ({reason})", soft_wrap=True, markup=False, highlight=False
         )
 
 
 class _RunningGame:
-    """Running statistics of the episodes of a game."""
+    """Running statistics of a game."""
 
     def __init__(self) -> None:
         self.scores = array("d")
@@ -133,7 +133,7 @@ class _RunningGame:
 
 
 class TensorBoardLogger:
-    """Event files in a folder."""
+    """Writes event files."""
 
     def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
         """Open a new event file.
@@ -147,14 +147,14 @@ class TensorBoardLogger:
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         self._event, self._scalar = Event, scalar_pb
-        # Files are read in the order of their names.
+        # TensorBoard reads files in order of their names.
         path = folder / f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
         OutputFolder(folder.parent).claim(path.absolute())
         with writing(path):
             folder.mkdir(parents=True, exist_ok=True)
             self._writer = RecordWriter(path.open("xb", buffering=0))
             self._add(file_version="brain.Event:2")
-            # TensorBoard shows a text as Markdown.
+            # TensorBoard renders text as Markdown.
             self._add(step=0, summary=text_pb("config", f"```json\n{json.dumps(config, indent=1)}\n```"))
 
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
@@ -171,13 +171,13 @@ class TensorBoardLogger:
 
 
 class WandbLogger:
-    """A run at Weights & Biases."""
+    """Logs to a Weights & Biases run."""
 
     def __init__(self, project: str, folder: RunFolder, config: Mapping[str, Any]) -> None:
-        """Begin the run, or resume the one that the folder has.
+        """Start the run, or resume the one in the folder.
 
         Raises:
-            UsageError: Weights & Biases does not take the run.
+            UsageError: Weights & Biases refuses the run.
         """
         self._run = begin_wandb(project, folder.folder, folder.folder / "wandb_id", config)
 
@@ -200,14 +200,14 @@ def open_live_log(
     """Open the log of a run whose `run.json` is written.
 
     Args:
-        tensorboard: Whether to log to TensorBoard, in the folder `tensorboard` of the run.
-        wandb: Project of Weights & Biases to log to, or None.
+        tensorboard: Whether to log to TensorBoard, in `tensorboard` in the run's folder.
+        wandb: Weights & Biases project, or None.
         folder: Folder of the run.
-        earlier: Records of an earlier part of the run.
-        console: Where a failure is reported.
+        earlier: Records of earlier sessions.
+        console: Where failures are reported.
 
     Raises:
-        UsageError: Weights & Biases does not take the run.
+        UsageError: Weights & Biases refuses the run.
         OutputError: A file cannot be written.
     """
     loggers: dict[str, Logger] = {}
@@ -221,10 +221,10 @@ def open_live_log(
 
 
 def check_loggers(*, tensorboard: bool = False, wandb: str | None = None) -> None:
-    """Refuse loggers whose packages are not installed.
+    """Check that the packages of the loggers are installed.
 
     Raises:
-        UsageError: The message names the extra to install.
+        UsageError: One is missing; the message names the extra to install.
     """
     for package, used in (("tensorboard", tensorboard), ("wandb", wandb is not None)):
         if used:
@@ -235,19 +235,19 @@ def check_loggers(*, tensorboard: bool = False, wandb: str | None = None) -> Non
 
 
 def begin_wandb(project: str, folder: Path, id_file: Path, config: Mapping[str, Any]) -> Any:
-    """Begin a run at Weights & Biases, or resume it.
+    """Start or resume a Weights & Biases run.
 
     Args:
-        project: Its project.
-        folder: Folder of the run, after which it is named.
-        id_file: File with the id of the run at Weights & Biases; created if it is missing.
+        project: The project.
+        folder: Folder of the run, which gives it its name.
+        id_file: File with the run's id; created if missing.
         config: Configuration of the run.
 
     Returns:
-        The `wandb.Run`. Rows that are logged need a `step`.
+        The `wandb.Run`. Logged rows must have a `step`.
 
     Raises:
-        UsageError: Weights & Biases does not take the run.
+        UsageError: Weights & Biases refuses the run.
         OutputError: A file cannot be written.
     """
     import wandb
@@ -266,6 +266,6 @@ def begin_wandb(project: str, folder: Path, id_file: Path, config: Mapping[str, 
             config=dict(config),
         )
     except wandb.Error as error:
-        raise UsageError(f"Weights & Biases does not take the run: {one_line(str(error))}") from None
-    run.define_metric("*", step_metric="step")  # wandb's own steps cannot be repeated after a crash
+        raise UsageError(f"Weights & Biases refuses the run: {one_line(str(error))}") from None
+    run.define_metric("*", step_metric="step")  # wandb's internal steps cannot be repeated after a crash
     return run

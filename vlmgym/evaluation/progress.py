@@ -1,4 +1,4 @@
-"""Live progress of a run, on the terminal."""
+"""Live progress of a run in the terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vlmgym.records.episode import EpisodeRecord, TurnRecord
 
 COLUMNS = (
     TextColumn("{task.description}"),
-    BarColumn(bar_width=24),  # with the longest counts a line fits in 80 columns
+    BarColumn(bar_width=24),  # fits in 80 columns with the longest counts
     MofNCompleteColumn(),
     TimeElapsedColumn(),
     TimeRemainingColumn(),
@@ -21,7 +21,7 @@ COLUMNS = (
 
 
 class ProgressWithFacts(Progress):
-    """A bar with facts below it, on as many lines as they need."""
+    """A progress bar with a status text below it."""
 
     facts = ""
 
@@ -29,23 +29,23 @@ class ProgressWithFacts(Progress):
         super().__init__(*COLUMNS, console=console)
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        """The bar, then the facts."""
+        """Yield the bar, then the status text."""
         yield from super().get_renderables()
         if self.facts:
             yield Text(self.facts)
 
 
 class LiveProgress(ProgressWithFacts):
-    """Turns played of all there can be, and so far: episodes, mean score of each game, turns/s, tokens, errors."""
+    """Progress in turns, with episodes, mean scores, turns/s, tokens and errors so far."""
 
     def __init__(self, console: Console, games: Sequence[str], episodes: int, turns: int) -> None:
-        """Show a run.
+        """Create the display.
 
         Args:
-            console: Where.
+            console: The terminal.
             games: Ids of the games.
-            episodes: Episodes that are played this time, of all games together.
-            turns: The limit of turns.
+            episodes: Total number of episodes to play in this session.
+            turns: Turn limit of an episode.
         """
         super().__init__(console)
         self._scores: dict[str, list[float]] = {game: [] for game in games}
@@ -55,20 +55,20 @@ class LiveProgress(ProgressWithFacts):
         self._bar = self.add_task("turns", total=episodes * turns)
 
     def loading(self, what: str | None) -> None:
-        """Say what is loaded before the first turn; None: nothing any more."""
+        """Show what is being loaded before the first turn; None when done."""
         self.facts = "" if what is None else f"loading {what}"
         if what is None:
             self._began = time.perf_counter()
 
     def turns(self, turns: Sequence[TurnRecord]) -> None:
-        """Count turns that were played."""
+        """Count new turns."""
         self._turns += len(turns)
         self._tokens += sum((turn.prompt_tokens or 0) + (turn.completion_tokens or 0) for turn in turns)
         self.facts = self._facts()
         self.update(self._bar, advance=len(turns))
 
     def episode(self, episode: EpisodeRecord) -> None:
-        """Count an episode, which has no more turns to play."""
+        """Count a finished episode, whose remaining turns are skipped."""
         if episode.score is not None:
             self._scores[episode.game.id].append(episode.score)
         self._errors += episode.status == "error"

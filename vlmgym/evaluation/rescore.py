@@ -1,4 +1,4 @@
-"""`vlmgym rescore RUN`: another reward setting for a saved run, without playing."""
+"""`vlmgym rescore RUN`: apply other reward settings to a saved run."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ from vlmgym.terminal import make_console
 
 @dataclass(frozen=True, kw_only=True)
 class RescoreConfig:
-    """Apply another reward setting to a saved run, without playing; the scores stay the games' own."""
+    """Apply other reward settings to a saved run without playing it again; scores do not change."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """Folder of the run; it stays as it is."""
+    """Folder of the run, which is not changed."""
     reward: RewardConfig = field(default_factory=RewardConfig)
-    """The new setting. What is not given has its default, whatever it was in the run."""
+    """The new settings. Options that are left out have their defaults, not the values of the run."""
     output_dir: Path | None = None
-    """Folder of the new run. Default: RUN-rescored, beside it."""
+    """Folder of the new run. Default: RUN-rescored."""
 
 
 def rescore(config: RescoreConfig) -> Path:
-    """Write a new run that differs from a saved one in its reward, and print what changed.
+    """Write a copy of a run with other rewards, and print what changed.
 
     Returns:
-        The new folder: `run.json`, `episodes.jsonl` (of each episode its latest record) and `summary.json`.
+        The new folder with `run.json`, `episodes.jsonl` (latest record of each episode) and `summary.json`.
 
     Raises:
-        UsageError: There is no run to read, or something is where the new one would be.
-        OutputError: The new one cannot be written.
+        UsageError: The run cannot be read, or the new folder already exists.
+        OutputError: The new run cannot be written.
     """
     run = open_run(config.run)
     old = run.folder.folder
     out = old.with_name(f"{old.name}-rescored") if config.output_dir is None else config.output_dir.absolute()
     if not run.episodes:
-        raise UsageError(f"{old} holds no episode")
+        raise UsageError(f"{old} has no episodes")
     means = {game: _Means() for game in run.config.game_ids}
     tally = Tally(run.config)
     with new_folder(out) as part:
@@ -73,7 +73,7 @@ def rescore(config: RescoreConfig) -> Path:
 
 
 def rescored(episode: EpisodeRecord, reward: RewardConfig) -> EpisodeRecord:
-    """The record that the same responses have under another reward setting."""
+    """Recompute the rewards of a record with other settings."""
     turns = tuple(_rescored(turn, reward) for turn in episode.turns)
     return episode.model_copy(update={"reward": reward, "turns": turns})
 
@@ -88,7 +88,7 @@ def _rescored(turn: TurnRecord, reward: RewardConfig) -> TurnRecord:
 
 
 class _Means:
-    """Overall rewards of the results of a game, before and after."""
+    """Total rewards of the results of a game, before and after."""
 
     def __init__(self) -> None:
         self.episodes: list[tuple[float, float]] = []
@@ -97,23 +97,23 @@ class _Means:
     def add(self, before: EpisodeRecord, after: EpisodeRecord) -> None:
         if before.score is not None:
             self.turns += len(before.turns)
-            self.episodes.append((_overall(before), _overall(after)))
+            self.episodes.append((_total_reward(before), _total_reward(after)))
 
-    def told(self, of: int) -> list[str]:
-        """Both means over so many, and their difference."""
-        if not of:
+    def columns(self, count: int) -> list[str]:
+        """Format both means over `count` and their difference."""
+        if not count:
             return ["", "", ""]
-        before, after = (math.fsum(values) / of for values in zip(*self.episodes))
+        before, after = (math.fsum(values) / count for values in zip(*self.episodes))
         return [f"{before:,.4g}", f"{after:,.4g}", f"{after - before:+,.4g}"]
 
 
-def _overall(episode: EpisodeRecord) -> float:
+def _total_reward(episode: EpisodeRecord) -> float:
     return math.fsum(turn.reward.total for turn in episode.turns)
 
 
 def _changes(before: RewardConfig, after: RewardConfig) -> str:
-    changed = [f"{where} {old} -> {new}" for where, old, new in changes(before.model_dump(), after.model_dump())]
-    return f"reward: {', '.join(changed) or 'unchanged'}; the scores are as before"
+    changed = [f"{path} {old} -> {new}" for path, old, new in changes(before.model_dump(), after.model_dump())]
+    return f"reward: {', '.join(changed) or 'unchanged'}; scores do not change"
 
 
 def _table(means: dict[str, _Means]) -> Table:
@@ -123,6 +123,6 @@ def _table(means: dict[str, _Means]) -> Table:
     for column in ("before", "after", "change"):
         table.add_column(column, justify="right")
     for game, found in means.items():
-        table.add_row(game, f"a turn, over {found.turns:,}", *found.told(found.turns))
-        table.add_row("", f"an episode, over {len(found.episodes):,}", *found.told(len(found.episodes)))
+        table.add_row(game, f"per turn, over {found.turns:,}", *found.columns(found.turns))
+        table.add_row("", f"per episode, over {len(found.episodes):,}", *found.columns(len(found.episodes)))
     return table

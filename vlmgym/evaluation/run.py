@@ -91,7 +91,7 @@ class EarlierSessions:
     """A run to resume.
 
     Attributes:
-        run: The run as it was left.
+        run: The run so far.
         summary: Its summary, unless it was killed.
         config: Its `run.json` from now on.
     """
@@ -163,8 +163,14 @@ def play_run(
     session = Session()
     stored = earlier.run if earlier is not None else None
     finished = sum(episode.score is not None for episode in stored.episodes) if stored is not None else 0
-    if isinstance(games, Curriculum) and games.by_success and games.at_once < min(config.concurrency, config.episodes):
-        console.print(f"concurrency is limited to {games.at_once} by at_once of the curriculum", soft_wrap=True)
+    if (
+        isinstance(games, Curriculum)
+        and games.by_success
+        and games.max_concurrency < min(config.concurrency, config.episodes)
+    ):
+        console.print(
+            f"concurrency is limited to {games.max_concurrency} by max_concurrency of the curriculum", soft_wrap=True
+        )
     names = dict.fromkeys(game.id for game in all_games(games))
     progress = LiveProgress(console, list(names), total_episodes(games, config) - finished, config.max_turns)
     earlier_episodes = stored.read() if stored is not None else ()

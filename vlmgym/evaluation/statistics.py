@@ -19,7 +19,7 @@ _BATCH = 2_000_000
 
 
 def mean_and_stderr(values: Sequence[float]) -> tuple[float, float | None]:
-    """Compute the mean and its standard error (n - 1), which is None for a single value."""
+    """Compute the mean and its standard error (n - 1), None for a single value."""
     mean = math.fsum(values) / len(values)
     if len(values) == 1:
         return mean, None

@@ -1,4 +1,4 @@
-"""A video of an episode, drawn again from its record: H.264, yuv420p, with a strip that tells what happened."""
+"""Videos of recorded episodes: H.264, yuv420p, with a caption strip for each turn."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _INK: Colour = (240, 240, 244)
 _FAINT: Colour = (150, 154, 166)
 
 LAST_FRAME_SECONDS = 1.0
-"""How long the final position stays."""
+"""Duration of the final frame."""
 
 
 def write_video(path: Path, game: Game[Any, Any], episode: EpisodeRecord, fps: int) -> None:
-    """Write an MP4 that browsers play: one frame a turn, after the start.
+    """Write an MP4 that browsers can play, with one frame for the initial state and one per turn.
 
     Args:
         path: The file.
-        game: The game of the record, with its configuration.
+        game: The game of the record.
         episode: The record.
-        fps: Turns a second.
+        fps: Turns per second.
 
     Raises:
         OutputError: The file cannot be written.
@@ -58,7 +58,7 @@ def write_video(path: Path, game: Game[Any, Any], episode: EpisodeRecord, fps: i
 
 
 def write_stored_video(path: Path, stored: StoredEpisode, fps: int) -> None:
-    """Read a record and write its video, as a worker process does.
+    """Load a record and write its video; runs in worker processes.
 
     Raises:
         UsageError: The record cannot be read.
@@ -70,13 +70,13 @@ def write_stored_video(path: Path, stored: StoredEpisode, fps: int) -> None:
 
 
 def _frames(game: Game[Any, Any], episode: EpisodeRecord, hold: int) -> Iterator[ImageArray]:
-    positions = recorded_states(game, episode)
+    states = recorded_states(game, episode)
     score = 0.0
-    for i, position in enumerate(positions):
+    for i, state in enumerate(states):
         turn = episode.turns[i - 1] if i else None
         score += turn.reward.game if turn else 0.0
-        board = side_by_side(game.images(position))
-        last = i == len(positions) - 1
+        board = side_by_side(game.images(state))
+        last = i == len(states) - 1
         strip = draw_strip(board.shape[1], game, episode, turn, score, episode.end_reason if last else "")
         frame = _even(np.concatenate([board, strip]))
         for _ in range(hold if last else 1):
@@ -86,7 +86,7 @@ def _frames(game: Game[Any, Any], episode: EpisodeRecord, hold: int) -> Iterator
 def draw_strip(
     width: int, game: Game[Any, Any], episode: EpisodeRecord, turn: TurnRecord | None, score: float, end: str
 ) -> ImageArray:
-    """The strip below the image: turn, action, outcome and score; `end` is shown if not empty."""
+    """Draw the caption strip: turn, action, outcome, score, and `end` unless empty."""
     height = max(36, width // 9)
     canvas = Canvas(width, height, _PAPER)
     pad, big, small = width * 0.025, height * 0.24, height * 0.19
@@ -112,6 +112,6 @@ def draw_strip(
 
 
 def _even(frame: ImageArray) -> ImageArray:
-    """Repeat the last row or column where their number is odd, which yuv420p cannot hold."""
+    """Pad odd sizes by repeating the last row or column, because yuv420p requires even ones."""
     height, width = frame.shape[:2]
     return np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")

@@ -1,7 +1,7 @@
-"""The record of an evaluation: a public, versioned contract (docs/record.md).
+"""Episode records: a public, versioned format (docs/record.md).
 
-One JSON line per episode is written as the episode ends. Everything else (summary, videos, curves, the report page,
-other rewards, training data, what a resumed run has left to play) follows from the record alone.
+Each episode is written as one JSON line when it ends. Everything else is derived from these records: summary, videos,
+curves, report page, rescoring, training data, and resuming.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from vlmgym.sandbox.core.reward import Outcome, RewardConfig
 from vlmgym.sandbox.registry import game_class
 
 RECORD_VERSION: Literal[2] = 2
-"""Raised when a field changes its meaning or goes; a reader refuses others, and ignores unknown fields."""
+"""Raised when a field changes meaning or is removed. Readers refuse other versions and ignore unknown fields."""
 
 LARGEST = 1e100
-"""Largest number of a record: squares and sums of such numbers are finite, so every summary has its means."""
+"""Largest number in a record; keeps squares and sums in summaries finite."""
 
 
 def _bounded(number: float) -> float:
     if not abs(number) <= LARGEST:
-        raise ValueError(f"a number of a record is at most {LARGEST:g} in size, not {number:g}")
+        raise ValueError(f"numbers must be at most {LARGEST:g} in magnitude, got {number:g}")
     return number
 
 
@@ -41,7 +41,7 @@ Number = Annotated[float, AfterValidator(_bounded)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
 
 PACKAGES = ("numpy", "gymnasium", "gymnasium-2048", "pygame")
-"""Packages that decide rules, chance and pixels, beside vlmgym and Python."""
+"""Packages that affect rules, randomness and pixels, in addition to vlmgym and Python."""
 
 
 class _Record(BaseModel):
@@ -49,7 +49,7 @@ class _Record(BaseModel):
 
 
 class RewardRecord(_Record):
-    """The parts of one turn's reward; see `vlmgym.sandbox.core.reward.Scored`."""
+    """Reward components of a turn; see `vlmgym.sandbox.core.reward.Scored`."""
 
     total: Number
     game: Number
@@ -63,22 +63,22 @@ class TurnRecord(_Record):
 
     Attributes:
         turn: Number of the turn, from 1.
-        state: The position that was answered, as the game's `to_json` writes it.
-        prompt: What the policy was told beside the images.
-        response: What it said, unchanged.
+        state: State before the turn, as written by the game's `to_json`.
+        prompt: Text of the prompt.
+        response: Unchanged response of the policy.
         outcome: Played, illegal or unparsable.
-        action: The action, None if unparsable.
-        feedback: Why nothing was played, or empty.
-        reward: Parts of the reward.
-        info: The game's facts about the step.
-        latency: Seconds that the policy took for its response, None for a policy that runs beside the game.
-        prompt_tokens: Tokens of prompt and images, where the policy counts them.
-        completion_tokens: Tokens of the response (and of hidden reasoning), where the policy counts them.
-        cost: Price of the tokens, in the currency of the prices; None without prices.
-        finish_reason: Why the model stopped, in its server's words (`stop`, `length`), where it says so.
-        reasoning: What the model thought apart from its response, where its server shows it.
-        requests: How often the model was asked until it answered, where the policy asks a server.
-        model: Name of the model that responded, where its server says it.
+        action: The action; None if unparsable.
+        feedback: Why the action was not played, or empty.
+        reward: Reward components.
+        info: The game's info about the step.
+        latency: Seconds until the response; None for policies that run in the workers.
+        prompt_tokens: Tokens of prompt and images, if counted.
+        completion_tokens: Tokens of the response, including hidden reasoning, if counted.
+        cost: Cost of the tokens; None without prices.
+        finish_reason: Why generation stopped, as reported by the server (`stop`, `length`).
+        reasoning: Reasoning that the server returned separately.
+        requests: Number of requests, including retries; None without a server.
+        model: Model name reported by the server.
     """
 
     turn: int
@@ -101,21 +101,21 @@ class TurnRecord(_Record):
 
 
 class GameRecord(_Record):
-    """Which game was played: its id and every config field of its configuration."""
+    """A game: its id and its full configuration."""
 
     id: str
     config: dict[str, JsonValue]
 
     @classmethod
     def of(cls, game: Game[object, object]) -> GameRecord:
-        """The record of a game."""
+        """Record a game."""
         return cls(id=game.id, config=game.config.model_dump(mode="json"))
 
     def game(self) -> Game[Any, Any]:
-        """The game again: one object for all equal records, which keeps its sprites.
+        """Make the game; equal records share one object, which caches its sprites.
 
         Raises:
-            UsageError: It is not installed, or its configuration is none of the game's.
+            UsageError: The game is not installed, or the configuration is invalid.
         """
         return _game(self.id, json.dumps(self.config))
 
@@ -126,30 +126,30 @@ def _game(game_id: str, config: str) -> Game[Any, Any]:
     try:
         return found(found.Config.model_validate_json(config))
     except ValidationError as error:
-        raise UsageError(f"not a configuration of {game_id}: {describe_validation_error(error)}") from None
+        raise UsageError(f"invalid configuration of {game_id}: {describe_validation_error(error)}") from None
 
 
 class PolicyRecord(_Record):
-    """Who played: the policy's name, and those of its options that decide what it says."""
+    """A policy: its name and the options that affect its responses."""
 
     name: str
     options: dict[str, JsonValue] = {}
 
     @property
     def model(self) -> str:
-        """Name of the model as the user gave it, or an empty string."""
+        """Name of the model as given by the user, or an empty string."""
         model = self.options.get("model")
         return model if isinstance(model, str) else ""
 
     @property
     def label(self) -> str:
-        """Name and model; of a long path to a checkpoint its end."""
+        """Name and model; long checkpoint paths are truncated at the start."""
         return f"{self.name} {self.model if len(self.model) <= 60 else '...' + self.model[-57:]}".rstrip()
 
 
 Status = Literal["ended", "turn limit", "stopped", "error"]
-"""How an episode came to its end: the game ended it; it reached the limit of turns; the run was stopped before; the
-model could not be asked. The last two are not results: they have no score, and a resumed run goes on with them."""
+"""How an episode ended: by the game, at the turn limit, because the run stopped, or because the policy failed. The last
+two have no score and are resumed."""
 
 
 class EpisodeRecord(_Record):
@@ -157,24 +157,24 @@ class EpisodeRecord(_Record):
 
     Attributes:
         record: Version of this format.
-        versions: Versions of Python and of the packages that decide rules, chance and pixels.
+        versions: Versions of Python and of the packages that affect rules, randomness and pixels.
         game: The game and its configuration.
-        policy: Who played.
+        policy: The policy.
         reward: Weights and shaping.
-        history: How many earlier turns were part of a prompt.
-        history_images: Of how many of these the images were shown again.
-        max_turns: The limit of turns.
+        history: Number of earlier turns repeated in each prompt.
+        history_images: Number of those turns that include images.
+        max_turns: Turn limit.
         seed: Seed of the episode.
-        index: Place among the run's episodes of this game, or of the curriculum, from 0.
-        attempt: 1, and one more for each time that a resumed run went on with it.
-        stage: Stage of the curriculum at which it was played, if there is one.
-        started: When it was begun, UTC, ISO 8601.
+        index: Index among the run's episodes of this game, or of the curriculum, from 0.
+        attempt: 1, plus one for each time that the episode was resumed.
+        stage: Stage of the curriculum, if any.
+        started: Start time, UTC, ISO 8601.
         turns: All turns.
-        final_state: The position after the last turn.
-        status: How it came to its end.
+        final_state: State after the last turn.
+        status: How it ended.
         end_reason: The game's reason, or the error message.
-        score: Sum of the game's own rewards; None if the episode is not a result.
-        metrics: The game's facts about the episode.
+        score: Sum of the game rewards; None without a result.
+        metrics: The game's metrics of the episode.
     """
 
     record: Literal[2] = RECORD_VERSION
@@ -203,7 +203,7 @@ class EpisodeRecord(_Record):
             verb = "must" if self.score is None else "cannot"
             raise ValueError(f"an episode whose status is {self.status!r} {verb} have a score")
         if len(self.turns) > self.max_turns:
-            raise ValueError(f"{len(self.turns)} turns are more than max_turns, {self.max_turns}")
+            raise ValueError(f"there are {len(self.turns)} turns, but max_turns is {self.max_turns}")
         if self.status == "turn limit" and len(self.turns) < self.max_turns:
             raise ValueError(f"status is 'turn limit' after {len(self.turns)} of {self.max_turns} turns")
         for number, turn in enumerate(self.turns, 1):
@@ -221,22 +221,22 @@ class EpisodeRecord(_Record):
 
     @property
     def key(self) -> tuple[str, int]:
-        """What tells it from the other episodes of a run: game and seed."""
+        """Game id and seed, unique within a run."""
         return self.game.id, self.seed
 
     @property
     def terminated(self) -> bool:
-        """Whether the game itself ended."""
+        """Whether the game ended the episode."""
         return self.status == "ended"
 
 
 class DifficultyRecord(_Record):
-    """The difficulty levels that were asked for.
+    """Difficulty of a run.
 
     Attributes:
         perception: Perceptual difficulty level.
         reasoning: Reasoning difficulty level.
-        overrides: Options of each game, by its id, that differ from its levels.
+        overrides: Config fields of each game, by its id, that differ from its levels.
     """
 
     perception: int
@@ -245,7 +245,7 @@ class DifficultyRecord(_Record):
 
     @classmethod
     def of(cls, perception: int, reasoning: int, games: Iterable[Game[Any, Any]]) -> DifficultyRecord:
-        """The record of games that were made at these levels, with single options overridden."""
+        """Record games made at these levels with overrides."""
         overrides = {}
         for game in games:
             levels = type(game.config).at(perception, reasoning).model_dump(mode="json")
@@ -255,16 +255,16 @@ class DifficultyRecord(_Record):
 
 
 def recorded_states(game: Game[Any, Any], episode: EpisodeRecord) -> list[Any]:
-    """The positions that were answered, and the last one.
+    """Restore the state before each turn, and the final state.
 
     Raises:
-        UsageError: One is no position of the game; the message says in which turn.
+        UsageError: A state is invalid; the message names the turn.
     """
     states = [(f"turn {turn.turn}", turn.state) for turn in episode.turns] + [("final_state", episode.final_state)]
-    return [_position(game, where, state) for where, state in states]
+    return [_state(game, where, state) for where, state in states]
 
 
-def _position(game: Game[Any, Any], where: str, state: Any) -> Any:
+def _state(game: Game[Any, Any], where: str, state: Any) -> Any:
     try:
         return game.from_data(state)
     except StateError as error:
@@ -272,10 +272,10 @@ def _position(game: Game[Any, Any], where: str, state: Any) -> Any:
 
 
 def recorded_action(game: Game[Any, Any], turn: TurnRecord) -> str | None:
-    """The action of a turn in words, or None if the response held none.
+    """Format the action of a turn; None if the response was unparsable.
 
     Raises:
-        UsageError: It is no action of the game.
+        UsageError: It is not an action of the game.
     """
     if turn.action is None:
         return None
@@ -291,11 +291,11 @@ def recorded_action(game: Game[Any, Any], turn: TurnRecord) -> str | None:
 
 @lru_cache(maxsize=1)
 def versions() -> dict[str, str]:
-    """Versions that decide rules, chance and pixels."""
+    """Return the versions that affect rules, randomness and pixels."""
     packages = {package: version(package) for package in PACKAGES}
     return {"python": platform.python_version(), "vlmgym": vlmgym.__version__, **packages}
 
 
 def now() -> str:
-    """The time, UTC, ISO 8601, to the second."""
+    """Return the current time, UTC, ISO 8601, in seconds."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""The list of the files in a folder that vlmgym wrote, as a log of changes that a kill cannot spoil."""
+"""List of the files that vlmgym wrote to a folder, kept as a crash-safe log of changes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from vlmgym.records.files import LineLog, writing
 
 VERSION = 1
 WHOLE = "./"
-"""Entry of a folder that is still being built, all of which is vlmgym's. Other entries that end with a slash are
-temporary folders inside."""
+"""Entry that marks the whole folder as vlmgym's while it is being built. Other entries that end with a slash are
+temporary folders in it."""
 
 
 class FileList:
-    """Paths relative to a folder, and an id of what was written there last.
+    """Paths relative to a folder, and an id of its current contents.
 
-    The list is data: an entry that leads out of the folder is ignored.
+    The file is untrusted: entries outside of the folder are ignored.
     """
 
     def __init__(self, path: Path) -> None:
-        """Name the file; nothing is touched yet."""
+        """Name the file; nothing is accessed yet."""
         self.path = path
         self._entries: dict[str, None] = {}
         self._id: str | None = None
@@ -32,15 +32,15 @@ class FileList:
 
     @property
     def id(self) -> str | None:
-        """Identifies what was written last; None where there is no list."""
+        """Id of the current contents; None without a list."""
         self.entries()
         return self._id
 
     def entries(self) -> dict[str, None]:
-        """The paths; of a list that has grown since the last call only the new lines are read.
+        """Return the paths, reading only lines added since the last call.
 
         Raises:
-            UsageError: The file is something else.
+            UsageError: The file is not a list.
             OutputError: It cannot be read.
         """
         with writing(self.path):
@@ -48,7 +48,7 @@ class FileList:
                 self._forget()
                 return self._entries
             if self.path.is_symlink() or not self.path.is_file():
-                raise self._something_else()
+                raise self._not_a_list()
             with self.path.open("rb") as file:
                 now = os.fstat(file.fileno())
                 if now.st_ino != self._inode or now.st_size < self._end:
@@ -62,11 +62,11 @@ class FileList:
         for line in lines:
             self._take(line)
         if self._id is None and (self._end or rest):
-            raise self._something_else()
+            raise self._not_a_list()
         return self._entries
 
     def add(self, *entries: str) -> None:
-        """Append paths; they are on the disk when this returns.
+        """Append paths, and sync them to disk.
 
         Raises:
             OutputError: The list cannot be written.
@@ -74,7 +74,7 @@ class FileList:
         self._append({"files": entries})
 
     def discard(self, *entries: str) -> None:
-        """Take paths off the list.
+        """Remove paths from the list.
 
         Raises:
             OutputError: The list cannot be written.
@@ -82,15 +82,15 @@ class FileList:
         self._append({"removed": entries})
 
     def rename(self, new_id: str | None = None) -> None:
-        """Change the id, by default to a new one.
+        """Change the id. Default: a new one.
 
         Raises:
             OutputError: The list cannot be written.
         """
         self._append({"vlmgym": VERSION, "id": new_id or uuid4().hex})
 
-    def _something_else(self) -> UsageError:
-        return UsageError(f"{self.path} is no list of vlmgym's files: move it away, or name another folder")
+    def _not_a_list(self) -> UsageError:
+        return UsageError(f"{self.path} is not a list of files by vlmgym: move it away, or choose another folder")
 
     def _forget(self) -> None:
         self._entries, self._id, self._inode, self._end, self._torn = {}, None, 0, 0, False
@@ -105,7 +105,7 @@ class FileList:
             for entry in removed:
                 self._entries.pop(entry, None)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return  # torn by a kill: what it would have listed was never written
+            return  # a torn line: its files were never written
 
     def _append(self, change: dict[str, Any]) -> None:
         self.entries()
@@ -118,7 +118,7 @@ class FileList:
         self.entries()
 
     def _is_inside(self, entry: str) -> bool:
-        """Whether an entry is a path below the folder; one of a folder is accepted only if it is temporary."""
+        """Return whether an entry is a path below the folder; folders must be temporary."""
         if entry == WHOLE:
             return True
         parts = PurePosixPath(entry).parts

@@ -1,4 +1,4 @@
-"""Writing that survives a crash: replace a file as a whole, append a line at a time."""
+"""Crash-safe writing: atomic replacement of whole files, and append-only line logs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OutputError(VlmgymError):
 
 
 class LineLog:
-    """Lines of text, each on the disk before the next begins; lines that are there already stay."""
+    """Append-only text file; each line is on disk before the next is written."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -33,17 +33,17 @@ class LineLog:
         return self
 
     def write(self, line: str) -> None:
-        """Append a line, in one piece.
+        """Append a line atomically.
 
         Raises:
-            OutputError: The disk is full, or the like; the file ends with the lines before.
+            OutputError: It cannot be written, such as on a full disk; the file is unchanged.
         """
         with writing(self.path):
             length = os.fstat(self._file.fileno()).st_size
             open_line = length > 0 and os.pread(self._file.fileno(), 1, length - 1) not in b"\r\n"
             left = memoryview(("\n" * open_line + line + "\n").encode())
             try:
-                while left:  # a disk that is nearly full takes a part, and says why with the next
+                while left:  # a nearly full disk writes a part first, and fails with the rest
                     left = left[self._file.write(left) :]
                 os.fsync(self._file.fileno())
             except OSError:
@@ -58,11 +58,11 @@ class LineLog:
 
 
 def replace_file(path: Path, data: bytes | Iterable[bytes]) -> None:
-    """Write a file so that its name always stands for a whole one.
+    """Replace a file atomically.
 
     Args:
         path: The file.
-        data: What it holds, whole or in pieces.
+        data: Contents, whole or in chunks.
 
     Raises:
         OutputError: It cannot be written.
@@ -85,15 +85,15 @@ OWN = {
     ".json": re.compile(rb'\A\{\s*"vlmgym": '),
     ".png": re.compile(rb"tEXtSoftware\0vlmgym"),
 }
-"""What the first bytes of a single file say if vlmgym wrote it, by suffix."""
+"""Pattern in the first bytes of files that vlmgym wrote, by suffix."""
 OWN_BYTES = 2000
 
 
 def check_own_file(path: Path) -> None:
-    """Refuse to replace a file that does not say it is vlmgym's.
+    """Check that a file may be replaced: it is missing, or vlmgym wrote it.
 
     Raises:
-        UsageError: A file is there that vlmgym did not write, or a folder.
+        UsageError: Something else is there.
         OutputError: It cannot be read.
     """
     with writing(path):
@@ -106,14 +106,14 @@ def check_own_file(path: Path) -> None:
                 pattern = OWN.get(path.suffix.lower())
                 ours = pattern is not None and pattern.search(file.read(OWN_BYTES)) is not None
     if not ours:
-        raise UsageError(f"{path} is there, and vlmgym did not write it: move it away, or name another file")
+        raise UsageError(f"{path} exists and was not written by vlmgym: move it away, or choose another file")
 
 
 def write_own_file(path: Path, data: bytes) -> None:
-    """Write a single file with the folders above it, in place of an earlier one that vlmgym wrote.
+    """Write a single file and its parent folders, replacing an earlier one.
 
     Raises:
-        UsageError: A file is there that vlmgym did not write.
+        UsageError: The file exists, and vlmgym did not write it.
         OutputError: It cannot be written.
     """
     check_own_file(path)
@@ -123,23 +123,23 @@ def write_own_file(path: Path, data: bytes) -> None:
 
 
 def write_own_json(path: Path, numbers: Mapping[Any, Any]) -> None:
-    """Write a JSON object that says which version of vlmgym wrote it, in place of an earlier one.
+    """Write a JSON object with the version of vlmgym, replacing an earlier one.
 
     Raises:
-        UsageError: A file is there that vlmgym did not write.
+        UsageError: The file exists, and vlmgym did not write it.
         OutputError: It cannot be written.
     """
     write_own_file(path, (json.dumps({"vlmgym": vlmgym.__version__, **numbers}, indent=1) + "\n").encode())
 
 
 def temporary(path: Path) -> Path:
-    """A name beside a file that nobody uses, with the same suffix."""
+    """Return an unused temporary name beside a file, with the same suffix."""
     return path.with_name(f".{path.stem}.{uuid4().hex[:12]}.part{path.suffix}")
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn the system's errors into one sentence that names the file."""
+    """Convert OS errors to `OutputError` with the file name."""
     try:
         yield
     except OSError as error:

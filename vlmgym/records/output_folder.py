@@ -1,4 +1,4 @@
-"""Folders that commands write into, each with a list of the files that vlmgym wrote there."""
+"""Output folders, each with a list of the files that vlmgym wrote to it."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ MARKER = ".vlmgym.jsonl"
 
 
 class OutputFolder:
-    """A folder and the list of the files in it that belong to vlmgym.
+    """A folder with a list of the files in it that belong to vlmgym.
 
-    A file is listed before it is written, so a kill at any moment leaves none unlisted. Only listed files are replaced,
-    moved or removed, and none that a symbolic link leads to.
+    Files are listed before they are written, so a kill leaves none unlisted. Only listed files are ever replaced, moved
+    or removed, and symbolic links are not followed.
     """
 
     def __init__(self, folder: Path, marker: Path | None = None) -> None:
-        """Name the folder; nothing is touched yet.
+        """Name the folder; nothing is accessed yet.
 
         Args:
-            folder: Holds the files.
-            marker: The list, if it is not in the folder itself.
+            folder: The folder.
+            marker: Path of the list. Default: in the folder.
         """
-        self.folder = folder.absolute()  # a policy may change the current folder
+        self.folder = folder.absolute()  # a policy may change the working directory
         self.list = FileList(marker or self.folder / MARKER)
 
     @contextmanager
     def reserved(self, *, adopt: bool = False) -> Iterator[None]:
-        """Make the folder if needed, and keep other processes from reserving it.
+        """Create the folder if needed, and lock it against other processes.
 
         Args:
-            adopt: Accept a folder that holds files but no list; new files may be added to it.
+            adopt: Accept a folder that holds files but no list, and add files to it.
 
         Raises:
-            UsageError: The folder holds files and no list, or it is a file.
-            OutputError: Another process has reserved it, or it cannot be written.
+            UsageError: The folder holds files but no list, or it is a file.
+            OutputError: Another process has locked it, or it cannot be written.
         """
         with writing(self.folder):
             made = self._make_folder(adopt)
@@ -55,8 +55,8 @@ class OutputFolder:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     if not os.path.samestat(os.fstat(lock), os.stat(self.list.path)):
                         raise FileNotFoundError
-                except (BlockingIOError, FileNotFoundError):  # not found: its last holder removed it in the meantime
-                    raise OutputError(f"another run is writing {self.folder}: choose another --output-dir") from None
+                except (BlockingIOError, FileNotFoundError):  # not found: its last holder has removed it
+                    raise OutputError(f"another run is writing to {self.folder}: choose another --output-dir") from None
             new = self.list.id is None
             try:
                 if new:
@@ -73,10 +73,10 @@ class OutputFolder:
             os.close(lock)
 
     def check_own(self) -> None:
-        """Refuse a folder that others filled.
+        """Check that the folder is new, empty, or vlmgym's.
 
         Raises:
-            UsageError: It holds files and no list, or it is a file.
+            UsageError: It holds files but no list, or it is a file.
             OutputError: It cannot be read.
         """
         with writing(self.folder):
@@ -84,13 +84,13 @@ class OutputFolder:
                 self._refuse_foreign()
 
     def check(self, *paths: Path) -> None:
-        """Refuse to write where something is that vlmgym did not write.
+        """Check that files can be written without replacing foreign ones.
 
         Args:
-            paths: Files below the folder.
+            paths: Files in the folder.
 
         Raises:
-            UsageError: One is there and not listed, or is to be reached through a link or a file.
+            UsageError: A path exists and is not listed, or leads through a link or a file.
             OutputError: The folder cannot be read.
         """
         listed, folders = self.list.entries(), set[Path]()
@@ -106,20 +106,20 @@ class OutputFolder:
                 raise foreign(path)
 
     def check_all_of(self, folder: Path) -> None:
-        """Refuse to replace a folder that holds a file of others.
+        """Check that a folder holds listed files only.
 
         Raises:
-            UsageError: It does, or is no folder.
+            UsageError: It holds others, or is not a folder.
             OutputError: It cannot be read.
         """
         if os.path.lexists(folder) and not self.owns_all_of(folder):
             raise foreign(folder)
 
     def claim(self, *paths: Path) -> None:
-        """List files, which may then be written.
+        """List files before they are written.
 
         Raises:
-            UsageError: One is there and not listed, or is to be reached through a link or a file.
+            UsageError: A path exists and is not listed, or leads through a link or a file.
             OutputError: The list cannot be written.
         """
         self.check(*paths)
@@ -127,10 +127,10 @@ class OutputFolder:
             self.list.add(*new)
 
     def write(self, path: Path, data: bytes | Iterable[bytes]) -> None:
-        """List a file and write it as a whole, with the folders above it.
+        """List a file and write it atomically, with its parent folders.
 
         Raises:
-            UsageError: It is there and not listed.
+            UsageError: It exists and is not listed.
             OutputError: It cannot be written.
         """
         self.claim(path)
@@ -139,12 +139,12 @@ class OutputFolder:
         replace_file(path, data)
 
     def owned(self) -> list[Path]:
-        """The listed files that are there."""
+        """Return the listed files that exist."""
         with writing(self.folder):
             return [path for entry in self.list.entries() if self._is_file(path := self.folder / entry)]
 
     def owns_all_of(self, folder: Path) -> bool:
-        """Whether every file below a folder is listed."""
+        """Return whether every file in a folder is listed."""
         listed = {self.list.path, *self.owned()}
         with writing(folder):
             return stat.S_ISDIR(mode_of(folder)) and all(
@@ -152,12 +152,12 @@ class OutputFolder:
             )
 
     def is_empty(self) -> bool:
-        """Whether the folder holds nothing, but perhaps the list."""
+        """Return whether the folder holds nothing except the list."""
         with writing(self.folder):
             return self.folder.is_dir() and {*self.folder.iterdir()} <= {self.list.path}
 
     def remove(self, *paths: Path) -> None:
-        """Remove the listed files among these paths and below them, and folders that are empty then.
+        """Remove the listed files at and below these paths, and folders that become empty.
 
         Raises:
             OutputError: A file cannot be removed.
@@ -175,16 +175,16 @@ class OutputFolder:
         if entries:
             self.list.discard(*entries)
         for folder in sorted(emptied, reverse=True):
-            with suppress(OSError):  # others put something there
+            with suppress(OSError):  # it holds foreign files
                 folder.rmdir()
 
     def move(self, other: OutputFolder) -> None:
-        """Move all listed files to another folder, with the id, and take a new one.
+        """Move all listed files and the id to another folder, and take a new id.
 
-        After a kill in between, the other folder has the id of this one: the same call completes the move.
+        After a kill, both folders have the same id, and calling this again completes the move.
 
         Raises:
-            UsageError: The other folder has a file of the same name.
+            UsageError: The other folder has a file with the same name.
             OutputError: A file cannot be moved.
         """
         if other.list.id != self.list.id:
@@ -204,11 +204,11 @@ class OutputFolder:
 
     @contextmanager
     def building(self, final: Path) -> Iterator[Path]:
-        """A folder to write into, which takes the place of `final` once it is whole.
+        """Build a folder that replaces `final` when it is complete.
 
         Raises:
             UsageError: `final` holds files that are not listed.
-            OutputError: It cannot be written; what `final` was stays.
+            OutputError: It cannot be written; `final` is unchanged.
         """
         self.check_all_of(final)
         part = final.with_name(f".{final.name}.part")
@@ -222,10 +222,10 @@ class OutputFolder:
         self.put(part, final)
 
     def make_temporary(self, part: Path) -> None:
-        """Make an empty folder to write into, which is removed as a whole after a kill.
+        """Make an empty temporary folder, which is removed after a kill.
 
         Raises:
-            UsageError: Something is there that vlmgym did not write.
+            UsageError: The path exists and is not listed.
             OutputError: It cannot be made.
         """
         self.check(part)
@@ -235,7 +235,7 @@ class OutputFolder:
             part.mkdir(parents=True)
 
     def put(self, part: Path, final: Path) -> None:
-        """Give a temporary folder its final name, its files listed, in place of a folder of which all files are listed.
+        """Rename a temporary folder to `final` and list its files, replacing a folder that holds listed files only.
 
         Raises:
             UsageError: `final` holds files that are not listed.
@@ -260,10 +260,10 @@ class OutputFolder:
             self.list.discard(*sorted(set(before).difference(files)), *temporary)
 
     def take_whole(self) -> None:
-        """Empty a folder that is still being built.
+        """Empty a folder that is being built.
 
         Raises:
-            UsageError: It holds files of others.
+            UsageError: It holds foreign files.
             OutputError: A file cannot be removed.
         """
         with writing(self.folder):
@@ -276,13 +276,13 @@ class OutputFolder:
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
     def release_whole(self) -> None:
-        """Say that the folder is built: only listed files in it are vlmgym's from now on."""
+        """Mark the folder as built: from now on, only its listed files are vlmgym's."""
         self.list.discard(WHOLE)
         if not self.list.entries():
             self.list.path.unlink()
 
     def _make_folder(self, adopt: bool) -> bool:
-        """Make the folder; whether it was not there."""
+        """Create the folder if needed, and return whether it was created."""
         made = not self._exists()
         if made:
             self.folder.mkdir(parents=True)
@@ -296,7 +296,7 @@ class OutputFolder:
         except FileNotFoundError:
             return False
         if not stat.S_ISDIR(mode):
-            raise UsageError(f"{self.folder} is a file: name a folder")
+            raise UsageError(f"{self.folder} is a file: choose a folder")
         return True
 
     def _refuse_foreign(self, adopt: bool = False) -> None:
@@ -304,19 +304,19 @@ class OutputFolder:
         if names and not adopt:
             some = ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
             raise UsageError(
-                f"{self.folder} holds files that vlmgym did not write ({some}): name a new or an empty folder (a run "
-                f"that was copied needs its {MARKER}, too)"
+                f"{self.folder} holds files that vlmgym did not write ({some}): choose a new or empty folder (copied "
+                f"runs need their {MARKER})"
             )
 
     def _entry(self, path: Path) -> str:
         return path.relative_to(self.folder).as_posix()
 
     def _parents(self, path: Path) -> list[Path]:
-        """The folders between this one and a path, from above."""
+        """Return the folders between this one and a path, top down."""
         return [self.folder / parent for parent in reversed(path.relative_to(self.folder).parents[:-1])]
 
     def _is_file(self, path: Path) -> bool:
-        """Whether a file is there, no link and not behind a link."""
+        """Return whether a regular file exists that is not reached through a link."""
         return stat.S_ISREG(mode_of(path)) and not any(parent.is_symlink() for parent in self._parents(path))
 
     def _remove_temporary(self, folder: Path) -> None:
@@ -326,13 +326,13 @@ class OutputFolder:
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """A folder to write into, which gets its name when everything is there.
+    """Build a new folder, which gets its name when it is complete.
 
     Args:
-        folder: The name; nothing is there yet, or an empty folder.
+        folder: Final path; missing or an empty folder.
 
     Raises:
-        UsageError: Something is there.
+        UsageError: The path is taken.
         OutputError: It cannot be written, or another process is writing it.
     """
     folder = folder.absolute()
@@ -341,12 +341,12 @@ def new_folder(folder: Path) -> Iterator[Path]:
         mode = mode_of(folder)
         taken = mode and not (stat.S_ISDIR(mode) and not any(folder.iterdir()))
     if taken:
-        raise UsageError(f"{folder} is there already: choose another --output-dir")
+        raise UsageError(f"{folder} already exists: choose another --output-dir")
     place = folder.with_name(f".{folder.name}.part")
     part = OutputFolder(place)
     try:
         with part.reserved():
-            part.take_whole()  # also what a process that was killed has left
+            part.take_whole()  # including leftovers of a killed process
             try:
                 yield place
                 with writing(folder):
@@ -362,12 +362,12 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 
 def foreign(path: Path) -> UsageError:
-    """The error about something that vlmgym did not write where it would."""
-    return UsageError(f"{path} is there, and vlmgym did not write it: move it away, or name another folder")
+    """Make the error about an existing path that vlmgym did not write."""
+    return UsageError(f"{path} exists and was not written by vlmgym: move it away, or choose another folder")
 
 
 def mode_of(path: Path, missing: int = 0) -> int:
-    """The mode of what is at a path, be it a link."""
+    """Return the mode of a path or link, or `missing`."""
     try:
         return path.lstat().st_mode
     except (FileNotFoundError, NotADirectoryError):

@@ -13,7 +13,7 @@ from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.run import RunRecord, RunSummary
 
 UNFINISHED = ".page.part"
-"""Temporary folder of a page that is being written, in the folder beside the page."""
+"""Temporary folder of a page that is being written."""
 MARKER_BESIDE = ".vlmgym-beside.jsonl"
 """List of a script's files outside the folder of its run."""
 
@@ -41,7 +41,7 @@ class RunFolder:
         return self.folder / "videos" / f"{game}_{index}.mp4"
 
     def record(self, game: str) -> Path | None:
-        """Path of the document with all episodes of a game, or None if there is none."""
+        """Path of the document with all episodes of a game, or None without one."""
         return None
 
     def owner(self, path: Path) -> OutputFolder:
@@ -150,8 +150,7 @@ class RunFolder:
 class ScriptFolder(RunFolder):
     """Files of an evaluation script.
 
-    Main results are beside the script (`logs/NAME.json`, `logs/NAME.png`, `videos/NAME_0.mp4`, ...), the rest in
-    `logs/NAME`.
+    Main results go to `logs/NAME.json`, `logs/NAME.png`, `videos/NAME_0.mp4`, ..., everything else to `logs/NAME`.
     """
 
     def __init__(self, beside: Path, name: str) -> None:
@@ -217,14 +216,14 @@ class ScriptFolder(RunFolder):
         return previous
 
     def clear_results(self) -> None:
-        """Remove the record, curves and videos of the last run, now that those of this run can be written."""
+        """Remove the record, curves and videos of the last run."""
         super().clear_results()
         self.beside.remove(self.beside.folder)
         self.beside.list.rename(self.output.list.id)
 
 
 def saved_folder(folder: Path) -> RunFolder:
-    """Return the folder of a saved run; that of an evaluation script has videos outside.
+    """Return the folder of a saved run, a `ScriptFolder` if its videos are outside.
 
     The two lists of a script have the same id once the files outside also belong to this run.
     """

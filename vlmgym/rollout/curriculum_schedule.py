@@ -1,4 +1,4 @@
-"""Schedule of a curriculum, whose stages do not depend on the order in which concurrent episodes end."""
+"""Schedule of a curriculum, with the same stages whichever concurrent episode ends first."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class CurriculumSchedule(Schedule):
         """
         self.total = episodes
         self._curriculum, self._config, self._seed = curriculum, config, seed
-        self._lag = curriculum.at_once if curriculum.by_success else 1
+        self._lag = curriculum.max_concurrency if curriculum.by_success else 1
         self._progress = curriculum.begin()
         self._counted = self._picked = 0
         self._picks: dict[int, Pick] = {}  # of episodes that are not counted yet

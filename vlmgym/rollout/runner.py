@@ -68,7 +68,7 @@ def evaluate(
     hooks: Hooks = Hooks(),
     collect: bool = True,
 ) -> list[EpisodeRecord]:
-    """Play episodes and return their records, ordered by game and seed; those of a curriculum by index.
+    """Play episodes and return their records, ordered by game and seed, or by index for a curriculum.
 
     Args:
         games: A game or its id, several of them, or a curriculum.

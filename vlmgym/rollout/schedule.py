@@ -83,7 +83,7 @@ class Schedule(ABC):
 
     @abstractmethod
     async def next(self) -> Job | None:
-        """Return the next episode to play, or None if there is none or it is blocked.
+        """Return the next episode to play, or None if nothing is left or the schedule is blocked.
 
         Raises:
             UsageError: An earlier record was played with other settings.
