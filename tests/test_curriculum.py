@@ -237,30 +237,24 @@ BAD_FILES = {
     ENTRY + "overrides = { cls = 2 }": ": entry 1: 2048: unknown config field 'cls'",
     '[[entries]]\ngame = "chess"': ": entry 1: unknown game 'chess'",
     ENTRY + "stages = [{ episodes = 5 }, { name = 3 }]": ": entry 1, stage 2, name: input should be a valid string",
-    ENTRY
-    + 'stages = [{ name = "a\\nb" }]': "entry 1, stage 1, name: a name must be one line of printable characters, got 'a",
-    ENTRY
-    + 'stages = [{ name = "" }]': "entry 1, stage 1, name: a name must be one line of printable characters, got ''",
+    ENTRY + 'stages = [{ name = "a\\nb" }]': "entry 1, stage 1, name: a name must be one line",
+    ENTRY + 'stages = [{ name = "" }]': "entry 1, stage 1, name: a name must be one line",
     '[[entries]]\ngame = "g1/shisensho-6x6"\nreasoning = 2': "is a preset without levels",
-    ENTRY
-    + "stages = [{ episodes = 5 }, { rows = 3 }]": ": entry 1, stage 2: unknown field 'rows'; the fields are name",
+    ENTRY + "stages = [{ episodes = 5 }, { rows = 3 }]": ": entry 1, stage 2: unknown field 'rows'",
     ENTRY
     + "stages = [{ episodes = 5 }, { overrides = { row = 3 } }]": ": entry 1, stage 2: 2048: unknown config field",
-    ENTRY + "stages = [{}, {}]": ": entry 1: every stage except the last must have episodes",
-    ENTRY
-    + "stages = [{ episodes = 1 }, { episodes = 1 }]": ": entry 1: every stage except the last must have episodes",
+    ENTRY + "stages = [{}, {}]": ": entry 1: every stage except the last",
+    ENTRY + "stages = [{ episodes = 1 }, { episodes = 1 }]": ": entry 1: every stage except the last",
     ENTRY + "window = 5": ': entry 1: window needs by = "success"',
     ENTRY + "at_least = 5": ': entry 1: at_least needs by = "success"',
     ENTRY + 'by = "luck"': ": entry 1, by: input should be 'episode' or 'success'",
     SUCCESS: ': entry 1: by = "success" needs measure and window and up',
-    SUCCESS
-    + 'measure = "score"\nwindow = 5\nup = 1\ndown = 1': ": entry 1: down must be less than up, got down = 1 and up = 1",
+    SUCCESS + 'measure = "score"\nwindow = 5\nup = 1\ndown = 1': ": entry 1: down must be less than up",
     SUCCESS + 'measure = "luck"\nwindow = 5\nup = 1': ": entry 1, measure: input should be 'score', 'reward' or",
     PLAYED + "up = 70": ": entry 1: up must be above 0 and at most 1, because success is a share, got 70",
     PLAYED + "up = 0": ": entry 1: up must be above 0 and at most 1, because success is a share, got 0",
     PLAYED + "up = 1\ndown = -1": ": entry 1: down must be at least 0, because success is a share, got -1",
-    PLAYED
-    + "up = 1\nat_least = 90": ': entry 1: at_least must be above 0 and at most 1 with measure = "played", got 90',
+    PLAYED + "up = 1\nat_least = 90": ": entry 1: at_least must be above 0 and at most 1",
     SUCCESS + 'measure = "score"\nwindow = 5\nup = 70\nat_least = 8': ": entry 1: up must be above 0 and at most 1",
     SUCCESS.replace("}, {", "at_least = 8 }, {")
     + 'measure = "score"\nwindow = 5\nup = 1': ": entry 1: stage 2 has no at_least, but others have: give it to all",

@@ -50,7 +50,7 @@ EDITS = [
     (lambda r: r["turns"][2].update(action="up"), r"turn 3: an action of 2048 must be in Discrete\(4\), got 'up'$"),
     (lambda r: r["turns"][1].update(state={"board": [[3]]}), "turn 2: invalid state of 2048: "),
     (lambda r: r.update(final_state=5), "final_state: invalid state of 2048: "),
-    (lambda r: r["game"]["config"].update(size=-4), "not a configuration of 2048-v0: size: "),
+    (lambda r: r["game"]["config"].update(size=-4), "invalid configuration of 2048-v0: size: "),
 ]
 
 

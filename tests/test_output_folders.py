@@ -408,7 +408,7 @@ def test_a_place_that_can_be_no_folder_is_one_sentence(tmp_path: Path, monkeypat
     (tmp_path / "loop").symlink_to("loop")
     for out, code, words in (
         ("file", 2, f"{tmp_path}/file is a file: choose a folder"),
-        (".", 2, f"{tmp_path} holds files that vlmgym did not write ('file', 'loop'): name a new or an empty folder"),
+        (".", 2, f"{tmp_path} holds files that vlmgym did not write ('file', 'loop'): choose a new or empty folder"),
         ("/", 2, "/ holds files that vlmgym did not write ("),
         ("loop", 1, f"cannot write {tmp_path}/loop: Too many levels of symbolic links"),
     ):

@@ -812,7 +812,7 @@ def test_a_run_goes_on_in_its_own_folder_and_in_one_process(
     assert (code, said) == (2, "error: a run goes on in its own folder: leave out --output-dir beside --resume")
     with RunFolder(done).reserved():
         code, said = failing(capsys, "--resume", str(done))
-    assert (code, said) == (1, f"error: another run is writing {done}: choose another --output-dir")
+    assert (code, said) == (1, f"error: another run is writing to {done}: choose another --output-dir")
 
 
 @contextmanager

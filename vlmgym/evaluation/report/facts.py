@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vlmgym.evaluation.report.episode import StoredRecord
 from vlmgym.evaluation.curves import EpisodeRewards, mean_curve
+from vlmgym.evaluation.report.episode import StoredRecord
 from vlmgym.evaluation.summary_table import bias_note, game_words
 from vlmgym.records.episode import EpisodeRecord
 from vlmgym.records.run import RunRecord, RunSummary, Summary
