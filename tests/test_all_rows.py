@@ -80,7 +80,7 @@ def test_mistakes_end_in_one_sentence(write: Callable[[int], str], capsys: pytes
     data = f"data={write(4)}"
     assert "--all-rows needs data for vqa" in refused(capsys, "vqa")
     assert "--all-rows needs data for 2048" in refused(capsys, "2048")
-    assert "leave out either it or --episodes" in refused(capsys, "vqa", "--config", data, "--episodes", "3")
+    assert "leave out --episodes" in refused(capsys, "vqa", "--config", data, "--episodes", "3")
     with pytest.raises(UsageError, match="--all-rows does not work with --curriculum"):
         run_evaluation([], EvalConfig(all_rows=True), curriculum=Path("2048"))
     with pytest.raises(UsageError, match="vqa has 4, caption has 16"):

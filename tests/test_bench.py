@@ -200,5 +200,5 @@ def test_a_mistake_ends_in_one_sentence(options, message, capsys):
 
 @pytest.mark.skipif(available_memory() is None, reason="the system does not say how much memory is free")
 def test_frames_that_do_not_fit_into_memory_are_refused():
-    with pytest.raises(UsageError, match=r"need .* GB of memory and .* GB are available"):
+    with pytest.raises(UsageError, match=r"need .* GB of memory and .* GB is available"):
         measure_layouts(BenchConfig(workers=(0,), envs=(10_000_000,)))

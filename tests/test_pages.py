@@ -168,7 +168,7 @@ def test_the_differences_of_a_comparison_have_one_sign(folder: Path, watched: Wa
     score = table.locator("tr", has=opened.get_by_role("rowheader", name="score", exact=True))
     told = number(score.locator("td").all_inner_texts()[2].split()[0])
     assert told == pytest.approx(np.mean([*expected.values()]), rel=1e-3)
-    assert "Differences are random - oracle: positive where random is higher." in opened.inner_text("#panel-overview")
+    assert "Differences are random - oracle: positive if random is higher." in opened.inner_text("#panel-overview")
 
     opened = visit(watched, path_of(folder, "compare"), "#2048-v0/0/1")
     assert opened.inner_text(".what").startswith("2048-v0, seed 0; random - oracle: ")

@@ -85,7 +85,7 @@ def test_eval_2048_against_the_server(served: Path) -> None:
 def test_resume_a_torn_run_against_the_server(served: Path, vllm_server: Server, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
-    for file in ("run.json", "episodes.jsonl"):
+    for file in (".vlmgym.jsonl", "run.json", "episodes.jsonl"):
         (folder / file).write_bytes((served / file).read_bytes())
     lines = (folder / "episodes.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "episodes.jsonl").write_bytes(b"".join(lines[:2]) + lines[2][:100])

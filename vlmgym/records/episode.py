@@ -285,7 +285,7 @@ def recorded_action(game: Game[Any, Any], turn: TurnRecord) -> str | None:
         raise UsageError(f"turn {turn.turn}: {error}") from None
     space = game.action_space  # whose `contains` overflows for integers of more than 64 bits
     if isinstance(space, spaces.Discrete) and not 0 <= action - int(space.start) < int(space.n):
-        raise UsageError(f"turn {turn.turn}: an action of {game.name} is a value of {game.action_space}, not {action}")
+        raise UsageError(f"turn {turn.turn}: an action of {game.name} must be in {game.action_space}, got {action}")
     return game.format(action)
 
 
