@@ -42,7 +42,7 @@ class LivePolicy(ModelPolicy):
         super().__init__(options)
         self._actor = actor
         if options.blank:
-            self.look = blank
+            self.transform = blank
 
     async def open(self) -> None:
         """Begin to gather batches."""
