@@ -504,7 +504,7 @@ def test_a_resume_that_fails_at_once_changes_nothing(tmp_path):
 def test_an_option_that_is_refused_leaves_no_folder(tmp_path):
     done = run("eval", "2048", *SMALL, "--budget-tokens", "5", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == "error: random does not count tokens, so it has no price and no budget\n"
+    assert done.stderr == "error: random does not count tokens: leave out prices and budgets\n"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -526,7 +526,7 @@ def test_attributes_can_be_set_and_stay(make, workers):
         ("game", 0, "'game' cannot be set: make another runner"),
         ("episode", 0, "'episode' cannot be set: use set_states"),
         ("np_random", 0, "'np_random' cannot be set: use the seed of reset"),
-        ("reward", 1.0, "reward is a RewardConfig"),
+        ("reward", 1.0, "reward must be a RewardConfig"),
         ("step", 0, "'step' cannot be set: the environments have it for themselves"),
         ("frames", 0, "the environments have it for themselves"),
         ("note", [1, 2], "2 values were given for 4 environments"),
