@@ -46,6 +46,8 @@ def test_an_interrupt_at_any_time_leaves_no_traceback(command: str, tmp_path: Pa
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=60)
         assert process.returncode in (-signal.SIGINT, 130, 0), stderr
+        if "in: <function _get_module_lock" in stderr:
+            continue  # Python itself reports an interrupt inside the lock of an import
         assert "Traceback" not in stderr
         assert "Exception ignored" not in stderr
 
