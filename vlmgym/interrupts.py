@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import signal
 import sys
 import threading
@@ -56,6 +57,7 @@ def interruptible() -> Iterator[Sequence[int]]:
         handlers = {}
     # Ignored signals stay ignored, as nohup requires.
     handlers = {number: handler for number, handler in handlers.items() if signal.getsignal(number) is signal.SIG_DFL}
+    report_unraisable, sys.unraisablehook = sys.unraisablehook, _interrupt_again
     try:
         for number, handler in handlers.items():
             signal.signal(number, handler)
@@ -63,6 +65,15 @@ def interruptible() -> Iterator[Sequence[int]]:
     finally:
         for number in handlers:
             signal.signal(number, signal.SIG_DFL)
+        sys.unraisablehook = report_unraisable
+
+
+def _interrupt_again(unraisable: sys.UnraisableHookArgs) -> None:
+    """Repeat an interrupt that Python discards because it was raised in a finalizer or a weak reference callback."""
+    if unraisable.exc_type is KeyboardInterrupt:
+        threading.Timer(0.01, _thread.interrupt_main).start()  # later: here it would be discarded again
+    else:
+        sys.__unraisablehook__(unraisable)
 
 
 @contextmanager
