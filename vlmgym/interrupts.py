@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import signal
 import sys
 import threading
@@ -71,7 +70,9 @@ def interruptible() -> Iterator[Sequence[int]]:
 def _interrupt_again(unraisable: sys.UnraisableHookArgs) -> None:
     """Repeat an interrupt that Python discards because it was raised in a finalizer or a weak reference callback."""
     if unraisable.exc_type is KeyboardInterrupt:
-        threading.Timer(0.01, _thread.interrupt_main).start()  # later: here it would be discarded again
+        main = threading.main_thread().ident
+        assert main is not None
+        threading.Timer(0.01, signal.pthread_kill, (main, signal.SIGINT)).start()  # here it would be discarded again
     else:
         sys.__unraisablehook__(unraisable)
 
