@@ -5,8 +5,9 @@ Hypothesis runs without deadlines: how long an example takes says more of the ma
 
 import importlib
 import os
+import runpy
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +17,9 @@ import pytest
 from hypothesis import settings
 
 from tests import serving
+from tests.commands import Done, in_process
 from tests.training import VARIABLES
+from vlmgym.cli.main import main
 from vlmgym.sandbox import registry
 
 settings.register_profile("vlmgym", deadline=None)
@@ -71,6 +74,22 @@ def lamps(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     monkeypatch.syspath_prepend(Path(__file__).parent.parent / "examples")
     yield importlib.import_module("lamps")
     del sys.modules["lamps"], registry._registered["lamps-v0"], gymnasium.registry["vlmgym/lamps-v0"]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """Run a command, or a script, in `tmp_path` and in this process, which saves the imports of a new one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def run(*args: object, script: Path | None = None) -> Done:
+        words = [*map(str, args)]
+        if script is None:
+            return in_process(lambda: main(words), capfd)
+        monkeypatch.setattr(sys, "argv", [str(script), *words])
+        return in_process(lambda: runpy.run_path(str(script), run_name="__main__"), capfd)
+
+    return run
 
 
 @pytest.fixture

@@ -1,0 +1,151 @@
+"""Messages and exit codes of commands that fail."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.commands import BARE, SMALL, names, policy_file, process
+from vlmgym.evaluation import RunFolder, read_run
+
+USAGE = [
+    (["nonsense"], "unknown game 'nonsense'; the games are 2048-v0, "),
+    (["2048", "2048-v0"], "a game is named twice"),
+    ([], "name a game: vlmgym eval 2048|"),
+    (["2048", "--games", "swap", "--games", "2048"], "a game is named twice"),
+    (["2048", "--policy", "best"], "unknown policy 'best'"),
+    (["2048", "--policy", ""], "unknown policy ''"),
+    (["2048", "--policy", "nowhere:f"], "cannot load 'nowhere'"),
+    (["2048", "--policy", "leaves.py:f"], "cannot load 'leaves.py': SystemExit: 0"),
+    (["2048", "--policy", "raises.py:f"], "cannot load 'raises.py': BaseException: no"),
+    (["2048", "--model=x"], "--model is not an option of the policy random: choose --policy openai (or vllm, tr"),
+    (["2048", "--tensor_parallel_size", "2"], "the policy random: choose --policy vllm"),
+    (["2048", "--timeout", "9"], "choose --policy openai (or MODULE:FUNCTION)"),
+    (["2048", "--policy", "f.py:g", "--timeout", "nan"], "timeout must be a positive number of seconds"),
+    (["2048", "--episodes", "0"], "episodes must be an integer of at least 1, got 0"),
+    (["2048", "--max-turns", "-3"], "turns must be an integer of at least 1, got -3"),
+    (["2048", "--workers", "-1"], "workers must be an integer of at least 0, got -1"),
+    (["2048", "--videos", "-1"], "videos must be"),
+    (["2048", "--fps", "0"], "fps must be between 1 and 60, got 0"),
+    (["2048", "--history-images", "2"], "history_images must be at most history"),
+    (["2048", "--perception", "6"], "perception must be between 1 (easy) and 5 (hard), got 6"),
+    (["2048", "--size", "20"], "size: input should be greater than or equal to 64 (got 20)"),
+    (["2048", "--config", "rows"], "set by NAME=VALUE"),
+    (["2048", "--config", "speed=3"], "unknown config field 'speed'"),
+    (["2048", "--config", "perception=3"], "set perception by --perception, not by --config"),
+    (["2048", "--config", "rows=3", "--config", "rows=4"], "rows is set twice"),
+    (["2048", "--config", "rows=3", "--config", "columns=2"], "columns: input should be greater than or equal to 3"),
+    (["2048", "--size", "320", "--config", "size=640"], "--size and --config set different sizes"),
+    (["shisensho", "--config", "rows=5", "columns=5"], "rows x columns must be even, got 5 x 5"),
+    (["2048", "--reward.game-weight", "1e9"], "reward: game_weight: input should be less than or equal to 1000000"),
+    (["2048", "--budget-cost", "2"], "budget_cost requires price_in and price_out"),
+    (["2048", "--budget-tokens", "5"], "random does not count tokens"),
+    (["2048", "--output-dir", "a", "--resume", "b"], "a resumed run continues in its own folder"),
+    (["2048", "--resume", "nowhere"], "nowhere holds no run: cannot read"),
+    (["2048", "--output-dir", "earlier"], "earlier holds files that vlmgym did not write ('run.json')"),
+]
+
+
+@pytest.mark.parametrize(("args", "message"), USAGE)
+def test_usage_error_is_one_sentence_and_writes_nothing(tmp_path, run, args, message):
+    earlier = tmp_path / "earlier" / "run.json"
+    earlier.parent.mkdir()
+    earlier.write_text("an earlier run")
+    (tmp_path / "leaves.py").write_text("raise SystemExit(0)")
+    (tmp_path / "raises.py").write_text("raise BaseException('no')")
+    before = names(tmp_path)
+    done = run("eval", *args)
+    assert done.code == 2
+    assert done.err.startswith("error: ")
+    assert message in done.err
+    assert done.err_lines == 1
+    assert [name for name in names(tmp_path) if name != "__pycache__"] == before
+    assert earlier.read_text() == "an earlier run"
+
+
+@pytest.mark.parametrize("args", [["--episodes", "many"], ["--nonsense"], ["--policy"]])
+def test_options_that_cannot_be_parsed(run, args):
+    done = run("eval", *args)
+    assert done.code == 2
+    assert done.err
+
+
+def test_failing_policy_is_one_sentence(tmp_path, run):
+    done = run("eval", "2048", *SMALL, "--policy", policy_file(tmp_path, "raise ValueError('no model')"))
+    assert done.code == 1
+    assert "raised ValueError: no model" in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [("sys.exit(0)", "SystemExit: 0"), ("time.sleep(100)", "timed out after 0.5 s with 2 prompts")],
+)
+def test_policy_that_exits_or_hangs_ends_the_process(tmp_path, body, message):
+    options = [*BARE, "--policy", policy_file(tmp_path, body), "--timeout", "0.5"]
+    failed = process("eval", "2048", *options, cwd=tmp_path, stderr=subprocess.PIPE)
+    _, stderr = failed.communicate(timeout=60)
+    assert failed.returncode == 1
+    assert message in stderr
+    assert "Traceback" not in stderr
+
+
+def test_lone_surrogates_and_control_characters_are_recorded(tmp_path, run):
+    policy = policy_file(tmp_path, r"return ['\ud800 <answer>\ud800</answer> \0 </script>' for _ in prompts]")
+    options = ["--videos", "0", "--history", "2", "--policy", policy, "--output-dir", "here"]
+    assert run("eval", "2048", *SMALL, *options).code == 0
+    turn = read_run(tmp_path / "here").episodes[0].turns[0]
+    assert turn.response == "\\ud800 <answer>\\ud800</answer> \0 </script>"
+    assert turn.outcome == "unparsable"
+
+
+def test_folder_of_a_running_run_is_refused(tmp_path, run):
+    (tmp_path / "link").symlink_to(tmp_path / "here")
+    with RunFolder(tmp_path / "here").reserved():
+        for folder in ("here", "link"):
+            done = run("eval", "2048", *BARE, "--output-dir", folder)
+            assert done.code == 1
+            assert "another run is writing" in done.err
+    assert run("eval", "2048", *BARE, "--output-dir", "here").code == 0
+
+
+def test_policy_may_change_the_working_directory(tmp_path, run):
+    policy = policy_file(tmp_path, "os.chdir('/')\nreturn ['' for _ in prompts]")
+    assert run("eval", "2048", *SMALL, "--videos", "0", "--output-dir", "here", "--policy", policy).code == 0
+    assert (tmp_path / "here" / "summary.json").is_file()
+
+
+def test_unwritable_folder_is_one_sentence(tmp_path, run):
+    (tmp_path / "file").touch()
+    done = run("eval", "2048", *SMALL, "--output-dir", tmp_path / "file" / "run")
+    assert done.code == 1
+    assert done.err.endswith(f"error: cannot write {tmp_path}/file/run: Not a directory")
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        ("--help >&-", 0),
+        ("games >&- 2>&-", 0),
+        ("nonsense 2>&-", 2),
+        ("games nonsense >&- 2>&-", 2),
+        ("games | head -c 1", 0),
+        ("games >/dev/full", 1),
+        ("eval 2048 --episodes 1 --max-turns 2 --size 96 --workers 0 --videos 0 --output-dir $O", 0),
+    ],
+)
+def test_closed_full_and_ascii_output_is_no_traceback(args, code, tmp_path):
+    variables = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "O": str(tmp_path / "o")}
+    command = f"{sys.executable} -m vlmgym {args}"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, env=variables, timeout=60)
+    assert done.returncode == code
+    assert "Traceback" not in done.stdout + done.stderr
+    if "full" in args:
+        assert done.stderr == "error: cannot write to standard output: No space left on device\n"
+
+
+def test_program_from_standard_input_has_no_workers():
+    code = "from vlmgym.evaluation import evaluate\nevaluate('2048', 'random', 1, max_turns=1, workers=1)\n"
+    done = subprocess.run([sys.executable, "-"], input=code, capture_output=True, text=True, timeout=60)
+    assert "read from standard input: use workers=0" in done.stderr
