@@ -16,7 +16,7 @@ from vlmgym.cli.timing import Rates, Script, legal_script, measure, opened, play
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.memory import available_memory
 from vlmgym.sandbox.envs.single import GameEnv
-from vlmgym.sandbox.envs.vector.env import make_vec
+from vlmgym.sandbox.envs.vector.make import make_vec
 from vlmgym.sandbox.registry import make_game
 
 # Measuring -----------------------------------------------------------------------------------------------------------

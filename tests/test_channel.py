@@ -15,7 +15,7 @@ def ends():
         yield one, other
 
 
-def test_messages_of_any_size_arrive_whole_and_in_order(ends):
+def test_messages_of_any_size_arrive_in_order(ends):
     near, far = map(Channel, ends)
     sent = [None, {"a": [1, 2]}, b"x" * 5_000_000, "end"]
     thread = threading.Thread(target=lambda: [near.send(Channel.pack(message), 10) for message in sent])
@@ -24,7 +24,7 @@ def test_messages_of_any_size_arrive_whole_and_in_order(ends):
     thread.join()
 
 
-def test_nobody_waits_longer_than_the_time_out(ends):
+def test_timeouts(ends):
     near = Channel(ends[0])
     for wait in (
         lambda: near.receive(0.1),
@@ -36,7 +36,7 @@ def test_nobody_waits_longer_than_the_time_out(ends):
         assert time.monotonic() - start < 5
 
 
-def test_an_answer_that_stops_in_the_middle_is_not_waited_for(ends):
+def test_timeout_in_the_middle_of_a_message(ends):
     message = Channel.pack(b"x" * 1000)
     ends[1].sendall(message[:500])
     start = time.monotonic()
@@ -45,13 +45,27 @@ def test_an_answer_that_stops_in_the_middle_is_not_waited_for(ends):
     assert time.monotonic() - start < 5
 
 
-def test_what_is_there_is_read_also_without_waiting(ends):
+def test_timeout_of_zero_reads_available_messages(ends):
     near, far = map(Channel, ends)
     near.send(Channel.pack("here"))
     assert far.receive(0.0) == "here"
 
 
-def test_an_end_that_is_gone_is_told(ends):
+def test_non_blocking_messages(ends):
+    near, far = map(Channel, ends)
+    sent = ["a", b"x" * 5_000_000, "end"]
+    unsent, received = bytearray(b"".join(map(Channel.pack, sent))), []
+    while len(received) < len(sent):
+        if unsent:
+            near.send_available(unsent)
+        received += map(pickle.loads, far.receive_available())
+    assert received == sent
+    near.close()
+    with pytest.raises(ChannelClosed):
+        far.receive_available()
+
+
+def test_closed_end(ends):
     near, far = map(Channel, ends)
     far.close()
     far.close()
@@ -61,6 +75,6 @@ def test_an_end_that_is_gone_is_told(ends):
         near.send(Channel.pack(b"x" * 50_000_000), 5)
 
 
-def test_what_cannot_be_pickled_is_not_packed():
+def test_unpicklable_message():
     with pytest.raises((pickle.PicklingError, AttributeError, TypeError)):
         Channel.pack(lambda: 0)

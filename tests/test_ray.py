@@ -1,4 +1,4 @@
-"""The Ray backend where no cluster answers; tests/ray_cluster has the tests on a cluster."""
+"""The Ray backend without a cluster; tests/ray_cluster has the tests on a cluster."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from vlmgym.rollout.runner import evaluate
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("address", "words"),
+    ("address", "message"),
     [
-        ("127.0.0.1:1", "no Ray cluster answers at RAY_ADDRESS=127.0.0.1:1: "),
-        ("nonsense", "no Ray cluster answers at RAY_ADDRESS=nonsense: Invalid address format"),
+        ("127.0.0.1:1", "no Ray cluster responds at RAY_ADDRESS=127.0.0.1:1: "),
+        ("nonsense", "no Ray cluster responds at RAY_ADDRESS=nonsense: Invalid address format"),
     ],
 )
-def test_a_cluster_that_does_not_answer(address: str, words: str) -> None:
+def test_missing_cluster(address: str, message: str) -> None:
     program = (
         "from vlmgym import make_vec\n"
         "from vlmgym.errors import UsageError\n"
         "try:\n    make_vec('2048', 2, backend='ray')\n"
         "except UsageError as error:\n    print(error)"
     )
-    assert words in run_training("-c", program, RAY_ADDRESS=address, timeout=120)
+    assert message in run_training("-c", program, RAY_ADDRESS=address, timeout=120)
 
 
-def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     for play in (lambda: make_vec("2048", 2, backend="ray"), lambda: evaluate("2048", "random", backend="ray")):
         with pytest.raises(UsageError, match=r"the backend ray needs Ray: run pip install -e '.\[ray\]'"):
             play()
 
 
-def test_the_word_of_a_backend() -> None:
-    with pytest.raises(UsageError, match="backend is one of process, ray, not 'slurm'"):
+def test_invalid_backend() -> None:
+    with pytest.raises(UsageError, match="backend must be one of process, ray, got 'slurm'"):
         make_vec("2048", 2, backend="slurm")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="backend is one of process, ray, not 'slurm'"):
+    with pytest.raises(UsageError, match="backend must be one of process, ray, got 'slurm'"):
         evaluate("2048", "random", backend="slurm")  # type: ignore[arg-type]
 
 
-def test_vlmgym_does_not_import_ray() -> None:
-    program = "import sys, vlmgym.rollout.runner, vlmgym.sandbox.envs.vector.env\nassert 'ray' not in sys.modules"
+def test_ray_is_imported_lazily() -> None:
+    program = "import sys, vlmgym.rollout.runner, vlmgym.sandbox.envs.vector.make\nassert 'ray' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)

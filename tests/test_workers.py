@@ -9,13 +9,16 @@ import subprocess
 import sys
 import textwrap
 import time
+from multiprocessing.connection import wait
 
 import pytest
 
 from vlmgym.errors import StateError, UsageError, WorkerError
 from vlmgym.workers import pool as pool
-from vlmgym.workers import pool_process
+from vlmgym.workers import pool_worker
+from vlmgym.workers.channel import ChannelClosed
 from vlmgym.workers.pool import ProcessPool
+from vlmgym.workers.process import WorkerProcess
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +28,7 @@ def workers():
         yield workers
 
 
-def test_calls_are_spread_and_answered_each_by_its_own(workers):
+def test_calls_use_all_processes(workers):
     async def doubled():
         return await asyncio.gather(*(workers.call(_slow_double, i) for i in range(50)))
 
@@ -34,45 +37,45 @@ def test_calls_are_spread_and_answered_each_by_its_own(workers):
     assert len({pid for _, pid in answers}) == 2
 
 
-def test_messages_larger_than_any_buffer_go_both_ways(workers):
+def test_large_messages(workers):
     async def echoed():
         return await asyncio.gather(*(workers.call(bytes.upper, bytes([97 + i]) * 3_000_000) for i in range(6)))
 
     assert asyncio.run(echoed()) == [bytes([65 + i]) * 3_000_000 for i in range(6)]
 
 
-def test_an_error_keeps_its_type_and_says_where_it_was_raised(workers):
-    with pytest.raises(StateError, match="no position") as raised:
-        asyncio.run(workers.call(_refuses))
-    assert "in _refuses" in str(raised.value.__cause__)
+def test_errors_keep_type_and_traceback(workers):
+    with pytest.raises(StateError, match="invalid state") as raised:
+        asyncio.run(workers.call(_raises_state_error))
+    assert "in _raises_state_error" in str(raised.value.__cause__)
 
 
-def test_what_cannot_travel_is_an_error_and_the_process_goes_on(workers):
-    with pytest.raises(AttributeError, match="lambda"):
-        asyncio.run(workers.call(_gives_lambda))
-    with pytest.raises(WorkerError, match="a worker process raised _Unsendable: odd"):
-        asyncio.run(workers.call(_raises_unsendable))
-    with pytest.raises(WorkerError, match="the answer of a worker process cannot be read: ValueError: not here"):
-        asyncio.run(workers.call(_Unreadable))
+def test_unpicklable_results_and_errors(workers):
+    with pytest.raises(UsageError, match=r"cannot return its result: .*lambda"):
+        asyncio.run(workers.call(_returns_lambda))
+    with pytest.raises(WorkerError, match="raised _Unpicklable: odd"):
+        asyncio.run(workers.call(_raises_unpicklable))
+    with pytest.raises(WorkerError, match="cannot read the result of a worker: ValueError: not here"):
+        asyncio.run(workers.call(_UnpicklableHere))
     assert asyncio.run(workers.call(_slow_double, 4))[0] == 8
 
 
-def test_a_stop_iteration_is_an_error_and_does_not_hang(workers):
+def test_stop_iteration_does_not_hang(workers):
     async def raised():
-        await asyncio.wait_for(workers.call(_takes_next_of_nothing), 10)
+        await asyncio.wait_for(workers.call(_raises_stop_iteration), 10)
 
-    with pytest.raises(WorkerError, match="a worker process raised StopIteration"):
+    with pytest.raises(WorkerError, match="raised StopIteration"):
         asyncio.run(raised())
 
 
-def test_what_cannot_be_sent_is_a_mistake_of_the_user_and_the_process_goes_on(workers):
-    for function in (lambda: 0, _UnreadableThere()):
-        with pytest.raises(UsageError, match=r"cannot be sent to a worker process \(.*\): define it in a module"):
+def test_unpicklable_calls(workers):
+    for function in (lambda: 0, _UnpicklableThere()):
+        with pytest.raises(UsageError, match=r"cannot send an object to a worker \(.*\): define its class"):
             asyncio.run(workers.call(function))
     assert asyncio.run(workers.call(_slow_double, 4))[0] == 8
 
 
-def test_a_game_of_a_program_without_a_file_is_a_mistake_of_the_user():
+def test_class_of_a_program_without_a_file():
     program = """
 import asyncio
 from vlmgym.workers.pool import ProcessPool
@@ -84,10 +87,10 @@ with ProcessPool(1) as workers:
     asyncio.run(workers.call(Mine().play))
 """
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert "UsageError: an object cannot be sent to a worker process (AttributeError: Can't get" in run.stderr
+    assert "UsageError: cannot send an object to a worker (AttributeError: Can't get" in run.stderr
 
 
-def test_answers_that_nobody_waits_for_any_more_reach_nobody_else(workers):
+def test_cancelled_calls(workers):
     async def given_up():
         calls = [asyncio.ensure_future(workers.call(time.sleep, 0.05)) for _ in range(12)]
         await asyncio.sleep(0.02)
@@ -99,7 +102,7 @@ def test_answers_that_nobody_waits_for_any_more_reach_nobody_else(workers):
     assert asyncio.run(workers.call(_slow_double, 21))[0] == 42  # in another event loop
 
 
-def test_a_dead_worker_fails_all_calls_soon_and_from_then_on():
+def test_dead_worker_fails_all_calls():
     async def ended():
         with ProcessPool(1) as workers:
             first = [workers.call(_dies), *(workers.call(_slow_double, i) for i in range(5))]
@@ -116,8 +119,8 @@ async def _errors(*calls):
     return await asyncio.gather(*calls, return_exceptions=True)
 
 
-def test_an_interrupt_comes_before_the_death_of_a_worker_that_the_same_signal_ended(monkeypatch):
-    monkeypatch.setattr(pool_process, "GRACE", 20 * pool_process.GRACE)  # this machine may be slow
+def test_interrupt_takes_precedence_over_death_of_worker(monkeypatch):
+    monkeypatch.setattr(pool_worker, "GRACE", 20 * pool_worker.GRACE)  # this machine may be slow
 
     async def interrupted():
         others = {*multiprocessing.active_children()}
@@ -134,8 +137,8 @@ def test_an_interrupt_comes_before_the_death_of_a_worker_that_the_same_signal_en
     assert isinstance(error, asyncio.CancelledError)
 
 
-def test_a_pool_is_left_soon_although_its_processes_are_busy(monkeypatch):
-    monkeypatch.setattr(pool, "LAST_CALLS", 3.0)
+def test_close_does_not_wait_for_busy_processes(monkeypatch):
+    monkeypatch.setattr(pool, "CLOSE_TIMEOUT", 3.0)
 
     async def left():
         with ProcessPool(2) as workers:
@@ -149,11 +152,11 @@ def test_a_pool_is_left_soon_although_its_processes_are_busy(monkeypatch):
         return took, await asyncio.wait_for(_errors(*calls), 10)
 
     took, errors = asyncio.run(left())
-    assert took < 5  # not 3 seconds for each
+    assert took < 5  # not 3 seconds per process
     assert all(isinstance(error, asyncio.CancelledError) for error in errors)
 
 
-def test_nothing_stays_open_when_a_process_cannot_be_started(workers):
+def test_nothing_leaks_if_a_process_cannot_start(workers):
     def used():
         gc.collect()
         return {int(name) for name in os.listdir("/dev/fd")}, {*multiprocessing.active_children()}
@@ -161,7 +164,7 @@ def test_nothing_stays_open_when_a_process_cannot_be_started(workers):
     before = used()
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = (number for number in itertools.count() if number not in before[0])
-    few = next(itertools.islice(free, 12, None))  # a process takes six while it starts, of which it keeps three
+    few = next(itertools.islice(free, 12, None))  # a process needs six while it starts, and three afterwards
     resource.setrlimit(resource.RLIMIT_NOFILE, (few, limits[1]))
     try:
         with pytest.raises(OSError, match="Too many open files"):
@@ -172,7 +175,7 @@ def test_nothing_stays_open_when_a_process_cannot_be_started(workers):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_while_a_worker_starts_ends_the_program_and_not_the_worker(tmp_path, number):
+def test_interrupt_while_a_worker_starts(tmp_path, number):
     script = tmp_path / "program.py"
     program = """
         import asyncio, os, signal
@@ -180,7 +183,7 @@ def test_an_interrupt_while_a_worker_starts_ends_the_program_and_not_the_worker(
         from vlmgym.cli.console import reporting_errors
         from vlmgym.workers.process import block_sigint
 
-        if __name__ == "__mp_main__":  # a worker that reads this program
+        if __name__ == "__mp_main__":  # a worker imports this program
             os.kill(os.getpid(), signal.SIGINT)
 
         if __name__ == "__main__":
@@ -196,33 +199,61 @@ def test_an_interrupt_while_a_worker_starts_ends_the_program_and_not_the_worker(
     assert "Traceback" not in run.stderr
 
 
+def test_worker_process_handles_calls_in_order():
+    worker = WorkerProcess(_make_counter, 10)
+    try:
+        for step in (1, 2, "x", 3):
+            worker.send(worker.pack(step))
+        assert wait([worker], 60)
+        results = [worker.receive(60) for _ in range(4)]
+        assert [result.value for result in results] == [11, 13, None, 16]
+        with pytest.raises(TypeError) as raised:
+            results[2].get()
+        assert "in count" in str(raised.value.__cause__)
+        worker.process.kill()
+        with pytest.raises(ChannelClosed):
+            worker.receive(60)
+        assert worker.exit_status() == f"exit code {-signal.SIGKILL}"
+    finally:
+        worker.close()
+
+
+def _make_counter(total):
+    def count(step):
+        nonlocal total
+        total += step
+        return total
+
+    return count
+
+
 def _slow_double(number):
     time.sleep(0.005)
     return 2 * number, os.getpid()
 
 
-def _refuses():
-    raise StateError("no position")
+def _raises_state_error():
+    raise StateError("invalid state")
 
 
-def _gives_lambda():
+def _returns_lambda():
     return lambda: None
 
 
-class _Unsendable(Exception):
+class _Unpicklable(Exception):
     def __init__(self, one, two):
         super().__init__(one)
 
 
-def _raises_unsendable():
-    raise _Unsendable("odd", 2)
+def _raises_unpicklable():
+    raise _Unpicklable("odd", 2)
 
 
-def _takes_next_of_nothing():
+def _raises_stop_iteration():
     return next(iter(()))
 
 
-class _Unreadable:
+class _UnpicklableHere:
     def __reduce__(self):
         return _not_here, (os.getpid(),)
 
@@ -230,10 +261,10 @@ class _Unreadable:
 def _not_here(pid):
     if pid != os.getpid():
         raise ValueError("not here")
-    return _Unreadable()
+    return _UnpicklableHere()
 
 
-class _UnreadableThere:
+class _UnpicklableThere:
     def __reduce__(self):
         return _not_installed, ()
 

@@ -26,13 +26,13 @@ __all__ = ["UsageError", "VlmgymError", "__version__", "game_ids", "make_game", 
 register_with_gymnasium()
 
 if TYPE_CHECKING:
-    from vlmgym.sandbox.envs.vector.env import make_vec
+    from vlmgym.sandbox.envs.vector.make import make_vec
 
 
 def __getattr__(name: str) -> Any:
     """`make_vec`, on first use: it brings pygame, which a program that only lists games does not need."""
     if name == "make_vec":
-        from vlmgym.sandbox.envs.vector.env import make_vec
+        from vlmgym.sandbox.envs.vector.make import make_vec
 
         return make_vec
     raise AttributeError(f"module 'vlmgym' has no attribute {name!r}")

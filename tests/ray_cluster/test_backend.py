@@ -1,4 +1,4 @@
-"""Vector runners and evaluations on a Ray cluster of three nodes; `tests/test_ray.py` runs this in .venv-train."""
+"""Vector runners and evaluations on a Ray cluster of three nodes; runs in .venv-train."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def kill_node(cluster: Cluster, node_id: str) -> None:
-    """End all processes of a node at once, as when its machine loses its power."""
+    """Kill all processes of a node, as a power failure would."""
     node = next(node for node in cluster.worker_nodes if node.node_id == node_id)
     raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
     for process in [raylet, *raylet.children(recursive=True)]:
@@ -55,13 +55,13 @@ def equal(ours: Any, theirs: Any) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(ours[:4], theirs[:4], strict=True))
 
 
-def test_the_runner_plays_what_processes_play_and_goes_on_when_a_node_dies(cluster: Cluster) -> None:
+def test_runner_matches_local_one_and_survives_a_node(cluster: Cluster) -> None:
     ours, theirs = make_vec("2048", 6, backend="ray", **SMALL), make_vec("2048", 6, 0, **SMALL)
     assert ours.num_workers == 3
     assert np.array_equal(ours.reset(seed=3)[0], theirs.reset(seed=3)[0])
     rng = np.random.default_rng(0)
     workers: Any = ours._group.workers
-    nodes = [worker._link.node for worker in workers]
+    nodes = [worker._worker.node for worker in workers]
     assert len(set(nodes)) > 1
     head = cluster.head_node.node_id
     for turn in range(40):
@@ -70,8 +70,8 @@ def test_the_runner_plays_what_processes_play_and_goes_on_when_a_node_dies(clust
             lost = next(node for node in nodes if node != head)
             kill_node(cluster, lost)
             part = workers[nodes.index(lost)].part
-            told = rf"environments {part.start} to {part.stop - 1} died \(on node .* \({lost[:8]}\)"
-            with pytest.warns(RuntimeWarning, match=told):
+            message = rf"environments {part.start} to {part.stop - 1}\) died \(on node .* \({lost[:8]}\)"
+            with pytest.warns(RuntimeWarning, match=message):
                 results = ours.step(actions)
         else:
             results = ours.step(actions)
@@ -90,7 +90,7 @@ def test_the_runner_plays_what_processes_play_and_goes_on_when_a_node_dies(clust
     cluster.add_node(num_cpus=1)
 
 
-def test_turns_come_back_as_they_are_ready(cluster: Cluster) -> None:
+def test_send_and_recv(cluster: Cluster) -> None:
     runner, theirs = make_vec("2048", 2, 2, backend="ray", size=64), make_vec("2048", 2, 0, size=64)
     runner.reset(seed=0), theirs.reset(seed=0)
     runner.send([0, 1])
@@ -105,15 +105,15 @@ def test_turns_come_back_as_they_are_ready(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
-        ({"num_workers": 0}, "there is at least 1"),
-        ({"num_workers": 99}, "the Ray cluster has 3 processors, fewer than the 99 workers"),
-        ({"backend": "slurm"}, "backend is one of process, ray, not 'slurm'"),
+        ({"num_workers": 0}, "needs at least 1 worker"),
+        ({"num_workers": 99}, "3 CPUs, too few for 99 workers"),
+        ({"backend": "slurm"}, "backend must be one of process, ray, got 'slurm'"),
     ],
 )
-def test_arguments_that_are_refused(cluster: Cluster, options: dict[str, Any], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_invalid_arguments(cluster: Cluster, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         make_vec(**{"game": "2048", "num_envs": 100, "backend": "ray", **options})
 
 
@@ -121,7 +121,7 @@ def without_times(records: list[EpisodeRecord]) -> list[dict[str, Any]]:
     return [record.model_dump(mode="json", exclude={"started"}) for record in records]
 
 
-def test_episodes_of_a_node_that_dies_are_played_again(cluster: Cluster) -> None:
+def test_episodes_of_a_dead_node_are_repeated(cluster: Cluster) -> None:
     killed: list[str] = []
 
     def kill_one(_: EpisodeRecord) -> None:
@@ -137,12 +137,12 @@ def test_episodes_of_a_node_that_dies_are_played_again(cluster: Cluster) -> None
     cluster.add_node(num_cpus=1)
 
 
-def refuse() -> None:
-    raise StateError("no position")
+def raise_state_error() -> None:
+    raise StateError("invalid state")
 
 
 def fail() -> None:
-    raise ZeroDivisionError("a fault")
+    raise ZeroDivisionError("a bug")
 
 
 def die() -> None:
@@ -151,19 +151,19 @@ def die() -> None:
 
 def test_errors_of_calls(cluster: Cluster) -> None:
     with RayPool(2, 2) as workers:
-        with pytest.raises(StateError, match=r"^no position$"):
-            asyncio.run(workers.call(refuse))
-        with pytest.raises(WorkerError, match=r"^a Ray worker raised ZeroDivisionError: a fault$"):
+        with pytest.raises(StateError, match=r"^invalid state$"):
+            asyncio.run(workers.call(raise_state_error))
+        with pytest.raises(WorkerError, match=r"^a Ray worker raised ZeroDivisionError: a bug$"):
             asyncio.run(workers.call(fail))
-        with pytest.raises(UsageError, match="cannot be sent to a Ray worker"):
+        with pytest.raises(UsageError, match="cannot send an object to a Ray worker"):
             asyncio.run(workers.call(print, threading.Lock()))
-        with pytest.raises(WorkerError, match="a call failed in 4 Ray workers, one after another: "):
+        with pytest.raises(WorkerError, match="a call failed in 4 Ray workers"):
             asyncio.run(workers.call(die))
     with pytest.raises(UsageError, match="the pool is closed"):
-        asyncio.run(workers.call(refuse))
+        asyncio.run(workers.call(raise_state_error))
 
 
-def test_the_command_plays_on_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
+def test_command_on_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
     from vlmgym.cli.main import main
 
     command = ["eval", "2048", "--episodes", "2", "--max-turns", "3", "--config", "size=64", "--videos", "0"]

@@ -14,9 +14,9 @@ from rich.table import Table
 from vlmgym.cli.timing import Rates, legal_script, measure, opened, play
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.memory import check_memory, frame_bytes
-from vlmgym.sandbox.envs.vector.env import make_vec
+from vlmgym.sandbox.envs.vector.make import make_vec
 from vlmgym.sandbox.options import GameOptions
-from vlmgym.workers.process import available_cores, check_num_workers
+from vlmgym.workers.limits import available_cores, check_num_workers
 
 ROUNDS = 3
 AS_FAST = 0.95

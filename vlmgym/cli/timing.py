@@ -15,7 +15,7 @@ from rich.progress import Progress, TimeElapsedColumn
 
 from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game
-from vlmgym.sandbox.envs.vector.env import make_vec
+from vlmgym.sandbox.envs.vector.make import make_vec
 
 Turn = Callable[[float], float]
 """Works for about the given seconds and returns a rate in units per second."""

@@ -32,8 +32,8 @@ from vlmgym.records.run_folder import UNFINISHED
 from vlmgym.records.store import StoredRun, open_run
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig
 from vlmgym.terminal import make_console
+from vlmgym.workers.limits import check_num_workers, num_workers_for
 from vlmgym.workers.pool import ProcessPool
-from vlmgym.workers.process import check_num_workers, num_workers_for
 
 Facts = Mapping[str, float]
 """Metrics of an episode, by name."""

@@ -13,7 +13,7 @@ from vlmgym.errors import UsageError
 from vlmgym.rollout.limits import Budget, check_limits
 from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.sandbox.options import GameOptions
-from vlmgym.workers.process import Backend, check_num_workers
+from vlmgym.workers.limits import Backend, check_num_workers
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,8 +28,8 @@ from vlmgym.records.store import StoredEpisode, StoredRun, open_run
 from vlmgym.rollout.event_loop import run_async
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.terminal import make_console
+from vlmgym.workers.limits import check_num_workers, num_workers_for
 from vlmgym.workers.pool import ProcessPool
-from vlmgym.workers.process import check_num_workers, num_workers_for
 
 ROWS: dict[Format, str] = {"sharegpt": "data.jsonl", "hf": "metadata.jsonl"}
 """Name of the file of rows; Hugging Face ImageFolder requires this one."""

@@ -23,8 +23,8 @@ from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.memory import EPISODE_BYTES, check_memory, frame_bytes
 from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.sandbox.registry import make_games
+from vlmgym.workers.limits import Backend, check_num_workers
 from vlmgym.workers.pool import WorkerPool, open_pool
-from vlmgym.workers.process import Backend, check_num_workers
 
 TURNS_PER_CALL = 10
 """Turns that a worker plays with a `StatePolicy` before it reports progress."""

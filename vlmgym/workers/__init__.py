@@ -1,1 +1,1 @@
-"""Worker processes: start, supervise, restart and talk to them. Knows nothing of games."""
+"""Worker processes: start, call, restart and end them, on this machine or a Ray cluster. Independent of games."""

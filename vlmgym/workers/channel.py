@@ -1,7 +1,7 @@
-"""Messages between two processes, over a socket, so that neither a read nor a write waits longer than it may.
+"""Messages between two processes over a socket, with timeouts.
 
-The pipes of `multiprocessing` have a time-out for the first byte of an answer only: a process that stops reading or
-stops in the middle of its answer would hold up the other one for ever.
+Pipes of `multiprocessing` apply a timeout only to the first byte of a message, so a process that stops reading or
+writing in the middle of a message would block its peer forever.
 """
 
 from __future__ import annotations
@@ -10,56 +10,47 @@ import pickle
 import socket
 import struct
 import time
-from collections.abc import Iterator
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError)
-"""What pickle raises about an object that it cannot take."""
+"""Exceptions that pickle raises for unpicklable objects."""
+CHUNK = 2**18
+"""Maximum bytes per non-blocking read."""
 _LENGTH = struct.Struct("!Q")
 
 
 class ChannelClosed(Exception):
-    """The other end is gone."""
+    """The other end is closed."""
 
 
 class Channel:
-    """One end. Messages are pickled objects, which only processes of one program exchange."""
+    """One end of a channel. Messages are pickles, because both processes run the same program."""
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
+        self._received = bytearray()
 
     @staticmethod
     def pack(message: Any) -> bytes:
-        """A message as `send` takes it.
+        """Pickle a message for `send`.
 
         Raises:
-            UNPICKLABLE: It cannot be pickled.
+            UNPICKLABLE: The message cannot be pickled.
         """
         data = ForkingPickler.dumps(message)
         return _LENGTH.pack(len(data)) + bytes(data)
-
-    @staticmethod
-    def split(received: bytearray) -> Iterator[bytes]:
-        """Take the pickles of whole messages out of bytes that were received; the rest stays."""
-        while len(received) >= _LENGTH.size:
-            end = _LENGTH.size + int(_LENGTH.unpack_from(received)[0])
-            if len(received) < end:
-                return
-            message = bytes(received[_LENGTH.size : end])
-            del received[:end]
-            yield message
 
     def send(self, packed: bytes, timeout: float | None = None) -> None:
         """Send a packed message.
 
         Args:
-            packed: What `pack` made.
-            timeout: Seconds until the other end must have taken it, but for what the system keeps; None: any time.
+            packed: Result of `pack`.
+            timeout: Seconds until the message must be in the socket's buffer; None to wait forever.
 
         Raises:
-            TimeoutError: It has not; the channel is of no more use.
-            ChannelClosed: The other end is gone.
+            TimeoutError: The other end did not read in time; the channel is unusable.
+            ChannelClosed: The other end is closed.
         """
         self._socket.settimeout(timeout)
         try:
@@ -68,44 +59,81 @@ class Channel:
             raise ChannelClosed from None
 
     def receive(self, timeout: float | None = None) -> Any:
-        """Wait for a message, and read it.
+        """Wait for a message and unpickle it.
 
         Raises:
-            Exception: It cannot be read: a class in it is not known here, or its own way to be unpickled raises.
-            TimeoutError, ChannelClosed: As in `receive_packed`.
+            Exception: It cannot be unpickled.
+            TimeoutError, ChannelClosed: See `receive_packed`.
         """
         return pickle.loads(self.receive_packed(timeout))
 
     def receive_packed(self, timeout: float | None = None) -> bytearray:
-        """Wait for a message, and leave it a pickle.
+        """Wait for a message and return its pickle.
 
         Raises:
-            TimeoutError: It is not there, whole, after so many seconds; the channel is of no more use.
-            ChannelClosed: The other end is gone.
+            TimeoutError: The whole message did not arrive in time; the channel is unusable.
+            ChannelClosed: The other end is closed.
         """
-        until = None if timeout is None else time.monotonic() + timeout
-        (length,) = _LENGTH.unpack(self._receive(_LENGTH.size, until))
-        return self._receive(length, until)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        (length,) = _LENGTH.unpack(self._read(_LENGTH.size, deadline))
+        return self._read(length, deadline)
+
+    def send_available(self, data: bytearray) -> None:
+        """Send as many bytes as possible without blocking, and remove them from `data`.
+
+        Raises:
+            ChannelClosed: The other end is closed.
+        """
+        try:
+            del data[: self._socket.send(data, socket.MSG_DONTWAIT)]
+        except BlockingIOError:
+            pass
+        except (BrokenPipeError, ConnectionResetError):
+            raise ChannelClosed from None
+
+    def receive_available(self) -> list[bytes]:
+        """Read up to `CHUNK` bytes without blocking and return the pickles of the messages that are complete.
+
+        Call it only when the socket is readable, and do not mix it with `receive_packed`.
+
+        Raises:
+            ChannelClosed: The other end is closed.
+        """
+        try:
+            chunk = self._socket.recv(CHUNK, socket.MSG_DONTWAIT)
+        except ConnectionResetError:
+            chunk = b""
+        if not chunk:
+            raise ChannelClosed
+        self._received += chunk
+        messages = []
+        while len(self._received) >= _LENGTH.size:
+            end = _LENGTH.size + int(_LENGTH.unpack_from(self._received)[0])
+            if len(self._received) < end:
+                break
+            messages.append(bytes(self._received[_LENGTH.size : end]))
+            del self._received[:end]
+        return messages
 
     def fileno(self) -> int:
-        """For `multiprocessing.connection.wait`."""
+        """File descriptor, for `multiprocessing.connection.wait` and event loops."""
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Close this end; doing it twice is fine."""
+        """Close this end. Idempotent."""
         self._socket.close()
 
-    def _receive(self, size: int, until: float | None) -> bytearray:
+    def _read(self, size: int, deadline: float | None) -> bytearray:
         data = bytearray(size)
-        left = memoryview(data)
-        while left:
-            # A time-out of 0 would mean not to wait at all, also for what is there.
-            self._socket.settimeout(None if until is None else max(1e-3, until - time.monotonic()))
+        rest = memoryview(data)
+        while rest:
+            # A timeout of 0 would make the socket non-blocking, so that data in its buffer is not read.
+            self._socket.settimeout(None if deadline is None else max(1e-3, deadline - time.monotonic()))
             try:
-                count = self._socket.recv_into(left)
+                count = self._socket.recv_into(rest)
             except ConnectionResetError:
                 raise ChannelClosed from None
             if not count:
                 raise ChannelClosed
-            left = left[count:]
+            rest = rest[count:]
         return data

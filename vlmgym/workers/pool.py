@@ -1,4 +1,4 @@
-"""A pool of worker processes that lives no longer than its parent."""
+"""Pools of worker processes that call functions for an event loop."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from types import TracebackType
 from typing import NoReturn, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from vlmgym.errors import UsageError
-from vlmgym.workers.channel import UNPICKLABLE, Channel
-from vlmgym.workers.pool_process import Result, WorkerProcess, cancel, unsendable
-from vlmgym.workers.process import Backend, num_workers_for
+from vlmgym.workers.limits import Backend, num_workers_for
+from vlmgym.workers.pool_worker import Future, PoolWorker, cancel
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-AHEAD = 2
-"""Calls that a process is handed at a time: it goes on with the next one while its answer is read."""
-LAST_CALLS = 1.0
-"""Seconds that the processes may still work on what nobody waits for when the pool is closed."""
+MAX_PENDING = 2
+"""Maximum calls per process: it handles the next one while the parent reads the result."""
+CLOSE_TIMEOUT = 1.0
+"""Seconds that a closed pool waits for calls in progress before it kills their processes."""
 
 
 @runtime_checkable
@@ -40,7 +39,7 @@ class WorkerPool(Protocol):
         """Wait until all processes run."""
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The function's result."""
+        """Call a function in a worker."""
 
     def close(self) -> None:
         """End the processes."""
@@ -52,111 +51,108 @@ class WorkerPool(Protocol):
     ) -> None: ...
 
 
-def open_pool(backend: Backend, episodes: int, asked: int | None) -> WorkerPool:
-    """Workers that play.
+def open_pool(backend: Backend, num_tasks: int, num_workers: int | None) -> WorkerPool:
+    """Create a pool.
 
     Args:
-        backend: On this machine, or on those of a Ray cluster.
-        episodes: How many are played.
-        asked: How many workers were asked for; None: one per core, and no more than episodes.
+        backend: This machine or a Ray cluster.
+        num_tasks: Number of tasks, which bounds the default number of workers.
+        num_workers: Number of workers. Default: one per core.
 
     Raises:
-        UsageError: There is no Ray cluster, or it has fewer processors.
+        UsageError: There is no Ray cluster, or it has too few CPUs.
     """
     if backend == "ray":
         from vlmgym.workers.ray import RayPool
 
-        return RayPool(asked, episodes)
-    return ProcessPool(num_workers_for(episodes, asked))
+        return RayPool(num_workers, num_tasks)
+    return ProcessPool(num_workers_for(num_tasks, num_workers))
 
 
 class ProcessPool:
-    """Calls functions in worker processes, or in this one if there are none; serves one event loop at a time.
+    """Calls functions in worker processes, or in this process without any. Serves one event loop at a time.
 
-    The event loop speaks to the processes itself: the threads of `concurrent.futures.ProcessPoolExecutor` take turns
-    with it at the interpreter's lock, which costs 8 to 23% more processor time a turn (`docs/log.md`).
+    The event loop communicates with the processes directly. The threads of `ProcessPoolExecutor` compete with it for
+    the GIL, which costs 8 to 23% more CPU time per turn (`docs/log.md`).
 
-    A process that dies is not started again: its calls fail, which ends the run, and `vlmgym eval --resume` goes on.
+    A process that dies is not restarted: its calls fail and the run ends, and `vlmgym eval --resume` continues it.
     """
 
     def __init__(self, count: int) -> None:
         """Start the processes.
 
         Args:
-            count: Number of processes; 0 calls everything in this one.
+            count: Number of processes; 0 to call functions in this process.
 
         Raises:
-            UsageError: The program is read from standard input, which a worker process cannot import.
+            UsageError: The program is read from standard input, which worker processes cannot import.
         """
         if count and getattr(sys.modules["__main__"], "__file__", None) == "<stdin>":
             raise UsageError("worker processes cannot import a program that is read from standard input: use workers=0")
         self.count = count
-        self._waiting: deque[tuple[bytes, Result]] = deque()
+        self._queue: deque[tuple[bytes, Future]] = deque()
         self._closed = False
-        self._processes: list[WorkerProcess] = []
-        with ExitStack() as if_one_fails:
-            if_one_fails.callback(self.close)
+        self._workers: list[PoolWorker] = []
+        with ExitStack() as on_error:
+            on_error.callback(self.close)
             for _ in range(count):
-                self._processes.append(WorkerProcess(self._hand_out))
-            if_one_fails.pop_all()
+                self._workers.append(PoolWorker(self._dispatch))
+            on_error.pop_all()
 
     async def start(self) -> None:
-        """Wait until all processes run, so that what follows is not slowed by their start."""
-        await asyncio.gather(*(self.call(os.getpid) for _ in range(self.count)))  # each goes to an idle one
+        """Wait until all processes run, so that their startup does not slow down what follows."""
+        await asyncio.gather(*(self.call(os.getpid) for _ in range(self.count)))  # one call per idle process
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The function's result.
+        """Call a function in a worker.
 
         Raises:
-            UsageError: The function or an argument cannot be sent to a worker, or the pool is closed.
-            WorkerError: A worker died, for instance of a lack of memory.
-            asyncio.CancelledError: The pool was closed meanwhile.
+            UsageError: The call or its result cannot be pickled, or the pool is closed.
+            WorkerError: A worker died, for instance because it ran out of memory.
+            asyncio.CancelledError: The pool was closed during the call.
         """
         if self._closed:
             raise UsageError("the pool is closed")
-        if not self._processes:
-            await asyncio.sleep(0)  # where an interrupt can cancel the work
+        if not self._workers:
+            await asyncio.sleep(0)  # lets an interrupt cancel the call
             return function(*args, **kwargs)
-        try:
-            message = Channel.pack((function, args, kwargs))
-        except UNPICKLABLE as error:
-            raise unsendable(error) from error
-        for process in self._processes:
-            process.listen()
-        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.append((message, result))
-        self._hand_out()
-        return await result
+        packed = self._workers[0].pack(function, args, kwargs)
+        for worker in self._workers:
+            worker.listen()
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._queue.append((packed, future))
+        self._dispatch()
+        return await future
 
     def close(self) -> None:
-        """Cancel the calls that are not answered and end the processes, by force those that stay busy."""
+        """Cancel pending calls and end the processes; kill those that stay busy."""
         self._closed = True
-        for _, result in self._waiting:
-            cancel(result)
-        self._waiting.clear()
-        for process in self._processes:
-            process.hang_up()
-        until = time.monotonic() + LAST_CALLS
-        for process in self._processes:
-            process.join(max(0.0, until - time.monotonic()))
+        for _, future in self._queue:
+            cancel(future)
+        self._queue.clear()
+        for worker in self._workers:
+            worker.hang_up()
+        deadline = time.monotonic() + CLOSE_TIMEOUT
+        for worker in self._workers:
+            worker.join(max(0.0, deadline - time.monotonic()))
 
-    def _hand_out(self) -> None:
-        """Send calls, first come, first served, to the processes that have fewest."""
-        while self._waiting:
-            process = min(self._processes, key=lambda process: process.waiting)
-            if process.waiting >= AHEAD:
+    def _dispatch(self) -> None:
+        """Send queued calls, first come, first served, to the least busy workers."""
+        while self._queue:
+            worker = min(self._workers, key=lambda worker: worker.pending)
+            if worker.pending >= MAX_PENDING:
                 return
-            message, result = self._waiting.popleft()
-            if not result.done():  # else it was cancelled
-                process.submit(message, result)
+            packed, future = self._queue.popleft()
+            if not future.done():  # else it was cancelled
+                worker.submit(packed, future)
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled or copied.
+        """Prevent pickling and copying.
 
         Raises:
             UsageError: Always.
         """
-        raise UsageError("a pool of worker processes cannot be pickled or copied: make another")
+        raise UsageError("a pool of worker processes cannot be pickled or copied")
 
     def __enter__(self) -> ProcessPool:
         return self

@@ -1,88 +1,166 @@
-"""What worker processes have in common: they leave Ctrl-C to their parent, and live no longer than it."""
+"""Worker processes: start, talk, end. They leave Ctrl-C to their parent and never outlive it."""
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import multiprocessing
 import os
 import signal
+import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
-from typing import Literal, get_args
+from typing import Any, Protocol
 
-from vlmgym.checks import check_int
-from vlmgym.errors import UsageError, short_repr
-
-Backend = Literal["process", "ray"]
-"""Where worker processes are: on this machine, or on those of a Ray cluster."""
-
-
-WORKERS_PER_CORE = 8
-"""More worker processes than this only take memory and time to start."""
-
+from vlmgym.workers.channel import UNPICKLABLE, Channel, ChannelClosed
+from vlmgym.workers.messages import Handler, Result, handle, read_result, unsendable
 
 RESTARTS = 3
-"""How often in a row a process may die over the same call."""
+"""How many times in a row a worker may be restarted during the same call."""
 
 
-def available_cores() -> int:
-    """Cores this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+class Worker(Protocol):
+    """A worker that handles calls in order: a `WorkerProcess`, or a `RayWorker` on another machine."""
+
+    @property
+    def name(self) -> str:
+        """Name for messages."""
+
+    def pack(self, *args: Any) -> bytes:
+        """Pickle the arguments of a call for `send`.
+
+        Raises:
+            UsageError: They cannot be pickled.
+        """
+
+    def send(self, packed: bytes, timeout: float | None) -> None:
+        """Send a call.
+
+        Raises:
+            TimeoutError: The worker did not read it in time.
+            ChannelClosed: The worker died.
+        """
+
+    def receive(self, timeout: float | None) -> Result:
+        """Wait for the result of the oldest call.
+
+        Raises:
+            TimeoutError: The worker did not respond in time.
+            ChannelClosed: The worker died.
+        """
+
+    def fileno(self) -> int:
+        """File descriptor that is readable when a result is there or the worker died."""
+
+    def exit_status(self) -> str:
+        """Describe how a dead worker ended."""
+
+    def close(self) -> None:
+        """End the worker, by force if it is busy. Idempotent."""
 
 
-def check_num_workers(name: str, asked: object, backend: object = "process") -> None:
-    """Refuse what is no backend, and no number of worker processes for it; None is the default number.
+class WorkerProcess:
+    """A spawned process that handles calls.
 
-    A Ray cluster has its own limit, its processors.
+    It is spawned rather than forked, so threads and accelerators of the parent do not matter. It ignores Ctrl-C and
+    exits with its parent, however the parent ends.
 
-    Args:
-        name: What the user calls the number.
-        asked: The number.
-        backend: Where the processes are.
-
-    Raises:
-        UsageError: One of them is not accepted.
+    Attributes:
+        process: The process.
+        channel: Channel to it; non-blocking reads and writes serve event loops.
     """
-    if not isinstance(backend, str) or backend not in get_args(Backend):
-        raise UsageError(f"backend is one of {', '.join(get_args(Backend))}, not {short_repr(backend)}")
-    check_int(name, asked, 0, optional=True)
-    most = WORKERS_PER_CORE * available_cores()
-    if backend == "process" and isinstance(asked, int) and asked > most:
-        raise UsageError(f"{name} is at most {most} on this machine, {WORKERS_PER_CORE} per core, not {asked}")
+
+    def __init__(self, make_handler: Callable[..., Handler], *args: Any, name: str = "vlmgym worker") -> None:
+        """Start the process without waiting for it.
+
+        Args:
+            make_handler: Called in the process with `args`; returns the function that handles calls. Picklable.
+            args: Picklable, or resources such as `SharedArray` that can be sent to a process that is being spawned.
+            name: Name of the process.
+        """
+        ours, theirs = socket.socketpair()
+        self.channel = Channel(ours)
+        context = multiprocessing.get_context("spawn")
+        self.process = context.Process(target=_serve, args=(theirs, make_handler, args), daemon=True, name=name)
+        with theirs, contextlib.ExitStack() as on_error:
+            on_error.callback(self.channel.close)
+            with block_sigint():
+                self.process.start()
+            on_error.pop_all()
+
+    @property
+    def name(self) -> str:
+        """See `Worker.name`."""
+        return f"worker process {self.process.pid}"
+
+    def pack(self, *args: Any) -> bytes:
+        """See `Worker.pack`."""
+        try:
+            return Channel.pack(args)
+        except UNPICKLABLE as error:
+            raise unsendable(error) from error
+
+    def send(self, packed: bytes, timeout: float | None = None) -> None:
+        """See `Worker.send`."""
+        self.channel.send(packed, timeout)
+
+    def receive(self, timeout: float | None = None) -> Result:
+        """See `Worker.receive`."""
+        return read_result(self.channel.receive_packed(timeout))
+
+    def fileno(self) -> int:
+        """See `Worker.fileno`."""
+        return self.channel.fileno()
+
+    def exit_status(self) -> str:
+        """See `Worker.exit_status`."""
+        self.process.join()
+        return f"exit code {self.process.exitcode}"
+
+    def close(self, timeout: float = 0.5) -> None:
+        """Close the channel, and kill the process if it has not exited after `timeout` seconds. Idempotent."""
+        self.channel.close()
+        self.process.join(timeout)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
 
 
-def num_workers_for(tasks: int, asked: int | None) -> int:
-    """As many workers as were asked for, by default one per core, and no more than tasks."""
-    return min(available_cores() if asked is None else asked, tasks)
+def _serve(end: socket.socket, make_handler: Callable[..., Handler], args: tuple[Any, ...]) -> None:
+    """Handle calls until the parent closes its end."""
+    exit_with_parent()
+    gc.freeze()  # imported objects are permanent, so the garbage collector need not scan them
+    channel, handler = Channel(end), make_handler(*args)
+    with contextlib.suppress(ChannelClosed):
+        while True:
+            channel.send(handle(handler, channel.receive_packed(), Channel.pack))
 
 
-@contextmanager
+@contextlib.contextmanager
 def block_sigint() -> Iterator[None]:
-    """Processes started in here hear no Ctrl-C, from their first moment; they must call `exit_with_parent`.
+    """Start processes that ignore Ctrl-C from their first moment; they must call `exit_with_parent`.
 
-    The parent hears one that comes meanwhile at the end.
+    The parent receives a Ctrl-C at the end of the block.
     """
-    resource_tracker.ensure_running()  # its start, which that of a first process includes, would unblock the signal
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    resource_tracker.ensure_running()  # starting it with the first process would unblock the signal
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def exit_with_parent() -> None:
-    """Call first in a worker process: ignore Ctrl-C, and end when the parent is gone, however it went."""
+    """Ignore Ctrl-C, and exit when the parent is gone for any reason. Call first in a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see `block_sigint`
     parent = multiprocessing.parent_process()
     if parent is not None:
-        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+        threading.Thread(target=_exit_after, args=(parent.sentinel,), daemon=True).start()
 
 
-def _end_with(parent_sentinel: int) -> None:
+def _exit_after(parent_sentinel: int) -> None:
     wait([parent_sentinel])
     os._exit(1)

@@ -1,111 +1,116 @@
-"""The processes of vector runners and evaluations on the machines of a Ray cluster; Ray is the extra `ray`.
+"""Workers on a Ray cluster. Requires the extra `ray`.
 
-It is the cluster that the program has joined already, else the one that the variable RAY_ADDRESS names, else one that
-runs on this machine, else one is started here. Each of its machines needs vlmgym in the same version, and data of games
-at the same paths. A machine may be lost at any time: what was played there is played again elsewhere, to the same end.
+The cluster is the one that the program has already joined, the one at RAY_ADDRESS, one that runs on this machine, or a
+new one on this machine, in this order. Its machines need the same version of vlmgym, and data of games at the same
+paths. A machine may be lost at any time; its work is repeated elsewhere with the same results.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import re
 import socket
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout  # the built-in one only since Python 3.11
 from itertools import count
 from typing import Any, ParamSpec, TypeVar
 
 import vlmgym
 from vlmgym.errors import UsageError, VlmgymError, WorkerError, missing_extra
-from vlmgym.workers.channel import UNPICKLABLE
+from vlmgym.workers.channel import UNPICKLABLE, ChannelClosed
+from vlmgym.workers.messages import Handler, Result, handle, read_result, unsendable
 from vlmgym.workers.process import RESTARTS
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-ANSWERS_IN = 10.0
-"""Seconds that a cluster has to take a connection."""
+CONNECT_TIMEOUT = 10.0
+"""Seconds in which a cluster must accept a connection."""
 
-_places = count()
+_next_cpu = count()
 
 
 def join_cluster() -> Any:
-    """The module `ray`, connected to a cluster whose machines have this version of vlmgym.
+    """Connect to a cluster and return the module `ray`.
 
     Raises:
-        UsageError: Ray is not installed, no cluster answers, or a machine has no or another vlmgym.
+        UsageError: Ray is not installed, no cluster responds, or a machine has no or another version of vlmgym.
     """
     try:
         import ray
     except ImportError:
         raise missing_extra("the backend ray", "Ray", "ray") from None
     if not ray.is_initialized():
-        named = os.environ.get("RAY_ADDRESS")
+        address = os.environ.get("RAY_ADDRESS")
         try:
-            if named and (address := re.search(r"([^/@]+):(\d+)$", named)):
-                socket.create_connection((address[1], int(address[2])), ANSWERS_IN).close()  # Ray tries for minutes
+            if address and (host := re.search(r"([^/@]+):(\d+)$", address)):
+                socket.create_connection((host[1], int(host[2])), CONNECT_TIMEOUT).close()  # Ray retries for minutes
             ray.init(logging_level=logging.WARNING)
         except (OSError, OverflowError, RuntimeError, ValueError) as error:
-            where = f"at RAY_ADDRESS={named}" if named else "on this machine"
-            told = str(error).strip().splitlines() or [type(error).__name__]
-            raise UsageError(f"no Ray cluster answers {where}: {told[0]}") from None
-    _check_machines(ray)
+            where = f"at RAY_ADDRESS={address}" if address else "on this machine"
+            raise UsageError(f"no Ray cluster responds {where}: {_first_line(error)}") from None
+    _check_versions(ray)
     return ray
 
 
-def cluster_workers_for(ray: Any, asked: int | None, most: int) -> int:
-    """How many workers there are to be.
+def cluster_workers_for(ray: Any, num_tasks: int, num_workers: int | None) -> int:
+    """Return the requested number of workers, by default one per CPU, but at most one per task.
 
     Args:
-        ray: Of `join_cluster`.
-        asked: How many were asked for; None: one for each processor, and no more than `most`.
-        most: How many would have something to do.
+        ray: Result of `join_cluster`.
+        num_tasks: Number of tasks.
+        num_workers: Requested number of workers.
 
     Raises:
-        UsageError: There are fewer processors, or none were asked for.
+        UsageError: The number is 0, or exceeds the CPUs of the cluster.
     """
-    processors = int(ray.cluster_resources().get("CPU", 0))
-    if asked == 0:
-        raise UsageError("the backend ray plays in worker processes: there is at least 1")
-    if (asked or 1) > processors:
-        raise UsageError(f"the Ray cluster has {processors} processors, fewer than the {asked or 1} workers asked for")
-    return min(processors, most) if asked is None else asked
+    cpus = int(ray.cluster_resources().get("CPU", 0))
+    if num_workers == 0:
+        raise UsageError("the backend ray needs at least 1 worker")
+    if (num_workers or 1) > cpus:
+        raise UsageError(f"the Ray cluster has {cpus} CPUs, too few for {num_workers or 1} workers")
+    return min(cpus if num_workers is None else num_workers, num_tasks)
 
 
-def _check_machines(ray: Any) -> None:
-    def found() -> str:  # travels as code, as this module may not be there
+def _check_versions(ray: Any) -> None:
+    def installed_version() -> str:  # pickled by value, because this module may be missing there
         try:
             from vlmgym import __version__
         except ImportError:
             return ""
         return __version__
 
-    asked = {}
-    for node in _machines(ray):
-        here = _on_node(ray, node["NodeID"])
-        asked[node_name(node)] = ray.remote(found).options(num_cpus=0, scheduling_strategy=here).remote()
-    for name, answered in asked.items():
-        version = ray.get(answered)
+    versions = {}
+    for node in _nodes_with_cpus(ray):
+        there = _on_node(ray, node["NodeID"])
+        versions[node_name(node)] = (
+            ray.remote(installed_version).options(num_cpus=0, scheduling_strategy=there).remote()
+        )
+    for name, found in versions.items():
+        version = ray.get(found)
         if version != vlmgym.__version__:
             has = f"vlmgym {version}" if version else "no vlmgym"
             raise UsageError(f"{name} of the Ray cluster has {has}: install vlmgym {vlmgym.__version__} there")
 
 
-def _machines(ray: Any) -> list[dict[str, Any]]:
-    """The machines that have processors to give."""
+def _nodes_with_cpus(ray: Any) -> list[dict[str, Any]]:
     return [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
 
 
-def _on_node(ray: Any, node: str) -> Any:
-    """There, or elsewhere if it is gone."""
-    return ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=True)
+def _on_node(ray: Any, node_id: str) -> Any:
+    """Return a scheduling strategy for a node, or for any node if it is gone."""
+    return ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id, soft=True)
 
 
-def next_node(ray: Any) -> Any:
-    """Return a scheduling strategy for the next processor, round-robin over the nodes."""
-    seats = [(seat, node["NodeID"]) for node in _machines(ray) for seat in range(int(node["Resources"]["CPU"]))]
-    return _on_node(ray, sorted(seats)[next(_places) % len(seats)][1])
+def _next_node(ray: Any) -> Any:
+    """Return a scheduling strategy for the next CPU, round-robin over the nodes."""
+    cpus = [(cpu, node["NodeID"]) for node in _nodes_with_cpus(ray) for cpu in range(int(node["Resources"]["CPU"]))]
+    return _on_node(ray, sorted(cpus)[next(_next_cpu) % len(cpus)][1])
 
 
 def node_name(node: dict[str, Any]) -> str:
@@ -113,68 +118,172 @@ def node_name(node: dict[str, Any]) -> str:
     return f"node {node['NodeManagerAddress']} ({node['NodeID'][:8]})"
 
 
-class RayPool:
-    """Calls functions in processes of a Ray cluster, as `Workers` does in processes of this machine.
+class RayWorker:
+    """A `Worker` in an actor, on the next node of the cluster.
 
-    The functions must be pure: if a machine is lost, its calls are made again on others.
+    It reserves no CPU, so that more workers than CPUs find room, for instance after the loss of a machine.
+
+    Attributes:
+        node: Id of the node it runs on, once known.
     """
 
-    def __init__(self, asked: int | None, most: int) -> None:
+    name = "Ray worker"
+
+    def __init__(self, make_handler: Callable[..., Handler], *args: Any) -> None:
+        """Start the actor; the arguments are those of `WorkerProcess`."""
+        import ray
+
+        self._ray = ray
+        options = {"num_cpus": 0, "scheduling_strategy": _next_node(ray)}
+        self._actor = ray.remote(_Actor).options(**options).remote(make_handler, args)
+        self.node: str | None = None
+        self._responses: deque[Future[Any]] = deque()
+        self._readable, self._signal = socket.socketpair()
+        self._actor.node.remote().future().add_done_callback(self._set_node)
+
+    def pack(self, *args: Any) -> bytes:
+        """See `Worker.pack`. Classes of `__main__` are pickled by value."""
+        from ray import cloudpickle
+
+        try:
+            data: bytes = cloudpickle.dumps(args)
+        except UNPICKLABLE as error:
+            raise unsendable(error) from error
+        return data
+
+    def send(self, packed: bytes, timeout: float | None = None) -> None:
+        """See `Worker.send`."""
+        response = self._actor.handle.remote(packed).future()
+        self._responses.append(response)
+        response.add_done_callback(self._notify)
+
+    def receive(self, timeout: float | None = None) -> Result:
+        """See `Worker.receive`."""
+        from ray.exceptions import RayError
+
+        try:
+            data, buffers = self._responses[0].result(timeout)
+        except FutureTimeout:
+            raise TimeoutError from None
+        except RayError:
+            raise ChannelClosed from None
+        self._responses.popleft()
+        self._readable.recv(1)
+        return read_result(data, buffers)
+
+    def fileno(self) -> int:
+        """See `Worker.fileno`."""
+        return self._readable.fileno()
+
+    def exit_status(self) -> str:
+        """See `Worker.exit_status`."""
+        for node in self._ray.nodes():
+            if node["NodeID"] == self.node:
+                return f"on {node_name(node)}, which is {'still alive' if node['Alive'] else 'gone'}"
+        return "before it started"
+
+    def close(self) -> None:
+        """See `Worker.close`."""
+        if self._ray.is_initialized():  # else the program is exiting, and the actor with it
+            self._ray.kill(self._actor)
+        self._readable.close()
+        self._signal.close()
+
+    def _set_node(self, node: Future[Any]) -> None:
+        if node.exception() is None:
+            self.node = node.result()
+
+    def _notify(self, _: Future[Any]) -> None:
+        with contextlib.suppress(OSError):  # closed
+            self._signal.send(b"!")
+
+
+class _Actor:
+    def __init__(self, make_handler: Callable[..., Handler], args: tuple[Any, ...]) -> None:
+        self._handler = make_handler(*args)
+
+    def node(self) -> str:
+        import ray
+
+        return str(ray.get_runtime_context().get_node_id())
+
+    def handle(self, message: bytes) -> tuple[bytes, list[Any]]:
+        """Handle a call. Returns the pickled response and its arrays, which Ray transfers without copies."""
+        import numpy as np
+        from ray import cloudpickle
+
+        buffers: list[Any] = []
+
+        def pack(response: Any) -> bytes:
+            buffers.clear()
+            data: bytes = cloudpickle.dumps(response, protocol=5, buffer_callback=buffers.append)
+            return data
+
+        return handle(self._handler, message, pack), [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]
+
+
+class RayPool:
+    """Calls functions in a Ray cluster, like `ProcessPool` does in processes of this machine.
+
+    The functions must be pure: calls on a lost machine are repeated on others.
+    """
+
+    def __init__(self, num_workers: int | None, num_tasks: int) -> None:
         """Join the cluster.
 
         Args:
-            asked: How many calls are worked on at once; None: as many as the cluster has processors.
-            most: How many would have something to do.
+            num_workers: Maximum concurrent calls. Default: one per CPU of the cluster.
+            num_tasks: Number of tasks, which bounds the number of workers.
 
         Raises:
-            UsageError: As in `join_cluster` and `cluster_workers_for`.
+            UsageError: See `join_cluster` and `cluster_workers_for`.
         """
         self._ray = join_cluster()
-        self.count = cluster_workers_for(self._ray, asked, most)
+        self.count = cluster_workers_for(self._ray, num_tasks, num_workers)
         task = self._ray.remote(_call)
         self._task = task.options(num_cpus=1, max_retries=RESTARTS, scheduling_strategy="SPREAD")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
     async def start(self) -> None:
-        """Nothing to wait for: joining has started a process on each machine."""
+        """Do nothing: joining the cluster has started a process on each machine."""
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The function's result.
+        """Call a function in a worker.
 
         Raises:
-            UsageError: The function or an argument cannot be sent to a worker, or the pool is closed.
-            WorkerError: The workers that had the call died, one after another, or the cluster is gone.
+            UsageError: The call cannot be pickled, or the pool is closed.
+            WorkerError: The call failed in several workers in a row, or the cluster is gone.
         """
         if self._closed:
             raise UsageError("the pool is closed")
         errors = self._ray.exceptions
-        async with self._gate():
+        async with self._semaphore():
             try:
-                result = self._task.remote(function, args, kwargs)
+                pending = self._task.remote(function, args, kwargs)
             except UNPICKLABLE as error:
-                told = str(error).strip().splitlines()[0]
-                raise UsageError(f"an object cannot be sent to a Ray worker ({told})") from error
+                raise UsageError(f"cannot send an object to a Ray worker ({_first_line(error)})") from error
             try:
-                answered: T = await result
+                result: T = await pending
             except errors.RayTaskError as error:
                 if isinstance(error.cause, VlmgymError):
                     raise error.cause from error
                 raise WorkerError(f"a Ray worker raised {type(error.cause).__name__}: {error.cause}") from error
             except errors.RayError as error:
-                told = str(error).strip().splitlines()[0]
-                raise WorkerError(f"a call failed in {RESTARTS + 1} Ray workers, one after another: {told}") from error
-            return answered
+                raise WorkerError(
+                    f"a call failed in {RESTARTS + 1} Ray workers in a row: {_first_line(error)}"
+                ) from error
+            return result
 
     def close(self) -> None:
-        """Take no more calls."""
+        """Reject further calls."""
         self._closed = True
 
-    def _gate(self) -> asyncio.Semaphore:
+    def _semaphore(self) -> asyncio.Semaphore:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
-            self._loop, self._free = loop, asyncio.Semaphore(self.count)
-        return self._free
+            self._loop, self._slots = loop, asyncio.Semaphore(self.count)
+        return self._slots
 
     def __enter__(self) -> RayPool:
         return self
@@ -185,3 +294,8 @@ class RayPool:
 
 def _call(function: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
     return function(*args, **kwargs)
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -17,8 +17,8 @@ from vlmgym.evaluation.summary_table import run_title
 from vlmgym.records.run_folder import UNFINISHED, RunFolder
 from vlmgym.records.store import open_run
 from vlmgym.terminal import make_console
+from vlmgym.workers.limits import check_num_workers, num_workers_for
 from vlmgym.workers.pool import ProcessPool
-from vlmgym.workers.process import check_num_workers, num_workers_for
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,1 +1,1 @@
-"""The vectorized environment and its workers."""
+"""Vector environments and their workers."""

@@ -1,4 +1,4 @@
-"""Arguments of a vector environment's methods, read and refused in one place each."""
+"""Validation of the arguments of a vector environment."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.memory import EPISODE_BYTES, check_memory, frame_bytes
 from vlmgym.sandbox.core.reward import RewardConfig
-from vlmgym.sandbox.envs.vector.worker import Settings
+from vlmgym.sandbox.envs.vector.frame_env import EnvSettings
 from vlmgym.sandbox.envs.vector.worker_group import Ids
 
-LONGEST_TIMEOUT = 1_000_000
-"""Seconds; `poll` takes up to 24 days."""
+MAX_TIMEOUT = 1_000_000
+"""Seconds; `poll` accepts up to 24 days."""
 COPIES = 2
-"""Copies of observations that a program usually holds: the last ones while the next are made."""
+"""Number of observations that a program usually holds: the last ones, while the next are created."""
 
 
-def read_settings(reward: object, autoreset: object, max_turns: object, words: object) -> Settings:
-    """The settings that environments of one runner share.
+def read_settings(reward: object, autoreset: object, max_turns: object, full_info: object) -> EnvSettings:
+    """Validate the settings shared by the environments of a runner.
 
     Raises:
-        UsageError: A value is not accepted.
+        UsageError: A value is invalid.
     """
     if reward is None:
         reward = RewardConfig()
@@ -38,27 +38,26 @@ def read_settings(reward: object, autoreset: object, max_turns: object, words: o
     if isinstance(autoreset, str):
         mode = modes.get(autoreset)
     if mode is None:
-        raise UsageError(f"autoreset_mode is one of {', '.join(modes)}, not {short_repr(autoreset)}")
+        raise UsageError(f"autoreset_mode must be one of {', '.join(modes)}, got {short_repr(autoreset)}")
     max_turns = as_int(max_turns)
     check_int("max_episode_steps", max_turns, 1, optional=True)
-    check_bool("full_info", words)
-    return Settings(reward, mode, max_turns, bool(words))  # type: ignore[arg-type]  # both were checked
+    check_bool("full_info", full_info)
+    return EnvSettings(reward, mode, max_turns, bool(full_info))  # type: ignore[arg-type]  # both were checked
 
 
 def check_timeout(timeout: object) -> None:
-    """Refuse what is neither None nor a number of seconds that sockets and `poll` take.
+    """Check that a timeout is None or a number of seconds that sockets and `poll` accept.
 
     Raises:
         UsageError: It is not.
     """
     number = isinstance(timeout, int | float | np.number) and not isinstance(timeout, bool)
-    if timeout is not None and not (number and 0 < timeout <= LONGEST_TIMEOUT):  # type: ignore[operator]
-        accepted = f"a number of seconds above 0 and at most {LONGEST_TIMEOUT:,}, or None for never"
-        raise UsageError(f"timeout is {accepted}, not {short_repr(timeout)}")
+    if timeout is not None and not (number and 0 < timeout <= MAX_TIMEOUT):  # type: ignore[operator]
+        raise UsageError(f"timeout must be None or seconds from 0 to {MAX_TIMEOUT:,}, got {short_repr(timeout)}")
 
 
-def check_room(count: int, game: Game[Any, Any], settings: Settings, render: object, copy: object) -> None:
-    """Refuse more environments than fit into memory, before anything is made for each.
+def check_room(count: int, game: Game[Any, Any], settings: EnvSettings, render: object, copy: object) -> None:
+    """Check that environments fit into memory, before any is created.
 
     Raises:
         UsageError: They do not fit, or `render` or `copy` is not a bool.
@@ -72,10 +71,10 @@ def check_room(count: int, game: Game[Any, Any], settings: Settings, render: obj
 
 
 def read_seeds(seed: object, count: int) -> list[int | None]:
-    """One seed or None for each environment.
+    """Return one seed or None per environment.
 
     Raises:
-        UsageError: A seed is not accepted, or there is not one for each.
+        UsageError: A seed is invalid, or the number of seeds is wrong.
     """
     if seed is None:
         return [None] * count
@@ -85,43 +84,43 @@ def read_seeds(seed: object, count: int) -> list[int | None]:
         return [_check_seed(first + i) for i in range(count)]
     given = seed.tolist() if isinstance(seed, np.ndarray) else seed
     if not isinstance(given, Sequence) or isinstance(given, str | bytes):
-        raise UsageError(f"seed is a whole number, one for each environment, or None, not {short_repr(seed)}")
+        raise UsageError(f"seed must be an integer, one per environment, or None, got {short_repr(seed)}")
     if len(given) != count:
-        raise UsageError(f"{len(given)} seeds were given for {count} environments")
+        raise UsageError(f"got {len(given)} seeds for {count} environments")
     return [None if each is None else _check_seed(as_int(each)) for each in given]
 
 
 def _check_seed(seed: object) -> int:
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-        raise UsageError(f"a seed is a whole number from 0 to 2^63 - 1, or None, not {short_repr(seed)}")
+        raise UsageError(f"a seed must be an integer from 0 to 2^63 - 1, or None, got {short_repr(seed)}")
     return seed
 
 
 def read_reset_mask(options: object, count: int) -> Ids:
-    """The environments that `reset` is to start: those of `options["reset_mask"]`, or all.
+    """Return the environments to reset: those in `options["reset_mask"]`, or all.
 
     Raises:
-        UsageError: The options are not accepted.
+        UsageError: The options are invalid.
     """
     if options is None:
         return np.arange(count)
     if not isinstance(options, Mapping):
-        raise UsageError(f"options of reset are a dict, not {short_repr(options)}")
+        raise UsageError(f"options of reset must be a dict, got {short_repr(options)}")
     if unknown := [name for name in options if name != "reset_mask"]:
-        raise UsageError(f"there is no reset option {short_repr(unknown[0])}; the only one is 'reset_mask'")
+        raise UsageError(f"unknown reset option {short_repr(unknown[0])}; the only one is 'reset_mask'")
     if not options:
         return np.arange(count)
     mask = _array(options["reset_mask"])
     if mask.dtype != np.bool_ or mask.shape != (count,) or not mask.any():
-        raise UsageError(f"reset_mask is a bool array of shape ({count},) that is not all False")
+        raise UsageError(f"reset_mask must be a bool array of shape ({count},) that is not all False")
     return np.flatnonzero(mask)
 
 
 def read_ids(env_ids: object, count: int) -> Ids:
-    """The numbers of environments, all of them for None.
+    """Return indices of environments; all for None.
 
     Raises:
-        UsageError: They are not different numbers of environments.
+        UsageError: An index is invalid or repeated.
     """
     if env_ids is None:
         return np.arange(count)
@@ -130,43 +129,43 @@ def read_ids(env_ids: object, count: int) -> Ids:
         ids = given.astype(np.intp)
         if len(np.unique(ids)) == len(ids):
             return ids
-    raise UsageError(f"env_ids are different numbers from 0 to {count - 1}, not {short_repr(env_ids)}")
+    raise UsageError(f"env_ids must be distinct integers from 0 to {count - 1}, got {short_repr(env_ids)}")
 
 
 def read_actions(actions: object, count: int) -> list[Any]:
-    """One action for each environment, as they were given.
+    """Return one action per environment, unchecked.
 
     Raises:
-        UsageError: It is no sequence of so many.
+        UsageError: It is not a sequence of this length.
     """
     if isinstance(actions, np.ndarray) and actions.ndim:
         given: Sequence[Any] = actions.tolist()
     elif isinstance(actions, Sequence) and not isinstance(actions, str | bytes):
         given = actions
     else:
-        raise UsageError(f"actions are a sequence or array with one for each environment, not {short_repr(actions)}")
+        raise UsageError(f"actions must be a sequence or array with one per environment, got {short_repr(actions)}")
     if len(given) != count:
-        raise UsageError(f"{len(given)} actions were given for {count} environments")
+        raise UsageError(f"got {len(given)} actions for {count} environments")
     return list(given)
 
 
 def read_snapshots(states: object, count: int) -> list[Snapshot]:
-    """One snapshot for each environment.
+    """Return one snapshot per environment.
 
     Raises:
-        UsageError: It is no sequence of so many.
+        UsageError: It is not a sequence of this length.
     """
     if not isinstance(states, Sequence) or isinstance(states, str | bytes):
-        raise UsageError(f"states are a sequence with one Snapshot for each environment, not {short_repr(states)}")
+        raise UsageError(f"states must be a sequence with one Snapshot per environment, got {short_repr(states)}")
     if len(states) != count:
-        raise UsageError(f"{len(states)} states were given for {count} environments")
+        raise UsageError(f"got {len(states)} states for {count} environments")
     for state in states:
         check_instance("a state", state, Snapshot)
     return list(states)
 
 
 def _array(value: object) -> NDArray[Any]:
-    """An array, of no dimension where NumPy takes the value for none."""
+    """Convert to an array; of dimension 0 if NumPy cannot."""
     try:
         return np.asarray(value)
     except ValueError:  # sequences of different lengths

@@ -1,4 +1,4 @@
-"""Copies of large arrays without fresh memory: providing pages for a new array costs many times what copying does."""
+"""Copies of large arrays in reused memory: page faults of a new array cost many times more than copying."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from numpy.typing import NDArray
 
 
 class BufferPool:
-    """Copies arrays of one shape into memory of earlier copies that nobody refers to any more.
+    """Copies arrays into the memory of earlier copies that are no longer referenced.
 
-    A copy that is still in use, also by a view or through another library, is never written again. What is handed out
-    is a view, so that nobody can change the flags or the type of the memory behind it.
+    Copies in use, also through a view or another library, are never overwritten. Returns views, so that callers cannot
+    change the flags or type of the underlying array.
     """
 
     def __init__(self, spares: int = 3) -> None:
-        """Keep at most so many former copies at hand."""
+        """Keep the memory of up to `spares` earlier copies."""
         self._spares: list[NDArray[np.uint8]] = []
         self._most = spares
 
     def copy(self, source: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """An independent copy."""
+        """Return an independent copy."""
         for i in range(len(self._spares)):
             if self._spares[i].shape == source.shape and _references(self._spares, i) == _UNUSED:
                 np.copyto(self._spares[i], source)
@@ -35,4 +35,4 @@ def _references(arrays: list[NDArray[np.uint8]], i: int) -> int:
 
 
 _UNUSED = _references([np.empty(0, np.uint8)], 0)
-"""How many references an array in a list has that nobody else refers to."""
+"""Reference count of an array that is only in the list."""

@@ -1,7 +1,7 @@
-"""Memory that processes share and that nothing is left of when they are gone, killed or not.
+"""Shared memory without leaks, even if processes are killed.
 
-It has no name in any file system, so it cannot leak, and it is not bound by the size of /dev/shm (64 MB in a
-container by default). A process that is spawned gets it through its arguments.
+It has no name in any file system, so it is freed with its last process, and it is not limited by the size of /dev/shm
+(64 MB by default in containers). Pass it to a process as an argument when spawning.
 """
 
 from __future__ import annotations
@@ -17,53 +17,53 @@ from numpy.typing import DTypeLike, NDArray
 
 
 class PrivateArray:
-    """Zeros of a shape and type, of this process alone."""
+    """An array of zeros in memory of this process."""
 
     def __init__(self, shape: tuple[int, ...], dtype: DTypeLike) -> None:
-        """Reserve the memory; the system provides a page of it when it is first touched.
+        """Reserve the memory; pages are allocated on first access.
 
         Args:
             shape: Shape of the array.
-            dtype: Type of its elements, also a structured one.
+            dtype: Type of its elements; may be structured.
 
         Raises:
-            MemoryError: There is not enough.
+            MemoryError: Out of memory.
         """
         self.shape, self.dtype = shape, np.dtype(dtype)
         self._buffer = self._reserve(max(1, self.nbytes))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the array."""
+        """Size of the array in bytes."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
     def array(self) -> NDArray[Any]:
-        """A view; the memory lasts as long as any view of it in any process."""
+        """Return a view; the memory lives until its last view in any process."""
         return np.frombuffer(self._buffer, self.dtype, self.nbytes // self.dtype.itemsize).reshape(self.shape)
 
     def _reserve(self, size: int) -> Any:
         return np.zeros(size, np.uint8)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What another process gets is memory of its own, zeros again."""
+        """Pickle the shape and type only; another process gets its own array of zeros."""
         return type(self), (self.shape, self.dtype)
 
 
 class SharedArray(PrivateArray):
-    """The same memory in every process that the object is handed to at its start.
+    """An array that is shared with all processes that receive the object when they are spawned.
 
-    First touches through the array cost about ten times what they do in memory of one process (1 ms for a frame of
-    640 x 640), because the system provides, and clears, every page by itself; `write_first` takes two thirds of that.
+    First accesses cost ten times more than in private memory (1 ms for a frame of 640 x 640), because the system
+    allocates and clears each page separately; `write_first` takes two thirds of that.
     """
 
     def write_first(self, index: int, value: NDArray[Any]) -> None:
-        """Set what is at an index of the first axis through the file, for the first time.
+        """Write an element of the first axis for the first time, through the file.
 
-        Pages then need not be cleared, and are mapped several at a time.
+        This avoids clearing pages, and maps several at a time.
 
         Args:
             index: The index.
-            value: Contiguous, of the shape and type of an element.
+            value: Contiguous array with the shape and type of an element.
         """
         os.pwrite(self._file, value.data, index * value.nbytes)
         self.array()[index].view(np.uint8).reshape(-1)[:: mmap.PAGESIZE].max()
@@ -73,7 +73,7 @@ class SharedArray(PrivateArray):
         return mmap.mmap(self._file, size)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Works only as an argument of a process that is being spawned."""
+        """Works only while a process is being spawned."""
         return _attach, (self.shape, self.dtype, reduction.DupFd(self._file))
 
     def __del__(self) -> None:

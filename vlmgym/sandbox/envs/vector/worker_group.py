@@ -1,4 +1,4 @@
-"""All workers of a vector runner: which environments have an answer on its way, and whose comes next."""
+"""All workers of a vector runner, and the calls in flight."""
 
 from __future__ import annotations
 
@@ -11,43 +11,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.envs.vector.worker import Reply
-from vlmgym.sandbox.envs.vector.worker_process import WorkerHandle
+from vlmgym.sandbox.envs.vector.worker import StepReply
+from vlmgym.sandbox.envs.vector.worker_handle import WorkerHandle
 
 Ids = NDArray[np.intp]
-"""Numbers of environments within the runner."""
+"""Indices of environments in the runner."""
 
 
 class WorkerGroup:
-    """Sends each worker what concerns its environments.
+    """Sends each worker the part of a call that concerns its environments.
 
-    A call that a worker refuses, which is a `UsageError`, leaves all as it was. After anything else (a process hangs or
-    dies again and again, a fault in a game, Ctrl-C) it is not known what the environments are at: all is closed.
+    A `UsageError` changes nothing. After any other error (a hanging worker, repeated deaths, a bug in a game, Ctrl-C)
+    the state of the environments is unknown, and the group closes.
+
+    Attributes:
+        closed: True once the group is closed.
+        in_flight: Bool array; True for environments with a result that was not taken.
     """
 
     def __init__(self, workers: Sequence[WorkerHandle]) -> None:
-        """Take over workers, whose parts follow each other."""
+        """Take over workers with consecutive parts."""
         self.workers = workers
         self.closed = False
         sizes = [worker.part.stop - worker.part.start for worker in workers]
-        self._shard_of = np.repeat(np.arange(len(workers)), sizes)
+        self._worker_of = np.repeat(np.arange(len(workers)), sizes)
         self._sent: list[list[tuple[int, Ids]]] = [[] for _ in workers]
         self._count = count()
-        self.in_flight = np.zeros(len(self._shard_of), bool)
-        """Whether an environment has an answer that was not taken."""
+        self.in_flight = np.zeros(len(self._worker_of), bool)
 
     def submit(self, name: str, ids: Ids, *columns: Sequence[Any], timeout: float | None) -> None:
-        """Begin a call whose answer is a `Reply`.
+        """Start a call that returns a `StepReply`.
 
         Args:
-            name: Method of `EnvWorker`, which takes the numbers of environments first.
+            name: Method of `EnvWorker`, which takes indices of environments first.
             ids: The environments.
-            columns: Its further arguments: sequences with one value an environment.
-            timeout: Seconds after which a process that does not read counts as hung; None: never.
+            columns: Its other arguments, each with one value per environment.
+            timeout: Seconds after which a worker that does not read counts as hanging; None to wait forever.
 
         Raises:
-            UsageError: The call cannot be sent; nothing was begun.
-            WorkerError: A process hangs.
+            UsageError: The call cannot be sent; nothing was started.
+            WorkerError: A worker hangs.
         """
         calls = []
         for number, at, local in self._parts(ids):
@@ -62,55 +65,55 @@ class WorkerGroup:
             self.close()
             raise
 
-    def collect(self, timeout: float | None) -> list[tuple[Ids, Reply]]:
-        """All answers that are on their way; if one is a refusal, it is raised when all are in."""
-        replies, refusals = [], []
+    def collect(self, timeout: float | None) -> list[tuple[Ids, StepReply]]:
+        """Wait for all replies in flight; then raise the first `UsageError`, if any."""
+        replies, errors = [], []
         for number, sent in enumerate(self._sent):
             while sent:
                 try:
                     replies.append(self._take(number, timeout))
                 except UsageError as error:
-                    refusals.append(error)
-        if refusals:
-            raise refusals[0]
+                    errors.append(error)
+        if errors:
+            raise errors[0]
         return replies
 
-    def take(self, timeout: float | None) -> tuple[Ids, Reply]:
-        """One answer: that of the worker that is ready, and of several, that was asked first."""
+    def take(self, timeout: float | None) -> tuple[Ids, StepReply]:
+        """Wait for one reply; of several that are ready, take the one whose call was sent first."""
         waiting = [number for number, sent in enumerate(self._sent) if sent]
-        things: dict[int, Any] = {number: self.workers[number].wait_on() for number in waiting}
-        ready = [number for number in waiting if things[number] is None]
+        waitables: dict[int, Any] = {number: self.workers[number].waitable() for number in waiting}
+        ready = [number for number in waiting if waitables[number] is None]
         if not ready:
             try:
-                objects = wait(list(things.values()), timeout)
+                readable = wait(list(waitables.values()), timeout)
             except BaseException:
                 self.close()
                 raise
-            ready = [number for number in waiting if things[number] in objects]
+            ready = [number for number in waiting if waitables[number] in readable]
         if not ready:
             return self._take(waiting[0], 0.0)
         return self._take(min(ready, key=lambda number: self._sent[number][0][0]), timeout)
 
     def call(self, name: str, ids: Ids, *args: Any, columns: Sequence[Any] = (), timeout: float | None) -> list[Any]:
-        """Call a method of workers whose answer is a list with one value an environment, or None.
+        """Call a method that returns a list with one value per environment, or None.
 
         Args:
             name: Method of `EnvWorker`.
             ids: The environments, ascending.
-            args: Its arguments after the numbers of environments and the columns.
-            columns: Sequences with one value an environment.
-            timeout: As in `submit`.
+            args: Its last arguments.
+            columns: Its arguments between the indices of environments and `args`, each with one value per environment.
+            timeout: See `submit`.
 
         Raises:
-            UsageError: A worker refuses; the others have done it.
-            WorkerError: A process hangs.
+            UsageError: A worker refused the call; the others have handled it.
+            WorkerError: A worker hangs.
         """
         calls = []
         for number, at, local in self._parts(ids):
-            mine = [[column[i] for i in at] for column in columns]
-            calls.append((number, self.workers[number].pack((name, (local, *mine, *args)))))
+            own = [[column[i] for i in at] for column in columns]
+            calls.append((number, self.workers[number].pack((name, (local, *own, *args)))))
         results: list[Any] = []
-        refusal: UsageError | None = None
+        usage_error: UsageError | None = None
         try:
             for number, packed in calls:
                 self.workers[number].submit(packed, timeout)
@@ -118,47 +121,48 @@ class WorkerGroup:
                 try:
                     results += self.workers[number].result(timeout) or ()
                 except UsageError as error:
-                    refusal = refusal or error
+                    usage_error = usage_error or error
         except BaseException:
             self.close()
             raise
-        if refusal is not None:
-            raise refusal
+        if usage_error is not None:
+            raise usage_error
         return results
 
     def start_of(self, i: int) -> int:
-        """Number of the first environment of the worker that environment i is in."""
-        start: int = self.workers[self._shard_of[i]].part.start
+        """Return the index of the first environment of the worker of environment i."""
+        start: int = self.workers[self._worker_of[i]].part.start
         return start
 
     def close(self) -> None:
-        """End all workers; doing it twice is fine."""
+        """End all workers. Idempotent."""
         if not self.closed:
             self.closed = True
             for worker in self.workers:
                 worker.close()
 
     def _parts(self, ids: Ids) -> Iterator[tuple[int, Ids, list[int]]]:
-        """For each worker that has some of the environments: its number, their places in `ids`, their numbers there."""
-        shard_of = self._shard_of[ids]
+        """Yield, for each worker concerned, its number, the positions of its environments in `ids`, and their indices
+        in the worker."""
+        worker_of = self._worker_of[ids]
         for number, worker in enumerate(self.workers):
-            at = np.flatnonzero(shard_of == number)
+            at = np.flatnonzero(worker_of == number)
             if len(at):
                 yield number, at, (ids[at] - worker.part.start).tolist()
 
-    def _take(self, number: int, timeout: float | None) -> tuple[Ids, Reply]:
-        """The oldest answer of a worker."""
+    def _take(self, number: int, timeout: float | None) -> tuple[Ids, StepReply]:
+        """Wait for the oldest reply of a worker."""
         try:
-            reply: Reply = self.workers[number].result(timeout)
+            reply: StepReply = self.workers[number].result(timeout)
         except UsageError:
-            self._landed(number)
+            self._pop_sent(number)
             raise
         except BaseException:
             self.close()
             raise
-        return self._landed(number), reply
+        return self._pop_sent(number), reply
 
-    def _landed(self, number: int) -> Ids:
+    def _pop_sent(self, number: int) -> Ids:
         _, ids = self._sent[number].pop(0)
         self.in_flight[ids] = False
         return ids

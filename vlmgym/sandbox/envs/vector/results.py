@@ -1,0 +1,107 @@
+"""Observations and infos of a vector runner, from the buffers and replies of its workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmgym.sandbox.envs.vector.buffer_pool import BufferPool
+from vlmgym.sandbox.envs.vector.frame_env import OUTCOME_NAMES
+from vlmgym.sandbox.envs.vector.shared_memory import PrivateArray
+from vlmgym.sandbox.envs.vector.worker import StepBuffers, StepReply
+from vlmgym.sandbox.envs.vector.worker_group import Ids
+
+Infos = dict[str, Any]
+AddInfo = Callable[[Infos, Infos, int], Infos]
+"""Adds the infos of one environment, at an index, to those of all; see `VectorEnv._add_info`."""
+_OUTCOMES = np.array([None, *OUTCOME_NAMES[1:]], object)
+"""Outcomes by number, as Gymnasium represents strings in infos: None where there is none."""
+
+
+class Results:
+    """Reads the results of steps in the format of Gymnasium.
+
+    Attributes:
+        numbers: Numbers of the last step of each environment, `STEP_DTYPE`.
+        frames: For each image of the game, the frames of all environments.
+    """
+
+    def __init__(self, buffers: StepBuffers, shapes: Sequence[tuple[int, ...]], copy: bool) -> None:
+        """Map the buffers.
+
+        Args:
+            buffers: Buffers of the runner.
+            shapes: For each image of the game, its shape.
+            copy: Copy observations; otherwise they are read-only views.
+        """
+        self.numbers = buffers.numbers.array()
+        self._num_envs = len(self.numbers)
+        self.frames = self._arrays(buffers.frames, shapes)
+        self._final_frames = self._arrays(buffers.final_frames, shapes)
+        self._pools = [BufferPool() for _ in self.frames] if copy else None
+
+    def _arrays(
+        self, buffers: tuple[PrivateArray, ...] | None, shapes: Sequence[tuple[int, ...]]
+    ) -> list[NDArray[np.uint8]]:
+        if buffers is None:
+            return [np.zeros((self._num_envs, *shape), np.uint8) for shape in shapes]
+        return [buffer.array() for buffer in buffers]
+
+    def observations(self, ids: Ids) -> Any:
+        """Return the observations of some environments."""
+        first, last = int(ids[0]), int(ids[-1])
+        contiguous = last - first + 1 == len(ids) and bool((np.diff(ids) == 1).all())
+        taken = [frames[first : last + 1] if contiguous else frames[ids] for frames in self.frames]
+        if contiguous and self._pools is not None:
+            taken = [pool.copy(frames) for pool, frames in zip(self._pools, taken)]
+        elif contiguous:
+            for frames in taken:
+                frames.flags.writeable = False  # writing would corrupt later images
+        return taken[0] if len(taken) == 1 else tuple(taken)
+
+    def infos(
+        self, ids: Ids, numbers: NDArray[Any], replies: list[tuple[Ids, StepReply]], starts: list[int], add: AddInfo
+    ) -> Infos:
+        """Return the infos of some environments: for each field an array, and a mask of where it is set.
+
+        Args:
+            ids: The environments.
+            numbers: Their numbers.
+            replies: Replies of workers, and the environments that each is about.
+            starts: For each reply, the index of the first environment of its worker.
+            add: Function that adds the infos of one environment.
+        """
+        replied = np.zeros(self._num_envs, bool)
+        for own, _ in replies:
+            replied[own] = True
+        replied = replied[ids]
+        infos: Infos = {}
+        if any(reply.info or reply.final_info for _, reply in replies):
+            infos = self._full_infos(ids, replies, starts, add)
+        for name in ("score", "turn", "seed"):
+            infos[name], infos[f"_{name}"] = numbers[name].copy(), replied.copy()
+        outcome = np.where(replied, numbers["outcome"], 0)
+        infos["outcome"], infos["_outcome"] = _OUTCOMES[outcome], outcome > 0
+        return infos
+
+    def _full_infos(self, ids: Ids, replies: list[tuple[Ids, StepReply]], starts: list[int], add: AddInfo) -> Infos:
+        index = {int(i): at for at, i in enumerate(ids)}
+        infos: Infos = {}
+        for (_, reply), start in zip(replies, starts, strict=True):
+            for local, info in reply.info.items():
+                infos = add(infos, info, index[local + start])
+            for local, info in reply.final_info.items():
+                images = [frames[local + start].copy() for frames in self._final_frames]
+                final_obs = images[0] if len(images) == 1 else tuple(images)
+                infos = add(infos, {"final_obs": final_obs, "final_info": info}, index[local + start])
+        return _truncate(infos, len(ids))
+
+
+def _truncate(infos: Infos, length: int) -> Infos:
+    """Cut arrays, which Gymnasium creates for all environments, to a length."""
+    return {
+        name: _truncate(value, length) if isinstance(value, dict) else value[:length] for name, value in infos.items()
+    }

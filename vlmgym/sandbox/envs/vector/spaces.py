@@ -1,0 +1,36 @@
+"""Spaces of a batch of games."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_differing_spaces, batch_space
+
+from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.spaces import ImageSpace
+
+Space = spaces.Space[Any]
+
+
+def observation_space(shapes: Sequence[tuple[int, ...]], *batch: int) -> Space:
+    """Return the space of images of some shapes: one image space, or a tuple of several.
+
+    Args:
+        shapes: Shapes of the images.
+        batch: Leading dimensions.
+    """
+    images = [ImageSpace((*batch, *shape)) for shape in shapes]
+    return images[0] if len(images) == 1 else spaces.Tuple(images)
+
+
+def action_spaces(games: Sequence[Game[Any, Any]]) -> tuple[Space | None, Space]:
+    """Return the action space that all games share, or None, and the space of a batch of actions."""
+    each = [game.action_space for game in games]
+    first = each[0]
+    if all(space == first for space in each):
+        return first, batch_space(first, len(each))
+    if all(type(space) is type(first) and space.shape == first.shape for space in each):
+        return None, batch_differing_spaces(each)
+    return None, spaces.Tuple(each)

@@ -1,0 +1,209 @@
+"""Handles of workers: in this process, or in another one that is restarted if it dies."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from vlmgym.errors import VlmgymError, WorkerError
+from vlmgym.sandbox.envs.vector.worker import EnvWorker, StepReply, WorkerSpec
+from vlmgym.workers.channel import ChannelClosed
+from vlmgym.workers.messages import Result
+from vlmgym.workers.process import RESTARTS, Worker, WorkerProcess
+
+Call = tuple[str, tuple[Any, ...]]
+"""Method of `EnvWorker` and its arguments."""
+
+
+class WorkerHandle(Protocol):
+    """A worker as seen by the runner. Calls are handled in order."""
+
+    part: slice
+    """Indices of its environments in the runner."""
+
+    def pack(self, call: Call) -> Any:
+        """Prepare a call for `submit`; raises `UsageError` if it cannot be sent."""
+
+    def submit(self, packed: Any, timeout: float | None) -> None:
+        """Start a call."""
+
+    def result(self, timeout: float | None) -> Any:
+        """Wait for the oldest call and return its value or raise its error."""
+
+    def waitable(self) -> Any | None:
+        """Return an object for `multiprocessing.connection.wait`; None if a result is available."""
+
+    def close(self) -> None:
+        """End the worker."""
+
+
+class LocalWorker:
+    """A worker in this process, which handles calls in `submit`."""
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self.part = spec.part
+        self._worker = EnvWorker(spec)
+        self._results: deque[Result] = deque()
+
+    def pack(self, call: Call) -> Call:
+        """Return the call."""
+        return call
+
+    def submit(self, packed: Call, timeout: float | None) -> None:
+        """Handle a call."""
+        try:
+            self._results.append(Result(self._worker.handle(*packed), None))
+        except VlmgymError as error:
+            self._results.append(Result(None, error))
+
+    def result(self, timeout: float | None) -> Any:
+        """Return the value of the oldest call or raise its error."""
+        return self._results.popleft().get()
+
+    def waitable(self) -> None:
+        """Return None, because results are available immediately."""
+        return
+
+    def close(self) -> None:
+        """Release the environments."""
+        del self._worker
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    call: Call
+    message: bytes
+
+
+class RestartingWorker:
+    """A worker in another process. If it dies, a new one resumes from the last checkpoints, with a warning."""
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self.part = spec.part
+        self._spec = spec
+        self._calls: deque[_Packed] = deque()
+        self._checkpoints: list[bytes | None] = [None] * len(spec.games)
+        self._actions: list[list[Any]] = [[] for _ in spec.games]  # since the checkpoints
+        self._deaths = 0
+        self._worker = self._start()
+
+    def pack(self, call: Call) -> _Packed:
+        """Pickle a call.
+
+        Raises:
+            UsageError: It cannot be pickled.
+        """
+        return _Packed(call, self._worker.pack(*call))
+
+    def submit(self, packed: _Packed, timeout: float | None) -> None:
+        """Send a call, or queue it: with one call at a time, both sides never block on writing.
+
+        Raises:
+            WorkerError: The process hangs.
+        """
+        self._calls.append(packed)
+        if len(self._calls) == 1:
+            self._send_next(timeout)
+
+    def result(self, timeout: float | None) -> Any:
+        """Wait for the oldest call and return its value or raise its error.
+
+        Raises:
+            WorkerError: The process hangs, or died repeatedly.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            try:
+                result = self._receive(None if deadline is None else max(0.0, deadline - time.monotonic()))
+                break
+            except ChannelClosed:
+                self._restart(timeout)
+        call = self._calls.popleft().call
+        self._send_next(timeout)
+        self._deaths = 0
+        value = result.get()
+        self._remember(call, value)
+        return value
+
+    def waitable(self) -> Worker:
+        """Return the worker, which is readable when a result is available or it died."""
+        return self._worker
+
+    def close(self) -> None:
+        """End the process, by force if it is busy. Idempotent."""
+        self._worker.close()
+
+    def _start(self) -> Worker:
+        return WorkerProcess(make_handler, self._spec, name=f"vlmgym {self._environments()}")
+
+    def _send_next(self, timeout: float | None) -> None:
+        # If the worker died, `result` restarts it and sends the call again.
+        with contextlib.suppress(ChannelClosed):
+            if self._calls:
+                self._send(self._calls[0].message, timeout)
+
+    def _send(self, message: bytes, timeout: float | None) -> None:
+        try:
+            self._worker.send(message, timeout)
+        except TimeoutError:
+            raise self._timed_out() from None
+
+    def _receive(self, timeout: float | None) -> Result:
+        try:
+            return self._worker.receive(timeout)
+        except TimeoutError:
+            raise self._timed_out() from None
+
+    def _restart(self, timeout: float | None) -> None:
+        status, self._deaths = self._worker.exit_status(), self._deaths + 1
+        if self._deaths > RESTARTS:
+            raise WorkerError(
+                f"{self._name()} died {self._deaths} times during the same call, last with {status}; if it ran out of "
+                'memory, use fewer environments; scripts need `if __name__ == "__main__":` around their main part'
+            )
+        if any(checkpoint is not None for checkpoint in self._checkpoints):
+            message = f"{self._name()} died ({status}); a new one resumes from the last checkpoints"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+        self._worker.close()
+        self._worker = self._start()
+        restore: Call = ("restore", (self._checkpoints, self._actions))
+        try:
+            self._send(self._worker.pack(*restore), timeout)
+            reply = self._receive(timeout).get()
+        except ChannelClosed:
+            return self._restart(timeout)
+        self._remember(restore, reply)
+        return self._send_next(timeout)
+
+    def _timed_out(self) -> WorkerError:
+        """End the hanging process and return the error to raise."""
+        error = WorkerError(f"{self._name()} timed out")
+        self.close()
+        return error
+
+    def _remember(self, call: Call, value: Any) -> None:
+        """Keep new checkpoints, and the actions since the last ones."""
+        if not isinstance(value, StepReply):
+            return
+        name, args = call
+        if name == "step":
+            for i, action in zip(*args, strict=True):
+                self._actions[i].append(action)
+        for i, checkpoint in value.checkpoints.items():
+            self._checkpoints[i], self._actions[i] = checkpoint, []
+
+    def _name(self) -> str:
+        return f"{self._worker.name} ({self._environments()})"
+
+    def _environments(self) -> str:
+        return f"environments {self.part.start} to {self.part.stop - 1}"
+
+
+def make_handler(spec: WorkerSpec) -> Callable[[str, tuple[Any, ...]], Any]:
+    """Create the environments in a worker process; returns the function that handles calls."""
+    return EnvWorker(spec).handle
