@@ -1,4 +1,4 @@
-"""Dials and config fields."""
+"""Difficulty levels and config fields."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_every_level_of_every_game_is_valid_and_playable() -> None:
             assert legal is None or len(legal) > 0
 
 
-def test_every_config_field_belongs_to_one_dial_and_is_described() -> None:
+def test_every_config_field_has_a_description() -> None:
     for config in configs():
         difficulties = config.field_difficulties()
         assert set(difficulties) <= set(config.model_fields)  # the others are settings
@@ -44,21 +44,21 @@ def test_every_config_field_belongs_to_one_dial_and_is_described() -> None:
             assert field.description.endswith(".")
 
 
-def test_levels_set_only_config_fields_of_their_own_dial() -> None:
+def test_levels_set_only_fields_of_their_own_difficulty() -> None:
     for config in configs():
         difficulties = config.field_difficulties()
         assert set(config.levels) == set(DIFFICULTIES)
-        for dial, levels in config.levels.items():
+        for difficulty, levels in config.levels.items():
             assert set(levels) == set(LEVELS)
             for level in levels.values():
-                assert {difficulties[name] for name in level} <= {dial}
+                assert {difficulties[name] for name in level} <= {difficulty}
 
 
-def test_the_levels_of_a_dial_differ_and_3_is_the_published_setting() -> None:
+def test_levels_differ_and_level_3_is_the_default() -> None:
     for config in configs():
         assert config.at() == config.at(3, 3) == config()
-        for dial in DIFFICULTIES:
-            assert len({config.at(**{dial: level}) for level in LEVELS}) == len(LEVELS)
+        for difficulty in DIFFICULTIES:
+            assert len({config.at(**{difficulty: level}) for level in LEVELS}) == len(LEVELS)
 
 
 def test_the_published_settings_of_the_games() -> None:
@@ -76,11 +76,11 @@ def test_a_config_field_overrides_its_level() -> None:
     assert config.model_dump() == {**level.model_dump(), "noise": 0.0, "rows": 8}
 
 
-@pytest.mark.parametrize("dial", DIFFICULTIES)
+@pytest.mark.parametrize("difficulty", DIFFICULTIES)
 @pytest.mark.parametrize("level", [0, 6, -1, 2.5, "3", True, None])
-def test_a_level_that_is_none_is_refused(dial: str, level: Any) -> None:
-    with pytest.raises(UsageError, match=f"{dial} must be between 1"):
-        Config2048.at(**{dial: level})
+def test_a_level_that_is_none_is_refused(difficulty: str, level: Any) -> None:
+    with pytest.raises(UsageError, match=f"{difficulty} must be between 1"):
+        Config2048.at(**{difficulty: level})
 
 
 def test_an_unknown_config_field_is_refused_with_those_there_are() -> None:

@@ -51,9 +51,9 @@ def test_every_level_of_every_game_is_there_and_every_image_loads(watched: Watch
     shown = {game_class(exhibit.game) for exhibit in EXHIBITS}
     assert shown >= {game_class(game) for game in game_ids() if game_class(game).__module__.startswith("vlmgym.")}
     for exhibit in EXHIBITS:
-        for dial in DIFFICULTIES:
+        for difficulty in DIFFICULTIES:
             for level in LEVELS:
-                figure = watched.page.locator(f"[id='{exhibit.name}'] .{dial}-{level}")
+                figure = watched.page.locator(f"[id='{exhibit.name}'] .{difficulty}-{level}")
                 assert figure.count() == 1
                 images = figure.locator("img").evaluate_all("all => all.map(one => one.complete && one.naturalWidth)")
                 assert images == [SIZE] * len(exhibit.at(SIZE).image_shapes)

@@ -49,20 +49,20 @@ class UnmarkedConfig(Config2048):
     unmarked: int = 3
 
 
-class UnmarkedKnob(Game2048):
-    """A config field belongs to no dial."""
+class UnmarkedField(Game2048):
+    """A config field belongs to no difficulty."""
 
     Config = UnmarkedConfig
 
 
-class WrongDialConfig(Config2048):
+class WrongDifficultyConfig(Config2048):
     levels = with_board_perception({**REASONING, 1: {"noise": 0.1}})
 
 
-class WrongDial(Game2048):
-    """The reasoning dial sets a perceptual config field."""
+class WrongDifficulty(Game2048):
+    """The reasoning difficulty sets a perceptual config field."""
 
-    Config = WrongDialConfig
+    Config = WrongDifficultyConfig
 
 
 class MissingLevelConfig(Config2048):
@@ -70,7 +70,7 @@ class MissingLevelConfig(Config2048):
 
 
 class MissingLevel(Game2048):
-    """A dial has four levels."""
+    """A difficulty has four levels."""
 
     Config = MissingLevelConfig
 
@@ -438,9 +438,9 @@ BROKEN: list[tuple[str, type[Game[Any, Any]], str]] = [
     ("identity", SameId, "the id 2048-v0 is registered for"),
     ("identity", NoPage, "no docstring"),
     ("identity", LoosePositions, "LooseState is no frozen dataclass"),
-    ("config_fields", UnmarkedKnob, "unmarked has no difficulty"),
-    ("config_fields", WrongDial, "the dial reasoning sets noise, which is marked perception"),
-    ("levels", MissingLevel, r"the dial reasoning has levels \[1, 2, 3, 4\]"),
+    ("config_fields", UnmarkedField, "unmarked has no difficulty"),
+    ("config_fields", WrongDifficulty, "the difficulty reasoning sets noise, which is marked perception"),
+    ("levels", MissingLevel, r"the difficulty reasoning has levels \[1, 2, 3, 4\]"),
     ("levels", EqualLevels, "levels 2 and 4, 2 and 5, 4 and 5 of reasoning are equal, but all five must differ"),
     ("levels", OtherDefault, "levels 3 and 3 are not the default"),
     ("levels", ImpossibleLevel, "UsageError: rows"),

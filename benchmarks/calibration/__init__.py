@@ -1,1 +1,1 @@
-"""Difficulty that is measured: what each level of a dial does to play and to reading, without a language model."""
+"""Measure, without a language model, how each difficulty level affects play and image reading."""

@@ -1,8 +1,8 @@
-"""Measure what the difficulty levels of games do, without a language model, and write a page with plots for each.
+"""Measure, without a language model, the effect of every difficulty level, and write a page with plots per game.
 
     .venv/bin/python -m benchmarks.calibration 2048 --episodes 200 --images 200
 
-Reproduces the pages in docs/difficulty; each of them states its command.
+Reproduces the pages in docs/difficulty; each page states its command.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class CalibrateConfig:
     game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
     """Names, for instance 2048 or shisensho_pictures; all that are declared if none is given."""
     episodes: int = 200
-    """Episodes of random play at each level; an oracle plays fewer."""
+    """Episodes per player and level; oracles of board games play fewer."""
     images: int = 300
-    """Images that are read at each level."""
+    """Test images per level, and as many training images."""
     output_dir: Path = Path("docs/difficulty")
-    """Folder of the pages."""
+    """Output folder."""
 
     def __post_init__(self) -> None:
         for name, value in (("episodes", self.episodes), ("images", self.images)):
             if value < FEWEST:
-                raise UsageError(f"{name} is at least {FEWEST}, not {value}")
+                raise UsageError(f"{name} must be at least {FEWEST}, got {value}")
 
 
 def calibrate_games(config: CalibrateConfig, console: Console | None = None) -> list[Calibration]:
@@ -67,24 +67,24 @@ def calibrate_games(config: CalibrateConfig, console: Console | None = None) -> 
 
 
 def _measure(spec: Spec, config: CalibrateConfig, output: OutputFolder, threads: Any, console: Console) -> Calibration:
-    # The matrices are small. The limit is for one `with`: after it, it would no longer be one.
+    # One thread is fastest for small matrices. Each `with` needs a new limit, because leaving it restores the old one.
     with threads.threadpool_limits(1), console.status(spec.name) as status:
         samples = Samples(config.episodes, config.images)
-        measured = calibrate(spec, samples, partial(_tell, status, spec.name))
+        measured = calibrate(spec, samples, partial(_show, status, spec.name))
     command = f"python -m benchmarks.calibration {spec.name} --episodes {config.episodes} --images {config.images}"
     output.write(output.folder / f"{spec.name}.png", draw_plots(measured))
     output.write(output.folder / f"{spec.name}.md", write_page(measured, command).encode())
-    console.print(f"{config.output_dir / spec.name}.md: {_verdict(measured)}", highlight=False)
+    console.print(f"{config.output_dir / spec.name}.md: {_summary(measured)}", highlight=False)
     return measured
 
 
-def _tell(status: Status, name: str, under_way: str) -> None:
-    status.update(f"{name}: {under_way}")
+def _show(status: Status, name: str, step: str) -> None:
+    status.update(f"{name}: {step}")
 
 
-def _verdict(measured: Calibration) -> str:
-    failed = [check.words for check in checks(measured) if not check.holds]
-    return f"does not hold: {'; '.join(failed)}" if failed else "every claim holds"
+def _summary(measured: Calibration) -> str:
+    failed = [check.claim for check in checks(measured) if not check.holds]
+    return f"claims that fail: {'; '.join(failed)}" if failed else "all claims hold"
 
 
 if __name__ == "__main__":

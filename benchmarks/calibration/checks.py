@@ -1,4 +1,4 @@
-"""What the levels of a game are to be, and whether that was found."""
+"""Claims about difficulty levels, checked against the measurements."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from benchmarks.calibration.formatting import number, percent, written
 from benchmarks.calibration.measure import Calibration
 
 FLAT = 0.1
-"""How far one dial may move what the other is judged by, as a share of what that dial does itself."""
+"""Largest effect of one difficulty on the other's criterion, relative to the other's own effect."""
 READABLE = 0.95
-"""What a fitted reader reads of level 4, at least."""
+"""Minimum accuracy of the reader fitted to level 4."""
 
 
 class Check(NamedTuple):
-    """A claim about the levels, the measurement, and whether it holds."""
+    """A claim, the measured values, and `holds`."""
 
-    words: str
+    claim: str
     measured: str
     holds: bool
 
@@ -37,20 +37,20 @@ def _reasoning(found: Calibration) -> list[Check]:
         levels, elsewhere = ({level: value.negative() for level, value in v.items()} for v in (levels, elsewhere))
     down = steps(levels)
     smallest = min(step.low for step in down.values())
-    step = f"by {number(smallest)} or more"
+    step = f"{number(smallest)}"
     if criterion.log:
-        step = f"by a factor of {number(math.exp(smallest))} or more"
+        step = f"a factor of {number(math.exp(smallest))}"
     ends = [written(criterion.measure, found.criterion[level]) for level in (1, 5)]
     moved = drift(elsewhere, levels)
     return [
         Check(
-            "Each level of reasoning is harder than the one before",
-            f"{criterion.label}: from {ends[0]} to {ends[1]}, at every step {step}",
+            "Every reasoning level is harder than the previous one",
+            f"{criterion.label}: from {ends[0]} to {ends[1]}, each step at least {step}",
             falls(down),
         ),
         Check(
-            "The perception dial leaves play as it is",
-            f"it moves the same from level 3 by {moved:.0%} or less of what the reasoning dial does from 1 to 5",
+            "Perception does not affect play",
+            f"at most {moved:.0%} of the effect of reasoning levels 1 to 5",
             moved <= FLAT,
         ),
     ]
@@ -58,25 +58,24 @@ def _reasoning(found: Calibration) -> list[Check]:
 
 def _perception(found: Calibration) -> list[Check]:
     levels = found.first_reader
-    down = paired_steps({level: reading.images for level, reading in found.sighting.levels.items()})
+    down = paired_steps({level: reading.images for level, reading in found.readings.levels.items()})
     smallest = min(step.low for step in down.values())
-    moved = drift(found.sighting.alike["reasoning"], found.sighting.alike["perception"])
-    fitted = found.sighting.levels[4].fitted
+    moved = drift(found.readings.shared["reasoning"], found.readings.shared["perception"])
+    fitted = found.readings.levels[4].fitted
     return [
         Check(
-            "Each level of perception is harder to read than the one before",
-            f"the reader of level 1 falls from {percent(levels[1])} to {percent(levels[5])}, at every step by "
-            f"{100 * smallest:.1f} points or more",
+            "Every perception level is harder to read than the previous one",
+            f"level-1 reader: from {percent(levels[1])} to {percent(levels[5])}, each step at least "
+            f"{100 * smallest:.1f} points",
             falls(down),
         ),
         Check(
-            "The reasoning dial leaves reading as it is",
-            f"of the kinds that all levels show, it moves what that reader reads from level 3 by {moved:.0%} or less "
-            "of what the perception dial does from 1 to 5",
+            "Reasoning does not affect reading",
+            f"at most {moved:.0%} of the effect of perception levels 1 to 5",
             moved <= FLAT,
         ),
         Check(
-            f"Nothing becomes unreadable: a reader fitted to level 4 reads over {READABLE:.0%} of it",
+            f"Perception level 4 stays readable: a reader fitted to it exceeds {READABLE:.0%}",
             percent(fitted),
             fitted.low > READABLE,
         ),

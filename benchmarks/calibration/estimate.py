@@ -1,4 +1,4 @@
-"""Numbers with 95% intervals, and what two of them say about each other."""
+"""Estimates with 95% intervals, and their differences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from itertools import pairwise
 from vlmgym.evaluation.statistics import confidence_interval, mean_and_stderr, wilson
 
 NORMAL = 1.96
-"""Half the width of a 95% interval of the normal distribution, in standard errors."""
+"""Half-width of a 95% normal interval in standard errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +19,10 @@ class Estimate:
     """A mean or a share with its 95% interval.
 
     Attributes:
-        mean: The value that was measured.
-        low: Lower end of the interval; equal to `mean` where every value was the same.
+        mean: Measured value.
+        low: Lower end of the interval; equals `mean` if all values are equal.
         high: Upper end.
-        count: How many values it is the mean of.
+        count: Number of values.
     """
 
     mean: float
@@ -32,7 +32,7 @@ class Estimate:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Estimate:
-        """The mean of values, at least one; without an interval where all are the same."""
+        """Estimate the mean of at least one value."""
         mean, _ = mean_and_stderr(values)
         interval = confidence_interval(values, within_one=True) if len(set(values)) > 1 else None
         low, high = interval or (mean, mean)
@@ -40,19 +40,19 @@ class Estimate:
 
     @classmethod
     def share(cls, count: int, of: int) -> Estimate:
-        """The share `count / of` with Wilson's interval."""
+        """Estimate the share `count / of` with Wilson's interval."""
         return cls(count / of, *wilson(count, of), of)
 
     @classmethod
     def evenly(cls, kinds: Sequence[Sequence[float]], images: Sequence[Sequence[int]]) -> Estimate:
-        """The mean of the means of several kinds of value, each of which counts as much, however many values it has.
+        """Estimate the mean over kinds, weighting each kind equally.
 
-        Its interval is the normal one. Values of one image may be alike, those of different ones are independent: so
-        what each image adds to the mean is what varies (the linearised variance of a sample of clusters).
+        The interval is normal, with the linearised variance of a cluster sample: values of the same image may be
+        correlated, images are independent.
 
         Args:
-            kinds: At least one kind, and at least one value of each.
-            images: By kind, the number of the image that each value is from.
+            kinds: Values of each kind; at least one kind and one value each.
+            images: Image index of each value, by kind.
         """
         means = [math.fsum(values) / len(values) for values in kinds]
         added: dict[int, float] = defaultdict(float)
@@ -65,18 +65,18 @@ class Estimate:
         return cls(mean, mean - reach, mean + reach, sum(map(len, kinds)))
 
     def log(self) -> Estimate:
-        """The same on a logarithmic scale; all of it is above 0."""
+        """Transform to a logarithmic scale; all values must be positive."""
         return Estimate(math.log(self.mean), math.log(self.low), math.log(self.high), self.count)
 
     def negative(self) -> Estimate:
-        """The same with the other sign, so that what rises falls."""
+        """Flip the sign."""
         return Estimate(-self.mean, -self.high, -self.low, self.count)
 
     def less(self, other: Estimate) -> Estimate:
-        """The difference to another estimate from other samples.
+        """Estimate the difference from an estimate of independent samples.
 
-        Its interval is recovered from both intervals, which need not be symmetric (Zou and Donner, Statistics in
-        Medicine 27, 2008).
+        The interval is recovered from both, possibly asymmetric, intervals (Zou and Donner, Statistics in Medicine 27,
+        2008).
         """
         mean = self.mean - other.mean
         below = math.hypot(self.mean - self.low, other.high - other.mean)
@@ -85,13 +85,13 @@ class Estimate:
 
 
 def steps(levels: Mapping[int, Estimate]) -> dict[int, Estimate]:
-    """By how much each level lies below the one before it, by the number of the harder one."""
+    """Decrease from each level to the next, keyed by the harder level."""
     ordered = sorted(levels)
     return {harder: levels[easier].less(levels[harder]) for easier, harder in pairwise(ordered)}
 
 
 def paired_steps(levels: Mapping[int, Sequence[float]]) -> dict[int, Estimate]:
-    """As `steps`, where the values of all levels belong together one by one."""
+    """Like `steps`, for values that are paired across levels."""
     return {
         harder: Estimate.of([a - b for a, b in zip(levels[easier], levels[harder], strict=True)])
         for easier, harder in pairwise(sorted(levels))
@@ -99,22 +99,22 @@ def paired_steps(levels: Mapping[int, Sequence[float]]) -> dict[int, Estimate]:
 
 
 def falls(steps: Mapping[int, Estimate]) -> bool:
-    """Whether every step down is larger than 0 with its whole interval."""
+    """Check that the whole interval of every decrease is positive."""
     return all(step.low > 0 for step in steps.values())
 
 
-def drift(levels: Mapping[int, Estimate], dial: Mapping[int, Estimate], centre: int = 3) -> float:
-    """How far levels may lie from the middle one, over what the dial that is meant to move them does from end to end.
+def drift(levels: Mapping[int, Estimate], difficulty: Mapping[int, Estimate], centre: int = 3) -> float:
+    """Largest drift caused by the other difficulty, relative to the range of the difficulty that should cause it.
 
     Args:
-        levels: The criterion at the levels of the other dial.
-        dial: The criterion at the levels of its own dial.
-        centre: The level that both have in common.
+        levels: Criterion by level of the other difficulty.
+        difficulty: Criterion by level of its own difficulty.
+        centre: Level that both have in common.
 
     Returns:
-        The farthest end of any difference's interval, as a share of the distance between the ends of `dial`.
+        The largest absolute end of an interval of a difference from the centre, relative to the range of `difficulty`.
     """
-    reach = abs(dial[min(dial)].mean - dial[max(dial)].mean)
+    reach = abs(difficulty[min(difficulty)].mean - difficulty[max(difficulty)].mean)
     ends = [levels[level].less(levels[centre]) for level in levels if level != centre]
     farthest = max(max(abs(end.low), abs(end.high)) for end in ends)
     return farthest / reach if reach else math.inf

@@ -1,22 +1,22 @@
-"""Estimates in words."""
+"""Format estimates."""
 
 from __future__ import annotations
 
 from benchmarks.calibration.estimate import Estimate
 
 SHARES = frozenset({"ended", "share legal"})
-"""Measures that are written in percent."""
+"""Measures that are formatted as percentages."""
 LOPSIDED = 1.1
-"""An interval whose ends are as unequal is written with both of them."""
+"""Ratio of the two sides of an interval from which both ends are written."""
 
 
 def written(measure: str, value: Estimate) -> str:
-    """The value of a measure of `play`, with its interval."""
+    """Format a measure of `play` with its interval."""
     return percent(value) if measure in SHARES else mean(value)
 
 
 def mean(value: Estimate) -> str:
-    """For instance `17.8 ± 0.14`, or `0.07 (0.042 to 0.114)` where one end is clearly farther than the other."""
+    """Format as `17.8 ± 0.14`, or as `0.07 (0.042 to 0.114)` if the interval is asymmetric."""
     below, above = value.mean - value.low, value.high - value.mean
     if max(below, above) > LOPSIDED * min(below, above):
         return f"{number(value.mean)} ({number(value.low, 2)} to {number(value.high, 2)})"
@@ -24,12 +24,12 @@ def mean(value: Estimate) -> str:
 
 
 def percent(value: Estimate) -> str:
-    """For instance `94.7% (93.7 to 95.5)`."""
+    """Format as `94.7% (93.7 to 95.5)`."""
     if value.low == value.high:
         return f"{number(100 * value.mean)}%"
     return f"{number(100 * value.mean)}% ({number(100 * value.low)} to {number(100 * value.high)})"
 
 
 def number(value: float, digits: int = 3) -> str:
-    """So many digits, and all of those before the decimal point."""
+    """Round to significant digits, but keep all digits before the decimal point."""
     return f"{value:,.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:.{digits}g}"

@@ -1,4 +1,4 @@
-"""How well the images of a level are read: by a reader of level 1, through haze and without, and by a fitted one."""
+"""Measure how well readers recognise the images of each level."""
 
 from __future__ import annotations
 
@@ -13,24 +13,23 @@ from benchmarks.calibration.estimate import Estimate
 from benchmarks.calibration.reader import Seen, TemplateReader, fitted_accuracy, hazy
 from benchmarks.calibration.spec import AnyGame, Crops, Spec
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS, Dial
+from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS, Difficulty
 
 TRAINING, TESTING, FITTING, HAZE = range(4)
-"""Streams of chance, so that what is learned and what is tested are other images."""
+"""Seed streams, so that training and test images differ."""
 HAZES = 8
-"""How often each cut-out is seen through haze where the two difficulties are compared, so that haze adds little
-doubt."""
+"""Haze samples per crop in the comparison of the two difficulties, so that haze adds little variance."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """Shares of cut-outs that are read rightly.
+class LevelResult:
+    """Shares of crops that are read correctly.
 
     Attributes:
-        images: Of each image, by the reader of level 1, through haze. A number stands for the same seed and the
-            same haze at every level, so that levels are compared image by image.
-        clear: Likewise, by the same reader without haze.
-        fitted: By a reader that learned from the level itself, without haze.
+        images: Share per image, by the level-1 reader through haze. Seed and haze of an image are the same at every
+            level, so that levels can be compared image by image.
+        clear: Share per image, by the same reader without haze.
+        fitted: Share of a reader that was trained on the tested level, without haze.
     """
 
     images: Sequence[float]
@@ -39,162 +38,161 @@ class Reading:
 
     @property
     def first(self) -> Estimate:
-        """By the reader of level 1, through haze."""
+        """Accuracy of the level-1 reader through haze."""
         return Estimate.of(self.images)
 
 
 class FirstReader:
-    """The reader of level 1 of perception; it has seen the boards of all levels of reasoning."""
+    """Reader trained on perception level 1, at all reasoning levels."""
 
     def __init__(self, spec: Spec, images: int) -> None:
-        """Learn.
+        """Train the reader.
 
         Args:
-            spec: What is read.
-            images: How many images it learns from, at all levels of reasoning together.
+            spec: Game to read.
+            images: Number of training images over all reasoning levels.
         """
         self._spec, self._easiest = spec, spec.at(1)
         share = -(-images // len(LEVELS))
-        schools = [spec.at(1, level, **spec.sight.schooling) for level in LEVELS]
-        lessons = [part for game in schools for part in cut_many(spec, game, share, TRAINING)]
-        self._taught = TemplateReader(*together(lessons))
+        games = [spec.at(1, level, **spec.reading.training_overrides) for level in LEVELS]
+        training = [part for game in games for part in crop_images(spec, game, share, TRAINING)]
+        self._templates = TemplateReader(*concatenate(training))
 
     @property
-    def words(self) -> set[str]:
-        """What it has learned to see."""
-        return set(self._taught.kinds.tolist())
+    def labels(self) -> set[str]:
+        """Labels that the reader knows."""
+        return set(self._templates.kinds.tolist())
 
     def accuracy(
         self, images: Sequence[Crops], only: Collection[str], one_example: bool = False
     ) -> tuple[list[float], list[float]]:
-        """The share of each image that it reads rightly, through haze and without.
+        """Share of each image that is read correctly, through haze and without.
 
         Args:
-            images: Cut-outs of the images of the `TESTING` stream, in order.
-            only: Words that it chooses from, all that the images show among them.
-            one_example: See `Sight.one_example`; the game is at level 3 of reasoning.
+            images: Crops of the images of the `TESTING` stream, in order.
+            only: Labels to choose from, including all that occur in the images.
+            one_example: See `ReadingSpec.one_example`; the game must be at reasoning level 3.
         """
-        told = self._taught.among(only)
+        templates = self._templates.among(only)
         blurred: list[float] = []
         clear: list[float] = []
-        for number, (every, words) in enumerate(images):
-            reader = self._one_example(number) if one_example else told
+        for number, (every, labels) in enumerate(images):
+            reader = self._one_example(number) if one_example else templates
             haze = np.random.default_rng([HAZE, number])
-            for shares, seen in ((blurred, hazy(every, self._spec.sight.haze, haze)), (clear, every)):
-                shares.append(sum(word == said for word, said in zip(words, reader.read(seen))) / len(words))
+            for shares, seen in ((blurred, hazy(every, self._spec.reading.haze, haze)), (clear, every)):
+                shares.append(sum(label == said for label, said in zip(labels, reader.read(seen))) / len(labels))
         return blurred, clear
 
-    def shares_through_haze(self, seen: Seen, word: str, only: Collection[str], seed: Sequence[int]) -> list[float]:
-        """Of cut-outs that all show one word, how often each is read so, seen `HAZES` times through haze, if any."""
-        told, haze, rng = self._taught.among(only), self._spec.sight.haze, np.random.default_rng([HAZE, *seed])
-        read = [told.read(hazy(seen, haze, rng)) for _ in range(HAZES if haze else 1)]
-        return [said.count(word) / len(said) for said in zip(*read)]
+    def shares_through_haze(self, seen: Seen, label: str, only: Collection[str], seed: Sequence[int]) -> list[float]:
+        """Share of `HAZES` hazy copies of each crop that are read as `label`."""
+        reader, haze, rng = self._templates.among(only), self._spec.reading.haze, np.random.default_rng([HAZE, *seed])
+        read = [reader.read(hazy(seen, haze, rng)) for _ in range(HAZES if haze else 1)]
+        return [said.count(label) / len(said) for said in zip(*read)]
 
     def _one_example(self, number: int) -> TemplateReader:
-        return TemplateReader(*self._spec.sight.cut(self._easiest, np.random.default_rng([TESTING, number])))
+        return TemplateReader(*self._spec.reading.crop(self._easiest, np.random.default_rng([TESTING, number])))
 
 
-def cut_many(spec: Spec, game: AnyGame, images: int, stream: int) -> list[Crops]:
-    """The cut-outs of so many images."""
-    return [spec.sight.cut(game, np.random.default_rng([stream, number])) for number in range(images)]
+def crop_images(spec: Spec, game: AnyGame, images: int, stream: int) -> list[Crops]:
+    """Crop the images of the first seeds of a stream."""
+    return [spec.reading.crop(game, np.random.default_rng([stream, number])) for number in range(images)]
 
 
-def together(parts: Sequence[Crops]) -> Crops:
-    """The cut-outs of several images as one."""
-    return np.concatenate([seen for seen, _ in parts]), [word for _, words in parts for word in words]
+def concatenate(parts: Sequence[Crops]) -> Crops:
+    """Concatenate the crops of several images."""
+    return np.concatenate([seen for seen, _ in parts]), [label for _, labels in parts for label in labels]
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
-    """What readers see of all levels of both difficulties.
+class ReadingResults:
+    """Results of the readers at all levels of both difficulties.
 
     Attributes:
-        levels: By level of perception, at level 3 of reasoning.
-        alike: What the reader of level 1 reads of both difficulties through haze, measured alike: only what all
-        these levels
-            show and it has learned, with that alone to choose from, and each kind counted as much. That a level has
-            more kinds of tile than another, or other ones more often, is no matter of looks.
-        kinds: From how many kinds the reader of level 1 has to choose, at each level of perception, in the mean.
-        common: How many kinds all these levels show.
+        levels: Results by perception level, at reasoning level 3.
+        shared: Accuracy of the level-1 reader through haze, by difficulty and level, on the kinds that occur at all
+            levels: equally weighted and with only these kinds as possible answers. The number and frequency of kinds
+            are not a matter of perception.
+        kinds: Mean number of kinds that the level-1 reader chooses from, by perception level.
+        common: Number of kinds that occur at all levels.
     """
 
-    levels: Mapping[int, Reading]
-    alike: Mapping[Dial, Mapping[int, Estimate]]
+    levels: Mapping[int, LevelResult]
+    shared: Mapping[Difficulty, Mapping[int, Estimate]]
     kinds: Mapping[int, float]
     common: int
 
 
-def read_dials(spec: Spec, images: int, tell: Callable[[str], None]) -> Sighting:
-    """Read every level of each dial, the other one at level 3.
+def read_levels(spec: Spec, images: int, progress: Callable[[str], None]) -> ReadingResults:
+    """Read every level of each difficulty, with the other at level 3.
 
     Args:
-        spec: What is read.
-        images: How many images of each level, and as many again where a reader learns.
-        tell: Is told what is under way.
+        spec: Game to read.
+        images: Number of test images per level, and of training images.
+        progress: Called with the current step.
 
     Raises:
-        UsageError: The images are so few that no kind is seen on all levels; or scikit-learn is not installed.
+        UsageError: No kind occurs at all levels, because there are too few images; or scikit-learn is not installed.
     """
-    tell("learning to read level 1")
+    progress("training on level 1")
     reader = FirstReader(spec, images)
-    common = reader.words
+    common = reader.labels
     levels, kinds = {}, {}
-    cuts: dict[tuple[Dial, int], dict[str, _Cuts]] = {}
+    crops: dict[tuple[Difficulty, int], dict[str, _Crops]] = {}
     for level in LEVELS:
-        tell(f"perception {level}")
+        progress(f"perception {level}")
         game = spec.at(perception=level)
-        shown = cut_many(spec, game, images, TESTING)
-        cuts["perception", level] = found = _by_word(shown)
+        shown = crop_images(spec, game, images, TESTING)
+        crops["perception", level] = found = _by_label(shown)
         common = _seen_everywhere(common, found, spec, images)
         levels[level] = _read_level(spec, game, reader, shown, set(found))
-        # A reader with one example of each kind on a board chooses from those on it.
-        chosen_from = [len(set(words)) for _, words in shown] if spec.sight.one_example else [len(found)]
+        # A reader with one example per kind chooses from the kinds on the board.
+        chosen_from = [len(set(labels)) for _, labels in shown] if spec.reading.one_example else [len(found)]
         kinds[level] = sum(chosen_from) / len(chosen_from)
-    cuts["reasoning", 3] = cuts["perception", 3]
+    crops["reasoning", 3] = crops["perception", 3]
     for level in sorted({*LEVELS} - {3}):
-        tell(f"reading reasoning {level}")
-        cuts["reasoning", level] = found = _by_word(cut_many(spec, spec.at(reasoning=level), images, TESTING))
+        progress(f"reading reasoning {level}")
+        crops["reasoning", level] = found = _by_label(crop_images(spec, spec.at(reasoning=level), images, TESTING))
         common = _seen_everywhere(common, found, spec, images)
-    alike: dict[Dial, dict[int, Estimate]] = {dial: {} for dial in DIFFICULTIES}
-    for (dial, level), by_word in cuts.items():
-        asked = [by_word[word] for word in sorted(common)]
+    shared: dict[Difficulty, dict[int, Estimate]] = {difficulty: {} for difficulty in DIFFICULTIES}
+    for (difficulty, level), by_label in crops.items():
+        asked = [by_label[label] for label in sorted(common)]
         shares = [
-            reader.shares_through_haze(cut.seen, cut.word, common, (level, kind)) for kind, cut in enumerate(asked)
+            reader.shares_through_haze(crop.seen, crop.label, common, (level, kind)) for kind, crop in enumerate(asked)
         ]
-        alike[dial][level] = Estimate.evenly(shares, [cut.images for cut in asked])
-    return Sighting(levels, alike, kinds, len(common))
+        shared[difficulty][level] = Estimate.evenly(shares, [crop.images for crop in asked])
+    return ReadingResults(levels, shared, kinds, len(common))
 
 
-def _seen_everywhere(words: Collection[str], found: Collection[str], spec: Spec, images: int) -> set[str]:
-    """The words that are found, too; there are some, or no reader could be asked."""
-    both = set(words).intersection(found)
+def _seen_everywhere(labels: Collection[str], found: Collection[str], spec: Spec, images: int) -> set[str]:
+    """Intersect the labels; the result must not be empty."""
+    both = set(labels).intersection(found)
     if not both:
-        raise UsageError(f"{images} images are too few: they show no {spec.sight.words} that every level has")
+        raise UsageError(f"{images} images are too few: no kind of {spec.reading.unit} occurs at every level")
     return both
 
 
 def _read_level(
-    spec: Spec, game: AnyGame, reader: FirstReader, shown: Sequence[Crops], words: Collection[str]
-) -> Reading:
-    hazy_shares, clear = reader.accuracy(shown, words, spec.sight.one_example)
-    lessons = together(cut_many(spec, game, len(shown), FITTING))
-    right, total, exact = fitted_accuracy(*lessons, spec.sight.aspects)
+    spec: Spec, game: AnyGame, reader: FirstReader, shown: Sequence[Crops], labels: Collection[str]
+) -> LevelResult:
+    hazy_shares, clear = reader.accuracy(shown, labels, spec.reading.one_example)
+    training = concatenate(crop_images(spec, game, len(shown), FITTING))
+    right, total, exact = fitted_accuracy(*training, spec.reading.aspects)
     fitted = Estimate(right / total, right / total, right / total, total) if exact else Estimate.share(right, total)
-    return Reading(hazy_shares, clear, fitted)
+    return LevelResult(hazy_shares, clear, fitted)
 
 
-class _Cuts(NamedTuple):
-    """All cut-outs that show one word, and of which image each is."""
+class _Crops(NamedTuple):
+    """All crops with one label, and their image indices."""
 
-    word: str
+    label: str
     seen: Seen
     images: list[int]
 
 
-def _by_word(images: Sequence[Crops]) -> dict[str, _Cuts]:
-    seen, words = together(images)
+def _by_label(images: Sequence[Crops]) -> dict[str, _Crops]:
+    seen, labels = concatenate(images)
     number_of = [number for number, (_, shown) in enumerate(images) for _ in shown]
     places: dict[str, list[int]] = defaultdict(list)
-    for place, word in enumerate(words):
-        places[word].append(place)
-    return {word: _Cuts(word, seen[found], [number_of[place] for place in found]) for word, found in places.items()}
+    for place, label in enumerate(labels):
+        places[label].append(place)
+    return {label: _Crops(label, seen[found], [number_of[place] for place in found]) for label, found in places.items()}

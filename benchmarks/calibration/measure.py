@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from benchmarks.calibration.estimate import Estimate
-from benchmarks.calibration.image_reader import Sighting, read_dials
+from benchmarks.calibration.image_reader import ReadingResults, read_levels
 from benchmarks.calibration.play import Measures, play
 from benchmarks.calibration.spec import Player, Spec
 from vlmgym.sandbox.core.config import LEVELS
@@ -14,19 +14,19 @@ from vlmgym.sandbox.core.config import LEVELS
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """How much is measured.
+    """Sample sizes.
 
     Attributes:
-        episodes: Episodes of each player at each level; the oracle plays `Spec.costly` of them.
-        images: Images that a reader learns from, and that it is tested on, at each level.
+        episodes: Episodes per player and level; the oracle plays the fraction `Spec.oracle_share` of them.
+        images: Training images and test images per level.
     """
 
     episodes: int
     images: int
 
     def episodes_of(self, spec: Spec, player: Player) -> int:
-        """How many one player plays at each level."""
-        return max(2, round(self.episodes * (spec.costly if player == "oracle" else 1)))
+        """Episodes of a player per level."""
+        return max(2, round(self.episodes * (spec.oracle_share if player == "oracle" else 1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,53 +34,53 @@ class Calibration:
     """All measurements of a game.
 
     Attributes:
-        spec: Of what.
-        samples: How much of it.
-        plays: Measures by level of reasoning and player, at level 3 of perception.
-        play_elsewhere: The criterion by level of perception, at level 3 of reasoning.
-        sighting: What readers see.
+        spec: Measured game.
+        samples: Sample sizes.
+        plays: Measures by reasoning level and player, at perception level 3.
+        play_elsewhere: Criterion of reasoning by perception level, at reasoning level 3.
+        readings: Results of the readers.
     """
 
     spec: Spec
     samples: Samples
     plays: Mapping[int, Mapping[Player, Measures]]
     play_elsewhere: Mapping[int, Estimate]
-    sighting: Sighting
+    readings: ReadingResults
 
     @property
     def criterion(self) -> dict[int, Estimate]:
-        """The criterion of reasoning by its levels."""
+        """Criterion of reasoning by its level."""
         chosen = self.spec.criterion
         return {level: players[chosen.player][chosen.measure] for level, players in self.plays.items()}
 
     @property
     def first_reader(self) -> dict[int, Estimate]:
-        """What the reader of level 1 reads, by level of perception."""
-        return {level: reading.first for level, reading in self.sighting.levels.items()}
+        """Accuracy of the level-1 reader by perception level."""
+        return {level: reading.first for level, reading in self.readings.levels.items()}
 
 
-def calibrate(spec: Spec, samples: Samples, tell: Callable[[str], None] = lambda _: None) -> Calibration:
-    """Measure everything.
+def calibrate(spec: Spec, samples: Samples, progress: Callable[[str], None] = lambda _: None) -> Calibration:
+    """Measure a game.
 
     Args:
-        spec: What is measured.
-        samples: How much.
-        tell: Is told what is under way.
+        spec: Game to measure.
+        samples: Sample sizes.
+        progress: Called with the current step.
     """
     chosen = spec.criterion
     plays: dict[int, dict[Player, Measures]] = {}
     for level in LEVELS:
-        tell(f"reasoning {level}")
+        progress(f"reasoning {level}")
         game = spec.at(reasoning=level)
         plays[level] = {player: play(spec, game, player, samples.episodes_of(spec, player)) for player in spec.turns}
     play_elsewhere = {3: plays[3][chosen.player][chosen.measure]}
     for level in LEVELS:
         if level != 3:
-            # Other episodes than those of level 3, so that being equal is not the work of equal seeds.
+            # Seeds differ from those of level 3, so that equal results are not due to equal seeds.
             episodes = samples.episodes_of(spec, chosen.player)
             game = spec.at(perception=level)
             seed = level * samples.episodes
             measured = play(spec, game, chosen.player, episodes, seed)
             play_elsewhere[level] = measured[chosen.measure]
-    sighting = read_dials(spec, samples.images, tell)
-    return Calibration(spec, samples, plays, dict(sorted(play_elsewhere.items())), sighting)
+    readings = read_levels(spec, samples.images, progress)
+    return Calibration(spec, samples, plays, dict(sorted(play_elsewhere.items())), readings)

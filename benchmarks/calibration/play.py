@@ -1,4 +1,4 @@
-"""How games go at a level: random, naive and oracle play, measured episode by episode."""
+"""Measure random, naive and oracle play."""
 
 from __future__ import annotations
 
@@ -15,28 +15,27 @@ from benchmarks.calibration.spec import AnyGame, Player, Spec
 from vlmgym.sandbox.core.episode import Episode
 
 Measures = Mapping[str, Estimate]
-"""Measures by name, each the mean over episodes."""
+"""Means over episodes by name."""
 
 EVERY = 10
-"""Turns from one position at which an oracle's effort is counted to the next, because it searches again for that."""
+"""Turns between counts of the oracle's effort, because each count repeats its search."""
 CHANCE = 1
-"""Random play has a stream of its own, beside the episode's."""
+"""Seed stream of random play, separate from the episode's."""
 
 
 def play(spec: Spec, game: AnyGame, player: Player, episodes: int, seed: int = 0) -> Measures:
-    """Episodes of one player.
+    """Play episodes and average their measures.
 
-    Measures: `score`; in games of several turns `turns` and `ended` (share of episodes that came to an end of their
-    own); the game's metrics that are numbers; in random-legal play `legal actions` (mean number in a position) and
-    `share legal` (over all actions); of the oracle `effort`, the mean over positions of an episode. Of `questions` the
-    spec's facts.
+    Measures are `score`; `turns` and `ended` (reached the game's end) in games of several turns; numeric metrics of the
+    game; `legal actions` (mean per state) and `share legal` (of all actions) in random-legal play; `effort` of the
+    oracle (mean per state); and the spec's facts for `questions`.
 
     Args:
-        spec: What is played.
-        game: It at a level.
-        player: Who plays.
-        episodes: How many, seeds from `seed` on.
-        seed: The first seed.
+        spec: Calibration spec of the game.
+        game: The game at one level.
+        player: Player.
+        episodes: Number of episodes.
+        seed: Seed of the first episode; the others count up.
     """
     values: dict[str, list[float]] = defaultdict(list)
     known = spec.naive.make(game) if player == "naive" and spec.naive is not None else None
@@ -51,7 +50,7 @@ def play(spec: Spec, game: AnyGame, player: Player, episodes: int, seed: int = 0
 
 
 class _Play:
-    """One episode of a player."""
+    """An episode of one player."""
 
     def __init__(
         self, spec: Spec, game: AnyGame, player: Player, seed: int, known: Callable[[Any], Any] | None
@@ -63,7 +62,7 @@ class _Play:
         self._efforts: list[int] = []
 
     def measures(self) -> dict[str, float]:
-        """Play it and measure."""
+        """Play the episode and measure it."""
         episode, game = self._episode, self._game
         infos: list[Mapping[str, Any]] = []
         while episode.ended is None and episode.turn < self._turns:
@@ -98,7 +97,7 @@ class _Play:
 
 
 def action_count(game: AnyGame) -> int | None:
-    """How many actions there are, legal or not; None where they cannot be counted."""
+    """Size of the action space, None if not finite."""
     space = game.action_space
     if isinstance(space, spaces.Discrete):
         return int(space.n)

@@ -1,4 +1,4 @@
-"""The plots of a page: what each dial does to what it is judged by, and what the other dial does to the same."""
+"""Plots of a calibration page: the effect of both difficulties on each criterion."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from benchmarks.calibration.measure import Calibration
 from vlmgym.sandbox.core.config import LEVELS
 
 OWN, ALIKE, OTHER, FITTED = "#c8502d", "#e0a088", "#9a9a9a", "#2d6fb4"
-"""Colours: a dial's own criterion, it measured as for the other dial, what that does to it, the fitted reader."""
+"""Colours: criterion, criterion on shared kinds, effect of the other difficulty, fitted reader."""
 
 
 def draw_plots(found: Calibration) -> bytes:
-    """A PNG: on the left the reasoning dial, on the right the perception dial."""
+    """Draw both plots as a PNG: reasoning on the left, perception on the right."""
     figure = Figure(figsize=(10, 3.9), dpi=100, layout="constrained")
     play, sight = figure.subplots(1, 2)
     criterion = found.spec.criterion
@@ -35,18 +35,18 @@ def draw_plots(found: Calibration) -> bytes:
     shown = _as_percent if criterion.measure in SHARES else _as_number
     play.yaxis.set_major_formatter(FuncFormatter(shown))
     play.yaxis.set_minor_locator(NullLocator())
-    alike, levels = found.sighting.alike, found.sighting.levels
-    _line(sight, alike["reasoning"], OTHER, "by reasoning, kinds of all levels", ls="--")
-    _line(sight, alike["perception"], ALIKE, "the same kinds, by perception", ls="--")
-    _line(sight, {level: reading.fitted for level, reading in levels.items()}, FITTED, "reader fitted to each level")
-    _line(sight, found.first_reader, OWN, "reader of level 1", lw=2.4)
+    shared, levels = found.readings.shared, found.readings.levels
+    _line(sight, shared["reasoning"], OTHER, "by reasoning, common kinds", ls="--")
+    _line(sight, shared["perception"], ALIKE, "by perception, common kinds", ls="--")
+    _line(sight, {level: reading.fitted for level, reading in levels.items()}, FITTED, "fitted reader")
+    _line(sight, found.first_reader, OWN, "level-1 reader", lw=2.4)
     sight.axhline(READABLE, color=FITTED, lw=0.8, ls=":")
-    _frame(sight, "Perception", "level", f"{found.spec.sight.words}s read rightly")
+    _frame(sight, "Perception", "level", f"{found.spec.reading.unit}s read correctly")
     sight.set_ylim(0, 1.04)
     sight.yaxis.set_major_formatter(PercentFormatter(1.0))
     png = io.BytesIO()
     figure.savefig(png, format="png")
-    few_colours = io.BytesIO()  # a third of the bytes, and nothing to be seen of it
+    few_colours = io.BytesIO()  # a third of the size without a visible difference
     Image.open(png).convert("RGB").quantize(64).save(few_colours, "PNG", optimize=True)
     return few_colours.getvalue()
 

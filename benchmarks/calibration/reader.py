@@ -1,4 +1,4 @@
-"""Readers that see pixels only: nearest mean images for what level 1 taught, support vectors for a level itself."""
+"""Image classifiers: nearest mean images, and a support vector machine."""
 
 from __future__ import annotations
 
@@ -15,71 +15,71 @@ from vlmgym.sandbox.datasets.extra import library
 Seen = NDArray[np.float32]
 
 COMPONENTS = 100
-"""Principal components that the fitted reader looks at, at most."""
+"""Maximum number of principal components of the fitted reader."""
 PENALTY = 10.0
-"""C of its support vector machine."""
+"""Regularisation parameter C of the support vector machine."""
 HELD_OUT = 4
-"""Every so many images of a kind the fitted reader is tested on, and has not seen."""
+"""Every n-th image of a kind is held out for the test."""
 
 
 class TemplateReader:
-    """Names a cut-out by the mean image of each kind that is nearest to it."""
+    """Classifies a crop by the nearest mean image."""
 
-    def __init__(self, seen: Seen, words: Sequence[str]) -> None:
-        self.kinds, kind_of = np.unique(np.array(words), return_inverse=True)
+    def __init__(self, seen: Seen, labels: Sequence[str]) -> None:
+        self.kinds, kind_of = np.unique(np.array(labels), return_inverse=True)
         counts = np.bincount(kind_of)
         sums = np.zeros((len(self.kinds), seen.shape[1]), dtype=np.float64)
         np.add.at(sums, kind_of, seen)
         self._means = (sums / counts[:, None]).astype(np.float32)
 
-    def among(self, words: Collection[str]) -> TemplateReader:
-        """The reader that is told that there is nothing but these words."""
+    def among(self, labels: Collection[str]) -> TemplateReader:
+        """Copy of the reader that chooses only from these labels."""
         chosen = copy(self)
-        kept = np.isin(self.kinds, list(words))
+        kept = np.isin(self.kinds, list(labels))
         chosen.kinds, chosen._means = self.kinds[kept], self._means[kept]
         return chosen
 
     def read(self, seen: Seen) -> list[str]:
-        """What is in each cut-out."""
-        # The cut-out's own square is the same for all kinds.
+        """Label each crop."""
+        # Squared distances without the crop's own square, which is the same for all kinds.
         distances = (self._means**2).sum(axis=1) - 2 * seen @ self._means.T
-        words: list[str] = self.kinds[distances.argmin(axis=1)].tolist()
-        return words
+        labels: list[str] = self.kinds[distances.argmin(axis=1)].tolist()
+        return labels
 
 
 def hazy(seen: Seen, haze: float, rng: np.random.Generator) -> Seen:
-    """Cut-outs through noise of a standard deviation."""
+    """Add Gaussian noise with standard deviation `haze`."""
     return seen + haze * rng.standard_normal(seen.shape, dtype=np.float32) if haze else seen
 
 
-def fitted_accuracy(seen: Seen, words: Sequence[str], aspects: bool = False) -> tuple[int, int, bool]:
-    """How much of a level a reader reads that was trained on the level itself.
+def fitted_accuracy(seen: Seen, labels: Sequence[str], aspects: bool = False) -> tuple[int, int, bool]:
+    """Test a reader that was trained on the same level.
 
-    An image of a tile that comes again pixel by pixel counts once. A quarter of the images of each kind are kept for
-    the test; a kind that has one image only is trained and tested on it.
+    Pixel-identical crops count once. A quarter of the crops of each kind are held out for the test; a kind with a
+    single crop is trained and tested on it.
 
     Args:
-        seen: The cut-outs.
-        words: What is in each.
-        aspects: See `Sight.aspects`.
+        seen: Crops.
+        labels: Label of each crop.
+        aspects: See `ReadingSpec.aspects`.
 
     Returns:
-        How many it names rightly, of how many, and whether every kind has one image only.
+        Number of correct labels, number of test crops, and True if every kind has a single crop.
 
     Raises:
         UsageError: scikit-learn is not installed.
     """
     images: dict[str, dict[bytes, Seen]] = defaultdict(dict)
-    for image, word in zip(seen, words):
-        images[word][image.tobytes()] = image
+    for image, label in zip(seen, labels):
+        images[label][image.tobytes()] = image
     train: list[tuple[Seen, str]] = []
     test: list[tuple[Seen, str]] = []
-    for word, different in images.items():
-        found = [(image, word) for image in different.values()]
+    for label, different in images.items():
+        found = [(image, label) for image in different.values()]
         test += found[::HELD_OUT]
         train += found if len(found) == 1 else [entry for i, entry in enumerate(found) if i % HELD_OUT]
     learned, shown = (np.stack([image for image, _ in entries]) for entries in (train, test))
-    names, truths = ([word.split() if aspects else [word] for _, word in entries] for entries in (train, test))
+    names, truths = ([label.split() if aspects else [label] for _, label in entries] for entries in (train, test))
     single = all(len(different) == 1 for different in images.values())
     right = np.ones(len(test), dtype=bool)
     for aspect, truth in zip(zip(*names), zip(*truths)):
@@ -88,13 +88,13 @@ def fitted_accuracy(seen: Seen, words: Sequence[str], aspects: bool = False) -> 
     return int(right.sum()), len(test), single
 
 
-def _classified(learned: Seen, words: Sequence[str], shown: Seen) -> list[str]:
+def _classified(learned: Seen, labels: Sequence[str], shown: Seen) -> list[str]:
     decomposition, pipeline, svm = (
         library(f"sklearn.{part}", "calibrate", "tasks") for part in ("decomposition", "pipeline", "svm")
     )
     components = min(COMPONENTS, len(learned) - 1, learned.shape[1])
     classifier = pipeline.make_pipeline(decomposition.PCA(components, random_state=0), svm.SVC(C=PENALTY))
-    with warnings.catch_warnings():  # many kinds with few images each are meant
+    with warnings.catch_warnings():  # many kinds with few crops each are intended
         warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
-        read: list[str] = classifier.fit(learned, words).predict(shown).tolist()
+        read: list[str] = classifier.fit(learned, labels).predict(shown).tolist()
     return read

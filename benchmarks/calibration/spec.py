@@ -1,4 +1,4 @@
-"""What is calibrated and how: one declaration a game, which says what its levels are judged by."""
+"""Calibration specs: how the levels of a game are measured."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from vlmgym.sandbox.registry import make_game
 
 AnyGame = Game[Any, Any]
 Player = Literal["random", "random-legal", "naive", "oracle", "questions"]
-"""Who plays; of `questions` nothing is played, and facts about first positions are counted."""
+"""Player; `questions` only counts facts about initial states."""
 Crops = tuple[NDArray[np.float32], list[str]]
-"""Cut-outs as a reader sees them, float32 (number, pixels), 0 to 1, and what is in each, in words."""
+"""Crops as float32 (count, pixels) in 0 to 1, and their labels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """What the reasoning levels of a game are judged by; it falls as a game becomes harder.
+    """Measure that orders the reasoning levels; it falls as a game becomes harder.
 
     Attributes:
-        label: What it is called.
-        player: Whose episodes.
+        label: Name on the page.
+        player: Player to measure.
         measure: Name of a measure of `play`.
-        why: What it says about a game's difficulty, as a sentence.
-        log: Whether levels are compared by their ratio.
-        rises: It rises instead as a game becomes harder.
+        why: Definition, continuing a sentence.
+        log: Compare levels by their ratio.
+        rises: The measure rises instead.
     """
 
     label: str
@@ -42,88 +42,87 @@ class Criterion:
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much an oracle looks at before a move.
+    """Search effort of an oracle.
 
     Attributes:
-        words: What is counted.
-        count: The count for one position.
-        whole: Whether the first position of an episode stands for all, because one plan serves the whole episode.
+        description: Unit of the count.
+        count: Count for one state.
+        whole: Count only the initial state, because one plan serves the whole episode.
     """
 
-    words: str
+    description: str
     count: Callable[[AnyGame, Any], int]
     whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Naive:
-    """A player that knows little, whose score tells how much there is to know.
+    """A player with limited knowledge.
 
     Attributes:
-        words: What it knows and does.
-        make: The player of a game: an action for a position.
+        description: What it knows and does.
+        make: Create the player of a game, which maps a state to an action.
     """
 
-    words: str
+    description: str
     make: Callable[[AnyGame], Callable[[Any], Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """How images are read.
+class ReadingSpec:
+    """How the images of a game are read.
 
     Attributes:
-        words: What one cut-out is, for instance `cell`.
-        cut: Cut-outs of an image, drawn by chance.
-        haze: Standard deviation of the noise that the reader of level 1 sees everything through, 1 is full scale. A
-            reader with perfect eyes reads all clean images alike; through haze it shows which of them has more to
-            spare.
-        schooling: Knobs of the images that the reader of level 1 learns from, so that it has seen everything that
-            harder levels show.
-        aspects: The fitted reader learns each of the words about a cut-out by itself, and is right if all of them are.
-        one_example: It learns each board anew, from one image of each kind on the board of the same seed at level 1.
+        unit: Content of one crop, such as `cell`.
+        crop: Crop a random image.
+        haze: Standard deviation of the noise added for the level-1 reader; 1 is full scale. Without it, all clean
+            images are read perfectly.
+        training_overrides: Config overrides of the level-1 reader's training images, so that it knows the kinds of all
+            levels.
+        aspects: The fitted reader learns each word of a label separately, and all must be correct.
+        one_example: The level-1 reader is trained anew for each board, on the level-1 board of the same seed.
     """
 
-    words: str
-    cut: Callable[[AnyGame, np.random.Generator], Crops]
+    unit: str
+    crop: Callable[[AnyGame, np.random.Generator], Crops]
     haze: float = 0.0
-    schooling: Mapping[str, Any] = field(default_factory=dict)
+    training_overrides: Mapping[str, Any] = field(default_factory=dict)
     one_example: bool = False
     aspects: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A game, or one of its settings, that is calibrated.
+    """How a game, or one of its configurations, is calibrated.
 
     Attributes:
         name: Name of the page.
         title: Title of the page.
         game: Name or id of the game.
-        criterion: What the reasoning levels are judged by.
-        sight: How its images are read.
-        effort: How the oracle's effort is counted; None: it searches nothing.
-        overrides: Knobs that every level has.
-        turns: Turns of an episode, at most, by player.
-        naive: The player of that name, where one plays.
-        facts: Numbers about a first position, for `questions`.
-        costly: The oracle's episodes over those of the others.
-        notes: What a reader of the page is to know, as Markdown.
+        criterion: Measure of the reasoning levels.
+        reading: How its images are read.
+        effort: Search effort of the oracle, if it searches.
+        overrides: Config fields that are the same at every level.
+        turns: Maximum number of turns by player.
+        naive: The naive player, if any.
+        facts: Numbers about an initial state, for `questions`.
+        oracle_share: Episodes of the oracle relative to the other players.
+        notes: Markdown notes for the page.
     """
 
     name: str
     title: str
     game: str
     criterion: Criterion
-    sight: Sight
+    reading: ReadingSpec
     effort: Effort | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
     turns: Mapping[Player, int] = field(default_factory=lambda: {"random": 100, "random-legal": 100, "oracle": 100})
     naive: Naive | None = None
     facts: Callable[[AnyGame, Any], Mapping[str, float]] | None = None
-    costly: float = 0.1
+    oracle_share: float = 0.1
     notes: str = ""
 
     def at(self, perception: int = 3, reasoning: int = 3, **overrides: Any) -> AnyGame:
-        """The game at a level of each dial."""
+        """Create the game at the given levels."""
         return make_game(self.game, perception, reasoning, **{**self.overrides, **overrides})

@@ -1,4 +1,4 @@
-"""What is calibrated: the declarations of the games on a board, and all of them by name."""
+"""Calibration specs of the board games, and all specs by name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks.calibration.crops import boards_of, dealt_boards
-from benchmarks.calibration.spec import Criterion, Effort, Sight, Spec
+from benchmarks.calibration.spec import Criterion, Effort, ReadingSpec, Spec
 from benchmarks.calibration.task_specs import TASKS
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.games.game2048 import expectimax as game2048
@@ -15,10 +15,10 @@ from vlmgym.sandbox.games.shisensho import solver as shisensho
 from vlmgym.sandbox.games.swap import solver as swap
 from vlmgym.sandbox.games.tiles.names import EMPTY, MAX_COLOURS, MAX_SHAPES
 
-_GUESS = "in random legal play, how often a guess is right, and so how much there is to rule out; compared as ratios"
-_SURVIVED = "how many turns random legal moves survive, cut off after 2,000; compared as ratios"
+_GUESS = "the probability that a random action is legal, in random legal play; levels are compared by their ratio"
+_SURVIVED = "the number of turns until random legal play ends, at most 2,000; levels are compared by their ratio"
 _NUMBERS = (0, *(2**power for power in range(1, 14)))
-"""The cells of 2048 that look different from each other: tiles above 8192 have one colour."""
+"""Cells of 2048 that differ in colour: tiles above 8192 share one."""
 
 
 def _effort_2048(game: Any, state: Any) -> int:
@@ -43,17 +43,17 @@ _SHISENSHO = Spec(
     title="Shisen-Sho",
     game="shisensho",
     criterion=Criterion("share of legal actions", "random-legal", "share legal", _GUESS, log=True),
-    sight=Sight(
+    reading=ReadingSpec(
         "cell",
         boards_of(_tiles_and_empty),
         haze=1.4,
-        schooling={"colours": MAX_COLOURS, "shapes": MAX_SHAPES},
+        training_overrides={"colours": MAX_COLOURS, "shapes": MAX_SHAPES},
     ),
-    effort=Effort("positions in the plan of a whole board", _effort_shisensho, whole=True),
+    effort=Effort("search nodes per board", _effort_shisensho, whole=True),
     notes="""\
-Joining whatever can be joined clears most boards of every level: most of the difficulty is in finding a pair that a
-path joins, among ever more pairs of cells that none does. That is what the criterion counts. The oracle needs little
-search at the published size and much more above it.""",
+Connecting any pair that can be connected clears most boards at every level. The difficulty is in finding such a pair
+among the many that no path connects, which is what the criterion measures. The oracle needs little search at the
+default size and much more on larger boards.""",
 )
 
 _BOARDS = (
@@ -62,14 +62,14 @@ _BOARDS = (
         title="2048",
         game="2048",
         criterion=Criterion("turns survived", "random-legal", "turns", _SURVIVED, log=True),
-        sight=Sight("cell", boards_of(lambda game: _NUMBERS), haze=1.4),
-        effort=Effort("boards in the tree of a move", _effort_2048),
+        reading=ReadingSpec("cell", boards_of(lambda game: _NUMBERS), haze=1.4),
+        effort=Effort("search nodes per move", _effort_2048),
         turns={"random": 100, "random-legal": 2000, "oracle": 100},
         notes="""\
-A smaller board forgives less. Nearly every move is legal at every level, so that the share of legal actions says
-little here. Scores of different levels do not compare: on a large board play goes on for longer. Within 100 turns,
-levels 1 and 2 hardly ever end, whoever plays; give them more turns to see a difference in scores. The oracle looks as
-far ahead as its budget allows, farther on a crowded board: its effort tells how crowded boards are.""",
+Smaller boards are less forgiving. Nearly every move is legal at all levels, so the share of legal actions says
+little. Scores of different levels are not comparable, because games on larger boards last longer: within 100 turns,
+levels 1 and 2 hardly ever end. The oracle searches as deep as its budget allows, deeper on crowded boards, so its
+effort shows how crowded boards are.""",
     ),
     _SHISENSHO,
     replace(
@@ -77,40 +77,39 @@ far ahead as its budget allows, farther on a crowded board: its effort tells how
         name="shisensho_pictures",
         title="Shisen-Sho with images of handwritten digits",
         overrides={"tiles": "digits"},
-        sight=Sight("cell", dealt_boards, haze=0.5, one_example=True),
+        reading=ReadingSpec("cell", dealt_boards, haze=0.5, one_example=True),
         notes="""\
-The boards and the rules are those of [Shisen-Sho](shisensho.md). What is hard to see at level 3 is that images of a
-class differ, so the reader of level 1 is one that learns from the board itself: it is shown the board of the same
-seed at level 1, on which every class has one image, and names each cell by the image that is most alike. How the
-reasoning dial moves reading is asked of another reader, which knows the mean images of level 1 of each class.
-`colours`, `shapes` and `similarity` have no meaning here. CIFAR-10 and images of your own are not measured: no
-classical reader names photographs well enough to tell what is lost.""",
+Boards and rules are those of [Shisen-Sho](shisensho.md). From level 3, the images of a class differ. The level-1
+reader is therefore trained on the board of the same seed at level 1, where every class has one image, and names each
+cell by the most similar image. For the effect of reasoning on reading, it knows the mean level-1 image of each class
+instead. `colours`, `shapes` and `similarity` have no effect. CIFAR-10 and your own images are not measured, because
+no classical reader recognises photographs well enough.""",
     ),
     Spec(
         name="swap",
         title="Swap",
         game="swap",
         criterion=Criterion("share of legal actions", "random-legal", "share legal", _GUESS, log=True),
-        sight=Sight("cell", boards_of(lambda game: range(game.config.kinds)), haze=1.4),
-        effort=Effort("cascades played before a move", _effort_swap),
+        reading=ReadingSpec("cell", boards_of(lambda game: range(game.config.kinds)), haze=1.4),
+        effort=Effort("cascades simulated per move", _effort_swap),
         notes="""\
-Every legal swap scores 1, so that all players who know the rules score the number of turns; the tiles they clear tell
-them apart. With more kinds of tile on a larger board fewer swaps are legal, cascades are rarer, and boards come to
-where no swap is left and are reshuffled. The oracle plays out every legal swap before a move, so that its effort falls
-as fewer are legal: here it tells what there is to choose from, not how hard it is to find.""",
+Every legal swap scores 1, so all players who know the rules score the number of turns; they differ in the tiles they
+clear. With more kinds of tile on a larger board, fewer swaps are legal, cascades are rarer, and boards without a
+legal swap are reshuffled. The oracle simulates every legal swap, so its effort falls as fewer are legal: it measures
+the number of choices, not how hard they are to find.""",
     ),
 )
 
 SPECS: Mapping[str, Spec] = {spec.name: spec for spec in (*_BOARDS, *TASKS)}
-"""By name."""
+"""Specs by name."""
 
 
 def spec_of(name: str) -> Spec:
     """Look up the calibration spec of a game.
 
     Raises:
-        UsageError: There is none of this name.
+        UsageError: No spec has this name.
     """
     if name not in SPECS:
-        raise UsageError(f"{name!r} is not declared for calibration; what is: {', '.join(SPECS)}")
+        raise UsageError(f"no calibration spec {name!r}, choose from: {', '.join(SPECS)}")
     return SPECS[name]

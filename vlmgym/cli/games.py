@@ -54,14 +54,14 @@ def options_of(config: type[GameConfig]) -> list[Option]:
     """List all config fields: perceptual, then reasoning, then settings."""
     difficulty_of, declared = config.field_difficulties(), config.model_json_schema()["properties"]
     found = []
-    for dial in (*DIFFICULTIES, None):
+    for difficulty in (*DIFFICULTIES, None):
         for name, schema in declared.items():
-            if difficulty_of.get(name) != dial:
+            if difficulty_of.get(name) != difficulty:
                 continue
-            set_at = [config.levels.get(dial, {}).get(level, {}) for level in LEVELS] if dial else []
+            set_at = [config.levels.get(difficulty, {}).get(level, {}) for level in LEVELS] if difficulty else []
             levels = [level.get(name, schema["default"]) for level in set_at if any(name in at for at in set_at)]
             default, values = value_in_words(schema["default"]), tuple(map(value_in_words, levels))
-            found.append(Option(name, KINDS[dial], default, values, _accepted(schema), schema["description"]))
+            found.append(Option(name, KINDS[difficulty], default, values, _accepted(schema), schema["description"]))
     return found
 
 
@@ -70,8 +70,8 @@ def in_short(config: type[GameConfig]) -> str:
     # Scripts call this at every start, so avoid the JSON schema, which takes milliseconds.
     difficulty_of = config.field_difficulties()
     names = {
-        kind: ", ".join(name for name in config.model_fields if difficulty_of.get(name) == dial)
-        for dial, kind in KINDS.items()
+        kind: ", ".join(name for name in config.model_fields if difficulty_of.get(name) == difficulty)
+        for difficulty, kind in KINDS.items()
     }
     return "; ".join(f"{kind}: {told}" for kind, told in names.items() if told)
 

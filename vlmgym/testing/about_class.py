@@ -27,22 +27,24 @@ def check_config_fields(game: AnyGame, seeds: Seeds) -> None:
     """Every config field is marked perceptual or reasoning, and a configuration cannot be changed."""
     difficulties = game.Config.field_difficulties()
     assert game.config.model_config.get("frozen"), "the configuration is not frozen"
-    for dial in DIFFICULTIES:
-        for level in game.Config.levels.get(dial, {}).values():
+    for difficulty in DIFFICULTIES:
+        for level in game.Config.levels.get(difficulty, {}).values():
             for name in level:
-                assert name in difficulties, f"the dial {dial} sets {name}, which is no config field"
-                assert difficulties[name] == dial, f"the dial {dial} sets {name}, which is marked {difficulties[name]}"
+                assert name in difficulties, f"the difficulty {difficulty} sets {name}, which is no config field"
+                assert difficulties[name] == difficulty, (
+                    f"the difficulty {difficulty} sets {name}, which is marked {difficulties[name]}"
+                )
 
 
 def check_levels(game: AnyGame, seeds: Seeds) -> None:
     """Both difficulties have five different levels, the third is the default, and all 25 pairs start and draw at
     this size."""
-    for dial in DIFFICULTIES:
-        levels = game.Config.levels.get(dial, {})
-        assert sorted(levels) == list(LEVELS), f"the dial {dial} has levels {sorted(levels)}, not 1 to 5"
-        configs = {level: game.Config.at(**{dial: level}) for level in LEVELS}
+    for difficulty in DIFFICULTIES:
+        levels = game.Config.levels.get(difficulty, {})
+        assert sorted(levels) == list(LEVELS), f"the difficulty {difficulty} has levels {sorted(levels)}, not 1 to 5"
+        configs = {level: game.Config.at(**{difficulty: level}) for level in LEVELS}
         equal = [f"{one} and {other}" for one, other in combinations(LEVELS, 2) if configs[one] == configs[other]]
-        assert not equal, f"levels {', '.join(equal)} of {dial} are equal, but all five must differ"
+        assert not equal, f"levels {', '.join(equal)} of {difficulty} are equal, but all five must differ"
     assert game.Config.at(3, 3) == game.Config(), "levels 3 and 3 are not the default configuration"
     for perception, reasoning in product(LEVELS, LEVELS):
         made = at_level(type(game), perception, reasoning, size=game.config.size)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vlmgym.sandbox.core.config import LEVELS, Dial
+from vlmgym.sandbox.core.config import LEVELS, Difficulty
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.registry import game_class, load_games, make_game
@@ -23,7 +23,7 @@ class Exhibit:
         title: Heading.
         game: Name or id of the game.
         about: One-sentence description of a turn.
-        overrides: Knobs that every level has.
+        overrides: Config fields that are the same at every level.
         without: Config fields without effect here.
         seed: Seed of the state at level 3; reasoning levels use neighbouring seeds.
         moves: Oracle moves before the shown state; fewer if the game would end.
@@ -136,14 +136,14 @@ class Level:
 
     Attributes:
         exhibit: The exhibit.
-        dial: `perception` or `reasoning`.
+        difficulty: `perception` or `reasoning`.
         level: 1 to 5.
         game: The game at that level.
         state: The shown state.
     """
 
     exhibit: Exhibit
-    dial: Dial
+    difficulty: Difficulty
     level: int
     game: AnyGame
     state: Any
@@ -153,19 +153,19 @@ class Level:
         """Describe the differences from level 3."""
         config = type(self.game).Config
         published: Any = config.at(**self.exhibit.overrides)
-        names = set(config.levels.get(self.dial, {}).get(self.level, {})) - set(self.exhibit.without)
+        names = set(config.levels.get(self.difficulty, {}).get(self.level, {})) - set(self.exhibit.without)
         values = {name: getattr(self.game.config, name) for name in config.model_fields if name in names}
         return [_config_field(name, value) for name, value in values.items() if value != getattr(published, name)]
 
 
-def levels_of(exhibit: Exhibit, dial: Dial, size: int) -> list[Level]:
+def levels_of(exhibit: Exhibit, difficulty: Difficulty, size: int) -> list[Level]:
     """Return an exhibit at the five levels of one difficulty."""
     found = []
     for level in LEVELS:
-        perception, reasoning = (level, 3) if dial == "perception" else (3, level)
+        perception, reasoning = (level, 3) if difficulty == "perception" else (3, level)
         game = exhibit.at(size, perception, reasoning)
-        later = 0 if dial == "perception" else level - 3
-        found.append(Level(exhibit, dial, level, game, exhibit.position(game, later)))
+        later = 0 if difficulty == "perception" else level - 3
+        found.append(Level(exhibit, difficulty, level, game, exhibit.position(game, later)))
     return found
 
 

@@ -14,16 +14,16 @@ from vlmgym.cli.gallery.responses import Example, examples
 from vlmgym.evaluation.report.document import asset, content_policy
 from vlmgym.evaluation.report.images import encode_tile
 from vlmgym.evaluation.report.texts import marked
-from vlmgym.sandbox.core.config import DIFFICULTIES, Dial
+from vlmgym.sandbox.core.config import DIFFICULTIES, Difficulty
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.presets import PRESETS
 from vlmgym.sandbox.registry import game_class
 
 Element = ElementTree.Element
 
-FOR_THE: dict[Dial, str] = {"perception": "harder to see", "reasoning": "harder to solve"}
+FOR_THE: dict[Difficulty, str] = {"perception": "harder to see", "reasoning": "harder to solve"}
 LEAD = (
-    "Every game at every level. One dial makes an image harder to see, the other makes the game harder to solve, "
+    "Every game at every level. Perception makes the image harder to see, reasoning makes the game harder to solve, "
     "from 1 to 5; 3 is the default."
 )
 
@@ -106,7 +106,7 @@ def _exhibit(exhibit: Exhibit, size: int) -> Element:
         {"id": exhibit.name, "class": "exhibit"},
         element("h2", {}, exhibit.title),
         element("p", {"class": "lead"}, exhibit.about),
-        *(_strip(exhibit, dial, size) for dial in DIFFICULTIES),
+        *(_strip(exhibit, difficulty, size) for difficulty in DIFFICULTIES),
         element(
             "div",
             {"class": "told"},
@@ -122,15 +122,15 @@ def _exhibit(exhibit: Exhibit, size: int) -> Element:
     )
 
 
-def _strip(exhibit: Exhibit, dial: Dial, size: int) -> Element:
+def _strip(exhibit: Exhibit, difficulty: Difficulty, size: int) -> Element:
     return element(
         "div",
-        {"class": "dial"},
-        element("h3", {}, dial, " ", element("span", {"class": "faint"}, FOR_THE[dial])),
+        {"class": "difficulty"},
+        element("h3", {}, difficulty, " ", element("span", {"class": "faint"}, FOR_THE[difficulty])),
         element(
             "div",
-            {"class": "strip", **_scrolling(f"{exhibit.title}: levels of {dial}")},
-            *(_level(exhibit, level) for level in levels_of(exhibit, dial, size)),
+            {"class": "strip", **_scrolling(f"{exhibit.title}: levels of {difficulty}")},
+            *(_level(exhibit, level) for level in levels_of(exhibit, difficulty, size)),
         ),
     )
 
@@ -140,8 +140,8 @@ def _level(exhibit: Exhibit, level: Level) -> Element:
     overrides = level.overrides or [_default_words(exhibit) if level.level == 3 else "as level 3"]
     return element(
         "figure",
-        {"class": f"level {level.dial}-{level.level}"},
-        _images(level.game.images(level.state), f"{exhibit.title}, {level.dial} {level.level}"),
+        {"class": f"level {level.difficulty}-{level.level}"},
+        _images(level.game.images(level.state), f"{exhibit.title}, {level.difficulty} {level.level}"),
         element(
             "figcaption",
             {},

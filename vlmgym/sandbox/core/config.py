@@ -11,30 +11,30 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from vlmgym.checks import as_int
 from vlmgym.errors import UsageError, describe_validation_error, short_repr
 
-Dial = Literal["perception", "reasoning"]
+Difficulty = Literal["perception", "reasoning"]
 Levels = Mapping[int, Mapping[str, Any]]
 
-DIFFICULTIES: tuple[Dial, ...] = ("perception", "reasoning")
+DIFFICULTIES: tuple[Difficulty, ...] = ("perception", "reasoning")
 LEVELS = (1, 2, 3, 4, 5)
 PYTHON_WORDS: Mapping[str, bool | None] = {"True": True, "False": False, "None": None}
 """Python spellings of values that JSON spells differently."""
 
 
-def config_field(dial: Dial, default: Any, description: str, **bounds: Any) -> Any:
+def config_field(difficulty: Difficulty, default: Any, description: str, **bounds: Any) -> Any:
     """Declare a `GameConfig` field that belongs to one difficulty.
 
     Args:
-        dial: `perception` (harder to see) or `reasoning` (harder to solve).
+        difficulty: `perception` (harder to see) or `reasoning` (harder to solve).
         default: Value at level 3.
         description: One sentence for the command line and the docs.
         bounds: Limits as in `pydantic.Field`, e.g. `ge=3, le=8`.
     """
-    return Field(default=default, description=description, json_schema_extra={"dial": dial}, **bounds)
+    return Field(default=default, description=description, json_schema_extra={"difficulty": difficulty}, **bounds)
 
 
 def setting(default: Any, description: str, **bounds: Any) -> Any:
     """Declare a `GameConfig` field that does not affect difficulty, such as a data path; see `config_field`."""
-    return Field(default=default, description=description, json_schema_extra={"dial": None}, **bounds)
+    return Field(default=default, description=description, json_schema_extra={"difficulty": None}, **bounds)
 
 
 class GameConfig(BaseModel):
@@ -45,7 +45,7 @@ class GameConfig(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-    levels: ClassVar[Mapping[Dial, Levels]] = {}
+    levels: ClassVar[Mapping[Difficulty, Levels]] = {}
 
     size: int = config_field("perception", 640, "Side of the square image in pixels.", ge=64, le=2048)
     prompt: str | None = setting(
@@ -75,22 +75,22 @@ class GameConfig(BaseModel):
             raise UsageError(describe_validation_error(error)) from None
 
     @classmethod
-    def _level(cls, dial: Dial, level: int) -> Mapping[str, Any]:
+    def _level(cls, difficulty: Difficulty, level: int) -> Mapping[str, Any]:
         level = as_int(level)
         if isinstance(level, bool) or not isinstance(level, int) or level not in LEVELS:
-            raise UsageError(f"{dial} must be between 1 (easy) and 5 (hard), got {short_repr(level)}")
-        return cls.levels.get(dial, {}).get(level, {})
+            raise UsageError(f"{difficulty} must be between 1 (easy) and 5 (hard), got {short_repr(level)}")
+        return cls.levels.get(difficulty, {}).get(level, {})
 
     @classmethod
-    def field_difficulties(cls) -> dict[str, Dial]:
+    def field_difficulties(cls) -> dict[str, Difficulty]:
         """Difficulty of each config field by name, without the settings."""
-        difficulties: dict[str, Dial] = {}
+        difficulties: dict[str, Difficulty] = {}
         for name, field in cls.model_fields.items():
             extra = field.json_schema_extra
-            if not isinstance(extra, dict) or extra.get("dial", "") not in (*DIFFICULTIES, None):
+            if not isinstance(extra, dict) or extra.get("difficulty", "") not in (*DIFFICULTIES, None):
                 raise TypeError(f"{cls.__name__}.{name} has no difficulty: declare it with config_field() or setting()")
-            if extra["dial"] is not None:
-                difficulties[name] = "perception" if extra["dial"] == "perception" else "reasoning"
+            if extra["difficulty"] is not None:
+                difficulties[name] = "perception" if extra["difficulty"] == "perception" else "reasoning"
         return difficulties
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from vlmgym.sandbox.core.config import Dial, GameConfig, Levels, config_field
+from vlmgym.sandbox.core.config import Difficulty, GameConfig, Levels, config_field
 
 TASK_PERCEPTION: Levels = {
     1: {"contrast": 1.3},
@@ -27,7 +27,7 @@ class TaskPerception(GameConfig):
     crop: float = config_field("perception", 0.0, "Fraction of width and height cropped at the edges.", ge=0.0, le=0.4)
 
 
-def with_task_perception(reasoning: Levels, perception: Levels | None = None) -> Mapping[Dial, Levels]:
+def with_task_perception(reasoning: Levels, perception: Levels | None = None) -> Mapping[Difficulty, Levels]:
     """Combine the shared perception levels, extended by `perception`, with a task's own reasoning levels."""
     own = perception or {}
     return {

@@ -1,6 +1,7 @@
 """Degrade images: crop, clutter, contrast, scale, blur and noise.
 
-All pixel arithmetic is in integers, so that the same image and seed give the same pixels on every machine.
+All pixel arithmetic is in integers, so that the same image and seed give the same pixels on every machine. OpenCV is no
+alternative: `INTER_AREA` and `sepFilter2D` are faster but round floats, and its exact calls take longer (docs/log.md).
 """
 
 from __future__ import annotations

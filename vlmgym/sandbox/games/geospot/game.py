@@ -14,7 +14,7 @@ from pydantic import field_validator
 
 from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError
 from vlmgym.sandbox.core import response_format
-from vlmgym.sandbox.core.config import Dial, Levels, config_field, setting
+from vlmgym.sandbox.core.config import Difficulty, Levels, config_field, setting
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.task import Task, TaskConfig, TaskState
@@ -82,7 +82,7 @@ class GeospotConfig(TaskConfig):
         None, "Scales of country, region, city and coordinates in km, 0: match only; null: the preset's."
     )
 
-    levels: ClassVar[Mapping[Dial, Levels]] = with_task_perception(
+    levels: ClassVar[Mapping[Difficulty, Levels]] = with_task_perception(
         reasoning={
             1: {"cities": 100, "names": 6, "tolerance": 4.0},
             2: {"cities": 500, "names": 4, "tolerance": 2.0},

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import field_validator
 
 from vlmgym.sandbox.core.board_game import BOARD_PERCEPTION, BoardConfig
-from vlmgym.sandbox.core.config import Dial, Levels, config_field, setting
+from vlmgym.sandbox.core.config import Difficulty, Levels, config_field, setting
 from vlmgym.sandbox.games.tiles.names import MAX_COLOURS, MAX_SHAPES
 
 
@@ -45,7 +45,7 @@ class ShisenShoConfig(BoardConfig):
     split: str | None = setting(None, "Split of the data; CIFAR-10 has test (default) and train.")
     bad_rows: Literal["skip", "fail"] = setting("skip", "Skip unreadable images and list them in the state, or fail.")
 
-    levels: ClassVar[Mapping[Dial, Levels]] = {
+    levels: ClassVar[Mapping[Difficulty, Levels]] = {
         "perception": {
             level: {**BOARD_PERCEPTION[level], "colours": colours, "shapes": shapes, "variety": variety}
             for level, (colours, shapes, variety) in {
