@@ -51,10 +51,10 @@ esac
 
 
 class Machine:
-    """A clone in a folder with a space in its name, and a PATH with nothing but stubs and the tools of setup.sh."""
+    """A clone below a folder with a space in its name, and a PATH with nothing but stubs and the tools of setup.sh."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.clone, self.bin = root, root / "a clone", root / "bin"
+        self.root, self.clone, self.bin = root, root / "a folder" / "vlmgym", root / "bin"
         self.venv, self.training = self.clone / ".venv", self.clone / ".venv-train"
         self.bin.mkdir()
         for folder in ("training/serving", "training/requirements"):
@@ -351,7 +351,15 @@ def test_real_installation_into_an_active_environment(machine: Machine) -> None:
     variables = {**outer, "PYTHON": sys.executable, "CONDA_PREFIX": str(conda), "CONDA_DEFAULT_ENV": "vlmgym"}
     done = machine.setup(**variables)
     assert done.returncode == 0, (done, (machine.clone / "setup.log").read_text())
-    code = "import vlmgym; print(vlmgym.__file__)"
-    shown = run(machine.venv / "bin" / "python", "-c", code, cwd=machine.root, env=variables)
-    assert Path(shown.stdout.strip()) == machine.clone / "vlmgym" / "__init__.py"
+    script = machine.clone.parent / "beside_the_clone.py"  # where the clone's folder could be taken for the package
+    script.write_text("import vlmgym; print(vlmgym.make_game, vlmgym.__file__)")
+    for folder in (machine.root, script.parent, machine.clone):
+        shown = run(machine.venv / "bin" / "python", script, cwd=folder, env=variables)
+        assert shown.stdout.endswith(f" {machine.clone / 'vlmgym' / '__init__.py'}\n"), shown
+    for folder in (machine.clone, machine.clone / "vlmgym" / "test"):
+        evaluation = machine.clone / "vlmgym" / "test" / "eval_2048.py"
+        shown = run(
+            machine.venv / "bin" / "python", evaluation.relative_to(folder), "--help", cwd=folder, env=variables
+        )
+        assert "--episodes" in shown.stdout, shown
     assert "up to date" in machine.setup(**variables).stdout
