@@ -1,4 +1,4 @@
-"""A server of the OpenAI chat API with scripted failures, in a thread with real sockets."""
+"""A server of the OpenAI chat API with scripted failures, in a thread with real sockets, and evaluations against it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
+
+from vlmgym import make_game
+from vlmgym.evaluation import EpisodeRecord, Hooks, evaluate
+from vlmgym.policies.openai import OpenAIOptions, OpenAIPolicy
+
+GAME = make_game("2048", size=64)
+UP = "<answer>up</answer>"
 
 
 @dataclass(frozen=True)
@@ -98,6 +105,9 @@ def refusal(status: int, message: str = "no", **headers: str) -> Answer:
     """Make an error in the format of the API; `retry_after="1"` sets the header Retry-After."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return as_json({"error": {"message": message, "type": "error", "code": None}}, status, named)
+
+
+GOOD = completion(UP)
 
 
 def well_behaved(request: Request) -> Answer:
@@ -206,3 +216,36 @@ async def _send(answer: Answer, writer: asyncio.StreamWriter) -> bool:
         writer.write(body)
     await writer.drain()
     return answer.cut is None
+
+
+def policy(server: ApiServer, timeout: float = 5.0, **options: Any) -> OpenAIPolicy:
+    return OpenAIPolicy(OpenAIOptions(base_url=server.url, model="tiny", timeout=timeout, **options))
+
+
+def play(
+    behaviour: Behaviour = well_behaved,
+    episodes: int = 1,
+    turns: int = 1,
+    seed: int = 0,
+    concurrency: int = 8,
+    resume: Sequence[EpisodeRecord] = (),
+    hooks: Hooks = Hooks(),  # noqa: B008 - frozen
+    **options: Any,
+) -> tuple[list[EpisodeRecord], ApiServer]:
+    """Run an evaluation; return its records and the server."""
+    run: Any = {"seed": seed, "concurrency": concurrency, "resume": resume, "hooks": hooks, "workers": 0}
+    with ApiServer(behaviour).running() as server:
+        return evaluate(GAME, policy(server, **options), episodes, max_turns=turns, **run), server
+
+
+def shows(request: Request, url: str) -> bool:
+    return request.images[-1]["url"] == url
+
+
+def played(record: EpisodeRecord) -> dict[str, Any]:
+    """Return a record as data, without times and request counts."""
+    data = record.model_dump(mode="json")
+    del data["started"], data["attempt"]
+    for turn in data["turns"]:
+        del turn["latency"], turn["requests"]
+    return data

@@ -93,6 +93,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
 
 
 @pytest.fixture
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The policy openai, without the user's key and with short waits before retries."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setattr("vlmgym.policies.openai_client.FIRST_BACKOFF", 0.01)
+
+
+@pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache of data for one test alone."""
     monkeypatch.setenv("VLMGYM_CACHE", str(tmp_path / "cache"))

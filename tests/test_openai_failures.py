@@ -1,0 +1,352 @@
+"""The policy `openai` and failing servers: retries, rate limits, errors, interrupted and resumed runs."""
+
+import gzip
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.api_server import (
+    GAME,
+    GOOD,
+    UP,
+    Answer,
+    ApiServer,
+    as_json,
+    completion,
+    first,
+    play,
+    played,
+    policy,
+    refusal,
+    shows,
+    well_behaved,
+)
+from tests.commands import BARE
+from vlmgym.errors import PolicyError
+from vlmgym.evaluation import Hooks, evaluate
+from vlmgym.policies import openai_client
+from vlmgym.policies.chat_api import image_url
+from vlmgym.policies.openai_client import MAX_WAIT, retry_after
+from vlmgym.records.store import read_run
+from vlmgym.rollout.runner import MAX_CONSECUTIVE_ERRORS
+from vlmgym.sandbox.core.episode import Episode
+
+pytestmark = pytest.mark.usefixtures("quick_retries")
+
+FAULTS = {
+    "429": refusal(429),
+    "408": refusal(408),
+    "500": refusal(500),
+    "502 with HTML": Answer(502, b"<html>Bad Gateway</html>", {"Content-Type": "text/html"}),
+    "503": refusal(503),
+    "529": refusal(529),
+    "hangs": Answer(delay=30),
+    "resets the connection": Answer(reset=True),
+    "cut in the body": Answer(200, GOOD.body, GOOD.headers, cut=20),
+    "empty after headers": Answer(200, GOOD.body, GOOD.headers, cut=0),
+    "slower than the timeout": Answer(200, b" " * 10**5 + GOOD.body, GOOD.headers, pause=0.1),
+    "endless body": Answer(200, b" " * 2**16, endless=True),
+    "endless error": Answer(500, b" " * 2**16, endless=True),
+    "error with status 200": as_json({"error": {"message": "overloaded", "code": 502}}),
+    "no choices": as_json({"choices": []}),
+    "null choices": as_json({"choices": None}),
+    "no message": as_json({"choices": [{"finish_reason": "stop"}]}),
+    "no content": as_json({"choices": [{"message": {"role": "assistant"}, "finish_reason": None}]}),
+    "unknown content part": completion([{"type": "text", "text": UP}, {"type": "audio", "audio": {"id": "a"}}]),
+    "empty content list": completion([]),
+    "content part without text": completion([{"type": "text"}]),
+    "content part is a string": completion([UP]),
+    "thinking is an object": completion([{"type": "thinking", "thinking": {"text": "hm"}}]),
+    "thinking is a list of strings": completion([{"type": "thinking", "thinking": ["hm"]}]),
+    "finish reason error": completion(UP, "error"),
+    "finish reason abort": completion("", "abort"),
+    "HTML": Answer(200, b"<html>Welcome</html>", {"Content-Type": "text/html"}),
+    "empty body": Answer(200, b"", {"Content-Type": "application/json"}),
+    "JSON array": as_json([1]),
+    "truncated JSON": Answer(200, GOOD.body[:-5], GOOD.headers),
+    "deeply nested JSON": Answer(200, b"[" * 10**6, {"Content-Type": "application/json"}),
+    "invalid UTF-8": Answer(200, GOOD.body.replace(b"up", b"\xff\xfe"), GOOD.headers),
+    "unrequested compression": Answer(200, gzip.compress(GOOD.body), {"Content-Encoding": "gzip"}),
+    "204": Answer(204),
+    "not HTTP": Answer(raw=b"SSH-2.0-OpenSSH_9.2\r\n\r\n"),
+    "endless header": Answer(raw=b"HTTP/1.1 200 OK\r\nX: " + b"x" * 10**6),
+    "empty response": Answer(raw=b""),
+}
+SLOW = ("hangs", "slower than the timeout")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_failures_are_retried_and_never_scored(fault):
+    (record,), server = play(lambda _: FAULTS[fault], retries=1, timeout=0.2 if fault in SLOW else 5.0)
+    assert (record.status, record.score, record.turns) == ("error", None, ())
+    assert len(record.end_reason) < 400
+    assert record.end_reason.isprintable()
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_permanent_failure_ends_the_episode_without_score(retries):
+    lost = image_url("png", GAME.draw(Episode(GAME, 1).state))
+
+    def behaviour(request):
+        return refusal(500, "out of memory") if shows(request, lost) else well_behaved(request)
+
+    records, server = play(behaviour, episodes=3, turns=2, retries=retries)
+    whole, _ = play(well_behaved, episodes=3, turns=2)
+    assert [record.status for record in records] == ["turn limit", "error", "turn limit"]
+    assert records[1].score is None
+    assert records[1].turns == ()
+    count = f"no response after {retries + 1} requests, last error" if retries else "no response"
+    assert records[1].end_reason == f"{count}: HTTP 500: out of memory"
+    assert len([request for request in server.requests if shows(request, lost)]) == retries + 1
+    assert [played(record) for record in records[::2]] == [played(record) for record in whole[::2]]
+
+
+@pytest.mark.parametrize("fault", ["endless body", "endless error"])
+def test_endless_body(fault):
+    (record,), _ = play(lambda _: FAULTS[fault], retries=0, timeout=5.0)
+    assert "exceeds 16,777,216 bytes" in record.end_reason
+
+
+@pytest.mark.parametrize(("status", "end"), [(200, "no response: {}"), (400, "HTTP 400: {}")])
+def test_unrequested_encoding(status, end):
+    answer = Answer(status, gzip.compress(GOOD.body), {"Content-Encoding": "br"})
+    (record,), _ = play(lambda _: answer, retries=0)
+    assert end.format("the body has the unrequested encoding br") in record.end_reason
+
+
+def test_missing_server():
+    with ApiServer().running() as server:
+        pass
+    records = evaluate(GAME, policy(server, retries=1), 2, max_turns=1, workers=0)
+    assert [record.status for record in records] == ["error"] * 2
+    assert records[0].end_reason.startswith("no response after 2 requests, last error: connection failed")
+
+
+@pytest.mark.parametrize("status", [400, 422])
+def test_rejected_request_is_not_retried(status):
+    def behaviour(request):
+        return refusal(status, "the image is too large") if request.number == 3 else well_behaved(request)
+
+    records, server = play(behaviour, episodes=3, turns=2, concurrency=1)
+    assert [(record.status, len(record.turns)) for record in records] == [
+        ("turn limit", 2),
+        ("error", 1),
+        ("turn limit", 2),
+    ]
+    assert records[1].end_reason == f"the server rejected the request (HTTP {status}: the image is too large)"
+    assert len(server.requests) == 6
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (refusal(401, "bad key"), r"rejects the API key \(HTTP 401: bad key\)"),
+        (refusal(404, "no model tiny"), r"unknown model or URL \(HTTP 404: no model tiny\)"),
+        (as_json({"detail": "Not Found"}, 404), r"HTTP 404: Not Found"),
+        (Answer(308, b"", {"Location": "https://example.org/v1"}), "redirects to https://example.org/v1"),
+    ],
+)
+def test_wrong_key_model_or_url_ends_the_run(answer, message):
+    with ApiServer(lambda _: answer).running() as server, pytest.raises(PolicyError, match=message):
+        evaluate(GAME, policy(server), 5, max_turns=2, concurrency=1, workers=0)
+    assert len(server.requests) == 1
+
+
+def test_rejected_key_ends_the_run_and_keeps_episodes():
+    kept = []
+    with pytest.raises(PolicyError, match="rejects the API key"):
+        play(
+            lambda request: refusal(401) if request.number == 5 else well_behaved(request),
+            episodes=5,
+            turns=2,
+            concurrency=1,
+            hooks=Hooks(on_episode=kept.append),
+        )
+    assert [(record.seed, record.status) for record in kept] == [(0, "turn limit"), (1, "turn limit"), (2, "stopped")]
+
+
+@pytest.mark.parametrize("answer", [refusal(404), Answer(307, b"", {"Location": "https://example.org/"})])
+def test_temporary_404_or_redirect_costs_an_episode(answer):
+    records, _ = play(first([GOOD, answer]), episodes=3, turns=2, concurrency=1)
+    assert [record.status for record in records] == ["error", "turn limit", "turn limit"]
+    assert f"HTTP {answer.status}" in records[0].end_reason
+
+
+def test_flagged_prompt_ends_only_its_episode():
+    flagged = image_url("png", GAME.draw(Episode(GAME, 0).state))
+
+    def behaviour(request):
+        return refusal(403, "flagged") if shows(request, flagged) else well_behaved(request)
+
+    records, _ = play(behaviour, episodes=3, turns=2, concurrency=1)
+    assert [record.status for record in records] == ["error", "turn limit", "turn limit"]
+    assert (records[0].score, records[0].end_reason) == (None, "the server rejected the request (HTTP 403: flagged)")
+    part = [records[0], records[2]]  # an interrupted run, without one more episode
+    resumed, server = play(behaviour, episodes=3, turns=2, concurrency=1, resume=part)
+    assert [(record.status, record.attempt) for record in resumed] == [
+        ("error", 2),
+        ("turn limit", 1),
+        ("turn limit", 1),
+    ]
+    assert len(server.requests) == 3
+
+
+def test_many_rejected_requests_stop_the_run():
+    stops = []
+    records, server = play(
+        lambda _: refusal(403, "not in your country"), episodes=30, concurrency=1, hooks=Hooks(on_stop=stops.append)
+    )
+    assert [record.status for record in records] == ["error"] * MAX_CONSECUTIVE_ERRORS
+    assert len(server.requests) == MAX_CONSECUTIVE_ERRORS
+    assert "HTTP 403: not in your country" in stops[0]
+
+
+def test_retry_after_delays_all_requests():
+    with ApiServer(first([refusal(429, Retry_After="0.6")])).running() as server:
+        began = time.monotonic()
+        evaluate(GAME, policy(server, max_requests=2), 8, max_turns=1, workers=0)
+    late = [request.arrived - began for request in server.requests]
+    assert len(late) == 9
+    assert sum(seconds < 0.4 for seconds in late) <= 3  # the first, and requests that began before its response
+    assert all(seconds < 0.4 or seconds >= 0.6 for seconds in late)
+
+
+def test_exponential_backoff(monkeypatch):
+    monkeypatch.setattr(openai_client, "FIRST_BACKOFF", 0.1)
+    monkeypatch.setattr(random, "uniform", lambda least, most: most)  # without jitter
+    _, server = play(lambda _: refusal(500), retries=3)
+    waits = np.diff([request.arrived for request in server.requests])
+    assert waits == pytest.approx([0.1, 0.2, 0.4], abs=0.09)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("0", 0),
+        (" 1.5 ", 1.5),
+        ("-3", 0),
+        ("1e99", MAX_WAIT),
+        ("nan", None),
+        ("", None),
+        ("Wed, 99 Foo 2026 99:99:99 GMT", None),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0),
+        ("Wed, 21 Oct 2915 07:28:00 GMT", MAX_WAIT),
+    ],
+)
+def test_retry_after_header(value, seconds):
+    assert retry_after({"retry-after": value}) == seconds
+
+
+def test_retry_after_date():
+    for zone in (timezone.utc, None):
+        date = format_datetime(
+            datetime.now(timezone.utc).replace(tzinfo=zone) + timedelta(seconds=20), usegmt=bool(zone)
+        )
+        assert 18 < retry_after({"retry-after": date}) <= 20
+    assert retry_after({}) is None
+
+
+@given(st.text(max_size=30))
+def test_retry_after_accepts_any_text(value):
+    assert retry_after({"retry-after": value}) is None or 0 <= retry_after({"retry-after": value}) <= MAX_WAIT
+
+
+def test_max_requests():
+    _, server = play(lambda _: completion(UP, delay=0.02), episodes=12, turns=2, concurrency=12, max_requests=3)
+    assert server.max_at_once == 3
+
+
+def test_concurrency_drops_on_429_and_recovers():
+    busy = 4  # concurrent requests that the server accepts at first
+
+    def behaviour(request):
+        crowded = request.at_once > busy and request.number < 200
+        answer = refusal(429) if crowded else completion(UP)
+        # long delays make the first requests overlap, even on a slow machine
+        return replace(answer, delay=0.5 if request.number < 40 else 0.0 if crowded else 0.01)
+
+    with ApiServer(behaviour).running() as server:
+        openai = policy(server, max_requests=32, retries=20)
+        records = evaluate(GAME, openai, 32, max_turns=25, workers=0)
+    assert {record.status for record in records} == {"turn limit"}
+    at_once = [request.at_once for request in server.requests]
+    assert max(at_once[:40]) > 2 * busy
+    assert np.median(at_once[100:200]) <= 2 * busy
+    assert len(server.requests) < 1.3 * 32 * 25
+    assert openai._client.limit.width >= 24
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_failures_do_not_change_a_run(seed):
+    rng = random.Random(seed)
+    faults = [fault for name, fault in FAULTS.items() if name not in SLOW]
+
+    def behaviour(request):
+        return rng.choice(faults) if rng.random() < 0.4 else well_behaved(request)
+
+    whole, server = play(well_behaved, episodes=12, turns=8, seed=3, sample_seed=1)
+    assert len(server.requests) == 12 * 8
+    records, rounds, requested = [], 0, 0
+    while not records or any(record.score is None for record in records):
+        records, server = play(
+            behaviour, episodes=12, turns=8, seed=3, concurrency=5, resume=records, retries=2, sample_seed=1
+        )
+        rounds += 1
+        requested += len(server.requests)
+        assert rounds < 30
+    assert [played(record) for record in records] == [played(record) for record in whole]
+    assert rounds > 1
+    assert requested > 12 * 8
+    assert sum(turn.requests for record in records for turn in record.turns) <= requested
+
+
+def test_resume_sends_only_missing_requests(run, tmp_path):
+    lost = image_url("png", GAME.draw(Episode(GAME, 1).state))
+    command = ["eval", "2048", *BARE, "--policy", "openai", "--model", "tiny", "--retries", 0, "--size", 64]
+    command += ["--episodes", 3, "--max-turns", 2]
+    with ApiServer(lambda r: refusal(500) if shows(r, lost) else well_behaved(r)).running() as server:
+        command += ["--base-url", server.url]
+        done = run(*command, "--output-dir", "o")
+        assert done.code == 1
+        assert "no response: HTTP 500" in done.err
+        assert len(server.requests) == 5
+        server.behaviour = well_behaved
+        assert run(*command, "--max-requests", 3, "--resume", "o").code == 0
+        assert len(server.requests) == 7
+        other = run(*command, "--temperature", 1, "--resume", "o")
+    assert other.code == 2
+    assert "policy.options.temperature" in other.err
+    episodes = read_run(tmp_path / "o").episodes
+    assert [(record.status, record.attempt) for record in episodes] == [("turn limit", n) for n in (1, 2, 1)]
+    whole, _ = play(well_behaved, episodes=3, turns=2)
+    assert [record.score for record in episodes] == [record.score for record in whole]
+
+
+def test_ctrl_c_while_waiting_for_the_server(tmp_path):
+    def behaviour(request):
+        return well_behaved(request) if request.number < 2 else Answer(delay=60)
+
+    with ApiServer(behaviour).running() as server:
+        command = [sys.executable, "-m", "vlmgym", "eval", "2048", "--policy", "openai", "--model", "tiny"]
+        where = ["--base-url", server.url, "--output-dir", str(tmp_path / "run"), "--workers", "1", "--episodes", "1"]
+        process = subprocess.Popen([*command, *where], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + 30
+        while len(server.requests) < 3 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=10)
+    assert process.returncode == 130, stderr
+    assert "Traceback" not in stderr
+    (record,) = read_run(tmp_path / "run").episodes
+    assert (record.status, len(record.turns)) == ("stopped", 2)

@@ -1,0 +1,167 @@
+"""API keys and passwords reach only their own server, and neither files nor the terminal."""
+
+import base64
+import json
+
+import pytest
+
+from tests.api_server import UP, Answer, ApiServer, completion, play, refusal, well_behaved
+from tests.commands import BARE
+from vlmgym.errors import UsageError
+from vlmgym.evaluation import evaluate
+from vlmgym.policies.openai import OpenAIOptions, OpenAIPolicy
+
+KEY = "sk-4f9c/0a+TheSecretOfThisTest=="
+pytestmark = pytest.mark.usefixtures("quick_retries")
+
+
+def echo(status):
+    """Make a server that echoes the key in every place."""
+
+    def behaviour(request):
+        sent = request.headers["authorization"]
+        if status == 200:
+            response = completion(f"{sent} {UP}", f"stop {sent}", reasoning=sent)
+        else:
+            response = refusal(status, f"{sent} is {'x' * 250} {sent} {sent[:300]}")
+        headers = {**response.headers, "X-Sent": sent, "Location": f"http://h/{sent}"}
+        return Answer(response.status, response.body, headers)
+
+    return behaviour
+
+
+def everything(done, folder):
+    """Return the output of a command and the names and contents of its files."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert len(files) >= 2
+    return "".join([done.out, done.err, *map(str, files), *(path.read_text("utf-8", "replace") for path in files)])
+
+
+OPTIONS = ["--policy", "openai", "--model", "tiny", "--episodes", 2, "--max-turns", 2, "--retries", 1]
+OPTIONS += ["--output-dir", "o"]
+
+
+@pytest.mark.parametrize(("status", "code"), [(200, 0), (400, 1), (401, 1), (500, 1), (307, 1)])
+def test_key_is_redacted_everywhere(run, tmp_path, monkeypatch, status, code):
+    monkeypatch.setenv("MINE", KEY)
+    with ApiServer(echo(status)).running() as server:
+        done = run("eval", "2048", *BARE, *OPTIONS, "--base-url", server.url, "--api-key-env", "MINE")
+    assert done.code == code, done.err
+    assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
+    shown = everything(done, tmp_path / "o")
+    assert "Traceback" not in done.err
+    assert not [piece for piece in (KEY, KEY[:12], KEY[-12:]) if piece in shown]
+    assert "[redacted]" in shown
+
+
+def test_password_in_url_is_redacted(run, tmp_path):
+    with ApiServer(echo(200)).running() as server:
+        url = server.url.replace("//", "//someone:swordfish%2F9@")
+        done = run("eval", "2048", *BARE, *OPTIONS, "--base-url", url)
+    assert done.code == 0, done.err
+    login = base64.b64encode(b"someone:swordfish/9").decode()
+    assert server.requests[0].headers["authorization"] == f"Basic {login}"
+    shown = everything(done, tmp_path / "o")
+    assert not [secret for secret in ("swordfish", login) if secret in shown]
+    assert server.url in shown
+
+
+def test_errors_about_keys_do_not_show_them(monkeypatch):
+    with pytest.raises(UsageError, match="OPENAI_API_KEY"):
+        OpenAIPolicy(OpenAIOptions(model="gpt"))
+    for wrong_name in (KEY, "gsk_4f9c0aTheSecretOfThisTest"):
+        with pytest.raises(UsageError) as raised:
+            OpenAIPolicy(OpenAIOptions(model="tiny", base_url="http://localhost:1/v1", api_key_env=wrong_name))
+        assert wrong_name not in str(raised.value)
+    monkeypatch.setenv("MINE", KEY + "\n")
+    with pytest.raises(UsageError) as raised:
+        OpenAIPolicy(OpenAIOptions(model="tiny", api_key_env="MINE"))
+    assert "whitespace" in str(raised.value)
+    assert KEY not in str(raised.value)
+
+
+@pytest.fixture
+def secrets_of_openai(monkeypatch, quick_retries):
+    """Set all secrets that OpenAI's library reads from the environment."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_ADMIN_KEY", f"admin{KEY}")
+    monkeypatch.setenv("OPENAI_ORG_ID", f"organisation{KEY}")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", f"project{KEY}")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", f"X-Mine: {KEY}\nAuthorization: Bearer {KEY}")
+
+
+@pytest.mark.usefixtures("secrets_of_openai")
+@pytest.mark.parametrize(("name", "sent"), [(None, "none"), ("MINE", "another-key"), ("OPENAI_API_KEY", KEY)])
+def test_other_servers_get_only_the_named_key(monkeypatch, name, sent):
+    monkeypatch.setenv("MINE", "another-key")
+    _, server = play(well_behaved, api_key_env=name)
+    headers = server.requests[0].headers
+    assert headers["authorization"] == f"Bearer {sent}"
+    assert str(headers).count(KEY) == (sent == KEY)
+
+
+class OptionsOfOpenAI(OpenAIOptions):
+    at_openai = True
+
+
+@pytest.mark.usefixtures("secrets_of_openai")
+def test_openai_gets_organisation_and_project():
+    with ApiServer().running() as server:
+        openai = OpenAIPolicy(OptionsOfOpenAI(base_url=server.url, model="gpt"))
+        evaluate("2048", openai, 1, max_turns=1, workers=0)
+    headers = server.requests[0].headers
+    assert (headers["openai-organization"], headers["openai-project"]) == (f"organisation{KEY}", f"project{KEY}")
+    assert headers["authorization"] == f"Bearer {KEY}"
+
+
+@pytest.mark.parametrize(
+    ("url", "own"),
+    [
+        ("https://api.openai.com/v1", True),
+        ("https://eu.api.openai.com/v1", True),
+        ("http://api.openai.com/v1", False),
+        ("https://api.openai.com.example.org/v1", False),
+        ("https://notapi.openai.com/v1", False),
+        ("https://api.openai.com@example.org/v1", False),
+    ],
+)
+def test_default_key_is_for_openai_only(monkeypatch, url, own):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    assert OpenAIPolicy(OpenAIOptions(model="gpt", base_url=url))._key == (KEY if own else None)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"api_key": KEY},
+        {"extra_headers": {"X-API-Key": KEY}},
+        {"headers": [{"Authorization": f"Bearer {KEY}"}]},
+        {"metadata": {"password": KEY}},
+    ],
+)
+def test_extra_body_rejects_fields_for_keys(fields):
+    with pytest.raises(UsageError, match="extra_body is recorded") as raised:
+        OpenAIOptions(extra_body=json.dumps(fields))
+    assert KEY not in str(raised.value)
+
+
+def test_extra_body_rejects_keys_in_any_field(monkeypatch):
+    monkeypatch.setenv("MINE", KEY)
+    where = {"model": "tiny", "base_url": "http://someone:swordfish@h/v1", "api_key_env": "MINE"}
+    for secret in (KEY, "swordfish"):
+        for fields in ({"a": [{"b": f"x{secret}"}]}, {secret: 1}):
+            body = json.dumps(fields).replace("s", "\\u0073")
+            with pytest.raises(UsageError, match="extra_body is recorded") as raised:
+                OpenAIPolicy(OpenAIOptions(**where, extra_body=body))
+            assert secret not in str(raised.value)
+    with pytest.raises(UsageError) as raised:
+        OpenAIOptions(extra_body=f'{{"a": {KEY}}}')
+    assert KEY not in str(raised.value)
+    ordinary = '{"prompt_cache_key": "games", "stop_token_ids": [1], "chat_template_kwargs": {"bos_token": "<s>"}}'
+    assert OpenAIPolicy(OpenAIOptions(**where, extra_body=ordinary)).options.extra_fields == json.loads(ordinary)
+
+
+def test_short_keys_are_not_redacted(monkeypatch):
+    monkeypatch.setenv("MINE", "up")
+    (record,), _ = play(lambda _: completion(UP), api_key_env="MINE")
+    assert record.turns[0].response == UP
