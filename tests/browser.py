@@ -1,10 +1,15 @@
-"""A real headless Chromium for tests of pages."""
+"""A real headless Chromium for tests of pages, and what reports show in it."""
 
+import base64
+import io
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-from playwright.sync_api import Browser, Dialog, Page, sync_playwright
+import numpy as np
+from PIL import Image
+from playwright.sync_api import Browser, Dialog, Page, expect, sync_playwright
 
 from tests.needed import lacking
 
@@ -18,6 +23,9 @@ OPTIONS = (
     "--disable-component-update",
     "--disable-sync",
 )
+WAIT = 30_000
+"""Milliseconds for loading."""
+EVIL = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script></script><!-- \u2028"
 
 
 @contextmanager
@@ -38,7 +46,7 @@ def chromium() -> Iterator[Browser]:
 
 
 class Watched:
-    """A page, and everything that it must not do."""
+    """A page, with its complaints and requests."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -53,7 +61,41 @@ class Watched:
         self.troubles.append(dialog.message)
         dialog.dismiss()
 
+    def visit(self, path: Path, address: str = "") -> Page:
+        """Open a page from disk, and wait for the episode that an address names."""
+        self.page.goto("about:blank")
+        self.page.goto(path.as_uri() + address)
+        if "/" in address:
+            self.page.wait_for_selector(".pane .outcome, .message:not(:empty)")
+        return self.page
+
     def check(self) -> None:
-        """Nothing was complained of, and nothing was asked from elsewhere than the disk."""
+        """No errors, and no requests except from disk."""
         assert self.troubles == []
         assert [url for url in self.requests if not url.startswith(("file:", "data:"))] == []
+
+
+def shows(page, selector, text):
+    """Wait for a text; the page allows no code from strings, which `wait_for_function` needs."""
+    expect(page.locator(selector)).to_have_text(text, use_inner_text=True, timeout=WAIT)
+
+
+def turn(page):
+    return page.inner_text(".position")
+
+
+def rows(page):
+    return page.locator(".row").all_inner_texts()
+
+
+def choose(page, label, option):
+    page.get_by_role("combobox", name=label, exact=True).select_option(option)
+
+
+def pixels(data):
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(data.partition(",")[2]))).convert("RGB"))
+
+
+def canvas(page, selector):
+    page.wait_for_selector(f"{selector} canvas")
+    return pixels(page.eval_on_selector(f"{selector} canvas", "canvas => canvas.toDataURL('image/png')"))

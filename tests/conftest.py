@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import gymnasium
 import pytest
@@ -74,6 +75,24 @@ def lamps(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     monkeypatch.syspath_prepend(Path(__file__).parent.parent / "examples")
     yield importlib.import_module("lamps")
     del sys.modules["lamps"], registry._registered["lamps-v0"], gymnasium.registry["vlmgym/lamps-v0"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A headless Chromium."""
+    from tests.browser import chromium  # Playwright is not in .venv-train
+
+    with chromium() as opened:
+        yield opened
+
+
+@pytest.fixture
+def watched(browser: Any) -> Iterator[Any]:
+    """A page in the browser, see `tests.browser.Watched`."""
+    from tests.browser import Watched
+
+    with browser.new_page(viewport={"width": 1280, "height": 900}) as opened:
+        yield Watched(opened)
 
 
 @pytest.fixture

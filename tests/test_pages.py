@@ -1,81 +1,43 @@
-"""All pages in a real browser: accessible and not wider than the window; what a report and a comparison say."""
+"""All pages in a real browser: accessibility, and what a report and a comparison show."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import axe_playwright_python
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import expect
 
-from tests.browser import Watched, chromium
+from tests.browser import Watched
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.main import main
 from vlmgym.evaluation import EvalConfig, read_run
 from vlmgym.evaluation.compare import Comparison
 
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
-ADDRESSES = {
-    "report": ("", "#curves", "#2048-v0/0/2", "#swap-v0/1/1", "#videos"),
-    "compare": ("", "#curves", "#2048-v0/0/2", "#swap-v0/1/1", "#videos"),
-    "gallery": ("",),
-}
+VIEWS = ("", "#curves", "#2048-v0/0/2", "#swap-v0/1/1", "#videos")
+ADDRESSES = {"random/report.html": VIEWS, "compare/compare.html": VIEWS, "gallery.html": ("",)}
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A report of a random policy, a comparison with an oracle, and a gallery."""
     out = tmp_path_factory.mktemp("pages")
-    for name, policy in (("random", "random"), ("oracle", "oracle")):
-        config = EvalConfig(
-            policy=policy, episodes=6, max_turns=20, size=128, output_dir=out / name, workers=0, videos=2
-        )
-        run_evaluation(["2048", "swap"], config)
+    options = {"episodes": 6, "max_turns": 20, "size": 128, "workers": 0, "videos": 2}
+    for policy in ("random", "oracle"):
+        run_evaluation(["2048", "swap"], EvalConfig(policy=policy, output_dir=out / policy, **options))
     main(["compare", str(out / "random"), str(out / "oracle"), "--output-dir", str(out / "compare"), "--workers", "0"])
     main(["gallery", "2048", "nlvr2", "--output", str(out / "gallery.html"), "--size", "128"])
     return out
 
 
-@pytest.fixture(scope="module")
-def browser(folder: Path) -> Iterator[Browser]:
-    with chromium() as opened:
-        yield opened
-
-
-@pytest.fixture
-def watched(browser: Browser) -> Iterator[Watched]:
-    with browser.new_page(viewport={"width": 1280, "height": 900}) as opened:
-        yield Watched(opened)
-
-
-def visit(watched: Watched, path: Path, address: str = "") -> Page:
-    watched.page.goto("about:blank")
-    watched.page.goto(path.as_uri() + address)
-    if "/" in address:
-        watched.page.wait_for_selector(".pane .outcome")
-    return watched.page
-
-
-def path_of(folder: Path, name: str) -> Path:
-    return {
-        "report": folder / "random" / "report.html",
-        "compare": folder / "compare" / "compare.html",
-        "gallery": folder / "gallery.html",
-    }[name]
-
-
-@pytest.mark.parametrize("width", [400, 1280])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 400), ("dark", 1280)])
 @pytest.mark.parametrize("name", ADDRESSES)
-def test_axe_finds_nothing_and_no_page_scrolls_sideways(
-    folder: Path, browser: Browser, name: str, scheme: Any, width: int
-) -> None:
+def test_pages_are_accessible_and_fit_the_window(folder, browser, name, scheme, width):
     with browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 800}) as opened:
         watched = Watched(opened)
         for address in ADDRESSES[name]:
-            visit(watched, path_of(folder, name), address)
+            watched.visit(folder / name, address)
             opened.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
             opened.evaluate(AXE)
             violations = opened.evaluate("axe.run().then(({ violations }) => violations)")
@@ -86,8 +48,8 @@ def test_axe_finds_nothing_and_no_page_scrolls_sideways(
         watched.check()
 
 
-def test_a_report_starts_with_scores_and_episodes_are_one_click_away(folder: Path, watched: Watched) -> None:
-    opened = visit(watched, path_of(folder, "report"))
+def test_report_starts_with_scores(folder, watched):
+    opened = watched.visit(folder / "random/report.html")
     expect(opened.get_by_role("tab", selected=True)).to_have_text("Overview")
     first = opened.get_by_role("tabpanel").locator("table").first
     assert first.locator("th[scope=col]").all_inner_texts()[:4] == ["game", "mean score", "95% interval", "episodes"]
@@ -103,8 +65,8 @@ def test_a_report_starts_with_scores_and_episodes_are_one_click_away(folder: Pat
     expect(opened.locator(".what")).to_have_text("swap-v0, seed 0")
 
 
-def test_tabs_are_changed_by_arrow_keys(folder: Path, watched: Watched) -> None:
-    opened = visit(watched, path_of(folder, "report"))
+def test_arrow_keys_change_tabs(folder, watched):
+    opened = watched.visit(folder / "random/report.html")
     opened.get_by_role("tab", name="Overview").focus()
     for name in ("Curves", "Episodes", "Videos", "Overview"):
         opened.keyboard.press("ArrowRight")
@@ -113,11 +75,11 @@ def test_tabs_are_changed_by_arrow_keys(folder: Path, watched: Watched) -> None:
         expect(opened.get_by_role("tabpanel")).to_have_count(1)
 
 
-def test_keys_change_nothing_that_is_not_on_the_screen(folder: Path, watched: Watched) -> None:
-    opened = visit(watched, path_of(folder, "report"), "#2048-v0/0/3")
+def test_keys_do_nothing_off_screen(folder, watched):
+    opened = watched.visit(folder / "random/report.html", "#2048-v0/0/3")
     position, episode = opened.locator(".position"), opened.locator(".what")
 
-    def unchanged() -> None:
+    def check_unchanged():
         for key in ("ArrowRight", "ArrowLeft", "ArrowLeft", "n", "b", "j", "k", "j"):
             opened.keyboard.press(key)
         opened.wait_for_timeout(100)
@@ -126,7 +88,7 @@ def test_keys_change_nothing_that_is_not_on_the_screen(folder: Path, watched: Wa
     for tab in ("Overview", "Curves", "Videos"):
         opened.get_by_role("tab", name=tab).click()
         opened.evaluate("document.activeElement.blur()")
-        unchanged()
+        check_unchanged()
     opened.get_by_role("tab", name="Episodes").click()
     opened.get_by_role("combobox", name="Turns").focus()  # letters choose an option
     opened.keyboard.press("j")
@@ -134,50 +96,50 @@ def test_keys_change_nothing_that_is_not_on_the_screen(folder: Path, watched: Wa
     opened.get_by_role("combobox", name="Turns").blur()
     opened.set_viewport_size({"width": 400, "height": 300})
     opened.evaluate("window.scrollTo(0, 0)")
-    unchanged()
+    check_unchanged()
     opened.locator(".turns").scroll_into_view_if_needed()
     opened.keyboard.press("ArrowRight")
     assert position.text_content() == "turn 4 of 20"
 
 
-def test_videos_are_linked_from_a_list_and_from_their_episodes(folder: Path, watched: Watched) -> None:
-    for name, count in (("report", 4), ("compare", 8)):
-        opened = visit(watched, path_of(folder, name), "#videos")
-        links = opened.locator("#panel-videos a").evaluate_all("all => all.map(one => decodeURI(one.href))")
-        assert len(links) == count
-        assert all(Path(link.removeprefix("file://")).is_file() for link in links)
-        opened = visit(watched, path_of(folder, name), "#swap-v0/1/1")
-        expect(opened.locator(".pane a").first).to_have_attribute("href", re.compile(r"videos/swap_1\.mp4$"))
-        opened = visit(watched, path_of(folder, name), "#swap-v0/2/1")
-        expect(opened.locator(".pane a")).to_have_count(0)
+@pytest.mark.parametrize(("name", "count"), [("random/report.html", 4), ("compare/compare.html", 8)])
+def test_videos_are_linked(folder, watched, name, count):
+    opened = watched.visit(folder / name, "#videos")
+    links = opened.locator("#panel-videos a").evaluate_all("all => all.map(one => decodeURI(one.href))")
+    assert len(links) == count
+    assert all(Path(link.removeprefix("file://")).is_file() for link in links)
+    opened = watched.visit(folder / name, "#swap-v0/1/1")
+    expect(opened.locator(".pane a").first).to_have_attribute("href", re.compile(r"videos/swap_1\.mp4$"))
+    opened = watched.visit(folder / name, "#swap-v0/2/1")
+    expect(opened.locator(".pane a")).to_have_count(0)
 
 
-def number(text: str) -> float:
+def number(text):
     return float(text.replace("\u2212", "-").replace(",", ""))
 
 
-def test_the_differences_of_a_comparison_have_one_sign(folder: Path, watched: Watched) -> None:
-    found = Comparison.model_validate_json((folder / "compare" / "compare.json").read_bytes())
+def test_differences_have_one_sign(folder, watched):
+    found = Comparison.model_validate_json((folder / "compare/compare.json").read_bytes())
     first, second = ({one.key: one.score for one in read_run(folder / name).episodes} for name in ("random", "oracle"))
-    expected = {seed: (first["2048-v0", seed] or 0) - (second["2048-v0", seed] or 0) for seed in range(6)}
+    expected = {seed: first["2048-v0", seed] - second["2048-v0", seed] for seed in range(6)}
     assert found.games["2048-v0"].metrics["score"].difference == pytest.approx(np.mean([*expected.values()]))
 
-    opened = visit(watched, path_of(folder, "compare"))
+    opened = watched.visit(folder / "compare/compare.html")
     table = opened.locator("#panel-overview table").nth(1)
     assert table.locator("th").all_inner_texts()[3] == "random - oracle (95%)"
     score = table.locator("tr", has=opened.get_by_role("rowheader", name="score", exact=True))
-    told = number(score.locator("td").all_inner_texts()[2].split()[0])
-    assert told == pytest.approx(np.mean([*expected.values()]), rel=1e-3)
+    shown = number(score.locator("td").all_inner_texts()[2].split()[0])
+    assert shown == pytest.approx(np.mean([*expected.values()]), rel=1e-3)
     assert "Differences are random - oracle: positive if random is higher." in opened.inner_text("#panel-overview")
 
-    opened = visit(watched, path_of(folder, "compare"), "#2048-v0/0/1")
+    opened = watched.visit(folder / "compare/compare.html", "#2048-v0/0/1")
     assert opened.inner_text(".what").startswith("2048-v0, seed 0; random - oracle: ")
     assert number(opened.inner_text(".what").split()[-1]) == expected[0]
     assert "random - oracle" in opened.inner_text(".list-head")
     opened.get_by_role("combobox", name="Game").select_option("2048-v0")
     for order, descending in (("largest first", True), ("smallest first", False)):
         opened.get_by_role("combobox", name="Order").select_option(f"random - oracle, {order}")
-        shown = [(int(row.split()[1]), number(row.split()[-1])) for row in opened.locator(".row").all_inner_texts()]
-        assert [difference for _, difference in shown] == sorted(expected.values(), reverse=descending)
-        assert all(expected[seed] == difference for seed, difference in shown)
+        rows = [(int(row.split()[1]), number(row.split()[-1])) for row in opened.locator(".row").all_inner_texts()]
+        assert [difference for _, difference in rows] == sorted(expected.values(), reverse=descending)
+        assert all(expected[seed] == difference for seed, difference in rows)
     watched.check()

@@ -11,7 +11,7 @@ import tyro
 
 from vlmgym.checks import check_int
 from vlmgym.cli.gallery.exhibits import Exhibit, exhibits_of
-from vlmgym.cli.gallery.page import LeftOut, write_page
+from vlmgym.cli.gallery.page import write_page
 from vlmgym.cli.gallery.poster import draw_poster
 from vlmgym.errors import UsageError
 from vlmgym.records.files import check_own_file, write_own_file
@@ -21,7 +21,7 @@ from vlmgym.terminal import make_console
 
 @dataclass(frozen=True, kw_only=True)
 class GalleryConfig:
-    """Render games at every level into one page, with prompts and scored responses."""
+    """Render every game at every level into one page, with prompts and scored responses."""
 
     game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
     """Names or ids of games, or shisensho_pictures. Default: all installed games."""
@@ -48,11 +48,11 @@ def gallery(config: GalleryConfig) -> None:
             check_own_file(path)
     console = make_console()
     shown = exhibits_of(config.game)
-    left_out: list[LeftOut] = []
+    left_out: list[tuple[str, str]] = []
     if not config.game:
         shown, left_out = _drawable(shown, config.size)
         if not shown:
-            raise UsageError(f"no game can be drawn: {left_out[0].why}")
+            raise UsageError(f"no game can be drawn: {left_out[0][1]}")
     write_own_file(config.output, write_page(shown, config.size, left_out).encode())
     console.print(f"page    {config.output}", soft_wrap=True)
     if config.poster is not None:
@@ -60,15 +60,15 @@ def gallery(config: GalleryConfig) -> None:
         console.print(f"poster  {config.poster}", soft_wrap=True)
 
 
-def _drawable(exhibits: Sequence[Exhibit], size: int) -> tuple[list[Exhibit], list[LeftOut]]:
-    """Separate exhibits that can be drawn from those whose libraries or data are missing."""
+def _drawable(exhibits: Sequence[Exhibit], size: int) -> tuple[list[Exhibit], list[tuple[str, str]]]:
+    """Separate exhibits that can be drawn from those whose libraries or data are missing, with the reasons."""
     shown, left_out = [], []
     for exhibit in exhibits:
         try:
             game = exhibit.at(size)
             game.images(Episode(game, exhibit.seed).state)
         except UsageError as error:
-            left_out.append(LeftOut(exhibit.title, str(error)))
+            left_out.append((exhibit.title, str(error)))
         else:
             shown.append(exhibit)
     return shown, left_out

@@ -56,10 +56,6 @@ class Exhibit:
         return state
 
 
-def _place(game: AnyGame, state: Any) -> str:
-    return f"{state.city}, {state.country}"
-
-
 EXHIBITS = (
     Exhibit("2048", "2048", "2048", "Slide the board; equal tiles merge.", seed=31, moves=40),
     Exhibit(
@@ -80,13 +76,19 @@ EXHIBITS = (
         moves=4,
     ),
     Exhibit("swap", "Swap", "swap", "Swap two adjacent tiles so that three or more equal ones line up."),
-    Exhibit("geospot", "Geospot", "geospot", "Say which city a map of lights marks.", words=_place),
+    Exhibit(
+        "geospot",
+        "Geospot",
+        "geospot",
+        "Say which city a map of lights marks.",
+        words=lambda _, state: f"{state.city}, {state.country}",
+    ),
     Exhibit(
         "nlvr2",
         "NLVR2",
         "nlvr2",
         "Say whether a statement about two images is true.",
-        words=lambda game, state: str(state.statement),
+        words=lambda _, state: str(state.statement),
     ),
     Exhibit(
         "vqa",
@@ -94,7 +96,7 @@ EXHIBITS = (
         "vqa",
         "Answer a question about an image in a word or a number.",
         seed=9,
-        words=lambda game, state: str(state.question),
+        words=lambda _, state: str(state.question),
     ),
     Exhibit(
         "caption",
@@ -132,15 +134,7 @@ def _other(name: str) -> Exhibit:
 
 @dataclass(frozen=True)
 class Level:
-    """One level of one difficulty, with the other at 3.
-
-    Attributes:
-        exhibit: The exhibit.
-        difficulty: `perception` or `reasoning`.
-        level: 1 to 5.
-        game: The game at that level.
-        state: The shown state.
-    """
+    """A state of an exhibit at one level of one difficulty, with the other at 3."""
 
     exhibit: Exhibit
     difficulty: Difficulty

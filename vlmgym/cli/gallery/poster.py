@@ -25,12 +25,7 @@ RADIUS = 8
 
 
 def draw_poster(exhibits: Sequence[Exhibit], side: int = 200) -> bytes:
-    """Draw the poster as a PNG with 256 colours.
-
-    Args:
-        exhibits: Exhibits to show.
-        side: Image size in pixels.
-    """
+    """Draw the poster as a PNG with 256 colours; images are `side` pixels wide."""
     columns = [_column(exhibit, side) for exhibit in exhibits]
     widths = [column[0].width for column in columns]
     lefts = [MARGIN + LABELS + sum(widths[:i]) + i * GAP for i in range(len(widths))]

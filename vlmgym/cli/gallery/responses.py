@@ -16,13 +16,7 @@ OTHERS = 4
 
 @dataclass(frozen=True)
 class Example:
-    """A response and its score.
-
-    Attributes:
-        title: Assessment.
-        response: Response text.
-        scored: Its score.
-    """
+    """A response with its score and a title."""
 
     title: str
     response: str
