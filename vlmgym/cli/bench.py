@@ -32,7 +32,7 @@ Layout = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class BenchConfig(GameOptions):
-    """Measure layouts of the vectorized environment for about half a minute and recommend one."""
+    """Measure throughput for about half a minute and recommend numbers of workers and environments."""
 
     game: Annotated[str, tyro.conf.Positional] = "2048"
     """Id or name of the game."""

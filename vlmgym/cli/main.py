@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import tyro
 
@@ -28,10 +28,6 @@ from vlmgym.evaluation.report.command import ReportConfig, report
 from vlmgym.evaluation.rescore import RescoreConfig, rescore
 from vlmgym.sandbox.presets import PRESETS
 from vlmgym.sandbox.registry import load_games
-
-T = TypeVar("T")
-Merged = Annotated[T, tyro.conf.arg(name="")]
-"""Options of a dataclass, without the parameter name as prefix."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,46 +55,6 @@ def evaluate_command(args: Sequence[str]) -> Callable[..., None]:
     command.__annotations__ = {"chosen": Annotated[both, tyro.conf.arg(name="")]}
     command.__doc__ = EvalCommand.__doc__
     return command
-
-
-def play_command(config: Merged[PlayConfig]) -> None:
-    """Play a game in a window and see the prompts a model would get."""
-    play(config)
-
-
-def bench_command(config: Merged[BenchConfig]) -> None:
-    """Measure throughput for about half a minute and recommend numbers of workers and environments."""
-    bench(config)
-
-
-def bench_model_command(config: Merged[BenchModelConfig]) -> None:
-    """Measure a model server with game images: time to first token, tokens and requests per second."""
-    bench_model(config)
-
-
-def report_command(config: Merged[ReportConfig]) -> None:
-    """Write report.html of a saved run: scores, curves and an episode viewer."""
-    report(config)
-
-
-def rescore_command(config: Merged[RescoreConfig]) -> None:
-    """Apply other reward settings to a saved run without playing; scores stay the same."""
-    rescore(config)
-
-
-def compare_command(config: Merged[CompareConfig]) -> None:
-    """Compare two runs on the same seeds: paired differences with intervals, and a page with both."""
-    compare(config)
-
-
-def export_command(config: Merged[ExportConfig]) -> None:
-    """Export the turns of a saved run as SFT data for LLaMA-Factory or Hugging Face."""
-    export(config)
-
-
-def gallery_command(config: Merged[GalleryConfig]) -> None:
-    """Render every game at every level into one page, with prompts and scored responses."""
-    gallery(config)
 
 
 def data_command(
@@ -135,18 +91,29 @@ def games_command(
         print(f"\n{name}\n{preset.words()}")
 
 
+ACTIONS: dict[type, Callable[[Any], object]] = {
+    PlayConfig: play,
+    BenchConfig: bench,
+    BenchModelConfig: bench_model,
+    ReportConfig: report,
+    RescoreConfig: rescore,
+    CompareConfig: compare,
+    ExportConfig: export,
+    GalleryConfig: gallery,
+}
 COMMANDS: dict[str, Callable[..., Any]] = {
-    "play": play_command,
-    "bench": bench_command,
-    "bench-model": bench_model_command,
-    "report": report_command,
-    "rescore": rescore_command,
-    "compare": compare_command,
-    "export": export_command,
-    "gallery": gallery_command,
+    "play": PlayConfig,
+    "bench": BenchConfig,
+    "bench-model": BenchModelConfig,
+    "report": ReportConfig,
+    "rescore": RescoreConfig,
+    "compare": CompareConfig,
+    "export": ExportConfig,
+    "gallery": GalleryConfig,
     "data": data_command,
     "games": games_command,
 }
+"""Functions, and types of options whose function is in `ACTIONS`."""
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -158,4 +125,6 @@ def main(args: Sequence[str] | None = None) -> None:
             return
         commands = {"eval": evaluate_command(words if words[:1] == ["eval"] else []), **COMMANDS}
         about = "Visual game environments for vision-language models. vlmgym --version prints the version."
-        tyro.extras.subcommand_cli_from_dict(commands, args=args, prog="vlmgym", description=about)
+        options = tyro.extras.subcommand_cli_from_dict(commands, args=args, prog="vlmgym", description=about)
+        if options is not None:
+            ACTIONS[type(options)](options)
