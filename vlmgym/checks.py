@@ -17,7 +17,17 @@ def as_int(value: T) -> T | int:
 
 
 def check_int(name: str, value: object, minimum: int, *, optional: bool = False) -> None:
-    """Raise `UsageError` unless a value is an integer of at least `minimum`, or None if `optional`; no booleans."""
+    """Check that a value is an integer of at least `minimum`. Booleans are rejected.
+
+    Args:
+        name: Name of the parameter.
+        value: The value.
+        minimum: Smallest accepted value.
+        optional: Accept None.
+
+    Raises:
+        UsageError: The value is not accepted.
+    """
     if optional and value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
@@ -26,12 +36,20 @@ def check_int(name: str, value: object, minimum: int, *, optional: bool = False)
 
 
 def check_bool(name: str, value: object) -> None:
-    """Raise `UsageError` unless a value is True or False."""
+    """Check that a value is True or False.
+
+    Raises:
+        UsageError: It is not.
+    """
     if not isinstance(value, bool | np.bool_):
         raise UsageError(f"{name} must be True or False, got {short_repr(value)}")
 
 
 def check_instance(name: str, value: object, kind: type) -> None:
-    """Raise `UsageError` unless a value has this type."""
+    """Check the type of a value.
+
+    Raises:
+        UsageError: It has another type.
+    """
     if not isinstance(value, kind):
         raise UsageError(f"{name} must be a {kind.__name__}, got {short_repr(value)}")

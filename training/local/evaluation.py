@@ -16,7 +16,7 @@ from training.local.live_policy import LiveOptions, LivePolicy
 from vlmgym.curriculum import Curriculum
 from vlmgym.evaluation.artifacts import write_curves, write_summary
 from vlmgym.evaluation.config import EvalConfig
-from vlmgym.evaluation.report import LabelledRun, write_report
+from vlmgym.evaluation.report import write_report
 from vlmgym.evaluation.run import make_run_record, play_run
 from vlmgym.records.run import RunSummary
 from vlmgym.records.run_folder import RunFolder
@@ -133,5 +133,5 @@ def play_whole_episodes(
         run = open_run(place)
         summary = write_summary(run, part)
         write_curves(run)
-        write_report(place, LabelledRun.of(run, summary), workers, console)
+        write_report(run, summary, workers, console)
     return summary

@@ -10,8 +10,9 @@ import numpy as np
 from training.core.rollouts import blank
 from training.local.actor import Actor
 from vlmgym.errors import VlmgymError
-from vlmgym.policies.base import PolicyOptions, Prompt, Reply
-from vlmgym.policies.batching import BatchPolicy
+from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply
+from vlmgym.policies.batching import Batcher
+from vlmgym.sandbox.core.game import ImageArray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +31,7 @@ class LiveOptions(PolicyOptions):
     """Whether it sees grey images instead."""
 
 
-class LivePolicy(BatchPolicy):
+class LivePolicy(ModelPolicy):
     """Answers whatever prompts are ready, in batches, with the weights as they are."""
 
     name = "training"
@@ -39,13 +40,27 @@ class LivePolicy(BatchPolicy):
 
     def __init__(self, actor: Actor, options: LiveOptions) -> None:
         super().__init__(options)
-        self.max_batch_size = options.batch
         self._actor = actor
         if options.blank:
             self.transform = blank
 
-    async def respond_to_batch(self, shown: list[list[Any]], prompts: list[Prompt]) -> list[Reply | VlmgymError]:
-        """Generate a reply to each prompt."""
+    async def open(self) -> None:
+        """Begin to gather batches."""
+        self._batcher = Batcher(self._ask, self.options.batch)
+
+    async def close(self) -> None:
+        """Ask no more."""
+        self._batcher.close()
+
+    def set_running_episodes(self, episodes: int) -> None:
+        """A batch is full when every running episode waits."""
+        self._batcher.set_running_episodes(episodes)
+
+    async def respond(self, images: list[ImageArray], prompt: Prompt) -> Reply:
+        """The model's response, generated together with whatever else is ready."""
+        return await self._batcher.respond(images, prompt)
+
+    async def _ask(self, shown: list[list[Any]], prompts: list[Prompt]) -> list[Reply | VlmgymError]:
         encoder = self._actor.encoder
         encoded = [encoder.encode(str(prompt), images) for images, prompt in zip(shown, prompts)]
         seeds = [int(np.random.SeedSequence([prompt.seed, prompt.turn]).generate_state(1)[0]) for prompt in prompts]

@@ -23,7 +23,7 @@ from vlmgym.errors import UsageError
 from vlmgym.evaluation.artifacts import Session, write_curves, write_summary, write_videos
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.live_log import check_loggers
-from vlmgym.evaluation.report import LabelledRun, write_report
+from vlmgym.evaluation.report import write_report
 from vlmgym.evaluation.run import Games, all_games, make_run_record, play_run, resume_run, total_episodes
 from vlmgym.evaluation.summary_table import bias_note, summary_table
 from vlmgym.policies import POLICIES, CustomFunction, Policy, PolicyOptions, PolicySpec, make_policy, options_type
@@ -191,7 +191,7 @@ def run_evaluation(
             write_curves(run)
             write_videos(run, config.videos, config.fps, workers, progress_console)
             if config.report:
-                write_report(folder, LabelledRun.of(run, summary), workers, progress_console)
+                write_report(run, summary, workers, progress_console)
     _print_places(console, run, config)
     _tell_unfinished(folder, summary, session, progress_console)
     return summary

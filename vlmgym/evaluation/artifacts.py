@@ -1,4 +1,7 @@
-"""Write the summary, curves and videos of a run."""
+"""Write the summary, curves and videos of a run.
+
+Records that cannot be read raise `UsageError`, files that cannot be written `OutputError`.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from rich.console import Console
-from rich.progress import Progress
 
-from vlmgym.evaluation.progress import COLUMNS
+from vlmgym.evaluation.progress import call_in_order
 from vlmgym.evaluation.summary import summarise_run
 from vlmgym.evaluation.summary_table import difficulty, vlmgym_version
 from vlmgym.records.files import writing
 from vlmgym.records.run import RunSummary, game_run_document
 from vlmgym.records.store import StoredEpisode, StoredRun, game_name
-from vlmgym.rollout.event_loop import run_all, run_async
 from vlmgym.workers.pool import ProcessPool
 
 
@@ -42,10 +43,6 @@ def write_summary(run: StoredRun, session: Session, before: RunSummary | None = 
         run: The run.
         session: The session that has just ended.
         before: Summary of the earlier sessions, if any.
-
-    Raises:
-        UsageError: A record cannot be read.
-        OutputError: A file cannot be written.
     """
     summaries = summarise_run(run)
     for game in run.config.game_ids:
@@ -62,12 +59,7 @@ def write_summary(run: StoredRun, session: Session, before: RunSummary | None = 
 
 
 def write_curves(run: StoredRun) -> None:
-    """Plot the curves of every game with a result.
-
-    Raises:
-        UsageError: A record cannot be read.
-        OutputError: A file cannot be written.
-    """
+    """Plot the curves of every game with a result."""
     from vlmgym.evaluation.curves import draw_curves
 
     for game, results in _results(run).items():
@@ -77,44 +69,22 @@ def write_curves(run: StoredRun) -> None:
 
 
 def write_videos(run: StoredRun, count: int, fps: int, workers: ProcessPool, console: Console) -> None:
-    """Encode the videos that are missing.
-
-    Args:
-        run: The run.
-        count: Number of videos per game, of the first results.
-        fps: Turns per second.
-        workers: Pool that encodes.
-        console: Where progress is shown.
-
-    Raises:
-        UsageError: A record cannot be read.
-        OutputError: A file cannot be written.
-    """
+    """Encode the missing videos of the first `count` results of each game, with `fps` turns per second."""
     from vlmgym.evaluation.video import write_stored_video
 
     wanted = [
-        (run.folder.video(game_name(game), episode.index), episode)
+        (run.folder.video(game_name(game), episode.index), episode, fps)
         for game, results in _results(run).items()
         for episode in results[:count]
     ]
-    missing = [(path, episode) for path, episode in wanted if not path.exists()]
+    missing = [call for call in wanted if not call[0].exists()]
     if not missing:
         return
-    run.folder.owner(missing[0][0]).claim(*(path for path, _ in missing))
-    folder = missing[0][0].parent
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-
-    waiting = iter(missing)
-
-    async def encode(bar: Progress) -> None:
-        for path, episode in waiting:
-            await workers.call(write_stored_video, path, episode, fps)
-            bar.advance(task)
-
-    with Progress(*COLUMNS, console=console) as bar:
-        task = bar.add_task("Encoding videos ...", total=len(missing))
-        run_async(run_all(encode(bar) for _ in range(max(1, 2 * workers.count))))
+    first, *others = (path for path, _, _ in missing)
+    run.folder.owner(first).claim(first, *others)
+    with writing(first.parent):
+        first.parent.mkdir(parents=True, exist_ok=True)
+    call_in_order(workers, write_stored_video, missing, lambda _: None, label="Encoding videos ...", console=console)
 
 
 def _results(run: StoredRun) -> dict[str, list[StoredEpisode]]:

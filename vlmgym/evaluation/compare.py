@@ -24,7 +24,7 @@ from vlmgym.evaluation.statistics import (
     paired_difference,
     share,
 )
-from vlmgym.evaluation.summary import states_perception, summarise_run
+from vlmgym.evaluation.summary import states_perception, updated_summary
 from vlmgym.records.episode import EpisodeRecord
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.run import RunRecord, changes
@@ -43,7 +43,7 @@ Stages = dict[tuple[str, int], str | None]
 
 @dataclass(frozen=True, kw_only=True)
 class CompareConfig:
-    """Compare two runs over the same seeds, with confidence intervals and a page that shows both side by side."""
+    """Compare two runs on the same seeds: paired differences with intervals, and a page with both."""
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, Path]], tyro.conf.arg(metavar="RUN_A RUN_B")]
     """Folders of the runs; differences are first minus second."""
@@ -114,9 +114,10 @@ def compare(config: CompareConfig) -> Comparison:
         OutputError: A file cannot be written.
     """
     first, second = (open_run(folder) for folder in config.runs)
-    if first.folder.folder.resolve() == second.folder.folder.resolve():
-        raise UsageError(f"cannot compare {first.folder.folder} with itself: choose two runs")
-    folder = (_folder(first, second) if config.output_dir is None else config.output_dir).absolute()
+    a, b = first.folder.folder, second.folder.folder
+    if a.resolve() == b.resolve():
+        raise UsageError(f"cannot compare {a} with itself: choose two runs")
+    folder = (config.output_dir or a.with_name(f"compare-{a.name}-{b.name}")).absolute()
     numbers, page = folder / "compare.json", folder / "compare.html"
     output = OutputFolder(folder)
     output.check_own()
@@ -134,26 +135,19 @@ def compare(config: CompareConfig) -> Comparison:
     console, progress_console = make_console(), make_console(stderr=True)
     for note in notes:
         console.print(f"note: {note}", markup=False, highlight=False)
-    for game, found in comparison.games.items():
+    for game, found in games.items():
         console.print(_table(game, found, labels))
     console.print(_note(labels), markup=False, highlight=False)
     if config.page:
-        tables = [_page_table(game, found, comparison) for game, found in comparison.games.items()]
-        runs = [
-            LabelledRun(
-                label, run.config, run.episodes, summarise_run(run), run.last_summary().stop_reason, run.videos()
-            )
-            for label, run in zip(labels, (first, second))
+        note = " ".join([_note(labels), *(f"Note: {note}." for note in notes)])
+        tables = [
+            PageTable(_title(game, found), _heads(labels), [*_rows(found), *_shares(found, labels)], note)
+            for game, found in games.items()
         ]
+        runs = [LabelledRun(label, run, updated_summary(run)) for label, run in zip(labels, (first, second))]
+        title = f"{labels[0]} vs {labels[1]}"
         with ProcessPool(num_workers_for(len(first.episodes) + len(second.episodes), config.workers)) as workers:
-            write_page(
-                page,
-                runs,
-                title=f"{labels[0]} vs {labels[1]}",
-                workers=workers,
-                tables=tables,
-                console=progress_console,
-            )
+            write_page(page, runs, title=title, workers=workers, tables=tables, console=progress_console)
         console.print(f"page    {page}", soft_wrap=True)
     console.print(f"numbers {numbers}", soft_wrap=True)
     return comparison
@@ -291,10 +285,9 @@ def _rows(found: GameComparison) -> list[tuple[str, str, str, str]]:
     names = [name for name in ORDER if name in found.metrics] + [name for name in found.metrics if name not in ORDER]
     rows = []
     for name in names:
-        metric = found.metrics[name]
-        format_ = _percent if name in RATES else _number
+        metric, rate = found.metrics[name], name in RATES
         less = "" if metric.pairs == found.pairs else f" ({metric.pairs:,} pairs)"
-        rows.append((name + less, format_(metric.first), format_(metric.second), _difference(metric, name in RATES)))
+        rows.append((name + less, _mean(metric.first, rate), _mean(metric.second, rate), _difference(metric, rate)))
     return rows
 
 
@@ -309,37 +302,36 @@ def _difference(metric: PairedDifference, rate: bool) -> str:
     return f"{text} ({low} to {high})"
 
 
-def _number(value: float) -> str:
+def _mean(value: float, rate: bool) -> str:
+    if rate:
+        return f"{value:.1%}"
     return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
-
-
-def _percent(value: float) -> str:
-    return f"{value:.1%}"
 
 
 def _shares(found: GameComparison, labels: tuple[str, str]) -> list[tuple[str, str, str, str]]:
     """Return how often each run had the higher score, in the columns of `_rows`."""
-    named = ((f"{labels[0]} higher", found.wins), ("equal", found.ties), (f"{labels[1]} higher", found.losses))
-    return [
-        (
-            f"score: {name}",
-            f"{of.count:,} of {found.pairs:,}",
-            "",
-            f"{of.share:.1%} ({of.interval[0]:.1%} to {of.interval[1]:.1%})",
-        )
-        for name, of in named
-    ]
+    rows = []
+    for name, of in ((f"{labels[0]} higher", found.wins), ("equal", found.ties), (f"{labels[1]} higher", found.losses)):
+        interval = f"{of.share:.1%} ({of.interval[0]:.1%} to {of.interval[1]:.1%})"
+        rows.append((f"score: {name}", f"{of.count:,} of {found.pairs:,}", "", interval))
+    return rows
 
 
-def _pairs(found: GameComparison) -> str:
+def _title(game: str, found: GameComparison) -> str:
     left_out = ", ".join(f"{count:,} {why}" for why, count in found.left_out.items())
-    return f"{found.pairs:,} pair{'' if found.pairs == 1 else 's'}" + (f"; left out: {left_out}" if left_out else "")
+    pairs = f"{game}: {found.pairs:,} pair{'' if found.pairs == 1 else 's'}"
+    return f"{pairs}; left out: {left_out}" if left_out else pairs
+
+
+def _heads(labels: tuple[str, str]) -> tuple[str, ...]:
+    return "mean of", *labels, f"{difference_name(*labels)} ({LEVEL:.0%})"
 
 
 def _table(game: str, found: GameComparison, labels: tuple[str, str]) -> Table:
-    table = Table(title=f"{game}: {_pairs(found)}", title_justify="left")
-    table.add_column("mean of", style="bold")
-    for head in (*labels, _difference_head(labels)):
+    table = Table(title=_title(game, found), title_justify="left")
+    first, *others = _heads(labels)
+    table.add_column(first, style="bold")
+    for head in others:
         table.add_column(head, justify="right")
     for row in _rows(found):
         table.add_row(*row)
@@ -347,17 +339,6 @@ def _table(game: str, found: GameComparison, labels: tuple[str, str]) -> Table:
     for row in _shares(found, labels):
         table.add_row(*row)
     return table
-
-
-def _page_table(game: str, found: GameComparison, comparison: Comparison) -> PageTable:
-    labels = comparison.labels
-    rows = [*_rows(found), *_shares(found, labels)]
-    note = " ".join([_note(labels), *(f"Note: {note}." for note in comparison.notes)])
-    return PageTable(f"{game}: {_pairs(found)}", ("mean of", *labels, _difference_head(labels)), rows, note)
-
-
-def _difference_head(labels: tuple[str, str]) -> str:
-    return f"{difference_name(*labels)} (95%)"
 
 
 def _note(labels: tuple[str, str]) -> str:
@@ -380,8 +361,3 @@ def _labels(first: StoredRun, second: StoredRun) -> tuple[str, str]:
         if labels[0] != labels[1]:
             return labels
     return "first", "second"
-
-
-def _folder(first: StoredRun, second: StoredRun) -> Path:
-    a, b = first.folder.folder, second.folder.folder
-    return a.with_name(f"compare-{a.name}-{b.name}")

@@ -22,12 +22,7 @@ Values = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True, slots=True)
 class EpisodeRewards:
-    """Rewards of an episode with a result.
-
-    Attributes:
-        rewards: Game reward of each turn.
-        ended: Whether the game ended the episode, rather than the turn limit.
-    """
+    """Game reward of each turn of an episode with a result, and whether the game ended it, not the turn limit."""
 
     rewards: tuple[float, ...]
     ended: bool

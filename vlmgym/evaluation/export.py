@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import re
-from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
-from rich.console import Console
-from rich.progress import Progress
 
 from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.export_rows import IMAGES, Format, Rows, TurnFilter, export_episode
-from vlmgym.evaluation.progress import COLUMNS
-from vlmgym.records.episode import GameRecord, versions
+from vlmgym.evaluation.progress import call_in_order
+from vlmgym.records.episode import versions
 from vlmgym.records.files import replace_file, writing
 from vlmgym.records.output_folder import new_folder
 from vlmgym.records.run import version_changes
 from vlmgym.records.store import StoredEpisode, StoredRun, open_run
-from vlmgym.rollout.event_loop import run_async
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.terminal import make_console
 from vlmgym.workers.limits import check_num_workers, num_workers_for
@@ -46,7 +42,7 @@ TAGS = {
 
 @dataclass(frozen=True, kw_only=True)
 class ExportConfig:
-    """Export turns of a saved run as supervised data: prompt, images and response."""
+    """Export the turns of a saved run as SFT data for LLaMA-Factory or Hugging Face."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of the run."""
@@ -106,25 +102,33 @@ def export(config: ExportConfig) -> None:
         progress_console.print(f"{changed}; images drawn now may differ", soft_wrap=True)
     with new_folder(config.output_dir) as folder:
         (folder / IMAGES).mkdir()
-        with (
-            ProcessPool(num_workers_for(len(chosen), config.workers)) as workers,
-            _rows_file(folder, config) as file,
-        ):
-            exporting = _Exporting(config, run.config.games, folder, file, progress_console)
-            run_async(exporting.run(chosen, workers))
-        if not exporting.rows:
-            raise UsageError(f"no turn of {run.folder.folder} passes the filters: {_counts(exporting.left_out)}")
+        path = folder / ROWS[config.format]
+        count, left_out = 0, Counter[str]()
+
+        def take(rows: Rows) -> None:
+            nonlocal count
+            with writing(path), path.open("a", encoding="utf-8") as file:
+                file.writelines(f"{line}\n" for line in rows.lines)
+            count += len(rows.lines)
+            left_out.update(rows.left_out)
+
+        turns = TurnFilter(frozenset(map(Outcome, config.outcome)), config.min_reward)
+        calls = [(episode, run.config.games, turns, config.format, folder) for episode in chosen]
+        with ProcessPool(num_workers_for(len(chosen), config.workers)) as workers:
+            call_in_order(workers, export_episode, calls, take, label="episodes", console=progress_console)
+        if not count:
+            raise UsageError(f"no turn of {run.folder.folder} passes the filters: {_counts(left_out)}")
         if config.format == "sharegpt":
             replace_file(folder / "dataset_info.json", _json(_dataset_info(config.output_dir)))
         images = sum(1 for _ in (folder / IMAGES).rglob("*.png"))
-        replace_file(folder / "export.json", _json(_origin(run, config, exporting, images)))
+        counts = {"rows": count, "images": images, "turns_left_out": left_out}
+        replace_file(folder / "export.json", _json(_origin(run, config, counts)))
     out = config.output_dir.absolute()
-    left = len(run.episodes) - len(chosen)
-    console.print(f"{exporting.rows:,} turns of {len(chosen):,} episodes, {images:,} distinct images", highlight=False)
-    if left:
+    console.print(f"{count:,} turns of {len(chosen):,} episodes, {images:,} distinct images", highlight=False)
+    if left := len(run.episodes) - len(chosen):
         console.print(f"left out episodes: {left:,}", highlight=False)
-    if exporting.left_out:
-        console.print(f"left out turns: {_counts(exporting.left_out)}", highlight=False)
+    if left_out:
+        console.print(f"left out turns: {_counts(left_out)}", highlight=False)
     console.print(f"rows    {out / ROWS[config.format]}", soft_wrap=True)
     if config.format == "sharegpt":
         how = f"dataset_dir: {out}, dataset: {_dataset_name(out)}"
@@ -154,53 +158,6 @@ def _choose(episodes: Sequence[StoredEpisode], config: ExportConfig) -> list[Sto
     return [episode for episode in episodes if episode in best]
 
 
-class _Exporting:
-    """Sends episodes through the workers to the file of rows, with bounded memory."""
-
-    def __init__(
-        self, config: ExportConfig, games: Sequence[GameRecord], folder: Path, file: BinaryIO, console: Console
-    ) -> None:
-        self.config, self.games, self.folder, self.file, self.console = config, games, folder, file, console
-        self.turns = TurnFilter(frozenset(map(Outcome, config.outcome)), config.min_reward)
-        self.rows = 0
-        self.left_out: Counter[str] = Counter()
-
-    async def run(self, episodes: Sequence[StoredEpisode], workers: ProcessPool) -> None:
-        waiting: deque[asyncio.Task[Rows]] = deque()
-        with Progress(*COLUMNS, console=self.console) as bar:
-            task = bar.add_task("episodes", total=len(episodes))
-            try:
-                for call in self._calls(episodes, workers):
-                    waiting.append(call)
-                    if len(waiting) > 2 * workers.count:
-                        self._write(await waiting.popleft())
-                        bar.advance(task)
-                while waiting:
-                    self._write(await waiting.popleft())
-                    bar.advance(task)
-            finally:  # otherwise asyncio logs the errors of tasks that are not awaited
-                for call in waiting:
-                    call.cancel()
-                await asyncio.gather(*waiting, return_exceptions=True)
-
-    def _calls(self, episodes: Sequence[StoredEpisode], workers: ProcessPool) -> Iterator[asyncio.Task[Rows]]:
-        for episode in episodes:
-            arguments = (self.games, self.turns, self.config.format, self.folder)
-            yield asyncio.create_task(workers.call(export_episode, episode, *arguments))
-
-    def _write(self, rows: Rows) -> None:
-        with writing(Path(self.file.name)):
-            self.file.writelines(line.encode() + b"\n" for line in rows.lines)
-        self.rows += len(rows.lines)
-        self.left_out += rows.left_out
-
-
-def _rows_file(folder: Path, config: ExportConfig) -> BinaryIO:
-    path = folder / ROWS[config.format]
-    with writing(path):
-        return path.open("wb")
-
-
 def _dataset_name(out: Path) -> str:
     """Return the folder name without characters that LLaMA-Factory treats as separators."""
     return re.sub(r"[^\w.-]", "_", out.name)
@@ -217,19 +174,11 @@ def _dataset_info(out: Path) -> dict[str, Any]:
     }
 
 
-def _origin(run: StoredRun, config: ExportConfig, exporting: _Exporting, images: int) -> dict[str, Any]:
+def _origin(run: StoredRun, config: ExportConfig, counts: dict[str, Any]) -> dict[str, Any]:
     """Describe the source and filters of the export, without local paths."""
+    names = ("outcome", "min_reward", "min_score", "top", "top_fraction", "unfinished")
+    filters = {name: getattr(config, name) for name in names}
     config_data = run.config.model_dump(mode="json", exclude={"options"})
-    filters = {
-        "outcome": config.outcome,
-        "min_reward": config.min_reward,
-        "min_score": config.min_score,
-        "top": config.top,
-        "top_fraction": config.top_fraction,
-        "unfinished": config.unfinished,
-    }
-    left_out = dict(exporting.left_out)
-    counts = {"rows": exporting.rows, "images": images, "turns_left_out": left_out}
     return {"format": config.format, "filters": filters, **counts, "drawn_with": versions(), "run": config_data}
 
 

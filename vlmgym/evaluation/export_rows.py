@@ -39,12 +39,7 @@ image."""
 
 @dataclass(frozen=True)
 class TurnFilter:
-    """Filter of turns.
-
-    Attributes:
-        outcomes: Accepted outcomes.
-        min_reward: Minimum total reward, or None.
-    """
+    """Filter of turns by outcome and total reward."""
 
     outcomes: frozenset[Outcome]
     min_reward: float | None
@@ -62,12 +57,7 @@ class TurnFilter:
 
 @dataclass
 class Rows:
-    """Rows of an episode.
-
-    Attributes:
-        lines: JSON of each exported turn.
-        left_out: Number of turns left out, by reason.
-    """
+    """JSON of each exported turn of an episode, and the number of turns left out, by reason."""
 
     lines: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -76,14 +66,7 @@ class Rows:
 def export_episode(
     stored: StoredEpisode, games: Sequence[GameRecord], turns: TurnFilter, format_: Format, folder: Path
 ) -> Rows:
-    """Write the new images of an episode, and return its rows.
-
-    Args:
-        stored: The episode.
-        games: Games of the run.
-        turns: Filter of turns.
-        format_: Format of a row.
-        folder: Folder of the export.
+    """Write the new images of an episode into the folder of the export, and return its rows.
 
     Raises:
         UsageError: The record cannot be read, or its game is not in `games`.

@@ -44,13 +44,7 @@ class LiveLog:
     """
 
     def __init__(self, loggers: Mapping[str, Logger], earlier: Iterable[EpisodeRecord], console: Console) -> None:
-        """Start after the episodes of earlier sessions.
-
-        Args:
-            loggers: Loggers by name.
-            earlier: Records of these episodes; consumed only if there is a logger.
-            console: Where failures are reported.
-        """
+        """Start after the episodes of earlier sessions, whose records are consumed only if there is a logger."""
         self._loggers, self._console = dict(loggers), console
         self._games: dict[str, _RunningGame] = {}
         self._step = 0
@@ -136,11 +130,7 @@ class TensorBoardLogger:
     """Writes event files."""
 
     def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
-        """Open a new event file.
-
-        Raises:
-            OutputError: It cannot be written.
-        """
+        """Open a new event file."""
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.plugins.scalar.summary_v2 import scalar_pb
         from tensorboard.plugins.text.summary_v2 import text_pb
@@ -173,13 +163,8 @@ class TensorBoardLogger:
 class WandbLogger:
     """Logs to a Weights & Biases run."""
 
-    def __init__(self, project: str, folder: RunFolder, config: Mapping[str, Any]) -> None:
-        """Start the run, or resume the one in the folder.
-
-        Raises:
-            UsageError: Weights & Biases refuses the run.
-        """
-        self._run = begin_wandb(project, folder.folder, folder.folder / "wandb_id", config)
+    def __init__(self, project: str, folder: Path, config: Mapping[str, Any]) -> None:
+        self._run = begin_wandb(project, folder, folder / "wandb_id", config)
 
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
         """Log a row."""
@@ -216,7 +201,7 @@ def open_live_log(
     if tensorboard:
         loggers["TensorBoard"] = TensorBoardLogger(folder.folder / "tensorboard", config)
     if wandb is not None:
-        loggers["Weights & Biases"] = WandbLogger(wandb, folder, config)
+        loggers["Weights & Biases"] = WandbLogger(wandb, folder.folder, config)
     return LiveLog(loggers, earlier, console)
 
 

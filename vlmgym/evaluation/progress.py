@@ -1,15 +1,22 @@
-"""Live progress of a run in the terminal."""
+"""Progress in the terminal: of the episodes of a run, and of calls in worker processes."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
 from vlmgym.records.episode import EpisodeRecord, TurnRecord
+from vlmgym.rollout.event_loop import run_async
+from vlmgym.workers.pool import ProcessPool
+
+T = TypeVar("T")
 
 COLUMNS = (
     TextColumn("{task.description}"),
@@ -18,6 +25,47 @@ COLUMNS = (
     TimeElapsedColumn(),
     TimeRemainingColumn(),
 )
+
+
+def call_in_order(
+    workers: ProcessPool,
+    function: Callable[..., T],
+    calls: Sequence[tuple[Any, ...]],
+    take: Callable[[T], None],
+    *,
+    label: str,
+    console: Console | None,
+    ahead: int = 2,
+) -> None:
+    """Call a function in worker processes, and take the results in order; if a call fails, the others are cancelled.
+
+    Args:
+        workers: The processes.
+        function: The function.
+        calls: Arguments of each call.
+        take: Called with each result.
+        label: Label of the progress bar.
+        console: Where progress is shown; None: nowhere.
+        ahead: Maximum number of results in memory per worker.
+    """
+
+    async def run() -> None:
+        waiting: deque[asyncio.Task[T]] = deque()
+        with Progress(*COLUMNS, console=console, disable=console is None) as bar:
+            task = bar.add_task(label, total=len(calls))
+            try:
+                for number in range(len(calls) + ahead * workers.count):
+                    if number < len(calls):
+                        waiting.append(asyncio.create_task(workers.call(function, *calls[number])))
+                    if number >= ahead * workers.count:
+                        take(await waiting.popleft())
+                        bar.advance(task)
+            finally:  # otherwise asyncio logs the errors of tasks that are not awaited
+                for call in waiting:
+                    call.cancel()
+                await asyncio.gather(*waiting, return_exceptions=True)
+
+    run_async(run())
 
 
 class ProgressWithFacts(Progress):

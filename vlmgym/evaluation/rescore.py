@@ -12,7 +12,7 @@ from rich.table import Table
 
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.summary import Tally
-from vlmgym.records.episode import EpisodeRecord, TurnRecord
+from vlmgym.records.episode import EpisodeRecord
 from vlmgym.records.files import LineLog
 from vlmgym.records.output_folder import new_folder
 from vlmgym.records.run import changes
@@ -25,7 +25,7 @@ from vlmgym.terminal import make_console
 
 @dataclass(frozen=True, kw_only=True)
 class RescoreConfig:
-    """Apply other reward settings to a saved run without playing it again; scores do not change."""
+    """Apply other reward settings to a saved run without playing; scores stay the same."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of the run, which is not changed."""
@@ -74,17 +74,15 @@ def rescore(config: RescoreConfig) -> Path:
 
 def rescored(episode: EpisodeRecord, reward: RewardConfig) -> EpisodeRecord:
     """Recompute the rewards of a record with other settings."""
-    turns = tuple(_rescored(turn, reward) for turn in episode.turns)
-    return episode.model_copy(update={"reward": reward, "turns": turns})
-
-
-def _rescored(turn: TurnRecord, reward: RewardConfig) -> TurnRecord:
-    parts = turn.reward
-    seen = None
-    if parts.perception is not None and parts.perception_exact is not None:
-        seen = Perception(parts.perception, parts.perception_exact)
-    total = weigh(reward, turn.outcome, parts.game, parts.format, seen)
-    return turn.model_copy(update={"reward": parts.model_copy(update={"total": total})})
+    turns = []
+    for turn in episode.turns:
+        parts = turn.reward
+        seen = None
+        if parts.perception is not None and parts.perception_exact is not None:
+            seen = Perception(parts.perception, parts.perception_exact)
+        total = weigh(reward, turn.outcome, parts.game, parts.format, seen)
+        turns.append(turn.model_copy(update={"reward": parts.model_copy(update={"total": total})}))
+    return episode.model_copy(update={"reward": reward, "turns": tuple(turns)})
 
 
 class _Means:

@@ -88,35 +88,20 @@ def _curriculum_record(curriculum: Curriculum, config: EvalConfig) -> Curriculum
 
 @dataclasses.dataclass(frozen=True)
 class EarlierSessions:
-    """A run to resume.
-
-    Attributes:
-        run: The run so far.
-        summary: Its summary, unless it was killed.
-        config: Its `run.json` from now on.
-    """
+    """A run to resume, its summary unless it was killed, and its `run.json` from now on."""
 
     run: StoredRun
     summary: RunSummary | None
     config: RunRecord
 
     def reopen(self) -> None:
-        """Mark the run as unfinished.
-
-        Raises:
-            OutputError: The folder cannot be written.
-        """
+        """Mark the run as unfinished."""
         self.run.folder.reopen()
         self.run.folder.write_config(self.config)
 
 
 def resume_run(folder: RunFolder, config: RunRecord, console: Console) -> EarlierSessions:
-    """Read a run to resume. A torn last line is dropped; nothing else is changed.
-
-    Args:
-        folder: Folder of the run.
-        config: Configuration of the new session.
-        console: Where warnings are printed.
+    """Read a run to resume with a configuration. A torn last line is dropped; nothing else is changed.
 
     Raises:
         UsageError: The folder holds no run, or one with other options.
@@ -156,13 +141,10 @@ def play_run(
         workers: Pool that plays.
         console: Where progress is shown.
         standalone: Whether error messages should explain how to resume the run.
-
-    Raises:
-        VlmgymError: The run failed. If `standalone`, the message names the file of finished episodes.
     """
     session = Session()
-    stored = earlier.run if earlier is not None else None
-    finished = sum(episode.score is not None for episode in stored.episodes) if stored is not None else 0
+    episodes = earlier.run.episodes if earlier is not None else ()
+    finished = sum(episode.score is not None for episode in episodes)
     if (
         isinstance(games, Curriculum)
         and games.by_success
@@ -173,8 +155,8 @@ def play_run(
         )
     names = dict.fromkeys(game.id for game in all_games(games))
     progress = LiveProgress(console, list(names), total_episodes(games, config) - finished, config.max_turns)
-    earlier_episodes = stored.read() if stored is not None else ()
-    live_log = open_live_log(config.tensorboard, config.wandb, folder, earlier_episodes, console)
+    records = (episode.read() for episode in episodes)
+    live_log = open_live_log(config.tensorboard, config.wandb, folder, records, console)
     folder.output.claim(folder.episodes)
     with live_log, LineLog(folder.episodes) as log, progress:
 
@@ -211,7 +193,7 @@ def play_run(
                 history_images=config.history_images,
                 reward=config.reward,
                 budget=config.budget,
-                resume=stored.read() if stored is not None else (),
+                resume=(episode.read() for episode in episodes),
                 hooks=Hooks(progress.loading, on_turns, on_episode, on_stop),
                 collect=False,
             )

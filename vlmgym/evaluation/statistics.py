@@ -45,8 +45,10 @@ def confidence_interval(
         return wilson(round(sum(values)), len(values), level)
     if len(set(values)) == 1:
         return None
+    from scipy.stats import t  # half a second to import
+
     mean, error = mean_and_stderr(values)
-    margin = students_t(len(values), level) * (error or 0.0)
+    margin = float(t.ppf(0.5 + level / 2, len(values) - 1)) * (error or 0.0)
     return mean - margin, mean + margin
 
 
@@ -56,13 +58,6 @@ def wilson(count: int, total: int, level: float = LEVEL) -> tuple[float, float]:
 
     interval = binomtest(count, total).proportion_ci(level, method="wilson")
     return float(interval.low), float(interval.high)
-
-
-def students_t(count: int, level: float = LEVEL) -> float:
-    """Return the quantile of Student's t for a two-sided interval over at least two values."""
-    from scipy.stats import t  # half a second to import
-
-    return float(t.ppf(0.5 + level / 2, count - 1))
 
 
 class PairedDifference(BaseModel):
@@ -88,13 +83,7 @@ class PairedDifference(BaseModel):
 
 
 class Share(BaseModel):
-    """A share of pairs.
-
-    Attributes:
-        count: Number of pairs.
-        share: `count` divided by all pairs.
-        interval: Wilson's score interval.
-    """
+    """A share of all pairs: their number, the fraction, and Wilson's score interval."""
 
     model_config = ConfigDict(frozen=True)
 

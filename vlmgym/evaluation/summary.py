@@ -9,19 +9,14 @@ from collections.abc import Iterable, Sequence
 
 from vlmgym.evaluation.statistics import confidence_interval, mean_and_stderr
 from vlmgym.records.episode import EpisodeRecord
-from vlmgym.records.run import RunRecord, StageSummary, Summary
+from vlmgym.records.run import RunRecord, RunSummary, StageSummary, Summary
 from vlmgym.records.store import StoredRun
 from vlmgym.sandbox.core.response_format import parse_response
 from vlmgym.sandbox.core.reward import Outcome
 
 
 def summarise(episodes: Iterable[EpisodeRecord], planned: int | None = None) -> Summary:
-    """Summarise episodes of one game.
-
-    Args:
-        episodes: The latest record of each episode.
-        planned: Number of episodes planned. Default: the number of records.
-    """
+    """Summarise the latest records of one game's episodes; `planned` counts those that have none."""
     tally = _GameTally()
     for episode in episodes:
         tally.add(episode)
@@ -161,12 +156,13 @@ def _by_number(item: tuple[str, int]) -> tuple[float, str]:
     return (float(word) if word.isdecimal() else math.inf), word
 
 
-def summarise_run(run: StoredRun) -> dict[str, Summary]:
-    """Summarise each game of a stored run, by its id.
+def updated_summary(run: StoredRun) -> RunSummary:
+    """Summarise a stored run again; time and stop reason are those of its last summary."""
+    return run.last_summary().model_copy(update={"games": summarise_run(run)})
 
-    Raises:
-        UsageError: A record cannot be read.
-    """
+
+def summarise_run(run: StoredRun) -> dict[str, Summary]:
+    """Summarise each game of a stored run, by its id."""
     tally = Tally(run.config)
     for episode in run.read():
         tally.add(episode)

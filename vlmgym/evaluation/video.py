@@ -27,17 +27,7 @@ LAST_FRAME_SECONDS = 1.0
 
 
 def write_video(path: Path, game: Game[Any, Any], episode: EpisodeRecord, fps: int) -> None:
-    """Write an MP4 that browsers can play, with one frame for the initial state and one per turn.
-
-    Args:
-        path: The file.
-        game: The game of the record.
-        episode: The record.
-        fps: Turns per second.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Write an MP4 that browsers can play, with a frame of the initial state and of each turn, `fps` per second."""
     part = temporary(path)
     with writing(path):
         try:
@@ -58,12 +48,7 @@ def write_video(path: Path, game: Game[Any, Any], episode: EpisodeRecord, fps: i
 
 
 def write_stored_video(path: Path, stored: StoredEpisode, fps: int) -> None:
-    """Load a record and write its video; runs in worker processes.
-
-    Raises:
-        UsageError: The record cannot be read.
-        OutputError: The file cannot be written.
-    """
+    """Load a record and write its video; runs in worker processes."""
     episode = stored.read()
     with stored.named():
         write_video(path, episode.game.game(), episode, fps)
@@ -77,13 +62,13 @@ def _frames(game: Game[Any, Any], episode: EpisodeRecord, hold: int) -> Iterator
         score += turn.reward.game if turn else 0.0
         board = side_by_side(game.images(state))
         last = i == len(states) - 1
-        strip = draw_strip(board.shape[1], game, episode, turn, score, episode.end_reason if last else "")
+        strip = _strip(board.shape[1], game, episode, turn, score, episode.end_reason if last else "")
         frame = _even(np.concatenate([board, strip]))
         for _ in range(hold if last else 1):
             yield frame
 
 
-def draw_strip(
+def _strip(
     width: int, game: Game[Any, Any], episode: EpisodeRecord, turn: TurnRecord | None, score: float, end: str
 ) -> ImageArray:
     """Draw the caption strip: turn, action, outcome, score, and `end` unless empty."""

@@ -21,7 +21,6 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, sto
 from vlmgym.errors import InfrastructureError, PolicyError, UsageError
 from vlmgym.policies.base import Reply
 from vlmgym.policies.chat_api import MAX_MESSAGE, InvalidCompletion, error_message, printable, read_completion
-from vlmgym.policies.openai_options import OpenAIOptions
 from vlmgym.policies.request_limit import RequestLimit
 
 T = TypeVar("T")
@@ -54,7 +53,15 @@ class _Retryable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StreamTiming:
-    """Times by `time.perf_counter` of a streamed response (request, first token, last token) and its token counts."""
+    """Timing of a streamed response, in seconds of `time.perf_counter`.
+
+    Attributes:
+        sent: Time of the request.
+        first: Time of the first token.
+        ended: Time of the last token.
+        prompt_tokens: Tokens of the prompt, including images.
+        completion_tokens: Tokens of the response.
+    """
 
     sent: float
     first: float
@@ -66,26 +73,42 @@ class StreamTiming:
 class OpenAIClient:
     """Sends requests to one server with limited concurrency and retries, in a single event loop."""
 
-    def __init__(self, options: OpenAIOptions, key: str | None, redact: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        key: str | None,
+        login: str | None,
+        redact: Callable[[str], str],
+        *,
+        at_openai: bool,
+        max_requests: int,
+        timeout: float,
+        retries: int,
+    ) -> None:
         """Create the client; connections are opened on demand.
 
         Args:
-            options: Address, limits and login, which replaces the key.
+            base_url: URL of the server up to `/v1`.
             key: The API key, if the server needs one.
+            login: User and password in base64 for HTTP basic authentication, instead of a key.
             redact: Function that removes secrets from a text.
+            at_openai: True for OpenAI's own server, which also receives headers from the environment.
+            max_requests: Maximum concurrent requests.
+            timeout: Maximum seconds per request.
+            retries: Maximum retries of a failed request.
 
         Raises:
             UsageError: The URL, or certificates or proxies set in the environment, are invalid.
         """
-        self.limit = RequestLimit(options.max_requests)
-        self._redact, self._timeout, self._retries = redact, options.timeout, options.retries
+        self.limit = RequestLimit(max_requests)
+        self._redact, self._timeout, self._retries = redact, timeout, retries
         self._answered = False
         headers = {
-            "Authorization": f"Bearer {key or NO_KEY}" if options.login is None else f"Basic {options.login}",
+            "Authorization": f"Bearer {key or NO_KEY}" if login is None else f"Basic {login}",
             "Accept-Encoding": "identity",  # the size of a compressed body is not bounded by its length
         }
-        hooks = {"request": [] if options.at_openai else [_drop_headers]}
-        limits = _http.Limits(max_connections=options.max_requests, max_keepalive_connections=options.max_requests)
+        hooks = {"request": [] if at_openai else [_drop_headers]}
+        limits = _http.Limits(max_connections=max_requests, max_keepalive_connections=max_requests)
         try:
             http = _BoundedHttp(limits=limits, follow_redirects=False, event_hooks=hooks)
         except OSError as error:
@@ -95,7 +118,7 @@ class OpenAIClient:
             raise UsageError(f"one of the environment variables {names} is not a valid proxy URL") from None
         try:
             self._client = openai.AsyncOpenAI(
-                base_url=options.address,
+                base_url=base_url,
                 api_key=key or NO_KEY,
                 max_retries=0,
                 timeout=None,  # `_limited` limits the whole request; this would limit each read
@@ -220,7 +243,11 @@ class OpenAIClient:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return Retry-After (RFC 9110, 10.2.3) as 0 to `MAX_WAIT` seconds; None if it is missing or invalid."""
+    """Parse the header Retry-After, a number of seconds or a date (RFC 9110, 10.2.3).
+
+    Returns:
+        Seconds from 0 to `MAX_WAIT`, or None if the header is missing or invalid.
+    """
     value = headers.get("retry-after", "").strip()
     try:
         seconds = float(value)

@@ -261,14 +261,13 @@ def recorded_states(game: Game[Any, Any], episode: EpisodeRecord) -> list[Any]:
         UsageError: A state is invalid; the message names the turn.
     """
     states = [(f"turn {turn.turn}", turn.state) for turn in episode.turns] + [("final_state", episode.final_state)]
-    return [_state(game, where, state) for where, state in states]
-
-
-def _state(game: Game[Any, Any], where: str, state: Any) -> Any:
-    try:
-        return game.from_data(state)
-    except StateError as error:
-        raise UsageError(f"{where}: {error}") from None
+    restored = []
+    for where, state in states:
+        try:
+            restored.append(game.from_data(state))
+        except StateError as error:
+            raise UsageError(f"{where}: {error}") from None
+    return restored
 
 
 def recorded_action(game: Game[Any, Any], turn: TurnRecord) -> str | None:

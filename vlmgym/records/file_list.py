@@ -20,11 +20,11 @@ temporary folders in it."""
 class FileList:
     """Paths relative to a folder, and an id of its current contents.
 
-    The file is untrusted: entries outside of the folder are ignored.
+    The file is untrusted: entries outside of the folder are ignored. Methods raise `UsageError` if it is not a list,
+    and `OutputError` if it cannot be read or written.
     """
 
     def __init__(self, path: Path) -> None:
-        """Name the file; nothing is accessed yet."""
         self.path = path
         self._entries: dict[str, None] = {}
         self._id: str | None = None
@@ -37,12 +37,7 @@ class FileList:
         return self._id
 
     def entries(self) -> dict[str, None]:
-        """Return the paths, reading only lines added since the last call.
-
-        Raises:
-            UsageError: The file is not a list.
-            OutputError: It cannot be read.
-        """
+        """Return the paths, reading only lines added since the last call."""
         with writing(self.path):
             if not os.path.lexists(self.path):
                 self._forget()
@@ -66,27 +61,15 @@ class FileList:
         return self._entries
 
     def add(self, *entries: str) -> None:
-        """Append paths, and sync them to disk.
-
-        Raises:
-            OutputError: The list cannot be written.
-        """
+        """Append paths, and sync them to disk."""
         self._append({"files": entries})
 
     def discard(self, *entries: str) -> None:
-        """Remove paths from the list.
-
-        Raises:
-            OutputError: The list cannot be written.
-        """
+        """Remove paths from the list."""
         self._append({"removed": entries})
 
     def rename(self, new_id: str | None = None) -> None:
-        """Change the id. Default: a new one.
-
-        Raises:
-            OutputError: The list cannot be written.
-        """
+        """Change the id. Default: a new one."""
         self._append({"vlmgym": VERSION, "id": new_id or uuid4().hex})
 
     def _not_a_list(self) -> UsageError:

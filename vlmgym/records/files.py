@@ -58,15 +58,7 @@ class LineLog:
 
 
 def replace_file(path: Path, data: bytes | Iterable[bytes]) -> None:
-    """Replace a file atomically.
-
-    Args:
-        path: The file.
-        data: Contents, whole or in chunks.
-
-    Raises:
-        OutputError: It cannot be written.
-    """
+    """Replace a file atomically by data, whole or in chunks."""
     part = temporary(path)
     with writing(path):
         file = part.open("xb")
@@ -90,12 +82,7 @@ OWN_BYTES = 2000
 
 
 def check_own_file(path: Path) -> None:
-    """Check that a file may be replaced: it is missing, or vlmgym wrote it.
-
-    Raises:
-        UsageError: Something else is there.
-        OutputError: It cannot be read.
-    """
+    """Check that a file may be replaced: it is missing, or vlmgym wrote it."""
     with writing(path):
         if not os.path.lexists(path):
             return
@@ -110,12 +97,7 @@ def check_own_file(path: Path) -> None:
 
 
 def write_own_file(path: Path, data: bytes) -> None:
-    """Write a single file and its parent folders, replacing an earlier one.
-
-    Raises:
-        UsageError: The file exists, and vlmgym did not write it.
-        OutputError: It cannot be written.
-    """
+    """Write a single file and its parent folders, replacing an earlier one."""
     check_own_file(path)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -123,12 +105,7 @@ def write_own_file(path: Path, data: bytes) -> None:
 
 
 def write_own_json(path: Path, numbers: Mapping[Any, Any]) -> None:
-    """Write a JSON object with the version of vlmgym, replacing an earlier one.
-
-    Raises:
-        UsageError: The file exists, and vlmgym did not write it.
-        OutputError: It cannot be written.
-    """
+    """Write a JSON object with the version of vlmgym, replacing an earlier one."""
     write_own_file(path, (json.dumps({"vlmgym": vlmgym.__version__, **numbers}, indent=1) + "\n").encode())
 
 

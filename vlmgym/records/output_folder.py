@@ -23,15 +23,13 @@ class OutputFolder:
 
     Files are listed before they are written, so a kill leaves none unlisted. Only listed files are ever replaced, moved
     or removed, and symbolic links are not followed.
+
+    Methods raise `UsageError` if something that vlmgym did not write is in the way, and `OutputError` if a file cannot
+    be read, written or removed.
     """
 
     def __init__(self, folder: Path, marker: Path | None = None) -> None:
-        """Name the folder; nothing is accessed yet.
-
-        Args:
-            folder: The folder.
-            marker: Path of the list. Default: in the folder.
-        """
+        """Name the folder, and the file of its list if that is elsewhere; nothing is accessed yet."""
         self.folder = folder.absolute()  # a policy may change the working directory
         self.list = FileList(marker or self.folder / MARKER)
 
@@ -40,14 +38,14 @@ class OutputFolder:
         """Create the folder if needed, and lock it against other processes.
 
         Args:
-            adopt: Accept a folder that holds files but no list, and add files to it.
-
-        Raises:
-            UsageError: The folder holds files but no list, or it is a file.
-            OutputError: Another process has locked it, or it cannot be written.
+            adopt: Accept a folder that holds files but no list.
         """
         with writing(self.folder):
-            made = self._make_folder(adopt)
+            made = not self._exists()
+            if made:
+                self.folder.mkdir(parents=True)
+            elif self.list.id is None and not adopt:
+                self._refuse_foreign()
             lock = os.open(self.list.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             with writing(self.folder):
@@ -73,26 +71,13 @@ class OutputFolder:
             os.close(lock)
 
     def check_own(self) -> None:
-        """Check that the folder is new, empty, or vlmgym's.
-
-        Raises:
-            UsageError: It holds files but no list, or it is a file.
-            OutputError: It cannot be read.
-        """
+        """Check that the folder is new, empty, or vlmgym's."""
         with writing(self.folder):
             if self._exists() and self.list.id is None:
                 self._refuse_foreign()
 
     def check(self, *paths: Path) -> None:
-        """Check that files can be written without replacing foreign ones.
-
-        Args:
-            paths: Files in the folder.
-
-        Raises:
-            UsageError: A path exists and is not listed, or leads through a link or a file.
-            OutputError: The folder cannot be read.
-        """
+        """Check that files of the folder can be written without replacing foreign ones."""
         listed, folders = self.list.entries(), set[Path]()
         for path in paths:
             with writing(path):
@@ -106,33 +91,18 @@ class OutputFolder:
                 raise foreign(path)
 
     def check_all_of(self, folder: Path) -> None:
-        """Check that a folder holds listed files only.
-
-        Raises:
-            UsageError: It holds others, or is not a folder.
-            OutputError: It cannot be read.
-        """
+        """Check that a folder holds listed files only."""
         if os.path.lexists(folder) and not self.owns_all_of(folder):
             raise foreign(folder)
 
     def claim(self, *paths: Path) -> None:
-        """List files before they are written.
-
-        Raises:
-            UsageError: A path exists and is not listed, or leads through a link or a file.
-            OutputError: The list cannot be written.
-        """
+        """List files before they are written."""
         self.check(*paths)
         if new := [entry for entry in map(self._entry, paths) if entry not in self.list.entries()]:
             self.list.add(*new)
 
     def write(self, path: Path, data: bytes | Iterable[bytes]) -> None:
-        """List a file and write it atomically, with its parent folders.
-
-        Raises:
-            UsageError: It exists and is not listed.
-            OutputError: It cannot be written.
-        """
+        """List a file and write it atomically, with its parent folders."""
         self.claim(path)
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -157,11 +127,7 @@ class OutputFolder:
             return self.folder.is_dir() and {*self.folder.iterdir()} <= {self.list.path}
 
     def remove(self, *paths: Path) -> None:
-        """Remove the listed files at and below these paths, and folders that become empty.
-
-        Raises:
-            OutputError: A file cannot be removed.
-        """
+        """Remove the listed files at and below these paths, and folders that become empty."""
         entries = [name for name in self.list.entries() if any(_is_below(self.folder / name, path) for path in paths)]
         emptied = set[Path]()
         for entry in entries:
@@ -182,10 +148,6 @@ class OutputFolder:
         """Move all listed files and the id to another folder, and take a new id.
 
         After a kill, both folders have the same id, and calling this again completes the move.
-
-        Raises:
-            UsageError: The other folder has a file with the same name.
-            OutputError: A file cannot be moved.
         """
         if other.list.id != self.list.id:
             other.list.rename(self.list.id)
@@ -204,12 +166,7 @@ class OutputFolder:
 
     @contextmanager
     def building(self, final: Path) -> Iterator[Path]:
-        """Build a folder that replaces `final` when it is complete.
-
-        Raises:
-            UsageError: `final` holds files that are not listed.
-            OutputError: It cannot be written; `final` is unchanged.
-        """
+        """Build a folder that replaces `final` when it is complete."""
         self.check_all_of(final)
         part = final.with_name(f".{final.name}.part")
         self.make_temporary(part)
@@ -222,12 +179,7 @@ class OutputFolder:
         self.put(part, final)
 
     def make_temporary(self, part: Path) -> None:
-        """Make an empty temporary folder, which is removed after a kill.
-
-        Raises:
-            UsageError: The path exists and is not listed.
-            OutputError: It cannot be made.
-        """
+        """Make an empty temporary folder, which is removed after a kill."""
         self.check(part)
         with writing(part):
             self._remove_temporary(part)
@@ -235,12 +187,7 @@ class OutputFolder:
             part.mkdir(parents=True)
 
     def put(self, part: Path, final: Path) -> None:
-        """Rename a temporary folder to `final` and list its files, replacing a folder that holds listed files only.
-
-        Raises:
-            UsageError: `final` holds files that are not listed.
-            OutputError: It cannot be written.
-        """
+        """Rename a temporary folder to `final` and list its files, replacing a folder that holds listed files only."""
         with writing(final):
             files = [self._entry(final / path.relative_to(part)) for path in part.rglob("*") if path.is_file()]
             self.check_all_of(final)
@@ -260,12 +207,7 @@ class OutputFolder:
             self.list.discard(*sorted(set(before).difference(files)), *temporary)
 
     def take_whole(self) -> None:
-        """Empty a folder that is being built.
-
-        Raises:
-            UsageError: It holds foreign files.
-            OutputError: A file cannot be removed.
-        """
+        """Empty a folder that is being built."""
         with writing(self.folder):
             found = [path for path in self.folder.iterdir() if path != self.list.path]
             if WHOLE not in self.list.entries():
@@ -281,15 +223,6 @@ class OutputFolder:
         if not self.list.entries():
             self.list.path.unlink()
 
-    def _make_folder(self, adopt: bool) -> bool:
-        """Create the folder if needed, and return whether it was created."""
-        made = not self._exists()
-        if made:
-            self.folder.mkdir(parents=True)
-        elif self.list.id is None:
-            self._refuse_foreign(adopt)
-        return made
-
     def _exists(self) -> bool:
         try:
             mode = self.folder.stat().st_mode
@@ -299,9 +232,9 @@ class OutputFolder:
             raise UsageError(f"{self.folder} is a file: choose a folder")
         return True
 
-    def _refuse_foreign(self, adopt: bool = False) -> None:
+    def _refuse_foreign(self) -> None:
         names = sorted(entry.name for entry in os.scandir(self.folder) if entry.name != self.list.path.name)
-        if names and not adopt:
+        if names:
             some = ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
             raise UsageError(
                 f"{self.folder} holds files that vlmgym did not write ({some}): choose a new or empty folder (copied "
@@ -328,11 +261,8 @@ class OutputFolder:
 def new_folder(folder: Path) -> Iterator[Path]:
     """Build a new folder, which gets its name when it is complete.
 
-    Args:
-        folder: Final path; missing or an empty folder.
-
     Raises:
-        UsageError: The path is taken.
+        UsageError: The path exists, and is not an empty folder.
         OutputError: It cannot be written, or another process is writing it.
     """
     folder = folder.absolute()

@@ -173,12 +173,7 @@ class GameRunRecord(_Record):
 
 
 def game_run_document(summary: Summary, episodes: Iterable[bytes]) -> Iterator[bytes]:
-    """Stream the JSON of a `GameRunRecord`, one episode per line.
-
-    Args:
-        summary: The summary.
-        episodes: JSON of each episode.
-    """
+    """Stream the JSON of a `GameRunRecord`, one line for the JSON of each episode."""
     yield f'{{"record": {RECORD_VERSION},\n"summary": {summary.model_dump_json(indent=1)},\n"episodes": ['.encode()
     for i, episode in enumerate(episodes):
         yield b",\n" if i else b"\n"

@@ -19,10 +19,12 @@ MARKER_BESIDE = ".vlmgym-beside.jsonl"
 
 
 class RunFolder:
-    """`run.json`, `episodes.jsonl` (one line per episode), `summary.json`, curves, videos, and a report page."""
+    """`run.json`, `episodes.jsonl` (one line per episode), `summary.json`, curves, videos, and a report page.
+
+    Methods raise the errors of `OutputFolder`.
+    """
 
     def __init__(self, folder: Path) -> None:
-        """Name the files; nothing is accessed yet."""
         self.output = OutputFolder(folder)
         self.folder = self.output.folder
         self.run = self.folder / "run.json"
@@ -49,21 +51,11 @@ class RunFolder:
         return self.output
 
     def write(self, path: Path, data: bytes | Iterable[bytes]) -> None:
-        """Write a file of the run.
-
-        Raises:
-            UsageError: The file exists, and vlmgym did not write it.
-            OutputError: It cannot be written.
-        """
+        """Write a file of the run."""
         self.owner(path).write(path, data)
 
     def check(self, config: RunRecord, *, videos: bool, report: bool) -> None:
-        """Check, before anything is played, that the run will not overwrite foreign files.
-
-        Raises:
-            UsageError: It would; the message names the file.
-            OutputError: The folder cannot be read.
-        """
+        """Check, before anything is played, that the run will not overwrite foreign files."""
         paths = [self.run, self.episodes, self.summary]
         for name in {game.rpartition("-v")[0] for game in config.game_ids}:
             paths += [path for path in (self.record(name), self.curves(name)) if path is not None]
@@ -74,52 +66,25 @@ class RunFolder:
             owner.check(*(path for path in paths if self.owner(path) is owner))
 
     def make_room(self) -> None:
-        """Make room for a new run.
-
-        Raises:
-            UsageError: The folder already holds a run.
-            OutputError: It cannot be read or written.
-        """
+        """Make room for a new run."""
         if {self.run, self.episodes} & set(self.output.owned()):
             raise UsageError(f"{self.folder} already holds a run: --resume it, or choose another --output-dir")
 
     def clear_results(self) -> None:
-        """Remove the results of an earlier run.
-
-        Raises:
-            OutputError: A file cannot be removed.
-        """
+        """Remove the results of an earlier run."""
         curves = [path for path in self.output.owned() if path.match("curves_*.png") and path.parent == self.folder]
         self.output.remove(self.report, self.folder / "report", self.folder / "videos", *curves)
 
     def reserved(self, *, adopt: bool = False) -> AbstractContextManager[None]:
-        """Keep other runs from writing the same files.
-
-        Args:
-            adopt: Accept a folder without a list of files, and add files to it.
-
-        Raises:
-            UsageError: The folder holds files but no list of them.
-            OutputError: Another run is writing to it, or it cannot be written.
-        """
+        """Keep other runs from writing the same files; see `OutputFolder.reserved`."""
         return self.output.reserved(adopt=adopt)
 
     def write_config(self, config: RunRecord) -> None:
-        """Write `run.json`.
-
-        Raises:
-            UsageError: The file exists, and vlmgym did not write it.
-            OutputError: It cannot be written.
-        """
+        """Write `run.json`."""
         self.write(self.run, (config.model_dump_json(indent=1) + "\n").encode())
 
     def write_summary(self, summary: RunSummary) -> None:
-        """Write `summary.json`.
-
-        Raises:
-            UsageError: The file exists, and vlmgym did not write it.
-            OutputError: It cannot be written.
-        """
+        """Write `summary.json`."""
         self.write(self.summary, (summary.model_dump_json(indent=1) + "\n").encode())
 
     def complete(self) -> bool:
@@ -132,11 +97,7 @@ class RunFolder:
         )
 
     def reopen(self) -> None:
-        """Remove the summary of a run that continues.
-
-        Raises:
-            OutputError: It cannot be removed.
-        """
+        """Remove the summary of a run that continues."""
         self.output.remove(self.summary)
 
     def read_summary(self) -> RunSummary | None:
@@ -154,12 +115,7 @@ class ScriptFolder(RunFolder):
     """
 
     def __init__(self, beside: Path, name: str) -> None:
-        """Name the files.
-
-        Args:
-            beside: Folder of the script, which gets `logs` and `videos`.
-            name: Prefix of all file names, such as `test_2048`.
-        """
+        """Name the files: `beside` is the folder of the script, `name` a prefix such as `test_2048`."""
         super().__init__(beside / "logs" / name)
         self.name = name
         self.beside = OutputFolder(beside, marker=self.folder / MARKER_BESIDE)
@@ -185,9 +141,6 @@ class ScriptFolder(RunFolder):
         """Move the last run to `NAME.previous` if it was complete, replacing the one there, otherwise to `NAME.1`, ...
 
         Files that vlmgym did not write stay; a `NAME.previous` that holds some is not replaced.
-
-        Raises:
-            OutputError: A folder or file cannot be written.
         """
         if self.output.owned():
             self.output.remove(self.report, self.folder / "report")  # it links videos that the new run replaces

@@ -1,4 +1,7 @@
-"""Read a saved run: locate the records of its episodes, and load each one on demand."""
+"""Read a saved run: locate the records of its episodes, and load each one on demand.
+
+Whatever cannot be read is a `UsageError` that names the file, and the line of a record.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, Generic, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -46,12 +49,13 @@ class StoredEpisode:
     score: float | None
 
     def read(self) -> EpisodeRecord:
-        """Load the record.
-
-        Raises:
-            UsageError: It cannot be read.
-        """
+        """Load the record."""
         return _validated(EpisodeRecord, self.text(), self.location)
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Game id and seed, unique within a run."""
+        return self.game, self.seed
 
     @property
     def location(self) -> str:
@@ -60,22 +64,14 @@ class StoredEpisode:
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """Prefix errors about the record with its location.
-
-        Raises:
-            UsageError: Any that is raised inside.
-        """
+        """Prefix errors about the record with its location."""
         try:
             yield
         except UsageError as error:
             raise UsageError(f"{self.location}, {error}") from None
 
     def text(self) -> bytes:
-        """Read the line.
-
-        Raises:
-            UsageError: It cannot be read.
-        """
+        """Read the line."""
         try:
             with self.file.open("rb") as file:
                 file.seek(self.offset)
@@ -84,33 +80,32 @@ class StoredEpisode:
             raise UsageError(f"cannot read {self.file}: {error.strerror}") from None
 
 
+EpisodeT = TypeVar("EpisodeT", StoredEpisode, EpisodeRecord)
+
+
 @dataclass(frozen=True)
-class StoredRun:
-    """A run whose records stay on disk, so it may be larger than memory.
+class Run(Generic[EpisodeT]):
+    """A saved run.
 
     Attributes:
         folder: Folder of the run.
         config: Its configuration.
-        episodes: Latest record of each episode, by game and seed.
+        episodes: Latest record of each episode, or its location, by game and seed.
         torn: Whether the last line of `episodes.jsonl` is incomplete; it is not included.
     """
 
     folder: RunFolder
     config: RunRecord
-    episodes: tuple[StoredEpisode, ...]
+    episodes: tuple[EpisodeT, ...]
     torn: bool
 
-    def read(self) -> Iterator[EpisodeRecord]:
-        """Load the records one by one.
-
-        Raises:
-            UsageError: One cannot be read.
-        """
+    def read(self: StoredRun) -> Iterator[EpisodeRecord]:
+        """Load the records one by one."""
         return (episode.read() for episode in self.episodes)
 
-    def videos(self) -> dict[tuple[str, int], Path]:
+    def videos(self: StoredRun) -> dict[tuple[str, int], Path]:
         """Return the existing videos, by game id and seed."""
-        paths = {(one.game, one.seed): self.folder.video(game_name(one.game), one.index) for one in self.episodes}
+        paths = {one.key: self.folder.video(game_name(one.game), one.index) for one in self.episodes}
         return {key: path for key, path in paths.items() if path.exists()}
 
     def last_summary(self) -> RunSummary:
@@ -120,39 +115,18 @@ class StoredRun:
         )
 
 
-@dataclass(frozen=True)
-class Run:
-    """A run with all records in memory.
-
-    Attributes:
-        folder: Folder of the run.
-        config: Its configuration.
-        episodes: Latest record of each episode, by game and seed.
-        torn: Whether the last line of `episodes.jsonl` is incomplete; it is not included.
-    """
-
-    folder: RunFolder
-    config: RunRecord
-    episodes: tuple[EpisodeRecord, ...]
-    torn: bool
+StoredRun: TypeAlias = Run[StoredEpisode]
+"""A run whose records stay on disk, so it may be larger than memory."""
 
 
-def read_run(folder: Path | RunFolder) -> Run:
-    """Load a run, finished or not. Use `open_run` for runs larger than memory.
-
-    Raises:
-        UsageError: The folder holds no run, or one of another record version.
-    """
+def read_run(folder: Path | RunFolder) -> Run[EpisodeRecord]:
+    """Load a run with all records, finished or not. Use `open_run` for runs larger than memory."""
     run = open_run(folder)
     return Run(run.folder, run.config, tuple(run.read()), run.torn)
 
 
 def open_run(folder: Path | RunFolder) -> StoredRun:
-    """Open a run, finished or not.
-
-    Raises:
-        UsageError: The folder holds no run, or one of another record version.
-    """
+    """Open a run, finished or not."""
     run_folder = folder if isinstance(folder, RunFolder) else saved_folder(folder)
     config = read_config(run_folder)
     order = {game: i for i, game in enumerate(config.game_ids)}
@@ -160,17 +134,13 @@ def open_run(folder: Path | RunFolder) -> StoredRun:
     for step in sorted(run_folder.folder.glob(run_folder.steps)):
         found += find_episodes(step)[0]
     # A resumed run appends new records of episodes that had no result: the last one counts.
-    latest = {(episode.game, episode.seed): episode for episode in found}.values()
+    latest = {episode.key: episode for episode in found}.values()
     ordered = sorted(latest, key=lambda episode: (order.get(episode.game, len(order)), episode.seed))
     return StoredRun(run_folder, config, tuple(ordered), torn)
 
 
 def find_episodes(path: Path) -> tuple[list[StoredEpisode], bool]:
-    """Locate the records of a file, and report whether its last line is torn by an interrupted write.
-
-    Raises:
-        UsageError: Another line is not an episode record, or the file cannot be read.
-    """
+    """Locate the records of a file, and report whether its last line is torn by an interrupted write."""
     if not path.exists():
         return [], False
     episodes: list[StoredEpisode] = []
@@ -190,11 +160,7 @@ def find_episodes(path: Path) -> tuple[list[StoredEpisode], bool]:
 
 
 def drop_torn_line(path: Path) -> None:
-    """Truncate a JSON-lines file after its last complete line.
-
-    Raises:
-        OutputError: The file cannot be read or written.
-    """
+    """Truncate a JSON-lines file after its last complete line."""
     with writing(path), path.open("rb+") as file:
         size = os.fstat(file.fileno()).st_size
         file.truncate(max((start + len(line) for start, line in _whole_lines(file, size)), default=0))
@@ -248,11 +214,7 @@ def _is_torn(text: bytes, *, ended: bool) -> bool:
 
 
 def read_config(folder: RunFolder) -> RunRecord:
-    """Read `run.json`.
-
-    Raises:
-        UsageError: The folder holds no run, or one of another record version.
-    """
+    """Read `run.json`."""
     try:
         text = folder.run.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -2,22 +2,16 @@
 
 The page opens from disk, makes no network requests and needs no build step. It contains two kinds of data:
 
-- `page_data`: everything shown initially, and a summary row per game and seed. It is part of the page.
-- `episode_data`: text and images of one episode. Small runs are part of the page; otherwise episodes are grouped into
+- the page's data: everything shown initially, and a summary row per game and seed. It is part of the page.
+- `make_episode`: text and images of one episode. Small runs are part of the page; otherwise episodes are grouped into
   scripts in a folder next to the page, loaded on demand (a page opened from disk may load scripts, but not fetch data).
 
-A page holds one or two runs. With two (`compare.html`), the viewer has a pane per run and both step together;
-results of
-the comparison are passed as plain-text tables:
-
-    runs = [LabelledRun("baseline", ...), LabelledRun("trained", ...)]
-    table = PageTable("Difference", ("", "2048-v0"), [("trained - baseline", "+12.3 (+3.1 to +21.0)")])
-    write_page(path, runs, title="baseline against trained", workers=workers, tables=[table])
-
+A page holds one or two runs. With two (`compare.html`), the viewer has a pane per run and both step together; results
+of the comparison are passed as plain-text tables.
 
 Recorded text is escaped and only ever becomes text nodes; a content security policy allows only the page's own scripts.
 
-    images.py   images of an episode as deduplicated tiles
+    images.py     images of an episode as deduplicated tiles
     texts.py      marks sections of responses, truncates, writes JSON safe inside HTML
     episode.py    data of one episode, built in worker processes
     facts.py      facts, summaries and curves

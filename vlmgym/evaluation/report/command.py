@@ -12,10 +12,11 @@ from rich.console import Console
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.report.facts import LabelledRun
 from vlmgym.evaluation.report.page import IMAGES, write_page
-from vlmgym.evaluation.summary import summarise_run
+from vlmgym.evaluation.summary import updated_summary
 from vlmgym.evaluation.summary_table import run_title
-from vlmgym.records.run_folder import UNFINISHED, RunFolder
-from vlmgym.records.store import open_run
+from vlmgym.records.run import RunSummary
+from vlmgym.records.run_folder import UNFINISHED
+from vlmgym.records.store import StoredRun, open_run
 from vlmgym.terminal import make_console
 from vlmgym.workers.limits import check_num_workers, num_workers_for
 from vlmgym.workers.pool import ProcessPool
@@ -49,29 +50,16 @@ def report(config: ReportConfig) -> None:
     run = open_run(config.run)
     with run.folder.reserved(adopt=True):
         run.folder.output.check(run.folder.report, run.folder.folder / "report" / UNFINISHED)
-        summary = run.last_summary().model_copy(update={"games": summarise_run(run)})
-        labelled = LabelledRun.of(run, summary)
         images = None if config.images == "all" else int(config.images)
         with ProcessPool(num_workers_for(len(run.episodes), config.workers)) as workers:
-            write_report(run.folder, labelled, workers, make_console(stderr=True), images)
+            write_report(run, updated_summary(run), workers, make_console(stderr=True), images)
     console.print(f"page    {run.folder.report}", soft_wrap=True)
 
 
 def write_report(
-    folder: RunFolder, run: LabelledRun, workers: ProcessPool, console: Console, images: int | None = IMAGES
+    run: StoredRun, summary: RunSummary, workers: ProcessPool, console: Console, images: int | None = IMAGES
 ) -> None:
-    """Write the report of a run into its folder.
-
-    Args:
-        folder: Run folder.
-        run: The run.
-        workers: Worker pool.
-        console: Console for progress.
-        images: Number of episodes per game with images; None: all.
-
-    Raises:
-        UsageError: A record cannot be read.
-        OutputError: A file cannot be written.
-    """
+    """Write the report of a run into its folder; see `write_page`."""
+    labelled = LabelledRun(run.config.policy.label, run, summary)
     title = run_title(run.config)
-    write_page(folder.report, [run], title=title, workers=workers, images=images, console=console)
+    write_page(run.folder.report, [labelled], title=title, workers=workers, images=images, console=console)

@@ -13,13 +13,7 @@ def asset(name: str) -> str:
 
 
 def content_policy(style: str, script: str = "", more: str = "") -> str:
-    """Build the content security policy of a self-contained page.
-
-    Args:
-        style: The only style sheet.
-        script: The only script, or empty.
-        more: Additional policy directives.
-    """
+    """Build the content security policy of a page with this style sheet and script, and `more` sources of scripts."""
     policy = ["default-src 'none'", "img-src data:", f"style-src {_hash(style)}"]
     if script:
         policy.append(f"script-src {_hash(script)}{more}")

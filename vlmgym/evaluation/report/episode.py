@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.curves import EpisodeRewards
@@ -14,6 +13,7 @@ from vlmgym.evaluation.report.images import episode_images
 from vlmgym.evaluation.report.texts import marked, safe_json, shown
 from vlmgym.evaluation.summary import states_perception
 from vlmgym.records.episode import EpisodeRecord, GameRecord, TurnRecord, recorded_action, recorded_states
+from vlmgym.records.store import StoredEpisode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.perception import LONGEST_PERCEPTION, read_grid
 from vlmgym.sandbox.core.response_format import parse_response
@@ -22,24 +22,6 @@ from vlmgym.sandbox.registry import game_class
 
 LARGEST_GRID = 64
 """Maximum rows and columns of a perception grid on the page."""
-
-
-class StoredRecord(Protocol):
-    """A record that is read on demand."""
-
-    @property
-    def game(self) -> str:
-        """Game id."""
-
-    @property
-    def seed(self) -> int:
-        """Episode seed."""
-
-    def read(self) -> EpisodeRecord:
-        """Read the record."""
-
-    def named(self) -> AbstractContextManager[None]:
-        """Add the location of the record to errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +39,16 @@ class EpisodePage:
     data: str
 
 
-def make_episode(source: EpisodeRecord | StoredRecord, with_images: bool) -> EpisodePage:
+def make_episode(stored: StoredEpisode, with_images: bool) -> EpisodePage:
     """Build the page data of an episode.
-
-    Args:
-        source: The record, or its location.
-        with_images: Include images.
 
     Raises:
         UsageError: The record cannot be read, or contains an invalid state or action.
     """
-    if not isinstance(source, EpisodeRecord):
-        episode = source.read()
-        with source.named():
-            return make_episode(episode, with_images)
-    rewards = None if source.score is None else EpisodeRewards.of(source)
-    return EpisodePage(_row(source), rewards, safe_json(episode_data(source, with_images)))
+    episode = stored.read()
+    rewards = None if episode.score is None else EpisodeRewards.of(episode)
+    with stored.named():
+        return EpisodePage(_row(episode), rewards, safe_json(_episode_data(episode, with_images)))
 
 
 def _row(episode: EpisodeRecord) -> dict[str, Any]:
@@ -91,14 +67,9 @@ def _row(episode: EpisodeRecord) -> dict[str, Any]:
     }
 
 
-def episode_data(episode: EpisodeRecord, with_images: bool) -> dict[str, Any]:
-    """Build the viewer data of an episode.
-
-    Returns:
-        `turns`: see `_turn`; `texts`: deduplicated prompts and descriptions; `final`: index of the last description;
-        `images`: see `episode_images`, or None; and facts about the episode.
-    """
-    game = installed_game(episode.game)
+def _episode_data(episode: EpisodeRecord, with_images: bool) -> dict[str, Any]:
+    """Build the viewer data of an episode; `texts` are deduplicated prompts and descriptions."""
+    game = _installed_game(episode.game)
     texts = _Texts()
     positions = [] if game is None else recorded_states(game, episode)
     truths = [None if game is None else game.describe(position) for position in positions]
@@ -116,12 +87,8 @@ def episode_data(episode: EpisodeRecord, with_images: bool) -> dict[str, Any]:
     }
 
 
-def installed_game(record: GameRecord) -> Game[Any, Any] | None:
-    """Return the game of a record, or None if that version is not installed.
-
-    Raises:
-        UsageError: The configuration is invalid for the game.
-    """
+def _installed_game(record: GameRecord) -> Game[Any, Any] | None:
+    """Return the game of a record, or None if that version is not installed."""
     try:
         game_class(record.id)
     except UsageError:
@@ -185,9 +152,7 @@ def _grids(game: Game[Any, Any], truth: str, response: str) -> dict[str, Any] | 
 
 
 def _facts(episode: EpisodeRecord) -> list[tuple[str, Any]]:
-    facts = [
-        (name, str(value) if isinstance(value, str) else f"{value:,.6g}") for name, value in episode.metrics.items()
-    ]
+    facts = [(name, value if isinstance(value, str) else f"{value:,.6g}") for name, value in episode.metrics.items()]
     if episode.stage is not None:
         facts.append(("stage", episode.stage))
     if episode.attempt > 1:

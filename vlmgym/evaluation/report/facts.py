@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from vlmgym.evaluation.curves import EpisodeRewards, mean_curve
-from vlmgym.evaluation.report.episode import StoredRecord
 from vlmgym.evaluation.summary_table import bias_note, game_words
-from vlmgym.records.episode import EpisodeRecord
-from vlmgym.records.run import RunRecord, RunSummary, Summary
+from vlmgym.records.run import RunRecord, RunSummary
 from vlmgym.records.store import StoredRun
-from vlmgym.sandbox.core.reward import RewardConfig
 
 SINGLE_CURVES = 40
 """Maximum number of single-episode curves."""
@@ -22,39 +19,20 @@ SINGLE_CURVES = 40
 
 @dataclass(frozen=True)
 class LabelledRun:
-    """A run with a label.
-
-    Attributes:
-        label: Label of the run.
-        config: Configuration of the run.
-        episodes: Latest record of each episode, or its location, ordered by game and seed.
-        summaries: Summary of each game, by id.
-        stop_reason: Reason why the run stopped early, or None.
-        videos: Videos of episodes, by game id and seed.
-    """
+    """A run on a page, with its label and summary."""
 
     label: str
-    config: RunRecord
-    episodes: Sequence[EpisodeRecord | StoredRecord]
-    summaries: Mapping[str, Summary]
-    stop_reason: str | None = None
-    videos: Mapping[tuple[str, int], Path] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, run: StoredRun, summary: RunSummary, label: str = "") -> LabelledRun:
-        """Label a saved run, by default with its policy and model."""
-        return cls(
-            label or run.config.policy.label, run.config, run.episodes, summary.games, summary.stop_reason, run.videos()
-        )
+    run: StoredRun
+    summary: RunSummary
 
 
 def run_facts(run: LabelledRun) -> dict[str, Any]:
     """List the facts of a run, and what is missing."""
-    config = run.config
-    missing: dict[str, int] = {}
-    for summary in run.summaries.values():
-        for status, count in summary.unfinished.items():
-            missing[status] = missing.get(status, 0) + count
+    config, games = run.run.config, run.summary.games
+    missing: Counter[str] = Counter()
+    for summary in games.values():
+        missing.update(summary.unfinished)
+    set_options = {name: value for name, value in config.options.items() if name != "policy" and value is not None}
     return {
         "label": run.label,
         "policy": config.policy.label,
@@ -70,27 +48,23 @@ def run_facts(run: LabelledRun) -> dict[str, Any]:
             ("episodes", _episodes(config)),
             ("turns", f"at most {config.max_turns:,} an episode"),
             ("history", _history(config)),
-            ("reward", _reward(config.reward)),
-            *((f"option: {name}", _words(value)) for name, value in config.options.items() if _told(name, value)),
+            ("reward", _settings(config.reward.model_dump(exclude_none=True))),
+            *((f"option: {name}", _words(value)) for name, value in set_options.items()),
             ("started", config.started),
             ("versions", ", ".join(f"{name} {version}" for name, version in config.versions.items())),
         ],
         "missing": missing,
-        "bias": bias_note(run.summaries),
-        "stop_reason": run.stop_reason,
+        "bias": bias_note(games),
+        "stop_reason": run.summary.stop_reason,
     }
 
 
 def game_facts(game: str, runs: Sequence[LabelledRun], rewards: Sequence[Sequence[EpisodeRewards]]) -> dict[str, Any]:
-    """Build summaries and curves of a game, one per run.
-
-    Args:
-        game: Game id.
-        runs: The runs.
-        rewards: Per run, the rewards of each finished episode of the game.
-    """
-    summaries = [run.summaries.get(game) for run in runs]
-    words = [{} if summary is None else game_words(run.config, game, summary) for run, summary in zip(runs, summaries)]
+    """Build summaries and curves of a game, one per run; `rewards` are those of each run's finished episodes."""
+    summaries = [run.summary.games.get(game) for run in runs]
+    words = [
+        {} if summary is None else game_words(run.run.config, game, summary) for run, summary in zip(runs, summaries)
+    ]
     names = dict.fromkeys(name for column in words for name in column)
     return {
         "id": game,
@@ -131,11 +105,6 @@ def _words(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _told(name: str, value: object) -> bool:
-    """List options that were set, except those of the policy."""
-    return name != "policy" and value is not None
-
-
 def _settings(config: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={_words(value)}" for name, value in config.items())
 
@@ -155,7 +124,3 @@ def _history(config: RunRecord) -> str:
     if not config.history:
         return "no earlier turns in the prompt"
     return f"{config.history} earlier turns in the prompt, the images of {config.history_images} of them"
-
-
-def _reward(reward: RewardConfig) -> str:
-    return ", ".join(f"{name}={_words(value)}" for name, value in reward.model_dump().items() if value is not None)

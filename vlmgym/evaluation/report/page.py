@@ -2,52 +2,36 @@
 
 from __future__ import annotations
 
-import asyncio
 import html
 import os
-from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from string import Template
 from typing import Any
 from urllib.parse import quote
 
 from rich.console import Console
-from rich.progress import Progress
 
 import vlmgym
 from vlmgym.evaluation.curves import EpisodeRewards
-from vlmgym.evaluation.progress import COLUMNS
+from vlmgym.evaluation.progress import call_in_order
 from vlmgym.evaluation.report.document import asset, content_policy
-from vlmgym.evaluation.report.episode import EpisodePage, StoredRecord, make_episode
+from vlmgym.evaluation.report.episode import EpisodePage, make_episode
 from vlmgym.evaluation.report.facts import LabelledRun, game_facts, run_facts
 from vlmgym.evaluation.report.store import EpisodeStore
 from vlmgym.evaluation.report.texts import safe_json
 from vlmgym.evaluation.statistics import difference, difference_name
-from vlmgym.records.episode import EpisodeRecord
 from vlmgym.records.output_folder import OutputFolder
-from vlmgym.rollout.event_loop import run_async
+from vlmgym.records.store import StoredEpisode
 from vlmgym.workers.pool import ProcessPool
 
 IMAGES = 200
 """Default number of episodes per game with images; 100 turns take 0.3 s of CPU."""
 AHEAD = 8
 """Episodes in progress per worker, to keep all workers busy."""
-SCRIPTS = (
-    "texts",
-    "data",
-    "keys",
-    "tabs",
-    "overview",
-    "curves",
-    "videos",
-    "list",
-    "images",
-    "pane",
-    "viewer",
-    "main",
-)
+SCRIPTS = ["texts", "data", "keys", "tabs", "overview", "curves", "videos", "list", "images", "pane", "viewer", "main"]
 """Files of `assets`, in order of concatenation."""
 
 
@@ -81,8 +65,7 @@ def write_page(
     """Write the page of one or two runs.
 
     The page is replaced atomically; large episodes go to a folder of the same name without `.html`. The same runs
-    give the
-    same bytes.
+    give the same bytes.
 
     Args:
         path: Output page, such as `report.html`.
@@ -102,9 +85,17 @@ def write_page(
     output = OutputFolder(path.parent)
     output.check(path)
     store = EpisodeStore(path, output)
+    jobs = [_Job(i, number, source) for i, run in enumerate(runs) for number, source in enumerate(run.run.episodes)]
+    pages: list[EpisodePage] = []
+
+    def take(page: EpisodePage) -> None:
+        store.add(jobs[len(pages)].name, page.data)
+        pages.append(replace(page, data=""))
+
     try:
-        made = _make_episodes(runs, workers, images, store, console)
-        data = _page_data(path, title, runs, made, images, tables, store)
+        calls = [(job.source, drawn) for job, drawn in zip(jobs, _with_images(jobs, images))]
+        call_in_order(workers, make_episode, calls, take, label="page", console=console, ahead=AHEAD)
+        data = _page_data(path, title, runs, list(zip(jobs, pages)), images, tables, store)
         output.write(path, _document(title, data, store.inline).encode())
         store.remove_others()
     finally:
@@ -117,94 +108,50 @@ class _Job:
 
     run: int
     number: int
-    source: EpisodeRecord | StoredRecord
-    game: str
-    drawn: bool
+    source: StoredEpisode
 
     @property
     def name(self) -> str:
         return f"{self.run}-{self.number}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """An episode on the page."""
-
-    job: _Job
-    row: Mapping[str, Any]
-    rewards: EpisodeRewards | None
-
-
-def _make_episodes(
-    runs: Sequence[LabelledRun], workers: ProcessPool, images: int | None, store: EpisodeStore, console: Console | None
-) -> list[_Made]:
-    made: list[_Made] = []
-    # In order, so that the same runs give the same files.
-    waiting: deque[tuple[_Job, asyncio.Task[EpisodePage]]] = deque()
-
-    async def make_all() -> None:
-        with Progress(*COLUMNS, console=console, disable=console is None) as bar:
-            task = bar.add_task("page", total=sum(len(run.episodes) for run in runs))
-
-            async def take() -> None:
-                job, page = waiting.popleft()
-                finished = await page
-                store.add(job.name, finished.data)
-                made.append(_Made(job, finished.row, finished.rewards))
-                bar.advance(task)
-
-            try:
-                for job in _jobs(runs, images):
-                    call = workers.call(make_episode, job.source, job.drawn)
-                    waiting.append((job, asyncio.create_task(call)))
-                    if len(waiting) > AHEAD * workers.count:
-                        await take()
-                while waiting:
-                    await take()
-            finally:
-                rest = [page for _, page in waiting]
-                for page in rest:
-                    page.cancel()
-                await asyncio.gather(*rest, return_exceptions=True)
-
-    run_async(make_all())
-    return made
-
-
-def _jobs(runs: Sequence[LabelledRun], images: int | None) -> Iterator[_Job]:
-    for run, labelled in enumerate(runs):
-        seen: Counter[str] = Counter()
-        for number, source in enumerate(labelled.episodes):
-            game = source.game.id if isinstance(source, EpisodeRecord) else source.game
-            yield _Job(run, number, source, game, drawn=images is None or seen[game] < images)
-            seen[game] += 1
+def _with_images(jobs: Sequence[_Job], images: int | None) -> list[bool]:
+    """Choose the first episodes of each game and run."""
+    seen: Counter[tuple[int, str]] = Counter()
+    chosen = []
+    for job in jobs:
+        key = job.run, job.source.game
+        chosen.append(images is None or seen[key] < images)
+        seen[key] += 1
+    return chosen
 
 
 def _page_data(
     path: Path,
     title: str,
     runs: Sequence[LabelledRun],
-    made: Sequence[_Made],
+    made: Sequence[tuple[_Job, EpisodePage]],
     images: int | None,
     tables: Sequence[PageTable],
     store: EpisodeStore,
 ) -> dict[str, Any]:
-    games = list(dict.fromkeys([game for run in runs for game in run.config.game_ids] + [one.job.game for one in made]))
+    found = [game for run in runs for game in run.run.config.game_ids] + [job.source.game for job, _ in made]
+    games = list(dict.fromkeys(found))
+    videos = [run.run.videos() for run in runs]
     rows: dict[tuple[int, int], list[dict[str, Any] | None]] = {}
     rewards: dict[tuple[str, int], list[EpisodeRewards]] = {}
-    for one in made:
-        job = one.job
-        key = (job.game, job.source.seed)
-        cells = rows.setdefault((games.index(job.game), job.source.seed), [None] * len(runs))
-        video = runs[job.run].videos.get(key)
+    for job, page in made:
+        game, seed = job.source.key
+        cells = rows.setdefault((games.index(game), seed), [None] * len(runs))
+        video = videos[job.run].get(job.source.key)
         cells[job.run] = {
             "number": job.number,
             "file": store.files.get(job.name),
             "video": None if video is None else quote(Path(os.path.relpath(video, path.parent)).as_posix()),
-            **one.row,
+            **page.row,
         }
-        if one.rewards is not None:
-            rewards.setdefault((job.game, job.run), []).append(one.rewards)
+        if page.rewards is not None:
+            rewards.setdefault((game, job.run), []).append(page.rewards)
     return {
         "title": title,
         "madeBy": f"vlmgym {vlmgym.__version__}",

@@ -26,12 +26,6 @@ class EpisodeStore:
     """
 
     def __init__(self, page: Path, output: OutputFolder) -> None:
-        """Create an empty store.
-
-        Args:
-            page: The page.
-            output: Its folder.
-        """
         self.inline: dict[str, str] = {}
         self.files: dict[str, int] = {}
         self._folder = page.with_suffix("")
@@ -44,11 +38,7 @@ class EpisodeStore:
         self._name: str | None = None
 
     def add(self, name: str, data: str) -> None:
-        """Add an episode.
-
-        Raises:
-            OutputError: A file cannot be written.
-        """
+        """Add an episode."""
         if self._beside:
             self._append(name, data)
             return
@@ -63,11 +53,7 @@ class EpisodeStore:
             self.inline.clear()
 
     def place(self) -> str | None:
-        """Finish and return the folder relative to the page, or None if all episodes are inline.
-
-        Raises:
-            OutputError: A file cannot be written.
-        """
+        """Finish and return the folder relative to the page, or None if all episodes are inline."""
         if not self._beside:
             return None
         self._flush()
