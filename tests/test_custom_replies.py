@@ -41,9 +41,8 @@ async def counted_async(images: Any, prompts: list[Prompt]) -> list[str | Reply]
 
 
 @pytest.mark.parametrize("function", [counted, counted_async])
-@pytest.mark.parametrize("workers", [0, 2])
-def test_replies_are_recorded(function: Any, workers: int) -> None:
-    for record in evaluate(GAME, function, 2, max_turns=4, workers=workers):
+def test_replies_are_recorded(function: Any) -> None:
+    for record in evaluate(GAME, function, 2, max_turns=4, workers=0):
         for turn in record.turns:
             details = {name: getattr(turn, name) for name in FULL}
             if turn.turn % 2 == 0:  # recorded turns count from 1
@@ -51,11 +50,6 @@ def test_replies_are_recorded(function: Any, workers: int) -> None:
             else:
                 assert details.pop("latency") >= 0
                 assert set(details.values()) == {None}
-    played = [
-        [(turn.response, turn.outcome) for turn in record.turns] for record in evaluate(GAME, function, 1, max_turns=4)
-    ]
-    random = evaluate(GAME, "random", 1, max_turns=4, workers=0)
-    assert played == [[(turn.response, turn.outcome) for turn in record.turns] for record in random]
 
 
 def test_token_counts_of_replies_use_up_a_budget() -> None:
@@ -110,13 +104,10 @@ def test_prompts_can_be_copied_and_pickled() -> None:
     ("values", "message"),
     [
         ({"text": None}, "text of a Reply must be a string, got NoneType"),
-        ({"text": b"up"}, "text of a Reply must be a string, got bytes"),
         ({"reasoning": ["hm"]}, "reasoning of a Reply must be a string, got list"),
         ({"prompt_tokens": -1}, "prompt_tokens of a Reply must be an integer of at least 0, got -1"),
         ({"completion_tokens": 1.5}, "completion_tokens of a Reply must be an integer of at least 0, got 1.5"),
-        ({"requests": "2"}, "requests of a Reply must be an integer of at least 0, got '2'"),
         ({"latency": math.nan}, "latency of a Reply must be a number of seconds, got nan"),
-        ({"latency": "1 s"}, "latency of a Reply must be a number of seconds, got '1 s'"),
     ],
 )
 def test_invalid_replies(values: Any, message: str) -> None:

@@ -35,19 +35,15 @@ def ask(function, prompts=3, timeout=5.0):
     return [reply.text for reply in asyncio.run(all_at_once())]
 
 
-def test_random_is_uniform_over_all_actions():
-    policy = make_policy("random")
-    answers = Counter(policy.respond(GAME, STATE, policy_rng(seed, 0)) for seed in range(400))
-    assert set(answers) == {f"<answer>{name}</answer>" for name in ("up", "right", "down", "left")}
-    assert min(answers.values()) > 70
-
-
-def test_random_covers_the_whole_board():
+def test_random_covers_all_actions():
     game = vlmgym.make_game("swap", size=256)
     policy = make_policy("random")
-    pairs = [game.parse(policy.respond(game, None, policy_rng(seed, 0))) for seed in range(300)]
-    for place, limit in enumerate(game.action_space.nvec):
-        assert {pair[place] for pair in pairs} == set(range(limit))
+    actions = [game.parse(policy.respond(game, None, policy_rng(seed, 0))) for seed in range(300)]
+    for index, limit in enumerate(game.action_space.nvec):
+        assert {action[index] for action in actions} == set(range(limit))
+    answers = Counter(policy.respond(GAME, STATE, policy_rng(seed, 0)) for seed in range(400))
+    assert len(answers) == 4
+    assert min(answers.values()) > 70
 
 
 @pytest.mark.parametrize("name", ["2048", "shisensho", "swap"])
@@ -119,20 +115,28 @@ def test_batch_errors_reach_every_prompt(answer):
     ] * 2
 
 
-def test_async_function():
-    async def function(images_batch, prompt_batch):
-        await asyncio.sleep(0.001)
-        return list(prompt_batch)
-
-    assert ask(function) == ["p0", "p1", "p2"]
-
-
 def _raise_in_red(images, prompts):
     raise ValueError("\x1b[31mred\nand more")
 
 
+def _raise_unprintable(images, prompts):
+    class Unprintable(Exception):
+        def __str__(self):
+            raise ValueError
+
+    raise Unprintable
+
+
+def _raise_timeout(images, prompts):
+    raise TimeoutError("server is slow")
+
+
 async def _raise_async(images, prompts):
     raise KeyError("lost")
+
+
+async def _cancelled(images, prompts):
+    raise asyncio.CancelledError
 
 
 @pytest.mark.parametrize(
@@ -140,12 +144,16 @@ async def _raise_async(images, prompts):
     [
         (lambda images, prompts: ["a"], "returned 1 responses to 3 prompts"),
         (lambda images, prompts: ["a", "b", None], "response 2 must be a string or a Reply, got NoneType"),
-        (lambda images, prompts: None, "must return a list .* got NoneType"),
         (lambda images, prompts: "abc", "must return a list .* got str"),
         (lambda images, prompts: 1 / 0, r"raised ZeroDivisionError: division by zero .*test_policies.py, line \d+"),
-        (_raise_in_red, r"raised ValueError: \[31mred and more \("),
+        (lambda images, prompts: next(iter(())), "raised RuntimeError: StopIteration"),
+        (lambda images, prompts: sys.exit(3), "raised RuntimeError: SystemExit: 3"),
         (lambda images: [], "raised TypeError"),
+        (_raise_in_red, r"raised ValueError: \[31mred and more \("),
+        (_raise_unprintable, "raised Unprintable: its message cannot be formatted"),
+        (_raise_timeout, "raised TimeoutError: server is slow"),
         (_raise_async, "raised KeyError: 'lost'"),
+        (_cancelled, "raised RuntimeError: CancelledError"),
     ],
 )
 def test_custom_policy_errors(function, message):
@@ -153,39 +161,14 @@ def test_custom_policy_errors(function, message):
         ask(function)
 
 
-def test_custom_policy_raises_exit_or_timeout():
-    def leave(images, prompts):
-        raise SystemExit(3)
-
-    def give_up(images, prompts):
-        raise TimeoutError("server is slow")
-
-    with pytest.raises(PolicyError, match="SystemExit: 3"):
-        ask(leave)
-    with pytest.raises(PolicyError, match="raised TimeoutError: server is slow"):
-        ask(give_up)
-
-
 async def _block_event_loop(images, prompts):
     time.sleep(3)
 
 
-async def _hang(images, prompts):
-    await asyncio.sleep(60)
-
-
-@pytest.mark.parametrize("function", [lambda images, prompts: time.sleep(3), _block_event_loop, _hang])
+@pytest.mark.parametrize("function", [lambda images, prompts: time.sleep(3), _block_event_loop])
 def test_custom_policy_times_out(function):
     with pytest.raises(PolicyError, match=r"timed out after 0.2 s with 3 prompts"):
         ask(function, timeout=0.2)
-
-
-def test_custom_policy_raises_cancelled_error():
-    async def cancelled(images, prompts):
-        raise asyncio.CancelledError("by itself")
-
-    with pytest.raises(PolicyError, match="raised RuntimeError: CancelledError"):
-        ask(cancelled)
 
 
 def test_async_callables_share_an_event_loop():
@@ -264,11 +247,11 @@ def test_unloadable_policies(tmp_path, monkeypatch):
 
 
 def test_policy_serves_one_run_at_a_time():
-    asked, resume_episode = threading.Event(), threading.Event()
+    asked, go_on = threading.Event(), threading.Event()
 
     def function(images_batch, prompt_batch):
         asked.set()
-        assert resume_episode.wait(10)
+        assert go_on.wait(10)
         return ["" for _ in prompt_batch]
 
     policy = CustomPolicy(function)
@@ -279,7 +262,7 @@ def test_policy_serves_one_run_at_a_time():
             with pytest.raises(UsageError, match=r"function is already used by another run"):
                 evaluate(GAME, policy, 1, max_turns=1, workers=0)
         finally:
-            resume_episode.set()
+            go_on.set()
         assert [record.status for record in first.result()] == ["turn limit"] * 2
     assert len(evaluate(GAME, policy, 1, max_turns=1, workers=0)) == 1
 

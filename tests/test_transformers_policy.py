@@ -1,4 +1,4 @@
-"""The policy `transformers`: generation by a tiny model in .venv-serve, and error messages without torch."""
+"""The policy `transformers`: generation by a tiny model in .venv-serve, and options of policies with extras."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from tests.serving import run_python
 from vlmgym.errors import UsageError
 from vlmgym.policies import make_policy
+from vlmgym.policies.openai_options import OpenAIOptions
 from vlmgym.policies.transformers import TransformersOptions
 from vlmgym.policies.vllm import VLLMOptions
 
@@ -119,12 +120,17 @@ def test_invalid_options(kind: Any, options: dict[str, Any], message: str) -> No
     assert str(raised.value).startswith(message)
 
 
-@pytest.mark.parametrize("name", ["transformers", "vllm"])
-def test_missing_package(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    for package in ("torch", "vllm"):
-        monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(sys.modules, "vlmgym.policies.local_model", raising=False)
-    kind = {"transformers": TransformersOptions, "vllm": VLLMOptions}[name]
-    with pytest.raises(UsageError, match=f"the policy {name} needs"):
-        make_policy(name, kind(model=str(tmp_path)))
+@pytest.mark.parametrize(
+    ("name", "options", "package"),
+    [
+        ("transformers", TransformersOptions(model="a/b"), "torch"),
+        ("vllm", VLLMOptions(model="a/b"), "vllm"),
+        ("openai", OpenAIOptions(model="m", base_url="http://localhost:1/v1"), "openai"),
+    ],
+)
+def test_missing_package(name: str, options: Any, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    for module in ("local_model", "openai_client"):
+        monkeypatch.delitem(sys.modules, f"vlmgym.policies.{module}", raising=False)
+    with pytest.raises(UsageError, match=f"the policy {name} needs {package}: .*install"):
+        make_policy(name, options)
