@@ -14,7 +14,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,16 @@ from sklearn.model_selection import GroupKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from training.core.advantages import Floats, discounted_returns, gae
-from training.core.rollouts import start_rollouts
-from training.local.actor import Actor, Sample
-from training.local.config import TrainConfig, read_config
-from training.local.ppo import explained_variance
-from training.local.rollout import Answer, roll_out
+from training.core.advantages import Floats, discounted_returns, explained_variance, gae
+from training.core.states import start_rollouts
+from training.local.actor import Actor
+from training.local.config import TrainConfig
+from training.local.encoding import EncodedPrompt, TrainSample
+from training.local.options import read_config
+from training.local.rollout import roll_out
 from vlmgym.cli.console import parse_options, reporting_errors
+from vlmgym.records.episode import TurnRecord
+from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.terminal import make_console
 
 ARGS = (
@@ -58,46 +61,47 @@ class Options:
     """Episodes."""
 
 
-def play(actor: Actor, config: TrainConfig, episodes: int) -> list[Answer]:
-    """All answers of all episodes, the turns of each in order."""
+def play(actor: Actor, config: TrainConfig, count: int) -> tuple[list[EpisodeRollout], list[EncodedPrompt]]:
+    """Roll out episodes; return them, and the prompts of all their turns."""
     curriculum = config.make_curriculum()
-    answers: list[Answer] = []
-    for first in range(0, episodes, 64):
-        rows = range(first, min(first + 64, episodes))
-        where = (curriculum, curriculum.begin(), config.seed, rows, 1)
-        rollouts = list(start_rollouts(*where, config.play, config.states, config.reward))
-        answers += roll_out(actor, rollouts, config.rollout, (config.seed, 2)).answers
-    return answers
+    episodes: list[EpisodeRollout] = []
+    prompts: list[EncodedPrompt] = []
+    for first in range(0, count, 64):
+        args = (curriculum, curriculum.begin(), config.seed, range(first, min(first + 64, count)), 1)
+        batch = list(start_rollouts(*args, config.play, config.states, config.reward))
+        samples, _ = roll_out(actor, batch, config.rollout, (config.seed, 2))
+        episodes += batch
+        prompts += [sample.prompt for each in samples for sample in each]
+    return episodes, prompts
 
 
-def read_by_critic(actor: Actor, answers: Sequence[Answer]) -> Floats:
-    """What the value head reads before each answer: the last token's hidden state, and the mean of the images'."""
+def read_by_critic(actor: Actor, prompts: Sequence[EncodedPrompt]) -> Floats:
+    """What the value head reads before each response: the last token's hidden state, and the mean of the images'."""
     assert actor.critic is not None
     read: list[torch.Tensor] = []
     hook = actor.critic.register_forward_pre_hook(lambda _, given: read.append(given[0][:, 0]))
     with torch.no_grad():
-        for first in range(0, len(answers), 64):
-            some = answers[first : first + 64]
-            actor.measure([Sample(answer.sample.prompt, [actor.encoder.end]) for answer in some])
+        for first in range(0, len(prompts), 64):
+            actor.compute_logprobs([TrainSample(each, [actor.encoder.end]) for each in prompts[first : first + 64]])
     hook.remove()
     together: Floats = torch.cat(read).double().numpy()
     return together
 
 
-def told_by_board(answers: Sequence[Answer]) -> Floats:
+def told_by_board(turns: Sequence[TurnRecord]) -> Floats:
     """The true position: each cell's tile, how many of each there are, what merges, and whether an answer failed."""
-    return np.array([[*_of_position(answer)] for answer in answers], dtype=np.float64)
+    return np.array([[*_of_position(turn)] for turn in turns], dtype=np.float64)
 
 
-def _of_position(answer: Answer) -> Iterator[float]:
-    state: Any = answer.turn.state
+def _of_position(turn: TurnRecord) -> Iterator[float]:
+    state: Any = turn.state
     board = np.array(state["board"])
     for tile in TILES:
         here = board == tile
         yield from here.ravel()
         yield from (here.sum(), here.sum() ** 2)
     merging = sum(any(a == b for a, b in pairwise(line[line > 0])) for line in (*board, *board.T))
-    yield from (merging, merging**2, answer.turn.turn, "was not played" in answer.turn.prompt)
+    yield from (merging, merging**2, turn.turn, "was not played" in turn.prompt)
 
 
 def estimated(features: Floats, wanted: Floats, episodes: Floats) -> Floats:
@@ -128,11 +132,12 @@ def main() -> None:
     torch.set_num_threads(1)
     config = read_config([*shlex.split(ARGS), "--model", str(options.model), "--seed", str(options.seed)])
     actor = Actor(options.model, config.model, critic=True)
-    answers = play(actor, config, options.episodes)
-    rows = np.array([answer.row for answer in answers])
-    turns = [[answer.reward for answer in episode] for _, episode in groupby(answers, lambda answer: answer.row)]
-    returns = np.concatenate([discounted_returns(rewards, GAMMA) for rewards in turns])
-    board, read = told_by_board(answers), read_by_critic(actor, answers)
+    episodes, prompts = play(actor, config, options.episodes)
+    turns = [turn for episode in episodes for turn in episode.turns]
+    rows = np.repeat([episode.prompt_id for episode in episodes], [len(episode.turns) for episode in episodes])
+    rewards = [[turn.reward.total for turn in episode.turns] for episode in episodes]
+    returns = np.concatenate([discounted_returns(each, GAMMA) for each in rewards])
+    board, read = told_by_board(turns), read_by_critic(actor, prompts)
     half = read.shape[1] // 2
     critics = {
         "nothing": np.full(len(returns), returns.mean()),
@@ -141,19 +146,19 @@ def main() -> None:
         "both": estimated(read, returns, rows),
         "true board": estimated(board, returns, rows),
     }
-    illegal = [answer.turn.outcome != "played" for answer in answers]
-    merged = [answer.turn.reward.game > 0 for answer in answers]
+    illegal = [turn.outcome != "played" for turn in turns]
+    merged = [turn.reward.game > 0 for turn in turns]
     actions = np.array([illegal, merged], dtype=np.float64).T
     names = ("critic reads", "explains", "lambda", "spread", "illegal", "in s.e.", "merge", "in s.e.")
     table = Table(*names, box=SIMPLE)
     for name, values in critics.items():
-        judged = np.split(values, np.cumsum([len(rewards) for rewards in turns])[:-1])
+        judged = np.split(values, np.cumsum([len(each) for each in rewards])[:-1])
         for lam in LAMBDAS:
-            better = np.concatenate([gae(r, v, GAMMA, lam)[0] for r, v in zip(turns, judged)])
+            better = np.concatenate([gae(r, v, GAMMA, lam)[0] for r, v in zip(rewards, judged)])
             found = effects(better, actions, board, rows)
             told = [f"{number:.2f}" for effect, error in found for number in (effect, effect / error)]
             table.add_row(name, f"{explained_variance(values, returns):.2f}", f"{lam:g}", f"{better.std():.2f}", *told)
-    make_console().print(f"{len(turns)} episodes, {len(answers)} turns")
+    make_console().print(f"{len(episodes)} episodes, {len(turns)} turns")
     make_console().print(table)
 
 

@@ -24,8 +24,9 @@ from rich.table import Table
 from transformers import AutoModelForImageTextToText, AutoProcessor, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from training.core.rollouts import start_rollouts
-from training.local.config import TrainConfig, read_config
+from training.core.states import start_rollouts
+from training.local.config import TrainConfig
+from training.local.options import read_config
 from training.local.run import TrainingRun
 from training.local.trainer import Trainer
 from vlmgym.cli.console import parse_options, reporting_errors
@@ -83,7 +84,7 @@ def our_steps(trainer: Trainer, steps: int) -> tuple[list[tuple[float, float]], 
 def trl_steps(checkpoint: Path, config: TrainConfig, options: Options, folder: Path) -> list[tuple[float, float]]:
     """Seconds and processor seconds of each of TRL's steps on the same positions."""
     curriculum = config.make_curriculum()
-    rows = range(config.rows * options.steps)
+    rows = range(config.prompts * options.steps)
     episodes = start_rollouts(
         curriculum, curriculum.begin(), config.seed, rows, 1, config.play, config.states, config.reward
     )
@@ -115,8 +116,8 @@ def trl_steps(checkpoint: Path, config: TrainConfig, options: Options, folder: P
         reward_funcs=reward,
         args=GRPOConfig(
             output_dir=str(folder),
-            per_device_train_batch_size=config.rows * config.grpo.group,
-            num_generations=config.grpo.group,
+            per_device_train_batch_size=config.batch_size,
+            num_generations=config.grpo.group_size,
             max_completion_length=options.tokens,
             max_steps=options.steps,
             learning_rate=config.update.lr,
@@ -148,7 +149,7 @@ def main() -> None:
     options = parse_options(Options, None, prog="python -m benchmarks.train_speed")
     folder = Path(tempfile.mkdtemp())
     try:
-        args = ["--preset", "tiny", "--rollouts-every", "0", "--output-dir", str(folder / "ours")]
+        args = ["--preset", "tiny", "--record-interval", "0", "--output-dir", str(folder / "ours")]
         args += ["--rollout.max-tokens", str(options.tokens)]
         config = read_config(args)
         run = TrainingRun.begin(config, args)
@@ -171,7 +172,7 @@ def print_tables(
     ours: list[tuple[float, float]], theirs: list[tuple[float, float]], rows: list[dict[str, float]], tokens: int
 ) -> None:
     """What a step takes, and what takes it."""
-    lengths = {row["tokens"] for row in rows}
+    lengths = {row["response_tokens"] for row in rows}
     if lengths != {float(tokens)}:
         raise UsageError(f"responses have {lengths} tokens, not {tokens}: the work is not the same")
     table = Table(title="a step of 8 positions x 8 responses")
@@ -189,7 +190,7 @@ def print_tables(
         "positions and images": "seconds_states",
         "encoding and generation": "seconds_generation",
         "scoring": "seconds_scoring",
-        "advantages": "seconds_judging",
+        "advantages": "seconds_advantages",
         "update": "seconds_update",
     }
     total = np.median([row["seconds"] for row in rows])

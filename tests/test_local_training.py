@@ -13,16 +13,17 @@ import transformers
 assert transformers.__version__.startswith("5."), transformers.__version__
 runpy.run_module("pytest", run_name="__main__")
 """
-ARGS = ("-m", "pytest", "--noconftest", "-q", "-p", "no:cacheprovider", "-o", "filterwarnings=default", "--tb=short")
+ARGS = ("--noconftest", "-p", "tests.in_training.conftest", "-q", "-p", "no:cacheprovider", "-o")
 
 
 def test_training_with_transformers_5() -> None:
-    """vLLM's environment has it; what else training needs is taken from the environment for training."""
-    runs = "tests/in_training/test_runs.py::test_a_"
+    """The environment of vLLM has it; the rest comes from the environment for training."""
+    folder = "tests/in_training"
     tests = [
-        "tests/in_training/test_actor.py",
-        *(f"{runs}way_to_train[{way}]" for way in ("grpo, episodes", "ppo, tokens")),
+        f"{folder}/test_actor.py",
+        *(f"{folder}/test_runs.py::test_variant[{variant}]" for variant in ("grpo, episodes", "ppo, tokens")),
+        f"{folder}/test_resuming.py::test_resumed_runs_equal_uninterrupted_ones[lora]",
     ]
-    tests.append(f"{runs}run_that_goes_on_is_the_run_that_was_never_stopped[lora]")
-    said = run_python("-c", WITH_TRANSFORMERS_5, run_training("-c", PURELIB).strip(), *ARGS[2:], *tests)
-    assert "skipped" not in said
+    purelib = run_training("-c", PURELIB).strip()
+    output = run_python("-c", WITH_TRANSFORMERS_5, purelib, *ARGS, "filterwarnings=default", "--tb=short", *tests)
+    assert "skipped" not in output

@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import benchmarks.calibration.__main__ as calibration
-from training.core.rollouts import PlayConfig, begin_rollout_records, write_rollout_records
+from training.core.records import begin_rollout_records, write_rollout_records
+from training.core.states import PlayConfig
 from vlmgym import make_game
 from vlmgym.cli.console import reporting_errors
 from vlmgym.cli.eval import evaluate_script

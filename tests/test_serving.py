@@ -103,7 +103,7 @@ def test_tiny_checkpoint(tiny_checkpoints: dict[str, Any], kind: str, architectu
 
 def test_checkpoint_that_cannot_be_made(tiny_checkpoints: dict[str, Any]) -> None:
     hidden, vocabulary, folder = tiny_checkpoints["refusals"]
-    assert hidden == "hidden is a multiple of 32, not 50"
-    assert vocabulary == "a vocabulary has at least 270 tokens, not 100"
-    assert "file cannot be made" in folder
+    assert hidden == "hidden must be a multiple of 32, got 50"
+    assert vocabulary == "vocabulary must be at least 270, got 100"
+    assert "cannot create the folder" in folder
     assert "never" not in tiny_checkpoints["folders"]

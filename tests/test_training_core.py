@@ -12,16 +12,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from training.core.advantages import discounted_returns, gae, normalise_groups, whiten
+from training.core.advantages import (
+    discounted_returns,
+    gae,
+    gae_over_tokens,
+    gae_over_turns,
+    grpo_advantages,
+    informative_fraction,
+    normalise_groups,
+    whiten,
+)
 from training.core.expert import expert_response
-from training.core.rollouts import PlayConfig, blank, start_rollouts
 from training.core.states import (
     FIRST_VALIDATION_SEED,
+    PlayConfig,
     StateConfig,
     all_actions,
+    blank,
     check_validation_size,
     sample_state,
     split_questions,
+    start_rollouts,
 )
 from vlmgym import make_game
 from vlmgym.curriculum import Curriculum
@@ -271,3 +282,61 @@ def test_whitening_gives_mean_0_and_deviation_1() -> None:
     white = whiten([1.0, 2.0, 6.0])
     assert (white.mean(), white.std()) == (pytest.approx(0), pytest.approx(1))
     assert whiten([4.0]) == [0.0]
+
+
+@pytest.mark.parametrize("scale", [True, False])
+def test_grpo_compares_each_turn_with_the_rest_of_the_group(scale: bool) -> None:
+    rewards, groups = [[1.0, 0.0, 2.0], [0.5], [0.0, 3.0], [1.0], [1.0, 4.0]], [0, 0, 0, 1, 1]
+    gamma = 0.9
+    for earned, group, advantages in zip(rewards, groups, grpo_advantages(rewards, groups, gamma, scale), strict=True):
+        for turn in range(len(earned)):
+            returns = [
+                sum(reward * gamma ** (t - turn) for t, reward in enumerate(other) if t >= turn)
+                for other, key in zip(rewards, groups)
+                if key == group
+            ]
+            own = sum(reward * gamma ** (t - turn) for t, reward in enumerate(earned) if t >= turn)
+            expected = own - np.mean(returns)
+            assert advantages[turn] == pytest.approx(expected / (np.std(returns, ddof=1) + 1e-4) if scale else expected)
+
+
+def test_groups_with_equal_totals_are_not_informative() -> None:
+    assert informative_fraction([[1.0, 0.0], [0.0, 1.0], [1.0], [2.0], [2.0]], [0, 0, 1, 1, 1]) == pytest.approx(3 / 5)
+
+
+REWARDS, LENGTHS = [1.0, -0.5, 2.0], [3, 1, 4]
+"""Rewards of the turns of an episode, and the tokens of its responses."""
+VALUES = [np.random.default_rng(n).normal(size=length) for n, length in enumerate(LENGTHS)]
+
+
+def plain_gae(
+    rewards: Sequence[float], values: Sequence[float], bootstrap: float, gammas: Sequence[float], lams: Sequence[float]
+) -> Any:
+    """Compute advantages by their definition, with a discount and lambda for each step."""
+    deltas = [r + g * after - v for r, g, after, v in zip(rewards, gammas, [*values[1:], bootstrap], values)]
+    return [
+        sum(np.prod([gammas[j] * lams[j] for j in range(t, k)]) * deltas[k] for k in range(t, len(deltas)))
+        for t in range(len(deltas))
+    ]
+
+
+@pytest.mark.parametrize("bootstrap", [0.0, -1.1])
+def test_gae_over_turns_matches_its_definition(bootstrap: float) -> None:
+    advantages, returns = gae_over_turns(REWARDS, VALUES, 0.9, 0.8, bootstrap)
+    first = [each[0] for each in VALUES]
+    for turn, expected in enumerate(plain_gae(REWARDS, first, bootstrap, [0.9] * 3, [0.8] * 3)):
+        np.testing.assert_allclose(advantages[turn], np.full(LENGTHS[turn], expected))
+        assert returns[turn][0] == pytest.approx(expected + first[turn])
+        assert np.isnan(returns[turn][1:]).all()
+
+
+@pytest.mark.parametrize("bootstrap", [0.0, 0.6])
+def test_gae_over_tokens_matches_its_definition(bootstrap: float) -> None:
+    advantages, returns = gae_over_tokens(REWARDS, VALUES, 0.9, 0.8, 0.99, 0.95, bootstrap)
+    flat = list(np.concatenate(VALUES))
+    rewards = [x for reward, n in zip(REWARDS, LENGTHS) for x in [*[0.0] * (n - 1), reward]]
+    gammas = [x for n in LENGTHS for x in [*[0.99] * (n - 1), 0.9]]  # the last token of a response ends the turn
+    lams = [x for n in LENGTHS for x in [*[0.95] * (n - 1), 0.8]]
+    expected = plain_gae(rewards, flat, bootstrap, gammas, lams)
+    np.testing.assert_allclose(np.concatenate(advantages), expected)
+    np.testing.assert_allclose(np.concatenate(returns), np.add(expected, flat))

@@ -1,4 +1,4 @@
-"""The scripts of training that need no training environment to say what is wrong."""
+"""Training scripts that report errors without the training environment."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from vlmgym.cli.main import main
 SCRIPTS = ROOT / "training" / "scripts"
 
 
-def cold_start(*args: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(script: str, *args: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = ["bash", str(SCRIPTS / script), *map(str, args)]
     environment = {**os.environ, **variables}
-    command = ["bash", str(SCRIPTS / "cold_start.sh"), *map(str, args)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
 
 
@@ -33,8 +33,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("model", "template"),
     [("Qwen/Qwen2.5-VL-3B-Instruct", "qwen2_vl"), ("Qwen/Qwen3-VL-4B-Instruct", "qwen3_vl_nothink")],
 )
-def test_cold_start_names_data_and_template(exported: Path, tmp_path: Path, model: str, template: str) -> None:
-    done = cold_start(exported, tmp_path / "out", "num_train_epochs=3", LLAMAFACTORY="echo", MODEL=model)
+def test_cold_start_passes_data_and_template(exported: Path, tmp_path: Path, model: str, template: str) -> None:
+    done = run("cold_start.sh", exported, tmp_path / "out", "num_train_epochs=3", LLAMAFACTORY="echo", MODEL=model)
     assert done.returncode == 0, done.stderr
     for setting in (
         f"train {ROOT}/training/cold_start/sft.yaml",
@@ -45,51 +45,47 @@ def test_cold_start_names_data_and_template(exported: Path, tmp_path: Path, mode
         assert setting in done.stdout
 
 
-def test_cold_start_says_what_is_missing(exported: Path, tmp_path: Path) -> None:
+def test_cold_start_reports_missing_arguments(exported: Path, tmp_path: Path) -> None:
     for args, words in (
-        ((), "name the folder of vlmgym export"),
+        ((), "vlmgym export"),
         ((tmp_path, tmp_path / "out"), "has no dataset_info.json"),
-        ((exported, tmp_path), "is there already: name a new folder"),
-        ((exported, tmp_path / "out"), "there is no nowhere: pip install llamafactory"),
+        ((exported, tmp_path), "already exists"),
+        ((exported, tmp_path / "out"), "nowhere not found: pip install llamafactory"),
     ):
-        done = cold_start(*args, LLAMAFACTORY="nowhere")
-        assert done.returncode == 2
-        assert words in done.stderr
-        assert len(done.stderr.splitlines()) == 1
+        assert_refused(run("cold_start.sh", *args, LLAMAFACTORY="nowhere"), words)
 
 
 @pytest.mark.parametrize(
-    ("names", "variables", "words"),
+    ("name", "variables", "words"),
     [
-        (("2048",), {"GPUS": "x"}, "GPUS is a number of at least 1, not x"),
-        (("2048",), {"NODES": "0"}, "NODES is a number of at least 1, not 0"),
-        (("2048",), {"LORA": "yes"}, "LORA is 1 or 0, not yes"),
-        (("chess",), {}, "there is no training/configs/chess.yaml"),
+        ("2048", {"GPUS": "x"}, "not x"),
+        ("2048", {"NODES": "0"}, "not 0"),
+        ("2048", {"LORA": "yes"}, "LORA is 1 or 0"),
+        ("chess", {}, "training/configs/chess.yaml"),
     ],
 )
-def test_variables_of_easyr1_are_checked(names: tuple[str, ...], variables: dict[str, str], words: str) -> None:
-    command = ["bash", str(SCRIPTS / "easyr1.sh"), *names, "--check"]
-    environment = {**os.environ, **variables}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stderr) == (2, f"easyr1.sh: {words}\n")
+def test_easyr1_variables_are_checked(name: str, variables: dict[str, str], words: str) -> None:
+    assert_refused(run("easyr1.sh", name, "--check", **variables), words)
 
 
 @pytest.mark.parametrize(
     "script", sorted(path.name for path in SCRIPTS.glob("*.sh") if "easyr1.sh" in path.read_text())
 )
-def test_scripts_of_easyr1_say_what_they_take(script: str) -> None:
-    done = subprocess.run(["bash", SCRIPTS / script, "--help"], capture_output=True, text=True, check=True, timeout=60)
+def test_easyr1_scripts_have_help(script: str) -> None:
+    done = run(script, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
     for word in ("MODEL ", "GPUS, NODES ", "LORA=1 ", "LOW_MEMORY=1 ", "OUT ", "--check", "SETTING=VALUE"):
         assert word in done.stdout
-    assert not done.stderr
 
 
-def test_serving_says_what_is_wrong(tmp_path: Path) -> None:
+def test_serving_checks_model_and_port(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    for folder, port, words in ((tmp_path / "none", "8000", "name the folder of a model"), (tmp_path, "x", "PORT is")):
-        command = ["bash", str(SCRIPTS / "serve_vllm.sh"), str(folder)]
-        environment = {**os.environ, "PORT": port}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
-        assert done.returncode == 2
-        assert words in done.stderr
-        assert len(done.stderr.splitlines()) == 1
+    assert_refused(run("serve_vllm.sh", tmp_path / "none", PORT="8000"), "config.json")
+    assert_refused(run("serve_vllm.sh", tmp_path, PORT="x"), "PORT")
+
+
+def assert_refused(done: subprocess.CompletedProcess[str], words: str) -> None:
+    """Check for exit code 2 and one line on standard error that contains the words."""
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1

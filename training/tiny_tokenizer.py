@@ -1,4 +1,4 @@
-"""A small tokenizer of the form that Qwen-VL checkpoints have, trained on what is said in the games."""
+"""A small tokenizer in the format of Qwen-VL checkpoints, trained on prompts and responses of the games."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAD, END = "<|endoftext|>", "<|im_end|>"
 IMAGE, VIDEO, VISION_START, VISION_END = "<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"
 SPECIAL_TOKENS = (PAD, "<|im_start|>", END, VISION_START, VISION_END, "<|vision_pad|>", IMAGE, VIDEO)
 TAGS = tuple(tag for section in SECTIONS for tag in (f"<{section}>", f"</{section}>"))
-"""Tags of the response form: one token each, but kept when special tokens are skipped."""
+"""Tags of the response format: single tokens that are kept when special tokens are skipped."""
 
 CHAT_TEMPLATE = """\
 {%- for message in messages -%}
@@ -43,11 +43,11 @@ CHAT_TEMPLATE = """\
     {{- '<|im_start|>assistant\\n' -}}
 {%- endif -%}
 """
-"""Jinja template of Qwen's chat form: messages in OpenAI form, with text, images and videos, to a prompt."""
+"""Qwen's chat format as a Jinja template for OpenAI messages with text, images and videos."""
 
 
 def game_texts(turns: int = 8) -> Iterator[str]:
-    """Prompts and good responses of all games, at each level of reasoning, along random play; always the same."""
+    """Yield prompts and valid responses of all games, at each reasoning level, along fixed random episodes."""
     for name in GAMES:
         for level in range(1, 6):
             game, rng = make_game(name, reasoning=level), np.random.default_rng(level)
@@ -63,19 +63,19 @@ def game_texts(turns: int = 8) -> Iterator[str]:
 
 
 def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
-    """Byte-level BPE with Qwen's way of splitting (each digit is a token), its special tokens, and the tags.
+    """Train byte-level BPE with Qwen's pre-tokenizer (one token per digit), its special tokens, and the tags.
 
     Args:
-        texts: What it is trained on; any other text can be encoded as well, only in more tokens.
-        size: How many tokens there are at most, the special ones and the tags included.
+        texts: Training data. Other texts can be encoded, too, in more tokens.
+        size: Maximum vocabulary size, including special tokens and tags.
 
     Raises:
-        UsageError: The size leaves no room for the bytes, the special tokens and the tags.
+        UsageError: The size is too small for bytes, special tokens and tags.
     """
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     added = len(SPECIAL_TOKENS) + len(TAGS)
     if size < len(alphabet) + added:
-        raise UsageError(f"a vocabulary has at least {len(alphabet) + added} tokens, not {size}")
+        raise UsageError(f"vocabulary must be at least {len(alphabet) + added}, got {size}")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -92,13 +92,13 @@ def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
     return tokenizer
 
 
-def save_tokenizer(tokenizer: Tokenizer, out: Path, context: int) -> None:
-    """Write the files that make a folder a tokenizer of transformers.
+def save_tokenizer(tokenizer: Tokenizer, folder: Path, context: int) -> None:
+    """Write the tokenizer files of transformers.
 
     Args:
         tokenizer: From `train_tokenizer`.
-        out: A folder that is there.
-        context: Tokens the model takes.
+        folder: An existing folder.
+        context: Maximum number of tokens of the model.
     """
     config = {
         "tokenizer_class": "Qwen2Tokenizer",
@@ -108,15 +108,15 @@ def save_tokenizer(tokenizer: Tokenizer, out: Path, context: int) -> None:
         "add_prefix_space": False,
         "clean_up_tokenization_spaces": False,
         "model_max_length": context,
-        "padding_side": "left",  # so that a batch of prompts can be gone on with
+        "padding_side": "left",  # for batched generation
     }
-    tokenizer.save(str(out / "tokenizer.json"))
-    (out / "tokenizer_config.json").write_text(json.dumps(config, indent=2))
-    (out / "chat_template.jinja").write_text(CHAT_TEMPLATE)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2))
+    (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE)
 
 
 def _without_tags(texts: Iterable[str]) -> Iterator[str]:
-    """The texts as BPE sees them later: tags are tokens already and never reach it."""
+    """Remove tags, which are separate tokens that BPE never sees."""
     for text in texts:
         for tag in TAGS:
             text = text.replace(tag, "\n")

@@ -1,10 +1,9 @@
-"""Makes tiny, randomly initialised Qwen-VL checkpoints, in seconds and offline: to train on a CPU, and for tests.
+"""Tiny, randomly initialised Qwen-VL checkpoints, created offline in seconds: to train on a CPU, and for tests.
 
     python -m training.tiny_vlm qwen3_vl checkpoints/tiny
 
-The folder is what a Hugging Face repository of such a model holds, in the form that transformers 4.57 and 5, vLLM and
-EasyR1 read alike, so that the JSON files are written here and not by the version of transformers that is installed.
-Architecture, tokens and chat form are those of the real models; only the sizes are not.
+Architecture, special tokens and chat format equal the real models; only the sizes differ. The JSON files are
+written here, not by the installed transformers, so that transformers 4.57 and 5, vLLM and EasyR1 all read them.
 """
 
 from __future__ import annotations
@@ -40,20 +39,20 @@ from vlmgym.records.output_folder import new_folder
 Kind = Literal["qwen2_vl", "qwen2_5_vl", "qwen3_vl"]
 
 HEAD_SIZE = 32
-"""The smallest that vLLM's attention on the CPU takes."""
+"""Minimum head size of vLLM's attention on the CPU."""
 MERGE = 2
-"""Patches along each side of the square of pixels that becomes one token."""
+"""Patches along each side of the square that becomes one token."""
 MIN_IMAGE_TOKENS = 4
-"""Smaller images are made larger."""
+"""Smaller images are enlarged."""
 CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
-"""Mean and deviation of colours, red, green and blue, that CLIP was trained with; Qwen2-VL and Qwen2.5-VL use them."""
+"""Mean and standard deviation of RGB values in CLIP, which Qwen2-VL and Qwen2.5-VL use."""
 CLASSES: dict[Kind, str] = {"qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL"}
-"""How the names of transformers' classes begin."""
+"""Prefixes of class names in transformers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TinySize:
-    """How large the model is; by default 0.3 million parameters."""
+    """Size of the model, by default 0.3 million parameters."""
 
     hidden: int = 64
     """Width of the language model, a multiple of 32."""
@@ -64,43 +63,43 @@ class TinySize:
     vision_layers: int = 2
     """Layers of the vision encoder."""
     vocabulary: int = 1024
-    """Tokens at most; the games' texts need about 700."""
+    """Maximum vocabulary size; the texts of the games need about 700."""
     tied: bool = True
-    """Whether tokens are the same vectors as input and as output. If so, an untrained model repeats the last token."""
+    """Tie input and output embeddings, with which an untrained model repeats the last token."""
     context: int = 4096
-    """Tokens of prompt and response together."""
+    """Maximum number of tokens of prompt and response."""
     image_tokens: int = 256
-    """Tokens of an image at most; larger ones are made smaller. A token is 28 x 28 pixels, in Qwen3-VL 32 x 32."""
+    """Maximum number of tokens per image, above which it is shrunk. A token is 28x28 pixels, 32x32 in Qwen3-VL."""
 
     def __post_init__(self) -> None:
         for name in ("hidden", "vision_hidden"):
             if getattr(self, name) < HEAD_SIZE or getattr(self, name) % HEAD_SIZE:
-                raise UsageError(f"{name} is a multiple of {HEAD_SIZE}, not {getattr(self, name)}")
+                raise UsageError(f"{name} must be a multiple of {HEAD_SIZE}, got {getattr(self, name)}")
         for name in ("layers", "vision_layers", "context"):
             if getattr(self, name) < 1:
-                raise UsageError(f"{name} is 1 or more, not {getattr(self, name)}")
+                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.image_tokens < MIN_IMAGE_TOKENS:
-            raise UsageError(f"image_tokens is {MIN_IMAGE_TOKENS} or more, not {self.image_tokens}")
+            raise UsageError(f"image_tokens must be at least {MIN_IMAGE_TOKENS}, got {self.image_tokens}")
 
 
 def make_tiny_vlm(
-    kind: Kind, out: Path, *, seed: int = 0, size: TinySize | None = None, texts: Iterable[str] | None = None
+    kind: Kind, folder: Path, *, seed: int = 0, size: TinySize | None = None, texts: Iterable[str] | None = None
 ) -> None:
     """Write a checkpoint.
 
     Args:
-        kind: Architecture, by the name that its configuration has in transformers.
-        out: Folder of the checkpoint; made if it is not there, and its files of these names are overwritten.
-        seed: Decides the weights, bit for bit with the same versions of torch and transformers.
-        size: How large the model is; None: `TinySize()`.
-        texts: What the tokenizer is trained on; None: prompts and responses of all games.
+        kind: Architecture, by its `model_type` in transformers.
+        folder: Folder of the checkpoint, created if missing; existing files are overwritten.
+        seed: Seed of the weights, which are reproducible with the same versions of torch and transformers.
+        size: Size of the model. Default: `TinySize()`.
+        texts: Training data of the tokenizer. Default: prompts and responses of all games.
 
     Raises:
-        UsageError: There is no such kind, a size is not possible, or the folder cannot be made.
+        UsageError: The kind or size is invalid, or the folder cannot be created.
         OutputError: A file cannot be written.
     """
     if kind not in CLASSES:
-        raise UsageError(f"there is no kind {kind!r}; the kinds are {', '.join(get_args(Kind))}")
+        raise UsageError(f"kind must be one of {', '.join(get_args(Kind))}, got {kind!r}")
     size = size or TinySize()
     tokenizer = train_tokenizer(game_texts() if texts is None else texts, size.vocabulary)
     config = _model_config(kind, size, tokenizer)
@@ -108,27 +107,27 @@ def make_tiny_vlm(
         torch.manual_seed(seed)
         model = AutoModelForImageTextToText.from_config(AutoConfig.for_model(**deepcopy(config)), dtype=torch.float32)
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"the folder {out} cannot be made: {error.strerror}") from None
+        raise UsageError(f"cannot create the folder {folder}: {error.strerror}") from None
     files = {"config": config, "generation_config": _generation_config(tokenizer), **_processor_configs(kind, size)}
-    with saving(out):
-        model.save_pretrained(out)
-        save_tokenizer(tokenizer, out, size.context)
+    with saving(folder):
+        model.save_pretrained(folder)
+        save_tokenizer(tokenizer, folder, size.context)
         for name, content in files.items():
-            (out / f"{name}.json").write_text(json.dumps(content, indent=2))
+            (folder / f"{name}.json").write_text(json.dumps(content, indent=2))
 
 
 def _model_config(kind: Kind, size: TinySize, tokenizer: Tokenizer) -> dict[str, Any]:
     qwen3 = kind == "qwen3_vl"
     heads = size.hidden // HEAD_SIZE
-    # Of the 16 frequencies of a head, how many turn with time, height and width; Qwen3-VL takes them in turns.
+    # Number of the 16 rotary frequencies for time, height and width, which Qwen3-VL interleaves.
     rope: dict[str, Any] = {"rope_type": "default", "mrope_section": [6, 5, 5] if qwen3 else [4, 6, 6]}
     if qwen3:
         rope["mrope_interleaved"] = True
     text = {
         "model_type": f"{kind}_text",
-        "vocab_size": -(-tokenizer.get_vocab_size() // 64) * 64,  # as vLLM pads it
+        "vocab_size": -(-tokenizer.get_vocab_size() // 64) * 64,  # vLLM pads it like this
         "hidden_size": size.hidden,
         "intermediate_size": 3 * size.hidden,
         "num_hidden_layers": size.layers,
@@ -147,7 +146,7 @@ def _model_config(kind: Kind, size: TinySize, tokenizer: Tokenizer) -> dict[str,
         "model_type": kind,
         "architectures": [f"{CLASSES[kind]}ForConditionalGeneration"],
         "dtype": "float32",
-        "torch_dtype": "float32",  # its name in transformers 4
+        "torch_dtype": "float32",  # the name in transformers 4
         "tie_word_embeddings": size.tied,
         "image_token_id": tokenizer.token_to_id(IMAGE),
         "video_token_id": tokenizer.token_to_id(VIDEO),
@@ -173,18 +172,18 @@ def _vision_config(kind: Kind, size: TinySize) -> dict[str, Any]:
     shared |= {"hidden_size": width, "intermediate_size": 3 * width, "out_hidden_size": size.hidden}
     if kind == "qwen2_5_vl":
         return {**shared, "window_size": 8 * _patch(kind), "fullatt_block_indexes": [depth - 1], "tokens_per_second": 2}
-    # Learned positions of 16 x 16 patches, interpolated to the image's; features of the first layer join the text's.
+    # Learned positions of 16x16 patches, interpolated to each image; deepstack adds features of layer 0 to the text.
     return {**shared, "num_position_embeddings": 256, "deepstack_visual_indexes": [0]}
 
 
 def _generation_config(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Greedy until an end is written. Tokens that stand for images are not kept from being written, as in Qwen-VL."""
+    """Greedy decoding; like Qwen-VL, it does not suppress image tokens."""
     end, pad = tokenizer.token_to_id(END), tokenizer.token_to_id(PAD)
     return {"do_sample": False, "eos_token_id": [end, pad], "pad_token_id": pad}
 
 
 def _processor_configs(kind: Kind, size: TinySize) -> dict[str, Any]:
-    """Settings of the processors of images and of videos."""
+    """Configs of the image and video processors."""
     token = (_patch(kind) * MERGE) ** 2  # pixels
     mean, std = ([0.5] * 3, [0.5] * 3) if kind == "qwen3_vl" else (CLIP_MEAN, CLIP_STD)
     shared = {
@@ -204,28 +203,28 @@ def _processor_configs(kind: Kind, size: TinySize) -> dict[str, Any]:
 
 
 def _patch(kind: Kind) -> int:
-    """Side of a patch in pixels."""
+    """Patch size in pixels."""
     return 16 if kind == "qwen3_vl" else 14
 
 
 def main(
     kind: tyro.conf.Positional[Kind],
-    out: tyro.conf.Positional[Path],
+    folder: tyro.conf.Positional[Path],
     /,
     size: Annotated[TinySize, tyro.conf.arg(name="")] = TinySize(),
     seed: int = 0,
 ) -> None:
-    """Make a tiny, randomly initialised Qwen-VL checkpoint.
+    """Create a tiny, randomly initialised Qwen-VL checkpoint.
 
     Args:
         kind: Architecture.
-        out: Folder of the checkpoint; it is made, and must not be there yet.
-        size: How large the model is.
-        seed: Decides the weights.
+        folder: Folder of the checkpoint, which must not exist yet.
+        size: Size of the model.
+        seed: Seed of the weights.
     """
-    with new_folder(out) as part:
+    with new_folder(folder) as part:
         make_tiny_vlm(kind, part, seed=seed, size=size)
-    print(f"{out} is a {kind}")
+    print(f"created a {kind} in {folder}")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,9 @@ import torch
 
 from training.core.plots import read_curve
 from training.local.actor import Actor
-from training.local.config import TrainConfig, read_config
-from training.local.held_out import Eye, HeldOut, answer_held_out, validation_episodes
+from training.local.config import TrainConfig
+from training.local.options import read_config
+from training.local.validation import Images, ValidationResult, validate, validation_episodes
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.records.output_folder import OutputFolder
@@ -37,9 +38,9 @@ from .page import Trained, write_page
 from .running import once, train
 from .tasks import TASKS
 
-LOOKS: tuple[tuple[str, Eye, float], ...] = (
-    ("sampled", "open", 1.0),
-    ("greedy", "open", 0.0),
+LOOKS: tuple[tuple[str, Images, float], ...] = (
+    ("sampled", "true", 1.0),
+    ("greedy", "true", 0.0),
     ("blank", "blank", 1.0),
     ("shuffled", "shuffled", 1.0),
 )
@@ -47,8 +48,8 @@ LOOKS: tuple[tuple[str, Eye, float], ...] = (
 RUNS: dict[str, list[str]] = {
     "GRPO": ["--algorithm", "grpo"],
     "PPO": ["--algorithm", "ppo"],
-    "PPO over tokens": ["--algorithm", "ppo", "--ppo.over", "tokens"],
-    "PPO over tokens, lambda 0.95": ["--algorithm", "ppo", "--ppo.over", "tokens", "--ppo.token-lam", "0.95"],
+    "PPO over tokens": ["--algorithm", "ppo", "--ppo.gae-over", "tokens"],
+    "PPO over tokens, lambda 0.95": ["--algorithm", "ppo", "--ppo.gae-over", "tokens", "--ppo.token-lam", "0.95"],
 }
 """Algorithms and their variants."""
 
@@ -83,21 +84,21 @@ class Options:
             raise UsageError(f"there is no run {unknown[0]!r}; the runs are {', '.join(RUNS)}")
 
 
-def measure(folder: Path, args: Sequence[str], answers: int) -> dict[str, HeldOut]:
+def measure(folder: Path, args: Sequence[str], answers: int) -> dict[str, ValidationResult]:
     """What the model of a run is worth, by name of the look; measured once."""
 
     def find() -> dict[str, Any]:
         config = read_config(args)
         actor = Actor(folder / "model", config.model)
         return {
-            name: answer_held_out(actor, config, validation_episodes_of(config, answers), eye, temperature).plain()
-            for name, eye, temperature in LOOKS
+            name: asdict(validate(actor, config, validation_episodes_of(config, answers), images, temperature))
+            for name, images, temperature in LOOKS
         }
 
-    return {name: HeldOut(**one) for name, one in once(folder / f"measured_{answers}.json", find).items()}
+    return {name: ValidationResult(**one) for name, one in once(folder / f"measured_{answers}.json", find).items()}
 
 
-def measure_novel(folder: Path, cold: Sequence[str], after: Sequence[str], answers: int) -> HeldOut | None:
+def measure_novel(folder: Path, cold: Sequence[str], after: Sequence[str], answers: int) -> ValidationResult | None:
     """What the model of a run is worth on those held-out positions that never came up in training, sampled.
 
     Args:
@@ -114,10 +115,10 @@ def measure_novel(folder: Path, cold: Sequence[str], after: Sequence[str], answe
         config = read_config(cold)
         if not (episodes := novel(validation_episodes_of(config, answers), cold, after)):
             return None
-        return answer_held_out(Actor(folder / "model", config.model), config, episodes, "open", 1.0).plain()
+        return asdict(validate(Actor(folder / "model", config.model), config, episodes, "true", 1.0))
 
     plain = once(folder / f"novel_{answers}.json", find)
-    return None if plain is None else HeldOut(**plain)
+    return None if plain is None else ValidationResult(**plain)
 
 
 def measure_chance(folder: Path, cold: Sequence[str], answers: int) -> tuple[float, float]:
@@ -144,19 +145,19 @@ def run_seed(options: Options, seed: int) -> list[Trained]:
     """All runs of a seed."""
     shared = ["--preset", "tiny", "--seed", str(seed), "--evaluation.episodes", "0", "--evaluation.states", "0"]
     # Single answers are measured, not episodes: no prompt says that an answer was not played.
-    shared += ["--rollouts-every", "0", "--cold-start.answers-before", "0", *TASKS[options.task].args]
+    shared += ["--record-interval", "0", "--sft.random-turns", "0", *TASKS[options.task].args]
     trained = []
     for blank in [False, True] if seed in options.seeds[: options.blank] else [False]:
         name = f"{options.task}-{seed}{'-blank' if blank else ''}"
         # Without eyes little is learned in the cold start, which is no reason to stop here.
-        grey = ["--blank", "--cold-start.gate", "0"] if blank else []
+        grey = ["--blank", "--sft.gate", "0"] if blank else []
         cold = options.output_dir / f"{name}-cold"
         minutes = train(cold, *shared, *grey, "--steps", "0")
         before = measure(cold, shared, options.answers)
         chance = measure_chance(cold, shared, options.answers)
         for run in options.runs[:1] if blank else options.runs:
             folder = options.output_dir / f"{name}-{run.lower().replace(', ', '-').replace(' ', '-')}"
-            go_on = ["--cold-start.steps", "0", "--model", str(cold / "model"), *RUNS[run]]
+            go_on = ["--sft.steps", "0", "--model", str(cold / "model"), *RUNS[run]]
             more = train(folder, *shared, *grey, *go_on)
             after = measure(folder, shared, options.answers)
             unseen = measure_novel(folder, shared, [*shared, *go_on], options.answers)

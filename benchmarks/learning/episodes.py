@@ -23,7 +23,7 @@ import numpy as np
 
 from training.core.advantages import Floats
 from training.core.plots import read_curve
-from training.local.held_out import HeldOut
+from training.local.validation import ValidationResult
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.statistics import confidence_interval
@@ -34,17 +34,16 @@ from .parts import draw_curves, table, with_interval, wrapped
 from .running import train
 
 TURNS, EPISODES = 4, 32
-SHARED = shlex.split("--preset tiny --evaluation.episodes 0 --evaluation.states 512 --rollouts-every 0")
+SHARED = shlex.split("--preset tiny --evaluation.episodes 0 --evaluation.states 512 --record-interval 0")
 PPO = shlex.split(
-    f"--cold-start.steps 0 --algorithm ppo --answers {EPISODES} --play.max-turns {TURNS} --states.moves 0 8 "
-    "--ppo.gamma 0.9"
+    f"--sft.steps 0 --algorithm ppo --batch-size {EPISODES} --play.max-turns {TURNS} --states.moves 0 8 --ppo.gamma 0.9"
 )
 # The gradient of the critic's loss is kept small: it goes through the weights that write, and unlearns the form.
 RUNS: dict[str, list[str]] = {
-    "lambda 1": ["--ppo.lam", "1", "--ppo.value", "0.01"],
-    "lambda 0.5": ["--ppo.lam", "0.5", "--ppo.value", "0.01"],
-    "lambda 1, no critic": ["--ppo.lam", "1", "--ppo.value", "0"],
-    "lambda 0.5, no critic": ["--ppo.lam", "0.5", "--ppo.value", "0"],
+    "lambda 1": ["--ppo.lam", "1", "--ppo.value-coef", "0.01"],
+    "lambda 0.5": ["--ppo.lam", "0.5", "--ppo.value-coef", "0.01"],
+    "lambda 1, no critic": ["--ppo.lam", "1", "--ppo.value-coef", "0"],
+    "lambda 0.5, no critic": ["--ppo.lam", "0.5", "--ppo.value-coef", "0"],
 }
 """Variants of PPO. A critic that is not trained expects nothing."""
 PART = 20
@@ -103,8 +102,8 @@ class Trained:
     seed: int
     minutes: float
     curve: Sequence[dict[str, Any]]
-    before: HeldOut
-    after: HeldOut
+    before: ValidationResult
+    after: ValidationResult
 
     @property
     def earned(self) -> Floats:
@@ -122,7 +121,7 @@ def run_seed(options: Options, seed: int) -> list[Trained]:
         go_on = [*SHARED, *PPO, *RUNS[run], "--seed", str(seed), "--steps", str(options.steps)]
         minutes = train(folder, *go_on, "--model", str(cold / "model"))
         result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-        before, after = (HeldOut(**result[when]["states"]) for when in ("before", "after"))
+        before, after = (ValidationResult(**result[when]["states"]) for when in ("before", "after"))
         trained.append(Trained(run, seed, minutes, read_curve(folder / "curve.jsonl"), before, after))
     return trained
 
@@ -148,7 +147,7 @@ def write_page(options: Options, trained: Sequence[Trained]) -> Path:
         part=PART,
         episodes=EPISODES,
         first=options.runs[0],
-        answers=trained[0].after.answers,
+        answers=trained[0].after.responses,
         table=table(head, (_line(one, first[one.seed], parts) for one in trained)),
         image=image.name,
     )
@@ -158,7 +157,7 @@ def write_page(options: Options, trained: Sequence[Trained]) -> Path:
 
 def _line(one: Trained, first: Trained, parts: Sequence[slice]) -> list[str]:
     half = slice(len(one.curve) // 2, None)
-    explained = [row["explained"] for row in one.curve[half] if row["explained"] is not None]
+    explained = [row["explained_variance"] for row in one.curve[half] if row["explained_variance"] is not None]
     more = (one.earned - first.earned)[half]
     return [
         one.run,
@@ -166,7 +165,7 @@ def _line(one: Trained, first: Trained, parts: Sequence[slice]) -> list[str]:
         *(_mean(one.earned[part]) for part in parts),
         "" if one is first else _mean(more),
         f"{np.mean(explained):.2f}" if explained and "no critic" not in one.run else "",
-        f"{one.before.reward:.2f} -> {with_interval(one.after.reward, one.after.interval)}",
+        f"{one.before.reward:.2f} -> {with_interval(one.after.reward, one.after.reward_ci)}",
         f"{one.minutes:.1f}",
     ]
 

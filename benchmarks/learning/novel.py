@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from training.core.states import SFT_STREAM, sample_state
-from training.local.config import read_config
+from training.local.options import read_config
 from vlmgym.errors import UsageError
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.sandbox.core.game import ImageArray
@@ -24,11 +24,11 @@ def novel(episodes: Iterable[EpisodeRollout], cold: Sequence[str], after: Sequen
     Raises:
         UsageError: Other than first positions are trained on.
     """
-    batches, steps = read_config(cold).cold_start, read_config(after)
-    if batches.answers_before or steps.play.max_turns > 1:
+    batches, steps = read_config(cold).sft, read_config(after)
+    if batches.random_turns or steps.play.max_turns > 1:
         raise UsageError("only single answers to first positions are drawn again, not what comes after an answer")
-    shown = images_drawn(tuple(cold), SFT_STREAM, batches.steps * batches.batch)
-    shown |= images_drawn(tuple(after), 0, steps.steps * steps.rows)
+    shown = images_drawn(tuple(cold), SFT_STREAM, batches.steps * batches.batch_size)
+    shown |= images_drawn(tuple(after), 0, steps.steps * steps.prompts)
     return [episode for episode in episodes if digest(episode.observation.images) not in shown]
 
 

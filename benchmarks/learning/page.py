@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from training.local.held_out import HeldOut
+from training.local.validation import ValidationResult
 from vlmgym.records.output_folder import OutputFolder
 
 from .parts import draw_curves, table, with_interval, wrapped
@@ -81,9 +81,9 @@ class Trained:
     cold_minutes: float
     minutes: float
     chance: tuple[float, float]
-    before: dict[str, HeldOut]
-    after: dict[str, HeldOut]
-    novel: HeldOut | None
+    before: dict[str, ValidationResult]
+    after: dict[str, ValidationResult]
+    novel: ValidationResult | None
     curve: Sequence[dict[str, Any]]
 
 
@@ -107,7 +107,7 @@ def write_page(folder: Path, name: str, task: Task, args: Sequence[str], trained
         args=shlex.join(args),
         what=task.what,
         asked=task.asked,
-        answers=trained[0].after["sampled"].answers,
+        answers=trained[0].after["sampled"].responses,
         random=random,
         constant=constant,
         last=LAST,
@@ -123,17 +123,17 @@ def write_page(folder: Path, name: str, task: Task, args: Sequence[str], trained
 def _line(one: Trained) -> list[str]:
     looks = [one.before["sampled"], one.before["greedy"]]
     looks += [one.after[name] for name in ("sampled", "greedy", "blank", "shuffled")]
-    explained = [row["explained"] for row in one.curve[-LAST:] if row.get("explained") is not None]
+    explained = [row["explained_variance"] for row in one.curve[-LAST:] if row.get("explained_variance") is not None]
     return [
         one.run,
         str(one.seed),
         *map(_shown, looks),
-        "none" if one.novel is None else f"{_shown(one.novel)}, {one.novel.answers} boards",
+        "none" if one.novel is None else f"{_shown(one.novel)}, {one.novel.responses} boards",
         f"{one.after['sampled'].perception:.0%}",
         f"{np.mean(explained):.2f}" if explained else "",
         f"{one.cold_minutes:.1f} + {one.minutes:.1f}",
     ]
 
 
-def _shown(found: HeldOut) -> str:
-    return with_interval(found.reward, found.interval)
+def _shown(found: ValidationResult) -> str:
+    return with_interval(found.reward, found.reward_ci)

@@ -45,9 +45,7 @@ TASKS: dict[str, Task] = {
         "settings were chosen with other seeds, but seed 10 was among those of the first tries",
     ),
     "4x4": Task(
-        shlex.split(
-            "--config rows=4 columns=4 --size 128 --states.moves 0 40 --rollout.max-tokens 120 --cold-start.until 1"
-        ),
+        shlex.split("--config rows=4 columns=4 --size 128 --states.moves 0 40 --rollout.max-tokens 120 --sft.target 1"),
         "2048 on 4x4",
         MERGES.format("4x4", 8),
         "share of moves that merge",
@@ -58,7 +56,7 @@ TASKS: dict[str, Task] = {
             "--games shisensho --config rows=4 columns=4 copies=4 colours=4 shapes=1 theme=dark similarity=0.0 "
             "'prompt=Write the board, equal tiles, and a pair that a path joins.' --size 128 --states.moves 6 6 "
             "--states.no-informative --reward.illegal 0 --reward.unparsable 0 --rollout.max-tokens 200 "
-            "--cold-start.teacher oracle --cold-start.right 0.5 --cold-start.steps 900 --cold-start.until 2 --steps 120"
+            "--sft.expert oracle --sft.accuracy 0.5 --sft.steps 900 --sft.target 2 --steps 120"
         ),
         "Shisen-Sho on 4x4",
         "A single answer in Shisen-Sho, two coordinates of equal tiles that a path joins, on a board of 4x4 with four "

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from training.local.actor import Actor
-from training.local.config import read_config
-from training.local.held_out import answer_held_out, validation_episodes
+from training.local.options import read_config
 from training.local.train import main
+from training.local.validation import validate, validation_episodes
 
 HERE = Path(__file__).parent
 ARGS = ["--preset", str(HERE / "learning.args"), "--seed", "1"]
@@ -29,12 +29,12 @@ def test_rewards_teach_what_to_look_for(tmp_path: Path) -> None:
     main([*ARGS, "--output-dir", str(run)])
     result = json.loads((run / "result.json").read_text())
     before, after = (result[when]["states"] for when in ("before", "after"))
-    assert after["interval"][0] > before["interval"][1] > before["reward"], "nothing was learned"
-    assert after["interval"][0] > CHANCE + 0.1
+    assert after["reward_ci"][0] > before["reward_ci"][1] > before["reward"], "nothing was learned"
+    assert after["reward_ci"][0] > CHANCE + 0.1
 
     config = read_config(ARGS)
     curriculum = config.make_curriculum()
     episodes = validation_episodes(config, curriculum, curriculum.begin(), config.evaluation.states)
-    blind = answer_held_out(Actor(run / "model", config.model), config, episodes, "shuffled")
-    assert blind.interval is not None
-    assert blind.interval[1] < after["interval"][0], "it is not the image that decides"
+    blind = validate(Actor(run / "model", config.model), config, episodes, "shuffled")
+    assert blind.reward_ci is not None
+    assert blind.reward_ci[1] < after["reward_ci"][0], "it is not the image that decides"

@@ -1,9 +1,10 @@
-"""What is learned from responses: losses and gradients against TRL and plain formulas, advantages against loops."""
+"""Losses and gradients against TRL and plain formulas, minibatches, and supervised fine-tuning."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -15,25 +16,22 @@ from datasets import Dataset
 from transformers import AutoProcessor
 from trl import GRPOConfig, GRPOTrainer
 
-from tests.in_training.tiny import ALIKE, make_actor, make_checkpoint, samples
-from training.core.advantages import discounted_returns
-from training.local.actor import Actor, Sample
-from training.local.cold_start import ColdStartConfig, cold_start, supervised_step
-from training.local.encoding import Encoded, Encoder
-from training.local.errors import TrainingError
-from training.local.grpo import GrpoConfig, grpo_advantages
-from training.local.micro_batches import FILLED, micro_batches
-from training.local.ppo import PpoConfig, explained_variance, ppo_advantages, ppo_lessons
-from training.local.rollout import Answer
+from tests.in_training.tiny import TOLERANCE, make_actor, make_checkpoint, make_samples
+from training.core.advantages import discounted_returns, explained_variance
+from training.local.actor import Actor
+from training.local.config import PpoConfig, SftConfig, UpdateConfig
+from training.local.encoding import EncodedPrompt, Encoder, TrainSample
+from training.local.errors import DivergedError
+from training.local.sft import fine_tune, sft_loss
+from training.local.trainer import compute_ppo_targets
 from training.local.update import (
-    Lesson,
-    UpdateConfig,
-    Weights,
+    MIN_FILL,
     kl_estimate,
-    learn,
-    padded,
+    micro_batches,
+    pad,
     policy_loss,
     token_weights,
+    update,
     value_loss,
 )
 
@@ -53,33 +51,27 @@ def actor(checkpoint: Path) -> Actor:
     return make_actor(checkpoint)
 
 
-def lessons_of(actor: Actor, *, critic: bool = False) -> list[Lesson]:
-    """Lessons whose probabilities have moved: some by more than is counted, in both directions."""
+def make_targets(actor: Actor, *, critic: bool = False) -> list[TrainSample]:
+    """Create samples whose probabilities have moved, some beyond the clip range, in both directions."""
     rng = np.random.default_rng(1)
-    some = samples(actor, LENGTHS)
+    samples = make_samples(actor, LENGTHS)
     with torch.no_grad():
-        logprobs = actor.measure(some, TEMPERATURE).logprobs.double().numpy()
-    lessons = []
-    for row, sample in enumerate(some):
+        logprobs = actor.compute_logprobs(samples, TEMPERATURE).logprobs.double().numpy()
+    for row, sample in enumerate(samples):
         length = len(sample.response)
         now = logprobs[row, :length]
         returns = rng.normal(size=length)
         returns[1:][rng.random(length - 1) < 0.5] = np.nan
-        lessons.append(
-            Lesson(
-                sample,
-                np.full(length, rng.normal()),
-                logprobs=now + rng.normal(0, 0.3, length),
-                values=rng.normal(0, 0.3, length) if critic else None,
-                returns=returns if critic else None,
-                reference=now + rng.normal(0, 0.5, length),
-            )
-        )
-    return lessons
+        sample.advantages = np.full(length, rng.normal())
+        sample.old_logprobs = now + rng.normal(0, 0.3, length)
+        if critic:
+            sample.old_values, sample.returns = rng.normal(0, 0.3, length), returns
+        sample.ref_logprobs = now + rng.normal(0, 0.5, length)
+    return samples
 
 
-class Kept(torch.optim.SGD):
-    """An optimizer that keeps the gradients of each step, and changes nothing."""
+class Recorder(torch.optim.SGD):
+    """An optimiser that records gradients and changes nothing."""
 
     def __init__(self, actor: Actor) -> None:
         super().__init__(actor.parameters(), lr=0.0)
@@ -91,48 +83,55 @@ class Kept(torch.optim.SGD):
         self.steps.append({name: parameter.grad.clone() for name, parameter in named if parameter.grad is not None})
 
 
-def gradients_of(actor: Actor, lessons: Sequence[Lesson], config: UpdateConfig, weights: Weights) -> tuple[float, Any]:
-    """The loss of one update, and the gradient by name of the parameter."""
-    kept = Kept(actor)
-    facts = learn(
+def run_update(
+    actor: Actor, samples: Sequence[TrainSample], config: UpdateConfig, *, epochs: int = 1, **value: float
+) -> tuple[dict[str, float], list[Gradients]]:
+    """Return metrics and the gradients of each update."""
+    recorder = Recorder(actor)
+    metrics = update(
         actor,
-        kept,
-        lessons,
+        recorder,
+        samples,
         config,
-        weights,
+        **value,
         temperature=TEMPERATURE,
         max_tokens=MAX_TOKENS,
+        epochs=epochs,
+        minibatches=2 if epochs > 1 else 1,
         rng=np.random.default_rng(0),
     )
-    (gradients,) = kept.steps
-    return facts["loss"], gradients
+    return metrics, recorder.steps
 
 
-def update_config(**more: Any) -> UpdateConfig:
-    return UpdateConfig(**{"clip_low": LOW, "clip_high": HIGH, "grad_norm": 1e9, **more})
+def update_config(**options: Any) -> UpdateConfig:
+    return UpdateConfig(**{"clip_low": LOW, "clip_high": HIGH, "max_grad_norm": 1e9, **options})
 
 
-def assert_alike(ours: Gradients, theirs: Gradients) -> None:
-    """Equal in each parameter, to 1e-5 of the length of the whole gradient."""
+def norm_of(gradients: Gradients) -> float:
+    return float(torch.cat([gradient.flatten() for gradient in gradients.values()]).norm())
+
+
+def assert_close(ours: Gradients, theirs: Gradients) -> None:
+    """Compare each parameter to within 1e-5 of the norm of the whole gradient."""
     assert set(ours) == set(theirs)
-    length = torch.cat([gradient.flatten() for gradient in theirs.values()]).norm()
-    assert length > 1e-3
+    norm = norm_of(theirs)
+    assert norm > 1e-3
     for name, gradient in theirs.items():
-        assert (ours[name] - gradient).norm() <= ALIKE * length, name
+        assert (ours[name] - gradient).norm() <= TOLERANCE * norm, name
 
 
 # Against TRL ----------------------------------------------------------------------------------------------------------
 
 
 def trl_gradients(
-    checkpoint: Path, out: Path, encoder: Encoder, loss_type: str, lessons: Sequence[Lesson]
+    checkpoint: Path, folder: Path, encoder: Encoder, loss_type: str, samples: Sequence[TrainSample]
 ) -> tuple[float, Gradients]:
-    """The loss of TRL's own trainer on these lessons, and its gradient."""
+    """Return loss and gradient of TRL's trainer."""
     config = GRPOConfig(
-        output_dir=str(out),
+        output_dir=str(folder),
         loss_type=loss_type,
         beta=KL,
-        use_bias_correction_kl=False,  # as the paper has it, and EasyR1
+        use_bias_correction_kl=False,  # as in the paper and EasyR1
         epsilon=LOW,
         epsilon_high=HIGH,
         temperature=TEMPERATURE,
@@ -153,11 +152,11 @@ def trl_gradients(
     )
     trainer.current_gradient_accumulation_steps = 1
     device = torch.device("cpu")
-    batch = trl_batch(encoder, [lesson.sample for lesson in lessons])
+    batch = trl_batch(encoder, samples)
     batch |= {
-        "advantages": torch.tensor([lesson.advantages[0] for lesson in lessons], dtype=torch.float32),
-        "old_per_token_logps": padded([lesson.logprobs for lesson in lessons], device),
-        "ref_per_token_logps": padded([lesson.reference for lesson in lessons], device),
+        "advantages": pad([sample.advantages for sample in samples], device)[:, 0],
+        "old_per_token_logps": pad([sample.old_logprobs for sample in samples], device),
+        "ref_per_token_logps": pad([sample.ref_logprobs for sample in samples], device),
     }
     trainer.model.train()
     loss = trainer._compute_loss(trainer.model, batch)
@@ -166,88 +165,83 @@ def trl_gradients(
     return loss.item(), {f"model.{name}": one.grad for name, one in named if one.grad is not None}
 
 
-def trl_batch(encoder: Encoder, some: Sequence[Sample]) -> dict[str, Any]:
-    """Prompts padded on the left, responses on the right, as TRL has them."""
-
-    def pad(rows: Sequence[torch.Tensor], side: str) -> torch.Tensor:
+def trl_batch(encoder: Encoder, samples: Sequence[TrainSample]) -> dict[str, Any]:
+    def padded(rows: Sequence[torch.Tensor], side: str) -> torch.Tensor:
         return torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_side=side)
 
-    prompts, responses = [sample.prompt.ids for sample in some], [torch.tensor(sample.response) for sample in some]
+    prompts = [sample.prompt.ids for sample in samples]
+    responses = [torch.tensor(sample.response) for sample in samples]
     return {
-        "prompt_ids": pad(prompts, "left"),
-        "prompt_mask": pad([torch.ones_like(ids) for ids in prompts], "left"),
-        "completion_ids": pad(responses, "right"),
-        "completion_mask": pad([torch.ones_like(ids) for ids in responses], "right"),
-        "pixel_values": encoder.pixel_values(torch.cat([sample.prompt.patches for sample in some])),
-        "image_grid_thw": torch.cat([sample.prompt.grids for sample in some]),
-        "num_images": [len(sample.prompt.grids) for sample in some],
+        "prompt_ids": padded(prompts, "left"),
+        "prompt_mask": padded([torch.ones_like(ids) for ids in prompts], "left"),
+        "completion_ids": padded(responses, "right"),
+        "completion_mask": padded([torch.ones_like(ids) for ids in responses], "right"),
+        "pixel_values": encoder.pixel_values(torch.cat([sample.prompt.patches for sample in samples])),
+        "image_grid_thw": torch.cat([sample.prompt.grids for sample in samples]),
+        "num_images": [len(sample.prompt.grids) for sample in samples],
     }
 
 
 @pytest.mark.parametrize(
     ("loss_type", "loss_over"), [("bnpo", "tokens"), ("grpo", "responses"), ("dr_grpo", "constant")]
 )
-def test_loss_and_gradients_of_grpo_are_those_of_trl(
-    checkpoint: Path, tmp_path: Path, loss_type: str, loss_over: Any
-) -> None:
+def test_grpo_gradients_equal_those_of_trl(checkpoint: Path, tmp_path: Path, loss_type: str, loss_over: Any) -> None:
     actor = make_actor(checkpoint)
-    actor.never = []  # TRL draws tokens of images, too
-    lessons = lessons_of(actor)
-    loss, gradients = trl_gradients(checkpoint, tmp_path, actor.encoder, loss_type, lessons)
-    for micro_batch in (64, 2):
-        config = update_config(loss_over=loss_over, micro_batch=micro_batch)
-        ours, mine = gradients_of(actor, lessons, config, Weights(kl=KL))
-        assert ours == pytest.approx(loss, abs=ALIKE)
-        assert_alike(mine, gradients)
+    actor.never = []  # TRL samples image tokens, too
+    samples = make_targets(actor)
+    loss, gradients = trl_gradients(checkpoint, tmp_path, actor.encoder, loss_type, samples)
+    for size in (64, 2):
+        config = update_config(kl_coef=KL, loss_over=loss_over, micro_batch_size=size)
+        metrics, (ours,) = run_update(actor, samples, config)
+        assert metrics["loss"] == pytest.approx(loss, abs=TOLERANCE)
+        assert_close(ours, gradients)
 
 
 # Against formulas -----------------------------------------------------------------------------------------------------
 
 
-def plain_loss(actor: Actor, lessons: Sequence[Lesson], loss_over: str, weights: Weights) -> torch.Tensor:
-    """The loss by its definition, token by token, response by response."""
-    tokens = sum(len(lesson.sample.response) for lesson in lessons)
-    policy, value, asked = torch.zeros(()), torch.zeros(()), 0
-    for lesson in lessons:
-        measured = actor.measure([lesson.sample], TEMPERATURE, learn_entropy=True)
-        length = len(lesson.sample.response)
-        share = {"tokens": tokens, "responses": length * len(lessons), "constant": len(lessons) * MAX_TOKENS}[loss_over]
-        old, reference = cast(Any, lesson.logprobs), cast(Any, lesson.reference)
-        before, returns = cast(Any, lesson.values), cast(Any, lesson.returns)
+def plain_loss(actor: Actor, samples: Sequence[TrainSample], config: UpdateConfig, coef: float, clip: float) -> Any:
+    """Compute the loss by its definition, token by token."""
+    tokens = sum(len(sample.response) for sample in samples)
+    policy, value, targets = torch.zeros(()), torch.zeros(()), 0
+    for each in samples:
+        sample: Any = each
+        out = actor.compute_logprobs([sample], TEMPERATURE, entropy_grad=True)
+        length = len(sample.response)
+        count = {"tokens": tokens, "responses": length * len(samples), "constant": len(samples) * MAX_TOKENS}
         for t in range(length):
-            logprob, advantage = measured.logprobs[0, t], lesson.advantages[t]
-            ratio = (logprob - old[t]).exp()
-            beyond = ratio.item() > 1 + HIGH if advantage > 0 else ratio.item() < 1 - LOW
-            loss = -advantage * (torch.tensor(1 + HIGH if advantage > 0 else 1 - LOW) if beyond else ratio)
-            r = (reference[t] - logprob).exp()
-            loss = loss - weights.entropy * measured.entropy[0, t] + weights.kl * (r - 1 - r.log())
-            policy = policy + loss / share
-            if measured.values is not None and not np.isnan(returns[t]):
-                now = measured.values[0, t]
-                near = before[t] + (now - before[t]).clamp(-weights.value_clip, weights.value_clip)
-                value = value + 0.5 * torch.max((now - returns[t]) ** 2, (near - returns[t]) ** 2)
-                asked += 1
-    return policy + weights.value * value / max(1, asked)
+            logprob, advantage = out.logprobs[0, t], sample.advantages[t]
+            ratio = (logprob - sample.old_logprobs[t]).exp()
+            clipped = ratio.item() > 1 + HIGH if advantage > 0 else ratio.item() < 1 - LOW
+            loss = -advantage * (torch.tensor(1 + HIGH if advantage > 0 else 1 - LOW) if clipped else ratio)
+            r = (sample.ref_logprobs[t] - logprob).exp()
+            loss = loss - config.entropy_coef * out.entropy[0, t] + config.kl_coef * (r - 1 - r.log())
+            policy = policy + loss / count[config.loss_over]
+            if out.values is not None and not np.isnan(sample.returns[t]):
+                now, before, target = out.values[0, t], sample.old_values[t], sample.returns[t]
+                near = before + (now - before).clamp(-clip, clip)
+                value = value + 0.5 * torch.max((now - target) ** 2, (near - target) ** 2)
+                targets += 1
+    return policy + coef * value / max(1, targets)
 
 
 @pytest.mark.parametrize("loss_over", ["tokens", "responses", "constant"])
-def test_loss_and_gradients_of_ppo_are_those_of_its_definition(checkpoint: Path, loss_over: Any) -> None:
+def test_ppo_gradients_equal_their_definition(checkpoint: Path, loss_over: Any) -> None:
     actor = make_actor(checkpoint, critic=True)
-    lessons = lessons_of(actor, critic=True)
-    weights = Weights(value=0.7, value_clip=0.2, entropy=0.05, kl=KL)
-    expected = plain_loss(actor, lessons, loss_over, weights)
+    samples = make_targets(actor, critic=True)
+    config = update_config(entropy_coef=0.05, kl_coef=KL, loss_over=loss_over)
+    expected = plain_loss(actor, samples, config, 0.7, 0.2)
     expected.backward()
-    named = actor.named_parameters()
-    gradients = {name: one.grad.clone() for name, one in named if one.grad is not None}
+    gradients = {name: one.grad.clone() for name, one in actor.named_parameters() if one.grad is not None}
     actor.zero_grad()
-    for micro_batch in (64, 2, 1):
-        config = update_config(loss_over=loss_over, micro_batch=micro_batch)
-        loss, mine = gradients_of(actor, lessons, config, weights)
-        assert loss == pytest.approx(expected.item(), abs=ALIKE)
-        assert_alike(mine, gradients)
+    for size in (64, 2, 1):
+        config = replace(config, micro_batch_size=size)
+        metrics, (ours,) = run_update(actor, samples, config, value_coef=0.7, value_clip=0.2)
+        assert metrics["loss"] == pytest.approx(expected.item(), abs=TOLERANCE)
+        assert_close(ours, gradients)
 
 
-def test_advantages_stop_counting_where_probabilities_have_moved_too_far() -> None:
+def test_policy_loss_is_clipped() -> None:
     ratios, advantages = torch.tensor([0.5, 0.9, 1.0, 1.2, 1.5] * 2), torch.tensor([1.0] * 5 + [-1.0] * 5)
     logprobs = ratios.log().requires_grad_()
     losses = policy_loss(logprobs, torch.zeros(10), advantages, LOW, HIGH)
@@ -258,7 +252,7 @@ def test_advantages_stop_counting_where_probabilities_have_moved_too_far() -> No
     torch.testing.assert_close(logprobs.grad, -advantages * ratios * counts)
 
 
-def test_a_value_that_has_moved_far_towards_its_return_is_not_moved_on() -> None:
+def test_value_loss_is_clipped() -> None:
     values = torch.tensor([0.1, 0.5, -0.5], requires_grad=True)
     returns = torch.ones(3)
     torch.testing.assert_close(value_loss(values, torch.zeros(3), returns, 0.0).detach(), 0.5 * (values - 1) ** 2)
@@ -268,7 +262,7 @@ def test_a_value_that_has_moved_far_towards_its_return_is_not_moved_on() -> None
     torch.testing.assert_close(values.grad, torch.tensor([-0.9, 0.0, -1.5]))
 
 
-def test_the_estimate_of_a_divergence_is_right_on_average_and_never_negative() -> None:
+def test_kl_estimate_is_unbiased_and_never_negative() -> None:
     generator = torch.Generator().manual_seed(0)
     policy, reference = torch.randn(2, 100, 7, dtype=torch.float64, generator=generator).log_softmax(-1)
     estimates = kl_estimate(policy, reference)
@@ -277,245 +271,141 @@ def test_the_estimate_of_a_divergence_is_right_on_average_and_never_negative() -
     torch.testing.assert_close((policy.exp() * estimates).sum(-1), exact)
 
 
-@pytest.mark.parametrize("loss_over", ["tokens", "responses", "constant"])
-def test_the_weights_of_tokens_are_a_mean(loss_over: Any) -> None:
+@pytest.mark.parametrize(
+    ("loss_over", "weights"),
+    [("tokens", (1 / 4, 1 / 4)), ("responses", (1 / 6, 1 / 2)), ("constant", (1 / 16, 1 / 16))],
+)
+def test_token_weights_form_a_mean(loss_over: Any, weights: tuple[float, float]) -> None:
     mask = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0]], dtype=torch.bool)
     found = token_weights(mask, UpdateConfig(loss_over=loss_over), responses=2, tokens=4, max_tokens=8)
-    each = {"tokens": (1 / 4, 1 / 4), "responses": (1 / 6, 1 / 2), "constant": (1 / 16, 1 / 16)}[loss_over]
-    torch.testing.assert_close(found, torch.tensor([[each[0]] * 3 + [0], [each[1], 0, 0, 0]]))
+    torch.testing.assert_close(found, torch.tensor([[weights[0]] * 3 + [0], [weights[1], 0, 0, 0]]))
 
 
 # Updates --------------------------------------------------------------------------------------------------------------
 
 
-def prompts_of(lengths: Sequence[int]) -> list[Encoded]:
-    """Prompts of which nothing counts but how long they are."""
+def empty_prompts(lengths: Sequence[int]) -> list[EncodedPrompt]:
     nothing = torch.zeros(0)
-    return [Encoded(torch.zeros(length), nothing, nothing, length) for length in lengths]
+    return [EncodedPrompt(torch.zeros(length), nothing, nothing, length) for length in lengths]
 
 
-@pytest.mark.parametrize("most", [1, 3, 64])
-def test_each_sample_goes_through_the_model_once_beside_others_of_about_its_length(most: int) -> None:
-    def filled(places: Sequence[int]) -> float:
-        lengths = [(len(some[place].prompt.ids), len(some[place].response)) for place in places]
+@pytest.mark.parametrize("max_size", [1, 3, 64])
+def test_micro_batches_cover_all_samples_with_similar_lengths(max_size: int) -> None:
+    def fill(indices: Sequence[int]) -> float:
+        lengths = [(len(samples[index].prompt.ids), len(samples[index].response)) for index in indices]
         return min(map(sum, lengths)) / (max(prompt for prompt, _ in lengths) + max(said for _, said in lengths))
 
     rng = np.random.default_rng(0)
     for _ in range(20):
-        prompts = prompts_of(rng.integers(1, 200, 12).tolist())
-        some = [Sample(prompts[asked], [0] * said) for asked, said in zip(*rng.integers(1, [[12], [90]], (2, 40)))]
-        batches = micro_batches(some, most)
-        assert sorted(place for places in batches for place in places) == list(range(len(some)))
-        assert all(len(places) <= most and filled(places) >= FILLED for places in batches)
+        prompts = empty_prompts(rng.integers(1, 200, 12).tolist())
+        samples = [TrainSample(prompts[i], [0] * n) for i, n in zip(*rng.integers(1, [[12], [90]], (2, 40)))]
+        batches = micro_batches(samples, max_size)
+        assert sorted(index for batch in batches for index in batch) == list(range(len(samples)))
+        assert all(len(batch) <= max_size and fill(batch) >= MIN_FILL for batch in batches)
         for before, after in pairwise(batches):
-            assert len(before) == most or filled([*before, after[0]]) < FILLED, "one pass would have done for both"
-    assert micro_batches([], most) == []
+            assert len(before) == max_size or fill([*before, after[0]]) < MIN_FILL, "one pass would have been enough"
+    assert micro_batches([], max_size) == []
 
 
-def test_answers_to_one_prompt_go_through_the_model_together() -> None:
-    prompts = prompts_of([90, 100, 90])
-    some = [Sample(prompts[number % 3], [0] * (10 + number)) for number in range(12)]
-    together = [{id(some[place].prompt) for place in places} for places in micro_batches(some, 4)]
-    assert sorted(map(len, together)) == [1, 1, 1]
+def test_responses_to_a_prompt_share_a_micro_batch() -> None:
+    prompts = empty_prompts([90, 100, 90])
+    samples = [TrainSample(prompts[number % 3], [0] * (10 + number)) for number in range(12)]
+    shared = [{id(samples[index].prompt) for index in batch} for batch in micro_batches(samples, 4)]
+    assert sorted(map(len, shared)) == [1, 1, 1]
 
 
-def test_each_lesson_is_in_one_minibatch_of_each_epoch(actor: Actor) -> None:
-    lessons = lessons_of(actor)[:4]
-    for number, lesson in enumerate(lessons):
-        lesson.advantages = np.full_like(lesson.advantages, 10.0**number)
-        lesson.logprobs = None
-    kept = Kept(actor)
-    facts = learn(
-        actor,
-        kept,
-        lessons,
-        update_config(loss_over="responses"),
-        Weights(),
-        temperature=TEMPERATURE,
-        max_tokens=MAX_TOKENS,
-        epochs=3,
-        minibatches=2,
-        rng=np.random.default_rng(0),
-    )
-    assert len(kept.steps) == 6
-    # Where nothing has moved, the loss of a response is -advantage, so that the mean tells all of them apart.
-    assert facts["loss"] == pytest.approx(-1111 / 4)
-    assert facts["clipped"] == 0
-    assert facts["moved"] == pytest.approx(0, abs=ALIKE)
-    lengths = {round(torch.cat([g.flatten() for g in step.values()]).norm().item(), 3) for step in kept.steps}
-    assert len(lengths) > 2, "minibatches are the same in all epochs"
+def test_each_sample_is_in_one_minibatch_of_each_epoch(actor: Actor) -> None:
+    samples = make_targets(actor)[:4]
+    for number, sample in enumerate(samples):
+        sample.advantages = np.full(len(sample.response), 10.0**number)
+        sample.old_logprobs = sample.ref_logprobs = None
+    metrics, steps = run_update(actor, samples, update_config(loss_over="responses"), epochs=3)
+    assert len(steps) == 6
+    assert metrics["loss"] == pytest.approx(-1111 / 4)  # with unmoved probabilities, a response costs -advantage
+    assert metrics["clip_fraction"] == 0
+    assert metrics["approx_kl"] == pytest.approx(0, abs=TOLERANCE)
+    assert len({round(norm_of(step), 3) for step in steps}) > 2, "minibatches are the same in all epochs"
 
 
-def test_a_gradient_is_made_no_longer_than_it_may_be(actor: Actor) -> None:
-    lessons = lessons_of(actor)
-    _, whole = gradients_of(actor, lessons, update_config(), Weights())
-    kept = Kept(actor)
-    place = {"temperature": TEMPERATURE, "max_tokens": MAX_TOKENS, "rng": np.random.default_rng(0)}
-    facts = learn(actor, kept, lessons, update_config(grad_norm=1e-3), Weights(), **cast(Any, place))
-    length = torch.cat([g.flatten() for g in whole.values()]).norm().item()
-    assert facts["grad_norm"] == pytest.approx(length, rel=1e-4)
-    short = torch.cat([g.flatten() for g in kept.steps[0].values()]).norm().item()
-    assert short == pytest.approx(1e-3, rel=1e-3)
+def test_gradients_are_clipped(actor: Actor) -> None:
+    samples = make_targets(actor)
+    _, (whole,) = run_update(actor, samples, update_config())
+    metrics, (clipped,) = run_update(actor, samples, update_config(max_grad_norm=1e-3))
+    assert metrics["grad_norm"] == pytest.approx(norm_of(whole), rel=1e-4)
+    assert norm_of(clipped) == pytest.approx(1e-3, rel=1e-3)
 
 
-def test_a_loss_that_is_no_number_changes_nothing(actor: Actor) -> None:
-    lessons = lessons_of(actor)
-    lessons[2].advantages[3] = np.inf
-    kept = Kept(actor)
-    place = {"temperature": TEMPERATURE, "max_tokens": MAX_TOKENS, "rng": np.random.default_rng(0)}
-    with pytest.raises(TrainingError, match=r"the loss is .*: lower --update.lr"):
-        learn(actor, kept, lessons, update_config(micro_batch=1), Weights(), **cast(Any, place))
-    assert not kept.steps
-
-
-def test_a_loss_that_is_too_large_changes_nothing(actor: Actor) -> None:
-    lessons = lessons_of(actor)
-    assert lessons[2].logprobs is not None
-    lessons[2].advantages[3], lessons[2].logprobs[3] = -1.0, lessons[2].logprobs[3] - 12  # e^12 likelier than before
-    kept = Kept(actor)
-    place = {"temperature": TEMPERATURE, "max_tokens": MAX_TOKENS, "rng": np.random.default_rng(0)}
-    with pytest.raises(TrainingError, match=r"the loss of the policy is .*, beyond 1000: lower --update.lr"):
-        learn(actor, kept, lessons, update_config(), Weights(), **cast(Any, place))
-    assert not kept.steps
-    learn(actor, kept, lessons, update_config(loss_limit=1e6), Weights(), **cast(Any, place))
-    assert kept.steps
-
-
-# Cold start -----------------------------------------------------------------------------------------------------------
-
-
-def test_parts_of_a_batch_add_up_to_its_gradient(actor: Actor) -> None:
-    some = samples(actor, LENGTHS)
-    found = []
-    for micro_batch in (64, 2, 1):
+@pytest.mark.parametrize(("advantage", "moved", "message"), [(np.inf, 0, "loss is"), (-1.0, 12, "above 1000")])
+def test_diverged_losses_change_nothing(actor: Actor, advantage: float, moved: float, message: str) -> None:
+    samples = make_targets(actor)
+    sample: Any = samples[2]
+    sample.advantages[3], sample.old_logprobs[3] = advantage, sample.old_logprobs[3] - moved
+    before = {name: parameter.clone() for name, parameter in actor.named_parameters()}
+    with pytest.raises(DivergedError, match=f"{message}.*lower --update.lr"):
+        run_update(actor, samples, update_config(micro_batch_size=1))
+    assert all(torch.equal(parameter, before[name]) for name, parameter in actor.named_parameters())
+    if moved:
         actor.zero_grad()
-        loss = supervised_step(actor, some, micro_batch)
-        found.append((loss, {name: one.grad.clone() for name, one in actor.named_parameters() if one.grad is not None}))
-    with torch.no_grad():
-        measured = actor.measure(some)
-    assert found[0][0] == pytest.approx(float(-measured.logprobs.sum() / measured.mask.sum()), abs=ALIKE)
-    for loss, gradients in found[1:]:
-        assert loss == pytest.approx(found[0][0], abs=ALIKE)
-        assert_alike(gradients, found[0][1])
+        assert run_update(actor, samples, update_config(max_loss=1e6))[1]
 
 
-def test_each_batch_of_a_cold_start_is_learned_once(actor: Actor) -> None:
-    batches = [[sample] for sample in samples(actor, LENGTHS)]
-    losses: list[float] = []
-    still = ColdStartConfig(steps=len(batches), lr=1e-12, check_every=1)
-    taken = cold_start(actor, still, 8, batches, lambda: 0.0, lambda step, loss: losses.append(loss))
-    assert taken == len(batches)
-    with torch.no_grad():
-        wanted = [-float(actor.measure(batch).logprobs.mean()) for batch in batches]
-    assert losses == pytest.approx(wanted, abs=ALIKE)
-
-
-# Advantages -----------------------------------------------------------------------------------------------------------
-
-
-def answers_of(episodes: Sequence[tuple[int, int, Sequence[float]]]) -> list[Answer]:
-    """Answers of episodes: row, copy and the rewards of the turns."""
-    nothing = cast(Any, None)
-    return [Answer(row, copy, nothing, reward, nothing) for row, copy, rewards in episodes for reward in rewards]
-
-
-@pytest.mark.parametrize("scale", [True, False])
-def test_an_answer_is_compared_with_what_its_group_earns_from_the_same_turn_on(scale: bool) -> None:
-    episodes = [(0, 0, [1.0, 0.0, 2.0]), (0, 1, [0.5]), (0, 2, [0.0, 3.0]), (1, 0, [1.0]), (1, 1, [1.0, 4.0])]
-    gamma = 0.9
-    found = grpo_advantages(answers_of(episodes), GrpoConfig(scale=scale, gamma=gamma))
-    expected = []
-    for row, _, rewards in episodes:
-        for turn in range(len(rewards)):
-            group = [
-                sum(reward * gamma ** (later - turn) for later, reward in enumerate(others) if later >= turn)
-                for other, _, others in episodes
-                if other == row
-            ]
-            mine = sum(reward * gamma ** (later - turn) for later, reward in enumerate(rewards) if later >= turn)
-            better = mine - np.mean(group)
-            expected.append(better / (np.std(group, ddof=1) + 1e-4) if scale else better)
-    np.testing.assert_allclose(found, expected)
-
-
-EPISODES = [(0, 0, [1.0, -0.5, 2.0]), (1, 0, [0.3]), (2, 0, [0.0, 0.7])]
-TOKENS = [3, 1, 4, 2, 5, 1]
-"""Tokens of the answers of these episodes."""
-BEYOND = {(0, 0): 0.6, (2, 0): -1.1}
-"""What the critic expects after those that were cut off."""
-
-
-def critic_says() -> list[np.ndarray]:
-    rng = np.random.default_rng(0)
-    return [rng.normal(size=tokens) for tokens in TOKENS]
-
-
-def generalised(
-    rewards: Sequence[float], values: Sequence[float], beyond: float, keep: Sequence[float], lam: Sequence[float]
-) -> Any:
-    """Advantages by their definition, where discount and lambda of each step are its own."""
-    following = [*values[1:], beyond]
-    deltas = [r + g * after - v for r, g, after, v in zip(rewards, keep, following, values)]
-    return [
-        sum(np.prod([keep[j] * lam[j] for j in range(t, k)]) * deltas[k] for k in range(t, len(deltas)))
-        for t in range(len(deltas))
+@pytest.mark.parametrize(("over", "targets"), [("turns", [1] * 6), ("tokens", [3, 1, 4, 2, 5, 1])])
+def test_critics_are_judged_by_monte_carlo_returns(over: Any, targets: list[int]) -> None:
+    rewards, lengths = [[1.0, -0.5, 2.0], [0.3, 1.1], [0.0]], [[3, 1, 4], [2, 5], [1]]
+    guess = iter([1.0, 0.5, 0.8, 0.2, 2.0, 0.4])
+    (prompt,) = empty_prompts([1])
+    samples = [
+        [TrainSample(prompt, [0] * length, old_values=np.full(length, next(guess))) for length in each]
+        for each in lengths
     ]
+    config = PpoConfig(gae_over=over, gamma=0.9, lam=0.0, token_lam=0.0)
+    metrics = compute_ppo_targets(samples, rewards, [0.0] * 3, config)
+    returns = np.repeat([x for each in rewards for x in discounted_returns(each, 0.9)], targets)
+    values = np.repeat([1.0, 0.5, 0.8, 0.2, 2.0, 0.4], targets)
+    assert metrics["explained_variance"] == pytest.approx(1 - np.var(returns - values) / np.var(returns))
+    white = np.concatenate([cast(Any, sample.advantages) for each in samples for sample in each])
+    assert (white.mean(), white.std()) == (pytest.approx(0), pytest.approx(1))
 
 
-def test_advantages_over_turns_are_their_definition() -> None:
-    config, values = PpoConfig(over="turns", gamma=0.9, lam=0.8), critic_says()
-    advantages, returns = ppo_advantages(answers_of(EPISODES), values, BEYOND, config)
-    place = 0
-    for row, copy, rewards in EPISODES:
-        turns, beyond = len(rewards), BEYOND.get((row, copy), 0.0)
-        judged = [each[0] for each in values[place : place + turns]]
-        for turn, expected in enumerate(generalised(rewards, judged, beyond, [0.9] * turns, [0.8] * turns)):
-            np.testing.assert_allclose(advantages[place + turn], np.full(TOKENS[place + turn], expected))
-            assert returns[place + turn][0] == pytest.approx(expected + judged[turn])
-            assert np.isnan(returns[place + turn][1:]).all()
-        place += turns
-
-
-def test_advantages_over_tokens_are_their_definition() -> None:
-    config = PpoConfig(over="tokens", gamma=0.9, lam=0.8, token_gamma=0.99, token_lam=0.95)
-    values = critic_says()
-    advantages, returns = ppo_advantages(answers_of(EPISODES), values, BEYOND, config)
-    place = 0
-    for row, copy, rewards in EPISODES:
-        lengths = TOKENS[place : place + len(rewards)]
-        flat = list(np.concatenate(values[place : place + len(rewards)]))
-        earned = [x for reward, n in zip(rewards, lengths) for x in [*[0.0] * (n - 1), reward]]
-        keep = [x for n in lengths for x in [*[0.99] * (n - 1), 0.9]]  # from an answer's last token a turn passes
-        lam = [x for n in lengths for x in [*[0.95] * (n - 1), 0.8]]
-        expected = generalised(earned, flat, BEYOND.get((row, copy), 0.0), keep, lam)
-        np.testing.assert_allclose(np.concatenate(advantages[place : place + len(rewards)]), expected)
-        sums = np.add(expected, flat)
-        np.testing.assert_allclose(np.concatenate(returns[place : place + len(rewards)]), sums)
-        place += len(rewards)
-
-
-@pytest.mark.parametrize(("over", "asked"), [("turns", [1] * 6), ("tokens", TOKENS)])
-def test_a_critic_is_judged_by_what_was_earned_whatever_lambda(over: Any, asked: list[int]) -> None:
-    episodes = [(0, 0, [1.0, -0.5, 2.0]), (1, 0, [0.3, 1.1]), (2, 0, [0.0])]
-    to_come = [x for _, _, rewards in episodes for x in discounted_returns(rewards, 0.9)]
-    guess = [1.0, 0.5, 0.8, 0.2, 2.0, 0.4]
-    values = [np.full(tokens, value) for tokens, value in zip(TOKENS, guess)]
-    config = PpoConfig(over=over, gamma=0.9, lam=0.0, token_lam=0.0)
-    _, facts = ppo_lessons(answers_of(episodes), values, values, {}, config)
-    earned, missed = np.repeat(to_come, asked), np.repeat(np.subtract(to_come, guess), asked)
-    assert facts["explained"] == pytest.approx(1 - np.var(missed) / np.var(earned))
-
-
-def test_what_a_critic_can_tell_is_measured() -> None:
+def test_critic_benchmark_measures_what_features_explain() -> None:
     critic: Any = importlib.import_module("benchmarks.critic")
     rng = np.random.default_rng(0)
     episodes = np.repeat(np.arange(80), 10)
-    told, noise = rng.normal(size=(800, 3)), rng.normal(size=(800, 3))
-    luck = np.repeat(rng.normal(size=80), 10)  # of an episode, which no other episode tells
-    returns = told[:, 0] - told[:, 1] + luck
-    assert 0.5 < explained_variance(critic.estimated(told, returns, episodes), returns) < 0.75  # of 3 parts 1 is luck
+    features, noise = rng.normal(size=(800, 3)), rng.normal(size=(800, 3))
+    luck = np.repeat(rng.normal(size=80), 10)  # of an episode, which other episodes do not predict
+    returns = features[:, 0] - features[:, 1] + luck
+    assert 0.5 < explained_variance(critic.estimated(features, returns, episodes), returns) < 0.75  # luck is a third
     assert explained_variance(critic.estimated(noise, returns, episodes), returns) < 0.02
     actions = (rng.random((800, 1)) < 0.5).astype(np.float64)
-    ((effect, error),) = critic.effects(returns + 0.5 * actions[:, 0], actions, told, episodes)
+    ((effect, error),) = critic.effects(returns + 0.5 * actions[:, 0], actions, features, episodes)
     assert 0.03 < error < 0.12
     assert abs(effect - 0.5) < 3 * error
+
+
+# Supervised fine-tuning -----------------------------------------------------------------------------------------------
+
+
+def test_micro_batches_add_up_to_the_gradient_of_a_batch(actor: Actor) -> None:
+    samples = make_samples(actor, LENGTHS)
+    found = []
+    for size in (64, 2, 1):
+        actor.zero_grad()
+        loss = sft_loss(actor, samples, size)
+        found.append((loss, {name: one.grad.clone() for name, one in actor.named_parameters() if one.grad is not None}))
+    with torch.no_grad():
+        out = actor.compute_logprobs(samples)
+    assert found[0][0] == pytest.approx(float(-out.logprobs.sum() / out.mask.sum()), abs=TOLERANCE)
+    for loss, gradients in found[1:]:
+        assert loss == pytest.approx(found[0][0], abs=TOLERANCE)
+        assert_close(gradients, found[0][1])
+
+
+def test_each_batch_is_learned_once(actor: Actor) -> None:
+    batches = [[sample] for sample in make_samples(actor, LENGTHS)]
+    losses: list[float] = []
+    frozen = SftConfig(steps=len(batches), lr=1e-12, check_interval=1)
+    steps = fine_tune(actor, frozen, 8, batches, lambda: 0.0, lambda step, loss: losses.append(loss))
+    assert steps == len(batches)
+    with torch.no_grad():
+        expected = [-float(actor.compute_logprobs(batch).logprobs.mean()) for batch in batches]
+    assert losses == pytest.approx(expected, abs=TOLERANCE)

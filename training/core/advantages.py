@@ -69,6 +69,95 @@ def normalise_groups(rewards: ArrayLike, groups: Sequence[Hashable], scale: bool
     return advantages
 
 
+def grpo_advantages(
+    rewards: Sequence[Sequence[float]], groups: Sequence[Hashable], gamma: float = 1.0, scale: bool = True
+) -> list[Floats]:
+    """Normalise the discounted return of each turn among the episodes of its group.
+
+    Episodes that are already over earn nothing more, so each turn is compared with all episodes of the group.
+
+    Args:
+        rewards: Rewards of the turns of each episode.
+        groups: Group key of each episode.
+        gamma: Discount factor per turn.
+        scale: As in `normalise_groups`.
+
+    Returns:
+        An array of shape (turns,) for each episode.
+    """
+    returns = np.zeros((len(rewards), max(map(len, rewards))))
+    for number, earned in enumerate(rewards):
+        returns[number, : len(earned)] = discounted_returns(earned, gamma)
+    advantages = np.stack([normalise_groups(turn, groups, scale) for turn in returns.T], axis=1)
+    return [row[: len(earned)] for row, earned in zip(advantages, rewards)]
+
+
+def informative_fraction(rewards: Sequence[Sequence[float]], groups: Sequence[Hashable]) -> float:
+    """Compute the fraction of episodes whose group has different total rewards; the others teach GRPO nothing."""
+    totals: dict[Hashable, list[float]] = {}
+    for earned, group in zip(rewards, groups):
+        totals.setdefault(group, []).append(sum(earned))
+    return float(np.mean([np.ptp(group) > 1e-9 for group in totals.values() for _ in group]))
+
+
+def gae_over_turns(
+    rewards: Sequence[float], values: Sequence[Floats], gamma: float, lam: float, bootstrap_value: float
+) -> tuple[list[Floats], list[Floats]]:
+    """Estimate advantages of the turns of an episode; all tokens of a response share one.
+
+    Args:
+        rewards: Reward of each turn.
+        values: Values of each response, shape (tokens,); the first one counts.
+        gamma: Discount factor per turn.
+        lam: GAE lambda over turns.
+        bootstrap_value: Value of the final state of a truncated episode, else 0.
+
+    Returns:
+        Advantages and returns of each response, shape (tokens,). Returns are NaN except at the first token.
+    """
+    advantages, returns = gae(rewards, [each[0] for each in values], gamma, lam, bootstrap_value)
+    targets = [np.full(len(each), np.nan) for each in values]
+    for target, value in zip(targets, returns):
+        target[0] = value
+    return [np.full(len(each), advantage) for each, advantage in zip(values, advantages)], targets
+
+
+def gae_over_tokens(
+    rewards: Sequence[float],
+    values: Sequence[Floats],
+    gamma: float,
+    lam: float,
+    token_gamma: float,
+    token_lam: float,
+    bootstrap_value: float,
+) -> tuple[list[Floats], list[Floats]]:
+    """Estimate advantages of the tokens of an episode; arguments and results as in `gae_over_turns`.
+
+    Within a response, discount and lambda are `token_gamma` and `token_lam`; from its last token to the next response
+    they are `gamma` and `lam`.
+    """
+    advantages, returns = [], []
+    next_value, next_advantage = bootstrap_value, 0.0
+    for reward, expected in zip(reversed(rewards), reversed(values)):
+        token_rewards = np.zeros(len(expected))
+        token_rewards[-1] = reward + gamma * (next_value + lam * next_advantage)
+        advantage, target = gae(token_rewards, expected, token_gamma, token_lam)
+        advantages.append(advantage)
+        returns.append(target)
+        next_value, next_advantage = float(expected[0]), float(advantage[0])
+    return advantages[::-1], returns[::-1]
+
+
+def explained_variance(values: Floats, returns: Floats) -> float:
+    """Compute the fraction of the variance of returns that values explain, ignoring NaN returns.
+
+    1 is a perfect critic, 0 no better than the mean return.
+    """
+    known = ~np.isnan(returns)
+    variance = np.var(returns[known])
+    return float(1 - np.var(returns[known] - values[known]) / variance) if variance > 0 else 0.0
+
+
 def whiten(advantages: ArrayLike) -> Floats:
     """Shift and scale advantages to mean 0 and standard deviation 1; a single one is only shifted."""
     values = np.asarray(advantages, dtype=np.float64)

@@ -17,16 +17,9 @@ Expert = Literal["oracle", "greedy"]
 def expert_response(
     game: Game[Any, Any], state: Any, expert: Expert, accuracy: float, reward: RewardConfig, rng: np.random.Generator
 ) -> str:
-    """Write a response to a state.
+    """Write a response whose answer is the expert's with probability `accuracy`, else a random action.
 
-    Args:
-        game: The game.
-        state: The state.
-        expert: `oracle` for the oracle of the game, `greedy` for an action with the highest immediate reward.
-        accuracy: Fraction of answers by the expert; the others are random actions, so that reinforcement learning
-            still has to find out which answers are right.
-        reward: Reward that `greedy` maximises.
-        rng: Random generator.
+    Random answers leave it to reinforcement learning to find out which ones are right.
 
     Raises:
         UsageError: The game has no oracle, or its actions cannot be enumerated for `greedy`.
@@ -38,7 +31,7 @@ def expert_response(
 def expert_action(
     game: Game[Any, Any], state: Any, expert: Expert, reward: RewardConfig, rng: np.random.Generator
 ) -> Any:
-    """Return the action of the expert; `greedy` breaks ties at random."""
+    """Return the oracle's action or, if `greedy`, one with the highest immediate reward, breaking ties at random."""
     if expert == "greedy":
         actions, rewards = all_actions(game), list(action_rewards(game, state, reward))
         highest = max(rewards)

@@ -23,7 +23,7 @@ PANELS = (
     ("entropy", "entropy per token (nats)"),
     ("kl", "KL to the reference (nats per token)"),
     ("grad_norm", "gradient norm"),
-    ("explained", "explained variance of the critic"),
+    ("explained_variance", "explained variance of the critic"),
 )
 """Metrics drawn, with their titles."""
 

@@ -1,4 +1,4 @@
-"""Errors of writing weights, reported like those of any other file."""
+"""Uniform errors for weights that cannot be written."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Initial states for training and validation: a pure function of config, seed and index."""
+"""Initial states for training and validation, a pure function of config, seed and index, and episodes from there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -11,9 +11,13 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 from gymnasium import spaces
 
+from vlmgym.curriculum import Curriculum, Progress
 from vlmgym.errors import GenerationError, UsageError
+from vlmgym.policies.base import identity
+from vlmgym.rollout.episode import EpisodeRollout
+from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, Transform
 from vlmgym.sandbox.core.episode import Episode, Snapshot
-from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.reward import RewardConfig, score_action
 from vlmgym.sandbox.core.task import Task
 
@@ -32,7 +36,7 @@ MAX_ATTEMPTS = 1000
 MAX_ACTIONS = 4096
 """Largest action space that is enumerated."""
 _STREAM = 0x737461746573
-"""Separates these random streams from those of evaluation episodes, whose seeds are single numbers."""
+"""Separates these random streams from evaluation episodes, whose seeds are single numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +59,26 @@ class StateConfig:
             raise UsageError(f"validation_fraction must be between 0 and 1, got {self.validation_fraction}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlayConfig:
+    """Length and history of training episodes."""
+
+    max_turns: int = 1
+    """Maximum number of turns. 1 trains on single responses to sampled states; more trains on episodes that start
+    there. For an episode cut off by this limit, PPO bootstraps from the value of the final state; GRPO does not."""
+    history: int = 0
+    """Number of past turns that a prompt repeats."""
+    history_images: int = 0
+    """Number of past turns that include images."""
+
+    def __post_init__(self) -> None:
+        if self.max_turns < 1 or not 0 <= self.history_images <= self.history:
+            raise UsageError(
+                f"max_turns must be at least 1, and history_images between 0 and history, got {self.max_turns}, "
+                f"{self.history_images} and {self.history}"
+            )
+
+
 class Split(NamedTuple):
     """Seeds of the questions of a finite dataset."""
 
@@ -66,7 +90,7 @@ class Split(NamedTuple):
 def split_questions(game: Game[Any, Any], validation_fraction: float) -> Split | None:
     """Split the questions of a finite dataset; return None if questions are generated.
 
-    Of N questions, validation gets those of the first N x fraction seeds from 1,000,000, so that
+    Of N questions, validation gets the ones that the first N x fraction seeds from 1,000,000 ask, so
     `vlmgym eval --seed 1000000` asks them as well. The split depends only on N and the order of the rows.
 
     Raises:
@@ -95,14 +119,8 @@ def _drop_bad_tail(game: Game[Any, Any], first: int, end: int) -> range:
 def check_validation_size(games: Iterable[Game[Any, Any]], validation_fraction: float, count: int, option: str) -> None:
     """Check that every game has enough validation questions.
 
-    Args:
-        games: The games.
-        validation_fraction: Fraction of questions kept for validation.
-        count: Questions needed per game.
-        option: The option that sets the count, for the message.
-
     Raises:
-        UsageError: A game has fewer.
+        UsageError: A game has fewer than `count`, which `option` sets.
     """
     for game in games:
         split = split_questions(game, validation_fraction)
@@ -166,6 +184,47 @@ def _advance(episode: Episode[Any, Any], moves: int, mover: Mover) -> None:
         if episode.ended is not None:
             episode.state = state
             return
+
+
+def start_rollouts(
+    curriculum: Curriculum,
+    progress: Progress,
+    seed: int,
+    prompt_ids: Sequence[int],
+    group_size: int,
+    play: PlayConfig,
+    states: StateConfig,
+    reward: RewardConfig,
+    *,
+    validation: bool = False,
+    transform: Transform = identity,
+) -> Iterator[EpisodeRollout]:
+    """Start the episodes of some prompts, group by group; a group shares its initial state and random generator.
+
+    Args:
+        curriculum: Games and stages.
+        progress: Progress through the curriculum.
+        seed: Seed of the training run.
+        prompt_ids: Indices of the initial states.
+        group_size: Episodes per initial state.
+        play: Limits and history.
+        states: Distribution of initial states.
+        reward: Weights and shaping.
+        validation: As in `sample_state`.
+        transform: Applied to each image before the model sees it.
+    """
+    for prompt_id in prompt_ids:
+        pick = curriculum.pick(progress, seed, prompt_id)
+        config = EpisodeConfig(pick.game, reward, play.max_turns, play.history, play.history_images, transform)
+        snapshot = sample_state(pick.game, seed, prompt_id, states, reward, validation=validation)
+        state = LiveEpisode.at(config, snapshot).state()
+        for sample_idx in range(group_size):
+            yield EpisodeRollout(pick, LiveEpisode.restore(config, state), prompt_id, sample_idx)
+
+
+def blank(image: ImageArray) -> ImageArray:
+    """Replace an image by a grey one of the same shape: a control that trains without vision."""
+    return np.full_like(image, 128)
 
 
 def random_legal_action(game: Game[StateT, ActionT], state: StateT, rng: np.random.Generator) -> ActionT | None:

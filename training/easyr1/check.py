@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from operator import attrgetter
 
-from training.core.rollouts import start_rollouts
-from training.core.states import check_validation_size
+from training.core.states import check_validation_size, start_rollouts
 from training.easyr1.config import RunConfig
 from training.easyr1.machine import check_machine
 from training.easyr1.prompts import PromptEncoder, load_processors

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from training.core.rollouts import start_rollouts
-from training.core.states import FIRST_VALIDATION_SEED
+from training.core.states import FIRST_VALIDATION_SEED, start_rollouts
 from training.easyr1.section import Section
 from vlmgym.curriculum import Pick, Progress
 from vlmgym.policies.base import Reply, identity

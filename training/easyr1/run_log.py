@@ -20,7 +20,7 @@ PANELS = {
     "reward/perception": "perception",
     "reward/format": "format",
     "actor/grad_norm": "grad_norm",
-    "critic/vf_explained_var": "explained",
+    "critic/vf_explained_var": "explained_variance",
 }
 """Plotted metrics and their names in local training."""
 

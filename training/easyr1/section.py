@@ -8,8 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from training.core.rollouts import PlayConfig
-from training.core.states import StateConfig
+from training.core.states import PlayConfig, StateConfig
 from vlmgym.curriculum import Curriculum, CurriculumFile, EntryFile
 from vlmgym.errors import UsageError, describe_validation_error
 from vlmgym.sandbox.core.reward import RewardConfig

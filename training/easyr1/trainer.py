@@ -10,7 +10,7 @@ import numpy as np
 from verl.protocol import DataProto, pad_dataproto_to_divisor, unpad_dataproto
 from verl.trainer.ray_trainer import RayPPOTrainer
 
-from training.core.rollouts import begin_rollout_records, write_rollout_records
+from training.core.records import begin_rollout_records, write_rollout_records
 from training.easyr1.batch import fill, judged_rows, places_of, prompts_of, replies_of, rows_multiple, turn_rows
 from training.easyr1.prompt_stream import PromptStream
 from training.easyr1.rollout_worker import EpisodeResult, Place, Request, StepResult

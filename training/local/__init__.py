@@ -1,1 +1,1 @@
-"""GRPO and PPO in one process, on a CPU or one GPU; `python -m training.local.train` begins."""
+"""GRPO and PPO in a single process, on a CPU or one GPU: `python -m training.local.train`."""

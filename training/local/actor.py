@@ -1,4 +1,4 @@
-"""The model that is trained: writes responses, and says how likely they were and what it expected to earn."""
+"""The trained model: generates responses, computes log-probabilities and values, saves and loads weights."""
 
 from __future__ import annotations
 
@@ -8,74 +8,37 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 from transformers import AutoModelForImageTextToText
 
 from training.core.saving import saving
-from training.local.encoding import Encoded, Encoder
-from training.local.lora import load_adapters, save_adapters, save_merged, with_lora
+from training.local.config import ModelConfig
+from training.local.encoding import EncodedPrompt, Encoder, TrainSample
+from training.local.lora import add_lora, load_adapters, save_merged
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import Reply
 from vlmgym.policies.checkpoint import error_text
 from vlmgym.policies.token_sampling import SeededSampler, image_token_ids
 
 MODEL, ADAPTER = "model", "adapter"
-"""Folders of a whole checkpoint, and of adapters."""
-DType = Literal["float32", "bfloat16"]
+"""Folders of a full checkpoint and of adapters."""
 T = TypeVar("T")
 _LOADING = threading.Lock()
-"""transformers loads one model at a time: of two in two threads it makes weights that it takes for missing."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig:
-    """Which model is trained, and how it is held in memory."""
-
-    model: str | None = None
-    """Folder or hub name of a Qwen2-VL, Qwen2.5-VL or Qwen3-VL. Default: a tiny, random Qwen3-VL is made."""
-    device: str | None = None
-    """Where it runs, for instance cpu or cuda:1. Default: a GPU, if there is one."""
-    dtype: DType = "float32"
-    """Type of weights and activations."""
-    lora: int = 0
-    """Rank of LoRA adapters on all linear layers of the language model; 0: all weights are trained."""
-    checkpointing: bool = False
-    """Compute activations again in the backward pass: slower, with less memory."""
-    threads: int = 1
-    """Threads of torch on a CPU. With a tiny model one is fastest."""
-
-    def __post_init__(self) -> None:
-        if self.lora < 0 or self.threads < 1:
-            raise UsageError("lora is at least 0 and threads at least 1")
-        if self.dtype == "bfloat16" and not self.lora:
-            raise UsageError("small changes are lost in weights of bfloat16: use --lora 64 with it, or --dtype float32")
+"""transformers cannot load two models in two threads: it initialises weights that it takes for missing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """A prompt and a response to it.
+class LogProbs:
+    """Output of the model for a batch of responses; tensors of shape (responses, longest response).
 
     Attributes:
-        prompt: The prompt.
-        response: Tokens of the response, with its end if it came to one.
-    """
-
-    prompt: Encoded
-    response: list[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What the model says of responses; all of shape (responses, longest response) but `values`.
-
-    Attributes:
-        logprobs: Log-probability of each token among those that may be sampled, at the sampling temperature.
-        entropy: Of each token's distribution, in nats.
-        mask: Which tokens are of a response.
-        values: What the value head expects before each token; None without one.
+        logprobs: Log-probability of each token at the sampling temperature, 0 for padding.
+        entropy: Entropy of each token's distribution in nats, 0 for padding.
+        mask: True for tokens of a response.
+        values: Value before each token; None without a critic.
     """
 
     logprobs: torch.Tensor
@@ -85,34 +48,34 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """Prompts that went through the model once each, for responses of which several may be to the same prompt.
+class _Prefill:
+    """Prompts after one forward pass each, expanded to their responses.
 
     Attributes:
         hidden: Last hidden states of the prompts, shape (prompts, longest, width).
-        ids: Their tokens, padded on the left, shape (prompts, longest).
-        rows: The prompt of each response, shape (responses,).
-        cache: Keys and values of each response's prompt.
-        mask: Which tokens are of each response's prompt, shape (responses, longest).
-        positions: Of each response's first token, shape (responses, 1).
+        ids: Tokens of the prompts, padded on the left, shape (prompts, longest).
+        index: Prompt of each response, shape (responses,).
+        cache: Keys and values of the prompt of each response.
+        mask: Attention mask of the prompt of each response, shape (responses, longest).
+        positions: Position id of the first token of each response, shape (responses, 1).
     """
 
     hidden: torch.Tensor
     ids: torch.Tensor
-    rows: torch.Tensor
+    index: torch.Tensor
     cache: Any
     mask: torch.Tensor
     positions: torch.Tensor
 
 
 class Actor(nn.Module):
-    """A Qwen-VL, and for PPO a value head on its last hidden states: a token's, and the mean of the images'."""
+    """A Qwen-VL; for PPO with a value head, which reads the last hidden state and its mean over the images."""
 
     def __init__(self, checkpoint: Path | str, config: ModelConfig, *, critic: bool = False) -> None:
-        """Load.
+        """Load a checkpoint.
 
         Raises:
-            UsageError: It does not load, is no Qwen-VL, or there is no such device.
+            UsageError: It does not load, is not a Qwen-VL, or the device does not exist.
         """
         super().__init__()
         self.encoder = Encoder(checkpoint)
@@ -120,44 +83,44 @@ class Actor(nn.Module):
             with _LOADING:
                 model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=getattr(torch, config.dtype))
         except (OSError, ValueError, ImportError) as error:
-            raise UsageError(f"the model {checkpoint} does not load: {error_text(error)}") from None
-        self._computes_again = config.checkpointing
-        """Then layers keep no keys and values while they are trained, so that each response needs its own prompt."""
-        if config.checkpointing:
+            raise UsageError(f"cannot load the model {checkpoint}: {error_text(error)}") from None
+        self._recomputes = config.gradient_checkpointing
+        """With gradient checkpointing, layers in training keep no cache, so prompts cannot be shared."""
+        if config.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
-        self.never = sorted(image_token_ids(model.config))
-        """Tokens that stand for images, which mean nothing in a response and are never sampled."""
+        self.never = image_token_ids(model.config)
+        """Image tokens, which are never sampled."""
         ends = model.generation_config.eos_token_id
         self.ends = {self.encoder.end, *(ends if isinstance(ends, list) else [ends])}
-        """Tokens that end a response, which are those that end it where the checkpoint is served."""
-        self.context: int = model.config.get_text_config().max_position_embeddings
-        self.adapters = with_lora(model, config.lora) if config.lora else None
+        """Tokens that end a response, the same as when the checkpoint is served."""
+        text_config = model.config.get_text_config()
+        self.context: int = text_config.max_position_embeddings
+        self.adapters = add_lora(model, config.lora) if config.lora else None
         self.model = model
-        self.critic = nn.Linear(2 * model.config.get_text_config().hidden_size, 1) if critic else None
+        self.critic = nn.Linear(2 * text_config.hidden_size, 1) if critic else None
         if self.critic is not None:
             nn.init.zeros_(self.critic.weight)
             nn.init.zeros_(self.critic.bias)
-        self._scale = model.config.get_text_config().hidden_size ** -0.5
-        """Keeps a value as large at any width of the model."""
+        self._scale = text_config.hidden_size**-0.5
+        """Makes the scale of values independent of the model width."""
         self._takes_types = "mm_token_type_ids" in inspect.signature(type(model).forward).parameters
-        model.train()  # without which activations are never computed again
+        model.train()  # gradient checkpointing needs it
         try:
             self.to(config.device or ("cuda" if torch.cuda.is_available() else "cpu"))
         except (RuntimeError, AssertionError) as error:
-            if "out of memory" in str(error):  # it is said elsewhere what to lower
+            if "out of memory" in str(error):
                 raise
-            raise UsageError(
-                f"the model cannot go to the device {config.device or 'cuda'}: {error_text(error)}"
-            ) from None
+            device = config.device or "cuda"
+            raise UsageError(f"cannot move the model to the device {device}: {error_text(error)}") from None
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """Device of the model."""
         device: torch.device = self.model.device
         return device
 
-    def reply(self, prompt: Encoded, response: Sequence[int]) -> Reply:
-        """A response as one that is played."""
+    def reply(self, prompt: EncodedPrompt, response: Sequence[int]) -> Reply:
+        """Decode a response to play."""
         return Reply(
             self.encoder.text(response),
             prompt_tokens=len(prompt.ids),
@@ -166,52 +129,50 @@ class Actor(nn.Module):
         )
 
     @torch.no_grad()
-    def respond(
+    def generate(
         self,
-        prompts: Sequence[Encoded],
-        asked: Sequence[int],
+        prompts: Sequence[EncodedPrompt],
+        index: Sequence[int],
         seeds: Sequence[int],
         max_tokens: int,
         temperature: float,
     ) -> list[list[int]]:
-        """Responses as tokens, each with its end if it came to one.
-
-        A prompt goes through the model once, however many responses are asked to it.
+        """Generate responses as tokens, including the end token unless cut off.
 
         Args:
-            prompts: The prompts.
-            asked: The prompt of each response, by its place; all are written together.
-            seeds: Which tokens are drawn in each response: whatever shares the batch.
-            max_tokens: Longest response.
-            temperature: 0 takes the likeliest token.
+            prompts: The prompts; each passes through the model once.
+            index: Prompt of each response.
+            seeds: Seed of each response, which determines its tokens whatever else is in the batch.
+            max_tokens: Maximum length of a response.
+            temperature: Sampling temperature, 0 for greedy decoding.
 
         Raises:
-            UsageError: A prompt is longer than what the model takes.
+            UsageError: A prompt does not fit into the context of the model.
         """
         length = max(len(prompt.ids) for prompt in prompts)
         if length >= self.context:
-            raise UsageError(f"a prompt has {length:,} tokens, and the model takes {self.context:,}")
+            raise UsageError(f"a prompt of {length:,} tokens does not fit the model's context of {self.context:,}")
         self.model.eval()
-        read = self._read(prompts, asked)
-        cache, mask, positions = read.cache, read.mask, read.positions
-        scores = self.model.lm_head(read.hidden[:, -1])[read.rows]
-        chance = SeededSampler(seeds, self.device, temperature) if temperature else None
-        responses: list[list[int]] = [[] for _ in asked]
-        writing_ = list(range(len(asked)))
+        prefill = self._prefill(prompts, index)
+        cache, mask, positions = prefill.cache, prefill.mask, prefill.positions
+        logits = self.model.lm_head(prefill.hidden[:, -1])[prefill.index]
+        sampler = SeededSampler(seeds, self.device, temperature) if temperature else None
+        responses: list[list[int]] = [[] for _ in index]
+        active = list(range(len(index)))
         for _ in range(min(max_tokens, self.context - length)):
-            scores = self._allowed(scores.float())
-            tokens = (scores if chance is None else chance(None, scores)).argmax(-1)
-            for number, token in zip(writing_, tokens.tolist()):
+            logits = self._mask_image_tokens(logits.float())
+            tokens = (logits if sampler is None else sampler(None, logits)).argmax(-1)
+            for number, token in zip(active, tokens.tolist()):
                 responses[number].append(token)
-            going = [place for place, number in enumerate(writing_) if responses[number][-1] not in self.ends]
-            if not going:
+            running = [row for row, number in enumerate(active) if responses[number][-1] not in self.ends]
+            if not running:
                 break
-            if len(going) < len(writing_):  # the others have ended
-                kept = torch.tensor(going, device=self.device)
+            if len(running) < len(active):
+                kept = torch.tensor(running, device=self.device)
                 cache.batch_select_indices(kept)
                 mask, positions, tokens = mask[kept], positions[kept], tokens[kept]
-                writing_ = [writing_[place] for place in going]
-                chance = None if chance is None else chance.select(going)
+                active = [active[row] for row in running]
+                sampler = None if sampler is None else sampler.select(running)
             mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
             out = self.model(
                 input_ids=tokens[:, None],
@@ -220,90 +181,90 @@ class Actor(nn.Module):
                 past_key_values=cache,
                 use_cache=True,
             )
-            scores, positions = out.logits[:, -1], positions + 1
+            logits, positions = out.logits[:, -1], positions + 1
         self.model.train()
         return responses
 
-    def measure(self, samples: Sequence[Sample], temperature: float = 1.0, *, learn_entropy: bool = False) -> Measured:
-        """How likely each token of the responses was, with a gradient.
+    def compute_logprobs(
+        self, samples: Sequence[TrainSample], temperature: float = 1.0, *, entropy_grad: bool = False
+    ) -> LogProbs:
+        """Compute log-probabilities, entropies and values of responses, with gradients.
 
-        A prompt of several of these responses, the same object in each sample, goes through the model once, unless
-        activations are computed again in the backward pass.
+        Samples that share a prompt object share its forward pass, except with gradient checkpointing.
 
         Args:
             samples: Prompts and responses.
-            temperature: At which they were sampled, more than 0.
-            learn_entropy: Whether the entropy has a gradient, too, which needs more memory.
+            temperature: Sampling temperature, above 0.
+            entropy_grad: Keep the gradient of the entropy, which needs more memory.
         """
         tokens, mask = self.encoder.collate_responses([sample.response for sample in samples], self.device)
-        prompts, asked = each_once([sample.prompt for sample in samples])
-        if len(prompts) < len(samples) and not self._computes_again:
-            before, seen = self._after_prompts(self._read(prompts, asked), tokens, mask)
+        prompts, index = deduplicate([sample.prompt for sample in samples])
+        if len(prompts) < len(samples) and not self._recomputes:
+            hidden, image = self._forward_cached(self._prefill(prompts, index), tokens, mask)
         else:
-            before, seen = self._with_prompts([sample.prompt for sample in samples], tokens, mask)
-        logits = self._allowed(self.model.lm_head(before).float() / temperature)
+            hidden, image = self._forward_whole([sample.prompt for sample in samples], tokens, mask)
+        logits = self._mask_image_tokens(self.model.lm_head(hidden).float() / temperature)
         mask = mask.bool()
         logprobs = logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(-1)
-        with torch.set_grad_enabled(learn_entropy and torch.is_grad_enabled()):
+        with torch.set_grad_enabled(entropy_grad and torch.is_grad_enabled()):
             entropy = entropy_of(logits)
-        values = None if self.critic is None else self._expected(before, seen)
-        return Measured(logprobs.masked_fill(~mask, 0.0), entropy.masked_fill(~mask, 0.0), mask, values)
+        values = None
+        if self.critic is not None:
+            # A hidden state says little about the image before the response describes it, hence the image mean.
+            features = torch.cat([hidden, image.expand_as(hidden)], dim=-1).to(self.critic.weight.dtype)
+            values = self.critic(self._scale * features).squeeze(-1).float()
+        return LogProbs(logprobs.masked_fill(~mask, 0.0), entropy.masked_fill(~mask, 0.0), mask, values)
 
-    def _read(self, prompts: Sequence[Encoded], asked: Sequence[int]) -> _Read:
-        """Put prompts through the model, each of which is asked as often as its place is in `asked`."""
+    def _prefill(self, prompts: Sequence[EncodedPrompt], index: Sequence[int]) -> _Prefill:
         batch = self._inputs(prompts)
         out = self.model.model(**batch, use_cache=True)
-        rows = torch.tensor(asked, device=self.device)
+        rows = torch.tensor(index, device=self.device)
         out.past_key_values.batch_select_indices(rows)
-        positions = torch.tensor([[prompts[place].end] for place in asked], device=self.device)
+        positions = torch.tensor([[prompts[number].next_position] for number in index], device=self.device)
         mask = batch["attention_mask"][rows]
-        return _Read(out.last_hidden_state, batch["input_ids"], rows, out.past_key_values, mask, positions)
+        return _Prefill(out.last_hidden_state, batch["input_ids"], rows, out.past_key_values, mask, positions)
 
-    def _after_prompts(
-        self, read: _Read, tokens: torch.Tensor, mask: torch.Tensor
+    def _forward_cached(
+        self, prefill: _Prefill, tokens: torch.Tensor, mask: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """What each token of responses is predicted from, shape (responses, longest, width), after prompts that were
-        read, and the mean of the hidden states of the prompt's images, shape (responses, 1, width)."""
-        before, steps = read.hidden[read.rows, -1:], tokens.shape[1] - 1
+        """Continue prefilled prompts with responses.
+
+        Returns:
+            Hidden states that predict each token, shape (responses, longest, width), and the mean over the images of
+            the prompt, shape (responses, 1, width).
+        """
+        hidden, steps = prefill.hidden[prefill.index, -1:], tokens.shape[1] - 1
         if steps:
-            positions = read.positions + torch.arange(steps, device=self.device)
-            hidden = self.model.model(
+            positions = prefill.positions + torch.arange(steps, device=self.device)
+            rest = self.model.model(
                 input_ids=tokens[:, :-1],
-                attention_mask=torch.cat([read.mask, mask[:, :-1]], dim=1),
+                attention_mask=torch.cat([prefill.mask, mask[:, :-1]], dim=1),
                 position_ids=positions.expand(3, *positions.shape),
-                past_key_values=read.cache,
+                past_key_values=prefill.cache,
                 use_cache=True,
             ).last_hidden_state
-            before = torch.cat([before, hidden], dim=1)
-        return before, self._images(read.hidden, read.ids)[read.rows]
+            hidden = torch.cat([hidden, rest], dim=1)
+        return hidden, self._image_mean(prefill.hidden, prefill.ids)[prefill.index]
 
-    def _with_prompts(
-        self, prompts: Sequence[Encoded], tokens: torch.Tensor, mask: torch.Tensor
+    def _forward_whole(
+        self, prompts: Sequence[EncodedPrompt], tokens: torch.Tensor, mask: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Likewise, of responses each of which goes through the model together with its prompt."""
+        """Forward prompts together with their responses; returns as in `_forward_cached`."""
         batch = self._inputs(prompts)
         ids = batch["input_ids"]
-        more = {"input_ids": tokens, "attention_mask": mask, "mm_token_type_ids": torch.zeros_like(tokens)}
-        joined = {name: torch.cat([batch[name], tail], dim=1) for name, tail in more.items() if name in batch}
+        tails = {"input_ids": tokens, "attention_mask": mask, "mm_token_type_ids": torch.zeros_like(tokens)}
+        joined = {name: torch.cat([batch[name], tail], dim=1) for name, tail in tails.items() if name in batch}
         hidden = self.model.model(**{**batch, **joined}, use_cache=False).last_hidden_state
-        prompt = ids.shape[1]
-        return hidden[:, prompt - 1 : -1], self._images(hidden[:, :prompt], ids)
+        length = ids.shape[1]
+        return hidden[:, length - 1 : -1], self._image_mean(hidden[:, :length], ids)
 
-    def _images(self, hidden: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-        """Mean of the hidden states of each prompt's images, shape (prompts, 1, width)."""
+    def _image_mean(self, hidden: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        """Average the hidden states of each prompt's image tokens, shape (prompts, 1, width)."""
         images = (ids == self.encoder.image_token).unsqueeze(-1)
         return (hidden * images).sum(dim=1, keepdim=True) / images.sum(dim=1, keepdim=True).clamp(min=1)
 
-    def _expected(self, before: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
-        """What the critic expects before each token of the responses: it reads what the token is predicted from, and
-        the mean over the prompt's images, of which the former says little until the response tells what is seen."""
-        assert self.critic is not None
-        read = torch.cat([before, seen.expand_as(before)], dim=-1).to(self.critic.weight.dtype)
-        values: torch.Tensor = self.critic(self._scale * read).squeeze(-1).float()
-        return values
-
     def save(self, folder: Path) -> None:
-        """Write a checkpoint of Hugging Face's form, adapters merged into a copy of the weights.
+        """Save a Hugging Face checkpoint, with adapters merged.
 
         Raises:
             OutputError: It cannot be written.
@@ -317,7 +278,7 @@ class Actor(nn.Module):
                 shutil.copy(file, folder / file.name)
 
     def save_trained(self, folder: Path) -> None:
-        """Write the weights of the model that training changes: the whole checkpoint, or the adapters alone.
+        """Save the trained weights: the checkpoint, or only the adapters.
 
         Raises:
             OutputError: It cannot be written.
@@ -326,16 +287,15 @@ class Actor(nn.Module):
             self.save(folder / MODEL)
         else:
             with saving(folder):
-                save_adapters(self.adapters, folder / ADAPTER)
+                self.adapters.save_pretrained(folder / ADAPTER)
 
     def load_trained(self, folder: Path) -> None:
-        """Put back what `save_trained` wrote, bit for bit.
+        """Load what `save_trained` wrote, bit for bit.
 
         Raises:
-            OSError: It is not there.
-            ValueError: It is of another model.
-            RuntimeError: Likewise.
-            SafetensorError: It is not whole.
+            OSError: It does not exist.
+            ValueError, RuntimeError: It belongs to another model.
+            SafetensorError: It is incomplete.
         """
         if self.adapters is None:
             saved = AutoModelForImageTextToText.from_pretrained(folder / MODEL, dtype=self.model.dtype)
@@ -343,29 +303,28 @@ class Actor(nn.Module):
         else:
             load_adapters(self.adapters, folder / ADAPTER)
 
-    def _allowed(self, logits: torch.Tensor) -> torch.Tensor:
-        """Logits without the tokens that are never written."""
+    def _mask_image_tokens(self, logits: torch.Tensor) -> torch.Tensor:
         return logits.index_fill(-1, torch.tensor(self.never, dtype=torch.int64, device=logits.device), -torch.inf)
 
-    def _inputs(self, prompts: Sequence[Encoded]) -> dict[str, Any]:
-        batch = self.encoder.collate(prompts, self.device, self.model.dtype)
+    def _inputs(self, prompts: Sequence[EncodedPrompt]) -> dict[str, Any]:
+        batch = self.encoder.collate_prompts(prompts, self.device, self.model.dtype)
         if not self._takes_types:
             del batch["mm_token_type_ids"]
         return batch
 
 
-def each_once(things: Sequence[T]) -> tuple[list[T], list[int]]:
-    """Things without those that came before, and the place of each in these; only the same object is the same."""
+def deduplicate(items: Sequence[T]) -> tuple[list[T], list[int]]:
+    """Return distinct objects (by identity) in order of first appearance, and the index of each item among them."""
     known: dict[int, int] = {}
-    once: list[T] = []
-    for thing in things:
-        if id(thing) not in known:
-            known[id(thing)] = len(once)
-            once.append(thing)
-    return once, [known[id(thing)] for thing in things]
+    unique: list[T] = []
+    for item in items:
+        if id(item) not in known:
+            known[id(item)] = len(unique)
+            unique.append(item)
+    return unique, [known[id(item)] for item in items]
 
 
 def entropy_of(logits: torch.Tensor) -> torch.Tensor:
-    """Entropy in nats of distributions over the last dimension; tokens of no probability count nothing."""
+    """Compute the entropy in nats over the last dimension, where logits may be -inf."""
     logprobs = logits.log_softmax(-1)
     return -(logprobs.exp() * logprobs.masked_fill(logprobs.isneginf(), 0.0)).sum(-1)

@@ -1,4 +1,4 @@
-"""Checkpoints: a Hugging Face model or adapters, and beside it what a trainer needs to go on exactly."""
+"""Checkpoints: model or adapters, and the state that resumes training exactly."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from vlmgym.policies.checkpoint import error_text
 from vlmgym.records.files import replace_file
 from vlmgym.records.output_folder import OutputFolder
 
-STEP = "step_{:06d}"
-
 
 def save_checkpoint(
     folder: Path,
@@ -31,40 +29,39 @@ def save_checkpoint(
     *,
     merged: bool = False,
 ) -> Path:
-    """Write a checkpoint: `model`, or with adapters `adapter`, and what a trainer needs besides.
+    """Write a checkpoint and return its folder, which contains `model`, or `adapter` with LoRA.
 
     Args:
-        folder: Where checkpoints are.
+        folder: Folder of all checkpoints.
         step: Steps taken.
         actor: The model.
-        optimizer: Its optimizer.
-        progress: Of the curriculum.
-        extra: Numbers and lists of the trainer.
-        merged: With adapters, write `model` too, the weights with the adapters added.
+        optimizer: Its optimiser.
+        progress: Progress through the curriculum.
+        extra: Further state of the trainer: numbers and lists.
+        merged: With LoRA, write `model` as well.
 
     Raises:
         OutputError: It cannot be written.
     """
-    final = folder.absolute() / STEP.format(step)
-    with OutputFolder(folder).building(final) as part:
+    checkpoint = folder.absolute() / f"step_{step:06d}"
+    with OutputFolder(folder).building(checkpoint) as part:
         actor.save_trained(part)
         if merged and actor.adapters is not None:
             actor.save(part / MODEL)
         critic = None if actor.critic is None else actor.critic.state_dict()
         state = {"critic": critic, "optimizer": optimizer.state_dict(), "step": step, **extra}
-        with saving(final):
+        with saving(checkpoint):
             torch.save(state, part / "trainer.pt")
         replace_file(part / "progress.json", progress.model_dump_json().encode())
-    return final
+    return checkpoint
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """The checkpoint of most steps, None if there is none."""
-    found = sorted(folder.glob("step_*"))
-    return found[-1] if found else None
+    """Return the latest checkpoint, if any."""
+    return max(folder.glob("step_*"), default=None)
 
 
-def drop_old(folder: Path, keep: int) -> None:
+def drop_old_checkpoints(folder: Path, keep: int) -> None:
     """Remove all but the latest checkpoints."""
     OutputFolder(folder).remove(*sorted(folder.absolute().glob("step_*"))[:-keep])
 
@@ -72,13 +69,13 @@ def drop_old(folder: Path, keep: int) -> None:
 def load_checkpoint(
     checkpoint: Path, actor: Actor, optimizer: torch.optim.Optimizer
 ) -> tuple[int, Progress, dict[str, Any]]:
-    """Put model and optimizer back; the steps taken, the curriculum's progress, and the trainer's numbers.
+    """Restore model and optimiser; return steps taken, curriculum progress and the trainer's `extra`.
 
     Raises:
-        UsageError: It cannot be read, or is of another model.
+        UsageError: It is unreadable or belongs to another model.
     """
     try:
-        state = torch.load(checkpoint / "trainer.pt", map_location="cpu", weights_only=True)  # no pickled code
+        state = torch.load(checkpoint / "trainer.pt", map_location="cpu", weights_only=True)  # runs no pickled code
         actor.load_trained(checkpoint)
         critic = state.pop("critic")
         if actor.critic is not None:
@@ -86,7 +83,7 @@ def load_checkpoint(
         optimizer.load_state_dict(state.pop("optimizer"))
         progress = Progress.model_validate_json((checkpoint / "progress.json").read_text())
     except ValidationError as error:
-        raise UsageError(f"{checkpoint}/progress.json cannot be read: {describe_validation_error(error)}") from None
+        raise UsageError(f"cannot read {checkpoint}/progress.json: {describe_validation_error(error)}") from None
     except (OSError, EOFError, UnpicklingError, KeyError, ValueError, RuntimeError, SafetensorError) as error:
-        raise UsageError(f"the checkpoint {checkpoint} cannot be read: {error_text(error)}") from None
+        raise UsageError(f"cannot read the checkpoint {checkpoint}: {error_text(error)}") from None
     return int(state.pop("step")), progress, state

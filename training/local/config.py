@@ -1,27 +1,18 @@
-"""The configuration of a training run; presets are files of command-line options."""
+"""Configuration of a training run. Field docstrings are the help of the command line."""
 
 from __future__ import annotations
 
-import argparse
-import shlex
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
-from training.core.checks import check_numbers
-from training.core.rollouts import PlayConfig, blank
-from training.core.states import StateConfig
-from training.local.actor import ModelConfig
-from training.local.cold_start import ColdStartConfig
-from training.local.grpo import GrpoConfig
-from training.local.ppo import PpoConfig
-from training.local.rollout import RolloutConfig
-from training.local.update import UpdateConfig
+from training.core.expert import Expert
+from training.core.states import PlayConfig, StateConfig, blank
 from training.tiny_vlm import TinySize
-from vlmgym.cli.console import parse_options
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import identity
@@ -30,227 +21,341 @@ from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.sandbox.options import GameOptions
 
 DEFAULT_GAMES = ("2048",)
-"""What is played unless games or a curriculum are named."""
-PRESETS = Path(__file__).parent / "presets"
-"""A file of command-line options each."""
+"""Games played if neither games nor a curriculum are given."""
+
+
+def check_numbers(
+    config: object, *, above_0: Sequence[str] = (), at_least_0: Sequence[str] = (), at_least_1: Sequence[str] = ()
+) -> None:
+    """Check the named fields of a config; None is accepted.
+
+    Raises:
+        UsageError: A number is too small or not finite.
+    """
+    smallest = math.ulp(0.0)  # the next float after 0
+    for names, least, limit in (
+        (above_0, smallest, "above 0"),
+        (at_least_0, 0, "at least 0"),
+        (at_least_1, 1, "at least 1"),
+    ):
+        for name in names:
+            value: float | None = getattr(config, name)
+            if value is not None and not (math.isfinite(value) and value >= least):
+                raise UsageError(f"{name} must be {limit}, got {value}")
+
+
+def check_fractions(config: object, *names: str) -> None:
+    """Check that the named fields of a config are between 0 and 1.
+
+    Raises:
+        UsageError: One is not.
+    """
+    for name in names:
+        if not 0 <= getattr(config, name) <= 1:
+            raise UsageError(f"{name} must be between 0 and 1, got {getattr(config, name)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Model and how it is held in memory."""
+
+    model: str | None = None
+    """Folder or Hub name of a Qwen2-VL, Qwen2.5-VL or Qwen3-VL. Default: create a tiny, random Qwen3-VL."""
+    device: str | None = None
+    """Device, for instance cpu or cuda:1. Default: a GPU if available."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Data type of weights and activations."""
+    lora: int = 0
+    """Rank of LoRA adapters on all linear layers of the language model. 0 trains all weights."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: slower, but needs less memory."""
+    threads: int = 1
+    """CPU threads of torch. 1 is fastest for a tiny model."""
+
+    def __post_init__(self) -> None:
+        check_numbers(self, at_least_0=("lora",), at_least_1=("threads",))
+        if self.dtype == "bfloat16" and not self.lora:
+            raise UsageError("bfloat16 weights lose small updates: add --lora 64, or use --dtype float32")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutConfig:
+    """Sampling options."""
+
+    max_tokens: int = 512
+    """Maximum response length in tokens."""
+    temperature: float = 1.0
+    """Sampling temperature, also applied to the log-probabilities in the loss."""
+    batch_size: int = 64
+    """Maximum generation batch size."""
+
+    def __post_init__(self) -> None:
+        check_numbers(self, at_least_0=("temperature",), at_least_1=("max_tokens", "batch_size"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SftConfig:
+    """Supervised fine-tuning before reinforcement learning (cold start)."""
+
+    steps: int = 0
+    """Maximum number of batches. 0 skips it."""
+    batch_size: int = 32
+    """Responses per batch, each to a new state."""
+    lr: float = 3e-3
+    """Peak learning rate: 20 steps of linear warm-up, then cosine decay to 2%."""
+    accuracy: float = 0.4
+    """Fraction of answers by the expert; the others are random, which leaves the right answer to be learned from
+    rewards."""
+    expert: Expert = "greedy"
+    """Source of right answers: the oracle of the game, or an action with the highest immediate reward (greedy)."""
+    random_turns: int = 0
+    """Maximum number of random turns before a state, drawn uniformly, so that prompts with feedback on an invalid turn
+    are known. With --play.max-turns above 1, at least 1."""
+    target: float = 0.99
+    """Stop once perception accuracy and format compliance of generated responses reach this. Above 1, take all
+    steps."""
+    check_interval: int = 100
+    """Steps between these checks. The last step is always checked."""
+    gate: float = 0.5
+    """Minimum perception accuracy and format compliance to start reinforcement learning, which has no signal to learn
+    from below it."""
+
+    def __post_init__(self) -> None:
+        check_numbers(
+            self,
+            above_0=("lr",),
+            at_least_0=("steps", "target", "random_turns"),
+            at_least_1=("batch_size", "check_interval"),
+        )
+        check_fractions(self, "accuracy", "gate")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrpoConfig:
+    """Group relative policy optimisation (Shao et al. 2024, https://arxiv.org/abs/2402.03300)."""
+
+    group_size: int = 8
+    """Episodes per initial state."""
+    epochs: int = 1
+    """Passes over the responses of a step."""
+    minibatches: int = 1
+    """Updates per pass. With a single update per step, nothing is clipped."""
+    scale_rewards: bool = True
+    """Divide by the standard deviation of the group. Turn off, with --update.loss-over constant, for Dr. GRPO."""
+    gamma: float = 1.0
+    """Discount factor per turn."""
+
+    def __post_init__(self) -> None:
+        check_numbers(self, at_least_1=("epochs", "minibatches"))
+        check_fractions(self, "gamma")
+        if self.group_size < 2:
+            raise UsageError(f"group_size must be at least 2, got {self.group_size}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PpoConfig:
+    """Proximal policy optimisation with a value head (Schulman et al. 2017, https://arxiv.org/abs/1707.06347)."""
+
+    lr: float | None = None
+    """Peak learning rate of the model. Default: --update.lr."""
+    epochs: int = 4
+    """Passes over the responses of a step."""
+    minibatches: int = 4
+    """Updates per pass."""
+    gamma: float = 0.99
+    """Discount factor per turn."""
+    lam: float = 0.95
+    """GAE lambda over turns."""
+    gae_over: Literal["turns", "tokens"] = "turns"
+    """Steps of GAE. turns: the critic values the state before a response, and all tokens of the response share the
+    advantage. tokens: it values each token, with `token_gamma` and `token_lam` within a response."""
+    token_gamma: float = 1.0
+    """Discount factor per token."""
+    token_lam: float = 1.0
+    """GAE lambda over tokens."""
+    clip: float = 0.2
+    """Clip range of the probability ratio."""
+    entropy_coef: float = 0.01
+    """Coefficient of the entropy bonus."""
+    value_coef: float = 0.5
+    """Coefficient of the value loss."""
+    value_clip: float = 0.2
+    """Clip range of value updates, in units of the reward. 0 turns clipping off."""
+    value_lr: float = 1e-2
+    """Learning rate of the value head."""
+    whiten: bool = True
+    """Normalise advantages to mean 0 and standard deviation 1 over the tokens of a step."""
+
+    def __post_init__(self) -> None:
+        check_fractions(self, "gamma", "lam", "token_gamma", "token_lam")
+        positive = ("lr", "clip", "entropy_coef", "value_coef", "value_clip", "value_lr")
+        check_numbers(self, at_least_0=positive, at_least_1=("epochs", "minibatches"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateConfig:
+    """Optimiser and loss."""
+
+    lr: float = 1e-6
+    """Peak learning rate."""
+    warmup_steps: int = 10
+    """Steps of linear warm-up."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    """Betas of AdamW."""
+    weight_decay: float = 0.0
+    """Weight decay of AdamW."""
+    max_grad_norm: float = 1.0
+    """Maximum gradient norm."""
+    clip_low: float = 0.2
+    """Lower clip range of GRPO's probability ratio, which only matters with several updates per step."""
+    clip_high: float = 0.28
+    """Upper clip range; above clip_low it keeps rare tokens alive (DAPO, https://arxiv.org/abs/2503.14476)."""
+    entropy_coef: float = 0.0
+    """Coefficient of GRPO's entropy bonus."""
+    kl_coef: float = 0.0
+    """Coefficient of the KL divergence from the model before reinforcement learning."""
+    kl_target: float | None = None
+    """Adapt that coefficient to keep the divergence near this many nats per token (Ziegler et al. 2019,
+    https://arxiv.org/abs/1909.08593). Default: keep it fixed."""
+    loss_over: Literal["tokens", "responses", "constant"] = "tokens"
+    """Mean of the loss. tokens: over all tokens; responses: over the tokens of each response, then over responses;
+    constant: over responses x max_tokens (Dr. GRPO)."""
+    max_loss: float = 1e3
+    """Stop if the policy loss exceeds this. Advantages are of order 1, so a healthy loss is near 0."""
+    micro_batch_size: int = 64
+    """Maximum number of responses per forward and backward pass. Fewer need less memory."""
+
+    def __post_init__(self) -> None:
+        check_numbers(
+            self,
+            above_0=("max_grad_norm", "max_loss"),
+            at_least_0=("lr", "warmup_steps", "weight_decay", "clip_low", "clip_high", "entropy_coef", "kl_coef"),
+            at_least_1=("micro_batch_size",),
+        )
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise UsageError(f"betas must be at least 0 and below 1, got {self.betas}")
+        if self.kl_target is not None and not (self.kl_target > 0 and self.kl_coef > 0):
+            raise UsageError("kl_target must be above 0, and needs an initial --update.kl-coef above 0")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
-    """What is measured before and after, on positions and episodes that are drawn apart from those of training."""
+    """Evaluation before and after training, on states and episodes that are not trained on."""
 
     states: int = 256
-    """Positions that are answered once each; 0: none."""
+    """Validation states, with one response each."""
     episodes: int = 16
-    """Whole episodes of each game, which leave records, curves and a page; 0: none."""
-    turns: int = 50
-    """Limit of turns of such an episode."""
+    """Whole episodes per game, with records, curves and a report."""
+    max_turns: int = 50
+    """Maximum number of turns of these episodes."""
     temperature: float = 1.0
-    """0 takes the likeliest tokens."""
+    """Sampling temperature. 0 is greedy."""
 
     def __post_init__(self) -> None:
-        if min(self.states, self.episodes) < 0 or self.turns < 1:
-            raise UsageError("states and episodes of an evaluation are at least 0, and turns at least 1")
-        check_numbers(self, at_least_0=("temperature",))
+        check_numbers(self, at_least_0=("states", "episodes", "temperature"), at_least_1=("max_turns",))
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(GameOptions):
-    """Train a Qwen-VL on games by GRPO or PPO, in this process."""
+    """Train a Qwen-VL on games by GRPO or PPO, in a single process."""
 
     preset: str | None = None
-    """Options to begin with: tiny (a CPU), 1x24gb, 1x80gb, or a file of options; those given beside it override.
-    Default: tiny, or 1x24gb where a model is named."""
+    """Base options: tiny (a CPU), 1x24gb, 1x80gb, or a file of options. Other options override them. Default: tiny, or
+    1x24gb with --model."""
     algorithm: Literal["grpo", "ppo"] = "grpo"
-    """How answers are learned from."""
+    """Algorithm of reinforcement learning."""
     games: tuple[str, ...] | None = None
-    """Games or tasks, drawn with equal weights. Default: 2048."""
+    """Games or tasks, sampled with equal weights. Default: 2048."""
     curriculum: Path | None = None
-    """A curriculum instead: a TOML file, or a name such as geospot (docs/curricula.md)."""
+    """Curriculum to use instead: a TOML file, or a name such as geospot (docs/curricula.md)."""
     steps: int = 100
     """Steps of reinforcement learning."""
-    answers: int = 64
-    """Answers of a step, or episodes: PPO gives one to each position, GRPO --grpo.group."""
+    batch_size: int = 64
+    """Episodes per step: one per initial state with PPO, --grpo.group-size with GRPO."""
     seed: int = 0
-    """Decides positions, tokens, minibatches, and the weights of a tiny model."""
+    """Seed of states, tokens, minibatches, and of the weights of a tiny model."""
     output_dir: Path | None = None
-    """Folder for everything that is written. Default: a new one under logs/."""
+    """Output folder. Default: a new folder in logs/."""
     resume: Path | None = None
-    """Folder of an earlier run: go on from its last checkpoint, with the options it had."""
+    """Folder of a run to resume from its last checkpoint, with its options."""
     checkpoint_interval: int = 50
     """Steps between checkpoints."""
-    keep: int = 2
-    """Checkpoints that are kept, the latest ones; the final model is kept besides."""
-    merge: bool = False
-    """With --lora, checkpoints hold the whole model with its adapters added, too; the model of the end always does."""
-    rollouts_every: int = 1
-    """Steps between those whose rollouts are recorded; 0: none."""
+    keep_checkpoints: int = 2
+    """Number of checkpoints to keep."""
+    save_merged: bool = False
+    """With --lora, also save the merged model in each checkpoint. The final model is always merged."""
+    record_interval: int = 1
+    """Steps between recorded rollouts. 0 records none."""
     wandb: str | None = None
-    """Project of Weights & Biases to log to, if wandb is installed. TensorBoard files are always written."""
+    """Weights & Biases project to log to. TensorBoard files are always written."""
     blank: bool = False
-    """Train on grey images: a control, which shows what can be learned without seeing."""
+    """Train on grey images: a control for what can be learned without vision."""
     model: Annotated[ModelConfig, tyro.conf.arg(name="")] = field(default_factory=ModelConfig)
-    """The model."""
     tiny: TinySize = field(default_factory=TinySize)
-    """Size of the tiny model that is made where no model is named."""
     play: PlayConfig = field(default_factory=PlayConfig)
-    """Single answers or whole episodes."""
     states: StateConfig = field(default_factory=StateConfig)
-    """Which positions, and which of them are held out."""
     reward: RewardConfig = field(default_factory=RewardConfig)
-    """Weights and shaping of the reward."""
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
-    """How responses are written."""
-    cold_start: ColdStartConfig = field(default_factory=ColdStartConfig)
-    """Supervised learning before."""
+    sft: SftConfig = field(default_factory=SftConfig)
     grpo: GrpoConfig = field(default_factory=GrpoConfig)
-    """Of GRPO."""
     ppo: PpoConfig = field(default_factory=PpoConfig)
-    """Of PPO."""
     update: UpdateConfig = field(default_factory=UpdateConfig)
-    """How the model is changed."""
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
-    """What is measured before and after."""
 
     def __post_init__(self) -> None:
-        for name in ("steps", "answers", "checkpoint_interval", "keep"):
-            if getattr(self, name) < (0 if name == "steps" else 1):
-                raise UsageError(f"{name} is at least {0 if name == 'steps' else 1}, not {getattr(self, name)}")
+        at_least_1 = ("batch_size", "checkpoint_interval", "keep_checkpoints")
+        check_numbers(self, at_least_0=("steps", "record_interval"), at_least_1=at_least_1)
         if not 0 <= self.seed < 2**63:
-            raise UsageError(f"a seed is at least 0 and less than 2^63, not {self.seed}")
-        if self.rollouts_every < 0:
-            raise UsageError(f"rollouts_every is at least 0, not {self.rollouts_every}")
-        if self.answers % self.copies:
-            raise UsageError(f"answers are a multiple of the group of {self.copies}, not {self.answers}")
-        if self.updates_in_a_pass > self.answers:
+            raise UsageError(f"seed must be at least 0 and below 2^63, got {self.seed}")
+        if self.batch_size % self.group_size:
+            raise UsageError(f"batch_size must be a multiple of group_size {self.group_size}, got {self.batch_size}")
+        if self.minibatches > self.batch_size:
             raise UsageError(
-                f"{self.algorithm}.minibatches is at most the number of answers of a step, {self.answers}, not "
-                f"{self.updates_in_a_pass}"
+                f"{self.algorithm}.minibatches must be at most batch_size {self.batch_size}, got {self.minibatches}"
             )
+        if self.rollout.temperature == 0:
+            raise UsageError("rollout.temperature must be above 0: greedy rollouts do not explore")
+        if self.games is not None and self.curriculum is not None:
+            raise UsageError("a curriculum selects its own games: use either --games or --curriculum")
         if self.algorithm == "ppo":
-            for name, instead in (("entropy", "entropy"), ("clip_low", "clip"), ("clip_high", "clip")):
+            for name, ppo in (("entropy_coef", "entropy-coef"), ("clip_low", "clip"), ("clip_high", "clip")):
                 if getattr(self.update, name) != getattr(UpdateConfig, name):
                     option = f"--update.{name.replace('_', '-')}"
-                    raise UsageError(f"{option} is GRPO's: with PPO give --ppo.{instead} instead")
-        if self.rollout.temperature == 0:
-            raise UsageError("rollouts need a temperature above 0: without chance there is nothing to learn from")
-        if self.games is not None and self.curriculum is not None:
-            raise UsageError("a curriculum says which games are played: leave out --games beside --curriculum")
+                    raise UsageError(f"{option} only applies to GRPO: use --ppo.{ppo} with PPO")
 
     @property
-    def rows(self) -> int:
-        """Positions of a step."""
-        return self.answers // self.copies
+    def group_size(self) -> int:
+        """Episodes per initial state."""
+        return self.grpo.group_size if self.algorithm == "grpo" else 1
 
     @property
-    def copies(self) -> int:
-        """Seats of each position."""
-        return self.grpo.group if self.algorithm == "grpo" else 1
+    def prompts(self) -> int:
+        """Initial states per step."""
+        return self.batch_size // self.group_size
 
     @property
-    def updates_in_a_pass(self) -> int:
-        """Over the answers of a step."""
+    def epochs(self) -> int:
+        """Passes over the responses of a step."""
+        return self.grpo.epochs if self.algorithm == "grpo" else self.ppo.epochs
+
+    @property
+    def minibatches(self) -> int:
+        """Updates per pass."""
         return self.grpo.minibatches if self.algorithm == "grpo" else self.ppo.minibatches
 
     @property
-    def look(self) -> Transform:
-        """What becomes of each image before the model sees it."""
+    def transform(self) -> Transform:
+        """Transform applied to each image before the model sees it."""
         return blank if self.blank else identity
 
     def make_curriculum(self) -> Curriculum:
-        """The games, at their stages.
+        """Create the games and their stages.
 
         Raises:
-            UsageError: There is no such game or file, or difficulty is set beside a curriculum.
+            UsageError: A game or file does not exist, or game options are combined with a curriculum.
         """
         if self.curriculum is None:
             return Curriculum.of([self.make_game(game) for game in self.games or DEFAULT_GAMES])
         if self.any_given:
-            raise UsageError(
-                "a curriculum sets difficulty and config fields of its games: leave out --config and the like"
-            )
+            raise UsageError("a curriculum sets the difficulty and config fields of its games: remove those options")
         return Curriculum.read(self.curriculum)
-
-
-def read_config(args: Sequence[str]) -> TrainConfig:
-    """The configuration that a command line says, after the options of its preset, which it overrides, config fields
-    too.
-
-    Raises:
-        UsageError: There is no such preset, a value is not accepted, or options contradict each other.
-    """
-    named = _glance(args)
-    name = named.preset or ("tiny" if named.model is None else "1x24gb")
-    preset = preset_options(name)
-    if (PRESETS / f"{name}.args").is_file():  # a user's own file means what it says
-        if named.curriculum is not None:
-            preset = without(without(preset, "--config"), "--size")
-        elif named.games not in (None, [*DEFAULT_GAMES]):
-            preset = without(preset, "--config")  # config fields are 2048's
-    config = parse_options(TrainConfig, [*preset, *args], prog="python -m training.local.train")
-    sizes = [word for word in args if word.startswith("--tiny.")]
-    if sizes and config.model.model is not None:
-        raise UsageError(f"a model that is named has its size: leave out {sizes[0]} beside --model")
-    _check_algorithm(config, args)
-    of_preset = len(_glance(preset).config)
-    given = {setting.partition("=")[0] for group in config.overrides[of_preset:] for setting in group}
-    kept = [
-        tuple(setting for setting in group if setting.partition("=")[0] not in given)
-        for group in config.overrides[:of_preset]
-    ]
-    return replace(config, overrides=(*kept, *config.overrides[of_preset:]))
-
-
-def _check_algorithm(config: TrainConfig, args: Sequence[str]) -> None:
-    """Refuse options that the algorithm does not read; of a preset, which is for both, they are left alone."""
-    given = [word.partition("=")[0] for word in args if word.startswith("--")]
-    other = {"grpo": "ppo", "ppo": "grpo"}[config.algorithm]
-    for option in given:
-        if option.startswith(f"--{other}."):
-            raise UsageError(f"{option} is {other.upper()}'s: leave it out, or give --algorithm {other}")
-    if config.algorithm == "ppo" and "--update.lr" in given and config.ppo.lr is not None:
-        raise UsageError(
-            f"the learning rate of PPO is --ppo.lr, {config.ppo.lr:g}: give another, and leave out --update.lr"
-        )
-
-
-def _glance(args: Sequence[str]) -> argparse.Namespace:
-    """What has to be known before options are parsed in earnest."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--preset")
-    parser.add_argument("--model")
-    parser.add_argument("--curriculum")
-    parser.add_argument("--games", nargs="*")
-    parser.add_argument("--config", nargs="+", action="append", default=[])
-    try:
-        return parser.parse_known_args(args)[0]
-    except argparse.ArgumentError:
-        return argparse.Namespace(
-            preset=None, model=None, curriculum=None, games=None, config=[]
-        )  # an option without its value: tyro says so
-
-
-def without(options: Sequence[str], name: str) -> list[str]:
-    """Options without one of them and its values."""
-    kept: list[str] = []
-    dropping = False
-    for word in options:
-        dropping = word.partition("=")[0] == name or (dropping and not word.startswith("--"))
-        if not dropping:
-            kept.append(word)
-    return kept
-
-
-def preset_options(preset: str) -> list[str]:
-    """The options of a preset by its name, or of a file: one or several a line, # begins a comment.
-
-    Raises:
-        UsageError: There is none.
-    """
-    named = PRESETS / f"{preset}.args"
-    path = named if named.is_file() else Path(preset)
-    try:
-        return shlex.split(path.read_text(encoding="utf-8"), comments=True)
-    except (OSError, UnicodeDecodeError, ValueError):
-        names = ", ".join(sorted(file.stem for file in PRESETS.glob("*.args")))
-        raise UsageError(f"there is no preset {preset!r}; the presets are {names}, or a file of options") from None

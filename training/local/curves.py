@@ -1,4 +1,4 @@
-"""Curves of a training run: a line of numbers a step, TensorBoard, wandb if asked for, and an image drawn again."""
+"""Metrics of a run: `curve.jsonl`, `curve.png`, TensorBoard, and Weights & Biases on request."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from vlmgym.records.output_folder import OutputFolder
 
 
 class Curves:
-    """Everything that is written of a step."""
+    """Writer of the metrics of each step."""
 
     def __init__(self, folder: Path, wandb: Any = None, after: int = 0) -> None:
-        """Begin, or go on.
+        """Open the files.
 
         Args:
-            folder: Of the run.
-            wandb: The run at Weights & Biases, or None.
-            after: Steps that stay of an earlier part of the run; later ones are dropped, as they are taken again.
+            folder: Folder of the run.
+            wandb: The Weights & Biases run, or None.
+            after: Last step to keep of an earlier part of the run; later ones are repeated.
 
         Raises:
             OutputError: A file cannot be written.
@@ -40,7 +40,7 @@ class Curves:
         self._log = LineLog(self.path)
         self._log.__enter__()
         with writing(folder):
-            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=after + 1)
+            self._tensorboard = SummaryWriter(str(folder / "tensorboard"), purge_step=after + 1)
         self._wandb = wandb
         self._drawn = time.monotonic()
 
@@ -48,18 +48,18 @@ class Curves:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Draw for the last time and let go of the files."""
+        """Draw the final image and close the files."""
         self.draw()
-        self._board.close()
+        self._tensorboard.close()
         self._log.__exit__(None, None, None)
 
     def add(self, row: Mapping[str, float]) -> None:
-        """Write the numbers of a step, `step` among them."""
+        """Write the metrics of a step, including `step`."""
         self.rows.append(dict(row))
         self._log.write(json.dumps(row))
-        numbers = {name: value for name, value in row.items() if name != "step"}
-        for name, value in numbers.items():
-            self._board.add_scalar(name, value, int(row["step"]))
+        for name, value in row.items():
+            if name != "step":
+                self._tensorboard.add_scalar(name, value, int(row["step"]))
         if self._wandb is not None:
             self._wandb.log(dict(row))
         if time.monotonic() > self._drawn + DRAW_INTERVAL:
@@ -74,14 +74,14 @@ class Curves:
 
 @contextmanager
 def wandb_run(project: str | None, run: TrainingRun) -> Iterator[Any]:
-    """The run at Weights & Biases, that of the folder if it has one; None where there is no project.
+    """Start or resume the Weights & Biases run of a folder; None without a project.
 
     Raises:
-        UsageError: Weights & Biases does not take the run.
+        UsageError: Weights & Biases rejects the run.
     """
     if project is None:
         yield None
         return
-    config = json.loads(run.decided.read_text(encoding="utf-8"))
-    with begin_wandb(project, run.folder, run.wandb, config) as board:
-        yield board
+    config = json.loads(run.config.read_text(encoding="utf-8"))
+    with begin_wandb(project, run.folder, run.wandb, config) as wandb:
+        yield wandb

@@ -1,4 +1,4 @@
-"""Prompts with images as tensors, for Qwen2-VL, Qwen2.5-VL and Qwen3-VL; torchvision is not needed."""
+"""Prompts and samples as tensors, for Qwen2-VL, Qwen2.5-VL and Qwen3-VL. Does not need torchvision."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoImageProcessor, AutoTokenizer
 
+from training.core.advantages import Floats
 from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import error_text
 from vlmgym.sandbox.core.game import ImageArray
 
 IMAGE = "<|image_pad|>"
-"""What the chat template writes for an image, and the model's token of one patch of it."""
-KEPT_FILES = (
-    "config.json",  # another version of transformers may write it otherwise than others read it
+"""Placeholder of an image in the chat template, and the token of each of its patches."""
+PROCESSOR_FILES = (
+    "config.json",  # copied as it is, since versions of transformers write it differently
     "tokenizer.json",
     "tokenizer_config.json",
     "vocab.json",
@@ -33,123 +35,146 @@ KEPT_FILES = (
     "processor_config.json",
     "generation_config.json",
 )
-"""What beside the weights and their configuration makes a checkpoint one that can be served."""
+"""Files besides the weights that a checkpoint needs to be served."""
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
-    """A prompt, on the CPU.
+class EncodedPrompt:
+    """A prompt on the CPU.
 
     Attributes:
-        ids: Tokens, an image's token repeated for each of its patches; int64, shape (tokens,).
-        patches: All images' pixels before they are normalised, uint8, shape (patches, values of a patch). A step's
-            prompts are all kept, and as the model takes them they need four times the memory.
-        grids: Each image's patches in time, height and width, int64, shape (images, 3).
-        end: EpisodeState of the token that follows: text counts each token, an image only its longer side.
+        ids: Tokens, with the image token repeated for each patch; int64, shape (tokens,).
+        patches: Pixels of all images before normalisation, uint8, shape (patches, values per patch): a quarter of the
+            memory of the model's input, as all prompts of a step are kept.
+        grids: Patches of each image along time, height and width; int64, shape (images, 3).
+        next_position: Position id of the next token. Text advances it by one per token, an image by its longer side.
     """
 
     ids: torch.Tensor
     patches: torch.Tensor
     grids: torch.Tensor
-    end: int
+    next_position: int
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process gets arrays: tensors take many times as long to pickle."""
-        return _of_arrays, (self.ids.numpy(), self.patches.numpy(), self.grids.numpy(), self.end)
+        """Pickle arrays, which is many times faster than pickling tensors."""
+        return _from_arrays, (self.ids.numpy(), self.patches.numpy(), self.grids.numpy(), self.next_position)
 
 
-def _of_arrays(ids: Any, patches: Any, grids: Any, end: int) -> Encoded:
-    return Encoded(torch.from_numpy(ids), torch.from_numpy(patches), torch.from_numpy(grids), end)
+def _from_arrays(ids: Any, patches: Any, grids: Any, next_position: int) -> EncodedPrompt:
+    return EncodedPrompt(torch.from_numpy(ids), torch.from_numpy(patches), torch.from_numpy(grids), next_position)
+
+
+@dataclass(slots=True)
+class TrainSample:
+    """A prompt and a response to learn from; arrays have one number per response token.
+
+    Attributes:
+        prompt: The prompt.
+        response: Tokens, including the end token unless the response was cut off.
+        advantages: Advantages; unused in supervised fine-tuning, like all that follows.
+        old_logprobs: Log-probabilities before the step; None if a step is a single update, which starts from these.
+        ref_logprobs: Log-probabilities under the reference model; None without one.
+        old_values: Values before the step; None without a critic.
+        returns: Targets of the critic, NaN for tokens without one; None without a critic.
+    """
+
+    prompt: EncodedPrompt
+    response: list[int]
+    advantages: Floats | None = None
+    old_logprobs: Floats | None = None
+    ref_logprobs: Floats | None = None
+    old_values: Floats | None = None
+    returns: Floats | None = None
 
 
 class Encoder:
-    """Turns prompts into tensors and tokens into text."""
+    """Tokenizer and image processor of a checkpoint."""
 
     def __init__(self, checkpoint: Path | str) -> None:
         """Load tokenizer and image processor.
 
         Raises:
-            UsageError: They do not load, or the tokenizer has no chat template or no image token.
+            UsageError: They do not load, or lack a chat template or an image token.
         """
         try:
-            folder = snapshot(checkpoint)
+            folder = download_processor(checkpoint)
             self.tokenizer = AutoTokenizer.from_pretrained(folder)
-            self.images = AutoImageProcessor.from_pretrained(folder, use_fast=False)
-        except (OSError, ValueError, ImportError, TypeError) as error:  # TypeError: there is no vocabulary
-            raise UsageError(f"the processor of {checkpoint} does not load: {error_text(error)}") from None
+            self.image_processor = AutoImageProcessor.from_pretrained(folder, use_fast=False)
+        except (OSError, ValueError, ImportError, TypeError) as error:  # TypeError: the vocabulary is missing
+            raise UsageError(f"cannot load the processor of {checkpoint}: {error_text(error)}") from None
         self.image_token = self.tokenizer.convert_tokens_to_ids(IMAGE)
         if not self.tokenizer.chat_template or self.image_token in (None, self.tokenizer.unk_token_id):
-            raise UsageError(f"{checkpoint} is no Qwen-VL: its tokenizer has no chat template, or no {IMAGE}")
-        self.tokenizer.split_special_tokens = False  # an image's token is one, whatever the checkpoint says
-        self.files = [folder / name for name in KEPT_FILES if (folder / name).is_file()]
-        """Files that a checkpoint of the trained model takes over as they are."""
+            raise UsageError(f"{checkpoint} is not a Qwen-VL: its tokenizer lacks a chat template or {IMAGE}")
+        self.tokenizer.split_special_tokens = False  # keeps image tokens whole, whatever the checkpoint sets
+        self.files = [folder / name for name in PROCESSOR_FILES if (folder / name).is_file()]
+        """Files that a checkpoint of the trained model copies."""
         self.end: int = self.tokenizer.eos_token_id
         self.pad: int = self.tokenizer.pad_token_id
         self._levels = self._normalised_levels()
 
-    def encode(self, text: str, images: Sequence[ImageArray]) -> Encoded:
-        """A prompt in the model's chat form: the images, then the text."""
+    def encode(self, text: str, images: Sequence[ImageArray]) -> EncodedPrompt:
+        """Encode a prompt in chat format: images, then text."""
         content = [*({"type": "image"} for _ in images), {"type": "text", "text": text}]
         message = {"role": "user", "content": content}
         chat: str = self.tokenizer.apply_chat_template([message], add_generation_prompt=True, tokenize=False)
-        seen = self._patches([Image.fromarray(image) for image in images], do_rescale=False, do_normalize=False)
-        grids = seen["image_grid_thw"]
-        begin, *rest = chat.split(IMAGE)
+        features = self._patches([Image.fromarray(image) for image in images], do_rescale=False, do_normalize=False)
+        grids = features["image_grid_thw"]
+        start, *rest = chat.split(IMAGE)
         if len(rest) != len(grids):
-            raise UsageError(f"the prompt writes {IMAGE}, which stands for an image")
-        merged = self.images.merge_size**2
-        spelled = begin + "".join(IMAGE * (int(grid.prod()) // merged) + part for grid, part in zip(grids, rest))
-        ids = self.tokenizer(spelled, add_special_tokens=False, return_tensors="pt")["input_ids"][0]
-        sides = sum(int(grid[1:].max()) // self.images.merge_size for grid in grids)
-        end = int((ids != self.image_token).sum()) + sides
-        patches = torch.from_numpy(seen["pixel_values"].astype(np.uint8))
-        return Encoded(ids, patches, torch.from_numpy(grids.astype(np.int64)), end)
+            raise UsageError(f"the prompt contains {IMAGE}, which is reserved for images")
+        merge_size = self.image_processor.merge_size
+        expanded = start + "".join(
+            IMAGE * (int(grid.prod()) // merge_size**2) + part for grid, part in zip(grids, rest)
+        )
+        ids = self.tokenizer(expanded, add_special_tokens=False, return_tensors="pt")["input_ids"][0]
+        sides = sum(int(grid[1:].max()) // merge_size for grid in grids)
+        next_position = int((ids != self.image_token).sum()) + sides
+        patches = torch.from_numpy(features["pixel_values"].astype(np.uint8))
+        return EncodedPrompt(ids, patches, torch.from_numpy(grids.astype(np.int64)), next_position)
 
     def pixel_values(self, patches: torch.Tensor) -> torch.Tensor:
-        """What the model takes of `Encoded.patches`: float32, on the same device."""
+        """Normalise `EncodedPrompt.patches` to float32, on the same device."""
         channels = len(self._levels)
-        levels, apart = self._levels.to(patches.device), patches.view(len(patches), channels, -1).int()
-        return torch.stack([levels[channel][apart[:, channel]] for channel in range(channels)], 1).view(patches.shape)
+        levels, split = self._levels.to(patches.device), patches.view(len(patches), channels, -1).int()
+        return torch.stack([levels[channel][split[:, channel]] for channel in range(channels)], 1).view(patches.shape)
 
     def _patches(self, images: list[Image.Image], **options: bool) -> Any:
-        return self.images(images=images, return_tensors="np", **options)
+        return self.image_processor(images=images, return_tensors="np", **options)
 
     def _normalised_levels(self) -> torch.Tensor:
-        """What the image processor makes of each value of a pixel: float32, shape (channels, 256)."""
-        side = self.images.patch_size * self.images.merge_size
-        wide = -(-256 // side) * side
-        ramp = np.broadcast_to(np.minimum(np.arange(wide), 255).astype(np.uint8)[None, :, None], (side, wide, 3))
+        """Tabulate the normalised value of each pixel value: float32, shape (channels, 256)."""
+        side = self.image_processor.patch_size * self.image_processor.merge_size
+        width = -(-256 // side) * side
+        ramp = np.broadcast_to(np.minimum(np.arange(width), 255).astype(np.uint8)[None, :, None], (side, width, 3))
         image = [Image.fromarray(np.ascontiguousarray(ramp))]
         before = self._patches(image, do_resize=False, do_rescale=False, do_normalize=False)["pixel_values"]
         after = self._patches(image, do_resize=False)["pixel_values"]
         levels = np.empty((3, 256), np.float32)
-        raw, made = (seen.reshape(len(seen), len(levels), -1) for seen in (before.astype(np.uint8), after))
+        raw, normalised = (each.reshape(len(each), len(levels), -1) for each in (before.astype(np.uint8), after))
         for channel in range(len(levels)):
-            levels[channel, raw[:, channel]] = made[:, channel]
+            levels[channel, raw[:, channel]] = normalised[:, channel]
         return torch.from_numpy(levels)
 
     def tokens(self, response: str) -> list[int]:
-        """A response and its end as tokens."""
+        """Encode a response with its end token."""
         return [*self.tokenizer.encode(response, add_special_tokens=False), self.end]
 
     def text(self, tokens: Sequence[int]) -> str:
-        """A response as text, without the end."""
+        """Decode a response without special tokens."""
         decoded: str = self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return decoded
 
-    def collate(self, prompts: Sequence[Encoded], device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
-        """Prompts as a batch for the model, with padding on the left.
+    def collate_prompts(
+        self, prompts: Sequence[EncodedPrompt], device: torch.device, dtype: torch.dtype
+    ) -> dict[str, Any]:
+        """Batch prompts as model inputs, padded on the left.
 
         Returns:
-            input_ids, attention_mask and mm_token_type_ids, int64 of shape (prompts, longest); pixel_values and
+            input_ids, attention_mask and mm_token_type_ids, int64, shape (prompts, longest); pixel_values and
             image_grid_thw of all images.
         """
-        longest = max(len(prompt.ids) for prompt in prompts)
-        ids = torch.full((len(prompts), longest), self.pad)
-        mask = torch.zeros((len(prompts), longest), dtype=torch.int64)
-        for row, prompt in enumerate(prompts):
-            ids[row, longest - len(prompt.ids) :] = prompt.ids
-            mask[row, longest - len(prompt.ids) :] = 1
+        ids = pad_sequence([prompt.ids for prompt in prompts], True, self.pad, "left")
+        mask = pad_sequence([torch.ones_like(prompt.ids) for prompt in prompts], True, 0, "left")
         return {
             "input_ids": ids.to(device),
             "attention_mask": mask.to(device),
@@ -161,29 +186,25 @@ class Encoder:
     def collate_responses(
         self, responses: Sequence[Sequence[int]], device: torch.device
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Responses padded on the right.
+        """Batch responses, padded on the right.
 
         Returns:
-            Their tokens, and 1 for each that is of a response; int64, shape (responses, longest response).
+            Tokens and their mask, int64, shape (responses, longest).
         """
-        longest = max(map(len, responses))
-        ids = torch.full((len(responses), longest), self.pad)
-        mask = torch.zeros((len(responses), longest), dtype=torch.int64)
-        for row, response in enumerate(responses):
-            ids[row, : len(response)] = torch.tensor(response, dtype=torch.int64)
-            mask[row, : len(response)] = 1
+        rows = [torch.tensor(response) for response in responses]
+        ids = pad_sequence(rows, True, self.pad)
+        mask = pad_sequence([torch.ones_like(row) for row in rows], True, 0)
         return ids.to(device), mask.to(device)
 
 
-def snapshot(checkpoint: Path | str) -> Path:
-    """The folder of a checkpoint: itself, or that of the hub's cache with all that belongs to one but the weights.
+def download_processor(checkpoint: Path | str) -> Path:
+    """Return the folder of a checkpoint, downloading all but the weights from the Hub if it is not local.
 
     Raises:
-        OSError: The hub has no such checkpoint, or cannot be reached and it is not in the cache.
-        ValueError: Likewise.
+        OSError, ValueError: The Hub has no such checkpoint, or cannot be reached and it is not cached.
     """
     if Path(checkpoint).is_dir():
         return Path(checkpoint)
     from huggingface_hub import snapshot_download
 
-    return Path(snapshot_download(str(checkpoint), allow_patterns=list(KEPT_FILES)))
+    return Path(snapshot_download(str(checkpoint), allow_patterns=list(PROCESSOR_FILES)))

@@ -1,4 +1,4 @@
-"""What ends a training run."""
+"""Errors that end a training run."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from vlmgym.errors import VlmgymError
 
 
 class TrainingError(VlmgymError):
-    """Training cannot go on; the message says why and what helps."""
+    """Training cannot continue; the message says what helps."""
 
 
 class DivergedError(TrainingError):
-    """What is learned from is no number any more, or far too large; the same options come to the same again."""
+    """The loss or gradient is not finite or far too large. Resuming with the same options would diverge again."""
 
 
-class ColdStartError(VlmgymError):
-    """The cold start taught too little for rewards to go on from."""
+class SftError(VlmgymError):
+    """Supervised fine-tuning failed its gate."""

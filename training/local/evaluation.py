@@ -1,87 +1,130 @@
-"""What a model is worth before and after: held-out positions, and whole episodes by the evaluator."""
+"""Evaluation before and after training: validation states, and whole episodes by the evaluator."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
-from training.core.states import FIRST_VALIDATION_SEED, check_validation_size
+from training.core.states import FIRST_VALIDATION_SEED, blank, check_validation_size
 from training.local.actor import Actor
 from training.local.config import TrainConfig
-from training.local.held_out import Eye, answer_held_out, validation_episodes
-from training.local.live_policy import LiveOptions, LivePolicy
+from training.local.validation import validate, validation_episodes
 from vlmgym.curriculum import Curriculum
+from vlmgym.errors import VlmgymError
 from vlmgym.evaluation.artifacts import write_curves, write_summary
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.report import write_report
 from vlmgym.evaluation.run import make_run_record, play_run
+from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply
+from vlmgym.policies.batching import Batcher
 from vlmgym.records.run import RunSummary
 from vlmgym.records.run_folder import RunFolder
 from vlmgym.records.store import open_run
-from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.workers.pool import ProcessPool
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrainedPolicyOptions(PolicyOptions):
+    """Options of the model in training, for records; `step` counts steps of reinforcement learning."""
+
+    step: int
+    temperature: float
+    max_tokens: int
+    batch_size: int
+    blank: bool
+
+
+class TrainedPolicy(ModelPolicy):
+    """The model in training as a policy, which batches whatever prompts are ready."""
+
+    name = "training"
+    counts_tokens = True
+    options: TrainedPolicyOptions
+
+    def __init__(self, actor: Actor, options: TrainedPolicyOptions) -> None:
+        super().__init__(options)
+        self._actor = actor
+        if options.blank:
+            self.transform = blank
+
+    async def open(self) -> None:
+        """Start batching."""
+        self._batcher = Batcher(self._generate, self.options.batch_size)
+
+    async def close(self) -> None:
+        """Stop batching."""
+        self._batcher.close()
+
+    def set_running_episodes(self, episodes: int) -> None:
+        """Treat a batch as full when every running episode waits."""
+        self._batcher.set_running_episodes(episodes)
+
+    async def respond(self, images: list[ImageArray], prompt: Prompt) -> Reply:
+        """Generate a response together with other prompts."""
+        return await self._batcher.respond(images, prompt)
+
+    async def _generate(self, images: list[list[Any]], prompts: list[Prompt]) -> list[Reply | VlmgymError]:
+        actor, options = self._actor, self.options
+        encoded = [actor.encoder.encode(str(prompt), shown) for shown, prompt in zip(images, prompts)]
+        seeds = [int(np.random.SeedSequence([prompt.seed, prompt.turn]).generate_state(1)[0]) for prompt in prompts]
+        responses = actor.generate(encoded, range(len(encoded)), seeds, options.max_tokens, options.temperature)
+        return [actor.reply(prompt, response) for prompt, response in zip(encoded, responses)]
+
+
 def check_evaluation(config: TrainConfig, curriculum: Curriculum) -> None:
-    """Refuse to measure on more rows of a table than are held out.
+    """Check that every game has enough validation questions.
 
     Raises:
-        UsageError: There are fewer, or the data cannot be opened.
+        UsageError: A game has fewer, or its data cannot be opened.
     """
-    games, share, wanted = last_games(curriculum), config.states.validation_fraction, config.evaluation
-    check_validation_size(games, share, wanted.states, "--evaluation.states")
-    check_validation_size(games, share, wanted.episodes, "--evaluation.episodes")
+    games, fraction = last_games(curriculum), config.states.validation_fraction
+    check_validation_size(games, fraction, config.evaluation.states, "--evaluation.states")
+    check_validation_size(games, fraction, config.evaluation.episodes, "--evaluation.episodes")
 
 
 def last_games(curriculum: Curriculum) -> list[Game[Any, Any]]:
-    """The games at their last stages, each once."""
+    """List the distinct games at their last stages."""
     return list(dict.fromkeys(entry.stages[-1].game for entry in curriculum.entries))
 
 
-def measure(
+def evaluate(
     actor: Actor, config: TrainConfig, curriculum: Curriculum, step: int, folder: Path, console: Console
 ) -> dict[str, Any]:
-    """Answer held-out positions, and play whole episodes on held-out seeds, of the games at their last stages.
-
-    Args:
-        actor: The model.
-        config: How many of each.
-        curriculum: The games.
-        step: Steps of reinforcement learning that the model has had.
-        folder: Where records of episodes go.
-        console: Where progress is shown.
+    """Evaluate the model on validation states and whole episodes of the games at their last stages.
 
     Returns:
-        What `result.json` says: `states` as `HeldOut.plain`, and `episodes` with mean score and interval of each game.
+        Part of `result.json`: `states`, a `ValidationResult`, and `episodes` with score and interval of each game.
     """
     found: dict[str, Any] = {}
     if config.evaluation.states:
         last = Curriculum.of([entry.stages[-1].game for entry in curriculum.entries])
-        eye: Eye = "blank" if config.blank else "open"
-        episodes = validation_episodes(config, last, last.begin(), config.evaluation.states)
-        answered = answer_held_out(actor, config, episodes, eye)
-        found["states"] = answered.plain()
-        console.print(f"{folder.name}: {answered.words()}", soft_wrap=True)
+        states = validation_episodes(config, last, last.begin(), config.evaluation.states)
+        result = validate(actor, config, states, "blank" if config.blank else "true")
+        found["states"] = asdict(result)
+        console.print(f"{folder.name}: {result.summary()}", soft_wrap=True)
     if config.evaluation.episodes:
         found["episodes"] = {}
-        for number, games in enumerate(in_runs(last_games(curriculum)), 1):
-            place = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
-            summary = play_whole_episodes(actor, config, games, step, place, console)
+        for number, games in enumerate(split_by_id(last_games(curriculum)), 1):
+            run_folder = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+            summary = evaluate_episodes(actor, config, games, step, run_folder, console)
             for game, one in summary.games.items():
                 name = game if number == 1 else f"{game} ({number})"
                 found["episodes"][name] = {
                     "score": one.score_mean,
-                    "interval": one.score_ci,
+                    "score_ci": one.score_ci,
                     "episodes": one.episodes,
                 }
     return found
 
 
-def in_runs(games: Sequence[Game[Any, Any]]) -> list[list[Game[Any, Any]]]:
-    """Games in as few runs as there can be: in a run of the evaluator all games have different ids."""
+def split_by_id(games: Sequence[Game[Any, Any]]) -> list[list[Game[Any, Any]]]:
+    """Distribute games over as few runs as possible, since the games of a run must have different ids."""
     runs: list[dict[str, Game[Any, Any]]] = []
     for game in games:
         free = next((run for run in runs if game.id not in run), None)
@@ -91,25 +134,17 @@ def in_runs(games: Sequence[Game[Any, Any]]) -> list[list[Game[Any, Any]]]:
     return [list(run.values()) for run in runs]
 
 
-def play_whole_episodes(
+def evaluate_episodes(
     actor: Actor, config: TrainConfig, games: Sequence[Game[Any, Any]], step: int, folder: Path, console: Console
 ) -> RunSummary:
-    """Play games as any other policy does and write a run's folder: records, curves and a page.
-
-    Args:
-        actor: The model.
-        config: How many episodes, how many turns.
-        games: The games.
-        step: Steps of reinforcement learning that the model has had.
-        folder: Where to.
-        console: Where progress is shown.
+    """Play whole episodes and write a run folder with records, curves and a report.
 
     Raises:
         VlmgymError: The run failed.
     """
-    wanted = EvalConfig(
+    eval_config = EvalConfig(
         episodes=config.evaluation.episodes,
-        max_turns=config.evaluation.turns,
+        max_turns=config.evaluation.max_turns,
         seed=FIRST_VALIDATION_SEED,
         workers=0,
         history=config.play.history,
@@ -117,20 +152,20 @@ def play_whole_episodes(
         reward=config.reward,
         videos=0,
     )
-    options = LiveOptions(
+    options = TrainedPolicyOptions(
         step=step,
         temperature=config.evaluation.temperature,
         max_tokens=config.rollout.max_tokens,
-        batch=config.rollout.batch,
+        batch_size=config.rollout.batch_size,
         blank=config.blank,
     )
-    policy = LivePolicy(actor, options)
-    place = RunFolder(folder)
-    with place.reserved(), ProcessPool(0) as workers:
-        place.output.remove(place.folder)  # what an interrupted run left there
-        place.write_config(make_run_record(wanted, games, policy))
-        part = play_run(place, games, policy, wanted, None, workers, console, standalone=False)
-        run = open_run(place)
+    policy = TrainedPolicy(actor, options)
+    run_folder = RunFolder(folder)
+    with run_folder.reserved(), ProcessPool(0) as workers:
+        run_folder.output.remove(run_folder.folder)  # left by an interrupted run
+        run_folder.write_config(make_run_record(eval_config, games, policy))
+        part = play_run(run_folder, games, policy, eval_config, None, workers, console, standalone=False)
+        run = open_run(run_folder)
         summary = write_summary(run, part)
         write_curves(run)
         write_report(run, summary, workers, console)

@@ -1,4 +1,4 @@
-"""What a terminal shows while a model is trained."""
+"""Progress bars of training."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ from collections.abc import Mapping
 
 from rich.console import Console
 
-from training.local.held_out import HeldOut
+from training.local.validation import ValidationResult
 from vlmgym.evaluation.progress import ProgressWithFacts
 
-LINE_EVERY = 10
-"""Steps between lines in a log."""
+LOG_INTERVAL = 10
+"""Steps between lines if the output is not a terminal."""
 SMOOTHING = 0.9
-"""Weight of the past in the reward that is shown."""
+"""Smoothing factor of the reward shown."""
 
 
-class ColdStartProgress(ProgressWithFacts):
-    """Batches of the cold start, their loss, and what generated responses are like."""
+class SftProgress(ProgressWithFacts):
+    """Progress of supervised fine-tuning: batches, loss and checks."""
 
-    def __init__(self, console: Console, batches: int) -> None:
+    def __init__(self, console: Console, steps: int) -> None:
         super().__init__(console)
-        self._bar = self.add_task("cold start", total=batches)
-        self._seen = ""
+        self._bar = self.add_task("supervised fine-tuning", total=steps)
+        self._check = ""
 
     def batch(self, step: int, loss: float) -> None:
-        """A batch was learned."""
-        self.facts = f"loss {loss:.3f}{self._seen}"
+        """Show the loss of a step."""
+        self.facts = f"loss {loss:.3f}{self._check}"
         self.update(self._bar, completed=step + 1)
 
-    def look(self, found: HeldOut) -> None:
-        """Responses were generated."""
-        seen = "" if found.perception is None else f", {found.perception:.0%} of cells right"
-        self._seen = f"{seen}, {found.format:.0%} in form, reward {found.reward:.2f}"
-        say_in_a_log(self.console, f"cold start, batch {self.tasks[0].completed}: {self._seen.removeprefix(', ')}")
+    def check(self, result: ValidationResult) -> None:
+        """Show the result of a check."""
+        perception = "" if result.perception is None else f", {result.perception:.0%} perception accuracy"
+        self._check = f"{perception}, {result.format:.0%} format compliance, reward {result.reward:.2f}"
+        print_unless_terminal(self.console, f"sft step {self.tasks[0].completed}: {self._check.removeprefix(', ')}")
 
 
 class StepProgress(ProgressWithFacts):
-    """Steps of reinforcement learning, with the time that is left."""
+    """Progress of reinforcement learning, with the remaining time."""
 
     def __init__(self, console: Console, steps: int) -> None:
         super().__init__(console)
@@ -44,17 +44,19 @@ class StepProgress(ProgressWithFacts):
         self._reward: float | None = None
 
     def show(self, step: int, row: Mapping[str, float]) -> None:
-        """A step was taken; its numbers."""
+        """Show the metrics of a step, if any."""
         if row:
-            now = row["reward"]
-            self._reward = now if self._reward is None else SMOOTHING * self._reward + (1 - SMOOTHING) * now
-            self.facts = f"reward {self._reward:.3f}, {row['format']:.0%} in form, {row['seconds']:.1f} s a step"
+            reward = row["reward"]
+            self._reward = reward if self._reward is None else SMOOTHING * self._reward + (1 - SMOOTHING) * reward
+            self.facts = (
+                f"reward {self._reward:.3f}, {row['format']:.0%} format compliance, {row['seconds']:.1f} s per step"
+            )
         self.update(self._bar, completed=step)
-        if row and step % LINE_EVERY == 0:
-            say_in_a_log(self.console, f"step {step}: {self.facts}")
+        if row and step % LOG_INTERVAL == 0:
+            print_unless_terminal(self.console, f"step {step}: {self.facts}")
 
 
-def say_in_a_log(console: Console, line: str) -> None:
-    """Print a line where there is no terminal whose bar moves."""
+def print_unless_terminal(console: Console, line: str) -> None:
+    """Print a line where no progress bar is visible."""
     if not console.is_terminal:
         console.print(line, soft_wrap=True)

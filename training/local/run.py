@@ -1,4 +1,4 @@
-"""The folder of a training run: options, the model it begins with, rollouts, checkpoints, result."""
+"""The folder of a training run: options, base model, rollouts, checkpoints, results."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import numpy as np
 from pydantic_core import to_jsonable_python
 
 from training.core.expert import expert_response
-from training.core.rollouts import begin_rollout_records, write_rollout_records
+from training.core.records import begin_rollout_records, write_rollout_records
 from training.core.states import sample_state
-from training.local.config import DEFAULT_GAMES, TrainConfig, read_config, without
+from training.local.config import DEFAULT_GAMES, TrainConfig
+from training.local.options import drop_option, read_config
 from training.tiny_vlm import make_tiny_vlm
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
@@ -25,188 +26,181 @@ from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.run import changes
 from vlmgym.rollout.episode import EpisodeRollout
 
-TEXTS = 300
-"""Positions whose prompts and responses a tiny model's tokenizer is trained on."""
-_TEXT_SEED = 2**40
-MAY_CHANGE = (
-    "resume",
-    "output_dir",
-    "preset",
-    "steps",
-    "checkpoint_interval",
-    "keep",
-    "merge",
-    "rollouts_every",
-    "wandb",
+TOKENIZER_STATES = 300
+"""States whose prompts and responses train the tokenizer of a tiny model."""
+_TOKENIZER_SEED = 2**40
+OPERATIONAL = (
+    *("resume", "output_dir", "preset", "steps", "checkpoint_interval", "keep_checkpoints", "save_merged"),
+    *("record_interval", "wandb"),
 )
-"""Options that a resumed run may have otherwise than before."""
-RESOURCES = ("model.device", "model.threads", "model.checkpointing", "update.micro_batch", "rollout.batch")
-"""Likewise: they decide about memory and time, and about numbers only by rounding, but that another kind of device
-draws other tokens."""
-NAMED = ("games", "curriculum", "perception", "reasoning", "overrides", "size", "strict")
-"""Options that only say which games are played; what counts is the games themselves."""
+"""Options that may change when a run is resumed."""
+RESOURCES = (
+    *("model.device", "model.threads", "model.gradient_checkpointing", "update.micro_batch_size"),
+    "rollout.batch_size",
+)
+"""Options about memory and time that may change, too. They affect results only by rounding, except that another kind
+of device draws other tokens."""
+GAME_OPTIONS = ("games", "curriculum", "perception", "reasoning", "overrides", "size", "strict")
+"""Options that select games; the games themselves are compared instead."""
 
 
 class TrainingRun:
-    """Where everything of a run is."""
+    """The folder of a training run."""
 
     def __init__(self, folder: Path) -> None:
-        """Name the files; nothing is touched yet."""
+        """Name the files without touching them."""
         self.output = OutputFolder(folder)
         self.folder = folder = self.output.folder
         self.options = folder / "options.json"
-        self.decided = folder / "config.json"
+        self.config = folder / "config.json"
         self.tiny = folder / "tiny"
-        self.cold_start = folder / "cold_start"
+        self.sft = folder / "sft"
         self.checkpoints = folder / "checkpoints"
         self.rollouts = folder / "rollouts"
         self.before = folder / "evaluation" / "before"
         self.after = folder / "evaluation" / "after"
-        self.measured = folder / "before.json"
+        self.before_result = folder / "before.json"
         self.model = folder / "model"
         self.result = folder / "result.json"
         self.wandb = folder / "wandb_id"
-        self._made: list[Path] = []
-        """What follows from the options alone and was made by this process."""
-        self._given: list[str] = []
-        """Options that the run is resumed with."""
+        self._created_tiny = False
+        self._resume_args: list[str] = []
 
     @classmethod
     def begin(cls, config: TrainConfig, args: Sequence[str]) -> TrainingRun:
-        """Make the folder of a new run, with its options and all that follows from them.
+        """Create the folder of a new run and write its options.
 
         Raises:
-            UsageError: It holds one already, or files of another origin, or a game is none.
+            UsageError: It contains a run or foreign files, or a game does not exist.
             OutputError: It cannot be written.
         """
-        decided = decided_by(config)
+        resolved = resolve_config(config)
         run = cls(config.output_dir or _new_folder(config))
         run.check(config)
         if run.options in run.output.owned():
-            raise UsageError(f"{run.folder} holds a training run: --resume it, or choose another --output-dir")
-        run.output.write(run.decided, json.dumps(decided, indent=1).encode())
+            raise UsageError(f"{run.folder} contains a training run: --resume it, or choose another --output-dir")
+        run.output.write(run.config, json.dumps(resolved, indent=1).encode())
         run.output.write(run.options, json.dumps(list(args), indent=1).encode())
         return run
 
-    def check(self, config: TrainConfig) -> None:
-        """Refuse a folder if a file of another origin is where the run would write.
-
-        Args:
-            config: The options.
+    @classmethod
+    def reopen(cls, folder: Path, args: Sequence[str]) -> tuple[TrainingRun, TrainConfig]:
+        """Reopen a run with its options, followed by the given ones.
 
         Raises:
-            UsageError: The message names the file or folder.
+            UsageError: There is no run, or something that affects results has changed: an option, or the contents of a
+                preset, curriculum or game file.
+        """
+        run = cls(folder)
+        try:
+            options = json.loads(run.options.read_text(encoding="utf-8"))
+            resolved = json.loads(run.config.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            names = f"{run.options.name} or {run.config.name}"
+            raise UsageError(f"{folder} contains no training run: cannot read {names}") from None
+        if not (isinstance(options, list) and all(isinstance(arg, str) for arg in options)):
+            raise UsageError(f"{run.options} must be a list of options")
+        config = read_config([*options, *args])
+        found = changes(resolved, resolve_config(config))
+        if different := [str(change) for change in found if change.path not in RESOURCES]:
+            raise UsageError(f"cannot resume {folder} with other options: {'; '.join(different)}")
+        run.check(config)
+        run._resume_args = drop_option(args, "--resume")
+        return run, config
+
+    def check(self, config: TrainConfig) -> None:
+        """Check that the run would not overwrite foreign files.
+
+        Raises:
+            UsageError: It would; the message names the file or folder.
             OutputError: The folder cannot be read.
         """
         self.output.check_own()
-        files = (self.options, self.decided, self.wandb, self.measured, self.result)
+        files = (self.options, self.config, self.wandb, self.before_result, self.result)
         self.output.check(*files, self.folder / "curve.jsonl", self.folder / "curve.png")
         for folder in (self.model, self.tiny) if config.model.model is None else (self.model,):
             self.output.check_all_of(folder)
             self.output.check(folder.with_name(f".{folder.name}.part"))
-        for folder in (self.cold_start, self.checkpoints, self.rollouts, self.before, self.after):
+        for folder in (self.sft, self.checkpoints, self.rollouts, self.before, self.after):
             output = OutputFolder(folder)
             output.check_own()
             output.check(*folder.glob(".step_*.part"), *folder.glob("step_*.jsonl"))
 
-    @classmethod
-    def reopen(cls, folder: Path, args: Sequence[str]) -> tuple[TrainingRun, TrainConfig]:
-        """Go on with a run: its options, with those of now after them.
-
-        Raises:
-            UsageError: There is no run, or something differs that decides what is learned, be it an option, or what a
-                preset's, a curriculum's or a game's file says now.
-        """
-        run = cls(folder)
-        try:
-            before = json.loads(run.options.read_text(encoding="utf-8"))
-            decided = json.loads(run.decided.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            names = f"{run.options.name} or {run.decided.name}"
-            raise UsageError(f"{folder} holds no training run: {names} cannot be read") from None
-        if not (isinstance(before, list) and all(isinstance(arg, str) for arg in before)):
-            raise UsageError(f"{run.options} is not a list of options")
-        config = read_config([*before, *args])
-        found = changes(decided, decided_by(config))
-        if different := [str(change) for change in found if change.path not in RESOURCES]:
-            raise UsageError(f"{folder} was a run with other options, so it cannot be resumed: {'; '.join(different)}")
-        run.check(config)
-        run._given = without(args, "--resume")
-        return run, config
-
     def withdraw(self) -> None:
-        """Take back the options of a run of which nothing came, so that other options can be given in its folder."""
-        if not any(path.exists() for path in (self.cold_start, self.measured, self.checkpoints)):
-            self.output.remove(self.options, self.decided, self.wandb, *self._made)
+        """Remove the options of a run without results, so that others can be used in its folder."""
+        if not any(path.exists() for path in (self.sft, self.before_result, self.checkpoints)):
+            tiny = [self.tiny] if self._created_tiny else []
+            self.output.remove(self.options, self.config, self.wandb, *tiny)
 
-    def remember(self) -> None:
-        """Keep the options that the run was resumed with, so that it is resumed with them the next time, too.
+    def keep_resume_options(self) -> None:
+        """Append the options given on resuming to `options.json`.
 
         Raises:
             OutputError: They cannot be written.
         """
-        if self._given:
-            before: list[str] = json.loads(self.options.read_text(encoding="utf-8"))
-            if before[-len(self._given) :] != self._given:
-                self.output.write(self.options, json.dumps([*before, *self._given], indent=1).encode())
+        if args := self._resume_args:
+            options: list[str] = json.loads(self.options.read_text(encoding="utf-8"))
+            if options[-len(args) :] != args:
+                self.output.write(self.options, json.dumps([*options, *args], indent=1).encode())
 
     def base_model(self, config: TrainConfig, curriculum: Curriculum) -> Path | str:
-        """The checkpoint that training begins with; a tiny one is made if none is named.
+        """Return the checkpoint to start from, creating a tiny one if no model is given.
 
         Raises:
-            UsageError: What is named can be none.
+            UsageError: The model is neither a checkpoint nor a possible Hub name.
         """
         if config.model.model is not None:
             return resolve_checkpoint(config.model.model, "training")
         if not self.tiny.exists():
+            texts = _tokenizer_texts(config, curriculum)
             with self.output.building(self.tiny) as part:
-                make_tiny_vlm("qwen3_vl", part, seed=config.seed, size=config.tiny, texts=_texts(config, curriculum))
-            self._made.append(self.tiny)
+                make_tiny_vlm("qwen3_vl", part, seed=config.seed, size=config.tiny, texts=texts)
+            self._created_tiny = True
         return self.tiny
 
-    def begin_rollout_records(self, config: TrainConfig, curriculum: Curriculum, policy: PolicyRecord) -> None:
-        """Say what the rollouts are of, so that `vlmgym report` can show them."""
-        episodes = config.steps * config.rows * config.copies
+    def begin_records(self, config: TrainConfig, curriculum: Curriculum, policy: PolicyRecord) -> None:
+        """Describe the rollouts for `vlmgym report`."""
+        episodes = config.steps * config.batch_size
         begin_rollout_records(self.rollouts, curriculum, policy, config.play, config.reward, episodes)
 
-    def record(self, step: int, episodes: Sequence[EpisodeRollout], policy: PolicyRecord, copies: int) -> None:
+    def record(self, step: int, episodes: Sequence[EpisodeRollout], policy: PolicyRecord, group_size: int) -> None:
         """Write the rollouts of a step, counted from 0."""
-        indices = (episode.prompt_id * copies + episode.sample_idx for episode in episodes)
-        records = (e.record(policy, seed=i, index=i).model_dump_json() for e, i in zip(episodes, indices))
-        write_rollout_records(self.rollouts, f"step_{step + 1:06d}", records)
+
+        def to_json(episode: EpisodeRollout) -> str:
+            index = episode.prompt_id * group_size + episode.sample_idx
+            return episode.record(policy, seed=index, index=index).model_dump_json()
+
+        write_rollout_records(self.rollouts, f"step_{step + 1:06d}", map(to_json, episodes))
 
 
-def decided_by(config: TrainConfig) -> dict[str, Any]:
-    """All that decides what is learned, as JSON has it: each option, and the games at all stages of the curriculum.
+def resolve_config(config: TrainConfig) -> dict[str, Any]:
+    """Collect all that affects results as JSON data: options, and the games at all stages of the curriculum.
 
     Raises:
-        UsageError: A game is none.
+        UsageError: A game does not exist.
     """
     curriculum = config.make_curriculum()
-    plain: dict[str, Any] = to_jsonable_python(config)
+    options: dict[str, Any] = to_jsonable_python(config)
     stages = None if curriculum.file is None else curriculum.file.model_dump(mode="json", exclude_none=True)
     return {
-        **{name: value for name, value in plain.items() if name not in (*MAY_CHANGE, *NAMED)},
+        **{name: value for name, value in options.items() if name not in (*OPERATIONAL, *GAME_OPTIONS)},
         "games": [GameRecord.of(game).model_dump(mode="json") for game in curriculum.games],
         "curriculum": stages,
     }
 
 
-def _texts(config: TrainConfig, curriculum: Curriculum) -> Iterator[str]:
-    """What the games say, and responses to it."""
+def _tokenizer_texts(config: TrainConfig, curriculum: Curriculum) -> Iterator[str]:
+    """Yield prompts and responses of the games."""
     progress = curriculum.begin()
-    for row in range(TEXTS):
-        game = curriculum.pick(progress, _TEXT_SEED, row).game
-        state: Any = game.from_json(sample_state(game, _TEXT_SEED, row, config.states, config.reward).state)
+    for index in range(TOKENIZER_STATES):
+        game = curriculum.pick(progress, _TOKENIZER_SEED, index).game
+        state: Any = game.from_json(sample_state(game, _TOKENIZER_SEED, index, config.states, config.reward).state)
         yield game.instructions(state)
-        yield expert_response(game, state, config.cold_start.teacher, 0.0, config.reward, np.random.default_rng(row))
+        yield expert_response(game, state, config.sft.expert, 0.0, config.reward, np.random.default_rng(index))
 
 
 def _new_folder(config: TrainConfig) -> Path:
-    what = config.curriculum.stem if config.curriculum is not None else "+".join(config.games or DEFAULT_GAMES)
-    name = f"{config.algorithm}-{what}-{datetime.now():%Y%m%d-%H%M%S}"
-    for n in count(1):
-        folder = Path("logs") / (name if n == 1 else f"{name}-{n}")
-        if not folder.exists():
-            return folder
-    raise AssertionError("count() ends")
+    games = config.curriculum.stem if config.curriculum is not None else "+".join(config.games or DEFAULT_GAMES)
+    name = f"{config.algorithm}-{games}-{datetime.now():%Y%m%d-%H%M%S}"
+    folders = (Path("logs") / (name if n == 1 else f"{name}-{n}") for n in count(1))
+    return next(folder for folder in folders if not folder.exists())

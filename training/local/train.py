@@ -1,10 +1,9 @@
-"""Train a Qwen-VL on games in this process: cold start, then GRPO or PPO, measured before and after.
+"""Train a Qwen-VL on games in a single process: supervised fine-tuning, then GRPO or PPO, evaluated before and after.
 
     python -m training.local.train --preset tiny --algorithm grpo
 
-Everything follows from the configuration and its seed: which positions, which tokens, which minibatches. Nothing
-depends on what was drawn before, so that a run that goes on from a checkpoint is the run that was never stopped.
-What a step does is in `trainer.py`.
+States, tokens and minibatches are pure functions of the config and its seed, so a run resumed from a checkpoint equals
+one that was never interrupted. `trainer.py` has the steps.
 """
 
 from __future__ import annotations
@@ -20,96 +19,89 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from training.local.checkpoint import drop_old, last_checkpoint
-from training.local.config import TrainConfig, read_config
+from training.local.checkpoint import drop_old_checkpoints, last_checkpoint
+from training.local.config import TrainConfig
 from training.local.curves import Curves, wandb_run
-from training.local.demonstrations import check_demonstrations
-from training.local.errors import ColdStartError, DivergedError, TrainingError
-from training.local.evaluation import check_evaluation, measure
-from training.local.held_out import HeldOut
-from training.local.progress import ColdStartProgress, StepProgress
+from training.local.errors import DivergedError, SftError, TrainingError
+from training.local.evaluation import check_evaluation, evaluate
+from training.local.options import read_config
+from training.local.progress import SftProgress, StepProgress
 from training.local.run import TrainingRun
+from training.local.sft import check_expert
 from training.local.trainer import Trainer
+from training.local.validation import ValidationResult
 from vlmgym.cli.console import reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.live_log import check_loggers
 from vlmgym.terminal import make_console
 
 OUT_OF_MEMORY = (
-    "the memory is too small: give a lower --update.micro-batch or --rollout.batch, or --checkpointing, each also "
-    "beside --resume; or begin anew with a lower --rollout.max-tokens or --size, or with --lora 64 and --dtype bfloat16"
+    "out of memory: lower --update.micro-batch-size or --rollout.batch-size, or add --gradient-checkpointing, also "
+    "with --resume; or start again with a lower --rollout.max-tokens or --size, or with --lora 64 and --dtype bfloat16"
 )
-
-OUT_OF_MEMORY_SAID = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
-"""One of these is in what torch raises without a type of its own: on a CPU, where a GPU is full already, by cuBLAS."""
+OUT_OF_MEMORY_MESSAGES = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
+"""Parts of the messages of RuntimeErrors that torch raises on a CPU, on a full GPU, and in cuBLAS."""
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """The command line."""
+    """Run the command line."""
     with reporting_errors():
-        given = sys.argv[1:] if args is None else list(args)
-        config = read_config(given)
+        args = sys.argv[1:] if args is None else list(args)
+        config = read_config(args)
         if config.resume is not None:
             if config.output_dir is not None:
-                raise UsageError("a run goes on in its own folder: leave out --output-dir beside --resume")
-            run, config = TrainingRun.reopen(config.resume, given)
+                raise UsageError("a resumed run stays in its folder: remove --output-dir")
+            run, config = TrainingRun.reopen(config.resume, args)
         check_loggers(wandb=config.wandb)
         curriculum = config.make_curriculum()
         check_evaluation(config, curriculum)
-        check_demonstrations(config, curriculum)
+        check_expert(config, curriculum)
         if config.resume is None:
-            run = TrainingRun.begin(config, given)
+            run = TrainingRun.begin(config, args)
         console = make_console()
         console.print(f"run     {run.folder}", soft_wrap=True)
         try:
             with (
                 run.output.reserved(),
-                withdrawn_in_vain(config, run),
+                withdrawing_unused_options(config, run),
                 wandb_run(config.wandb, run) as wandb,
                 memory_errors(),
             ):
                 result = train(config, run, make_console(stderr=True), wandb)
         except (TrainingError, KeyboardInterrupt) as error:
-            last = last_checkpoint(run.checkpoints) or last_checkpoint(run.cold_start)
-            if isinstance(error, DivergedError):  # resumed it would come to the same, as its options stay
-                where = f"the last checkpoint is {last}" if last else "there is no checkpoint yet"
+            last = last_checkpoint(run.checkpoints) or last_checkpoint(run.sft)
+            if isinstance(error, DivergedError):  # resuming would repeat it
+                hint = f"the last checkpoint is {last}" if last else "there is no checkpoint yet"
             else:
-                goes_on = "goes on from the last checkpoint" if last else "begins anew, as there is no checkpoint yet"
-                where = f"--resume {run.folder} {goes_on}"
-            error.args = (f"{str(error) or 'interrupted'}; {where}",)
+                start = "continues from the last checkpoint" if last else "starts again, as there is no checkpoint yet"
+                hint = f"--resume {run.folder} {start}"
+            error.args = (f"{str(error) or 'interrupted'}; {hint}",)
             raise
         for name in ("before", "after"):
             if "states" in result[name]:
-                console.print(f"{name:7} {HeldOut(**result[name]['states']).words()}", soft_wrap=True)
+                console.print(f"{name:7} {ValidationResult(**result[name]['states']).summary()}", soft_wrap=True)
         for name, path in result["paths"].items():
             console.print(f"{name:9}{path}", soft_wrap=True)
 
 
 def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = None) -> dict[str, Any]:
-    """Train, from the beginning or from the last checkpoint, and return what `result.json` says.
-
-    Args:
-        config: How.
-        run: Where.
-        console: Where progress is shown.
-        wandb: The run at Weights & Biases, or None.
+    """Train from the start or the last checkpoint and return the contents of `result.json`.
 
     Raises:
-        UsageError: An option is not accepted.
-        ColdStartError: The cold start taught too little.
-        TrainingError: The loss explodes, or the memory is too small; the last checkpoint is good.
+        UsageError: An option is invalid.
+        SftError: Supervised fine-tuning failed its gate.
+        TrainingError: Training diverged or ran out of memory; the last checkpoint is good.
     """
-    began = time.perf_counter()
+    start = time.perf_counter()
     trainer = Trainer(config, run)
-    run.remember()  # now that they can be had
-    learn_to_respond(trainer, console)
-    before = measure_before(trainer, console)
+    run.keep_resume_options()
+    fine_tune(trainer, console)
+    before = evaluate_before(trainer, console)
     if (checkpoint := last_checkpoint(run.checkpoints)) is not None:
         trainer.load(checkpoint)
-        console.print(f"going on after step {trainer.step}")
-    run.begin_rollout_records(config, trainer.curriculum, trainer.player())
-    log = Curves(run.folder, wandb, after=trainer.step)
-    with log as curves, StepProgress(console, config.steps) as progress:
+        console.print(f"resuming after step {trainer.step}")
+    run.begin_records(config, trainer.curriculum, trainer.policy_record())
+    with Curves(run.folder, wandb, after=trainer.step) as curves, StepProgress(console, config.steps) as progress:
         progress.show(trainer.step, {})
         while trainer.step < config.steps:
             row = trainer.take_step()
@@ -117,11 +109,11 @@ def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = 
             progress.show(trainer.step, row)
             if trainer.step % config.checkpoint_interval == 0 or trainer.step == config.steps:
                 trainer.save(run.checkpoints)
-                drop_old(run.checkpoints, config.keep)
+                drop_old_checkpoints(run.checkpoints, config.keep_checkpoints)
     with run.output.building(run.model) as part:
         trainer.actor.save(part)
-    after = measure(trainer.actor, config, trainer.curriculum, trainer.step, run.after, console)
-    written = {
+    after = evaluate(trainer.actor, config, trainer.curriculum, trainer.step, run.after, console)
+    paths = {
         "model": run.model,
         "curve": run.folder / "curve.png",
         "rollouts": run.rollouts,
@@ -130,49 +122,46 @@ def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = 
     result = {
         "final_reward": float(np.mean(trainer.rewards)) if trainer.rewards else None,
         "total_steps": trainer.step,
-        "total_episodes": trainer.step * config.rows * config.copies,
+        "total_episodes": trainer.step * config.batch_size,
         "before": before,
         "after": after,
-        "seconds": time.perf_counter() - began,
-        "paths": {name: str(path) for name, path in written.items() if path.exists()},
+        "seconds": time.perf_counter() - start,
+        "paths": {name: str(path) for name, path in paths.items() if path.exists()},
     }
     run.output.write(run.result, (json.dumps(result, indent=1) + "\n").encode())
     return result
 
 
-def learn_to_respond(trainer: Trainer, console: Console) -> None:
-    """The cold start, or what was kept of it."""
+def fine_tune(trainer: Trainer, console: Console) -> None:
+    """Run supervised fine-tuning, or load its checkpoint."""
     run, config = trainer.run, trainer.config
-    if (cold := last_checkpoint(run.cold_start)) is not None:
-        trainer.load(cold)
-    elif config.cold_start.steps:
-        with ColdStartProgress(console, config.cold_start.steps) as progress:
-            words = trainer.learn_to_respond(progress)
-        trainer.save(run.cold_start)
-        console.print(words, soft_wrap=True)
+    if (checkpoint := last_checkpoint(run.sft)) is not None:
+        trainer.load(checkpoint)
+    elif config.sft.steps:
+        with SftProgress(console, config.sft.steps) as progress:
+            summary = trainer.fine_tune(progress)
+        trainer.save(run.sft)
+        console.print(summary, soft_wrap=True)
     trainer.keep_reference()
 
 
-def measure_before(trainer: Trainer, console: Console) -> dict[str, Any]:
-    """What the model is worth before reinforcement learning, or what was found of that before."""
+def evaluate_before(trainer: Trainer, console: Console) -> dict[str, Any]:
+    """Evaluate the model before reinforcement learning, or read the earlier result."""
     run = trainer.run
     try:
-        kept: dict[str, Any] = json.loads(run.measured.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):  # not measured yet, or not all of the file is there
-        pass
-    else:
-        return kept
-    found = measure(trainer.actor, trainer.config, trainer.curriculum, 0, run.before, console)
-    run.output.write(run.measured, json.dumps(found).encode())
-    return found
+        result: dict[str, Any] = json.loads(run.before_result.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):  # missing or truncated
+        result = evaluate(trainer.actor, trainer.config, trainer.curriculum, 0, run.before, console)
+        run.output.write(run.before_result, json.dumps(result).encode())
+    return result
 
 
 @contextmanager
-def withdrawn_in_vain(config: TrainConfig, run: TrainingRun) -> Iterator[None]:
-    """Where other options are needed and nothing has come of these, take them back, so that others can be given."""
+def withdrawing_unused_options(config: TrainConfig, run: TrainingRun) -> Iterator[None]:
+    """If options fail before there are results, remove them, so that the folder accepts others."""
     try:
         yield
-    except (ColdStartError, DivergedError):
+    except (SftError, DivergedError):
         run.withdraw()
         raise
     except UsageError:
@@ -183,13 +172,13 @@ def withdrawn_in_vain(config: TrainConfig, run: TrainingRun) -> Iterator[None]:
 
 @contextmanager
 def memory_errors() -> Iterator[None]:
-    """Say what to lower when memory is used up."""
+    """Turn running out of memory into an error that says what to lower."""
     try:
         yield
     except (torch.cuda.OutOfMemoryError, MemoryError):
         raise TrainingError(OUT_OF_MEMORY) from None
     except RuntimeError as error:
-        if any(words in str(error) for words in OUT_OF_MEMORY_SAID):
+        if any(message in str(error) for message in OUT_OF_MEMORY_MESSAGES):
             raise TrainingError(OUT_OF_MEMORY) from None
         raise
 

@@ -1,4 +1,4 @@
-"""The state of a training run and what changes it: the cold start, and a step of GRPO or PPO."""
+"""State of a training run and what changes it: supervised fine-tuning, and steps of GRPO or PPO."""
 
 from __future__ import annotations
 
@@ -6,48 +6,54 @@ import copy
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from training.core.advantages import Floats
-from training.core.rollouts import start_rollouts
-from training.local.actor import Actor, Sample
-from training.local.ahead import drawn_ahead
+from training.core.advantages import (
+    Floats,
+    explained_variance,
+    gae_over_tokens,
+    gae_over_turns,
+    grpo_advantages,
+    informative_fraction,
+    whiten,
+)
+from training.core.states import start_rollouts
+from training.local.actor import Actor
 from training.local.checkpoint import load_checkpoint, save_checkpoint
-from training.local.cold_start import cold_start
-from training.local.config import TrainConfig
-from training.local.demonstrations import Demonstrations
-from training.local.errors import ColdStartError, DivergedError
-from training.local.grpo import grpo_lessons
-from training.local.held_out import HeldOut, look_at_cold_start
-from training.local.micro_batches import micro_batches
-from training.local.ppo import ppo_lessons
-from training.local.progress import ColdStartProgress
-from training.local.rollout import Answer, roll_out
+from training.local.config import PpoConfig, TrainConfig
+from training.local.encoding import TrainSample
+from training.local.errors import DivergedError, SftError
+from training.local.prefetch import prefetch
+from training.local.progress import SftProgress
+from training.local.rollout import roll_out
 from training.local.run import TrainingRun
-from training.local.update import Lesson, Weights, learn
+from training.local.sft import Demonstrations, fine_tune
+from training.local.update import infer, update
+from training.local.validation import ValidationResult, check_gate
 from vlmgym.records.episode import PolicyRecord, TurnRecord
 from vlmgym.rollout.episode import EpisodeRollout
 
 FINAL_EPISODES = 100
-"""Episodes at the end whose mean reward is `final_reward`."""
-GATE_POSITIONS = 64
-"""Positions that are answered to see what the cold start has taught."""
-_RL, _MINIBATCHES = 2, 3
-"""Streams of chance that is no position's."""
+"""Number of last episodes averaged in `final_reward`."""
+GATE_STATES = 64
+"""States responded to in a check of supervised fine-tuning."""
+_ROLLOUT_STREAM, _MINIBATCH_STREAM = 2, 3
+"""Random streams of tokens and minibatches."""
 
 
 class Trainer:
-    """One training run."""
+    """A training run."""
 
     def __init__(self, config: TrainConfig, run: TrainingRun) -> None:
-        """Load the model that training begins with.
+        """Load the base model.
 
         Raises:
-            UsageError: It does not load, or a game is none.
+            UsageError: It does not load, or a game does not exist.
         """
         torch.set_num_threads(config.model.threads)
         self.config, self.run = config, run
@@ -56,216 +62,248 @@ class Trainer:
         checkpoint = run.base_model(config, self.curriculum)
         ppo = config.algorithm == "ppo"
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(config.seed)  # of adapters
+            torch.manual_seed(config.seed)  # initialises adapters
             self.actor = Actor(checkpoint, config.model, critic=ppo)
         body = [parameter for parameter in self.actor.model.parameters() if parameter.requires_grad]
-        peak = config.ppo.lr if ppo and config.ppo.lr is not None else config.update.lr
-        groups: list[dict[str, Any]] = [{"params": body, "peak": peak}]
+        peak_lr = config.ppo.lr if ppo and config.ppo.lr is not None else config.update.lr
+        groups: list[dict[str, Any]] = [{"params": body, "peak_lr": peak_lr}]
         if self.actor.critic is not None:
-            groups.append({"params": list(self.actor.critic.parameters()), "peak": config.ppo.value_lr})
+            groups.append({"params": list(self.actor.critic.parameters()), "peak_lr": config.ppo.value_lr})
         self.optimizer = torch.optim.AdamW(
             groups, lr=config.update.lr, betas=config.update.betas, weight_decay=config.update.weight_decay
         )
         self.reference: Actor | None = None
-        self.kl = config.update.kl
+        self.kl_coef = config.update.kl_coef
         self.step = 0
         self.rewards: list[float] = []
-        self._latest: Sample | None = None
-        """An answer of the step before."""
+        self._last_sample: TrainSample | None = None
 
-    # Cold start -----------------------------------------------------------------------------------------------------
-
-    def learn_to_respond(self, progress: ColdStartProgress) -> str:
-        """The cold start; what it came to, in words.
+    def fine_tune(self, progress: SftProgress) -> str:
+        """Run supervised fine-tuning and describe its result.
 
         Raises:
-            ColdStartError: Too little was learned to go on.
+            SftError: The result fails the gate.
             DivergedError: The loss is not finite.
         """
-        config = self.config.cold_start
-        found: HeldOut
+        config = self.config.sft
+        result: ValidationResult
 
-        def seen() -> float:
-            nonlocal found
-            found = look_at_cold_start(self.actor, self.config, self.curriculum, self.progress, GATE_POSITIONS)
-            progress.look(found)
-            return found.learned
+        def check() -> float:
+            nonlocal result
+            result = check_gate(self.actor, self.config, self.curriculum, self.progress, GATE_STATES)
+            progress.check(result)
+            return result.worst_skill
 
         demonstrations = Demonstrations(self.config, self.curriculum, self.progress, self.actor.encoder)
-        with drawn_ahead(demonstrations.batch, config.steps) as batches:
-            taken = cold_start(self.actor, config, self.config.update.micro_batch, batches, seen, progress.batch)
-        if found.learned < config.gate:
-            raise ColdStartError(
-                "the cold start taught too little, and --cold-start.gate asks for "
-                f"{config.gate:.0%}: {found.words('positions')}; "
-                "begin anew with more --cold-start.steps or another --cold-start.lr"
+        with prefetch(demonstrations.batch, config.steps) as batches:
+            steps = fine_tune(self.actor, config, self.config.update.micro_batch_size, batches, check, progress.batch)
+        if result.worst_skill < config.gate:
+            raise SftError(
+                f"supervised fine-tuning missed its --sft.gate of {config.gate:.0%}: {result.summary('states')}; "
+                "start again with more --sft.steps or another --sft.lr"
             )
-        short = (
-            ""
-            if config.until > 1 or found.learned >= config.until
-            else f" (not the {config.until:.0%} of --cold-start.until)"
-        )
-        return f"cold start: {taken} batches{short}, {found.words('positions')}"
-
-    # Reinforcement learning -----------------------------------------------------------------------------------------
+        missed = result.worst_skill < config.target <= 1
+        below = f" (below the --sft.target of {config.target:.0%})" if missed else ""
+        return f"supervised fine-tuning: {steps} steps{below}, {result.summary('states')}"
 
     def take_step(self) -> dict[str, float]:
-        """Play, judge, learn; the step's numbers."""
+        """Roll out, estimate advantages, update; return the metrics of the step."""
         config, clock = self.config, time.perf_counter
-        began = clock()
-        rows = range(self.step * config.rows, (self.step + 1) * config.rows)
-        where = (self.curriculum, self.progress, config.seed, rows, config.copies)
-        episodes = list(start_rollouts(*where, config.play, config.states, config.reward, transform=config.look))
-        placed = clock()
-        answers, scoring = roll_out(self.actor, episodes, config.rollout, (config.seed, _RL))
-        played = clock()
-        lessons, facts = self._judge(answers, episodes)
+        start = clock()
+        prompt_ids = range(self.step * config.prompts, (self.step + 1) * config.prompts)
+        args = (self.curriculum, self.progress, config.seed, prompt_ids, config.group_size)
+        episodes = list(start_rollouts(*args, config.play, config.states, config.reward, transform=config.transform))
+        started = clock()
+        samples, seconds_scoring = roll_out(self.actor, episodes, config.rollout, (config.seed, _ROLLOUT_STREAM))
+        rolled_out = clock()
+        metrics = self.compute_advantages(episodes, samples)
         judged = clock()
-        facts |= self._learn(lessons)
-        learned = clock()
-        for row in rows:
-            group = [episode for episode in episodes if episode.prompt_id == row]
-            success = float(np.mean([self.curriculum.success(episode.pick, episode.turns) for episode in group]))
-            self.progress = self.curriculum.after(self.progress, group[0].pick, success)
-        if config.rollouts_every and self.step % config.rollouts_every == 0:
-            self.run.record(self.step, episodes, self.player(), config.copies)
-        earned = [sum(turn.reward.total for turn in episode.turns) for episode in episodes]
-        self.rewards = (self.rewards + earned)[-FINAL_EPISODES:]
+        flat = list(chain.from_iterable(samples))
+        metrics |= self._update(flat)
+        updated = clock()
+        self._advance_curriculum(episodes)
+        if config.record_interval and self.step % config.record_interval == 0:
+            self.run.record(self.step, episodes, self.policy_record(), config.group_size)
+        totals = [sum(turn.reward.total for turn in episode.turns) for episode in episodes]
+        self.rewards = (self.rewards + totals)[-FINAL_EPISODES:]
         self.step += 1
-        self._latest = answers[0].sample
+        self._last_sample = flat[0]
         return {
             "step": self.step,
-            **means_of([answer.turn for answer in answers]),
-            **({"episode_reward": float(np.mean(earned))} if config.play.max_turns > 1 else {}),
-            "tokens": float(np.mean([len(answer.sample.response) for answer in answers])),
-            **facts,
-            "seconds_states": placed - began,
-            "seconds_generation": played - placed - scoring,
-            "seconds_scoring": scoring,
-            "seconds_judging": judged - played,
-            "seconds_update": learned - judged,
-            "seconds": clock() - began,
+            **turn_metrics([turn for episode in episodes for turn in episode.turns]),
+            **({"episode_reward": float(np.mean(totals))} if config.play.max_turns > 1 else {}),
+            "response_tokens": float(np.mean([len(sample.response) for sample in flat])),
+            **metrics,
+            "seconds_states": started - start,
+            "seconds_generation": rolled_out - started - seconds_scoring,
+            "seconds_scoring": seconds_scoring,
+            "seconds_advantages": judged - rolled_out,
+            "seconds_update": updated - judged,
+            "seconds": clock() - start,
         }
 
-    def _judge(
-        self, answers: Sequence[Answer], episodes: Sequence[EpisodeRollout]
-    ) -> tuple[list[Lesson], dict[str, float]]:
-        """What is learned from answers, and numbers of it."""
-        samples = [answer.sample for answer in answers]
-        if self.config.algorithm == "grpo":
-            grpo = self.config.grpo
-            before = self._measure(self.actor, samples)[0] if grpo.updates > 1 else None
-            lessons, facts = grpo_lessons(answers, before, grpo)
-        else:
-            measured = self._measure(self.actor, samples)
-            lessons, facts = ppo_lessons(answers, *measured, self._expected_beyond(episodes), self.config.ppo)
-        if self.reference is not None:
-            for lesson, logprobs in zip(lessons, self._measure(self.reference, samples)[0]):
-                lesson.reference = logprobs
-        return lessons, facts
+    def compute_advantages(
+        self, episodes: Sequence[EpisodeRollout], samples: Sequence[Sequence[TrainSample]]
+    ) -> dict[str, float]:
+        """Fill in advantages, log-probabilities, values and returns of the samples; return metrics.
 
-    def _expected_beyond(self, episodes: Sequence[EpisodeRollout]) -> dict[tuple[int, int], float]:
-        """What the critic expects of the positions at which episodes were cut off, by row and copy.
-
-        A single response is no episode that is cut off: it is all that is asked.
+        Args:
+            episodes: Finished episodes.
+            samples: A sample for each turn of each episode.
         """
-        cut = [episode for episode in episodes if episode.truncated] if self.config.play.max_turns > 1 else []
-        encoder = self.actor.encoder
-        prompts = [
-            encoder.encode(left.prompt, left.images) for left in (episode.bootstrap_observation() for episode in cut)
-        ]
-        # A value stands before a token, whichever it is.
-        _, values = self._measure(self.actor, [Sample(prompt, [encoder.end]) for prompt in prompts])
-        return {(episode.prompt_id, episode.sample_idx): float(value[0]) for episode, value in zip(cut, values)}
+        flat = list(chain.from_iterable(samples))
+        rewards = [[turn.reward.total for turn in episode.turns] for episode in episodes]
+        if self.config.algorithm == "grpo":
+            config, groups = self.config.grpo, [episode.prompt_id for episode in episodes]
+            advantages = grpo_advantages(rewards, groups, config.gamma, config.scale_rewards)
+            for sample, advantage in zip(flat, chain.from_iterable(advantages)):
+                sample.advantages = np.full(len(sample.response), advantage)
+            if config.epochs * config.minibatches > 1:
+                for sample, logprobs in zip(flat, self._infer(self.actor, flat)[0]):
+                    sample.old_logprobs = logprobs
+            metrics = {"informative_fraction": informative_fraction(rewards, groups)}
+        else:
+            for sample, logprobs, values in zip(flat, *self._infer(self.actor, flat)):
+                sample.old_logprobs, sample.old_values = logprobs, values
+            metrics = compute_ppo_targets(samples, rewards, self.bootstrap_values(episodes), self.config.ppo)
+        if self.reference is not None:
+            for sample, logprobs in zip(flat, self._infer(self.reference, flat)[0]):
+                sample.ref_logprobs = logprobs
+        return metrics
 
-    def _measure(self, actor: Actor, samples: Sequence[Sample]) -> tuple[list[Floats], list[Floats]]:
-        """Log-probability and value of each token of each response."""
-        logprobs: dict[int, Floats] = {}
-        values: dict[int, Floats] = {}
-        for places in micro_batches(samples, self.config.update.micro_batch):
-            with torch.no_grad():
-                measured = actor.measure([samples[place] for place in places], self.config.rollout.temperature)
-            for row, place in enumerate(places):
-                length = len(samples[place].response)
-                logprobs[place] = measured.logprobs[row, :length].double().cpu().numpy()
-                if measured.values is not None:
-                    values[place] = measured.values[row, :length].double().cpu().numpy()
-        return [logprobs[place] for place in sorted(logprobs)], [values[place] for place in sorted(values)]
+    def bootstrap_values(self, episodes: Sequence[EpisodeRollout]) -> list[float]:
+        """Return the value of the final state of each truncated episode, 0 for the others and for single turns."""
+        bootstrap = [0.0] * len(episodes)
+        if self.config.play.max_turns > 1:
+            encoder = self.actor.encoder
+            truncated = [number for number, episode in enumerate(episodes) if episode.truncated]
+            last = [episodes[number].bootstrap_observation() for number in truncated]
+            # The value stands before a token, so any token will do.
+            samples = [TrainSample(encoder.encode(each.prompt, each.images), [encoder.end]) for each in last]
+            for number, values in zip(truncated, self._infer(self.actor, samples)[1]):
+                bootstrap[number] = float(values[0])
+        return bootstrap
 
-    def _learn(self, lessons: Sequence[Lesson]) -> dict[str, float]:
-        """Change the model: epochs of minibatches, by GRPO one of one unless more are asked for."""
-        config, update = self.config, self.config.update
-        for group in self.optimizer.param_groups:
-            group["lr"] = group["peak"] * min(1.0, (self.step + 1) / max(1, update.warmup))
-        epochs, minibatches = config.grpo.epochs, config.grpo.minibatches
-        weights = Weights(entropy=update.entropy, kl=self.kl)
+    def _infer(self, actor: Actor, samples: Sequence[TrainSample]) -> Any:
+        return infer(actor, samples, self.config.rollout.temperature, self.config.update.micro_batch_size)
+
+    def _update(self, samples: Sequence[TrainSample]) -> dict[str, float]:
+        config, ppo = self.config, self.config.ppo
+        options, value = replace(config.update, kl_coef=self.kl_coef), {}
         if config.algorithm == "ppo":
-            ppo = config.ppo
-            epochs, minibatches = ppo.epochs, ppo.minibatches
-            update = replace(update, clip_low=ppo.clip, clip_high=ppo.clip)
-            weights = Weights(value=ppo.value, value_clip=ppo.value_clip, entropy=ppo.entropy, kl=self.kl)
-        facts = learn(
+            options = replace(options, clip_low=ppo.clip, clip_high=ppo.clip, entropy_coef=ppo.entropy_coef)
+            value = {"value_coef": ppo.value_coef, "value_clip": ppo.value_clip}
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["peak_lr"] * min(1.0, (self.step + 1) / max(1, options.warmup_steps))
+        metrics = update(
             self.actor,
             self.optimizer,
-            lessons,
-            update,
-            weights,
+            samples,
+            options,
+            **value,
             temperature=config.rollout.temperature,
             max_tokens=config.rollout.max_tokens,
-            epochs=epochs,
-            minibatches=minibatches,
-            rng=np.random.default_rng([config.seed, _MINIBATCHES, self.step]),
+            epochs=config.epochs,
+            minibatches=config.minibatches,
+            rng=np.random.default_rng([config.seed, _MINIBATCH_STREAM, self.step]),
         )
-        if update.kl_target is not None and "kl" in facts:
-            # Ziegler et al. 2019, section 2.2: proportional to the error, which counts as 20% at most.
-            error = np.clip(facts["kl"] / update.kl_target - 1, -0.2, 0.2)
-            self.kl *= float(1 + 0.1 * error)
-            facts["kl_weight"] = self.kl
-        return facts
+        if options.kl_target is not None and "kl" in metrics:
+            # Ziegler et al. 2019, section 2.2: proportional control with the error clipped to 20%.
+            error = np.clip(metrics["kl"] / options.kl_target - 1, -0.2, 0.2)
+            self.kl_coef *= float(1 + 0.1 * error)
+            metrics["kl_coef"] = self.kl_coef
+        return metrics
 
-    # Keeping --------------------------------------------------------------------------------------------------------
+    def _advance_curriculum(self, episodes: Sequence[EpisodeRollout]) -> None:
+        """Count each group as one episode with its mean success."""
+        size = self.config.group_size
+        for first in range(0, len(episodes), size):
+            group = episodes[first : first + size]
+            success = float(np.mean([self.curriculum.success(episode.pick, episode.turns) for episode in group]))
+            self.progress = self.curriculum.after(self.progress, group[0].pick, success)
 
-    def player(self) -> PolicyRecord:
-        """Who plays, for records."""
-        rollout = self.config.rollout
-        options = {"algorithm": self.config.algorithm, "step": self.step, "temperature": rollout.temperature}
+    def policy_record(self) -> PolicyRecord:
+        """Describe the model for records."""
+        temperature = self.config.rollout.temperature
+        options = {"algorithm": self.config.algorithm, "step": self.step, "temperature": temperature}
         return PolicyRecord(name="training", options=options)
 
     def save(self, folder: Path) -> None:
         """Write a checkpoint.
 
         Raises:
-            DivergedError: Of the model as it is now the loss would be no number: a step that began well has ruined it.
+            DivergedError: The model outputs numbers that are not finite.
             OutputError: It cannot be written.
         """
-        found = () if self._latest is None else self._measure(self.actor, [self._latest])
-        if not all(np.isfinite(numbers).all() for each in found for numbers in each):
+        outputs = () if self._last_sample is None else self._infer(self.actor, [self._last_sample])
+        if not all(np.isfinite(numbers).all() for each in outputs for numbers in each):
             raise DivergedError(
-                f"after step {self.step} the model gives no numbers: lower --update.lr (of PPO --ppo.lr)"
+                f"after step {self.step} the model outputs are not finite: lower --update.lr (--ppo.lr for PPO)"
             )
-        extra = {"rewards": self.rewards, "kl": self.kl}
-        merged = self.config.merge
+        extra = {"rewards": self.rewards, "kl_coef": self.kl_coef}
+        merged = self.config.save_merged
         save_checkpoint(folder, self.step, self.actor, self.optimizer, self.progress, extra, merged=merged)
 
     def load(self, checkpoint: Path) -> None:
-        """Go on from a checkpoint."""
+        """Resume from a checkpoint."""
         self.step, self.progress, extra = load_checkpoint(checkpoint, self.actor, self.optimizer)
         self.curriculum.check(self.progress)
-        self.rewards, self.kl = extra["rewards"], extra["kl"]
+        self.rewards, self.kl_coef = extra["rewards"], extra["kl_coef"]
 
     def keep_reference(self) -> None:
-        """Remember the model as it is before reinforcement learning, if its divergence counts."""
-        if self.config.update.kl or self.config.update.kl_target:
-            frozen = {id(weight): weight for weight in self.actor.parameters() if not weight.requires_grad}
-            self.reference = copy.deepcopy(self.actor, frozen).requires_grad_(False)  # what is frozen is shared
+        """Copy the model as the reference of the KL divergence, if that counts."""
+        if self.config.update.kl_coef:
+            shared = {id(weight): weight for weight in self.actor.parameters() if not weight.requires_grad}
+            self.reference = copy.deepcopy(self.actor, shared).requires_grad_(False)
 
 
-def means_of(turns: Sequence[TurnRecord]) -> dict[str, float]:
-    """Means over answers: reward, share in form, share that was played, and where there is a truth, what is seen."""
-    seen = [turn.reward.perception for turn in turns if turn.reward.perception is not None]
+def compute_ppo_targets(
+    samples: Sequence[Sequence[TrainSample]],
+    rewards: Sequence[Sequence[float]],
+    bootstrap_values: Sequence[float],
+    config: PpoConfig,
+) -> dict[str, float]:
+    """Fill in advantages and returns of samples with old values; return the explained variance of the critic.
+
+    Args:
+        samples: A sample for each turn of each episode.
+        rewards: Reward of each turn of each episode.
+        bootstrap_values: Value of the final state of each truncated episode, else 0.
+        config: Options of GAE.
+    """
+    monte_carlo: list[Floats] = []
+    # With lambda below 1, returns contain the critic's own values, so the critic is judged by those of lambda 1.
+    judge = replace(config, lam=1.0, token_lam=1.0)
+    for episode, earned, bootstrap in zip(samples, rewards, bootstrap_values):
+        values = [sample.old_values for sample in episode if sample.old_values is not None]
+        for sample, advantages, returns in zip(episode, *episode_gae(earned, values, bootstrap, config)):
+            sample.advantages, sample.returns = advantages, returns
+        monte_carlo += episode_gae(earned, values, bootstrap, judge)[1]
+    flat = list(chain.from_iterable(samples))
+    if config.whiten:
+        white = whiten(np.concatenate([sample.advantages for sample in flat]))
+        for sample, advantages in zip(flat, np.split(white, np.cumsum([len(s.response) for s in flat])[:-1])):
+            sample.advantages = advantages
+    old_values: Any = np.concatenate([sample.old_values for sample in flat])
+    return {"explained_variance": explained_variance(old_values, np.concatenate(monte_carlo))}
+
+
+def episode_gae(
+    rewards: Sequence[float], values: Sequence[Floats], bootstrap_value: float, config: PpoConfig
+) -> tuple[list[Floats], list[Floats]]:
+    """Estimate advantages and returns of an episode over turns or tokens."""
+    if config.gae_over == "turns":
+        return gae_over_turns(rewards, values, config.gamma, config.lam, bootstrap_value)
+    tokens = (config.token_gamma, config.token_lam)
+    return gae_over_tokens(rewards, values, config.gamma, config.lam, *tokens, bootstrap_value)
+
+
+def turn_metrics(turns: Sequence[TurnRecord]) -> dict[str, float]:
+    """Average rewards, format compliance, perception accuracy and played turns."""
+    perception = [turn.reward.perception for turn in turns if turn.reward.perception is not None]
     return {
         "reward": float(np.mean([turn.reward.total for turn in turns])),
         "format": float(np.mean([turn.reward.format for turn in turns])),
-        **({"perception": float(np.mean(seen))} if seen else {}),
+        **({"perception": float(np.mean(perception))} if perception else {}),
         "played": float(np.mean([turn.outcome == "played" for turn in turns])),
     }

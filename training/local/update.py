@@ -1,140 +1,34 @@
-"""One step of learning from rollouts: clipped policy loss, value loss, entropy bonus, KL to a reference."""
+"""Losses of GRPO and PPO, and the updates of a step: epochs of minibatches, each in micro-batches."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from training.core.advantages import Floats
-from training.core.checks import check_numbers
-from training.local.actor import Actor, Measured, Sample
+from training.local.actor import Actor, LogProbs, deduplicate
+from training.local.config import UpdateConfig
+from training.local.encoding import TrainSample
 from training.local.errors import DivergedError
-from training.local.micro_batches import micro_batches
-from vlmgym.errors import UsageError
 
-
-@dataclass(frozen=True, kw_only=True)
-class UpdateConfig:
-    """How the model is changed."""
-
-    lr: float = 1e-6
-    """Highest learning rate; it rises over the first `warmup` steps."""
-    warmup: int = 10
-    """Steps."""
-    betas: tuple[float, float] = (0.9, 0.95)
-    """Of AdamW."""
-    weight_decay: float = 0.0
-    """Of AdamW."""
-    grad_norm: float = 1.0
-    """Gradients are made no longer than this."""
-    clip_low: float = 0.2
-    """A token's probability may fall to 1 - this of what it was before an advantage stops counting. PPO has its own,
-    and GRPO only clips where a step has several updates: --grpo.epochs, --grpo.minibatches."""
-    clip_high: float = 0.28
-    """Likewise rise to 1 + this: more than clip_low keeps rare tokens alive (DAPO, https://arxiv.org/abs/2503.14476)."""
-    entropy: float = 0.0
-    """Weight of the bonus for the entropy of tokens; PPO has its own."""
-    kl: float = 0.0
-    """Weight of the divergence from the model before reinforcement learning."""
-    kl_target: float | None = None
-    """Change that weight so that the divergence stays near this many nats a token (Ziegler et al. 2019,
-    https://arxiv.org/abs/1909.08593); None: it is fixed."""
-    loss_over: Literal["tokens", "responses", "constant"] = "tokens"
-    """What the loss is a mean over. tokens: of all responses; responses: of each, then over these; constant: their sum
-    over responses x the longest response that is allowed (Dr. GRPO)."""
-    loss_limit: float = 1e3
-    """Training stops where the loss of the policy is larger, as it does where it is no number. Its advantages are of
-    size 1, so that it is near 0 while all is well; the loss of the critic, which is in units of the reward, is not
-    part of it."""
-    micro_batch: int = 64
-    """Responses that go through the model at once when it is changed, at most: fewer need less memory."""
-
-    def __post_init__(self) -> None:
-        if self.micro_batch < 1 or self.warmup < 0:
-            raise UsageError("micro_batch is at least 1, and warmup at least 0")
-        check_numbers(
-            self,
-            at_least_0=("lr", "weight_decay", "clip_low", "clip_high", "entropy", "kl"),
-            above_0=("grad_norm", "loss_limit"),
-        )
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise UsageError(f"betas are at least 0 and less than 1, not {self.betas}")
-        if self.kl_target is not None and not (self.kl_target > 0 and self.kl > 0):
-            raise UsageError("kl_target is more than 0, and needs a weight to begin with: --update.kl, more than 0")
-
-
-@dataclass(slots=True)
-class Lesson:
-    """What is learned from one response; arrays have one number for each of its tokens.
-
-    Attributes:
-        sample: Prompt and response.
-        advantages: How much better than expected.
-        logprobs: Log-probabilities before the step; None: as they are now, in a step of one update.
-        values: What the critic expected before the step; None without one.
-        returns: What the critic is to expect, NaN where it is not asked; None without one.
-        reference: Log-probabilities by the reference; None without one.
-    """
-
-    sample: Sample
-    advantages: Floats
-    logprobs: Floats | None = None
-    values: Floats | None = None
-    returns: Floats | None = None
-    reference: Floats | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Weights:
-    """Of the parts of the loss, beside the policy's.
-
-    Attributes:
-        value: Of the value loss.
-        value_clip: How far a value may move; 0: any way.
-        entropy: Of the entropy bonus.
-        kl: Of the divergence from the reference.
-    """
-
-    value: float = 0.0
-    value_clip: float = 0.0
-    entropy: float = 0.0
-    kl: float = 0.0
-
-
-def token_weights(
-    mask: torch.Tensor, config: UpdateConfig, responses: int, tokens: int, max_tokens: int
-) -> torch.Tensor:
-    """How much each token counts in the mean that a loss is; shape of the mask.
-
-    Args:
-        mask: Which tokens are of a response, shape (some of the responses, longest response).
-        config: What the loss is a mean over.
-        responses: Responses of the whole update.
-        tokens: Their tokens.
-        max_tokens: Longest response that is allowed.
-    """
-    if config.loss_over == "tokens":
-        return mask / tokens
-    if config.loss_over == "responses":
-        return mask / mask.sum(dim=1, keepdim=True) / responses
-    return mask / (responses * max_tokens)
+MIN_FILL = 0.75
+"""Minimum share of its padded row that each sample fills; padding costs as much as tokens, but passes cost too."""
 
 
 def policy_loss(
     logprobs: torch.Tensor, old: torch.Tensor, advantages: torch.Tensor, clip_low: float, clip_high: float
 ) -> torch.Tensor:
-    """The clipped loss of each token (Schulman et al. 2017, equation 7)."""
+    """Clipped policy loss per token (Schulman et al. 2017, https://arxiv.org/abs/1707.06347, equation 7)."""
     ratio = (logprobs - old).exp()
     return -torch.min(ratio * advantages, ratio.clamp(1 - clip_low, 1 + clip_high) * advantages)
 
 
 def value_loss(values: torch.Tensor, old: torch.Tensor, returns: torch.Tensor, clip: float) -> torch.Tensor:
-    """Half the squared error of each value, at least that of a value which has moved no further than `clip`."""
+    """Compute half the squared error per token: the larger of the raw and the clipped value's."""
     loss = (values - returns) ** 2
     if clip:
         loss = torch.max(loss, (old + (values - old).clamp(-clip, clip) - returns) ** 2)
@@ -142,7 +36,7 @@ def value_loss(values: torch.Tensor, old: torch.Tensor, returns: torch.Tensor, c
 
 
 def kl_estimate(logprobs: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-    """The divergence from a reference, estimated at each sampled token: unbiased and never negative.
+    """Estimate the KL divergence from a reference at each sampled token: unbiased and never negative.
 
     r - 1 - log r with r = reference / policy (Schulman 2020, http://joschu.net/blog/kl-approx.html, estimator k3).
     """
@@ -150,125 +44,164 @@ def kl_estimate(logprobs: torch.Tensor, reference: torch.Tensor) -> torch.Tensor
     return log_ratio.exp() - 1 - log_ratio
 
 
-def learn(
+def token_weights(
+    mask: torch.Tensor, config: UpdateConfig, responses: int, tokens: int, max_tokens: int
+) -> torch.Tensor:
+    """Weight of each token of a micro-batch in the mean over its minibatch, with the shape of the mask."""
+    if config.loss_over == "tokens":
+        return mask / tokens
+    if config.loss_over == "responses":
+        return mask / mask.sum(dim=1, keepdim=True) / responses
+    return mask / (responses * max_tokens)
+
+
+def micro_batches(samples: Sequence[TrainSample], max_size: int) -> list[list[int]]:
+    """Group the indices of samples into forward passes of similar lengths, with shared prompts together.
+
+    Longest prompts come first, then longest responses; prompts and responses are padded separately.
+    """
+    _, prompts = deduplicate([sample.prompt for sample in samples])
+    lengths = [(len(sample.prompt.ids), len(sample.response)) for sample in samples]
+    batches: list[list[int]] = []
+    for index in sorted(range(len(samples)), key=lambda i: (-lengths[i][0], prompts[i], -lengths[i][1])):
+        joined = [*batches[-1], index] if batches else []
+        padded_length = sum(max(each) for each in zip(*(lengths[i] for i in joined)))
+        if 1 < len(joined) <= max_size and min(sum(lengths[i]) for i in joined) >= MIN_FILL * padded_length:
+            batches[-1] = joined
+        else:
+            batches.append([index])
+    return batches
+
+
+def infer(
+    actor: Actor, samples: Sequence[TrainSample], temperature: float, micro_batch_size: int
+) -> tuple[list[Floats], list[Floats]]:
+    """Compute log-probabilities and values (empty without a critic) of each sample, without gradients."""
+    logprobs: dict[int, Floats] = {}
+    values: dict[int, Floats] = {}
+    for indices in micro_batches(samples, micro_batch_size):
+        with torch.no_grad():
+            out = actor.compute_logprobs([samples[index] for index in indices], temperature)
+        for row, index in enumerate(indices):
+            length = len(samples[index].response)
+            logprobs[index] = out.logprobs[row, :length].double().cpu().numpy()
+            if out.values is not None:
+                values[index] = out.values[row, :length].double().cpu().numpy()
+    return [logprobs[index] for index in sorted(logprobs)], [values[index] for index in sorted(values)]
+
+
+def update(
     actor: Actor,
     optimizer: torch.optim.Optimizer,
-    lessons: Sequence[Lesson],
+    samples: Sequence[TrainSample],
     config: UpdateConfig,
-    weights: Weights,
     *,
+    value_coef: float = 0.0,
+    value_clip: float = 0.0,
     temperature: float,
     max_tokens: int,
     epochs: int = 1,
     minibatches: int = 1,
     rng: np.random.Generator,
 ) -> dict[str, float]:
-    """Change the model by what was learned.
+    """Update the model on the samples of a step.
 
     Args:
         actor: The model.
-        optimizer: Of its parameters.
-        lessons: All of a step.
-        config: How.
-        weights: Of the parts of the loss.
-        temperature: At which responses were sampled.
-        max_tokens: Longest response that is allowed.
-        epochs: Passes over the lessons.
-        minibatches: Updates in a pass, at most as many as lessons.
-        rng: Decides which lessons make a minibatch.
+        optimizer: Optimiser of its parameters.
+        samples: All samples of the step.
+        config: Options of optimiser and loss.
+        value_coef: Coefficient of the value loss.
+        value_clip: Clip range of value updates; 0 turns clipping off.
+        temperature: Sampling temperature of the responses.
+        max_tokens: Maximum response length.
+        epochs: Passes over the samples.
+        minibatches: Updates per pass.
+        rng: Random generator that forms minibatches.
 
     Returns:
-        Means over updates: loss, policy_loss, grad_norm, entropy, clipped (share of tokens), kl (from the reference),
-        moved (from the model before the step), value_loss.
+        Means over updates of loss, policy_loss, value_loss, grad_norm, entropy, clip_fraction, kl (from the reference)
+        and approx_kl (from the model before the step).
 
     Raises:
-        DivergedError: The loss or the gradient is not finite, or the loss larger than what it may be.
+        DivergedError: The loss or gradient is not finite, or the policy loss is too large.
     """
     parameters = [parameter for parameter in actor.parameters() if parameter.requires_grad]
-    facts: list[dict[str, float]] = []
+    metrics: list[dict[str, float]] = []
     for _ in range(epochs):
-        order = rng.permutation(len(lessons))
-        for part in np.array_split(order, minibatches):
-            update = [lessons[place] for place in part]
-            tokens = sum(len(lesson.sample.response) for lesson in update)
-            asked = sum(0 if lesson.returns is None else int((~np.isnan(lesson.returns)).sum()) for lesson in update)
+        for indices in np.array_split(rng.permutation(len(samples)), minibatches):
+            minibatch = [samples[index] for index in indices]
+            tokens = sum(len(sample.response) for sample in minibatch)
+            targets = sum(int((~np.isnan(sample.returns)).sum()) for sample in minibatch if sample.returns is not None)
             sums: dict[str, float] = {}
-            for places in micro_batches([lesson.sample for lesson in update], config.micro_batch):
-                some = [update[place] for place in places]
-                measured = actor.measure(
-                    [lesson.sample for lesson in some], temperature, learn_entropy=weights.entropy > 0
-                )
-                counted = token_weights(measured.mask, config, len(update), tokens, max_tokens)
-                loss, found = _loss(measured, some, counted, tokens, asked, config, weights)
+            for part in micro_batches(minibatch, config.micro_batch_size):
+                batch = [minibatch[index] for index in part]
+                out = actor.compute_logprobs(batch, temperature, entropy_grad=config.entropy_coef > 0)
+                weights = token_weights(out.mask, config, len(minibatch), tokens, max_tokens)
+                loss, found = _policy_loss(out, batch, weights, tokens, config)
+                if out.values is not None:
+                    error = _value_error(out, batch, value_clip) / targets
+                    loss, found["value_loss"] = loss + value_coef * error, error.item()
                 if not math.isfinite(loss.item()):
                     raise DivergedError(
-                        f"the loss is {loss.item()}: lower --update.lr (of PPO --ppo.lr), or look at the last rollouts"
+                        f"the loss is {loss.item()}: lower --update.lr (--ppo.lr for PPO), or inspect the last rollouts"
                     )
-                if abs(found["policy_loss"]) > config.loss_limit:
+                if abs(found["policy_loss"]) > config.max_loss:
                     raise DivergedError(
-                        f"the loss of the policy is {found['policy_loss']:.3g}, beyond {config.loss_limit:g}: lower "
-                        "--update.lr (of PPO --ppo.lr), or raise --update.loss-limit"
+                        f"the policy loss is {found['policy_loss']:.3g}, above {config.max_loss:g}: lower --update.lr "
+                        "(--ppo.lr for PPO), or raise --update.max-loss"
                     )
                 loss.backward()
                 for name, value in {"loss": loss.item(), **found}.items():
                     sums[name] = sums.get(name, 0.0) + value
-            norm = float(torch.nn.utils.clip_grad_norm_(parameters, config.grad_norm))
+            norm = float(torch.nn.utils.clip_grad_norm_(parameters, config.max_grad_norm))
             if not math.isfinite(norm):
-                rounding = "" if actor.model.dtype == torch.float32 else ", or use --dtype float32"
-                raise DivergedError(f"the gradient is not finite: lower --update.lr (of PPO --ppo.lr){rounding}")
+                precision = "" if actor.model.dtype == torch.float32 else ", or use --dtype float32"
+                raise DivergedError(f"the gradient is not finite: lower --update.lr (--ppo.lr for PPO){precision}")
             optimizer.step()
             optimizer.zero_grad()
-            facts.append({**sums, "grad_norm": norm})
-    return {name: float(np.mean([fact[name] for fact in facts])) for name in facts[0]}
+            metrics.append({**sums, "grad_norm": norm})
+    return {name: float(np.mean([each[name] for each in metrics])) for name in metrics[0]}
 
 
-def _loss(
-    measured: Measured,
-    lessons: Sequence[Lesson],
-    counted: torch.Tensor,
-    tokens: int,
-    asked: int,
-    config: UpdateConfig,
-    weights: Weights,
+def _policy_loss(
+    out: LogProbs, batch: Sequence[TrainSample], weights: torch.Tensor, tokens: int, config: UpdateConfig
 ) -> tuple[torch.Tensor, dict[str, float]]:
-    """The loss of some lessons, as their share of that of the whole update, and means over all its tokens likewise."""
-    device = measured.logprobs.device
-    logprobs = measured.logprobs
-    old = logprobs.detach() if lessons[0].logprobs is None else padded([lesson.logprobs for lesson in lessons], device)
-    advantages = padded([lesson.advantages for lesson in lessons], device)
+    """Compute the share of a micro-batch in the policy loss and metrics of its minibatch of `tokens` tokens."""
+    logprobs, device = out.logprobs, out.logprobs.device
+    old = logprobs.detach()
+    if batch[0].old_logprobs is not None:
+        old = pad([sample.old_logprobs for sample in batch], device)
+    advantages = pad([sample.advantages for sample in batch], device)
     losses = policy_loss(logprobs, old, advantages, config.clip_low, config.clip_high)
     with torch.no_grad():
         ratio = (logprobs - old).exp()
-        outside = (ratio < 1 - config.clip_low) | (ratio > 1 + config.clip_high)
-        facts = {
-            "entropy": float((measured.entropy.detach() * measured.mask).sum() / tokens),
-            "clipped": float((outside * measured.mask).sum() / tokens),
-            "moved": float((kl_estimate(old, logprobs) * measured.mask).sum() / tokens),
+        clipped = (ratio < 1 - config.clip_low) | (ratio > 1 + config.clip_high)
+        metrics = {
+            "entropy": float((out.entropy.detach() * out.mask).sum() / tokens),
+            "clip_fraction": float((clipped * out.mask).sum() / tokens),
+            "approx_kl": float((kl_estimate(old, logprobs) * out.mask).sum() / tokens),
         }
-    if weights.entropy:
-        losses = losses - weights.entropy * measured.entropy
-    if lessons[0].reference is not None:
-        divergence = kl_estimate(logprobs, padded([lesson.reference for lesson in lessons], device))
-        losses = losses + weights.kl * divergence
-        facts["kl"] = float((divergence.detach() * measured.mask).sum() / tokens)
-    loss = (losses * counted).sum()
-    facts["policy_loss"] = loss.item()
-    if measured.values is not None:
-        returns = padded([lesson.returns for lesson in lessons], device)
-        errors = value_loss(
-            measured.values,
-            padded([lesson.values for lesson in lessons], device),
-            returns.nan_to_num(),
-            weights.value_clip,
-        )
-        # A mean over what the critic is asked, which in GAE over turns is one token of each response.
-        error = errors.where(~returns.isnan() & measured.mask, 0.0).sum() / asked
-        loss = loss + weights.value * error
-        facts["value_loss"] = error.item()
-    return loss, facts
+    if config.entropy_coef:
+        losses = losses - config.entropy_coef * out.entropy
+    if batch[0].ref_logprobs is not None:
+        kl = kl_estimate(logprobs, pad([sample.ref_logprobs for sample in batch], device))
+        losses = losses + config.kl_coef * kl
+        metrics["kl"] = float((kl.detach() * out.mask).sum() / tokens)
+    loss = (losses * weights).sum()
+    metrics["policy_loss"] = loss.item()
+    return loss, metrics
 
 
-def padded(arrays: Sequence[Floats | None], device: torch.device) -> torch.Tensor:
-    """Arrays of different lengths as one float32 tensor, padded with zeros on the right."""
-    rows = [torch.as_tensor(array, dtype=torch.float32) for array in arrays]
-    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)
+def _value_error(out: LogProbs, batch: Sequence[TrainSample], clip: float) -> torch.Tensor:
+    """Sum the value loss over tokens with a target, which in GAE over turns is one per response."""
+    assert out.values is not None
+    returns = pad([sample.returns for sample in batch], out.values.device)
+    old_values = pad([sample.old_values for sample in batch], out.values.device)
+    errors = value_loss(out.values, old_values, returns.nan_to_num(), clip)
+    return errors.where(~returns.isnan() & out.mask, 0.0).sum()
+
+
+def pad(arrays: Sequence[Floats | None], device: torch.device) -> torch.Tensor:
+    """Stack arrays of different lengths into a float32 tensor, padded with zeros on the right."""
+    return pad_sequence([torch.as_tensor(array, dtype=torch.float32) for array in arrays], True).to(device)

@@ -6,11 +6,11 @@
 #     bash training/scripts/cold_start.sh data/oracle_2048 checkpoints/cold_2048
 #     MODEL=$PWD/checkpoints/cold_2048 bash training/scripts/rl_2048.sh
 #
-# MODEL        folder or hub name of a Qwen-VL (Qwen/Qwen2.5-VL-7B-Instruct)
-# LLAMAFACTORY its command (llamafactory-cli), of an environment of its own: it takes other versions of libraries
+# MODEL        folder or Hub name of a Qwen-VL (Qwen/Qwen2.5-VL-7B-Instruct)
+# LLAMAFACTORY command of LLaMA-Factory (llamafactory-cli), from a separate environment with its own library versions
 #
-# Everything else is a setting of LLaMA-Factory: SETTING=VALUE, for instance num_train_epochs=3. One GPU needs
-# deepspeed=null, and finetuning_type=lora where a whole model does not fit.
+# Further arguments are settings of LLaMA-Factory: SETTING=VALUE, for instance num_train_epochs=3. A single GPU needs
+# deepspeed=null, and finetuning_type=lora if a full model does not fit.
 set -euo pipefail
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P)
 fail() {
@@ -22,14 +22,14 @@ fail() {
 data=$1 out=$2 model=${MODEL:-Qwen/Qwen2.5-VL-7B-Instruct} command=${LLAMAFACTORY:-llamafactory-cli}
 shift 2
 [ -e "$data/dataset_info.json" ] || fail "$data has no dataset_info.json: vlmgym export --format sharegpt writes one"
-[ ! -e "$out" ] || fail "$out is there already: name a new folder"
-command -v "$command" >/dev/null || fail "there is no $command: pip install llamafactory deepspeed in an environment of its own, or set LLAMAFACTORY"
+[ ! -e "$out" ] || fail "$out already exists: name a new folder"
+command -v "$command" >/dev/null || fail "$command not found: pip install llamafactory deepspeed in a separate environment, or set LLAMAFACTORY"
 case $model in
 *[Qq]wen3-[Vv][Ll]* | *[Qq]wen3_[Vv][Ll]*) template=qwen3_vl_nothink ;;
-*) template=qwen2_vl ;; # of Qwen2.5-VL, too
+*) template=qwen2_vl ;; # also for Qwen2.5-VL
 esac
 name=$(sed -n 's/^ "\(.*\)": {$/\1/p' "$data/dataset_info.json")
-[ -n "$name" ] || fail "$data/dataset_info.json is not as vlmgym export writes it"
+[ -n "$name" ] || fail "$data/dataset_info.json was not written by vlmgym export"
 FORCE_TORCHRUN=1 exec "$command" train "$root/training/cold_start/sft.yaml" "model_name_or_path=$model" "template=$template" \
     "dataset_dir=$data" "media_dir=$data" "dataset=$name" "output_dir=$out" \
     "deepspeed=$root/training/cold_start/zero3.json" "$@"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# A tiny vision-language model learns a move of 2048 on a CPU, from nothing to a checkpoint, in minutes:
+# Train a tiny vision-language model on moves of 2048, on a CPU, from scratch to a checkpoint in minutes:
 #
 #     bash training/scripts/local_2048.sh
 #     bash training/scripts/local_2048.sh --algorithm ppo --output-dir logs/ppo
-#     bash training/scripts/local_2048.sh --model Qwen/Qwen3-VL-4B-Instruct      # a real one, on a GPU of 24 GB
+#     bash training/scripts/local_2048.sh --model Qwen/Qwen3-VL-4B-Instruct      # a real model on a 24 GB GPU
 #
 # All options: bash training/scripts/local_2048.sh --help
 set -euo pipefail

@@ -1,0 +1,67 @@
+"""Training runs of a few steps, by the command line, and what they leave behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training.local.train import main
+from vlmgym.records.episode import EpisodeRecord
+
+HERE = Path(__file__).parent
+QUICK = ("--preset", str(HERE / "quick.args"))
+SMALL = ("--size", "96", "--config", "rows=3", "columns=3", "goal=16")
+EPISODES = ("--play.max-turns", "2", "--play.history", "1", "--play.history-images", "1")
+NO_EPISODES = ("--evaluation.episodes", "0")
+SFT = ("--sft.steps", "2", "--sft.batch-size", "4", "--sft.gate", "0")
+PPO = ("--algorithm", "ppo", "--batch-size", "4")
+VARIANTS = {
+    "grpo": (*SMALL, *NO_EPISODES, "--update.kl-coef", "0.1"),
+    "grpo, updates": (
+        *(*SMALL, *NO_EPISODES, "--grpo.epochs", "2", "--grpo.minibatches", "2"),
+        *("--update.clip-high", "0.1"),
+    ),
+    "grpo, episodes": (*SMALL, *EPISODES, *NO_EPISODES, "--grpo.gamma", "0.9", "--update.micro-batch-size", "4"),
+    "dr grpo": (
+        *(*SMALL, *NO_EPISODES, "--grpo.no-scale-rewards", "--update.loss-over", "constant"),
+        *("--update.entropy-coef", "0.01"),
+    ),
+    "ppo": (*SMALL, *EPISODES, *NO_EPISODES, *PPO, "--ppo.entropy-coef", "0.01"),
+    "ppo, tokens": (
+        *(*SMALL, *NO_EPISODES, *PPO, "--ppo.gae-over", "tokens", "--ppo.token-lam", "0.95"),
+        *("--update.kl-coef", "0.1", "--update.kl-target", "0.001"),
+    ),
+    "lora": (*SMALL, *NO_EPISODES, "--lora", "4", "--gradient-checkpointing", "--update.kl-coef", "0.1"),
+    "bfloat16": (*SMALL, *NO_EPISODES, "--dtype", "bfloat16", "--lora", "4"),
+    "blank": (*SMALL, *NO_EPISODES, "--blank"),
+    "mixture": ("--games", "2048", "swap", "--reasoning", "1", "--size", "128", "--batch-size", "12"),
+    "curriculum": ("--curriculum", str(HERE / "curriculum.toml"), *EPISODES, *NO_EPISODES),
+}
+"""Options of variants of training."""
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def curve(run: Path) -> list[dict[str, float]]:
+    """Read the metrics of each step, except times."""
+    lines = (run / "curve.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if not k.startswith("seconds")} for line in lines]
+
+
+def rollouts(run: Path) -> list[EpisodeRecord]:
+    files = sorted((run / "rollouts").glob("step_*.jsonl"))
+    return [EpisodeRecord.model_validate_json(line) for file in files for line in file.read_text().splitlines()]
+
+
+def fail(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str]:
+    """Run a command that fails; return its exit code and the last line of its standard error."""
+    with pytest.raises(SystemExit) as raised:
+        main(args)
+    stderr = capsys.readouterr().err
+    assert "Traceback" not in stderr
+    return int(raised.value.code or 0), stderr.strip().splitlines()[-1]

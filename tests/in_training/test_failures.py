@@ -1,0 +1,176 @@
+"""Training runs that fail: divergence, memory, full disks, and options that are refused."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.in_training.runs import NO_EPISODES, QUICK, SMALL, fail
+from tests.in_training.tiny import GAME, make_actor, make_checkpoint, make_prompts, make_samples
+from training.local.checkpoint import last_checkpoint, save_checkpoint
+from training.local.encoding import TrainSample
+from training.local.errors import TrainingError
+from training.local.evaluation import TrainedPolicy
+from training.local.sft import sft_loss
+from training.local.train import memory_errors
+from vlmgym.curriculum import Curriculum
+from vlmgym.records.files import OutputError
+
+FULL_GPU = torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+
+
+@pytest.mark.parametrize("error", [FULL_GPU, RuntimeError("CUDA error: out of memory")])
+def test_a_full_gpu_is_reported_with_options_to_lower(
+    model: Path, monkeypatch: pytest.MonkeyPatch, error: RuntimeError
+) -> None:
+    def to(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(torch.nn.Module, "to", to)
+    with pytest.raises(TrainingError, match=r"lower --update.micro-batch-size"), memory_errors():
+        make_actor(model)
+
+
+@pytest.mark.parametrize("fill", [partial(torch.empty, 2**60, dtype=torch.uint8), partial(np.empty, 2**60, np.uint8)])
+def test_full_memory_is_reported_with_options_to_lower(fill: Callable[[], Any]) -> None:
+    with pytest.raises(TrainingError, match=r"lower --update.micro-batch-size"), memory_errors():
+        fill()
+
+
+def test_diverged_runs_stop_and_keep_a_good_checkpoint(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    args = [*QUICK, "--model", str(model), *SMALL, *NO_EPISODES, "--steps", "20", "--output-dir", str(run)]
+    code, message = fail(capsys, *args, "--update.lr", "1e2", "--update.weight-decay", "1", "--evaluation.states", "0")
+    last = last_checkpoint(run / "checkpoints")
+    assert last is not None
+    assert code == 1
+    assert "the gradient is not finite: lower --update.lr" in message
+    assert message.endswith(f"the last checkpoint is {last}")
+    actor = make_actor(last / "model")
+    assert actor.compute_logprobs(make_samples(actor, (5, 9))).logprobs.isfinite().all()
+    assert not (run / "result.json").exists()
+
+
+def test_diverged_models_are_not_saved(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    args = [*QUICK, "--model", str(model), *SMALL, *NO_EPISODES, "--steps", "1", "--output-dir", str(run)]
+    code, message = fail(capsys, *args, "--update.lr", "1e30", "--update.weight-decay", "1", "--evaluation.states", "0")
+    assert code == 1
+    assert "after step 1 the model outputs are not finite" in message
+    assert message.endswith("there is no checkpoint yet")
+    assert not (run / "checkpoints").exists()
+    assert not (run / "model").exists()
+
+
+def test_failed_evaluations_are_reported_with_how_to_resume(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def generate(*_: Any) -> Any:
+        raise TrainingError("no more")
+
+    monkeypatch.setattr(TrainedPolicy, "_generate", generate)
+    run = tmp_path / "run"
+    args = [*QUICK, "--model", str(model), *SMALL, "--evaluation.states", "0", "--output-dir", str(run)]
+    code, message = fail(capsys, *args)
+    assert code == 1
+    assert message.startswith(f"error: no more; --resume {run} starts again")
+
+
+@contextmanager
+def limited_file_size(size: int) -> Iterator[None]:
+    """Make writing fail as on a full disk once a file exceeds this size."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_full_disks_leave_no_partial_checkpoint(model: Path, tmp_path: Path) -> None:
+    actor = make_actor(model)
+    optimizer = torch.optim.AdamW(actor.parameters())
+    sft_loss(actor, [TrainSample(actor.encoder.encode(*make_prompts(1)[0]), [actor.encoder.end])], 1)
+    optimizer.step()
+    args: Any = (tmp_path, 1, actor, optimizer, Curriculum.of([GAME]).begin(), {})
+    weights = (model / "model.safetensors").stat().st_size
+    for size in (weights // 2, weights + 100_000):  # too small for the weights, and for the optimiser
+        with limited_file_size(size), pytest.raises(OutputError, match=f"cannot write {tmp_path}"):
+            save_checkpoint(*args)
+        assert last_checkpoint(tmp_path) is None
+    with limited_file_size(weights // 2), pytest.raises(OutputError, match=f"cannot write {tmp_path / 'tiny'}: "):
+        make_checkpoint(tmp_path / "tiny")
+    save_checkpoint(*args)
+    assert last_checkpoint(tmp_path) == tmp_path / "step_000001"
+
+
+@pytest.mark.parametrize("left", [0.0, 0.5])
+def test_truncated_checkpoints_are_refused(
+    finished: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], left: float
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished("blank"), run)
+    file = run / "checkpoints" / "step_000003" / "trainer.pt"
+    file.write_bytes(file.read_bytes()[: int(left * file.stat().st_size)])
+    code, message = fail(capsys, "--resume", str(run), "--steps", "4")
+    assert (code, f"cannot read the checkpoint {run}/checkpoints/step_000003" in message) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("--games", "caption", *QUICK), "caption keeps 1 of 16 questions for validation, but --evaluation.states"),
+        (
+            ("--games", "geospot", *QUICK, "--sft.steps", "1", "--evaluation.states", "0", *NO_EPISODES),
+            "use --sft.expert oracle",
+        ),
+        (("--preset", "huge"), "'huge' not found: use 1x24gb, 1x80gb, tiny"),
+        (("--model", "./no/where", *QUICK), "./no/where"),
+        (("--games", "chess", *QUICK), "'chess'"),
+        (("--curriculum", "nowhere.toml", *QUICK), "nowhere.toml"),
+        (("--resume", "nowhere"), "nowhere contains no training run"),
+        (("--rollout.temperature", "0", *QUICK), "rollout.temperature must be above 0"),
+        (("--grpo.group-size", "1", *QUICK), "group_size must be at least 2, got 1"),
+        (("--batch-size", "7", *QUICK), "batch_size must be a multiple of group_size 3, got 7"),
+        (("--batch-size", "0", *QUICK), "batch_size must be at least 1, got 0"),
+        (("--algorithm", "ppo", "--update.clip-high", "0.3", *QUICK), "use --ppo.clip with PPO"),
+        (("--ppo.lr", "1e-4", *QUICK), "--ppo.lr only applies to PPO"),
+        (("--algorithm", "ppo", "--grpo.gamma=0.9", *QUICK), "--grpo.gamma only applies to GRPO"),
+        (("--algorithm", "ppo", "--update.lr", "1e-3", "--preset", "tiny"), "--ppo.lr 5e-05 overrides --update.lr"),
+        (("--grpo.minibatches", "7", *QUICK), "grpo.minibatches must be at most batch_size 6, got 7"),
+        (
+            ("--algorithm", "ppo", "--ppo.minibatches", "7", *QUICK),
+            "ppo.minibatches must be at most batch_size 6, got 7",
+        ),
+        (("--games", "2048", "--curriculum", "2048", *QUICK), "use either --games or --curriculum"),
+        (("--tiny.layers", "2", "--model", "a/b", *QUICK), "--tiny.layers only applies to a tiny model"),
+        (("--reward.illegal", "nan", *QUICK), "reward: "),
+        (("--update.lr", "nan", *QUICK), "lr must be at least 0, got nan"),
+        (("--update.max-grad-norm", "0", *QUICK), "max_grad_norm must be above 0, got 0.0"),
+        (("--update.betas", "0.9", "1", *QUICK), "betas must be at least 0 and below 1, got (0.9, 1.0)"),
+        (("--ppo.lr", "-1", *QUICK), "lr must be at least 0, got -1.0"),
+        (("--grpo.gamma", "7", *QUICK), "gamma must be between 0 and 1, got 7.0"),
+        (("--rollout.temperature", "inf", *QUICK), "temperature must be at least 0, got inf"),
+        (("--seed", str(2**63), *QUICK), "seed must be at least 0 and below 2^63, got 9223372036854775808"),
+        (("--record-interval", "-1", *QUICK), "record_interval must be at least 0, got -1"),
+    ],
+)
+def test_invalid_options_are_refused_in_one_sentence(
+    args: Sequence[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = () if "--resume" in args else ("--output-dir", str(tmp_path / "run"))
+    code, error = fail(capsys, *args, *output)
+    assert code == 2
+    assert error.startswith("error: ")
+    assert message in error

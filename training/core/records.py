@@ -1,0 +1,52 @@
+"""Records of training rollouts in the evaluator's format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from training.core.states import PlayConfig
+from vlmgym.curriculum import Curriculum
+from vlmgym.records.episode import GameRecord, PolicyRecord, now, versions
+from vlmgym.records.output_folder import OutputFolder
+from vlmgym.records.run import RunRecord
+from vlmgym.records.run_folder import RunFolder
+from vlmgym.sandbox.core.reward import RewardConfig
+
+
+def begin_rollout_records(
+    folder: Path, curriculum: Curriculum, policy: PolicyRecord, play: PlayConfig, reward: RewardConfig, episodes: int
+) -> None:
+    """Create a run folder for the rollouts, which `vlmgym report` can read.
+
+    Raises:
+        UsageError: It contains a file that vlmgym did not write.
+        OutputError: It cannot be written.
+    """
+    config = RunRecord(
+        started=now(),
+        versions=versions(),
+        games=tuple(map(GameRecord.of, curriculum.games)),
+        policy=policy,
+        reward=reward,
+        history=play.history,
+        history_images=play.history_images,
+        max_turns=play.max_turns,
+        seed=0,
+        episodes=episodes,
+        options={},
+    )
+    run = RunFolder(folder)
+    run.output.check_own()
+    run.write_config(config)
+
+
+def write_rollout_records(folder: Path, name: str, records: Iterable[str]) -> None:
+    """Write episode records, given as JSON, to `NAME.jsonl`.
+
+    Raises:
+        UsageError: The file exists and vlmgym did not write it.
+        OutputError: It cannot be written.
+    """
+    output = OutputFolder(folder)
+    output.write(output.folder / f"{name}.jsonl", (record.encode() + b"\n" for record in records))

@@ -1,0 +1,93 @@
+"""Command line of a training run. Presets are files of command-line options."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from training.local.config import DEFAULT_GAMES, TrainConfig
+from vlmgym.cli.console import parse_options
+from vlmgym.errors import UsageError
+
+PRESETS = Path(__file__).parent / "presets"
+
+
+def read_config(args: Sequence[str]) -> TrainConfig:
+    """Parse a command line on top of its preset; `--config` overrides single fields of the preset.
+
+    Raises:
+        UsageError: There is no such preset, a value is invalid, or options contradict each other.
+    """
+    known = _parse_known(args)
+    name = known.preset or ("tiny" if known.model is None else "1x24gb")
+    preset = read_preset(name)
+    if (PRESETS / f"{name}.args").is_file():  # a file of the user applies to any game
+        if known.curriculum is not None:
+            preset = drop_option(drop_option(preset, "--config"), "--size")
+        elif known.games not in (None, [*DEFAULT_GAMES]):
+            preset = drop_option(preset, "--config")  # its config fields are those of 2048
+    config = parse_options(TrainConfig, [*preset, *args], prog="python -m training.local.train")
+    sizes = [word for word in args if word.startswith("--tiny.")]
+    if sizes and config.model.model is not None:
+        raise UsageError(f"{sizes[0]} only applies to a tiny model: remove it or --model")
+    _check_algorithm(config, args)
+    preset_groups = len(_parse_known(preset).config)
+    overridden = {word.partition("=")[0] for group in config.overrides[preset_groups:] for word in group}
+    kept = [
+        tuple(word for word in group if word.partition("=")[0] not in overridden)
+        for group in config.overrides[:preset_groups]
+    ]
+    return replace(config, overrides=(*kept, *config.overrides[preset_groups:]))
+
+
+def _check_algorithm(config: TrainConfig, args: Sequence[str]) -> None:
+    """Refuse options of the other algorithm, except in a preset, which serves both."""
+    given = [word.partition("=")[0] for word in args if word.startswith("--")]
+    other = {"grpo": "ppo", "ppo": "grpo"}[config.algorithm]
+    for option in given:
+        if option.startswith(f"--{other}."):
+            raise UsageError(f"{option} only applies to {other.upper()}: remove it, or use --algorithm {other}")
+    if config.algorithm == "ppo" and "--update.lr" in given and config.ppo.lr is not None:
+        raise UsageError(f"--ppo.lr {config.ppo.lr:g} overrides --update.lr: set --ppo.lr instead")
+
+
+def _parse_known(args: Sequence[str]) -> argparse.Namespace:
+    """Parse the options that select and filter a preset."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for name in ("--preset", "--model", "--curriculum"):
+        parser.add_argument(name)
+    parser.add_argument("--games", nargs="*")
+    parser.add_argument("--config", nargs="+", action="append", default=[])
+    try:
+        return parser.parse_known_args(args)[0]
+    except argparse.ArgumentError:  # an option without a value, which tyro reports
+        return parser.parse_args([])
+
+
+def drop_option(options: Sequence[str], name: str) -> list[str]:
+    """Remove an option and its values."""
+    kept: list[str] = []
+    dropping = False
+    for word in options:
+        dropping = word.partition("=")[0] == name or (dropping and not word.startswith("--"))
+        if not dropping:
+            kept.append(word)
+    return kept
+
+
+def read_preset(preset: str) -> list[str]:
+    """Read the options of a preset, given by name or as a file with # comments.
+
+    Raises:
+        UsageError: It does not exist or is unreadable.
+    """
+    builtin = PRESETS / f"{preset}.args"
+    path = builtin if builtin.is_file() else Path(preset)
+    try:
+        return shlex.split(path.read_text(encoding="utf-8"), comments=True)
+    except (OSError, UnicodeDecodeError, ValueError):
+        names = ", ".join(sorted(file.stem for file in PRESETS.glob("*.args")))
+        raise UsageError(f"preset {preset!r} not found: use {names}, or a file of options") from None

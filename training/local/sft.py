@@ -1,0 +1,132 @@
+"""Supervised fine-tuning (cold start) on expert responses: perception, format, and some right answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from training.core.expert import expert_response
+from training.core.states import SFT_STREAM, all_actions, start_rollouts
+from training.local.actor import Actor
+from training.local.config import SftConfig, TrainConfig
+from training.local.encoding import Encoder, TrainSample
+from training.local.errors import DivergedError
+from training.local.update import micro_batches
+from vlmgym.curriculum import Curriculum, Progress
+from vlmgym.errors import UsageError
+from vlmgym.policies.base import Reply
+
+
+def check_expert(config: TrainConfig, curriculum: Curriculum) -> None:
+    """Check that the greedy expert can enumerate the actions of every game.
+
+    Raises:
+        UsageError: It cannot.
+    """
+    if config.sft.steps and config.sft.accuracy and config.sft.expert == "greedy":
+        for game in {stage.game for entry in curriculum.entries for stage in entry.stages}:
+            try:
+                all_actions(game)
+            except UsageError as error:
+                raise UsageError(f"{error}: use --sft.expert oracle") from None
+
+
+@dataclass(frozen=True)
+class Demonstrations:
+    """Expert demonstrations by index, each a pure function of the config and its index."""
+
+    config: TrainConfig
+    curriculum: Curriculum
+    progress: Progress
+    encoder: Encoder
+
+    def batch(self, step: int) -> list[TrainSample]:
+        """Create the batch of a step."""
+        size = self.config.sft.batch_size
+        return [self.sample(index) for index in range(step * size, (step + 1) * size)]
+
+    def sample(self, index: int) -> TrainSample:
+        """Create a demonstration, possibly after random turns, so that prompts with history and feedback occur."""
+        config, sft = self.config, self.config.sft
+        seed = config.seed + SFT_STREAM
+        before = max(sft.random_turns, min(config.play.max_turns - 1, config.play.history + 1))
+        play = replace(config.play, max_turns=max(config.play.max_turns, before + 1))
+        args = (self.curriculum, self.progress, seed, [index], 1, play, config.states, config.reward)
+        episode = next(start_rollouts(*args, transform=config.transform))
+        game, state, observation = episode.pick.game, episode.live.episode.state, episode.observation
+        rng = np.random.default_rng([seed, index])
+
+        def respond(accuracy: float) -> str:
+            return expert_response(game, state, sft.expert, accuracy, config.reward, rng)
+
+        for _ in range(int(rng.integers(before + 1))):
+            episode.respond(Reply(respond(0.0)))
+            if episode.done:
+                break
+            state, observation = episode.live.episode.state, episode.observation
+        text = respond(sft.accuracy)
+        return TrainSample(self.encoder.encode(observation.prompt, observation.images), self.encoder.tokens(text))
+
+
+def sft_loss(actor: Actor, samples: Sequence[TrainSample], micro_batch_size: int) -> float:
+    """Accumulate the gradient of the mean negative log-likelihood of response tokens and return the loss.
+
+    Raises:
+        DivergedError: The loss is not finite.
+    """
+    tokens = sum(len(sample.response) for sample in samples)
+    total = 0.0
+    for indices in micro_batches(samples, micro_batch_size):
+        loss = -actor.compute_logprobs([samples[index] for index in indices]).logprobs.sum() / tokens
+        if not math.isfinite(loss.item()):
+            raise DivergedError(f"the loss of supervised fine-tuning is {loss.item()}: lower --sft.lr")
+        loss.backward()
+        total += loss.item()
+    return total
+
+
+def learning_rate(config: SftConfig, step: int) -> float:
+    """Learning rate of a step, counted from 0."""
+    warmup = min(1.0, (step + 1) / 20)
+    return config.lr * warmup * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / config.steps)))
+
+
+def fine_tune(
+    actor: Actor,
+    config: SftConfig,
+    micro_batch_size: int,
+    batches: Iterable[Sequence[TrainSample]],
+    check: Callable[[], float],
+    report: Callable[[int, float], None],
+) -> int:
+    """Fine-tune the model and return the number of steps taken.
+
+    Args:
+        actor: The model.
+        config: Options.
+        micro_batch_size: Maximum number of responses per forward and backward pass.
+        batches: A batch for each step.
+        check: Returns the lower of perception accuracy and format compliance; called last after the final step.
+        report: Called with step and loss.
+
+    Raises:
+        DivergedError: The loss is not finite.
+    """
+    parameters = [parameter for parameter in actor.model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(parameters, config.lr, betas=(0.9, 0.98), weight_decay=0.01)
+    for step, samples in zip(range(config.steps), batches):
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(config, step)
+        loss = sft_loss(actor, samples, micro_batch_size)
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        report(step, loss)
+        last = step + 1 == config.steps
+        if ((step + 1) % config.check_interval == 0 or last) and (check() >= config.target or last):
+            return step + 1
+    return config.steps

@@ -1,0 +1,119 @@
+"""Rewards and perception on single states that are not trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from training.core.states import GATE_STREAM, VALIDATION_STREAM, PlayConfig, blank, start_rollouts
+from training.local.actor import Actor
+from training.local.config import TrainConfig
+from training.local.rollout import roll_out
+from vlmgym.curriculum import Curriculum, Progress
+from vlmgym.evaluation.statistics import confidence_interval
+from vlmgym.rollout.episode import EpisodeRollout
+from vlmgym.sandbox.core.task import Task
+
+Images = Literal["true", "blank", "shuffled"]
+"""Images shown to the model: the true ones, grey ones, or the images of another state."""
+
+
+@dataclass(frozen=True)
+class ValidationResult:
+    """Result of one response to each of several states.
+
+    Attributes:
+        responses: Number of responses.
+        reward: Mean total reward.
+        reward_ci: Its 95% confidence interval (Wilson's for rewards of 0 and 1, else Student's t); None if undefined.
+        perception: Perception accuracy; None for games without a ground truth.
+        format: Format compliance.
+    """
+
+    responses: int
+    reward: float
+    reward_ci: tuple[float, float] | None
+    perception: float | None
+    format: float
+
+    @property
+    def worst_skill(self) -> float:
+        """Perception accuracy or format compliance, whichever is lower."""
+        return self.format if self.perception is None else min(self.format, self.perception)
+
+    def summary(self, states: str = "validation states") -> str:
+        """Describe the result in one line."""
+        interval = "" if self.reward_ci is None else f" ({self.reward_ci[0]:.3f} to {self.reward_ci[1]:.3f})"
+        perception = "" if self.perception is None else f", {self.perception:.0%} perception accuracy"
+        return (
+            f"reward {self.reward:.3f}{interval} over {self.responses} {states}{perception}, "
+            f"{self.format:.0%} format compliance"
+        )
+
+
+def validation_episodes(
+    config: TrainConfig, curriculum: Curriculum, progress: Progress, count: int
+) -> list[EpisodeRollout]:
+    """Start single-turn episodes at validation states, which neither training nor any decision uses."""
+    args = (curriculum, progress, config.seed + VALIDATION_STREAM, range(count), 1)
+    return list(start_rollouts(*args, PlayConfig(), config.states, config.reward, validation=True))
+
+
+def validate(
+    actor: Actor,
+    config: TrainConfig,
+    episodes: Sequence[EpisodeRollout],
+    images: Images = "true",
+    temperature: float | None = None,
+) -> ValidationResult:
+    """Respond once to each validation state.
+
+    Args:
+        actor: The model.
+        config: Options, including the default temperature.
+        episodes: Episodes at the states, which are played in place.
+        images: Images shown to the model.
+        temperature: Sampling temperature.
+    """
+    shown = [episode.observation.images for episode in episodes]
+    if images == "blank":
+        shown = [[*map(blank, each)] for each in shown]
+    elif images == "shuffled":
+        shown = [*shown[1:], *shown[:1]]
+    for episode, each in zip(episodes, shown):
+        episode.live.observation = episode.observation._replace(images=each)
+    return _respond(actor, config, episodes, VALIDATION_STREAM, temperature)
+
+
+def check_gate(
+    actor: Actor, config: TrainConfig, curriculum: Curriculum, progress: Progress, count: int
+) -> ValidationResult:
+    """Respond to states used for neither training nor validation, to decide if supervised fine-tuning has succeeded.
+
+    With a finite dataset these are training questions, since all others are kept for validation.
+    """
+    args = (curriculum, progress, config.seed + GATE_STREAM, range(count), 1)
+    episodes = list(start_rollouts(*args, PlayConfig(), config.states, config.reward, transform=config.transform))
+    return _respond(actor, config, episodes, GATE_STREAM, None)
+
+
+def _respond(
+    actor: Actor, config: TrainConfig, episodes: Sequence[EpisodeRollout], stream: int, temperature: float | None
+) -> ValidationResult:
+    temperature = config.evaluation.temperature if temperature is None else temperature
+    roll_out(actor, episodes, replace(config.rollout, temperature=temperature), (config.seed, stream))
+    found = [turn.reward for episode in episodes for turn in episode.turns]
+    rewards = [reward.total for reward in found]
+    perception = [reward.perception for reward in found if reward.perception is not None]
+    # Rewards of 0 and 1 are proportions only where they count successes, not where they happen to be no other.
+    proportions = config.reward.shaping == "sign" or all(isinstance(each.pick.game, Task) for each in episodes)
+    return ValidationResult(
+        responses=len(found),
+        reward=float(np.mean(rewards)),
+        reward_ci=confidence_interval(rewards, within_one=proportions),
+        perception=float(np.mean(perception)) if perception else None,
+        format=float(np.mean([reward.format for reward in found])),
+    )
