@@ -28,7 +28,7 @@ from rich.table import Table as Shown
 
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.sandbox.datasets.opening import open_table
-from vlmgym.sandbox.datasets.order import shuffled
+from vlmgym.sandbox.datasets.source import shuffled
 
 CHUNK = 250_000
 """Rows that are made at once."""

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from itertools import product
 
-from gymnasium import spaces
-
 from vlmgym import errors, register_game
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_board_perception
 from vlmgym.sandbox.core.game import Step
@@ -28,8 +26,7 @@ class LampsState:
 class Lamps(BoardGame[LampsState, tuple[int, int]]):
     """Switch off all lamps. Action: (row, column) of a lamp that is on. Reward: 1 for each."""
 
-    name, Config, State = "lamps", LampsConfig, LampsState
-    action_space = property(lambda self: spaces.MultiDiscrete([self.config.rows, self.config.columns]))
+    name, Config, State, cells_in_action = "lamps", LampsConfig, LampsState, 1
 
     def start(self, rng):
         places = list(product(range(self.config.rows), range(self.config.columns)))

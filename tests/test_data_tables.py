@@ -19,8 +19,8 @@ from vlmgym.errors import StateError, UsageError
 from vlmgym.sandbox.datasets import save_table
 from vlmgym.sandbox.datasets.images import decode, image_bytes
 from vlmgym.sandbox.datasets.opening import open_table
-from vlmgym.sandbox.datasets.order import shuffled
 from vlmgym.sandbox.datasets.rows import BadRow, content_hash, number_of, text_of, truth_of
+from vlmgym.sandbox.datasets.source import shuffled
 from vlmgym.sandbox.datasets.stdlib_tables import CsvTable, JsonTable, Lines
 
 pytestmark = pytest.mark.usefixtures("own_cache")

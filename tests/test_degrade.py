@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from vlmgym.sandbox.core.task_perception import TASK_PERCEPTION
+from vlmgym.sandbox.core.task import TASK_PERCEPTION
 from vlmgym.sandbox.games.vqa.game import Vqa, VqaConfig
 from vlmgym.sandbox.rendering.degrade import FRAME, crop_margin, degrade, resize
 
 
-@dataclass(frozen=True)
+@dataclass
 class How:
     blur: float = 0.0
     noise: float = 0.0

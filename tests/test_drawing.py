@@ -15,12 +15,11 @@ from scipy import ndimage
 from vlmgym import game_ids, make_game
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.reward import Outcome
-from vlmgym.sandbox.games.tiles.names import COLOUR_NAMES, SHAPE_NAMES
+from vlmgym.sandbox.games.tiles import COLOUR_NAMES, SHAPE_NAMES
 from vlmgym.sandbox.rendering import board as board_module
-from vlmgym.sandbox.rendering.board import BoardPainter
+from vlmgym.sandbox.rendering.board import BoardGeometry, BoardPainter
 from vlmgym.sandbox.rendering.canvas import Canvas, text_width
-from vlmgym.sandbox.rendering.geometry import BoardGeometry
-from vlmgym.sandbox.rendering.images import side_by_side
+from vlmgym.sandbox.rendering.encode import side_by_side
 from vlmgym.sandbox.rendering.outline import widen
 from vlmgym.sandbox.rendering.palette import COLOURS, OUTCOME_COLOURS, THEMES, blend
 from vlmgym.sandbox.rendering.shapes import OUTLINES, draw_shape, turned, unit_outline

@@ -20,7 +20,7 @@ LAYERS = (
     ("vlmgym.errors",),
     ("vlmgym.checks", "vlmgym.interrupts", "vlmgym.terminal"),
     ("vlmgym.workers",),
-    ("vlmgym.sandbox.decimals", "vlmgym.sandbox.rendering"),
+    ("vlmgym.sandbox.rendering",),
     ("vlmgym.sandbox.datasets",),
     ("vlmgym.sandbox.core",),
     ("vlmgym.sandbox.games",),

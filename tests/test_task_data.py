@@ -23,8 +23,7 @@ from vlmgym.sandbox import registry
 from vlmgym.sandbox.core import response_format, task
 from vlmgym.sandbox.core.config import config_field, parse_config_fields
 from vlmgym.sandbox.core.episode import Episode
-from vlmgym.sandbox.core.task import Task, TaskConfig, TaskState
-from vlmgym.sandbox.core.task_perception import with_task_perception
+from vlmgym.sandbox.core.task import Task, TaskConfig, TaskState, with_task_perception
 from vlmgym.sandbox.datasets import source
 from vlmgym.sandbox.datasets.rows import BadRow, number_of, text_of
 from vlmgym.testing import check_game

@@ -13,7 +13,7 @@ from vlmgym.errors import UsageError
 from vlmgym.sandbox.games.game2048 import expectimax as game2048
 from vlmgym.sandbox.games.shisensho import solver as shisensho
 from vlmgym.sandbox.games.swap import solver as swap
-from vlmgym.sandbox.games.tiles.names import EMPTY, MAX_COLOURS, MAX_SHAPES
+from vlmgym.sandbox.games.tiles import EMPTY, MAX_COLOURS, MAX_SHAPES
 
 _GUESS = "the probability that a random action is legal, in random legal play; levels are compared by their ratio"
 _SURVIVED = "the number of turns until random legal play ends, at most 2,000; levels are compared by their ratio"

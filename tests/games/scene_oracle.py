@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from vlmgym.sandbox.games.scenes.scene import Scene, SceneObject
-from vlmgym.sandbox.games.tiles.names import COLOUR_NAMES, SHAPE_NAMES
+from vlmgym.sandbox.games.tiles import COLOUR_NAMES, SHAPE_NAMES
 
 NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 WHERE = "to the left of|to the right of|above|below"

@@ -264,10 +264,10 @@ def test_photographs_match_scikit_image() -> None:
 
 
 def test_a_changed_file_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(photographs.PHOTOGRAPHS, "coffee", Photograph("coffee.png", "0" * 64, "coffee"))
+    monkeypatch.setitem(photographs.PHOTOGRAPHS, "coffee", Photograph("coffee.png", "0" * 64, (("coffee",),)))
     with pytest.raises(UsageError, match=r"coffee\.png of scikit-image is not the image"):
         load_photograph("coffee", 77)
-    monkeypatch.setitem(photographs.PHOTOGRAPHS, "coffee", Photograph("tea.png", "0" * 64, "tea"))
+    monkeypatch.setitem(photographs.PHOTOGRAPHS, "coffee", Photograph("tea.png", "0" * 64, (("tea",),)))
     with pytest.raises(UsageError, match=r"cannot read tea\.png"):
         load_photograph("coffee", 77)
 

@@ -18,7 +18,7 @@ from tests.hub_server import serving_hub
 from vlmgym import make_game
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.datasets.images import decode
-from vlmgym.sandbox.games.shisensho.cifar10 import BATCHES, CLASSES, MAX_BATCH, RECORD, Cifar10
+from vlmgym.sandbox.games.shisensho.labelled_images import BATCHES, CLASSES, MAX_BATCH, RECORD, open_cifar10
 
 
 @pytest.fixture
@@ -41,12 +41,12 @@ def test_tiles_of_cifar10(archive: Path) -> None:
         assert set(chain(*state.board)) <= set(CLASSES)
         assert "a photograph (airplane, automobile, bird" in game.prompt(state)
         assert game.from_json(game.to_json(state)) == state
-    assert len(Cifar10(archive, "train")) == 200
-    assert len(Cifar10(archive, "test")) == 40
+    assert len(open_cifar10(archive, "train")) == 200
+    assert len(open_cifar10(archive, "test")) == 40
 
 
 def test_layout_of_a_cifar10_record(archive: Path) -> None:
-    table = Cifar10(archive, "test")
+    table = open_cifar10(archive, "test")
     content = (archive / "cifar-10-batches-bin" / "test_batch.bin").read_bytes()
     planes = np.frombuffer(content[3 * RECORD + 1 : 4 * RECORD], np.uint8).reshape(3, 32, 32)
     np.testing.assert_array_equal(np.asarray(decode(table[3]["image"])), planes.transpose(1, 2, 0))
@@ -60,19 +60,19 @@ def test_archive_is_read_without_extracting(archive: Path, tmp_path: Path) -> No
         file.add(archive / "cifar-10-batches-bin", "cifar-10-batches-bin")
     for path in (packed, packed.parent):
         for split in ("test", "train"):
-            read, expected = Cifar10(path, split), Cifar10(archive, split)
+            read, expected = open_cifar10(path, split), open_cifar10(archive, split)
             assert len(read) == len(expected)
             assert read[17] == expected[17]
     packed.write_bytes(packed.read_bytes()[:2000])
     with pytest.raises(UsageError, match="cannot read"):
-        Cifar10(packed, "train")
+        open_cifar10(packed, "train")
 
 
 @pytest.mark.parametrize("content", [b"", bytes(100), bytes([10]) * RECORD], ids=["empty", "cut off", "class of 10"])
 def test_damaged_batch_is_refused(content: bytes, archive: Path) -> None:
     (archive / "cifar-10-batches-bin" / "test_batch.bin").write_bytes(content)
     with pytest.raises(UsageError, match="cannot read"):
-        Cifar10(archive, "test")
+        open_cifar10(archive, "test")
 
 
 def test_oversized_batch_is_not_unpacked(archive: Path, tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_oversized_batch_is_not_unpacked(archive: Path, tmp_path: Path) -> None:
         member.size = MAX_BATCH + 1
         file.addfile(member, io.BytesIO(bytes(member.size)))
     with pytest.raises(UsageError, match=r"test_batch\.bin is missing"):
-        Cifar10(tmp_path / "bomb", "test")
+        open_cifar10(tmp_path / "bomb", "test")
 
 
 @pytest.mark.parametrize("name", ["cifar-10-batches-py/data_batch_1", "data_batch_1", "cifar-10-python.tar.gz"])
@@ -98,7 +98,7 @@ def test_missing_batches_and_splits_are_refused(archive: Path) -> None:
         make_game("shisensho", tiles="cifar10", data=str(archive), split="dev").start(np.random.default_rng(0))
     (archive / "cifar-10-batches-bin" / "data_batch_4.bin").unlink()
     with pytest.raises(UsageError, match=r"data_batch_4"):
-        Cifar10(archive, "train")
+        open_cifar10(archive, "train")
     with pytest.raises(UsageError, match="there is no file or folder"):
         make_game("shisensho", tiles="cifar10", data=str(archive / "nowhere")).start(np.random.default_rng(0))
 

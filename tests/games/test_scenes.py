@@ -28,7 +28,7 @@ from vlmgym.sandbox.games.scenes.placement import max_objects, place_objects
 from vlmgym.sandbox.games.scenes.scene import SIZES, Kind, Scene, SceneObject, Vocabulary
 from vlmgym.sandbox.games.scenes.selector import Selector, random_disjoint_pair, random_distractors
 from vlmgym.sandbox.games.scenes.visibility import measure_visibility
-from vlmgym.sandbox.games.tiles.names import COLOUR_NAMES, SHAPE_NAMES
+from vlmgym.sandbox.games.tiles import COLOUR_NAMES, SHAPE_NAMES
 from vlmgym.sandbox.rendering.degrade import crop_margin
 from vlmgym.sandbox.rendering.palette import COLOURS, MIDDLE, blend
 from vlmgym.sandbox.rendering.shapes import OUTLINES

@@ -18,8 +18,7 @@ from vlmgym.errors import GenerationError, IllegalAction, ParseError, StateError
 from vlmgym.sandbox.games.shisensho import dealing
 from vlmgym.sandbox.games.shisensho.game import ShisenSho, ShisenShoState
 from vlmgym.sandbox.games.shisensho.paths import Board, PathFinder
-from vlmgym.sandbox.games.tiles.drawing import paint_colour_shape
-from vlmgym.sandbox.games.tiles.names import EMPTY, tile_kinds
+from vlmgym.sandbox.games.tiles import EMPTY, paint_colour_shape, tile_kinds
 from vlmgym.sandbox.rendering.canvas import Canvas
 
 KNOWN = {

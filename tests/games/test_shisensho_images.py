@@ -19,7 +19,7 @@ from vlmgym.errors import StateError, UsageError
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.games.shisensho.game import ShisenSho, ShisenShoState
 from vlmgym.sandbox.games.shisensho.image_tiles import tile_images
-from vlmgym.sandbox.games.tiles.names import EMPTY
+from vlmgym.sandbox.games.tiles import EMPTY
 from vlmgym.sandbox.registry import make_game
 from vlmgym.testing import GAME_CHECKS, Check, check_game, check_name, run_check
 
@@ -228,9 +228,9 @@ def test_missing_scikit_learn_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def digits_table() -> Any:
-    from vlmgym.sandbox.games.shisensho.digits import Digits
+    from vlmgym.sandbox.games.shisensho.labelled_images import open_digits
 
-    return Digits()
+    return open_digits()
 
 
 # A folder of class folders --------------------------------------------------------------------------------------------

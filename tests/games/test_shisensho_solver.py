@@ -16,7 +16,7 @@ from vlmgym.sandbox.core.coordinates import Pair
 from vlmgym.sandbox.games.shisensho.game import ShisenSho, ShisenShoState
 from vlmgym.sandbox.games.shisensho.paths import Board
 from vlmgym.sandbox.games.shisensho.solver import NODE_BUDGET, best_move, plan
-from vlmgym.sandbox.games.tiles.names import EMPTY
+from vlmgym.sandbox.games.tiles import EMPTY
 
 RNG = np.random.default_rng(0)  # steps of this game are deterministic
 

@@ -16,7 +16,7 @@ from vlmgym.errors import GenerationError, IllegalAction, ParseError, StateError
 from vlmgym.sandbox.core.coordinates import Pair
 from vlmgym.sandbox.games.swap import game as swap
 from vlmgym.sandbox.games.swap.game import Board, Swap, SwapConfig, SwapState
-from vlmgym.sandbox.rendering.geometry import BoardGeometry
+from vlmgym.sandbox.rendering.board import BoardGeometry
 
 small = st.builds(
     lambda rows, columns, colours, shapes: Swap(SwapConfig(rows=rows, columns=columns, colours=colours, shapes=shapes)),

@@ -15,7 +15,7 @@ from vlmgym.records.files import temporary, writing
 from vlmgym.records.store import StoredEpisode
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.rendering.canvas import Canvas, Colour, text_width
-from vlmgym.sandbox.rendering.images import side_by_side
+from vlmgym.sandbox.rendering.encode import side_by_side
 from vlmgym.sandbox.rendering.palette import OUTCOME_COLOURS
 
 _PAPER: Colour = (32, 34, 40)

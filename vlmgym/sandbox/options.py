@@ -38,11 +38,7 @@ class GameOptions:
         return any(getattr(self, field.name) != field.default for field in fields(GameOptions))
 
     def make_game(self, name: str, preset: Mapping[str, Any] | None = None) -> Game[Any, Any]:
-        """Make the game at this difficulty.
-
-        Args:
-            name: Id or name of the game.
-            preset: Config fields that override the levels; `--config` overrides these.
+        """Make the game at this difficulty, with the config fields of a preset, which `--config` overrides.
 
         Raises:
             UsageError: The game, level or config field is unknown, or a value is invalid.

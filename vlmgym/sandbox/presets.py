@@ -9,13 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Preset:
-    """A published setting of a game; all other config fields keep their defaults.
-
-    Attributes:
-        game: Name of the game.
-        overrides: Config fields that the source sets.
-        source: Citation, with differences from this implementation.
-    """
+    """A published setting of a game; config fields that the source does not set keep their defaults."""
 
     game: str
     overrides: Mapping[str, Any]

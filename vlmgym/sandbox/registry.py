@@ -87,19 +87,13 @@ def game_class(game: str) -> type[Game[Any, Any]]:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a package may raise anything, including SystemExit
-        reason = (
-            one_line(str(error)) if isinstance(error, VlmgymError) else one_line(f"{type(error).__name__}: {error}")
-        )
+        reason = one_line(f"{'' if isinstance(error, VlmgymError) else f'{type(error).__name__}: '}{error}")
         raise UsageError(f"failed to load the game {name!r} from {_sources()[name]}: {reason}") from error
     return found
 
 
 def load_games() -> tuple[dict[str, type[Game[Any, Any]]], dict[str, UsageError]]:
-    """Load every known game.
-
-    Returns:
-        Classes by game id, and errors by the ids of games that fail to load.
-    """
+    """Load every known game: classes by game id, and errors by the ids of games that fail to load."""
     loaded, failed = {}, {}
     for game_id in game_ids():
         try:

@@ -58,11 +58,8 @@ def plain(text: str, brackets: bool = False) -> str:
     """Normalise an answer that is not free text.
 
     Strips everything that `unwrap` strips, a leading label such as `Answer:`, a JSON object with such a label as its
-    only key, and a final full stop or exclamation mark. Full-width characters become ASCII.
-
-    Args:
-        text: The answer.
-        brackets: Also strip brackets around the whole text.
+    only key, a final full stop or exclamation mark, and, if asked to, brackets around the whole text. Full-width
+    characters become ASCII.
     """
     text, before = narrow(text), None
     while text != before:
@@ -81,12 +78,7 @@ def unlabelled(text: str) -> str:
 
 
 def word_answer(text: str, verbs: Sequence[str] = ()) -> str:
-    """Normalise an answer of one word or number to lower case.
-
-    Args:
-        text: The answer.
-        verbs: Verbs allowed before the word.
-    """
+    """Normalise an answer of one word or number, after one of `verbs` or none, to lower case."""
     word = " ".join(plain(text, brackets=True).lower().split())
     verb, _, rest = word.partition(" ")
     return plain(rest, brackets=True) if verb in verbs and rest else word

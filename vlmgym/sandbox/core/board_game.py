@@ -15,13 +15,12 @@ from vlmgym.errors import IllegalAction, StateError, UsageError
 from vlmgym.sandbox.core.config import GameConfig, Levels, config_field
 from vlmgym.sandbox.core.coordinates import format_cells, normalise_cells, parse_cells
 from vlmgym.sandbox.core.game import ActionT, Game, ImageArray, StateT, is_int
-from vlmgym.sandbox.rendering.board import BoardPainter, Cells
+from vlmgym.sandbox.rendering.board import BoardGeometry, BoardPainter, Cells
 from vlmgym.sandbox.rendering.canvas import Canvas
-from vlmgym.sandbox.rendering.geometry import BoardGeometry
 from vlmgym.sandbox.rendering.palette import ThemeName
 
 Cell = tuple[int, int]
-"""Row and column of a cell, zero-based."""
+"""Row and column, zero-based."""
 
 SMALLEST_CELL = 12
 """Minimum side of a cell in pixels."""
@@ -51,8 +50,14 @@ class BoardConfig(GameConfig):
 
 
 class BoardGame(Game[StateT, ActionT]):
-    """A game whose image is a grid of cells; image and description are both derived from `cells`."""
+    """A game whose image is a grid of cells; image and description are both derived from `cells`.
 
+    Games whose actions are no cells override `action_space`, `parse_answer` and `normalise_answer`, and set
+    `action_names` or override `format`.
+    """
+
+    cells_in_action: ClassVar[int] = 0
+    """Number of cells in an action, in `vlmgym play` the number of clicks; 0 if actions are no cells."""
     answer_verbs: ClassVar[tuple[str, ...]] = ()
     """Verbs allowed before the cells of an answer."""
 
@@ -66,9 +71,16 @@ class BoardGame(Game[StateT, ActionT]):
                 f"but at least {SMALLEST_CELL} are needed"
             )
 
-    @abstractmethod
+    @cached_property
+    def action_space(self) -> spaces.Space[Any]:
+        """Row and column of each cell of an action."""
+        return spaces.MultiDiscrete([self.config.rows, self.config.columns] * self.cells_in_action)
+
     def cells(self, state: StateT) -> Cells:
-        """Contents of each cell, rows x columns; equal values look alike except for rotation, noise and clutter."""
+        """Contents of each cell, rows x columns, by default `state.board`; equal values look alike except for
+        rotation, noise and clutter."""
+        cells: Cells = state.board  # type: ignore[attr-defined]
+        return cells
 
     @abstractmethod
     def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
@@ -79,41 +91,26 @@ class BoardGame(Game[StateT, ActionT]):
         return str(cell)
 
     def parse_answer(self, text: str) -> ActionT:
-        """Parse the cells of an action, whose space is a `MultiDiscrete` of rows and columns: `(0, 1) (2, 3)`.
-
-        Raises:
-            ParseError: The text has any other form.
-        """
+        """Parse the cells of an action: `(0, 1) (2, 3)`."""
         action: ActionT = self.to_action(parse_cells(text, self.cells_in_action, self.config.origin))
         return action
 
     def normalise_answer(self, text: str) -> str:
         """Rewrite any unambiguous spelling of cells for `parse_answer`."""
-        if not self.cells_in_action:
-            return super().normalise_answer(text)
         return normalise_cells(text, self.cells_in_action, self.answer_verbs)
 
     def format(self, action: ActionT) -> str:
         """Format the cells of an action: `(0, 1) (2, 3)`."""
+        if not self.cells_in_action:
+            return super().format(action)
         return format_cells(cast(tuple[int, ...], action), self.config.origin)
-
-    @cached_property
-    def cells_in_action(self) -> int:
-        """Number of cells in an action; 0 unless the action space is a `MultiDiscrete` of rows and columns."""
-        space = self.action_space
-        return space.nvec.size // 2 if isinstance(space, spaces.MultiDiscrete) and space.nvec.size % 2 == 0 else 0
 
     def where(self, cell: Cell) -> str:
         """Format a cell as the player counts it: `(0, 1)`."""
         return format_cells(cell, self.config.origin)
 
     def action_cells(self, action: object) -> list[Cell]:
-        """Return the cells of an action; for use in `step`.
-
-        Raises:
-            IllegalAction: The action is not a tuple of ints (`True` and `1.0` are not ints here), or a cell is outside
-                the board.
-        """
+        """Return the cells of an action for `step`; raise `IllegalAction` unless they are ints and on the board."""
         c, count = self.config, self.cells_in_action
         if not (isinstance(action, tuple) and len(action) == 2 * count and all(map(is_int, action))):
             raise IllegalAction(f"{action!r} is not an action: row and column of {count} cells, each an int")
@@ -124,18 +121,17 @@ class BoardGame(Game[StateT, ActionT]):
         return cells
 
     def check_board_size(self, board: Sequence[Sequence[object]]) -> None:
-        """Check that a board has the configured rows and columns; for use in `check_state`.
-
-        Raises:
-            StateError: It has not.
-        """
+        """Check for `check_state` that a board has the configured rows and columns."""
         c = self.config
         if len(board) != c.rows or any(len(row) != c.columns for row in board):
             raise StateError(f"invalid state of {self.name}: the board is not {c.rows} x {c.columns}")
 
     def variation_seed(self, state: StateT) -> int:
-        """Seed of rotation, noise and clutter; constant within an episode, so that only played cells change."""
-        return 0
+        """Seed of rotation, noise and clutter, by default `state.variation_seed`, if there is one.
+
+        It is constant within an episode, so that only played cells change.
+        """
+        return getattr(state, "variation_seed", 0)
 
     def draw(self, state: StateT) -> NDArray[np.uint8]:
         """Render the board as uint8 RGB of shape (size, size, 3)."""

@@ -21,13 +21,9 @@ PYTHON_WORDS: Mapping[str, bool | None] = {"True": True, "False": False, "None":
 
 
 def config_field(difficulty: Difficulty, default: Any, description: str, **bounds: Any) -> Any:
-    """Declare a `GameConfig` field that belongs to one difficulty.
+    """Declare a `GameConfig` field that is harder to see (`perception`) or to solve (`reasoning`).
 
-    Args:
-        difficulty: `perception` (harder to see) or `reasoning` (harder to solve).
-        default: Value at level 3.
-        description: One sentence for the command line and the docs.
-        bounds: Limits as in `pydantic.Field`, e.g. `ge=3, le=8`.
+    `default` is the value at level 3; `bounds` are limits as in `pydantic.Field`, e.g. `ge=3, le=8`.
     """
     return Field(default=default, description=description, json_schema_extra={"difficulty": difficulty}, **bounds)
 
@@ -48,11 +44,7 @@ class GameConfig(BaseModel):
     levels: ClassVar[Mapping[Difficulty, Levels]] = {}
 
     size: int = config_field("perception", 640, "Side of the square image in pixels.", ge=64, le=2048)
-    prompt: str | None = setting(
-        None,
-        "Replaces the game's prompt; {prompt} inserts the original.",
-        max_length=20_000,
-    )
+    prompt: str | None = setting(None, "Replaces the game's prompt; {prompt} inserts the original.", max_length=20_000)
     strict: bool = setting(
         False, "Accept answers only in their documented spelling, without markup; see docs/protocols.md."
     )
@@ -77,7 +69,7 @@ class GameConfig(BaseModel):
     @classmethod
     def _level(cls, difficulty: Difficulty, level: int) -> Mapping[str, Any]:
         level = as_int(level)
-        if isinstance(level, bool) or not isinstance(level, int) or level not in LEVELS:
+        if type(level) is not int or level not in LEVELS:
             raise UsageError(f"{difficulty} must be between 1 (easy) and 5 (hard), got {short_repr(level)}")
         return cls.levels.get(difficulty, {}).get(level, {})
 
@@ -98,9 +90,6 @@ def parse_config_fields(settings: Iterable[str]) -> dict[str, Any]:
     """Parse `NAME=VALUE` arguments from a command line.
 
     Values are JSON (`5`, `0.5`, `true`, `null`) or Python's `True`, `False` or `None`; anything else is a string.
-
-    Raises:
-        UsageError: An argument is malformed, or a name is repeated.
     """
     overrides: dict[str, Any] = {}
     for setting in settings:

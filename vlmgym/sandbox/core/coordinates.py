@@ -29,16 +29,7 @@ _MARK = r"[*_`\"'$]{1,3}"
 def parse_cells(text: str, count: int, origin: int = 0) -> tuple[int, ...]:
     """Parse coordinates `(row, column)` in round or square brackets, separated by spaces, `,`, `;` or `and`.
 
-    Args:
-        text: E.g. `(0, 1) (2, 3)` or `[0, 1], [2, 3]`.
-        count: Required number of cells.
-        origin: Number of the first row and column in the text.
-
-    Returns:
-        Row and column of each cell in turn, zero-based.
-
-    Raises:
-        ParseError: The text has any other form.
+    Returns row and column of each of the `count` cells in turn, zero-based; in the text, counting starts at `origin`.
     """
     match = _pattern(count).fullmatch(text.strip())
     if match is None:
@@ -58,12 +49,7 @@ def normalise_cells(text: str, count: int, verbs: Sequence[str] = ()) -> str:
     """Rewrite any unambiguous spelling of coordinates for `parse_cells`; other text only loses its markup.
 
     Accepts unsigned numbers with or without brackets: `[[0, 1], [2, 3]]`, `(0,1) -> (2,3)`, `0,1,2,3`,
-    `row 0, column 1 and row 2, column 3`.
-
-    Args:
-        text: An answer.
-        count: Required number of cells.
-        verbs: Verbs allowed before the cells.
+    `row 0, column 1 and row 2, column 3`; one of `verbs` may precede them.
     """
     text = plain(text)
     verb, _, rest = text.partition(" ")
@@ -75,7 +61,7 @@ def normalise_cells(text: str, count: int, verbs: Sequence[str] = ()) -> str:
     if match is None:
         return text
     numbers = [number for number in match.groups() if number is not None and number.isdigit()]
-    return " ".join(f"({row}, {column})" for row, column in zip(numbers[::2], numbers[1::2]))
+    return format_cells(list(map(int, numbers)))
 
 
 @lru_cache

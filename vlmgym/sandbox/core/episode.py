@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Generic
 
 import numpy as np
@@ -15,29 +14,24 @@ from vlmgym.sandbox.core.reward import Outcome, RewardConfig, Scored, score_acti
 
 
 class Snapshot(BaseModel):
-    """A JSON-serialisable snapshot of an episode.
-
-    Attributes:
-        game: Fingerprint of the game and its config; restoring into any other raises `StateError`.
-        seed: Seed that the episode was started with.
-        state: The state, from the game's `to_json`.
-        rng: NumPy state of the bit generator (PCG64).
-        turn: Turns taken so far, including illegal and unparsable ones.
-        score: Sum of the game's own rewards.
-        outcomes: Number of turns per outcome.
-        feedback: Why the last turn was invalid, or empty.
-    """
+    """A JSON-serialisable snapshot of an episode."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     game: str
+    """Fingerprint of the game and its config; restoring into any other raises `StateError`."""
     seed: int = Field(ge=0)
     state: str
+    """From the game's `to_json`."""
     rng: dict[str, Any]
+    """NumPy state of the bit generator (PCG64)."""
     turn: int = Field(ge=0)
+    """Turns taken so far, including illegal and unparsable ones."""
     score: FiniteFloat
+    """Sum of the game's own rewards."""
     outcomes: dict[Outcome, NonNegativeInt]
     feedback: str
+    """Why the last turn was invalid, or empty."""
 
 
 class Episode(Generic[StateT, ActionT]):
@@ -51,13 +45,7 @@ class Episode(Generic[StateT, ActionT]):
         *,
         rng: np.random.Generator | None = None,
     ) -> None:
-        """Start an episode.
-
-        Args:
-            game: The game.
-            seed: Seed as in `gymnasium.Env.reset(seed=...)`; None draws one from the system.
-            reward: Weights and shaping.
-            rng: Generator to use instead of one seeded with `seed`.
+        """Start an episode with a seed, or with one from the system; `rng` replaces the generator seeded with it.
 
         Raises:
             UsageError: The game is not a `Game`, or the seed is not a non-negative integer.
@@ -112,7 +100,7 @@ class Episode(Generic[StateT, ActionT]):
             game=self.game.fingerprint,
             seed=self.seed,
             state=self.game.to_json(self.state),
-            rng=_plain(self.rng.bit_generator.state),
+            rng=dict(self.rng.bit_generator.state),
             turn=self.turn,
             score=self.score,
             outcomes=dict(self.outcomes),
@@ -141,9 +129,7 @@ class Episode(Generic[StateT, ActionT]):
         episode.game = game
         episode.reward = reward
         episode.seed = snapshot.seed
-        if rng is None:
-            rng = _generator(snapshot.rng)
-        episode.rng = rng
+        episode.rng = _generator(snapshot.rng) if rng is None else rng
         episode.state = game.from_json(snapshot.state)
         episode.turn = snapshot.turn
         episode.score = snapshot.score
@@ -164,8 +150,3 @@ def _generator(state: dict[str, Any]) -> np.random.Generator:
     except (LookupError, TypeError, ValueError, OverflowError):
         raise StateError("the snapshot's rng is not the state of a PCG64 generator") from None
     return rng
-
-
-def _plain(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy nested dicts."""
-    return {key: _plain(value) if isinstance(value, Mapping) else value for key, value in state.items()}

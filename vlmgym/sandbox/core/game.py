@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 from gymnasium import spaces
@@ -35,13 +35,9 @@ ImageArray = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Step(Generic[StateT]):
-    """Result of one legal action.
+    """Result of one legal action: the game's own reward, before shaping, and JSON-serialisable facts in `info`.
 
-    Attributes:
-        state: State after the action.
-        reward: The game's own reward, before shaping.
-        terminated: True if the episode has ended; equal to `game.ended(state) is not None`.
-        info: Named facts about the step, JSON-serialisable.
+    `terminated` equals `game.ended(state) is not None`.
     """
 
     state: StateT
@@ -63,13 +59,14 @@ class Game(ABC, Generic[StateT, ActionT]):
     version: ClassVar[int] = 0
     """Increment whenever the same seed, config and actions can produce a different episode, image or prompt."""
     Config: ClassVar[type[GameConfig]] = GameConfig
-    """Config type."""
     State: ClassVar[type[Any]]
-    """State type: a frozen dataclass of JSON-serialisable fields."""
+    """A frozen dataclass of JSON-serialisable fields."""
     illegal_reward: ClassVar[float] = 0.0
     """The game's own reward for an illegal or unparsable turn."""
     longest_answer: ClassVar[int] = 200
     """Maximum number of characters in an answer."""
+    action_names: ClassVar[tuple[str, ...]] = ()
+    """Names of the actions 0, 1, ... of a `Discrete` space, for `format`."""
 
     def __init__(self, config: GameConfig | None = None) -> None:
         self.config: Any = self.Config() if config is None else config
@@ -95,11 +92,8 @@ class Game(ABC, Generic[StateT, ActionT]):
     def start_at(self, seed: int, rng: np.random.Generator) -> StateT:
         """Initial state of the episode with this seed; `start(rng)` by default.
 
-        A task over a data set picks a row by the seed, so that consecutive seeds visit every row once.
-
-        Args:
-            seed: Seed of the episode, at least 0.
-            rng: Generator seeded with `seed`.
+        A task over a data set picks a row by the seed, so that consecutive seeds visit every row once. `rng` is seeded
+        with `seed`.
         """
         return self.start(rng)
 
@@ -133,9 +127,7 @@ class Game(ABC, Generic[StateT, ActionT]):
     def metrics(self, state: StateT, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         """Episode metrics for the summary. Numbers are averaged over episodes, strings are counted.
 
-        Args:
-            state: The final or latest state.
-            infos: `Step.info` of each turn in order; empty for invalid turns.
+        `infos` has the `Step.info` of each turn in order; empty for invalid turns.
         """
         return {}
 
@@ -174,9 +166,19 @@ class Game(ABC, Generic[StateT, ActionT]):
         """
         return unwrap(text) if isinstance(self.action_space, spaces.Text) else plain(text)
 
-    @abstractmethod
     def format(self, action: ActionT) -> str:
-        """Format an action as text; the inverse of `parse_answer`."""
+        """Format an action as text, the inverse of `parse_answer`: its name, or the text that it is.
+
+        Raises:
+            UsageError: `action_names` has no such action.
+        """
+        if not self.action_names:
+            return str(action)
+        names = dict(enumerate(self.action_names))
+        if not is_int(action) or action not in names:
+            accepted = ", ".join(f"{number} ({name})" for number, name in names.items())
+            raise UsageError(f"an action of {self.name} must be one of {accepted}, got {short_repr(action)}")
+        return names[cast(int, action)]
 
     def explain(self, state: StateT, action: ActionT) -> str:
         """Reasoning that leads to an action; must be true of the state."""
@@ -187,10 +189,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         return None
 
     def perceive(self, state: StateT, text: str) -> Perception | None:
-        """Score a description of the image against `describe`, cell by cell.
-
-        None for games without a ground truth.
-        """
+        """Score a description of the image against `describe`, cell by cell; None without a ground truth."""
         return compare_grids(self.describe(state), text)
 
     # Derived from the above -----------------------------------------------------------------------------------------
@@ -214,13 +213,8 @@ class Game(ABC, Generic[StateT, ActionT]):
         return [drawn] if isinstance(drawn, np.ndarray) else list(drawn)
 
     def draw_into(self, state: StateT, out: Sequence[ImageArray], shown: StateT | None = None) -> None:
-        """Render a state into preallocated arrays.
-
-        Args:
-            state: The state.
-            out: uint8 arrays of the shapes in `image_shapes`.
-            shown: State that `out` currently shows, so that only the differences are drawn.
-        """
+        """Render a state into uint8 arrays of the shapes in `image_shapes`; only what differs from the state `shown`,
+        if the arrays show it."""
         for target, image in zip(out, self.images(state), strict=True):
             target[:] = image
 
@@ -236,9 +230,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         return boxes[0] if len(boxes) == 1 else spaces.Tuple(boxes)
 
     def to_action(self, value: Any) -> Any:
-        """Convert a value of `action_space`, or an action read from JSON, to the game's action type.
-
-        Only the type is checked; `step` rejects numbers out of range as illegal.
+        """Convert a value of `action_space`, or an action from JSON; `step` rejects numbers out of range as illegal.
 
         Raises:
             UsageError: The value has the wrong type for the action space.
@@ -262,7 +254,7 @@ class Game(ABC, Generic[StateT, ActionT]):
 
     def random_action(self, rng: np.random.Generator) -> ActionT:
         """Sample uniformly from the whole action space, including illegal actions."""
-        space, drawn = self.action_space, None
+        space = self.action_space
         if isinstance(space, spaces.Discrete):
             drawn = space.start + rng.integers(space.n)
         elif isinstance(space, spaces.MultiDiscrete):
@@ -301,9 +293,13 @@ class Game(ABC, Generic[StateT, ActionT]):
         """Parse a state from `to_data`.
 
         Raises:
-            StateError: See `from_json`.
+            StateError: The data are not JSON, or not a valid state of this game and config.
         """
-        return self.from_json(json.dumps(data))
+        try:
+            text = json.dumps(data)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise StateError(f"a state of {self.name} must be plain JSON data, as from to_data: {error}") from None
+        return self.from_json(text)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -316,19 +312,14 @@ class Game(ABC, Generic[StateT, ActionT]):
         return TypeAdapter(self.State)
 
     def check_state(self, state: StateT) -> None:
-        """Check a state against the config, e.g. the size of the board.
-
-        Raises:
-            StateError: The state does not match; the message says why.
-        """
+        """Check a state against the config, e.g. the size of the board; raise `StateError` if it does not fit."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle only the config; each process keeps one instance per config, with its cached sprites."""
         return _shared, (type(self), self.config)
 
     def __eq__(self, other: object) -> bool:
-        """Games are equal if class and config are equal."""
-        return isinstance(other, type(self)) and type(self) is type(other) and self.config == other.config
+        return isinstance(other, Game) and type(self) is type(other) and bool(self.config == other.config)
 
     def __hash__(self) -> int:
         return hash((type(self), self.config))

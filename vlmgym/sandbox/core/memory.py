@@ -20,27 +20,14 @@ def frame_bytes(game: Game[Any, Any]) -> int:
 
 
 def check_memory(needed: int, what: str, advice: str) -> None:
-    """Check that an allocation fits into the available memory.
-
-    Args:
-        needed: Number of bytes.
-        what: Subject of the error message, in the plural.
-        advice: What to do instead.
-
-    Raises:
-        UsageError: It does not fit.
-    """
+    """Raise `UsageError` if `needed` bytes are not available; `what` is the message's subject, in the plural."""
     free = available_memory()
     if free is not None and needed > free:
         raise UsageError(f"{what} need {_gigabytes(needed)} of memory and {_gigabytes(free)} is available: {advice}")
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
-    """Available bytes, limited by the machine and by control groups; None if neither is known.
-
-    Args:
-        root: Directory that contains `proc` and `sys`.
-    """
+    """Available bytes, limited by the machine and by control groups; None if neither is known."""
     limits = [*_of_machine(root / "proc/meminfo"), *_of_groups(root / "proc/self/cgroup", root / "sys/fs/cgroup")]
     return min(limits, default=None)
 

@@ -17,15 +17,9 @@ LONGEST_PAST_RESPONSE = 2000
 
 @dataclass(frozen=True, slots=True)
 class PastTurn(Generic[StateT]):
-    """An earlier turn of the same episode.
+    """An earlier turn of the same episode, counted from 1, in the state before it.
 
-    Attributes:
-        state: State before the turn.
-        turn: Number of the turn, from 1.
-        response: The model's response.
-        outcome: Outcome of the response.
-        reward: The game's own reward.
-        feedback: Why the response was invalid, or empty.
+    `reward` is the game's own; `feedback` says why the response was invalid, or is empty.
     """
 
     state: StateT
@@ -43,14 +37,9 @@ def turn_prompt(
     history: Sequence[PastTurn[StateT]] = (),
     history_images: int = 0,
 ) -> str:
-    """Build the prompt of a turn.
+    """Build the prompt of a turn, with feedback on an invalid last response and past turns, oldest first.
 
-    Args:
-        game: The game.
-        state: The current state.
-        feedback: Why the last response was invalid, or empty.
-        history: Past turns to include, oldest first.
-        history_images: Number of latest past turns whose images `turn_images` includes.
+    `history_images` is the number of latest past turns whose images `turn_images` includes.
     """
     parts = [game.instructions(state)]
     if history:

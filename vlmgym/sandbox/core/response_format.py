@@ -75,9 +75,6 @@ class ParsedResponse:
     def answer(self, longest: int) -> str:
         """Return the only answer, stripped of surrounding whitespace.
 
-        Args:
-            longest: Maximum number of characters.
-
         Raises:
             ParseError: There is not exactly one answer outside thoughts, or it is empty or too long.
         """
@@ -101,10 +98,9 @@ class ParsedResponse:
         The format is exact if each of the three sections occurs once, in order and spelled as in the prompt, with no
         other tags and only whitespace between the sections.
         """
-        if [tag[0] for tag in self.tags] != _EXACT:
-            return 0.0
         edges = [0, *(edge for tag in self.tags for edge in tag.span()), len(self.text)]
-        if any(self.text[edges[i] : edges[i + 1]].strip() for i in (0, 4, 8, 12)):
+        exact = [tag[0] for tag in self.tags] == _EXACT
+        if not exact or any(self.text[edges[i] : edges[i + 1]].strip() for i in (0, 4, 8, 12)):
             return 0.0
         try:
             self.answer(longest)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Generic, Literal
+from typing import Annotated, Any, Generic, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
@@ -18,9 +18,8 @@ from vlmgym.sandbox.core.response_format import parse_response
 
 Shaping = Literal["raw", "sign", "log2"]
 
-
-LARGEST = 1e6
-"""Maximum weight or penalty, so that rewards stay finite."""
+Weight = Annotated[float, Field(ge=-1e6, le=1e6)]
+"""A weight or penalty, limited so that rewards stay finite."""
 
 
 class Outcome(str, Enum):
@@ -41,28 +40,19 @@ class RewardConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
-    game_weight: float = Field(
-        1.0, ge=-LARGEST, le=LARGEST, description="Weight of the game's own reward, after shaping."
+    game_weight: Weight = Field(1.0, description="Weight of the game's own reward, after shaping.")
+    format_weight: Weight = Field(
+        0.0, description="Weight of the format reward: 1 if the response format is exact, else 0."
     )
-    format_weight: float = Field(
-        0.0,
-        ge=-LARGEST,
-        le=LARGEST,
-        description="Weight of the format reward: 1 if the response format is exact, else 0.",
-    )
-    perception_weight: float = Field(
-        0.0, ge=-LARGEST, le=LARGEST, description="Weight of the accuracy of <perception>."
-    )
+    perception_weight: Weight = Field(0.0, description="Weight of the accuracy of <perception>.")
     perception_mode: Literal["partial", "exact"] = Field(
         "partial", description="partial: fraction of correct cells; exact: 1 only if all are correct."
     )
     shaping: Shaping = Field("raw", description="Shaping of the game part.")
-    illegal: float | None = Field(
-        None, ge=-LARGEST, le=LARGEST, description="Replaces the shaped game part of an illegal action; None keeps it."
+    illegal: Weight | None = Field(
+        None, description="Replaces the shaped game part of an illegal action; None keeps it."
     )
-    unparsable: float | None = Field(
-        None, ge=-LARGEST, le=LARGEST, description="Same as illegal, for an unparsable response."
-    )
+    unparsable: Weight | None = Field(None, description="Same as illegal, for an unparsable response.")
 
     @model_validator(mode="wrap")
     @classmethod
@@ -110,14 +100,7 @@ def score_response(
     rng: np.random.Generator,
     config: RewardConfig = RewardConfig(),  # noqa: B008 - frozen
 ) -> Scored[StateT, ActionT]:
-    """Score a response and play its action if legal.
-
-    Args:
-        game: The game.
-        state: The state that the response refers to.
-        response: The model's response, unchanged.
-        rng: Generator of the game; advanced only by legal actions.
-        config: Weights and shaping.
+    """Score a response in the state that it refers to, and play its action if legal; only this advances `rng`.
 
     Raises:
         EpisodeEnded: The state is terminal.
@@ -144,15 +127,7 @@ def score_action(
 
 
 def weigh(config: RewardConfig, outcome: Outcome, game: float, form: float, seen: Perception | None) -> float:
-    """Combine the parts of a reward, as in `Scored`, into its total.
-
-    Args:
-        config: Weights and shaping.
-        outcome: Outcome of the response.
-        game: The game's own reward, before shaping.
-        form: The format part.
-        seen: The perception part; None counts as 0.
-    """
+    """Combine the parts of a reward, as in `Scored`, into its total; no perception counts as 0."""
     penalty = {Outcome.ILLEGAL: config.illegal, Outcome.UNPARSABLE: config.unparsable}.get(outcome)
     game_part = shape(game, config.shaping) if penalty is None else penalty
     perception = 0.0 if seen is None else seen.exact if config.perception_mode == "exact" else seen.partial

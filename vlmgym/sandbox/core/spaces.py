@@ -18,7 +18,6 @@ class ImageSpace(spaces.Box):
     """`Box(0, 255, shape, uint8)` with broadcast bounds, so that batched spaces take no memory."""
 
     def __init__(self, shape: tuple[int, ...], seed: int | np.random.Generator | None = None) -> None:
-        """Create the space of uint8 arrays of a shape, e.g. (height, width, 3)."""
         super().__init__(0, 255, (1,), np.uint8, seed)
         self._shape = tuple(shape)
         self.low, self.high = np.broadcast_to(self.low, shape), np.broadcast_to(self.high, shape)
@@ -34,11 +33,9 @@ class ImageSpace(spaces.Box):
         return isinstance(x, np.ndarray) and x.shape == self.shape and x.dtype == np.uint8
 
     def __eq__(self, other: object) -> bool:
-        """Compare equal to any `Box` with the same bounds."""
         return self.shape == other.shape if isinstance(other, ImageSpace) else super().__eq__(other)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ImageSpace:
-        """Copy the space with a separate generator in the same state."""
         copy = ImageSpace(self.shape)
         if self._np_random is not None:
             copy._np_random = np.random.default_rng(0)
@@ -58,14 +55,7 @@ class LineSpace(spaces.Text):
     def __init__(
         self, longest: int, words: Sequence[str], most: int = 1, seed: int | np.random.Generator | None = None
     ) -> None:
-        """Create the space.
-
-        Args:
-            longest: Maximum number of characters.
-            words: Words for samples, at least one; each must be a valid line.
-            most: Maximum number of words in a sample.
-            seed: Seed for samples.
-        """
+        """Create the space of lines of up to `longest` characters; samples have up to `most` of the words."""
         super().__init__(longest, min_length=1, seed=seed)
         self.words, self.most = tuple(words), min(most, len(words))
 
@@ -94,7 +84,6 @@ class LineSpace(spaces.Text):
         return next((f"contains the character {character!r}, which is not allowed" for character in refused), None)
 
     def __eq__(self, other: object) -> bool:
-        """Compare length limit and samples."""
         if not isinstance(other, LineSpace):
             return False
         return (self.max_length, self.words, self.most) == (other.max_length, other.words, other.most)

@@ -13,15 +13,14 @@ from typing import Any, ClassVar, Literal, TypeVar
 import numpy as np
 from pydantic import field_validator, model_validator
 
-from vlmgym.errors import IllegalAction, StateError, UsageError
-from vlmgym.sandbox.core.config import setting
+from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError, truncate
+from vlmgym.sandbox.core.config import Difficulty, GameConfig, Levels, config_field, setting
 from vlmgym.sandbox.core.game import ActionT, Game, ImageArray, Step
-from vlmgym.sandbox.core.task_perception import TaskPerception
+from vlmgym.sandbox.core.spaces import LineSpace
 from vlmgym.sandbox.datasets.images import letterbox
 from vlmgym.sandbox.datasets.opening import open_table
-from vlmgym.sandbox.datasets.order import shuffled
 from vlmgym.sandbox.datasets.rows import BadRow, Row, RowRef, SkippedRow
-from vlmgym.sandbox.datasets.source import Source, map_columns
+from vlmgym.sandbox.datasets.source import Source, map_columns, shuffled
 from vlmgym.sandbox.rendering.degrade import degrade
 
 ANSWERED = "answered"
@@ -33,25 +32,47 @@ IMAGES_KEPT = 8
 
 @dataclass(frozen=True, kw_only=True)
 class TaskState:
-    """State fields shared by all tasks; subclasses add the question and its solution.
-
-    Attributes:
-        answered: True once the only turn has been taken.
-        row: Source row in the user's data; None for a generated question.
-        skipped: Bad rows skipped before this one.
-    """
+    """State fields shared by all tasks; subclasses add the question and its solution."""
 
     answered: bool = False
+    """True once the only turn has been taken."""
     row: RowRef | None = None
+    """Source row in the user's data; None for a generated question."""
     skipped: tuple[SkippedRow, ...] = ()
+    """Bad rows skipped before this one."""
 
 
 TaskStateT = TypeVar("TaskStateT", bound=TaskState)
 TaskConfigT = TypeVar("TaskConfigT", bound="TaskConfig")
 
+TASK_PERCEPTION: Levels = {
+    1: {"contrast": 1.3},
+    2: {"contrast": 1.15},
+    3: {},
+    4: {"contrast": 0.8, "blur": 0.3, "noise": 0.08, "clutter": 4, "scale": 0.85},
+    5: {"contrast": 0.6, "blur": 0.5, "noise": 0.16, "clutter": 8, "scale": 0.7, "crop": 0.06},
+}
+"""Perception levels of every task; level 3 leaves images unchanged."""
 
-class TaskConfig(TaskPerception):
-    """Config fields of every task: image degradation and data source."""
+
+def with_task_perception(reasoning: Levels, perception: Levels | None = None) -> Mapping[Difficulty, Levels]:
+    """Combine the shared perception levels, extended by `perception`, with a task's own reasoning levels."""
+    own = perception or {}
+    return {
+        "perception": {level: {**shared, **own.get(level, {})} for level, shared in TASK_PERCEPTION.items()},
+        "reasoning": reasoning,
+    }
+
+
+class TaskConfig(GameConfig):
+    """Config fields of every task: image degradation, applied by `rendering.degrade`, and data source."""
+
+    blur: float = config_field("perception", 0.0, "Blur radius in percent of the image's side.", ge=0.0, le=5.0)
+    noise: float = config_field("perception", 0.0, "Amplitude of the noise; 1 is full scale.", ge=0.0, le=0.5)
+    contrast: float = config_field("perception", 1.0, "Contrast relative to the original image.", ge=0.1, le=2.0)
+    clutter: int = config_field("perception", 0, "Strokes drawn over the image.", ge=0, le=50)
+    scale: float = config_field("perception", 1.0, "Size of the image relative to its frame.", ge=0.1, le=1.0)
+    crop: float = config_field("perception", 0.0, "Fraction of width and height cropped at the edges.", ge=0.0, le=0.4)
 
     of_data: ClassVar[tuple[str, ...]] = ("split", "columns", "order", "bad_rows", "urls", "url_hosts")
     """Settings that require `data`."""
@@ -72,7 +93,6 @@ class TaskConfig(TaskPerception):
     @field_validator("data", mode="before")
     @classmethod
     def _name_data(cls, value: Any) -> Any:
-        """Convert a path to a string."""
         if isinstance(value, PathLike):
             return fspath(value)
         if value is not None and not isinstance(value, str):
@@ -90,7 +110,6 @@ class TaskConfig(TaskPerception):
 
     @model_validator(mode="after")
     def _fits_data(self: TaskConfigT) -> TaskConfigT:
-        """Check that data settings come with data."""
         set_ = [name for name in self.of_data if getattr(self, name) != type(self).model_fields[name].default]
         if self.data is None and set_:
             raise ValueError(f"{set_[0]} requires data=...")
@@ -140,19 +159,13 @@ class Task(Game[TaskStateT, ActionT]):
 
     @abstractmethod
     def score(self, state: TaskStateT, action: ActionT) -> tuple[float, Mapping[str, Any]]:
-        """Return the reward of an answer and facts for `Step.info`.
-
-        Raises:
-            IllegalAction: The answer is out of range; the message says why.
-        """
+        """Return the reward of an answer and facts for `Step.info`; raise `IllegalAction` if it is out of range."""
 
     def from_row(self, fields: Row) -> TaskStateT:
         """Build a question from a row of user data; the caller sets `row` and `skipped`.
 
-        Helpers to read values are in `vlmgym.sandbox.datasets.rows`: `text_of`, `number_of` and `truth_of`.
-
-        Args:
-            fields: Values of `columns` without the images; strings if read from CSV, None if missing.
+        `fields` are the values of `columns` without the images; strings if read from CSV, None if missing. Helpers to
+        read them are in `vlmgym.sandbox.datasets.rows`: `text_of`, `number_of` and `truth_of`.
 
         Raises:
             BadRow: The row is invalid, e.g. has a latitude of 95; the message says why.
@@ -181,11 +194,7 @@ class Task(Game[TaskStateT, ActionT]):
 
     @property
     def question_count(self) -> int | None:
-        """Number of questions, each asked once by consecutive seeds; None if they are generated.
-
-        Raises:
-            UsageError: The data cannot be opened.
-        """
+        """Number of questions, each asked once by consecutive seeds; None if they are generated."""
         return None if self.config.data is None else len(self.source)
 
     def start(self, rng: np.random.Generator) -> TaskStateT:
@@ -202,9 +211,6 @@ class Task(Game[TaskStateT, ActionT]):
         """Pick the question of a seed; `question_count` consecutive seeds visit every row once.
 
         A bad row is replaced by the next one in order, which is then visited twice.
-
-        Raises:
-            UsageError: See `start`.
         """
         return self.start(rng) if self.config.data is None else self._from_position(seed)
 
@@ -228,11 +234,7 @@ class Task(Game[TaskStateT, ActionT]):
         )
 
     def read_row(self, index: int) -> TaskStateT:
-        """Load the question of one row; its images are cached briefly.
-
-        Raises:
-            BadRow: The row is invalid; the message says why.
-        """
+        """Load the question of one row, or raise `BadRow`; its images are cached briefly."""
         return self._load(index)[0]
 
     def _load(self, index: int) -> tuple[TaskStateT, list[ImageArray]]:
@@ -275,11 +277,7 @@ class Task(Game[TaskStateT, ActionT]):
         return [image.copy() for image in images]
 
     def check_state(self, state: TaskStateT) -> None:
-        """Check that a state belongs to the configured data. Overrides must call this.
-
-        Raises:
-            StateError: The row of the state is from other data.
-        """
+        """Check that a state belongs to the configured data. Overrides must call this."""
         data = None if state.row is None else state.row.data
         if data != self.config.data:
             raise StateError(f"state of {self.name} has data={data}, but the config has data={self.config.data}")
@@ -289,11 +287,7 @@ class Task(Game[TaskStateT, ActionT]):
     # One turn -------------------------------------------------------------------------------------------------------
 
     def step(self, state: TaskStateT, action: ActionT, rng: np.random.Generator) -> Step[TaskStateT]:
-        """Score the answer, which ends the episode.
-
-        Raises:
-            IllegalAction: The answer is out of range, or the question has been answered.
-        """
+        """Score the answer, which ends the episode."""
         if state.answered:
             raise IllegalAction("the question has been answered")
         reward, info = self.score(state, action)
@@ -318,6 +312,40 @@ class Task(Game[TaskStateT, ActionT]):
     def best_action(self, state: TaskStateT) -> ActionT | None:
         """Correct answer, or None once answered."""
         return None if state.answered else self.solution(state)
+
+
+class LineTask(Task[TaskStateT, str]):
+    """A task whose answer is one line of at most `longest_answer` characters.
+
+    Subclasses implement `guesses` and the methods of `Task` other than those about actions; `score` calls `check_line`.
+    """
+
+    answer_noun: ClassVar[str] = "answer"
+    """Name of an answer in messages."""
+
+    @abstractmethod
+    def guesses(self) -> tuple[tuple[str, ...], int]:
+        """Words for random answers, and the maximum number of them in one answer."""
+
+    @cached_property
+    def action_space(self) -> LineSpace:
+        """Space of lines; samples are made of the words of `guesses`."""
+        return LineSpace(self.longest_answer, *self.guesses())
+
+    def parse_answer(self, text: str) -> str:
+        """Strip surrounding whitespace and check the line."""
+        line = text.strip()
+        if (fault := self.action_space.fault(line)) is not None:
+            raise ParseError(self._wrong(line, fault))
+        return line
+
+    def check_line(self, action: str) -> None:
+        """Check that an action is a valid line."""
+        if (fault := self.action_space.fault(action)) is not None:
+            raise IllegalAction(self._wrong(action, fault))
+
+    def _wrong(self, text: str, fault: str) -> str:
+        return f"the {self.answer_noun} {truncate(str(text), 40)!r} {fault}"
 
 
 def accuracy(state: TaskState, infos: Sequence[Mapping[str, Any]], kind: str) -> dict[str, float]:

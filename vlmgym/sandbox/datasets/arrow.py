@@ -47,11 +47,7 @@ class ArrowTable(Table):
                 yield None
 
     def value(self, index: int, column: str) -> Any:
-        """Read one value.
-
-        Raises:
-            BadRow: It has no Python equivalent, such as invalid UTF-8 or a date after the year 9999.
-        """
+        """Read one value."""
         value = _python_value(self._table.column(column)[index], column)
         names = self._class_names.get(column)
         if names is None:
@@ -85,9 +81,6 @@ def open_parquet(paths: Sequence[Path], folder: Path | None) -> Table:
 
     Parquet can only be decoded by whole row groups, so each file is converted once to a cached, memory-mapped Arrow
     file, from which any row can be read on its own.
-
-    Raises:
-        UsageError: A file is damaged, or has other columns than the first.
     """
     pa = library("pyarrow", "reading Parquet")
     parts = []

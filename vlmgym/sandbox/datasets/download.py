@@ -30,16 +30,9 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 
 
 def download(url: str, hosts: Collection[str] = (), seconds: float = SECONDS, max_bytes: int = MAX_BYTES) -> bytes:
-    """Download a URL, following redirects.
+    """Download an http or https URL within limits of time and size, following redirects.
 
-    Args:
-        url: An http or https URL.
-        hosts: Host names, in lower case, whose addresses need not be public.
-        seconds: Time limit, redirects included.
-        max_bytes: Size limit.
-
-    Raises:
-        BadRow: The URL leads to an address that is not public, or cannot be loaded within the limits.
+    The addresses of `hosts`, names in lower case, need not be public.
     """
     deadline = time.monotonic() + seconds
     target = url

@@ -9,11 +9,7 @@ from vlmgym.errors import missing_extra, truncate
 
 
 def library(name: str, purpose: str, extra: str = "data") -> Any:
-    """Import a library of an extra.
-
-    Raises:
-        UsageError: It is not installed.
-    """
+    """Import a library of an extra."""
     try:
         return import_module(name)
     except ImportError as error:

@@ -22,16 +22,10 @@ OSV5M = "osv5m/osv5m"
 def open_hub(name: str, split: str | None) -> Table:
     """Open a split of a data set on the Hub, downloading it to the cache of `datasets` if needed.
 
-    Args:
-        name: A Hub id, see `HUB_ID`.
-        split: Name of the split; may be None if there is only one.
-
-    Raises:
-        UsageError: The data set or split does not exist, or cannot be downloaded.
+    The split may be None if there is only one.
     """
     found = HUB_ID.fullmatch(name)
-    if found is None:
-        raise UsageError(f"{name!r} is not a Hub id: owner/name, optionally with @revision and :config")
+    assert found is not None
     if found["repo"] == OSV5M:
         raise UsageError(f"{name} is hundreds of GB of zip files; `vlmgym data fetch osv5m` downloads part of it")
     datasets = library("datasets", f"{name} on the Hub")
@@ -50,11 +44,7 @@ def open_hub(name: str, split: str | None) -> Table:
 
 
 def open_saved(folder: Path, split: str | None) -> Table:
-    """Open a split of a folder written by `save_to_disk` of `datasets`.
-
-    Raises:
-        UsageError: There is no such split, or the folder cannot be read.
-    """
+    """Open a split of a folder written by `save_to_disk` of `datasets`."""
     datasets = library("datasets", f"the data set saved in {folder}")
     try:
         loaded = datasets.load_from_disk(str(folder))
@@ -78,9 +68,6 @@ def download_tables(url: str) -> list[Path]:
     """Download the file at a URL of fsspec (http, s3, gs, hf ...), or the files that match its `*`, to the cache.
 
     A file is downloaded again when the server reports another size, date or ETag.
-
-    Raises:
-        UsageError: There is no such file, or the library for this kind of URL is not installed.
     """
     fsspec = library("fsspec", f"opening {url}")
     try:

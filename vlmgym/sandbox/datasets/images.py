@@ -36,14 +36,8 @@ _warnings_lock = Lock()
 def image_bytes(value: Any, folder: Path | None, hosts: Collection[str] | None = None) -> bytes:
     """Load the encoded image that a row contains or refers to.
 
-    Args:
-        value: A path relative to `folder` (or absolute, but inside it), bytes, `{"bytes": ..., "path": ...}` as in
-            `datasets`, a base64 `data:` URL, or an http or https URL.
-        folder: Folder that paths may not leave; None: paths are not allowed.
-        hosts: Hosts whose addresses need not be public, as for `download`; None: URLs are not loaded.
-
-    Raises:
-        BadRow: There is no image, or it may not be read.
+    It is bytes, `{"bytes": ..., "path": ...}` as in `datasets`, a base64 `data:` URL, a path inside `folder`, if there
+    is one, or an http or https URL, unless `hosts` is None; see `download`.
     """
     if isinstance(value, Mapping) and ("bytes" in value or "path" in value):
         value = value["path"] if value.get("bytes") is None else value["bytes"]
@@ -90,11 +84,7 @@ def _from_file(value: str, folder: Path | None) -> bytes:
 
 
 def decode(encoded: bytes) -> Image.Image:
-    """Decode an image to RGB: EXIF orientation applied, transparency over white, 16 bits reduced to 8, first frame.
-
-    Raises:
-        BadRow: The image has an unknown format, is corrupt or has too many pixels.
-    """
+    """Decode an image to RGB: EXIF orientation applied, transparency over white, 16 bits reduced to 8, first frame."""
     if not encoded:
         raise BadRow("the image is empty")
     try:

@@ -19,15 +19,7 @@ Versions = tuple[tuple[str, int, int, int], ...]
 
 
 def open_table(data: str, split: str | None = None) -> Table:
-    """Open a file, a folder, a URL or a data set on the Hub; cached per process until local files change.
-
-    Args:
-        data: A path, else a URL of fsspec or a Hub id.
-        split: Name of the split, for data that have splits.
-
-    Raises:
-        UsageError: The data do not exist or cannot be read.
-    """
+    """Open a file, a folder, a URL of fsspec or a data set on the Hub; cached per process until local files change."""
     path = Path(data).expanduser()
     try:
         return _open(data, path, split, _versions(path, split))

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlmgym.errors import VlmgymError, truncate
-from vlmgym.sandbox.decimals import decimal_of
 
 Row = Mapping[str, Any]
 """The values of a row by column name."""
 
+DECIMAL = r"[+\-\u2212]?(?:[0-9]{1,15}(?:\.[0-9]{1,40})?|\.[0-9]{1,40})(?:[eE]-[0-9]{1,3})?\.?"
+"""Optional sign (also U+2212), ASCII digits, optional negative exponent, optional full stop."""
+_DECIMAL = re.compile(DECIMAL)
 MAX_TEXT = 20_000
 """Characters of a text that goes into a prompt."""
 EXACT = 2.0**53
@@ -30,13 +32,7 @@ class BadRow(VlmgymError):
 
 @dataclass(frozen=True)
 class RowRef:
-    """Reference to a row.
-
-    Attributes:
-        data: The data set as the user named it.
-        index: Index of the row.
-        digest: Hash of the fields and images that the task uses: 32 hexadecimal digits.
-    """
+    """Reference to a row of the data that the user named, with the hash of the fields and images that are used."""
 
     data: str
     index: int
@@ -71,10 +67,6 @@ def text_of(fields: Row, name: str) -> str:
     """Read a field as a stripped string.
 
     Numbers are converted; an integral float becomes an integer, because pandas stores integers with gaps as floats.
-
-    Raises:
-        BadRow: The field is empty, not a string or number, longer than `MAX_TEXT`, or contains control characters or
-            lone surrogates.
     """
     value = _value(fields, name)
     if not isinstance(value, str | int | float) or isinstance(value, bool):
@@ -94,11 +86,7 @@ def text_of(fields: Row, name: str) -> str:
 
 
 def number_of(fields: Row, name: str, low: float = -math.inf, high: float = math.inf) -> float:
-    """Read a field as a finite number; strings are parsed by `decimal_of`.
-
-    Raises:
-        BadRow: The field is empty, not a finite number, or not between `low` and `high`.
-    """
+    """Read a field as a finite number; strings are parsed by `decimal_of`."""
     value = _value(fields, name)
     try:
         parsed = None if isinstance(value, bool) else decimal_of(value) if isinstance(value, str) else float(value)
@@ -111,12 +99,14 @@ def number_of(fields: Row, name: str, low: float = -math.inf, high: float = math
     return parsed
 
 
-def truth_of(fields: Row, name: str) -> bool:
-    """Read a field as a boolean: true or false in any case, 1 or 0.
+def decimal_of(text: str) -> float | None:
+    """Parse a number such as `-33.87`, ignoring surrounding whitespace; None if the text is anything else."""
+    text = text.strip()
+    return float(text.rstrip(".").replace("\u2212", "-")) if _DECIMAL.fullmatch(text) else None
 
-    Raises:
-        BadRow: The field is empty or anything else, such as -1, which marks unlabelled rows on the Hub.
-    """
+
+def truth_of(fields: Row, name: str) -> bool:
+    """Read a field as a boolean: true or false in any case, 1 or 0."""
     value = _value(fields, name)
     word = str(value).strip().casefold()
     if word in ("true", "1", "1.0"):

@@ -33,7 +33,7 @@ class Example:
 
 
 class Source:
-    """A table whose columns are mapped to the fields of a task."""
+    """A table whose columns are mapped by `map_columns` to the fields of a task; for `hosts` see `image_bytes`."""
 
     def __init__(
         self,
@@ -42,14 +42,6 @@ class Source:
         image_fields: tuple[str, ...],
         hosts: Collection[str] | None = None,
     ) -> None:
-        """Map a table.
-
-        Args:
-            table: The rows.
-            columns: Column by field, from `map_columns`.
-            image_fields: Fields that are images.
-            hosts: See `image_bytes`.
-        """
         self.table = table
         self._columns = columns
         self._image_fields = image_fields
@@ -59,11 +51,7 @@ class Source:
         return len(self.table)
 
     def read(self, index: int) -> Example:
-        """Read a row and decode its images, because a corrupt image makes a bad row.
-
-        Raises:
-            BadRow: The row is malformed, repeats an id, or an image is missing or corrupt.
-        """
+        """Read a row and decode its images, because a corrupt image makes a bad row."""
         row = self.table[index]
         if (earlier := self._repeated_ids.get(index)) is not None:
             raise BadRow(f"its id {shown(_lookup(row, str(self._columns[ID])))} is also the id of row {earlier}")
@@ -105,18 +93,10 @@ def _hash(value: Any, index: int) -> int:
 def map_columns(
     names: Mapping[str, tuple[str, ...]], optional: frozenset[str], chosen: tuple[str, ...], table: Table, data: str
 ) -> dict[str, str | None]:
-    """Find the column of each field.
+    """Find the column of each field: the user's choice, or the first of the names that exists. The field `id` is added.
 
-    Args:
-        names: Column names to look for by field; the first that exists is used. The field `id` is added.
-        optional: Fields that need no column.
-        chosen: The user's mapping as `field=column`. `field=column.key` and `field=column.0` look into objects and
-            lists; `field=` drops an optional field.
-        table: The table.
-        data: Name of the data for errors.
-
-    Raises:
-        UsageError: A field has no column, or the mapping names an unknown field or column.
+    In the user's mapping, `field=column.key` and `field=column.0` look into objects and lists, and `field=` drops an
+    optional field. `data` is the name of the data for errors.
     """
     names, optional = {ID: ID_COLUMNS, **names}, optional | {ID}
     existing = f"the columns of {data} are {', '.join(table.columns)}"
@@ -154,3 +134,32 @@ def _lookup(row: Row, column: str) -> Any:
         else:
             return None
     return value
+
+
+def shuffled(index: int, count: int) -> int:
+    """Map an index to its row under a fixed pseudorandom permutation of `range(count)`, in constant memory.
+
+    A Feistel network permutes the numbers below the next power of four. Results outside `range(count)` are permuted
+    again until they fall inside (cycle walking): at most three extra passes on average.
+    """
+    half = max(1, ((count - 1).bit_length() + 1) // 2)
+    low = (1 << half) - 1
+    row = index
+    while True:
+        left, right = row >> half, row & low
+        for step in range(6):
+            left, right = right, left ^ (_mix(right + (step << 32) + (count << 40)) & low)
+        row = left << half | right
+        if row < count:
+            return row
+
+
+def _mix(number: int) -> int:
+    """The finaliser of splitmix64 (Steele, Lea and Flood, 2014)."""
+    number = (number + 0x9E3779B97F4A7C15) & _64_BITS
+    number = ((number ^ (number >> 30)) * 0xBF58476D1CE4E5B9) & _64_BITS
+    number = ((number ^ (number >> 27)) * 0x94D049BB133111EB) & _64_BITS
+    return number ^ (number >> 31)
+
+
+_64_BITS = (1 << 64) - 1

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ class Lines:
     """The non-empty lines of a UTF-8 file by index. Only their offsets are kept in memory: 8 bytes per line."""
 
     def __init__(self, path: Path, quotes: bool = False) -> None:
-        """Find the lines; with `quotes`, a line break between double quotes does not end one."""
         self._file = os.open(path, os.O_RDONLY)
         weakref.finalize(self, os.close, self._file)
         self._path, self._version = path, file_version(os.fstat(self._file))
@@ -45,7 +45,7 @@ class Lines:
 
 
 def _line_starts(path: Path, quotes: bool) -> NDArray[np.int64]:
-    """Offsets of the non-empty lines, followed by the size of the file."""
+    """Offsets of the non-empty lines, followed by the size; with `quotes`, quoted line breaks do not end a line."""
     breaks, size, quotes_before = [], 0, 0
     with path.open("rb") as file:
         start = len(BYTE_ORDER_MARK) if file.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK else 0
@@ -78,12 +78,12 @@ class CsvTable(Table):
         self.folder = path.parent
         self._delimiter = delimiter
         self._lines = Lines(path, quotes=True)
-        if not len(self._lines):
-            raise UsageError(f"{path} is empty: its first line must name the columns")
         try:
-            self.columns = unique_columns(self._values(0), path)
+            self.columns = unique_columns(self._values(0) if len(self._lines) else (), path)
         except BadRow as error:
             raise UsageError(f"the first line of {path} must name the columns, but {error}") from None
+        if not self.columns:
+            raise UsageError(f"{path} is empty: its first line must name the columns")
 
     def __len__(self) -> int:
         return len(self._lines) - 1
@@ -116,10 +116,8 @@ class JsonTable(Table):
             raise UsageError(f"{path} is not JSON: {error}") from None
         names: dict[str, None] = {}
         for index in range(min(len(self), ROWS_SCANNED)):
-            try:
+            with suppress(BadRow):  # reported when the row is read
                 names.update(dict.fromkeys(self[index]))
-            except BadRow:
-                continue  # reported when the row is read
         self.columns = tuple(names)
         if not names:
             raise UsageError(f"{path} has no JSON object in its first {ROWS_SCANNED} rows")

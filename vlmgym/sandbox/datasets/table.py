@@ -28,11 +28,7 @@ class Table(ABC):
 
     @abstractmethod
     def __getitem__(self, index: int) -> Row:
-        """Read the row at an index from 0 to `len - 1`.
-
-        Raises:
-            BadRow: The row is malformed.
-        """
+        """Read the row at an index from 0 to `len - 1`."""
 
     def values(self, column: str) -> Iterator[Any]:
         """Iterate over one column from the first row to the last; None where a row is bad or has no value."""
@@ -66,11 +62,7 @@ class DerivedTable(Table):
 
 
 def unique_columns(names: Iterable[str], data: object) -> tuple[str, ...]:
-    """Check that no column name is repeated.
-
-    Raises:
-        UsageError: A name appears twice, which makes it ambiguous.
-    """
+    """Check that no column name is repeated."""
     columns: dict[str, None] = {}
     for name in names:
         if name in columns:

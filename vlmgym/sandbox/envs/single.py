@@ -22,7 +22,7 @@ from vlmgym.sandbox.core.prompt import turn_prompt
 from vlmgym.sandbox.core.reward import RewardConfig, Scored
 from vlmgym.sandbox.envs.window import Window
 from vlmgym.sandbox.registry import make_game
-from vlmgym.sandbox.rendering.images import side_by_side
+from vlmgym.sandbox.rendering.encode import side_by_side
 
 LARGEST_SEED = 2**31
 """Upper bound of the episode seeds that the environment draws."""
@@ -244,11 +244,7 @@ def turn_facts(scored: Scored[Any, Any]) -> dict[str, Any]:
     return {
         "outcome": scored.outcome.value,
         **action,
-        "reward_parts": {
-            "game": scored.game,
-            "format": scored.format,
-            **perception,
-        },
+        "reward_parts": {"game": scored.game, "format": scored.format, **perception},
         "step": dict(scored.info),
     }
 

@@ -28,12 +28,7 @@ class Window:
     """
 
     def __init__(self, title: str, *, needs_screen: bool = False) -> None:
-        """Prepare a window.
-
-        Args:
-            title: Text of its title bar.
-            needs_screen: Raise instead of logging a warning if there is no display.
-        """
+        """Prepare a window; with `needs_screen`, raise instead of logging a warning if there is no display."""
         self.title = title
         self.needs_screen = needs_screen
         self.closed_by_user = False

@@ -5,13 +5,13 @@ from __future__ import annotations
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vlmgym.sandbox.rendering.canvas import Canvas
-from vlmgym.sandbox.rendering.geometry import BoardGeometry
 from vlmgym.sandbox.rendering.palette import COLOURS, THEMES, ThemeName, blend
 
 Cells = Sequence[Sequence[Hashable]]
@@ -22,6 +22,42 @@ VARIANTS = 32
 """Number of sprites per cell value with different rotation, noise and clutter; the cell's position picks one."""
 CACHED_BYTES = 2**28
 """Maximum size of the sprite cache of one painter; the oldest sprites are evicted."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoardGeometry:
+    """Board layout in pixels: cells with side `cell`, spaced by `pitch`, the first at (`left`, `top`)."""
+
+    rows: int
+    columns: int
+    left: int
+    top: int
+    pitch: int
+    gap: int
+    cell: int
+
+    @classmethod
+    def of(cls, size: int, rows: int, columns: int, coordinates: bool) -> BoardGeometry:
+        """Centre a board in a size x size image, with room for coordinates above and to the left."""
+        margin = max(2, size // 40)
+        band = max(8, size // 22) if coordinates else 0
+        room = size - 2 * margin - band
+        longer = max(rows, columns)
+        gap = max(1, room // longer // 14)
+        pitch = (room - gap) // longer
+        left = band + (size - band - pitch * columns - gap) // 2 + gap
+        top = band + (size - band - pitch * rows - gap) // 2 + gap
+        return cls(rows, columns, left, top, pitch, gap, pitch - gap)
+
+    def cell_at(self, x: int, y: int) -> tuple[int, int] | None:
+        """(row, column) of the cell at a pixel, or None outside the board."""
+        row, column = (y - self.top) // self.pitch, (x - self.left) // self.pitch
+        inside = 0 <= row < self.rows and 0 <= column < self.columns
+        return (row, column) if inside else None
+
+    def cell_box(self, row: int, column: int) -> tuple[int, int, int, int]:
+        """Left, top, width and height of a cell in pixels."""
+        return self.left + column * self.pitch, self.top + row * self.pitch, self.cell, self.cell
 
 
 class BoardStyle(Protocol):
@@ -53,13 +89,9 @@ class BoardPainter:
     def paint(
         self, cells: Cells, variation_seed: int = 0, out: NDArray[np.uint8] | None = None, before: Cells | None = None
     ) -> NDArray[np.uint8]:
-        """Paint a board.
+        """Paint a board, rows x columns, into a uint8 array (size, size, 3).
 
-        Args:
-            cells: Contents of each cell, rows x columns.
-            variation_seed: Seed of rotation, noise and clutter.
-            out: uint8 array (size, size, 3) to paint into instead of a new one.
-            before: Cells that `out` shows, with the same variation seed; only cells that differ are repainted.
+        If `out` shows the cells `before` with the same variation seed, only cells that differ are repainted.
         """
         if out is None or before is None:
             if out is None:

@@ -53,15 +53,8 @@ class Canvas:
         """Draw a straight line with square ends."""
         length = math.hypot(end[0] - start[0], end[1] - start[1]) or 1.0
         dx, dy = (end[1] - start[1]) / length * width / 2, (start[0] - end[0]) / length * width / 2
-        self.polygon(
-            [
-                (start[0] + dx, start[1] + dy),
-                (end[0] + dx, end[1] + dy),
-                (end[0] - dx, end[1] - dy),
-                (start[0] - dx, start[1] - dy),
-            ],
-            colour,
-        )
+        (x0, y0), (x1, y1) = start, end
+        self.polygon([(x0 + dx, y0 + dy), (x1 + dx, y1 + dy), (x1 - dx, y1 - dy), (x0 - dx, y0 - dy)], colour)
 
     def text(
         self,
@@ -75,17 +68,9 @@ class Canvas:
         angle: float = 0.0,
         align: str = "centre",
     ) -> None:
-        """Draw one line of text.
+        """Draw one line of text with capitals of a height, shrunk to `max_width`, at an angle counter-clockwise.
 
-        Args:
-            text: The line.
-            x: Horizontal position of the centre or edge selected by `align`.
-            y: Vertical centre of its capitals.
-            height: Height of the capitals.
-            colour: Colour.
-            max_width: Shrink the text to at most this width.
-            angle: Degrees counter-clockwise.
-            align: `centre`, `left` or `right`.
+        `x` is the centre or edge selected by `align` (`centre`, `left` or `right`), `y` the middle of the capitals.
         """
         size = _font_size(height)
         if (width := _font(size).size(text)[0]) > max_width * SUPERSAMPLE:
@@ -103,14 +88,7 @@ class Canvas:
         self._surface.blit(glyphs, (round(centre_x - w / 2) - self._left, round(centre_y - h / 2) - self._top))
 
     def image(self, pixels: NDArray[np.uint8], x: float, y: float, angle: float = 0.0) -> None:
-        """Draw an image at its original size.
-
-        Args:
-            pixels: uint8 RGB of shape (height, width, 3).
-            x: Horizontal position of its centre.
-            y: Vertical position of its centre.
-            angle: Degrees counter-clockwise; corners outside the canvas are cut off.
-        """
+        """Draw an image at its original size around a centre, at an angle in degrees counter-clockwise."""
         height, width, _ = pixels.shape
         if angle:  # transparent corners; several times slower to draw
             pixels = np.dstack([pixels, np.full((height, width), 255, np.uint8)])

@@ -26,44 +26,20 @@ UNIT = 256
 
 
 class Degradation(Protocol):
-    """Degradation parameters, as in `TaskConfig`."""
+    """Config fields used here, documented in `TaskConfig`."""
 
-    @property
-    def blur(self) -> float:
-        """Blur radius in percent of the shorter side."""
-
-    @property
-    def noise(self) -> float:
-        """Amplitude of the noise; 1 is full scale."""
-
-    @property
-    def contrast(self) -> float:
-        """Contrast relative to the original."""
-
-    @property
-    def clutter(self) -> int:
-        """Number of strokes over the image."""
-
-    @property
-    def scale(self) -> float:
-        """Size of the image relative to its frame."""
-
-    @property
-    def crop(self) -> float:
-        """Fraction of width and height to crop."""
+    blur: float
+    noise: float
+    contrast: float
+    clutter: int
+    scale: float
+    crop: float
 
 
 def degrade(image: Pixels, how: Degradation, seed: int, index: int = 0) -> Pixels:
     """Crop, clutter, change contrast, scale, blur and add noise, in this order.
 
-    Args:
-        image: uint8 RGB of shape (height, width, 3).
-        how: Degradation parameters, e.g. a `TaskConfig`.
-        seed: Seed of strokes and noise, at least 0.
-        index: Index of the image within its question; each has its own strokes and noise.
-
-    Returns:
-        uint8 of the same shape; the image itself if nothing changes.
+    Each image of a question, by its index, has its own strokes and noise. Returns the image itself if nothing changes.
     """
     height, width, _ = image.shape
     rng = np.random.default_rng([seed, index])
@@ -93,13 +69,7 @@ def crop_margin(length: int, crop: float) -> int:
 
 
 def resize(image: Pixels, height: int, width: int) -> Pixels:
-    """Resize an image; each pixel is the mean of the area that it covers.
-
-    Args:
-        image: uint8 of shape (rows, columns, 3), at most 2048 rows and columns.
-        height: New number of rows, 1 to 2048.
-        width: New number of columns, 1 to 2048.
-    """
+    """Resize an image of up to 2048 x 2048 pixels; each pixel is the mean of the area that it covers."""
     return _turned(_resize_rows(_turned(_resize_rows(image, height)), width))
 
 

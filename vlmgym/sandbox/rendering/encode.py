@@ -1,4 +1,4 @@
-"""Encode images as PNG and JPEG files for APIs and records.
+"""Join images and encode them as PNG and JPEG files for APIs and records.
 
 `benchmarks/encoding.py` compares this with image libraries; docs/log.md has the results.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Sequence
 
 import numpy as np
 from isal import isal_zlib
@@ -24,16 +25,10 @@ _LEVEL = isal_zlib.ISAL_DEFAULT_COMPRESSION
 
 
 def encode_png(image: NDArray[np.uint8]) -> bytes:
-    """Encode an image as PNG.
+    """Encode a uint8 RGB image as PNG.
 
     PNG filters help neither with the flat, repeating areas of boards nor with noise, so lines are left unfiltered.
     Compression is by ISA-L, which is many times faster than the zlib of image libraries.
-
-    Args:
-        image: uint8 RGB of shape (height, width, 3), not empty.
-
-    Raises:
-        UsageError: The image has the wrong dtype or shape.
     """
     _check(image)
     height, width, _ = image.shape
@@ -46,21 +41,24 @@ def encode_png(image: NDArray[np.uint8]) -> bytes:
 
 
 def encode_jpeg(image: NDArray[np.uint8], quality: int = 90) -> bytes:
-    """Encode an image as JPEG without chroma subsampling. Smaller than PNG only for noisy images.
-
-    Args:
-        image: uint8 RGB of shape (height, width, 3), not empty.
-        quality: 1 to 95.
-
-    Raises:
-        UsageError: The image has the wrong dtype or shape, or the quality is out of range.
-    """
+    """Encode a uint8 RGB image as JPEG without chroma subsampling. Smaller than PNG only for noisy images."""
     _check(image)
     if not 1 <= quality <= 95:
         raise UsageError(f"JPEG quality must be between 1 and 95, got {quality}")
     file = io.BytesIO()
     Image.fromarray(image).save(file, "JPEG", quality=quality, subsampling="4:4:4")
     return file.getvalue()
+
+
+def side_by_side(images: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+    """Join images from left to right into a new array, padding shorter ones with black at the bottom."""
+    heights, widths = zip(*(image.shape[:2] for image in images))
+    joined = np.zeros((max(heights), sum(widths), 3), np.uint8)
+    left = 0
+    for image, height, width in zip(images, heights, widths):
+        joined[:height, left : left + width] = image
+        left += width
+    return joined
 
 
 def _chunk(name: bytes, data: bytes) -> bytes:

@@ -21,11 +21,8 @@ def widen(outline: Outline, distance: float) -> Outline:
     """Outline of all points within a distance of a shape; convex corners are rounded.
 
     Every edge is moved outwards and joined to its neighbours. Points that end up too close to another edge, as in a
-    notch narrower than twice the distance, are replaced by the intersection of the edges that remain.
-
-    Args:
-        outline: Corners of a shape without self-intersections, in either orientation.
-        distance: Positive, and too small to close a ring.
+    notch narrower than twice the distance, are replaced by the intersection of the edges that remain. The distance
+    must be too small to close a ring.
     """
     corners = outline if _area(outline) > 0 else outline[::-1]
     moved = [

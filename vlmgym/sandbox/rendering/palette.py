@@ -40,7 +40,7 @@ COLOURS: dict[str, Colour] = {
     "orange": (250, 122, 18),
     "pink": (242, 130, 188),
 }
-"""Tile colours by the names in `games.tiles.names`."""
+"""Tile colours by the names in `games.tiles`."""
 
 OUTCOME_COLOURS: dict[str, Colour] = {
     "played": (96, 200, 120),

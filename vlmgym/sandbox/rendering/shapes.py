@@ -58,7 +58,7 @@ OUTLINES: dict[str, Callable[[], Outline]] = {
     "moon": _moon,
     "cross": _cross,
 }
-"""Outlines by the names in `games.tiles.names`, in a circle of about radius 1."""
+"""Outlines by the names in `games.tiles`, in a circle of about radius 1."""
 
 
 def draw_shape(canvas: Canvas, shape: str, x: float, y: float, radius: float, colour: Colour, angle: float = 0) -> None:

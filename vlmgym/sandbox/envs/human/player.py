@@ -19,7 +19,7 @@ from vlmgym.sandbox.core.response_format import answer_only
 from vlmgym.sandbox.core.reward import Scored
 from vlmgym.sandbox.envs.human.panel import PANEL_WIDTH, draw_panel
 from vlmgym.sandbox.rendering.canvas import Colour
-from vlmgym.sandbox.rendering.images import side_by_side
+from vlmgym.sandbox.rendering.encode import side_by_side
 
 SMALLEST_SHOWN, LARGEST_SHOWN = 480, 900
 """Images are shown pixel by pixel between these sizes; smaller ones are magnified, larger ones made smaller."""

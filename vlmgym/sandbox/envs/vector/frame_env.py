@@ -17,7 +17,7 @@ from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig, Scored
 from vlmgym.sandbox.envs.single import GameEnv
 from vlmgym.sandbox.envs.vector.shared_memory import PrivateArray, SharedArray
-from vlmgym.sandbox.rendering.images import side_by_side
+from vlmgym.sandbox.rendering.encode import side_by_side
 
 OUTCOME_NAMES = ("", *(outcome.value for outcome in Outcome))
 """Names of the values of `outcome` in `STEP_DTYPE`; the first stands for a reset."""

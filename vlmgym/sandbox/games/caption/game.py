@@ -12,12 +12,10 @@ from vlmgym.errors import StateError
 from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ImageArray
-from vlmgym.sandbox.core.line_task import LineTask
 from vlmgym.sandbox.core.perception import Perception
-from vlmgym.sandbox.core.task import TaskConfig, TaskState
-from vlmgym.sandbox.core.task_perception import with_task_perception
-from vlmgym.sandbox.datasets.order import shuffled
+from vlmgym.sandbox.core.task import LineTask, TaskConfig, TaskState, with_task_perception
 from vlmgym.sandbox.datasets.rows import BadRow, Row, is_empty, shown, text_of
+from vlmgym.sandbox.datasets.source import shuffled
 from vlmgym.sandbox.games.caption.keywords import (
     Keyword,
     keywords_from_captions,
@@ -61,23 +59,17 @@ class CaptionConfig(TaskConfig):
     )
 
     def model_post_init(self, context: object) -> None:
-        """Reject fewer words than keywords."""
         if self.words < self.keywords:
             raise ValueError(f"words must be at least the number of keywords ({self.keywords}), got {self.words}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionState(TaskState):
-    """An image and its keywords.
-
-    Attributes:
-        keywords: All keywords with their synonyms, the most obvious first. The caption must name the first
-            `config.keywords`.
-        photograph: Key of `PHOTOGRAPHS`; None for data.
-    """
+    """An image and its keywords, the most obvious first, of which the caption must name `config.keywords`."""
 
     keywords: tuple[Keyword, ...]
     photograph: str | None = None
+    """Key of `PHOTOGRAPHS`; None for data."""
 
 
 class _Score(NamedTuple):
@@ -127,7 +119,6 @@ class Caption(LineTask[CaptionState]):
     """
 
     name = "caption"
-    version = 0
     Config = CaptionConfig
     State = CaptionState
     longest_answer = 1000
@@ -142,12 +133,10 @@ class Caption(LineTask[CaptionState]):
     image_fields = ("image",)
 
     def guesses(self) -> tuple[tuple[str, ...], int]:
-        """The keywords of all photographs and their synonyms."""
         words = {word for known in PHOTOGRAPHS.values() for keyword in known.keywords for word in keyword}
         return tuple(sorted(words)), self.config.keywords
 
     def generate(self, rng: np.random.Generator) -> CaptionState:
-        """Sample one of the photographs."""
         return self._photograph(int(rng.integers(len(PHOTOGRAPHS))))
 
     @property
@@ -167,11 +156,9 @@ class Caption(LineTask[CaptionState]):
         return CaptionState(keywords=PHOTOGRAPHS[name].keywords, photograph=name)
 
     def _required(self, per_keyword: tuple[_T, ...]) -> tuple[_T, ...]:
-        """Select the entries of the keywords that the caption must name."""
         return per_keyword[: self.config.keywords]
 
     def from_row(self, fields: Row) -> CaptionState:
-        """Read an image with keywords or reference captions from a data row."""
         if not is_empty(fields["keywords"]):
             keywords = _keywords(fields["keywords"])
         elif not is_empty(fields["captions"]):
@@ -189,7 +176,6 @@ class Caption(LineTask[CaptionState]):
         return _join(self._required(state.keywords))
 
     def score(self, state: CaptionState, action: str) -> tuple[float, Mapping[str, Any]]:
-        """Score a caption by coverage and precision."""
         self.check_line(action)
         scored = self._compare(state, action)
         count = len(self._required(state.keywords))
@@ -206,7 +192,6 @@ class Caption(LineTask[CaptionState]):
         return scored.reward, info
 
     def _compare(self, state: CaptionState, text: str) -> _Score:
-        """Compare a text with the keywords."""
         found = named_keywords(text, state.keywords, self.config.words)
         rest = unmatched_words(text, state.keywords, self.config.words)
         required = self._required(found)
@@ -225,11 +210,9 @@ class Caption(LineTask[CaptionState]):
         return {**metrics, "coverage": coverage, "precision": precision, "all named": float(coverage == 1)}
 
     def paint(self, state: CaptionState) -> list[ImageArray]:
-        """Draw the photograph."""
         return [load_photograph(str(state.photograph), self.config.size).copy()]
 
     def describe(self, state: CaptionState) -> str:
-        """The required keywords."""
         return self.solution(state)
 
     def perceive(self, state: CaptionState, text: str) -> Perception:
@@ -238,7 +221,6 @@ class Caption(LineTask[CaptionState]):
         return Perception(reward, float(reward == 1))
 
     def prompt(self, state: CaptionState) -> str:
-        """The task, its limits, and the response format."""
         form = response_format.INSTRUCTIONS_V1.format(perception="what the image shows", answer="your caption")
         return self.prompt_template.format(
             words=self.config.words,
@@ -248,11 +230,9 @@ class Caption(LineTask[CaptionState]):
         )
 
     def explain(self, state: CaptionState, action: str) -> str:
-        """Reasoning that leads to a caption."""
         return f"The image shows {action}."
 
     def check_state(self, state: CaptionState) -> None:
-        """Reject a state without keywords, or with other keywords than its photograph."""
         super().check_state(state)
         if not state.keywords or not all(keyword and all(map(tokenise, keyword)) for keyword in state.keywords):
             raise StateError("invalid state of caption: must have at least one keyword, each with at least one word")
@@ -260,10 +240,8 @@ class Caption(LineTask[CaptionState]):
             raise StateError("invalid state of caption: must have either a photograph or a data row")
         if state.photograph is not None:
             known = PHOTOGRAPHS.get(state.photograph)
-            if known is None:
-                raise StateError(f"invalid state of caption: unknown photograph {state.photograph!r}")
-            if state.keywords != known.keywords:
-                raise StateError(f"invalid state of caption: keywords differ from those of {state.photograph}")
+            if known is None or state.keywords != known.keywords:
+                raise StateError(f"invalid state of caption: the keywords are not of a photograph {state.photograph!r}")
 
 
 def _join(keywords: Sequence[Keyword]) -> str:

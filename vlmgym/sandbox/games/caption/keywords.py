@@ -83,28 +83,13 @@ FUNCTION_WORDS = frozenset(map(singular, _FUNCTION_WORDS.split()))
 
 
 def named_keywords(caption: str, keywords: Sequence[Keyword], limit: int) -> tuple[bool, ...]:
-    """Find the keywords that the first words of a caption name.
-
-    Args:
-        caption: The caption.
-        keywords: Keywords to find; the words of a synonym must follow each other in the caption.
-        limit: Number of words to read.
-
-    Returns:
-        One boolean per keyword.
-    """
+    """Return for each keyword whether the first words of a caption name it; a synonym's words must be consecutive."""
     line = _line(tokenise(caption)[:limit])
     return tuple(any(_phrase(synonym) in line for synonym in keyword) for keyword in keywords)
 
 
 def unmatched_words(caption: str, keywords: Sequence[Keyword], limit: int) -> tuple[str, ...]:
-    """List the distinct words among the first of a caption that are no part of a keyword, without `FUNCTION_WORDS`.
-
-    Args:
-        caption: The caption.
-        keywords: Keywords that the caption may name.
-        limit: Number of words to read.
-    """
+    """List the distinct words among the first of a caption that are no part of a keyword, without `FUNCTION_WORDS`."""
     words = tuple(tokenise(caption)[:limit])
     left = dict.fromkeys(range(len(words)))
     for synonym in {_words(synonym) for keyword in keywords for synonym in keyword}:

@@ -47,32 +47,22 @@ _CELLS_PER_BLOCK = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """Result of a search.
-
-    Attributes:
-        action: The best move (0 up, 1 right, 2 down, 3 left), or None if the game has ended.
-        values: Value of each of the four moves, -1 for one that changes nothing.
-        depth: Number of own moves looked ahead.
-        nodes: Number of boards in the tree, after own moves and after new tiles.
-    """
+    """Result of a search."""
 
     action: int | None
+    """The best move (0 up, 1 right, 2 down, 3 left), or None if the game has ended."""
     values: tuple[float, ...]
+    """Value of each of the four moves, -1 for one that changes nothing."""
     depth: int
+    """Number of own moves looked ahead."""
     nodes: int
+    """Number of boards in the tree, after own moves and after new tiles."""
 
 
 def search(
     board: Sequence[Sequence[int]], four_probability: float = 0.1, goal: int | None = None, budget: int = BUDGET
 ) -> SearchResult:
-    """Find the best move.
-
-    Args:
-        board: Tile values, 0 for an empty cell.
-        four_probability: Probability that a new tile is a 4.
-        goal: The tile that wins the game, if any.
-        budget: Search budget, see `BUDGET`.
-    """
+    """Find the best move on a board of tile values; the tile `goal`, if any, wins."""
     return _Tree(four_probability, goal, budget).search(board)
 
 

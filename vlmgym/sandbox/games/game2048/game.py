@@ -85,19 +85,13 @@ class Config2048(BoardConfig):
     )
 
     def model_post_init(self, context: object) -> None:
-        """Check that the goal is a tile."""
         if self.goal is not None and self.goal & (self.goal - 1):
             raise ValueError(f"goal must be a power of 2 from 8 to 1048576, got {self.goal}")
 
 
 @dataclass(frozen=True, slots=True)
 class State2048:
-    """A 2048 board.
-
-    Attributes:
-        board: Tile values, rows x columns, 0 for an empty cell.
-        variation_seed: Seed of the rotation, noise and clutter of the image.
-    """
+    """A 2048 board of tile values, rows x columns, 0 for an empty cell."""
 
     board: Board
     variation_seed: int = 0
@@ -133,26 +127,23 @@ class Game2048(BoardGame[State2048, int]):
     """
 
     name = "2048"
-    version = 0
     Config = Config2048
     State = State2048
     prompt_template: ClassVar[str] = PROMPT_V1
     action_space = spaces.Discrete(4)
+    action_names = DIRECTIONS
 
     def start(self, rng: np.random.Generator) -> State2048:
-        """Deal a board with two tiles in random cells."""
         empty: Board = ((0,) * self.config.columns,) * self.config.rows
         variation_seed = int(rng.integers(2**32))
         return State2048(self._spawn(self._spawn(empty, rng), rng), variation_seed)
 
     def legal_actions(self, state: State2048) -> tuple[int, ...]:
-        """List the directions that change the board."""
         if self._reached_goal(state.board):
             return ()
         return tuple(action for action in range(4) if slide(state.board, action)[0] != state.board)
 
     def step(self, state: State2048, action: int, rng: np.random.Generator) -> Step[State2048]:
-        """Slide and merge the tiles, then add a new one."""
         if not (is_int(action) and 0 <= action < 4):
             raise IllegalAction(f"{action!r} is not an action: 0 is up, 1 right, 2 down, 3 left")
         if self._reached_goal(state.board):
@@ -164,30 +155,18 @@ class Game2048(BoardGame[State2048, int]):
         return Step(after, float(reward), self.ended(after) is not None)
 
     def ended(self, state: State2048) -> str | None:
-        """Return `goal reached`, `no move is left`, or None."""
         if self._reached_goal(state.board):
             return "goal reached"
         return None if _can_move(state.board) else "no move is left"
 
     def best_action(self, state: State2048) -> int | None:
-        """Search for the best move by expectimax; None if the game has ended."""
-        c = self.config
-        return search(state.board, c.four_probability, c.goal).action
+        return search(state.board, self.config.four_probability, self.config.goal).action
 
     def metrics(self, state: State2048, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         """Report the largest tile, as a string so that the summary counts it."""
         return {"largest tile": str(max(map(max, state.board)))}
 
-    def cells(self, state: State2048) -> Board:
-        """Return the board."""
-        return state.board
-
-    def variation_seed(self, state: State2048) -> int:
-        """Return the seed drawn at the start."""
-        return state.variation_seed
-
     def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
-        """Paint a coloured tile with its number."""
         if not isinstance(cell, int) or cell == 0:
             return
         side = canvas.width
@@ -198,19 +177,13 @@ class Game2048(BoardGame[State2048, int]):
         ink = _DARK_INK if cell <= 4 else _LIGHT_INK
         canvas.text(str(cell), side / 2, side / 2, height, ink, max_width=side * 0.82, angle=angle)
 
-    def cell_words(self, cell: Hashable) -> str:
-        """Return the number, 0 for an empty cell."""
-        return str(cell)
-
     def prompt(self, state: State2048) -> str:
-        """Describe the rules, the actions and the response format."""
         c = self.config
         goal = f"Reach the tile {c.goal} to win." if c.goal else "Score as high as you can before no move is left."
         form = response_format.INSTRUCTIONS_V1.format(perception=_PERCEPTION, answer="up, right, down or left")
         return self.prompt_template.format(rows=c.rows, columns=c.columns, origin=c.origin, goal=goal, form=form)
 
     def parse_answer(self, text: str) -> int:
-        """Parse a number, or the name of a direction in any case."""
         word = text.strip().lower()
         if word in DIRECTIONS:
             return DIRECTIONS.index(word)
@@ -223,12 +196,7 @@ class Game2048(BoardGame[State2048, int]):
         word = word_answer(text, VERBS)
         return NUMBERED.get(word, word)
 
-    def format(self, action: int) -> str:
-        """Return the name of the direction."""
-        return DIRECTIONS[action]
-
     def key_action(self, state: State2048, key: str) -> int | None:
-        """Map the arrow keys to directions."""
         return DIRECTIONS.index(key) if key in DIRECTIONS else None
 
     def explain(self, state: State2048, action: int) -> str:
@@ -239,16 +207,11 @@ class Game2048(BoardGame[State2048, int]):
         return f"Merges in rows: {flags[0]}; in columns: {flags[1]}. I slide {DIRECTIONS[action]}."
 
     def check_state(self, state: State2048) -> None:
-        """Check the board's size, its tiles and the variation seed."""
         self.check_board_size(state.board)
         for row in state.board:
             for tile in row:
                 if tile < 0 or tile == 1 or tile & (tile - 1) or tile > 2**62:
                     raise StateError(f"invalid state of 2048: {tile} is not a tile")
-        if not 0 <= state.variation_seed < 2**32:
-            raise StateError(
-                f"invalid state of 2048: variation_seed must be a 32-bit unsigned integer, got {state.variation_seed}"
-            )
 
     def _reached_goal(self, board: Board) -> bool:
         goal = self.config.goal

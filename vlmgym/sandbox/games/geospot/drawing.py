@@ -38,13 +38,7 @@ MIN_GRID_LINES = 5
 
 @dataclass(frozen=True, slots=True)
 class Viewport:
-    """The area of a square map.
-
-    Attributes:
-        latitude: Latitude of the centre.
-        longitude: Longitude of the centre.
-        span: Height in degrees of latitude.
-    """
+    """The area of a square map: latitude and longitude of its centre, and its height in degrees of latitude."""
 
     latitude: float
     longitude: float
@@ -58,16 +52,7 @@ class Viewport:
 
 @dataclass(frozen=True, slots=True)
 class MapStyle:
-    """Style of a map.
-
-    Attributes:
-        size: Side in pixels.
-        lights: Maximum number of cities drawn, the largest on the map.
-        names: Maximum number of cities labelled, the largest on the map.
-        degrees: Label the grid lines.
-        mark: Radius of the mark in percent of the side.
-        crop: Share of width and height that will be cropped and has no labels.
-    """
+    """Style of a map: config fields of `GeospotConfig`. What will be cropped has no labels."""
 
     size: int
     lights: int
@@ -92,13 +77,8 @@ def viewport_around(
 ) -> Viewport:
     """Place a viewport such that a location is off its centre, as far as the poles allow.
 
-    Args:
-        latitude: Latitude of the location.
-        longitude: Longitude of the location.
-        span: Height of the map in degrees, at most 180.
-        right: Horizontal offset from the centre relative to the map's side, -0.5 (left edge) to 0.5.
-        up: Vertical offset from the centre, -0.5 (lower edge) to 0.5.
-        crop: Share of width and height that will be cropped; what is left does not extend beyond the poles.
+    `right` and `up` are the location's offsets from the centre relative to the map's side, -0.5 to 0.5. What is left
+    after cropping does not extend beyond the poles.
     """
     reach = span * (1 - crop) / 2
     middle = min(max(latitude - up * span, reach - 90), 90 - reach)
@@ -109,17 +89,7 @@ def viewport_around(
 def paint_map(
     viewport: Viewport, mark: tuple[float, float], style: MapStyle, gazetteer: Gazetteer
 ) -> NDArray[np.uint8]:
-    """Draw a map with a mark.
-
-    Args:
-        viewport: The area of the map.
-        mark: Latitude and longitude of the mark, inside the viewport.
-        style: Style of the map.
-        gazetteer: Source of the cities.
-
-    Returns:
-        uint8 RGB of shape (size, size, 3).
-    """
+    """Draw a map with a mark at a latitude and longitude inside the viewport: uint8 (size, size, 3)."""
     canvas = Canvas(style.size, style.size, NIGHT)
     _paint_grid(canvas, viewport)
     x, y = project(viewport, gazetteer.coordinates, style.size)
@@ -144,16 +114,7 @@ def paint_map(
 def project(
     viewport: Viewport, places: NDArray[np.float64], size: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Project places onto a map.
-
-    Args:
-        viewport: The area of the map.
-        places: Latitude and longitude, shape (n, 2).
-        size: Side of the map in pixels.
-
-    Returns:
-        x from the left edge and y from the top edge in pixels, which may be outside the map.
-    """
+    """Project latitudes and longitudes, shape (n, 2), to x from the left and y from the top edge of a map in pixels."""
     y = (viewport.latitude + viewport.span / 2 - places[:, 0]) * (size / viewport.span)
     east = (places[:, 1] - viewport.longitude + 180) % 360 - 180
     x = (east + viewport.width / 2) * (size / viewport.width)
@@ -227,19 +188,12 @@ def _paint_mark(canvas: Canvas, x: float, y: float, radius: float) -> None:
     """Draw a ring with four ticks, which leaves the city itself visible."""
     thickness = max(1.5, radius * 0.22)
     corners = 64
-    rim = [(2 * math.pi * i / corners, 2 * math.pi * (i + 1) / corners) for i in range(corners)]
-    for start, end in rim:
+    inside = radius - thickness
+    for i in range(corners):
+        start, end = 2 * math.pi * i / corners, 2 * math.pi * (i + 1) / corners
+        quadrilateral = ((start, radius), (end, radius), (end, inside), (start, inside))
         canvas.polygon(
-            [
-                (x + distance * round(math.cos(angle), 4), y + distance * round(math.sin(angle), 4))
-                for angle, distance in (
-                    (start, radius),
-                    (end, radius),
-                    (end, radius - thickness),
-                    (start, radius - thickness),
-                )
-            ],
-            MARK,
+            [(x + r * round(math.cos(angle), 4), y + r * round(math.sin(angle), 4)) for angle, r in quadrilateral], MARK
         )
     for dx, dy in ((1, 0), (-1, 0), (0, 1), (0, -1)):
         inner, outer = radius * 0.62, radius * TICKS
@@ -269,7 +223,7 @@ def _paint_names(
         left, top = city_x + capitals * 0.9, city_y - capitals
         box = (left - capitals * 1.5, top, left + width + capitals * 0.5, top + 2 * capitals)
         inside = box[0] > near + margin_left and box[2] < far and box[1] > near and box[3] < far - margin_below
-        if inside and name.isascii() and not any(map(_overlap, taken, [box] * len(taken))):
+        if inside and name.isascii() and not any(_overlap(other, box) for other in taken):
             _paint_label(canvas, name, left, city_y, capitals, BRIGHT)
             taken.append(box)
 

@@ -17,10 +17,8 @@ from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.config import Difficulty, Levels, config_field, setting
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import Perception
-from vlmgym.sandbox.core.task import Task, TaskConfig, TaskState
-from vlmgym.sandbox.core.task_perception import with_task_perception
-from vlmgym.sandbox.datasets.rows import BadRow, Row, is_empty, number_of, shown, text_of
-from vlmgym.sandbox.decimals import DECIMAL, decimal_of
+from vlmgym.sandbox.core.task import Task, TaskConfig, TaskState, with_task_perception
+from vlmgym.sandbox.datasets.rows import DECIMAL, BadRow, Row, decimal_of, is_empty, number_of, shown, text_of
 from vlmgym.sandbox.games.geospot.drawing import MapStyle, Viewport, paint_map, viewport_around
 from vlmgym.sandbox.games.geospot.gazetteer import City, distance_km, gazetteer
 from vlmgym.sandbox.games.geospot.place import Place, PlaceSpace, format_place, normalise_place, parse_place, place_of
@@ -102,11 +100,9 @@ class GeospotConfig(TaskConfig):
     @field_validator("weights", "scales", mode="before")
     @classmethod
     def _as_tuple(cls, value: Any) -> Any:
-        """Convert a list from JSON to a tuple."""
         return tuple(value) if isinstance(value, list) else value
 
     def model_post_init(self, context: object) -> None:
-        """Reject weights and scales that do not define a reward."""
         for name, values in (("weights", self.weights), ("scales", self.scales)):
             if values is not None and not all(0 <= value <= 1e5 for value in values):
                 raise ValueError(f"{name} must be four numbers from 0 to 100000, got {list(values)}")
@@ -124,16 +120,7 @@ class GeospotConfig(TaskConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class GeospotState(TaskState):
-    """The place that an image shows.
-
-    Attributes:
-        city: Name; may be empty for data.
-        region: Name or ISO code; may be empty.
-        country: Name or ISO code; may be empty for data.
-        latitude: Degrees.
-        longitude: Degrees.
-        middle: Latitude and longitude of the map's centre; None for data.
-    """
+    """The place that an image shows, as names or ISO codes, which may be empty, and degrees."""
 
     city: str
     region: str
@@ -141,6 +128,7 @@ class GeospotState(TaskState):
     latitude: float
     longitude: float
     middle: tuple[float, float] | None = None
+    """Latitude and longitude of the map's centre; None for data."""
 
 
 def state_of(city: City, middle: tuple[float, float]) -> GeospotState:
@@ -189,7 +177,6 @@ class Geospot(Task[GeospotState, str]):
     """
 
     name = "geospot"
-    version = 0
     Config = GeospotConfig
     State = GeospotState
     longest_answer = 500
@@ -204,15 +191,12 @@ class Geospot(Task[GeospotState, str]):
     optional_fields: ClassVar[frozenset[str]] = frozenset({"country", "region", "city"})
     image_fields: ClassVar[tuple[str, ...]] = ("image",)
 
-    @cached_property
-    def action_space(self) -> PlaceSpace:
-        """All texts that name a place."""
-        return PlaceSpace()
+    action_space = PlaceSpace()
 
     @cached_property
-    def _weights_and_scales(self) -> tuple[Fields, Fields]:
-        weights, scales = self.config.scoring
-        return weights, scales
+    def _scoring(self) -> tuple[Fields, Fields]:
+        scoring: tuple[Fields, Fields] = self.config.scoring
+        return scoring
 
     @cached_property
     def _style(self) -> MapStyle:
@@ -231,18 +215,13 @@ class Geospot(Task[GeospotState, str]):
         return state_of(city, (viewport.latitude, viewport.longitude))
 
     def from_row(self, fields: Row) -> GeospotState:
-        """Read a place from a data row.
-
-        Raises:
-            BadRow: A coordinate is missing or out of range, the country is not in the gazetteer, or the row has no
-                field that the reward depends on.
-        """
+        """Read a place from a data row."""
         latitude = number_of(fields, "latitude", -90, 90)
         longitude = number_of(fields, "longitude", -180, 180)
         city, region, country = ("" if is_empty(fields[name]) else text_of(fields, name) for name in NAMES)
         if country and gazetteer().country(country) is None:
             raise BadRow(f"country must be a country's name or ISO code, got {shown(country)}")
-        needed = {name for name, weight in self._weights_and_scales[0]._asdict().items() if weight}
+        needed = {name for name, weight in self._scoring[0]._asdict().items() if weight}
         present = {name for name, value in zip(NAMES, (city, region, country)) if value} | {"coordinates"}
         if not needed & present:
             raise BadRow(f"the row has no {' or '.join(sorted(needed))}, on which the whole reward depends")
@@ -254,7 +233,6 @@ class Geospot(Task[GeospotState, str]):
         return state
 
     def check_state(self, state: GeospotState) -> None:
-        """Reject coordinates out of range, and a map together with a data row."""
         super().check_state(state)
         if not (abs(state.latitude) <= 90 and abs(state.longitude) <= 180):
             raise StateError(
@@ -268,7 +246,6 @@ class Geospot(Task[GeospotState, str]):
     # Images and words ----------------------------------------------------------------------------------------------
 
     def paint(self, state: GeospotState) -> Sequence[ImageArray]:
-        """Draw the map with its mark."""
         if state.middle is None:
             raise StateError("this state of geospot has no map")
         viewport = Viewport(*state.middle, self.config.span)
@@ -294,7 +271,6 @@ class Geospot(Task[GeospotState, str]):
         return Perception(math.exp(-10 * distance / height), float(distance <= height / 100))
 
     def prompt(self, state: GeospotState) -> str:
-        """The question and the response format."""
         if state.row is not None:
             image, perception = PHOTO, _PHOTO_PERCEPTION
         else:
@@ -305,23 +281,13 @@ class Geospot(Task[GeospotState, str]):
     # Answers --------------------------------------------------------------------------------------------------------
 
     def parse_answer(self, text: str) -> str:
-        """Parse a place, and format it as five lines in order."""
         return format_place(parse_place(text))
 
     def normalise_answer(self, text: str) -> str:
-        """Rewrite JSON, Markdown and coordinates with degree signs; see `normalise_place`."""
         return normalise_place(text)
 
-    def format(self, action: str) -> str:
-        """The action itself."""
-        return action
-
     def to_action(self, value: Any) -> str:
-        """Convert a text that names a place to five lines in order.
-
-        Raises:
-            UsageError: The value is anything else.
-        """
+        """Convert a text that names a place to five lines in order."""
         try:
             return self.parse_answer(value if isinstance(value, str) else "")
         except ParseError as error:
@@ -330,21 +296,14 @@ class Geospot(Task[GeospotState, str]):
             ) from None
 
     def explain(self, state: GeospotState, action: str) -> str:
-        """Reasoning that leads to an answer."""
         place = parse_place(action)
         names = [name for name in (place.city, place.region, place.country) if name is not None]
         return f"This place seems to be {', '.join(names) or 'at these coordinates'}."
 
     def solution(self, state: GeospotState) -> str:
-        """The true place."""
         return format_place(_true_place(state))
 
     def score(self, state: GeospotState, action: str) -> tuple[float, Mapping[str, Any]]:
-        """Score an answer.
-
-        Raises:
-            IllegalAction: A coordinate is out of range, or the action is not an answer.
-        """
         if not isinstance(action, str):
             raise IllegalAction(f"an action of geospot is a text, not {shown(action)}")
         try:
@@ -356,12 +315,9 @@ class Geospot(Task[GeospotState, str]):
                 if abs(value) > limit:
                     raise IllegalAction(f"{axis} must be between -{limit} and {limit}, got {value:g}")
         comparison = compare_places(place, _true_place(state), gazetteer())
-        reward, scores = compute_reward(comparison.distances, *self._weights_and_scales)
-        return reward, {
-            "km": dict(comparison.distances),
-            "score": scores,
-            "not found": list(comparison.not_found),
-        }
+        reward, scores = compute_reward(comparison.distances, *self._scoring)
+        info = {"km": dict(comparison.distances), "score": scores, "not found": list(comparison.not_found)}
+        return reward, info
 
     def metrics(self, state: GeospotState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         """Distance, GeoScore and matches; an invalid answer has no distance and matches nothing."""

@@ -6,18 +6,21 @@ import csv
 import os
 import re
 import shutil
+import zipfile
+import zlib
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from vlmgym.errors import InfrastructureError, UsageError
 from vlmgym.sandbox.datasets.extra import download_failures, library, one_line
 from vlmgym.sandbox.datasets.hub import OSV5M
-from vlmgym.sandbox.games.geospot.unzip import unzip_images
 
 SPLITS = ("test", "train")
 IMAGES = "images"
+MAX_BYTES = 1 << 36
+"""Bytes of all images in an archive, which has 50,000 of them."""
 
 
 def fetch_osv5m(out: Path, split: str, shards: int | None, say: Callable[[str], None] = print) -> Path:
@@ -25,14 +28,8 @@ def fetch_osv5m(out: Path, split: str, shards: int | None, say: Callable[[str], 
 
     Each shard is downloaded, extracted and removed before the next one; complete shards are skipped.
 
-    Args:
-        out: Destination: `images/SPLIT/NN/` for images, `SPLIT.csv` as on the Hub, `osv5m-SPLIT.csv` for the table.
-        split: `test` (5 shards) or `train` (98).
-        shards: Number of shards; None: all.
-        say: Receives progress, one line per call.
-
-    Returns:
-        The table, for `data=`. It lists all images that are present, including earlier downloads.
+    `out` receives the images in `images/SPLIT/NN/`, `SPLIT.csv` as on the Hub, and the returned `osv5m-SPLIT.csv`, a
+    table of all images that are present, including earlier downloads. `say` receives lines of progress.
 
     Raises:
         UsageError: There is no such split, or an archive is refused.
@@ -66,6 +63,22 @@ def fetch_osv5m(out: Path, split: str, shards: int | None, say: Callable[[str], 
         return _write_table(table, images, out, say)
     except download_failures() as error:
         raise InfrastructureError(f"downloading OSV-5M failed: {one_line(error)}; run it again to continue") from None
+
+
+def unzip_images(archive: Path, folder: Path) -> None:
+    """Extract the images of an untrusted zip file into a new folder, ignoring their folders in the archive."""
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            images = [member for member in opened.infolist() if member.filename.lower().endswith(".jpg")]
+            if (total := sum(member.file_size for member in images)) > MAX_BYTES:
+                raise UsageError(f"{archive} is refused: its images have {total} bytes in total, more than {MAX_BYTES}")
+            folder.mkdir(parents=True)
+            for member in images:
+                path = folder / PurePosixPath(member.filename).name
+                with opened.open(member) as source, path.open("xb") as target:
+                    shutil.copyfileobj(source, target)
+    except (zipfile.BadZipFile, zlib.error, EOFError, FileExistsError, NotImplementedError, RuntimeError) as error:
+        raise UsageError(f"{archive} is not a valid zip file ({error}): delete it and download it again") from None
 
 
 def _write_table(table: Path, images: Path, out: Path, say: Callable[[str], None]) -> Path:

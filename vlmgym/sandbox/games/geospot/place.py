@@ -13,10 +13,11 @@ from gymnasium import spaces
 
 from vlmgym.errors import ParseError, truncate
 from vlmgym.sandbox.core.answer_text import narrow, unlabelled, unwrap
-from vlmgym.sandbox.decimals import decimal_of
+from vlmgym.sandbox.datasets.rows import decimal_of
 from vlmgym.sandbox.games.geospot.gazetteer import City, gazetteer
 
 UNKNOWN = "unknown"
+ALSO_UNKNOWN = ("n/a", "none", "null")
 KEYS = ("city", "region", "country", "latitude", "longitude")
 MAX_NAME_LENGTH = 100
 
@@ -36,14 +37,7 @@ _BULLET = re.compile(r"^[-*\u2022\u2013]\s+")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place; unknown fields are None.
-
-    Attributes:
-        city: Name of the city.
-        region: Name or ISO code of the state, province or similar.
-        country: Name or ISO code of the country.
-        coordinates: Latitude and longitude in degrees, positive for north and east; any finite numbers.
-    """
+    """A place with names or ISO codes, latitude and longitude in degrees; unknown fields are None."""
 
     city: str | None
     region: str | None
@@ -63,7 +57,7 @@ class PlaceSpace(spaces.Space[str]):
         return False
 
     def sample(self, mask: None = None, probability: None = None) -> str:
-        """Sample a city of the gazetteer uniformly, formatted by `format_place`."""
+        """Sample a city of the gazetteer uniformly."""
         cities = gazetteer()
         return format_place(place_of(cities.city_at(int(self.np_random.integers(len(cities))))))
 
@@ -107,9 +101,6 @@ def parse_place(text: str) -> Place:
 
     The single line is `city, region, country, latitude, longitude` without keys. Any value may be `unknown`, but
     latitude and longitude only together.
-
-    Raises:
-        ParseError: The text is anything else.
     """
     lines = [_BULLET.sub("", line.strip()) for line in text.splitlines() if line.strip()]
     if len(lines) == 1 and lines[0].partition(":")[0].strip().casefold() not in KEYS:
@@ -132,16 +123,14 @@ def parse_place(text: str) -> Place:
 def normalise_place(text: str) -> str:
     """Rewrite any unambiguous spelling of a place for `parse_place`.
 
-    Accepts JSON, Markdown around keys and values, `lat`, `lon`, `long` and `lng`, and coordinates with a degree sign
-    and a hemisphere (`33.87° S`). Anything else is left unchanged.
+    Accepts JSON, Markdown around keys and values, `lat`, `lon`, `long` and `lng`, coordinates with a degree sign and a
+    hemisphere (`33.87° S`), and `N/A`, `none` and `null` for `unknown`. Anything else is left unchanged.
     """
     text = unwrap(unlabelled(unwrap(text)))
     lines = _json_lines(text) or [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) == 1 and _LINE.fullmatch(lines[0]) is None:
-        values = [unwrap(value) for value in lines[0].split(",")]
-        return ", ".join(
-            [*values[:3], *(_degrees(key, value) for key, value in zip(KEYS[3:], values[3:5])), *values[5:]]
-        )
+        values = lines[0].split(",")
+        return ", ".join([*(_value(key, value) for key, value in zip(KEYS, values)), *values[len(KEYS) :]])
     return "\n".join(map(_normalise_line, lines))
 
 
@@ -165,12 +154,14 @@ def _normalise_line(line: str) -> str:
         return line
     mark, key, value = found.groups()
     key = _SHORT_KEYS.get(key.lower(), key.lower())
-    value = unwrap(value.removesuffix(",") if mark == '"' else value)
-    return f"{key}: {_degrees(key, value)}"
+    return f"{key}: {_value(key, value.removesuffix(',') if mark == chr(34) else value)}"
 
 
-def _degrees(key: str, value: str) -> str:
-    """Convert a coordinate to signed decimal degrees; anything else is returned unchanged."""
+def _value(key: str, value: str) -> str:
+    """Strip markup from a value; convert a coordinate to signed decimal degrees."""
+    value = unwrap(value)
+    if value.casefold() in ALSO_UNKNOWN:
+        return UNKNOWN
     found = _DEGREES.fullmatch(narrow(value)) if key in KEYS[3:] else None
     if found is None:
         return value

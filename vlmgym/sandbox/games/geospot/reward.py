@@ -24,17 +24,13 @@ class Fields(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """A stage of a curriculum.
-
-    Attributes:
-        episode: First training episode of this stage.
-        weights: Weights of the fields; the reward is divided by their sum.
-        scales: Distances in km at which the score of a field falls to 1/e; with 0, only a match scores.
-    """
+    """A stage of a curriculum, from its first training episode on."""
 
     episode: int
     weights: Fields
+    """Weights of the fields; the reward is divided by their sum."""
     scales: Fields
+    """Distances in km at which the score of a field falls to 1/e; with 0, only a match scores."""
 
 
 _SCALES = Fields(2000.0, 500.0, 100.0, 25.0)
@@ -59,16 +55,13 @@ CURRICULA: Mapping[Preset, tuple[Stage, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Distances between an answer and the truth.
-
-    Attributes:
-        distances: Distance in km by field, 0 if names match. None if the answer lacks the field or the gazetteer does
-            not know its name. Fields that the truth lacks are missing.
-        not_found: Fields whose name is not in the gazetteer.
-    """
+    """Distances between an answer and the truth."""
 
     distances: Mapping[str, float | None]
+    """Distance in km by field, 0 if names match. None if the answer lacks the field or the gazetteer does not know its
+    name. Fields that the truth lacks are missing."""
     not_found: tuple[str, ...]
+    """Fields whose name is not in the gazetteer."""
 
 
 def compare_places(answer: Place, truth: Place, places: Gazetteer) -> Comparison:
@@ -78,12 +71,7 @@ def compare_places(answer: Place, truth: Place, places: Gazetteer) -> Comparison
     same except for case, accents and punctuation; for regions and cities, the countries must not differ. The distance
     of other names is the distance of their places in the gazetteer. A true region or city that is not in the gazetteer
     is located at the true coordinates. A city's name refers to the true city if possible and not in conflict with the
-    country and region of the answer, otherwise to the city chosen by `Gazetteer.city`.
-
-    Args:
-        answer: The answer.
-        truth: The truth, with coordinates.
-        places: The gazetteer.
+    country and region of the answer, otherwise to the city chosen by `Gazetteer.city`. The truth has coordinates.
     """
     assert truth.coordinates is not None
     true_country = places.country(truth.country) if truth.country else None
@@ -116,7 +104,8 @@ def compare_places(answer: Place, truth: Place, places: Gazetteer) -> Comparison
         if name is None:
             distances[field] = None
         elif entry is not None and true_entry is not None:
-            distances[field] = 0.0 if entry == true_entry else _distance(entry, true_entry)
+            away = distance_km(entry.latitude, entry.longitude, true_entry.latitude, true_entry.longitude)
+            distances[field] = 0.0 if entry == true_entry else away
         elif normalise(name) == normalise(true_name) and not (wrong_country and field != "country"):
             distances[field] = 0.0
         elif entry is not None:
@@ -141,21 +130,14 @@ def compute_reward(
     for field, weight, scale in zip(Fields._fields, weights, scales):
         if field not in distances:
             continue
-        distance = distances[field]
-        if distance is None:
-            scores[field] = 0.0
-        else:
-            scores[field] = math.exp(-distance / scale) if scale > 0 else float(distance == 0)
+        distance = math.inf if (given := distances[field]) is None else given
+        scores[field] = math.exp(-distance / scale) if scale > 0 else float(distance == 0)
         total += weight * scores[field]
         total_weight += weight
     return total / total_weight if total_weight else 0.0, scores
 
 
 _Entry = Country | Region | City | None
-
-
-def _distance(one: Country | Region | City, other: Country | Region | City) -> float:
-    return distance_km(one.latitude, one.longitude, other.latitude, other.longitude)
 
 
 def _may_be(city: City, country: Country | None, region: Region | None) -> bool:

@@ -16,8 +16,7 @@ from vlmgym.sandbox.core.answer_text import word_answer
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ImageArray, is_int
 from vlmgym.sandbox.core.perception import Perception
-from vlmgym.sandbox.core.task import Task, TaskState, accuracy
-from vlmgym.sandbox.core.task_perception import with_task_perception
+from vlmgym.sandbox.core.task import Task, TaskState, accuracy, with_task_perception
 from vlmgym.sandbox.datasets.rows import Row, text_of, truth_of
 from vlmgym.sandbox.games.nlvr2.statements import STATEMENTS
 from vlmgym.sandbox.games.scenes.config import SCENE_PERCEPTION, SceneConfig, scene_levels
@@ -115,7 +114,6 @@ class Nlvr2(Task[Nlvr2State, int]):
     """
 
     name = "nlvr2"
-    version = 0
     Config = Nlvr2Config
     State = Nlvr2State
     prompt_template: ClassVar[str] = PROMPT_V1
@@ -127,47 +125,39 @@ class Nlvr2(Task[Nlvr2State, int]):
     }
     image_fields = ("left", "right")
     action_space = spaces.Discrete(2)
+    action_names = ANSWERS
 
     @cached_property
     def image_shapes(self) -> tuple[tuple[int, int, int], ...]:
-        """Two squares."""
         return ((self.config.size, self.config.size, 3),) * 2
 
     def generate(self, rng: np.random.Generator) -> Nlvr2State:
-        """Generate a statement and two scenes."""
         made = STATEMENTS[int(rng.integers(self.config.kinds))](rng, self.config)
         return Nlvr2State(kind=made.kind, statement=made.text, truth=made.truth, scenes=made.scenes)
 
     def from_row(self, fields: Row) -> Nlvr2State:
-        """Read a statement from a data row."""
         return Nlvr2State(kind="", statement=text_of(fields, "statement"), truth=truth_of(fields, "label"))
 
     def legal_actions(self, state: Nlvr2State) -> tuple[int, ...]:
-        """Both actions until the statement is answered."""
         return () if state.answered else (0, 1)
 
     def solution(self, state: Nlvr2State) -> int:
-        """The correct action."""
         return int(state.truth)
 
     def score(self, state: Nlvr2State, action: int) -> tuple[float, Mapping[str, Any]]:
-        """Score an action: 1 if correct, else 0."""
         if not is_int(action) or action not in (0, 1):
             raise IllegalAction(f"the action must be 0 (false) or 1 (true), got {action!r}")
         correct = action == state.truth
         return float(correct), {"correct": correct, "truth": ANSWERS[state.truth]}
 
     def metrics(self, state: Nlvr2State, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
-        """Accuracy, in total and by kind of statement."""
         return {**super().metrics(state, infos), **accuracy(state, infos, state.kind)}
 
     def paint(self, state: Nlvr2State) -> list[ImageArray]:
-        """Draw both scenes."""
         c = self.config
         return [paint_scene(scene, c.size, c.similarity, c.theme) for scene in state.scenes]
 
     def describe(self, state: Nlvr2State) -> str:
-        """Describe both scenes; images from data are not described."""
         if not state.scenes:
             return NOT_DESCRIBED
         left, right = (describe_scene(scene, self.config.crop) for scene in state.scenes)
@@ -181,41 +171,28 @@ class Nlvr2(Task[Nlvr2State, int]):
         return compare_descriptions([*truths, ()], split_sides(text))
 
     def prompt(self, state: Nlvr2State) -> str:
-        """The statement and the response format."""
         scene = f" {scene_prompt(self.config.vocabulary)}" if state.scenes else ""
         perception = _SCENE_PERCEPTION if state.scenes else _PHOTO_PERCEPTION
         form = response_format.INSTRUCTIONS_V1.format(perception=perception, answer="true or false")
         return self.prompt_template.format(scene=scene, statement=state.statement, form=form)
 
     def parse_answer(self, text: str) -> int:
-        """Parse `true`, `false`, `yes` or `no` in any case, with or without a full stop.
-
-        Raises:
-            ParseError: The text is anything else; an ambiguous answer is not taken for `false`.
-        """
+        """Parse `true`, `false`, `yes` or `no` in any case, with or without a full stop."""
         answer = ACTIONS.get(text.strip().casefold().removesuffix("."))
         if answer is None:
             raise ParseError(f"the answer must be true or false, got {truncate(text, 40)!r}")
         return answer
 
     def normalise_answer(self, text: str) -> str:
-        """Strip markup from a one-word answer."""
         return word_answer(text)
 
-    def format(self, action: int) -> str:
-        """`true` or `false`."""
-        return ANSWERS[action]
-
     def explain(self, state: Nlvr2State, action: int) -> str:
-        """Reasoning that leads to an action."""
         return f"The statement is {self.format(action)}."
 
     def key_action(self, state: Nlvr2State, key: str) -> int | None:
-        """Map `t` and `y` to true, `f` and `n` to false."""
         return {"t": 1, "y": 1, "f": 0, "n": 0}.get(key)
 
     def check_state(self, state: Nlvr2State) -> None:
-        """Reject a state that this configuration cannot produce."""
         super().check_state(state)
         if len(state.scenes) != (2 if state.row is None else 0):
             raise StateError(

@@ -44,15 +44,9 @@ class Statement(NamedTuple):
 
 
 class Clause(NamedTuple):
-    """A property of a scene, and its wording for each quantifier.
+    """A property of a scene worded for each quantifier, without capitalisation and full stop; None if clumsy.
 
-    Attributes:
-        left: Wording for the left image, without capitalisation and full stop.
-        right: Wording for the right image.
-        both: Wording for both images.
-        one: Wording for exactly one of the images.
-        neither: Wording for neither image; None where it would be clumsy.
-        make: Generates a scene that has the property or does not.
+    `make` generates a scene that has the property or does not.
     """
 
     left: str

@@ -14,7 +14,7 @@ from vlmgym.sandbox.core.task import TaskConfig
 from vlmgym.sandbox.games.scenes.placement import max_objects, place_objects
 from vlmgym.sandbox.games.scenes.scene import SIZES, Kind, Scene, SceneObject, Vocabulary
 from vlmgym.sandbox.games.scenes.selector import Selector
-from vlmgym.sandbox.games.tiles.names import MAX_COLOURS, MAX_SHAPES
+from vlmgym.sandbox.games.tiles import MAX_COLOURS, MAX_SHAPES
 from vlmgym.sandbox.rendering.palette import ThemeName
 
 SCENE_PERCEPTION: Levels = {
@@ -79,11 +79,7 @@ class SceneConfig(TaskConfig):
         return place_objects(kinds, rng, visible=self.visible, crop=self.crop, rotation=self.rotation, accept=accept)
 
     def check_scene(self, scene: Scene) -> None:
-        """Reject a scene that this configuration cannot generate.
-
-        Raises:
-            StateError: The number of objects, or an object's size, colour, shape, position or angle is out of range.
-        """
+        """Reject a scene that this configuration cannot generate."""
         vocabulary = self.vocabulary
         if not 1 <= len(scene) <= self.objects:
             raise StateError(f"invalid state: a scene must have 1 to {self.objects} objects, got {len(scene)}")

@@ -38,12 +38,7 @@ class ObjectDescription(NamedTuple):
 
 
 def object_descriptions(scene: Scene, crop: float = 0.0) -> list[ObjectDescription]:
-    """Describe the objects from left to right.
-
-    Args:
-        scene: The objects.
-        crop: Share of width and height that is cropped; coordinates refer to what is left.
-    """
+    """Describe the objects from left to right; coordinates refer to what is left after cropping."""
     objects = [ObjectDescription(*item.kind, _percent(item.x, crop), _percent(item.y, crop)) for item in scene]
     return sorted(objects, key=lambda each: (each.x, each.y, each))
 
@@ -60,10 +55,6 @@ def compare_descriptions(truths: Sequence[Sequence[ObjectDescription]], texts: S
     most `TOLERANCE` in x and in y earns the share of size, colour and shape that is correct, any other pair nothing.
     `partial` is the total credit divided by the number of objects or of lines, whichever is larger, so extra lines
     cost the same as missing ones. `exact` requires full credit and no extra lines.
-
-    Args:
-        truths: The true objects of each image.
-        texts: The description of each image.
     """
     from scipy.optimize import linear_sum_assignment  # takes half a second to import
 

@@ -20,17 +20,7 @@ RIM = 9
 
 
 def paint_scene(scene: Scene, size: int, similarity: float = 0.0, theme: ThemeName = "light") -> NDArray[np.uint8]:
-    """Draw a scene.
-
-    Args:
-        scene: The objects.
-        size: Side in pixels.
-        similarity: Similarity of the colours, 0 to 0.9.
-        theme: Colour of the background.
-
-    Returns:
-        uint8 RGB of shape (size, size, 3).
-    """
+    """Draw a scene: uint8 (size, size, 3)."""
     frame, background = THEMES[theme].board, THEMES[theme].tile if theme == "light" else THEMES[theme].page
     edge = max(1, size // 320)
     rows = np.full((2, size, 3), frame, np.uint8)  # the two distinct rows of an empty scene; fancy indexing copies them
@@ -49,15 +39,9 @@ def paint_scene(scene: Scene, size: int, similarity: float = 0.0, theme: ThemeNa
 
 
 class Figure(NamedTuple):
-    """The outline of an object in an image and its bounding box, all in pixels.
+    """The outline of an object in an image, the rim of the gap around it, and the rim's bounding box, in pixels.
 
-    Attributes:
-        outline: Corners of the object.
-        rim: Corners of the gap around it.
-        left: First column of the bounding box of the rim.
-        top: First row.
-        right: One past the last column.
-        bottom: One past the last row.
+    `right` and `bottom` are one past the last column and row.
     """
 
     outline: Outline

@@ -39,19 +39,9 @@ def place_objects(
     rotation: int,
     accept: Callable[[Sequence[SceneObject]], bool] = lambda objects: True,
 ) -> Scene:
-    """Place objects at random such that each is visible in one piece.
+    """Place objects at random such that a share of at least `visible` of each is visible, in one piece, after cropping.
 
-    Args:
-        kinds: Kinds of the objects.
-        rng: Random generator.
-        visible: Minimum visible share of each object's area, 0.5 to 1.
-        crop: Share of width and height of the image that will be cropped.
-        rotation: Maximum rotation in degrees.
-        accept: Additional constraint on the objects, which it receives in the order of `kinds`. The order of the
-            scene is random.
-
-    Raises:
-        GenerationError: No layout was found in `MAX_ATTEMPTS` attempts.
+    `accept` is an additional constraint on the objects in the order of `kinds`; their order in the scene is random.
     """
     attempts = iter(range(MAX_ATTEMPTS))
     for _ in attempts:

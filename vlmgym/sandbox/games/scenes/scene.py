@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from vlmgym.sandbox.games.tiles.names import COLOUR_NAMES, SHAPE_NAMES
+from vlmgym.sandbox.games.tiles import COLOUR_NAMES, SHAPE_NAMES
 
 Size = Literal["small", "large"]
 Attribute = Literal["size", "colour", "shape"]
@@ -44,15 +44,9 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SceneObject:
-    """An object of a scene.
+    """An object with its centre from the top left corner, in thousandths of the image's side.
 
-    Attributes:
-        size: Key of `RADII`.
-        colour: One of `COLOUR_NAMES`.
-        shape: One of `SHAPE_NAMES`.
-        x: Centre from the left edge, in thousandths of the image's side.
-        y: Centre from the top edge, in thousandths of the image's side.
-        angle: Rotation in degrees, counter-clockwise.
+    `angle` is in degrees, counter-clockwise.
     """
 
     size: Size

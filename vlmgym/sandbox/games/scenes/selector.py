@@ -96,14 +96,7 @@ def random_disjoint_pair(
 def random_distractors(
     rng: np.random.Generator, vocabulary: Vocabulary, avoided: Sequence[Selector], count: int
 ) -> list[Kind]:
-    """Sample kinds that match none of the selectors; about half are near misses.
-
-    Args:
-        rng: Random generator.
-        vocabulary: Colours and shapes.
-        avoided: At least one selector, each with at least one attribute, that together do not match every object.
-        count: Number of kinds.
-    """
+    """Sample kinds that match none of the selectors, which together must not match all; about half are near misses."""
     found: list[Kind] = []
     while len(found) < count:
         near = rng.random() < 0.5

@@ -15,12 +15,10 @@ VISIBLE, HIDDEN = (255, 255, 255), (0, 0, 0)
 
 
 class Visibility(NamedTuple):
-    """The part of an object that is neither covered nor cropped.
+    """The share of an object that is neither covered nor cropped.
 
-    Attributes:
-        share: Visible share of the object's area, 0 to 1.
-        connected: True if the visible part is one piece without a neck narrower than 1% of the image's side, so that
-            it cannot be mistaken for two objects.
+    It is `connected` if it is one piece without a neck narrower than 1% of the image's side, so that it cannot be
+    mistaken for two objects.
     """
 
     share: float
@@ -28,12 +26,7 @@ class Visibility(NamedTuple):
 
 
 def measure_visibility(scene: Scene, crop: float = 0.0) -> Iterator[Visibility]:
-    """Measure the visibility of each object by drawing the scene on 320 x 320 points.
-
-    Args:
-        scene: The objects.
-        crop: Share of width and height that is cropped.
-    """
+    """Measure the visibility of each object by drawing the scene on 320 x 320 points."""
     figures = [Figure.of(item, RESOLUTION) for item in scene]
     cut = RESOLUTION * crop / 2
     for index, figure in enumerate(figures):

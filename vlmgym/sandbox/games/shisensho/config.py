@@ -9,7 +9,7 @@ from pydantic import field_validator
 
 from vlmgym.sandbox.core.board_game import BOARD_PERCEPTION, BoardConfig
 from vlmgym.sandbox.core.config import Difficulty, Levels, config_field, setting
-from vlmgym.sandbox.games.tiles.names import MAX_COLOURS, MAX_SHAPES
+from vlmgym.sandbox.games.tiles import MAX_COLOURS, MAX_SHAPES
 
 
 class ShisenShoConfig(BoardConfig):

@@ -15,17 +15,7 @@ MAX_DEALS = 1000
 
 
 def deal(finder: PathFinder, tiles: Sequence[str], solvable: bool, rng: np.random.Generator) -> Board:
-    """Deal a full board with at least one legal move.
-
-    Args:
-        finder: Path finder for the size of the board.
-        tiles: Names of the tiles, one per cell, equal ones in pairs.
-        solvable: Whether the board must be solvable.
-        rng: Source of randomness.
-
-    Raises:
-        GenerationError: No board was found in `MAX_DEALS` attempts.
-    """
+    """Deal a full board with at least one legal move from the names of its tiles, equal ones in pairs."""
     deal_once = _deal_solvable if solvable else _deal_random
     for _ in range(MAX_DEALS):
         if (board := deal_once(finder, tiles, rng)) is not None:

@@ -10,7 +10,6 @@ from itertools import chain, combinations, pairwise
 from typing import Any, ClassVar
 
 import numpy as np
-from gymnasium import spaces
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from vlmgym.errors import IllegalAction, StateError, UsageError
@@ -20,8 +19,14 @@ from vlmgym.sandbox.core.coordinates import Pair
 from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.games.shisensho.config import ShisenShoConfig
 from vlmgym.sandbox.games.shisensho.dealing import deal
-from vlmgym.sandbox.games.shisensho.drawing import ImageTile, image_side, paint_image
-from vlmgym.sandbox.games.shisensho.image_tiles import DealtImages, TileImages, tile_images
+from vlmgym.sandbox.games.shisensho.image_tiles import (
+    DealtImages,
+    ImageTile,
+    TileImages,
+    image_side,
+    paint_image,
+    tile_images,
+)
 from vlmgym.sandbox.games.shisensho.paths import (
     Board,
     Cell,
@@ -32,8 +37,7 @@ from vlmgym.sandbox.games.shisensho.paths import (
     tile_groups,
 )
 from vlmgym.sandbox.games.shisensho.solver import best_move
-from vlmgym.sandbox.games.tiles.drawing import paint_colour_shape
-from vlmgym.sandbox.games.tiles.names import COLOUR_NAMES, EMPTY, SHAPE_NAMES, tile_kinds
+from vlmgym.sandbox.games.tiles import COLOUR_NAMES, EMPTY, SHAPE_NAMES, paint_colour_shape, tile_kinds
 from vlmgym.sandbox.rendering.board import Cells
 from vlmgym.sandbox.rendering.canvas import Canvas
 
@@ -60,13 +64,7 @@ MAX_LISTED = 100
 
 @dataclass(frozen=True, slots=True)
 class ShisenShoState:
-    """A board of Shisen-Sho.
-
-    Attributes:
-        board: Names of the tiles, rows x columns, or classes of their images; `empty` for no tile.
-        variation_seed: Seed of the rotation, noise and clutter of the image.
-        images: Images on the tiles; None for coloured shapes.
-    """
+    """A board with the names of its tiles, rows x columns, or the classes of their images; `empty` for no tile."""
 
     board: Board
     variation_seed: int = 0
@@ -118,26 +116,14 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
     """
 
     name = "shisensho"
+    cells_in_action = 2
     answer_verbs = ("connect", "join", "match", "remove")
-    version = 0
     Config = ShisenShoConfig
     State = ShisenShoState
     illegal_reward = -1.0
     prompt_template: ClassVar[str] = PROMPT_V1
 
-    @cached_property
-    def action_space(self) -> spaces.MultiDiscrete:
-        """Row and column of the first tile, then of the second."""
-        c = self.config
-        return spaces.MultiDiscrete([c.rows, c.columns, c.rows, c.columns])
-
     def start(self, rng: np.random.Generator) -> ShisenShoState:
-        """Deal a full board.
-
-        Raises:
-            GenerationError: No board meets the constraints.
-            UsageError: The images cannot be opened, or are bad.
-        """
         c, names = self.config, self.kinds
         chosen = [names[i] for i in rng.permutation(len(names))[: c.kinds]]
         tiles = [chosen[i // c.copies % len(chosen)] for i in range(c.rows * c.columns)]
@@ -148,11 +134,9 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         return replace(state, images=self.tile_images.deal(board, c.variety, self._side, rng, c.bad_rows))
 
     def legal_actions(self, state: ShisenShoState) -> tuple[Pair, ...]:
-        """List all connected pairs of equal tiles, in both orders, sorted."""
         return legal_actions(state.board, self.config.turns)
 
     def step(self, state: ShisenShoState, action: Pair, rng: np.random.Generator) -> Step[ShisenShoState]:
-        """Remove two tiles; info has the `tile` and the `path` as its ends and corners."""
         path = self._path(state, action)
         board = list(state.board)
         for row, column in (path[0], path[-1]):
@@ -162,7 +146,6 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         return Step(after, 1.0, self.ended(after) is not None, info)
 
     def ended(self, state: ShisenShoState) -> str | None:
-        """Return `cleared`, `no pair can be connected`, or None."""
         return end_reason(state.board, self.config.turns)
 
     def best_action(self, state: ShisenShoState) -> Pair | None:
@@ -170,7 +153,6 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         return best_move(state.board, self.config.turns)
 
     def metrics(self, state: ShisenShoState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
-        """Count the tiles left."""
         return {"tiles left": float(sum(tile != EMPTY for line in state.board for tile in line))}
 
     @cached_property
@@ -181,11 +163,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
 
     @property
     def tile_images(self) -> TileImages:
-        """Images for the tiles, opened on first use.
-
-        Raises:
-            UsageError: The images cannot be opened, or tiles show shapes.
-        """
+        """Images for the tiles, opened on first use."""
         c = self.config
         if c.tiles == "shapes":
             raise UsageError("tiles=shapes has no images")
@@ -200,21 +178,14 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         return image_side(self.painter.geometry.cell)
 
     def cells(self, state: ShisenShoState) -> Cells:
-        """Return the names of the tiles, or `ImageTile` for images."""
         if state.images is None:
             return state.board
         return tuple(map(_image_tiles, state.board, state.images.rows))
 
     def cell_words(self, cell: Hashable) -> str:
-        """Return the name of a tile."""
         return cell.label if isinstance(cell, ImageTile) else str(cell)
 
-    def variation_seed(self, state: ShisenShoState) -> int:
-        """Return the seed drawn at the start."""
-        return state.variation_seed
-
     def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
-        """Paint a tile with a coloured shape or an image."""
         c = self.config
         if isinstance(cell, ImageTile):
             paint_image(canvas, self.tile_images.image(cell.row, self._side), angle, theme=c.theme)
@@ -222,7 +193,6 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
             paint_colour_shape(canvas, str(cell), angle, similarity=c.similarity, theme=c.theme)
 
     def prompt(self, state: ShisenShoState) -> str:
-        """Describe the rules, the actions and the response format."""
         c = self.config
         return self.prompt_template.format(
             rows=c.rows,
@@ -263,7 +233,6 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         )
 
     def check_state(self, state: ShisenShoState) -> None:
-        """Check the board's size, its tiles and their images."""
         self.check_board_size(state.board)
         c = self.config
         if (state.images is None) != (c.tiles == "shapes"):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,10 @@ from vlmgym.sandbox.datasets.opening import open_table
 from vlmgym.sandbox.datasets.rows import BadRow, SkippedRow, is_empty, text_of
 from vlmgym.sandbox.datasets.source import Source, map_columns
 from vlmgym.sandbox.datasets.table import Table
-from vlmgym.sandbox.games.shisensho.cifar10 import Cifar10, is_cifar10
-from vlmgym.sandbox.games.shisensho.digits import Digits
-from vlmgym.sandbox.games.tiles.names import EMPTY
+from vlmgym.sandbox.games.shisensho.labelled_images import is_cifar10, open_cifar10, open_digits
+from vlmgym.sandbox.games.tiles import EMPTY
+from vlmgym.sandbox.rendering.canvas import Canvas
+from vlmgym.sandbox.rendering.palette import THEMES, ThemeName
 
 T = TypeVar("T")
 
@@ -32,6 +33,8 @@ Names = Sequence[Sequence[str]]
 
 COLUMNS = {"image": ("image", "img", "picture", "file_name"), "label": ("label", "class", "category", "fine_label")}
 CIFAR10_ON_THE_HUB = "uoft-cs/cifar10"
+IMAGE_SHARE = 0.86
+"""Side of the image relative to the tile."""
 CACHE_BYTES = 1 << 26
 """Size of the cache of scaled images."""
 MAX_VERIFIED = 1024
@@ -40,32 +43,20 @@ MAX_VERIFIED = 1024
 
 @dataclass(frozen=True, slots=True)
 class DealtImages:
-    """The images on the tiles of a board, including tiles already taken off.
-
-    Attributes:
-        rows: Row index in the data for each cell, rows x columns.
-        digest: Hash of these rows and their images, 32 hexadecimal digits.
-        skipped: Bad rows that were skipped.
-    """
+    """The images on the tiles of a board, including tiles already taken off, and bad rows that were skipped."""
 
     rows: tuple[tuple[int, ...], ...]
+    """Row index in the data for each cell."""
     digest: str
+    """Hash of these rows and their images, 32 hexadecimal digits."""
     skipped: tuple[SkippedRow, ...] = ()
 
 
 class TileImages:
-    """Labelled images from any table with the columns image and label.
-
-    Attributes:
-        classes: Sorted names of the classes.
-    """
+    """Labelled images from any table with the columns image and label; `classes` are sorted."""
 
     def __init__(self, table: Table, data: str) -> None:
-        """Group the rows of a table by class; `data` names it in errors.
-
-        Raises:
-            UsageError: A column is missing, there are fewer than two classes, or a name cannot appear in a text board.
-        """
+        """Group the rows of a table by class; `data` names it in errors."""
         self._data = data
         columns = map_columns(COLUMNS, frozenset(), (), table, data)
         self._source = Source(table, columns, ("image",))
@@ -93,9 +84,7 @@ class TileImages:
             raise UsageError(f"{data} has classes whose names differ only in case")
         for label in self.classes:
             if read_grid(f"{label}, x") != [[label.casefold(), "x"]] or label.casefold() == EMPTY:
-                raise UsageError(
-                    f"the class {label!r} of {data} cannot appear in a list separated by commas: rename it"
-                )
+                raise UsageError(f"class {label!r} of {data} cannot appear in a list separated by commas: rename it")
         self._cache: dict[tuple[int, int], tuple[str, NDArray[np.uint8]]] = {}
         self._verified: dict[tuple[DealtImages, int], None] = {}
 
@@ -104,15 +93,7 @@ class TileImages:
     ) -> DealtImages:
         """Choose an image of the right class for every tile of a full board, without repeats while there are enough.
 
-        Args:
-            names: The class of each tile.
-            variety: Maximum number of different images per class.
-            side: Side of a scaled image in pixels.
-            rng: Source of randomness.
-            bad_rows: Whether to skip images that cannot be read, or to fail.
-
-        Raises:
-            UsageError: An image is bad and `bad_rows` is `fail`, or a class has no good image.
+        There are at most `variety` different images per class; `side` is that of a scaled image in pixels.
         """
         skipped = list(self._unlabelled)
         if skipped and bad_rows == "fail":
@@ -157,16 +138,7 @@ class TileImages:
         return good
 
     def check(self, names: Names, dealt: DealtImages, side: int) -> None:
-        """Check that the images belong to a board.
-
-        Args:
-            names: The board, possibly with tiles taken off.
-            dealt: The images of its tiles.
-            side: See `deal`.
-
-        Raises:
-            StateError: An image has another class, or has changed since it was dealt.
-        """
+        """Check that the images belong to a board, possibly with tiles taken off."""
         if [len(line) for line in dealt.rows] != [len(line) for line in names]:
             raise StateError("the board and its images differ in size")
         for label, row in zip(_flat(names), _flat(dealt.rows)):
@@ -185,11 +157,7 @@ class TileImages:
             self._verified.pop(next(iter(self._verified)), None)
 
     def image(self, row: int, side: int) -> NDArray[np.uint8]:
-        """Return an image scaled to fit a square: uint8 (side, side, 3), read-only.
-
-        Raises:
-            StateError: The image is no longer readable.
-        """
+        """Return an image scaled to fit a square: uint8 (side, side, 3), read-only."""
         try:
             return self._load(row, side)[1]
         except BadRow as error:
@@ -216,23 +184,13 @@ class TileImages:
 
 @lru_cache(maxsize=4)
 def tile_images(tiles: ImageTiles, data: str | None, split: str | None) -> TileImages:
-    """Open the images of a configuration; cached per process.
-
-    Args:
-        tiles: `digits`; `cifar10`, from the binary archive if `data` names it, else from the Hub; `folder`, any data
-            with images and labels, for instance one folder per class.
-        data: Path, URL or Hub id; None for digits.
-        split: Split of the data; test (default) or train for CIFAR-10.
-
-    Raises:
-        UsageError: The images cannot be opened.
-    """
+    """Open the images of a configuration; cached per process. CIFAR-10 without its binary archive is from the Hub."""
     if tiles == "digits":
-        return TileImages(Digits(), "digits")
+        return TileImages(open_digits(), "digits")
     if tiles == "cifar10":
         path = None if data is None else Path(data).expanduser()
         if path is not None and path.exists() and is_cifar10(path):
-            return TileImages(Cifar10(path, split or "test"), str(data))
+            return TileImages(open_cifar10(path, split or "test"), str(data))
         return TileImages(open_table(data or CIFAR10_ON_THE_HUB, split or "test"), data or CIFAR10_ON_THE_HUB)
     return TileImages(open_table(str(data), split), str(data))
 
@@ -252,3 +210,26 @@ def _report(unlabelled: list[int]) -> tuple[SkippedRow, ...]:
 
 def _flat(lines: Iterable[Iterable[T]]) -> list[T]:
     return [cell for line in lines for cell in line]
+
+
+class ImageTile(NamedTuple):
+    """A tile with an image: its class, and the row of the image in the data."""
+
+    label: str
+    row: int
+
+    def __repr__(self) -> str:
+        # The painter seeds a sprite's noise with the repr, so changing it changes published images.
+        return f"PictureTile(label={self.label!r}, row={self.row})"
+
+
+def image_side(cell: int) -> int:
+    """Return the side of the image on a tile in pixels, given the side of the cell."""
+    return round(cell * IMAGE_SHARE)
+
+
+def paint_image(canvas: Canvas, image: NDArray[np.uint8], angle: float, *, theme: ThemeName) -> None:
+    """Paint a tile with an image of side `image_side` onto a square canvas that shows an empty cell."""
+    side = canvas.width
+    canvas.rectangle(0, 0, side, side, THEMES[theme].tile, radius=side * 0.09)
+    canvas.image(image, side / 2, side / 2, angle)

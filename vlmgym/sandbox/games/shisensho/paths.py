@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from vlmgym.sandbox.core.coordinates import Pair
-from vlmgym.sandbox.games.tiles.names import EMPTY
+from vlmgym.sandbox.games.tiles import EMPTY
 
 Board = tuple[tuple[str, ...], ...]
 """Names of the tiles, rows x columns, `EMPTY` for no tile."""
@@ -102,12 +102,7 @@ class PathFinder:
         return [groups[tile] for tile in sorted(groups)]
 
     def pairs(self, tiles: Bitboard, groups: Iterable[Sequence[Square]]) -> Iterator[tuple[Square, Square]]:
-        """Generate the pairs of squares in the same group that a path connects, group by group, in their order.
-
-        Args:
-            tiles: All squares with a tile.
-            groups: Squares of equal tiles, all of them in `tiles`.
-        """
+        """Generate the pairs of squares in the same group that a path connects, group by group, in their order."""
         for group in groups:
             lines = [self._lines(square, tiles) for square in group]
             for first in range(len(group) - 1):

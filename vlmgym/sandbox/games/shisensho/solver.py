@@ -35,13 +35,7 @@ NODE_BUDGET = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Moves that clear a board, or remove as many tiles as the search could.
-
-    Attributes:
-        moves: Pairs of cells to remove, in order: row 1, column 1, row 2, column 2.
-        tiles_left: Number of remaining tiles, 0 if the board is cleared.
-        nodes: Number of search nodes, 0 if safe moves were enough.
-    """
+    """Pairs of cells to remove in order, the number of tiles left, and of search nodes, 0 if all moves were safe."""
 
     moves: tuple[Pair, ...]
     tiles_left: int
@@ -51,11 +45,8 @@ class Plan:
 def plan(board: Board, turns: int, budget: int = NODE_BUDGET) -> Plan:
     """Plan moves that clear a board.
 
-    Args:
-        board: Names of the tiles, rows x columns.
-        turns: Maximum number of turns of a path.
-        budget: Maximum number of nodes per search, at least 1. The first search tries to clear the board; if it fails,
-            others remove as many tiles as possible.
+    A search visits up to `budget` nodes. The first tries to clear the board; if it fails, others remove as many tiles
+    as possible.
     """
     solver = _Solver(board, turns, budget)
     tiles = solver.tiles
@@ -96,7 +87,7 @@ class _Solver:
         self._fewest = 0
 
     def move(self, pair: SquarePair) -> Pair:
-        """Convert two squares to row 1, column 1, row 2, column 2."""
+        """Convert two squares to an action."""
         return self._finder.cell(pair[0]) + self._finder.cell(pair[1])
 
     def safe_pair(self, tiles: Bitboard) -> SquarePair | None:

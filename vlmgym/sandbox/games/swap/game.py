@@ -9,7 +9,6 @@ from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
-from gymnasium import spaces
 
 from vlmgym.errors import GenerationError, IllegalAction, StateError
 from vlmgym.sandbox.core import response_format
@@ -19,8 +18,14 @@ from vlmgym.sandbox.core.coordinates import Pair
 from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.games.swap.rules import RUN, SwapRules, Tiles
 from vlmgym.sandbox.games.swap.solver import search
-from vlmgym.sandbox.games.tiles.drawing import paint_colour_shape
-from vlmgym.sandbox.games.tiles.names import COLOUR_NAMES, MAX_COLOURS, MAX_SHAPES, SHAPE_NAMES, tile_kinds
+from vlmgym.sandbox.games.tiles import (
+    COLOUR_NAMES,
+    MAX_COLOURS,
+    MAX_SHAPES,
+    SHAPE_NAMES,
+    paint_colour_shape,
+    tile_kinds,
+)
 from vlmgym.sandbox.rendering.canvas import Canvas
 
 Board = tuple[tuple[int, ...], ...]
@@ -79,7 +84,6 @@ class SwapConfig(BoardConfig):
         return self.colours * self.shapes
 
     def model_post_init(self, context: object) -> None:
-        """Check that there are enough kinds."""
         if self.kinds < MIN_KINDS:
             raise ValueError(
                 f"{self.colours} colours x {self.shapes} shapes make {self.kinds} kinds of tiles; "
@@ -89,12 +93,7 @@ class SwapConfig(BoardConfig):
 
 @dataclass(frozen=True, slots=True)
 class SwapState:
-    """A board of Swap.
-
-    Attributes:
-        board: Tiles, rows x columns, each colour * shapes + shape, 0 to kinds - 1.
-        variation_seed: Seed of the rotation, noise and clutter of the image.
-    """
+    """A board of Swap. Its tiles, rows x columns, are colour * shapes + shape, 0 to kinds - 1."""
 
     board: Board
     variation_seed: int = 0
@@ -132,34 +131,26 @@ class Swap(BoardGame[SwapState, Pair]):
     """
 
     name = "swap"
+    cells_in_action = 2
     answer_verbs = ("swap",)
-    version = 0
     Config = SwapConfig
     State = SwapState
     illegal_reward = -1.0
     prompt_template: ClassVar[str] = PROMPT_V1
-
-    @cached_property
-    def action_space(self) -> spaces.MultiDiscrete:
-        """Row and column of the first tile, then of the second."""
-        c = self.config
-        return spaces.MultiDiscrete([c.rows, c.columns, c.rows, c.columns])
 
     def start(self, rng: np.random.Generator) -> SwapState:
         """Deal a board without runs and with a legal move."""
         return SwapState(self._board(self._deal(rng)), int(rng.integers(2**32)))
 
     def legal_actions(self, state: SwapState) -> tuple[Pair, ...]:
-        """List all swaps that make a run, in both orders, sorted."""
         actions = self.rules.actions
         return tuple([actions[index] for index in self.rules.legal_swaps(_tiles(state.board))])
 
     def step(self, state: SwapState, action: Pair, rng: np.random.Generator) -> Step[SwapState]:
-        """Swap two tiles, clear runs until none are left, and reshuffle if no legal move is left."""
         tiles = self._swapped(state.board, action)
-        columns = self.config.columns
-        swapped = [row * columns + column for row, column in (action[:2], action[2:])]
-        cascade = self.rules.cascade(tiles, swapped, lambda count: self._random_tiles(count, rng), MAX_ROUNDS)
+        cascade = self.rules.cascade(
+            tiles, self._indices(action), lambda count: self._random_tiles(count, rng), MAX_ROUNDS
+        )
         stuck = not (cascade.settled and self.rules.has_swap(tiles))
         redealt = False
         if stuck:
@@ -175,7 +166,6 @@ class Swap(BoardGame[SwapState, Pair]):
         return Step(SwapState(self._board(tiles), state.variation_seed), 1.0, False, info)
 
     def ended(self, state: SwapState) -> str | None:
-        """Return None: there is always a legal move."""
         return None
 
     def best_action(self, state: SwapState) -> Pair | None:
@@ -184,7 +174,6 @@ class Swap(BoardGame[SwapState, Pair]):
         return None if swap is None else self.rules.actions[swap]
 
     def metrics(self, state: SwapState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
-        """Count tiles cleared, rounds of the longest cascade, and reshuffled or newly dealt boards."""
         played = [info for info in infos if info]
         return {
             "tiles cleared": float(sum(info["cleared"] for info in played)),
@@ -192,24 +181,13 @@ class Swap(BoardGame[SwapState, Pair]):
             "reshuffles": float(sum(info["reshuffled"] or info["redealt"] for info in played)),
         }
 
-    def cells(self, state: SwapState) -> Board:
-        """Return the kinds of the tiles."""
-        return state.board
-
-    def variation_seed(self, state: SwapState) -> int:
-        """Return the seed drawn at the start."""
-        return state.variation_seed
-
     def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
-        """Paint a tile with a coloured shape."""
         paint_colour_shape(canvas, self._names[cell], angle, similarity=self.config.similarity, theme=self.config.theme)
 
     def cell_words(self, cell: Hashable) -> str:
-        """Return colour and shape, for example `red circle`."""
         return self._names[cell]
 
     def prompt(self, state: SwapState) -> str:
-        """Describe the rules, the actions and the response format."""
         c = self.config
         return self.prompt_template.format(
             rows=c.rows,
@@ -236,7 +214,6 @@ class Swap(BoardGame[SwapState, Pair]):
         )
 
     def check_state(self, state: SwapState) -> None:
-        """Check the board's size and tiles, and that it has no runs but a legal move."""
         self.check_board_size(state.board)
         tiles, last = _tiles(state.board), self.config.kinds - 1
         if unknown := [tile for tile in tiles if not 0 <= tile <= last]:
@@ -256,11 +233,7 @@ class Swap(BoardGame[SwapState, Pair]):
         return dict(enumerate(tile_kinds(self.config.colours, self.config.shapes)))
 
     def _swapped(self, board: Board, action: Pair) -> Tiles:
-        """Return the tiles after a swap, before runs vanish.
-
-        Raises:
-            IllegalAction: The swap is out of range or makes no run.
-        """
+        """Return the tiles after a swap, before runs vanish."""
         (row1, column1), (row2, column2) = self.action_cells(action)
         distance = abs(row1 - row2) + abs(column1 - column2)
         if distance == 0:
@@ -271,12 +244,15 @@ class Swap(BoardGame[SwapState, Pair]):
         if first == second:
             raise IllegalAction(f"swapping {self._both(action)} changes nothing: both have a {self.cell_words(first)}")
         tiles = _tiles(board)
-        columns = self.config.columns
-        a, b = row1 * columns + column1, row2 * columns + column2
+        a, b = self._indices(action)
         tiles[a], tiles[b] = second, first
         if not (self.rules.completes_run(tiles, a) or self.rules.completes_run(tiles, b)):
             raise IllegalAction(f"swapping {self._both(action)} makes no run of three equal tiles")
         return tiles
+
+    def _indices(self, action: Pair) -> tuple[int, int]:
+        row1, column1, row2, column2 = action
+        return row1 * self.config.columns + column1, row2 * self.config.columns + column2
 
     def _both(self, action: Pair) -> str:
         return f"{self.where(action[:2])} and {self.where(action[2:])}"

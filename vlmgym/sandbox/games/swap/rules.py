@@ -23,13 +23,7 @@ Window = tuple[int, int, int]
 
 
 class Cascade(NamedTuple):
-    """Result of a cascade.
-
-    Attributes:
-        cleared: Number of tiles cleared.
-        rounds: Number of times that runs vanished and tiles fell.
-        settled: False if the cascade was stopped while there were still runs.
-    """
+    """Numbers of tiles cleared and of rounds in which runs vanished; `settled` is False if runs were left."""
 
     cleared: int
     rounds: int
@@ -108,10 +102,7 @@ class SwapRules:
     def fall(self, tiles: Tiles, vanished: set[int], new: Tiles) -> None:
         """Let tiles fall into vanished cells and refill the board from the top, in place.
 
-        Args:
-            tiles: The board.
-            vanished: Cells whose tiles have vanished.
-            new: A new tile for each vanished cell, by column from the left and within it from the top.
+        `new` has a tile for each vanished cell, by column from the left and within it from the top.
         """
         start = 0
         for column in sorted({cell % self.columns for cell in vanished}):
@@ -124,11 +115,7 @@ class SwapRules:
     def cascade(self, tiles: Tiles, changed: Iterable[int], new: Callable[[int], Tiles], max_rounds: int) -> Cascade:
         """Clear runs and let tiles fall, in place, until no runs are left or `max_rounds` is reached.
 
-        Args:
-            tiles: The board.
-            changed: Cells that changed since the board had no runs; every run includes one of them.
-            new: Generates the given number of new tiles; called once per round.
-            max_rounds: Maximum number of rounds.
+        Every run includes a cell that `changed` since the board had no runs. `new` generates a number of new tiles.
         """
         cleared = rounds = 0
         windows = [window for cell in changed for window in self._windows_at[cell]]

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import count
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,27 +26,15 @@ ROUNDS = 6
 """Maximum number of rounds per cascade."""
 
 
-@dataclass(frozen=True, slots=True)
-class SearchResult:
-    """Result of a search.
-
-    Attributes:
-        swap: Index into `SwapRules.actions` of the best swap, or None if none is legal.
-        nodes: Number of simulated cascades.
-    """
+class SearchResult(NamedTuple):
+    """Index into `SwapRules.actions` of the best swap, if one is legal, and the number of simulated cascades."""
 
     swap: int | None
     nodes: int
 
 
 def search(rules: SwapRules, tiles: Tiles, kinds: int) -> SearchResult:
-    """Find the best swap.
-
-    Args:
-        rules: The rules on boards of this size.
-        tiles: A board without runs, each tile 0 to 255.
-        kinds: Number of kinds; new tiles are drawn uniformly from 0 to kinds - 1.
-    """
+    """Find the best swap on a board without runs, whose tiles are 0 to kinds - 1, at most 255."""
     # Keep one of the two orders of each swap.
     swaps = [index for index in rules.legal_swaps(tiles) if rules.actions[index][:2] < rules.actions[index][2:]]
     if len(swaps) < 2:
@@ -59,14 +47,11 @@ def search(rules: SwapRules, tiles: Tiles, kinds: int) -> SearchResult:
 
 
 def _cleared_without_new_tiles(rules: SwapRules, tiles: Tiles, index: int) -> int:
-    """Count the tiles cleared if no new tile matches any other."""
     blanks = count(-1, -1)
     return _cleared(rules, tiles, index, lambda number: [next(blanks) for _ in range(number)])
 
 
 def _cleared_in_samples(rules: SwapRules, tiles: Tiles, index: int, kinds: int, rng: np.random.Generator) -> int:
-    """Sum the tiles cleared over `SAMPLES` random cascades."""
-
     def new(number: int) -> Tiles:
         tiles: Tiles = rng.integers(kinds, size=number).tolist()
         return tiles

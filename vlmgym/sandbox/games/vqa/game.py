@@ -12,10 +12,8 @@ from vlmgym.errors import StateError
 from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.config import config_field, setting
 from vlmgym.sandbox.core.game import ImageArray
-from vlmgym.sandbox.core.line_task import LineTask
 from vlmgym.sandbox.core.perception import Perception
-from vlmgym.sandbox.core.task import TaskState, accuracy
-from vlmgym.sandbox.core.task_perception import with_task_perception
+from vlmgym.sandbox.core.task import LineTask, TaskState, accuracy, with_task_perception
 from vlmgym.sandbox.datasets.rows import BadRow, Row, is_empty, text_of
 from vlmgym.sandbox.games.scenes.config import SCENE_PERCEPTION, SceneConfig, scene_levels
 from vlmgym.sandbox.games.scenes.description import (
@@ -103,7 +101,6 @@ class Vqa(LineTask[VqaState]):
     """
 
     name = "vqa"
-    version = 0
     Config = VqaConfig
     State = VqaState
     longest_answer = 100
@@ -123,12 +120,10 @@ class Vqa(LineTask[VqaState]):
         return ("yes", "no", *numbers, *SIZES, *self.config.vocabulary.colours, *self.config.vocabulary.shapes), 1
 
     def generate(self, rng: np.random.Generator) -> VqaState:
-        """Generate a question and its scene."""
         made = QUESTIONS[pick(rng, tuple(QUESTIONS))](rng, self.config, self.config.relations)
         return VqaState(type=made.type, question=made.text, answers=(made.answer,), scene=made.scene)
 
     def from_row(self, fields: Row) -> VqaState:
-        """Read a question from a data row."""
         given = fields["answer"]
         items = list(given) if isinstance(given, list | tuple) else [given]
         values = [item.get("answer") if isinstance(item, Mapping) else item for item in items]
@@ -143,23 +138,19 @@ class Vqa(LineTask[VqaState]):
         return max(state.answers, key=lambda answer: agreement(answer, state.answers))
 
     def score(self, state: VqaState, action: str) -> tuple[float, Mapping[str, Any]]:
-        """Score an answer by the number of accepted answers that it equals."""
         self.check_line(action)
         needed = min(self.config.agreement, len(state.answers))
         reward = min(1.0, agreement(action, state.answers) / needed)
         return reward, {"correct": reward, "answers": list(state.answers)}
 
     def metrics(self, state: VqaState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
-        """Accuracy, in total and by type of question."""
         return {**super().metrics(state, infos), **accuracy(state, infos, state.type)}
 
     def paint(self, state: VqaState) -> list[ImageArray]:
-        """Draw the scene."""
         c = self.config
         return [paint_scene(state.scene or (), c.size, c.similarity, c.theme)]
 
     def describe(self, state: VqaState) -> str:
-        """Describe the scene; images from data are not described."""
         return NOT_DESCRIBED if state.scene is None else describe_scene(state.scene, self.config.crop)
 
     def perceive(self, state: VqaState, text: str) -> Perception | None:
@@ -169,7 +160,6 @@ class Vqa(LineTask[VqaState]):
         return compare_descriptions([object_descriptions(state.scene, self.config.crop)], [text])
 
     def prompt(self, state: VqaState) -> str:
-        """The question, the kind of answer, and the response format."""
         if state.scene is None:
             scene, answers, perception = "", _PHOTO_ANSWERS, _PHOTO_PERCEPTION
         else:
@@ -179,11 +169,9 @@ class Vqa(LineTask[VqaState]):
         return self.prompt_template.format(scene=scene, question=state.question, answers=answers, form=form)
 
     def explain(self, state: VqaState, action: str) -> str:
-        """Reasoning that leads to an answer."""
         return f"The answer to the question is {action}."
 
     def check_state(self, state: VqaState) -> None:
-        """Reject a state that this configuration cannot produce."""
         super().check_state(state)
         if (state.scene is None) != (state.row is not None):
             raise StateError("invalid state of vqa: must have either a scene or a data row")

@@ -1,7 +1,4 @@
-"""CIFAR-10 from the binary version of the original archive.
-
-Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009.
-"""
+"""Images with labels that need no table: handwritten digits and CIFAR-10."""
 
 from __future__ import annotations
 
@@ -9,11 +6,14 @@ import io
 import tarfile
 import zlib
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from vlmgym.errors import UsageError
+from vlmgym.sandbox.datasets.extra import library
 from vlmgym.sandbox.datasets.rows import Row
 from vlmgym.sandbox.datasets.table import Table
 
@@ -30,28 +30,14 @@ MAX_BATCH = 1 << 26
 """Bytes of a batch; the originals have 31 million."""
 
 
-class Cifar10(Table):
-    """The columns are `image`, 32 x 32 pixels as PNG, and `label`, the name of the class."""
+class LabelledImages(Table):
+    """The columns are `image`, as PNG, and `label`, the name of the class."""
 
     columns = ("image", "label")
     folder = None
 
-    def __init__(self, path: Path, split: str) -> None:
-        """Load a split, `test` or `train`, from the archive, its folder, or the folder it was extracted to.
-
-        Raises:
-            UsageError: There is no such split, or a batch is missing or damaged.
-        """
-        if split not in BATCHES:
-            raise UsageError(f"CIFAR-10 has the splits test and train, got {split!r}")
-        try:
-            records = np.frombuffer(b"".join(_read_batches(path, BATCHES[split])), np.uint8).reshape(-1, RECORD)
-        except (OSError, EOFError, ValueError, zlib.error, tarfile.TarError) as error:
-            raise UsageError(f"cannot read {ARCHIVE} at {path}: {error}") from None
-        self._labels = records[:, 0]
-        self._images = records[:, 1:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
-        if not len(records) or self._labels.max() >= len(CLASSES):
-            raise UsageError(f"cannot read {ARCHIVE} at {path}: its batches do not have 10 classes")
+    def __init__(self, images: NDArray[np.uint8], labels: NDArray[Any], names: tuple[str, ...]) -> None:
+        self._images, self._labels, self._names = images, labels, names
 
     def __len__(self) -> int:
         return len(self._labels)
@@ -59,15 +45,39 @@ class Cifar10(Table):
     def __getitem__(self, index: int) -> Row:
         buffer = io.BytesIO()
         Image.fromarray(np.ascontiguousarray(self._images[index])).save(buffer, "PNG")
-        return {"image": buffer.getvalue(), "label": CLASSES[self._labels[index]]}
+        return {"image": buffer.getvalue(), "label": self._names[self._labels[index]]}
+
+
+def open_digits() -> LabelledImages:
+    """Load handwritten digits, dark ink on white: 1,797 images of 8 x 8 pixels by 13 writers, about 180 per digit.
+
+    They are the test set of Optical Recognition of Handwritten Digits (Alpaydin and Kaynak, 1998; UCI, CC BY 4.0),
+    which scikit-learn includes. The ink, 0 to 16, reaches the edges, so a margin of one pixel is added.
+    """
+    digits = library("sklearn.datasets", "tiles=digits", "tasks").load_digits()
+    ink = np.pad(digits.images.astype(np.int64), ((0, 0), (1, 1), (1, 1)))
+    return LabelledImages((255 - ink * 255 // 16).astype(np.uint8), digits.target, tuple("0123456789"))
+
+
+def open_cifar10(path: Path, split: str) -> LabelledImages:
+    """Load a split, `test` or `train`, of CIFAR-10 from the archive, its folder, or the folder it was extracted to.
+
+    The images are by Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009.
+    """
+    if split not in BATCHES:
+        raise UsageError(f"CIFAR-10 has the splits test and train, got {split!r}")
+    try:
+        records = np.frombuffer(b"".join(_read_batches(path, BATCHES[split])), np.uint8).reshape(-1, RECORD)
+    except (OSError, EOFError, ValueError, zlib.error, tarfile.TarError) as error:
+        raise UsageError(f"cannot read {ARCHIVE} at {path}: {error}") from None
+    labels = records[:, 0]
+    if not len(records) or labels.max() >= len(CLASSES):
+        raise UsageError(f"cannot read {ARCHIVE} at {path}: its batches do not have 10 classes")
+    return LabelledImages(records[:, 1:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1), labels, CLASSES)
 
 
 def is_cifar10(path: Path) -> bool:
-    """True for the binary archive, a folder that contains it, or the folder of its batches.
-
-    Raises:
-        UsageError: It is the Python version, whose pickles are not read.
-    """
+    """True for the binary archive, a folder that contains it, or the folder of its batches."""
     names = {path.name, *(entry.name for entry in path.iterdir())} if path.is_dir() else {path.name}
     if names.intersection(PYTHON_VERSION):
         raise UsageError(f"{path} is CIFAR-10 as Python pickles, which are not safe to read: download {ARCHIVE}")

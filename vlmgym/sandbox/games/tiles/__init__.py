@@ -1,1 +1,0 @@
-"""Tiles with coloured shapes, shared by Shisen-Sho, Swap and scenes."""
