@@ -61,7 +61,7 @@ def test_levels_differ_and_level_3_is_the_default() -> None:
             assert len({config.at(**{difficulty: level}) for level in LEVELS}) == len(LEVELS)
 
 
-def test_the_published_settings_of_the_games() -> None:
+def test_default_settings() -> None:
     config = make_game("2048").config
     assert (config.rows, config.columns, config.four_probability, config.goal) == (4, 4, 0.1, None)
     config = make_game("shisensho").config
@@ -78,12 +78,12 @@ def test_a_config_field_overrides_its_level() -> None:
 
 @pytest.mark.parametrize("difficulty", DIFFICULTIES)
 @pytest.mark.parametrize("level", [0, 6, -1, 2.5, "3", True, None])
-def test_a_level_that_is_none_is_refused(difficulty: str, level: Any) -> None:
+def test_unknown_levels_are_refused(difficulty: str, level: Any) -> None:
     with pytest.raises(UsageError, match=f"{difficulty} must be between 1"):
         Config2048.at(**{difficulty: level})
 
 
-def test_an_unknown_config_field_is_refused_with_those_there_are() -> None:
+def test_unknown_fields_are_refused() -> None:
     with pytest.raises(UsageError, match=r"unknown config field 'row'; the fields are .*columns.*rows"):
         make_game("2048", row=5)
 
@@ -117,7 +117,7 @@ def test_an_unknown_config_field_is_refused_with_those_there_are() -> None:
         {"clutter": -1},
     ],
 )
-def test_a_value_that_is_not_accepted_is_refused_in_one_sentence_that_names_it(overrides: dict[str, Any]) -> None:
+def test_invalid_values_are_refused(overrides: dict[str, Any]) -> None:
     with pytest.raises(UsageError) as caught:
         make_game("2048", **overrides)
     message = str(caught.value)
@@ -126,7 +126,7 @@ def test_a_value_that_is_not_accepted_is_refused_in_one_sentence_that_names_it(o
     assert "got" in message
 
 
-def test_cells_too_small_to_show_anything_are_refused() -> None:
+def test_tiny_cells_are_refused() -> None:
     with pytest.raises(UsageError, match="size=64 leaves"):
         make_game("2048", size=64, rows=8, columns=8)
 
@@ -141,7 +141,7 @@ def test_a_configuration_is_a_frozen_value() -> None:
     assert Config2048.model_validate_json(config.model_dump_json()) == config
 
 
-def test_a_config_field_that_is_not_marked_is_a_mistake_of_the_author() -> None:
+def test_unmarked_fields_are_an_error() -> None:
     class Unmarked(GameConfig):
         speed: int = 3
 
@@ -158,7 +158,7 @@ def test_a_game_takes_only_its_own_configuration() -> None:
         game_class("2048")(GameConfig())
 
 
-def test_settings_in_words_become_config_fields() -> None:
+def test_command_line_fields_are_parsed() -> None:
     assert parse_config_fields(["rows=5", "noise=0.5", "coordinates=true", "goal=null", "theme=dark"]) == {
         "rows": 5,
         "noise": 0.5,
@@ -173,7 +173,7 @@ def test_settings_in_words_become_config_fields() -> None:
             parse_config_fields(settings)
 
 
-def test_the_words_of_a_game_can_be_replaced() -> None:
+def test_the_prompt_can_be_replaced() -> None:
     own = make_game("2048")
     other = make_game("2048", prompt="Play well.\n{prompt}")
     state = own.start(np.random.default_rng(0))

@@ -39,24 +39,11 @@ def test_png_of_a_board_keeps_every_pixel_and_is_smaller(name, perception):
     assert len(file) < image.nbytes * (0.1 if perception == 3 else 1.0)
 
 
-def test_png_of_pure_noise_keeps_every_pixel():
-    noise = np.random.default_rng(0).integers(0, 256, (300, 500, 3), np.uint8)
-    file = encode_png(noise)
-    np.testing.assert_array_equal(decoded(file), noise)
-    assert len(file) < noise.nbytes * 1.01
-
-
-def test_a_view_is_encoded_as_what_it_shows():
+def test_views_are_encoded():
     batch = np.random.default_rng(0).integers(0, 256, (4, 20, 30, 3), np.uint8)
     view = batch[1, 5:15, ::-2]
     np.testing.assert_array_equal(decoded(encode_png(view)), view)
     assert decoded(encode_jpeg(view)).shape == view.shape
-
-
-def test_the_same_image_is_the_same_file():
-    image = np.random.default_rng(0).integers(0, 256, (50, 50, 3), np.uint8)
-    assert encode_png(image) == encode_png(image.copy())
-    assert encode_jpeg(image) == encode_jpeg(image.copy())
 
 
 def test_jpeg_is_close_and_closer_at_a_higher_quality():
@@ -77,12 +64,12 @@ def test_jpeg_is_close_and_closer_at_a_higher_quality():
         np.zeros((0, 4, 3), np.uint8),
     ],
 )
-def test_what_is_no_image_is_refused(encode, image):
+def test_other_arrays_are_refused(encode, image):
     with pytest.raises(UsageError, match=r"an image must be uint8 of shape \(height, width, 3\)"):
         encode(image)
 
 
 @pytest.mark.parametrize("quality", [0, 96])
-def test_a_quality_out_of_range_is_refused(quality):
+def test_quality_out_of_range_is_refused(quality):
     with pytest.raises(UsageError, match=f"between 1 and 95, got {quality}"):
         encode_jpeg(np.zeros((4, 4, 3), np.uint8), quality)

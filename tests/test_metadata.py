@@ -55,7 +55,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, printed.getvalue()
 
 
-def test_difficulty_model_and_version_are_in_the_record(run):
+def test_the_record_has_difficulty_model_and_version(run):
     asked = json.loads((run[0] / "run.json").read_text())
     overrides = {"2048-v0": {"size": 160}, "swap-v0": {"size": 160}}
     assert asked["difficulty"] == {"perception": 3, "reasoning": 4, "overrides": overrides}
@@ -65,7 +65,7 @@ def test_difficulty_model_and_version_are_in_the_record(run):
     assert summary["games"]["2048-v0"]["served_models"] == {"played-model-2026": 6}
 
 
-def test_difficulty_model_and_version_are_in_every_title_and_table(run):
+def test_reports_show_difficulty_model_and_version(run):
     folder, printed = run
     told = f"vlmgym {vlmgym.__version__}"
     title = f"2048-v0, swap-v0 (perception 3, reasoning 4): openai asked-model, {told}"
@@ -82,15 +82,7 @@ def test_difficulty_model_and_version_are_in_every_title_and_table(run):
         assert curves.info["Title"] == f"2048-v0, openai asked-model, perception 3, reasoning 4, size=160, {told}"
 
 
-def test_perception_is_not_available_where_none_was_stated(run):
-    folder, printed = run
-    game = json.loads((folder / "summary.json").read_text())["games"]["2048-v0"]
-    assert (game["perception_accuracy"], game["perception_exact_match"]) == (None, None)
-    assert re.search(r"perception +│ n/a +│ n/a", printed)
-    assert '["perception",["n/a"]]' in (folder / "report.html").read_text()
-
-
-def test_a_turn_without_perception_counts_as_none_right_if_another_states_it(run):
+def test_a_missing_perception_counts_as_zero(run):
     game = vlmgym.make_game("2048")
     oracle = evaluate(game, "oracle", 1, max_turns=2, workers=0)[0]
     assert summarise([oracle]).perception_accuracy == 1.0
@@ -104,7 +96,7 @@ def test_a_turn_without_perception_counts_as_none_right_if_another_states_it(run
     assert summarise([mixed]).perception_accuracy == 0.5
 
 
-def test_compare_has_no_perception_where_a_run_states_none(run, tmp_path):
+def test_compare_omits_perception_that_a_run_lacks(run, tmp_path):
     folder, _ = run
     main(
         [
@@ -129,7 +121,7 @@ def test_compare_has_no_perception_where_a_run_states_none(run, tmp_path):
 
 
 @pytest.mark.parametrize("name", [5, None, "", "x" * 1000, "a\nb", {"id": "x"}])
-def test_a_model_name_that_a_server_makes_up_does_no_harm(tmp_path, name):
+def test_odd_model_names_are_cleaned(tmp_path, name):
     def odd(request: Request) -> Answer:
         answer = completion("<answer>up</answer>")
         return dataclasses.replace(answer, body=json.dumps({**json.loads(answer.body), "model": name}).encode())

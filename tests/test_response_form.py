@@ -49,7 +49,7 @@ plain = st.text(st.characters(blacklist_characters="<>"), max_size=40)
 
 
 @given(plain, plain, plain.map(str.strip).filter(bool))
-def test_sections_of_a_composed_response_are_what_was_put_in(perception: str, think: str, word: str) -> None:
+def test_composed_sections_are_parsed_back(perception: str, think: str, word: str) -> None:
     parsed = parse_response(compose(perception, think, word))
     assert parsed.perception == perception.strip()
     assert parsed.answer(LONGEST_ANSWER) == word
@@ -139,7 +139,7 @@ def test_the_only_answer_outside_thoughts_counts(response: str) -> None:
         ("<think/>" * MOST_TAGS + "<answer>up</answer>", "more than 10,000 tags"),
     ],
 )
-def test_anything_else_is_an_error_that_says_what_was_wrong(response: str, problem: str) -> None:
+def test_other_responses_are_parse_errors(response: str, problem: str) -> None:
     with pytest.raises(ParseError, match=problem) as caught:
         answer(response)
     assert len(str(caught.value)) < 200
@@ -147,14 +147,9 @@ def test_anything_else_is_an_error_that_says_what_was_wrong(response: str, probl
     assert format_reward(response) == 0.0
 
 
-def test_an_answer_may_be_as_long_as_the_limit_and_blanks_around_it_do_not_count() -> None:
+def test_the_length_limit_ignores_surrounding_blanks() -> None:
     word = "x" * LONGEST_ANSWER
     assert answer(f"<answer>{' ' * 1000}{word}\n</answer>") == word
-
-
-@pytest.mark.parametrize("word", ["上", "e\u0301", "\u202eup", "a\x00b", "\x1b[31mred", "\ud800", "👍🏽", "a\r\nb"])
-def test_an_answer_is_never_changed(word: str) -> None:
-    assert answer(compose("", "", word)) == word
 
 
 # Thoughts, by properties ----------------------------------------------------------------------------------------------
@@ -191,18 +186,18 @@ template_thought = st.tuples(musing, st.one_of(*(spelled(name, "/") for name in 
 
 
 @given(st.lists(st.one_of(prose, plain_thought, closed_thought(plain_thought)), max_size=4).map("".join), prose)
-def test_a_good_answer_after_closed_thoughts_is_always_read(before: str, after: str) -> None:
+def test_an_answer_after_closed_thoughts_is_read(before: str, after: str) -> None:
     assert answer(f"{before}<answer>up</answer>{after}") == "up"
 
 
 @given(template_thought, st.lists(st.one_of(prose, plain_thought), max_size=3).map("".join))
-def test_a_good_answer_after_a_thought_that_began_in_the_prompt_is_always_read(thought: str, more: str) -> None:
+def test_an_answer_after_a_thought_opened_in_the_prompt_is_read(thought: str, more: str) -> None:
     assert answer(f"{thought}{more}<answer>up</answer>") == "up"
 
 
 @given(st.one_of(section("think", musing), token_thought), secret.map(lambda text: text.replace("secret", "up")))
 @example("<think><!-- </think>", "<answer>up</answer>")
-def test_whatever_a_closed_thought_mentions_it_does_not_spoil_a_good_answer(thought: str, good: str) -> None:
+def test_closed_thoughts_may_contain_anything(thought: str, good: str) -> None:
     assert answer(thought + good) == "up"
 
 
@@ -296,22 +291,8 @@ def test_the_only_perception_outside_other_thoughts_is_scored(response: str, per
         "\u200b" + GOOD,
     ],
 )
-def test_format_reward_is_zero_except_for_the_exact_form(response: str) -> None:
+def test_only_the_exact_format_is_rewarded(response: str) -> None:
     assert format_reward(response) == 0.0
-
-
-def test_format_reward_allows_blanks_around_sections_and_does_not_judge_their_content() -> None:
-    assert format_reward(GOOD) == 1.0
-    assert format_reward(f"\n {GOOD} \n\n") == 1.0
-    assert format_reward(GOOD.replace("\n", "")) == 1.0
-    assert format_reward(compose("", "a < b --> c </p> <b>", "sideways")) == 1.0
-
-
-@given(st.lists(st.one_of(st.sampled_from(TAGS), plain), max_size=12).map("".join))
-def test_the_exact_form_always_has_a_perception_and_an_answer(response: str) -> None:
-    if format_reward(response):
-        assert parse_response(response).perception is not None
-        assert answer(response)
 
 
 # Everything ----------------------------------------------------------------------------------------------------------
@@ -326,7 +307,7 @@ anything = st.lists(
 
 
 @given(anything)
-def test_a_report_marks_what_is_read_and_loses_nothing(response: str) -> None:
+def test_spans_cover_what_is_read(response: str) -> None:
     parsed, pieces = parse_response(response), marked(response)
     assert "".join(text for _, text in pieces) == response
     assert ("answer" in dict(pieces)) == (parsed.fault is None)
@@ -342,7 +323,7 @@ BOMBS = [
 
 @pytest.mark.parametrize("before", ["", "<answer>", "<answer ", "<think>", "<!--"])
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_a_megabyte_is_read_in_no_time(bomb: str, before: str) -> None:
+def test_a_megabyte_is_parsed_in_linear_time(bomb: str, before: str) -> None:
     response = before + bomb * (1_000_000 // len(bomb)) + "</answer>"
 
     def seconds() -> float:

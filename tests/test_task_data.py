@@ -135,7 +135,7 @@ def start(game, seed):
 
 
 @given(first=st.integers(0, 10**6), count=st.integers(1, 20), order=st.sampled_from(["shuffled", "rows"]))
-def test_as_many_seeds_in_a_row_as_there_are_rows_ask_about_every_row_once(tmp_path_factory, first, count, order):
+def test_consecutive_seeds_visit_every_row_once(tmp_path_factory, first, count, order):
     game = colour(rows_in(tmp_path_factory.mktemp("data"), count), order=order)
     indices = [start(game, seed).row.index for seed in range(first, first + count)]
     assert sorted(indices) == list(range(count))
@@ -143,7 +143,7 @@ def test_as_many_seeds_in_a_row_as_there_are_rows_ask_about_every_row_once(tmp_p
         assert indices == [seed % count for seed in range(first, first + count)]
 
 
-def test_the_row_follows_from_the_seed_and_chance_takes_any(tmp_path):
+def test_the_seed_determines_the_row(tmp_path):
     game = colour(rows_in(tmp_path))
     states = [Episode(game, seed).state for seed in range(12)]
     assert states == [start(colour(game.config.data), seed) for seed in range(12)]
@@ -152,7 +152,7 @@ def test_the_row_follows_from_the_seed_and_chance_takes_any(tmp_path):
     assert found == set(range(12))
 
 
-def test_the_state_holds_the_row_and_the_truth_but_not_the_image(tmp_path):
+def test_the_state_has_the_row_but_not_the_image(tmp_path):
     data = rows_in(tmp_path)
     game = colour(data, order="rows")
     state = start(game, 4)
@@ -164,16 +164,10 @@ def test_the_state_holds_the_row_and_the_truth_but_not_the_image(tmp_path):
     assert Episode(game, 4).respond("<answer>green</answer>").game == 1.0
 
 
-def test_without_data_questions_are_generated():
-    state = start(Colour(), 0)
-    assert state.row is None
-    assert Colour().images(state)[0].shape == (640, 640, 3)
-
-
 # What is checked when a state is used ---------------------------------------------------------------------------------
 
 
-def test_a_row_or_an_image_that_has_changed_is_not_drawn(tmp_path):
+def test_changed_rows_and_images_are_not_drawn(tmp_path):
     data = rows_in(tmp_path)
     state = start(colour(data, order="rows"), 3)
 
@@ -196,7 +190,7 @@ def test_a_row_or_an_image_that_has_changed_is_not_drawn(tmp_path):
         drawn_anew()
 
 
-def test_a_state_of_other_data_or_of_none_is_refused(tmp_path):
+def test_states_of_other_data_are_refused(tmp_path):
     game = colour(rows_in(tmp_path))
     state = start(game, 0)
     for other in (Colour(), colour(str(tmp_path / "other.jsonl"))):
@@ -208,7 +202,7 @@ def test_a_state_of_other_data_or_of_none_is_refused(tmp_path):
         Colour().row_images(start(Colour(), 0))
 
 
-def test_images_are_kept_for_a_few_rows_only_and_can_be_written_into(tmp_path):
+def test_few_images_are_cached(tmp_path):
     game = colour(rows_in(tmp_path, 30), order="rows")
     states = [start(game, seed) for seed in range(30)]
     assert len(game._kept_images) <= task.IMAGES_KEPT
@@ -247,7 +241,7 @@ def with_a_bad_row(tmp_path, change):
 
 
 @pytest.mark.parametrize(("change", "why"), BAD.values(), ids=BAD)
-def test_a_bad_row_is_skipped_and_told_or_fails(tmp_path, change, why):
+def test_a_bad_row_is_skipped_or_fails(tmp_path, change, why):
     data = with_a_bad_row(tmp_path, change)
     skipping, failing = colour(data, order="rows"), colour(data, order="rows", bad_rows="fail")
     state = start(skipping, 3)
@@ -263,7 +257,7 @@ def test_a_bad_row_is_skipped_and_told_or_fails(tmp_path, change, why):
 
 
 @pytest.mark.parametrize(("change", "why"), BAD.values(), ids=BAD)
-def test_the_command_names_every_bad_row(tmp_path, registered, capsys, change, why):
+def test_data_check_lists_every_bad_row(tmp_path, registered, capsys, change, why):
     with pytest.raises(SystemExit) as ended:
         main(["data", "check", "colour", "--config", f"data={with_a_bad_row(tmp_path, change)}"])
     assert ended.value.code == 1
@@ -273,15 +267,7 @@ def test_the_command_names_every_bad_row(tmp_path, registered, capsys, change, w
     assert last == "6 of 6 rows checked: 5 good, 1 bad"
 
 
-def test_the_command_is_content_with_good_rows_and_looks_at_as_many_as_asked(tmp_path, registered, capsys):
-    data = rows_in(tmp_path, 12, row9={"label": "mauve"})
-    main(["data", "check", "colour", "--rows", "9", "--config", f"data={data}"])
-    assert capsys.readouterr().out == "9 of 12 rows checked: 9 good, 0 bad\n"
-
-
-def test_the_command_finds_duplicates_in_data_that_are_too_large_to_be_compared_by_the_task(
-    tmp_path, registered, capsys, monkeypatch
-):
+def test_data_check_finds_duplicates_in_large_data(tmp_path, registered, capsys, monkeypatch):
     monkeypatch.setattr(source, "MAX_COMPARED", 3)
     rows = {f"row{number}": {"id": number} for number in range(12)}
     data = rows_in(tmp_path, 12, **{**rows, "row5": {"id": 2}, "row8": {"id": 2}, "row9": {}, "row10": {}})
@@ -304,7 +290,7 @@ def test_the_command_finds_duplicates_in_data_that_are_too_large_to_be_compared_
     [["2048"], ["colour"], ["colour", "--rows", "0"], ["colour", "--config", "data=nothing"]],
     ids=" ".join,
 )
-def test_the_command_with_a_mistake_ends_in_one_sentence(tmp_path, registered, capsys, words):
+def test_data_check_with_a_mistake_prints_one_line(tmp_path, registered, capsys, words):
     if "--rows" in words:
         words = [*words, "--config", f"data={rows_in(tmp_path)}"]
     with pytest.raises(SystemExit) as ended:
@@ -313,7 +299,7 @@ def test_the_command_with_a_mistake_ends_in_one_sentence(tmp_path, registered, c
     assert capsys.readouterr().err.startswith("error: ")
 
 
-def test_data_of_nothing_but_bad_rows_end_in_an_error(tmp_path):
+def test_only_bad_rows_are_an_error(tmp_path):
     data = rows_in(tmp_path, 4, **{f"row{number}": {"label": "mauve"} for number in range(4)})
     with pytest.raises(UsageError, match=r"4 consecutive rows .* are bad; the last, row 2: the colour 'mauve'"):
         start(colour(data, order="rows"), 3)
@@ -322,7 +308,7 @@ def test_data_of_nothing_but_bad_rows_end_in_an_error(tmp_path):
 # Columns --------------------------------------------------------------------------------------------------------------
 
 
-def test_columns_are_found_by_their_names_or_mapped(tmp_path):
+def test_columns_are_found_or_mapped(tmp_path):
     (tmp_path / "red.png").write_bytes(encoded("red"))
     path = tmp_path / "rows.jsonl"
     path.write_text(
@@ -343,7 +329,7 @@ def test_columns_are_found_by_their_names_or_mapped(tmp_path):
         start(colour(str(path), columns=("image=deep.nothing",), bad_rows="fail"), 0)
 
 
-def test_columns_as_on_a_command_line_and_back_from_json(tmp_path):
+def test_columns_from_the_command_line(tmp_path):
     words = ["columns=image=img,colour=label", f"data={rows_in(tmp_path)}"]
     config = ColourConfig.at(**parse_config_fields(words))
     assert config.columns == ("image=img", "colour=label")
@@ -360,7 +346,7 @@ def test_columns_as_on_a_command_line_and_back_from_json(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["csv", "json", "jsonl", "parquet", "folder"])
-def test_the_same_questions_from_every_kind_of_file(tmp_path, kind):
+def test_every_kind_of_file_gives_the_same_questions(tmp_path, kind):
     rows = [{"image": f"{name}/1.png", "label": name} for name in sorted(COLOURS)]
     for name in COLOURS:
         (tmp_path / name).mkdir()
@@ -383,21 +369,21 @@ def test_the_same_questions_from_every_kind_of_file(tmp_path, kind):
 @pytest.mark.parametrize(
     "words", ["split=test", "columns=id=x", "order=rows", "bad_rows=fail", "urls=true", "url_hosts=x"]
 )
-def test_settings_of_data_without_data_are_refused(words):
+def test_data_settings_require_data(words):
     name = words.partition("=")[0]
     with pytest.raises(UsageError, match=rf"^{name} requires data="):
         ColourConfig.at(**parse_config_fields([words]))
     assert ColourConfig.at(order="shuffled", bad_rows="skip").data is None
 
 
-def test_data_are_named_by_a_text_or_a_path_and_a_table_is_told_what_to_do_with(tmp_path):
+def test_data_must_be_a_name_or_a_path(tmp_path):
     data = rows_in(tmp_path)
     assert ColourConfig.at(data=Path(data)) == ColourConfig.at(data=data)
     with pytest.raises(UsageError, match=r"^data: must be a path or a Hub id, got list; .*save_table"):
         ColourConfig.at(data=[{"img": "red.png"}])
 
 
-def test_a_task_that_takes_no_data_says_so(tmp_path: Path) -> None:
+def test_a_task_without_data_support_says_so(tmp_path: Path) -> None:
     class Blind(Colour):
         """A task without columns."""
 
@@ -414,11 +400,11 @@ def test_a_task_that_takes_no_data_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_task_with_data_keeps_the_contract_of_a_game(tmp_path):
+def test_a_task_with_data_passes_all_checks(tmp_path):
     check_game(colour(rows_in(tmp_path)), seeds=(0,))
 
 
-def test_worker_processes_open_the_data_themselves(tmp_path):
+def test_workers_open_the_data(tmp_path):
     game = colour(rows_in(tmp_path), order="rows")
     envs = vlmgym.make_vec(game, num_envs=4, num_workers=2)
     try:
@@ -442,7 +428,7 @@ def test_opening_imports_no_heavy_library(tmp_path):
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
 
 
-def test_the_data_of_a_path_with_a_home_folder(tmp_path, monkeypatch):
+def test_a_path_may_start_with_the_home_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     rows_in(tmp_path)
     assert start(colour("~/rows.jsonl"), 0).row.data == "~/rows.jsonl"

@@ -98,7 +98,7 @@ def all_regions():
     return [line.split("\t") for line in path.read_text("utf-8").splitlines()]
 
 
-def test_every_region_is_found_by_its_name_with_and_without_generic_words():
+def test_every_region_is_found():
     places, others = gazetteer(), {}
     for code, own, name, *_ in all_regions():
         country = places.country(code)
@@ -113,7 +113,7 @@ def test_every_region_is_found_by_its_name_with_and_without_generic_words():
 
 
 @pytest.mark.parametrize("country", ["IR", "MA"])
-def test_no_region_of_iran_or_morocco_has_the_name_of_another(country):
+def test_regions_of_iran_and_morocco_are_distinct(country):
     rows = [row for row in all_regions() if row[0] == country]
     owner = {without_generic_words(normalise(row[2])): row[1] for row in rows}
     for _, own, name, *_, keys in rows:

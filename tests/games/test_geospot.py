@@ -14,12 +14,10 @@ from vlmgym import make_game
 from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError
 from vlmgym.sandbox.core.reward import Outcome, score_response
 from vlmgym.sandbox.datasets.rows import BadRow, number_of
-from vlmgym.sandbox.games.geospot.drawing import MARK, Viewport, viewport_around
 from vlmgym.sandbox.games.geospot.game import Geospot, GeospotConfig, GeospotState, state_of
 from vlmgym.sandbox.games.geospot.gazetteer import EARTH_RADIUS_KM, distance_km, gazetteer
-from vlmgym.sandbox.games.geospot.place import KEYS, Place, PlaceSpace, format_place, parse_place, place_of
-from vlmgym.sandbox.games.geospot.reward import CURRICULA, Fields, compare_places, compute_reward
-from vlmgym.testing import CHECKS, check_name, run_check
+from vlmgym.sandbox.games.geospot.place import Place, PlaceSpace, format_place, parse_place, place_of
+from vlmgym.sandbox.games.geospot.reward import CURRICULA, compare_places, compute_reward
 
 LATITUDE, LONGITUDE = 48.8534, 2.3488
 PARIS = Place("Paris", "Île-de-France", "France", (LATITUDE, LONGITUDE))
@@ -60,7 +58,7 @@ def test_the_oracle_earns_one_for_every_city():
         assert game.score(state, game.solution(state))[0] == pytest.approx(1.0), city
 
 
-def test_an_ambiguous_name_means_the_true_city_unless_the_answer_says_otherwise():
+def test_an_ambiguous_name_means_the_true_city():
     game = make_game("geospot")
     texan = state_at(Place("Paris", "Texas", "US", (33.6609, -95.5555)))
     for region, country in (("Texas", "US"), ("unknown", "US"), ("unknown", "unknown"), ("Freedonia", "US")):
@@ -80,7 +78,7 @@ def test_the_truth_earns_one_and_unknown_earns_zero(preset, stage):
 
 @given(st.integers(0, 33_000), st.integers(0, 33_000), st.sampled_from(sorted(CURRICULA)), st.integers(1, 5))
 @settings(max_examples=60)
-def test_rewards_are_weighted_means_and_omitting_a_field_does_not_pay(true, said, preset, stage):
+def test_rewards_are_weighted_means(true, said, preset, stage):
     places = gazetteer()
     truth = place_of(places.city_at(true))
     guess = place_of(places.city_at(said))
@@ -97,14 +95,6 @@ def test_rewards_are_weighted_means_and_omitting_a_field_does_not_pay(true, said
     fewer = compare_places(guess_without_city, truth, places).distances
     assert fewer["city"] is None
     assert compute_reward(fewer, weights, scales)[0] <= total + 1e-12  # omitting a field does not pay
-
-
-@given(st.floats(0, 20_000), st.floats(0.1, 5000))
-def test_scores_decay_exponentially(distance, scale):
-    only = Fields(0, 0, 0, 1)
-    near, _ = compute_reward({"coordinates": distance}, only, Fields(0, 0, 0, scale))
-    assert near == pytest.approx(math.exp(-distance / scale))
-    assert compute_reward({"coordinates": distance + 1}, only, Fields(0, 0, 0, scale))[0] <= near
 
 
 def test_an_example_of_the_hierarchical_preset():
@@ -294,7 +284,7 @@ def test_other_answers_are_rejected(text, why):
         ("0", "-180.5", "longitude must be between -180 and 180, got -180.5"),
     ],
 )
-def test_coordinates_out_of_range_are_illegal_and_end_the_episode(latitude, longitude, why):
+def test_coordinates_out_of_range_are_illegal(latitude, longitude, why):
     game = make_game("geospot")
     state = state_at(PARIS)
     response = f"<answer>{answer('Paris', latitude=latitude, longitude=longitude)}</answer>"
@@ -395,116 +385,3 @@ def test_invalid_states_are_rejected():
     ):
         with pytest.raises(StateError):
             game.from_data({**plain, **change})
-
-
-# The map --------------------------------------------------------------------------------------------------------------
-
-
-def marked(game, state):
-    """Locate the mark by its colour; returns latitude and longitude."""
-    (image,) = game.paint(state)
-    near = np.abs(image.astype(int) - MARK).sum(axis=2) < 60
-    down, right = np.nonzero(near)
-    viewport, size = Viewport(*state.middle, game.config.span), game.config.size
-    y, x = (down.min() + down.max() + 1) / 2, (right.min() + right.max() + 1) / 2
-    latitude = viewport.latitude + viewport.span / 2 - y * viewport.span / size
-    return latitude, viewport.longitude - viewport.width / 2 + x * viewport.width / size
-
-
-@pytest.mark.parametrize("perception", [1, 3, 5])
-def test_the_mark_is_at_the_city(perception):
-    game = make_game("geospot", perception, 5, size=640)
-    for seed in range(8):
-        state = game.start(np.random.default_rng(seed))
-        km = distance_km(*marked(game, state), state.latitude, state.longitude)
-        assert km < 1.5 * game.config.span * 111.2 / game.config.size  # one pixel and a half
-
-
-@pytest.mark.parametrize("level", range(1, 6))
-@pytest.mark.parametrize("overrides", [{}, {"crop": 0.2}, {"crop": 0.4}, {"crop": 0.4, "mark": 5.0, "cities": 34_000}])
-def test_the_mark_is_never_cropped(level, overrides):
-    game = make_game("geospot", perception=level, reasoning=level, **overrides)
-    left = (1 - game.config.crop) / 2  # of the side, around the middle
-    for seed in range(60):
-        state = game.generate(np.random.default_rng(seed))
-        viewport = Viewport(*state.middle, game.config.span)
-        east = (state.longitude - viewport.longitude + 180) % 360 - 180
-        reach = max(abs(east) / viewport.width, abs(state.latitude - viewport.latitude) / viewport.span)
-        assert reach + 1.7 * game.config.mark / 100 <= left, state
-
-
-def test_labels_are_not_cropped():
-    game = make_game("geospot", crop=0.2)
-    state = game.generate(np.random.default_rng(1))
-    written, plain = (game.paint(state)[0], make_game("geospot", degrees=False, names=0).paint(state)[0])
-    rows, columns = np.nonzero((written != plain).any(axis=2))
-    assert len(rows) > 500
-    assert min(rows.min(), columns.min()) >= 63
-    assert max(rows.max(), columns.max()) <= 576
-
-
-@pytest.mark.parametrize(("longitude", "middle"), [(178.44, -178.0), (-171.77, 178.0)])
-def test_maps_extend_beyond_the_date_line(longitude, middle):
-    game = make_game("geospot", names=0)
-    state = GeospotState(city="x", region="", country="", latitude=-15.0, longitude=longitude, middle=(-12.0, middle))
-    assert distance_km(*marked(game, state), -15.0, longitude) < 1.5 * game.config.span * 111.2 / game.config.size
-
-
-@given(latitudes, longitudes, st.integers(5, 160), st.floats(-0.3, 0.3), st.floats(-0.3, 0.3), st.floats(0, 0.4))
-def test_a_place_is_inside_the_viewport_around_it(latitude, longitude, span, right, up, crop):
-    viewport = viewport_around(latitude, longitude, span, right, up, crop)
-    assert abs(viewport.latitude) + span * (1 - crop) / 2 <= 90 + 1e-3
-    assert abs(viewport.longitude) <= 180
-    assert abs(latitude - viewport.latitude) <= span * (1 - crop) / 2 + 1e-3
-    east = (longitude - viewport.longitude + 180) % 360 - 180
-    assert abs(east) <= viewport.width / 2 + 1e-3
-
-
-def test_the_marked_city_is_never_labelled():
-    game = make_game("geospot", reasoning=1)
-    state = game.start(np.random.default_rng(0))
-    plain = make_game("geospot", reasoning=1, names=0)
-    assert not np.array_equal(game.paint(state)[0], plain.paint(state)[0])
-    assert make_game("geospot", reasoning=4).config.names == 0
-    alone = make_game("geospot", names=1, lights=1, cities=1)  # Shanghai, the only light, is marked
-    state = alone.start(np.random.default_rng(0))
-    assert np.array_equal(alone.paint(state)[0], make_game("geospot", names=0, lights=1, cities=1).paint(state)[0])
-
-
-def test_higher_reasoning_levels_use_smaller_cities_and_demand_more():
-    populations = []
-    for level in range(1, 6):
-        game = make_game("geospot", reasoning=level)
-        states = [game.generate(np.random.default_rng(seed)) for seed in range(60)]
-        cities = [gazetteer().city_near(state.city, state.latitude, state.longitude) for state in states]
-        populations.append(np.median([city.population for city in cities]))
-    assert populations == sorted(populations, reverse=True)
-    off = answer("Paris", "Île-de-France", "France", 49.3, 2.35)
-    rewards = [make_game("geospot", reasoning=level).score(state_at(PARIS), off)[0] for level in range(1, 6)]
-    assert rewards == sorted(rewards, reverse=True)
-
-
-def test_perception_scores_the_distance_from_the_mark():
-    game = make_game("geospot")
-    state = state_at(PARIS)
-    assert game.describe(state) == "latitude 48.85, longitude 2.35"
-    assert game.perceive(state, " 48.85 , 2.35 ") == (1.0, 1.0)
-    assert game.perceive(state, "408.85, 2.35") == (0.0, 0.0)  # out of range
-    near, far = game.perceive(state, "48.7, 2.35"), game.perceive(state, "Latitude: 40, Longitude: 2.35")
-    assert near.exact == 1.0
-    assert near.partial > far.partial > 0
-    assert far.exact == 0.0
-    for wrong in ("", "Paris", "48.85", "48.85, 2.35, 7", "latitude 48.85 longitude 2.35", "1, " * 9999):
-        assert game.perceive(state, wrong) == (0.0, 0.0)
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=check_name)
-def test_geospot_with_data_passes_the_checks(photos, check):
-    # The perception of photos is not scored.
-    if check.__name__ not in ("check_responses", "check_determinism_over_processes"):
-        run_check(check, make_game("geospot", data=photos, size=64))
-
-
-def test_the_prompt_lists_the_keys():
-    prompt = make_game("geospot").prompt(state_at(PARIS))
-    assert all(f"{key}: ..." in prompt for key in KEYS)

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 from scipy.stats import chi2
 
@@ -52,14 +50,6 @@ def test_truth_matches_the_scenes(states: list[Nlvr2State]) -> None:
     assert len({state.kind for state in states}) == 5
 
 
-@pytest.mark.parametrize("level", [2, 3, 4, 5])
-def test_truth_matches_the_scenes_at_every_level(level: int) -> None:
-    game = Nlvr2(Nlvr2Config.at(reasoning=level))
-    for seed in range(25):
-        state = start(game, seed)
-        assert scene_oracle.is_true(state.statement, *state.scenes) == state.truth, state
-
-
 # No shortcuts ---------------------------------------------------------------------------------------------------------
 
 
@@ -93,29 +83,6 @@ def test_the_text_alone_does_not_reveal_the_truth(states: list[Nlvr2State]) -> N
     ):
         accuracy, cases = table_accuracy(keys, truths)
         assert abs(accuracy - 0.5) < interval(cases)
-
-
-def logistic_accuracy(features: np.ndarray, truths: np.ndarray) -> tuple[float, int]:
-    """Held-out accuracy of logistic regression, and the number of cases."""
-    half = len(truths) // 2
-    x = np.hstack([features, np.ones((len(features), 1))])
-    weights = np.zeros(x.shape[1])
-    for _ in range(500):
-        error = 1 / (1 + np.exp(-x[:half] @ weights)) - truths[:half]
-        weights -= 0.5 * (x[:half].T @ error / half + 0.002 * weights)
-    return float(np.mean((x[half:] @ weights > 0) == truths[half:])), len(truths) - half
-
-
-def test_a_bag_of_words_does_not_reveal_the_truth(states: list[Nlvr2State]) -> None:
-    bags = [Counter(state.statement.lower().strip(".").replace(",", "").split()) for state in states]
-    words = sorted(set().union(*bags))
-    features = np.array([[bag[word] for word in words] for bag in bags], float)
-    truths = np.array([state.truth for state in states])
-    accuracy, cases = logistic_accuracy(features, truths)
-    assert abs(accuracy - 0.5) < interval(cases)
-    # The same model finds a shortcut where one is planted.
-    planted = np.hstack([features, (truths ^ (np.arange(len(truths)) % 4 == 0))[:, None]])
-    assert logistic_accuracy(planted, truths)[0] > 0.65
 
 
 def one_image(state: Nlvr2State, side: int) -> Hashable:
@@ -194,15 +161,6 @@ def test_ambiguous_answers_are_unparsable_not_false(text: str) -> None:
     assert scored.terminated
     with pytest.raises(ParseError, match="must be true or false"):
         game.parse_answer(text)
-
-
-@given(st.text(max_size=20))
-def test_only_documented_words_are_accepted(text: str) -> None:
-    try:
-        action = Nlvr2().parse_answer(text)
-    except ParseError:
-        return
-    assert text.strip().casefold().rstrip(".") in (("false", "no"), ("true", "yes"))[action]
 
 
 def test_correct_answers_score_one_and_wrong_ones_zero() -> None:
@@ -290,15 +248,6 @@ def test_scenes_of_another_configuration_are_rejected() -> None:
     easy = Nlvr2(Nlvr2Config.at(reasoning=1))
     with pytest.raises(StateError):
         easy.from_json(Nlvr2(Nlvr2Config.at(reasoning=5)).to_json(state))
-
-
-@given(st.integers(1, 5), st.integers(1, 5), st.integers(0, 2**32))
-@settings(max_examples=15)
-def test_states_of_every_level_survive_json(perception: int, reasoning: int, seed: int) -> None:
-    game = Nlvr2(Nlvr2Config.at(perception, reasoning))
-    state = start(game, seed)
-    assert game.from_json(game.to_json(state)) == state
-    assert game.perceive(state, game.describe(state)) == (1.0, 1.0)
 
 
 def test_keys_choose_answers() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections import Counter
@@ -14,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vlmgym import make_game
-from vlmgym.errors import GenerationError, IllegalAction, ParseError, StateError, UsageError
+from vlmgym.errors import GenerationError, IllegalAction, StateError, UsageError
 from vlmgym.sandbox.games.shisensho import dealing
 from vlmgym.sandbox.games.shisensho.game import ShisenSho, ShisenShoState
 from vlmgym.sandbox.games.shisensho.paths import Board, PathFinder
@@ -222,13 +221,6 @@ def test_failed_deal_is_an_error(solvable: bool, monkeypatch: pytest.MonkeyPatch
         [start(game, seed) for seed in range(100)]  # about a third (solvable) or a thirtieth fail
 
 
-def test_boards_depend_on_the_seed() -> None:
-    game = game_of()
-    assert start(game, 3) == start(game_of(), 3)
-    assert len({frozenset(tiles_on(start(game, seed).board)) for seed in range(10)}) == 10
-    assert len({start(game, seed).variation_seed for seed in range(10)}) == 10
-
-
 # Configuration ----------------------------------------------------------------------------------------------------
 
 
@@ -250,13 +242,7 @@ def test_invalid_configuration(overrides: dict[str, int], message: str) -> None:
         make_game("shisensho", **overrides)
 
 
-@pytest.mark.parametrize("overrides", [{}, {"rows": 16, "columns": 16, "colours": 8, "shapes": 8}])
-def test_boards_may_use_all_kinds(overrides: dict[str, int]) -> None:
-    game = game_of(**{"colours": 3, "shapes": 3, **overrides})
-    assert len(tiles_on(start(game).board)) == game.config.colours * game.config.shapes
-
-
-def test_higher_reasoning_levels_have_larger_boards_and_rarer_legal_actions() -> None:
+def test_higher_levels_are_larger_with_rarer_moves() -> None:
     shares, cells = [], []
     for level in range(1, 6):
         game = game_of(reasoning=level)
@@ -268,11 +254,6 @@ def test_higher_reasoning_levels_have_larger_boards_and_rarer_legal_actions() ->
 
 
 # Text -------------------------------------------------------------------------------------------------------------
-
-
-def test_description_names_every_cell() -> None:
-    state = state_of("rob", "bgg")
-    assert game_for(state).describe(state) == "red circle, empty, blue square\nblue square, green star, green star"
 
 
 def test_prompt_covers_the_rules() -> None:
@@ -289,17 +270,6 @@ def test_prompt_covers_the_rules() -> None:
         assert words in prompt
     straight = game_of(turns=0)
     assert "runs straight," in straight.prompt(start(straight))
-
-
-@pytest.mark.parametrize("origin", [0, 1])
-def test_answers_round_trip(origin: int) -> None:
-    game = game_of(origin=origin)
-    assert game.format((0, 1, 2, 3)) == ("(0, 1) (2, 3)", "(1, 2) (3, 4)")[origin]
-    for action in game.legal_actions(start(game)):
-        assert game.parse_answer(game.format(action)) == action
-    assert game.parse_answer(f"[{origin}, {origin}], [5, 5]") == (0, 0, 5 - origin, 5 - origin)
-    with pytest.raises(ParseError, match="is not two coordinates"):
-        game.parse_answer("(0, 1)")
 
 
 @pytest.mark.parametrize(
@@ -340,14 +310,6 @@ def test_explanation_of_a_path_around_the_edge() -> None:
 # JSON -------------------------------------------------------------------------------------------------------------
 
 
-def test_json_round_trip() -> None:
-    game = game_of()
-    state = start(game)
-    after = game.step(state, game.legal_actions(state)[0], RNG).state
-    for one in (state, after):
-        assert game.from_json(game.to_json(one)) == one
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -369,59 +331,6 @@ def test_invalid_states(text: str, message: str) -> None:
 
 
 # Images ---------------------------------------------------------------------------------------------------------
-
-GOLDEN = {
-    320: "8aaf3f4ecf29a04bcc44c166f792cbdc77b620e1c6889323c9262597a17738b7",
-    640: "cebaf145db39195373a11800305db0db263130a340cdea26ee60572bfdc4ce1a",
-    1024: "b9d8e6c61fb6ee3f25fdee03970b57908a0c1205b3dfaa6788e4c51d60c6b8d8",
-}
-"""SHA-256 of the first image of seed 0, by size."""
-
-GOLDEN_PERCEPTION_5 = "c403e68aa8e6953216cdfe30f0ed70d28dd9499f61bc5db0b5947ef9e907677f"
-
-
-def sha256(game: ShisenSho) -> str:
-    return hashlib.sha256(game.images(start(game))[0].tobytes()).hexdigest()
-
-
-@pytest.mark.parametrize("size", [320, 640, 1024])
-def test_golden_images(size: int) -> None:
-    assert sha256(game_of(size=size)) == GOLDEN[size]
-
-
-def test_golden_image_at_perception_5() -> None:
-    assert sha256(game_of(perception=5, coordinates=True, theme="dark")) == GOLDEN_PERCEPTION_5
-
-
-def test_cells_look_equal_if_and_only_if_described_equally() -> None:
-    game = game_of(rows=16, columns=16, colours=8, shapes=8, size=1024)
-    state = start(game)
-    for _ in range(10):
-        state = game.step(state, game.legal_actions(state)[0], RNG).state
-    (image,) = game.images(state)
-    described = [row.split(", ") for row in game.describe(state).splitlines()]
-    looks: dict[str, set[bytes]] = {}
-    for row in range(16):
-        for column in range(16):
-            x, y, width, height = game.painter.geometry.cell_box(row, column)
-            looks.setdefault(described[row][column], set()).add(image[y : y + height, x : x + width].tobytes())
-    assert len(looks) == 65
-    assert all(len(look) == 1 for look in looks.values())
-    assert len({look for each in looks.values() for look in each}) == 65
-
-
-def test_only_played_cells_change() -> None:
-    game = game_of(perception=5)
-    state = start(game)
-    r1, c1, r2, c2 = action = game.legal_actions(state)[0]
-    before, after = game.images(state)[0], game.images(game.step(state, action, RNG).state)[0]
-    changed = {game.painter.geometry.cell_at(x, y) for y, x in np.argwhere((before != after).any(axis=2)).tolist()}
-    assert changed == {(r1, c1), (r2, c2)}
-
-
-def test_tile_kinds() -> None:
-    assert tile_kinds(2, 2) == ("red circle", "red square", "blue circle", "blue square")
-    assert len(set(tile_kinds(8, 8))) == 64
 
 
 def test_similarity_blends_colours() -> None:

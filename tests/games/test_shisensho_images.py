@@ -14,14 +14,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vlmgym import make_vec
 from vlmgym.errors import StateError, UsageError
-from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.games.shisensho.game import ShisenSho, ShisenShoState
 from vlmgym.sandbox.games.shisensho.image_tiles import tile_images
 from vlmgym.sandbox.games.tiles import EMPTY
 from vlmgym.sandbox.registry import make_game
-from vlmgym.testing import GAME_CHECKS, Check, check_game, check_name, run_check
+from vlmgym.testing import GAME_CHECKS, Check, check_name, run_check
 
 SCRIPT = Path(__file__).parents[2] / "vlmgym" / "test" / "eval_shisensho_pictures.py"
 
@@ -49,21 +47,8 @@ def rows_by_class(state: ShisenShoState) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize("check", GAME_CHECKS, ids=check_name)
-@pytest.mark.parametrize("level", [1, 5])
-def test_digits_pass_all_checks(level: int, check: Check) -> None:
-    run_check(check, game_of(level, 2 if level == 5 else 1), seeds=(0,))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("level", [2, 3, 4, 5])
-def test_digits_pass_all_checks_at_every_level(level: int) -> None:
-    check_game(game_of(level, level), seeds=(0,))
-
-
-def test_states_of_shapes_have_no_images() -> None:
-    game = game_of(tiles="shapes")
-    assert set(game.to_data(start(game))) == {"board", "variation_seed"}
-    assert game.from_json(game.to_json(start(game))) == start(game)
+def test_digits_pass_all_checks(check: Check) -> None:
+    run_check(check, game_of(5, 1), seeds=(0,))
 
 
 def test_equal_tiles_show_different_images() -> None:
@@ -117,31 +102,6 @@ def test_text_names_the_class() -> None:
 
 
 # Images -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("level", [3, 5])
-def test_drawing_changes_equals_drawing_all(level: int) -> None:
-    game = game_of(level, level)
-    state, rng = start(game), np.random.default_rng(0)
-    (out,) = game.images(state)
-    for _ in range(4):
-        actions = game.legal_actions(state)
-        after = game.step(state, actions[int(rng.integers(len(actions)))], rng).state
-        game.draw_into(after, [out], state)
-        fresh = game_of(level, level, coordinates=game.config.coordinates)
-        np.testing.assert_array_equal(out, fresh.draw(after))
-        state = after
-
-
-def test_vector_env_shows_the_same_images() -> None:
-    game = game_of()
-    envs = make_vec(game, num_envs=3, num_workers=2)
-    try:
-        images, _ = envs.reset(seed=[5, 6, 7])
-        for seed, image in zip((5, 6, 7), images):
-            np.testing.assert_array_equal(image, game.draw(Episode(game, seed).state))
-    finally:
-        envs.close()
 
 
 def test_less_variety_is_easier_to_match() -> None:
@@ -314,13 +274,6 @@ def test_ambiguous_class_names_are_refused(folder: Path, label: str, reason: str
         start(in_folder(folder))
 
 
-def test_single_class_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "cat").mkdir()
-    Image.new("RGB", (4, 4)).save(tmp_path / "cat" / "0.png")
-    with pytest.raises(UsageError, match=r"has 1 classes .* at least 2"):
-        start(in_folder(tmp_path))
-
-
 def test_rows_without_a_label_are_listed(folder: Path) -> None:
     labels = ["cat", "", "dog", None, "cat", "dog"]
     rows = [{"picture": f"cat/{i % 4}.png", "label": label} for i, label in enumerate(labels)]
@@ -336,18 +289,17 @@ def test_rows_without_a_label_are_listed(folder: Path) -> None:
 # The script -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("options", "tiles"), [([], "digits"), (["--config", "tiles=shapes"], "shapes")])
-def test_script_defaults_to_digits(tmp_path: Path, options: list[str], tiles: str) -> None:
+def test_script_defaults_to_digits(tmp_path: Path) -> None:
     script = tmp_path / SCRIPT.name
     script.write_text(SCRIPT.read_text())
     small = ["--policy", "oracle", "--size", "256", "--episodes", "1", "--max-turns", "3", "--workers", "0"]
     done = subprocess.run(
-        [sys.executable, str(script), *small, "--videos", "0", "--no-report", *options],
+        [sys.executable, str(script), *small, "--videos", "0", "--no-report"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     record = json.loads((tmp_path / "logs" / "test_shisensho_pictures.json").read_text())
-    assert f'"tiles": "{tiles}"' in json.dumps(record)
+    assert '"tiles": "digits"' in json.dumps(record)
 
 
 def test_data_without_labels_are_refused(tmp_path: Path) -> None:

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 from scipy.stats import chi2
 
@@ -254,12 +252,3 @@ def test_invalid_states_are_rejected() -> None:
     for change in changes:
         with pytest.raises(StateError):
             game.from_data({**plain, **change})
-
-
-@given(st.integers(1, 5), st.integers(1, 5), st.integers(0, 2**32))
-@settings(max_examples=20)
-def test_states_of_every_level_survive_json(perception: int, reasoning: int, seed: int) -> None:
-    game = Vqa(VqaConfig.at(perception, reasoning))
-    state = start(game, seed)
-    assert game.from_json(game.to_json(state)) == state
-    assert game.perceive(state, game.describe(state)) == (1.0, 1.0)

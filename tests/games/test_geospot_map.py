@@ -1,0 +1,139 @@
+"""Generated maps of geospot."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vlmgym import make_game
+from vlmgym.sandbox.games.geospot.drawing import MARK, Viewport, viewport_around
+from vlmgym.sandbox.games.geospot.game import GeospotState
+from vlmgym.sandbox.games.geospot.gazetteer import distance_km, gazetteer
+from vlmgym.sandbox.games.geospot.place import Place
+
+LATITUDE, LONGITUDE = 48.8534, 2.3488
+PARIS = Place("Paris", "Île-de-France", "France", (LATITUDE, LONGITUDE))
+DOCS = Path(__file__).parents[2] / "docs" / "tasks" / "geospot.md"
+
+latitudes = st.floats(-90, 90)
+longitudes = st.floats(-180, 180)
+names = st.one_of(st.none(), st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=40)).filter(
+    lambda name: name is None or (name.casefold() != "unknown" and name.isprintable())
+)
+coordinates = st.tuples(latitudes, longitudes).map(lambda pair: (round(pair[0], 6) + 0.0, round(pair[1], 6) + 0.0))
+
+
+def answer(city="unknown", region="unknown", country="unknown", latitude="unknown", longitude="unknown"):
+    return f"city: {city}\nregion: {region}\ncountry: {country}\nlatitude: {latitude}\nlongitude: {longitude}"
+
+
+def state_at(place):
+    latitude, longitude = place.coordinates
+    return GeospotState(
+        city=place.city,
+        region=place.region,
+        country=place.country,
+        latitude=latitude,
+        longitude=longitude,
+        middle=place.coordinates,
+    )
+
+
+def marked(game, state):
+    """Locate the mark by its colour; returns latitude and longitude."""
+    (image,) = game.paint(state)
+    near = np.abs(image.astype(int) - MARK).sum(axis=2) < 60
+    down, right = np.nonzero(near)
+    viewport, size = Viewport(*state.middle, game.config.span), game.config.size
+    y, x = (down.min() + down.max() + 1) / 2, (right.min() + right.max() + 1) / 2
+    latitude = viewport.latitude + viewport.span / 2 - y * viewport.span / size
+    return latitude, viewport.longitude - viewport.width / 2 + x * viewport.width / size
+
+
+@pytest.mark.parametrize("perception", [1, 3, 5])
+def test_the_mark_is_at_the_city(perception):
+    game = make_game("geospot", perception, 5, size=640)
+    for seed in range(8):
+        state = game.start(np.random.default_rng(seed))
+        km = distance_km(*marked(game, state), state.latitude, state.longitude)
+        assert km < 1.5 * game.config.span * 111.2 / game.config.size  # one pixel and a half
+
+
+@pytest.mark.parametrize("level", range(1, 6))
+@pytest.mark.parametrize("overrides", [{}, {"crop": 0.2}, {"crop": 0.4}, {"crop": 0.4, "mark": 5.0, "cities": 34_000}])
+def test_the_mark_is_never_cropped(level, overrides):
+    game = make_game("geospot", perception=level, reasoning=level, **overrides)
+    left = (1 - game.config.crop) / 2  # of the side, around the middle
+    for seed in range(60):
+        state = game.generate(np.random.default_rng(seed))
+        viewport = Viewport(*state.middle, game.config.span)
+        east = (state.longitude - viewport.longitude + 180) % 360 - 180
+        reach = max(abs(east) / viewport.width, abs(state.latitude - viewport.latitude) / viewport.span)
+        assert reach + 1.7 * game.config.mark / 100 <= left, state
+
+
+def test_labels_are_not_cropped():
+    game = make_game("geospot", crop=0.2)
+    state = game.generate(np.random.default_rng(1))
+    written, plain = (game.paint(state)[0], make_game("geospot", degrees=False, names=0).paint(state)[0])
+    rows, columns = np.nonzero((written != plain).any(axis=2))
+    assert len(rows) > 500
+    assert min(rows.min(), columns.min()) >= 63
+    assert max(rows.max(), columns.max()) <= 576
+
+
+@pytest.mark.parametrize(("longitude", "middle"), [(178.44, -178.0), (-171.77, 178.0)])
+def test_maps_extend_beyond_the_date_line(longitude, middle):
+    game = make_game("geospot", names=0)
+    state = GeospotState(city="x", region="", country="", latitude=-15.0, longitude=longitude, middle=(-12.0, middle))
+    assert distance_km(*marked(game, state), -15.0, longitude) < 1.5 * game.config.span * 111.2 / game.config.size
+
+
+@given(latitudes, longitudes, st.integers(5, 160), st.floats(-0.3, 0.3), st.floats(-0.3, 0.3), st.floats(0, 0.4))
+def test_a_place_is_inside_the_viewport_around_it(latitude, longitude, span, right, up, crop):
+    viewport = viewport_around(latitude, longitude, span, right, up, crop)
+    assert abs(viewport.latitude) + span * (1 - crop) / 2 <= 90 + 1e-3
+    assert abs(viewport.longitude) <= 180
+    assert abs(latitude - viewport.latitude) <= span * (1 - crop) / 2 + 1e-3
+    east = (longitude - viewport.longitude + 180) % 360 - 180
+    assert abs(east) <= viewport.width / 2 + 1e-3
+
+
+def test_the_marked_city_is_never_labelled():
+    game = make_game("geospot", reasoning=1)
+    state = game.start(np.random.default_rng(0))
+    plain = make_game("geospot", reasoning=1, names=0)
+    assert not np.array_equal(game.paint(state)[0], plain.paint(state)[0])
+    assert make_game("geospot", reasoning=4).config.names == 0
+    alone = make_game("geospot", names=1, lights=1, cities=1)  # Shanghai, the only light, is marked
+    state = alone.start(np.random.default_rng(0))
+    assert np.array_equal(alone.paint(state)[0], make_game("geospot", names=0, lights=1, cities=1).paint(state)[0])
+
+
+def test_higher_reasoning_levels_use_smaller_cities_and_demand_more():
+    populations = []
+    for level in range(1, 6):
+        game = make_game("geospot", reasoning=level)
+        states = [game.generate(np.random.default_rng(seed)) for seed in range(60)]
+        cities = [gazetteer().city_near(state.city, state.latitude, state.longitude) for state in states]
+        populations.append(np.median([city.population for city in cities]))
+    assert populations == sorted(populations, reverse=True)
+    off = answer("Paris", "Île-de-France", "France", 49.3, 2.35)
+    rewards = [make_game("geospot", reasoning=level).score(state_at(PARIS), off)[0] for level in range(1, 6)]
+    assert rewards == sorted(rewards, reverse=True)
+
+
+def test_perception_scores_the_distance_from_the_mark():
+    game = make_game("geospot")
+    state = state_at(PARIS)
+    assert game.describe(state) == "latitude 48.85, longitude 2.35"
+    assert game.perceive(state, " 48.85 , 2.35 ") == (1.0, 1.0)
+    assert game.perceive(state, "408.85, 2.35") == (0.0, 0.0)  # out of range
+    near, far = game.perceive(state, "48.7, 2.35"), game.perceive(state, "Latitude: 40, Longitude: 2.35")
+    assert near.exact == 1.0
+    assert near.partial > far.partial > 0
+    assert far.exact == 0.0
+    for wrong in ("", "Paris", "48.85", "48.85, 2.35, 7", "latitude 48.85 longitude 2.35", "1, " * 9999):
+        assert game.perceive(state, wrong) == (0.0, 0.0)

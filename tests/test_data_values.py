@@ -1,0 +1,133 @@
+"""Typed values of rows, and saved tables."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.colours import GREEN, RED, encoded
+from vlmgym.errors import UsageError
+from vlmgym.sandbox.datasets import save_table
+from vlmgym.sandbox.datasets.images import decode, image_bytes
+from vlmgym.sandbox.datasets.opening import open_table
+from vlmgym.sandbox.datasets.rows import BadRow, content_hash, number_of, text_of, truth_of
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+# Values ---------------------------------------------------------------------------------------------------------------
+
+
+def test_typed_values():
+    row = {"a": " 48.5 ", "b": 7, "c": "", "d": None, "e": float("nan"), "f": "x", "g": True, "h": "-1", "i": "inf"}
+    assert (number_of(row, "a"), number_of(row, "b"), text_of(row, "a"), text_of(row, "b")) == (48.5, 7.0, "48.5", "7")
+    for name in "cde":
+        with pytest.raises(BadRow, match=f"{name} is empty"):
+            number_of(row, name)
+    for name in "fgi":
+        with pytest.raises(BadRow, match="must be a number"):
+            number_of(row, name)
+    with pytest.raises(BadRow, match="latitude must be between -90 and 90, got 95"):
+        number_of({"latitude": "95"}, "latitude", -90, 90)
+    for value, truth in ((True, True), ("False", False), ("TRUE", True), (0, False), (1.0, True)):
+        assert truth_of({"x": value}, "x") is truth
+    with pytest.raises(BadRow, match="unlabelled"):
+        truth_of(row, "h")
+    with pytest.raises(BadRow, match="must be true or false"):
+        truth_of(row, "f")
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("x" * 20_001, "a has 20001 characters, more than 20000"),
+        ("\ud800 what", r"a is not valid Unicode: '\\ud800 what'"),
+        ("a\x00b", r"a contains the control character '\\x00'"),
+        ("a\x1b[31mb", r"a contains the control character '\\x1b'"),
+        ("a\rb", r"a contains the control character '\\r'"),
+        ("a\x85b", r"a contains the control character '\\x85'"),
+    ],
+    ids=["long", "surrogate", "NUL", "escape", "return", "C1"],
+)
+def test_invalid_text_is_a_bad_row(value, why):
+    with pytest.raises(BadRow, match=why):
+        text_of({"a": value}, "a")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(2.0, "2"), (-0.0, "0"), (2.5, "2.5"), (1e300, "1e+300"), (2, "2"), ("2.0", "2.0")]
+)
+def test_integral_floats_become_integers(value, text):
+    assert text_of({"a": value}, "a") == text
+
+
+def test_digests_differ_by_content():
+    contents = [
+        ({"a": 1}, []),
+        ({"a": "1"}, []),
+        ({"a": b"1"}, []),
+        ({"a": 1}, [b""]),
+        ({"a": 1}, [b"x"]),
+        ({"b": 1}, []),
+    ]
+    assert len({content_hash(*content) for content in contents}) == len(contents)
+    assert content_hash({"a": 1, "b": 2}, [b"x"]) == content_hash({"b": 2, "a": 1}, [b"x"])
+
+
+# Saved tables --------------------------------------------------------------------------------------------------------
+
+
+def saved_rows(data):
+    table = open_table(data)
+    return [table[index] for index in range(len(table))], table.folder
+
+
+def test_dicts_are_saved_with_their_images(tmp_path):
+    (tmp_path / "here.png").write_bytes(encoded(GREEN))
+    rows = [
+        {"image": Image.new("RGB", (4, 4), RED), "n": np.int64(3), "x": float("nan"), "deep": {"a": (1, None)}},
+        {"image": encoded(RED), "n": 4, "path": str(tmp_path / "here.png")},
+        {"image": {"bytes": encoded(GREEN), "path": "x"}, "path": "missing.png"},
+        {"image": Image.new("CMYK", (4, 4))},
+    ]
+    data = save_table(rows, tmp_path / "new" / "saved", paths=["path"])
+    found, folder = saved_rows(data)
+    assert (found[0]["n"], found[0]["x"], found[0]["deep"]) == (3, None, {"a": [1, None]})
+    colours = [decode(image_bytes(row["image"], folder)).getpixel((0, 0)) for row in found[:3]]
+    assert colours == [RED, RED, GREEN]
+    assert decode(image_bytes(found[1]["path"], folder)).getpixel((0, 0)) == GREEN
+    assert found[2]["path"] == "missing.png"
+    with pytest.raises(UsageError, match="already exists"):
+        save_table(rows, tmp_path / "new" / "saved")
+
+
+def test_data_frames_and_datasets_are_saved(tmp_path):
+    pandas, datasets = pytest.importorskip("pandas"), pytest.importorskip("datasets")
+    frame = pandas.DataFrame({"n": [1, 2], "when": pandas.to_datetime(["2020-01-01", None]), "s": ["a", None]})
+    assert saved_rows(save_table(frame))[0] == [
+        {"n": 1, "when": "2020-01-01T00:00:00", "s": "a"},
+        {"n": 2, "when": None, "s": None},
+    ]
+    features = datasets.Features({"label": datasets.ClassLabel(names=["no", "yes"]), "image": datasets.Image()})
+    jpeg = encoded(form="JPEG")
+    dataset = datasets.Dataset.from_dict({"label": [1, -1], "image": [{"bytes": jpeg, "path": None}] * 2}, features)
+    rows, folder = saved_rows(save_table(dataset))
+    assert [row["label"] for row in rows] == ["yes", None]
+    assert image_bytes(rows[0]["image"], folder) == jpeg  # not re-encoded
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        ([], "no rows"),
+        ("text", "got str"),
+        (7, "got int"),
+        ([1], "row 0 .* expected a dict"),
+        ([{"a": 1}, {"a": object()}], "row 1 .* no JSON form"),
+        ([{"a": "\ud800 what"}], "row 0 .* surrogates"),
+        ([{"\ud800": {"b": 1}}], "row 0 .* surrogates"),
+    ],
+)
+def test_invalid_tables_are_rejected_and_leave_no_files(tmp_path, table, why):
+    with pytest.raises(UsageError, match=why):
+        save_table(table, tmp_path / "saved")
+    assert not [path for path in tmp_path.rglob("*") if "cache" not in str(path)]
