@@ -26,8 +26,9 @@ MOST_TAGS = 10_000
 """Maximum number of tags and comment ends; a response with more has no answer."""
 
 _TAG = re.compile(
-    r"<(?=/?(?:an|pe|th|re|sc|se)|!-|\|)"  # rejects most text early
-    r"(?:/?(answer|perception|think(?:ing)?|thoughts?|reasoning|reflection|analysis|scratchpad|seed:think)"
+    r"<(?=/?(?:an|co|in|pe|th|re|sc|se)|!-|\|)"  # rejects most text early
+    r"(?:/?(answer|perception|think(?:ing)?|thoughts?|reason(?:ing)?|reflection|analysis|scratchpad|seed:think"
+    r"|antthinking|cot|in(?:ner|ternal)_monologue)"
     r"(?:[\s/][^<>]*)?>|!--|\|(?:(?:START|END)_THINKING\|>|channel\|>(?:analysis|commentary|final)))"
     r"|-->|\[/?THINK\]|\u25c1/?think\u25b7",
     re.IGNORECASE | re.ASCII,
