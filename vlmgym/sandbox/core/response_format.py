@@ -26,7 +26,7 @@ MOST_TAGS = 10_000
 """Maximum number of tags and comment ends; a response with more has no answer."""
 
 _TAG = re.compile(
-    r"<(?=/?(?:an|co|in|pe|th|re|sc|se)|!-|\|)"  # rejects most text early
+    r"<(?=/?[aciprst][cehno]|!-|\|)"  # rejects most text early
     r"(?:/?(answer|perception|think(?:ing)?|thoughts?|reason(?:ing)?|reflection|analysis|scratchpad|seed:think"
     r"|antthinking|cot|in(?:ner|ternal)_monologue)"
     r"(?:[\s/][^<>]*)?>|!--|\|(?:(?:START|END)_THINKING\|>|channel\|>(?:analysis|commentary|final)))"
