@@ -522,7 +522,7 @@ def test_set_attr(make, workers):
         assert runner.get_attr("note") == tuple("abcd")
     copies = runner.branch(2, num_workers=0)
     assert copies.get_attr("note") == tuple("aabbccdd")
-    assert copies.step([99] * 8)[1].tolist() == [-5.0] * 8
+    assert copies.step([Response("<answer>9</answer>")] * 8)[1].tolist() == [-5.0] * 8
     copies.set_attr("note", "e")
     assert copies.get_attr("note") == ("e",) * 8
     assert runner.get_attr("note") == tuple("abcd")
@@ -550,13 +550,13 @@ def test_infos_match_gymnasium(make):
         assert runner.metadata == peer.metadata | {"render_modes": ["rgb_array"]}
         answers = [runner.reset(seed=0), peer.reset(seed=0)]
         for turn in range(9):
-            actions = [turn % 4, 99, 2]
+            actions = [turn % 4, Response("no answer"), 2]
             if turn == 4:
                 mask = np.array([True, False, True])
                 answers = [env.reset(seed=9, options={"reset_mask": mask}) for env in (runner, peer)]
             ours, theirs = (answer[-1] for answer in answers)
             compare_infos(ours, theirs)
-            answers = [runner.step(actions), peer.step(np.array(actions))]
+            answers = [runner.step(actions), peer.step(np.array(actions, object))]
 
 
 def compare_infos(ours, theirs):
@@ -623,6 +623,8 @@ def test_invalid_calls(make):
     for call, message in [
         (lambda: runner.step([0] * 3), "got 3 actions for 4 environments"),
         (lambda: runner.step(["up"] * 4), "an action of 2048 must be in Discrete"),
+        (lambda: runner.step([1, 2, 3, 9]), "in Discrete.*got 9"),
+        (lambda: runner.send([-1], [2]), "in Discrete.*got -1"),
         (lambda: runner.send([0, 0], [1, 1]), "distinct integers from 0 to 3"),
         (lambda: runner.send([0], [4]), "distinct integers from 0 to 3"),
         (lambda: runner.call("reset"), "cannot call 'reset'"),

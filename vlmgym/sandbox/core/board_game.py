@@ -92,7 +92,7 @@ class BoardGame(Game[StateT, ActionT]):
 
     def parse_answer(self, text: str) -> ActionT:
         """Parse the cells of an action: `(0, 1) (2, 3)`."""
-        action: ActionT = self.to_action(parse_cells(text, self.cells_in_action, self.config.origin))
+        action: ActionT = self.action_from_data(parse_cells(text, self.cells_in_action, self.config.origin))
         return action
 
     def normalise_answer(self, text: str) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from operator import contains
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
@@ -230,27 +231,54 @@ class Game(ABC, Generic[StateT, ActionT]):
         return boxes[0] if len(boxes) == 1 else spaces.Tuple(boxes)
 
     def to_action(self, value: Any) -> Any:
-        """Convert a value of `action_space`, or an action from JSON; `step` rejects numbers out of range as illegal.
+        """Convert a value of `action_space` to the game's action type.
 
         Raises:
-            UsageError: The value has the wrong type for the action space.
+            UsageError: The value is not in the action space.
         """
         space = self.action_space
-        if type(value) is int and isinstance(space, spaces.Discrete):  # fast path for the common case
-            return value
-        plain = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+        if type(value) is int and isinstance(space, spaces.Discrete) and value in self._action_ranges[0]:
+            return value  # fast path for the common case
+        action = self.action_from_data(value)
+        if isinstance(space, spaces.MultiDiscrete) and not all(map(contains, self._action_ranges, action)):
+            raise self._invalid_action(value)
+        return action
+
+    def action_from_data(self, data: Any) -> Any:
+        """Convert plain data, as read from JSON, to the game's action type.
+
+        Accepts cells outside the board, which answers can name and `step` rejects as illegal.
+
+        Raises:
+            UsageError: The data is not an action of the game.
+        """
+        space = self.action_space
+        plain = data.tolist() if isinstance(data, np.ndarray | np.generic) else data
         if isinstance(space, spaces.Text):
             fits = isinstance(plain, str)
         elif isinstance(space, spaces.Discrete):
-            fits = is_int(plain)
+            fits = is_int(plain) and plain in self._action_ranges[0]
         elif isinstance(space, spaces.MultiDiscrete):
             plain = tuple(plain) if isinstance(plain, list | tuple) else ()
             fits = len(plain) == space.nvec.size and all(map(is_int, plain))
         else:
-            fits = space.contains(value)
+            fits = space.contains(data)
         if not fits:
-            raise UsageError(f"an action of {self.name} must be in {space}, got {short_repr(value)}")
+            raise self._invalid_action(data)
         return plain
+
+    @cached_property
+    def _action_ranges(self) -> tuple[range, ...]:
+        """Valid values of each number in an action; empty unless the action space is `Discrete` or `MultiDiscrete`."""
+        space = self.action_space
+        if isinstance(space, spaces.Discrete):
+            return (range(int(space.start), int(space.start + space.n)),)
+        if isinstance(space, spaces.MultiDiscrete):
+            return tuple(map(range, space.start.tolist(), (space.start + space.nvec).tolist()))
+        return ()
+
+    def _invalid_action(self, value: object) -> UsageError:
+        return UsageError(f"an action of {self.name} must be in {self.action_space}, got {short_repr(value)}")
 
     def random_action(self, rng: np.random.Generator) -> ActionT:
         """Sample uniformly from the whole action space, including illegal actions."""

@@ -43,7 +43,7 @@ class GameEnv(gymnasium.Env[Any, Any]):
 
     Observation: the image, a uint8 `Box` of shape (size, size, 3), or a `Tuple` of them.
     Action: a native action of the game. An illegal action takes a turn, is rewarded as such, and leaves the state
-    unchanged. A value of the wrong type raises `UsageError`.
+    unchanged. A value outside the action space raises `UsageError`.
     Reward: `Scored.total`, weighted by `reward`.
     End: `terminated` when the game has ended. There is no turn limit unless `max_episode_steps` of `gymnasium.make`
     sets one. The environment never resets itself: `step` after the end raises `EpisodeEnded`.
@@ -147,7 +147,7 @@ class GameEnv(gymnasium.Env[Any, Any]):
         """Take a turn with a native action, or with a `Response`.
 
         Raises:
-            UsageError: `reset` was never called, or the action has the wrong type for the action space.
+            UsageError: `reset` was never called, or the action is not in the action space.
             EpisodeEnded: The episode has ended; call `reset`.
         """
         scored = self._take_turn(self.to_action(action))
@@ -158,7 +158,7 @@ class GameEnv(gymnasium.Env[Any, Any]):
         """Convert an action to the game's action type; a `Response` is returned unchanged.
 
         Raises:
-            UsageError: The action has the wrong type for the action space.
+            UsageError: The action is not in the action space.
         """
         return action if isinstance(action, Response) else self.game.to_action(action)
 

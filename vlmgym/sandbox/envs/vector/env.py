@@ -117,8 +117,8 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         """Take a turn in every environment.
 
         Raises:
-            UsageError: The number or a type of actions is wrong, there was no reset, or results of `send` were not
-                received; nothing was stepped.
+            UsageError: The number of actions is wrong, one is not in its action space, there was no reset, or results
+                of `send` were not received; nothing was stepped.
             EpisodeEnded: An episode is over and autoreset is disabled; nothing was stepped.
             GenerationError: A game could not start the next episode; the runner is closed.
             WorkerError: A worker hangs or died repeatedly, or a game has a bug; the runner is closed.
@@ -137,8 +137,8 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
             env_ids: Indices of environments. Default: all.
 
         Raises:
-            UsageError: An index is invalid or repeated, an environment was not reset, or its last result was not
-                received.
+            UsageError: An action is not in its action space, an index is invalid or repeated, or an environment was not
+                reset or its last result was not received.
             EpisodeEnded: An episode is over and autoreset is disabled.
         """
         ids = self._idle(read_ids(env_ids, self.num_envs))

@@ -286,13 +286,13 @@ class Geospot(Task[GeospotState, str]):
     def normalise_answer(self, text: str) -> str:
         return normalise_place(text)
 
-    def to_action(self, value: Any) -> str:
+    def action_from_data(self, data: Any) -> str:
         """Convert a text that names a place to five lines in order."""
         try:
-            return self.parse_answer(value if isinstance(value, str) else "")
+            return self.parse_answer(data if isinstance(data, str) else "")
         except ParseError as error:
             raise UsageError(
-                f"an action of geospot must be a text that names a place, got {shown(value)}: {error}"
+                f"an action of geospot must be a text that names a place, got {shown(data)}: {error}"
             ) from None
 
     def explain(self, state: GeospotState, action: str) -> str:
