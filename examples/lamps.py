@@ -1,4 +1,4 @@
-"""A complete small game of a user; docs/adding_a_game.md explains it."""
+"""A complete small game; docs/adding_a_game.md explains its parts."""
 
 from dataclasses import dataclass
 from itertools import product
@@ -8,8 +8,8 @@ from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_board_pe
 from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.core.response_format import INSTRUCTIONS_V1
 
-PROMPT = "Switch the lamps off, one a turn. Rows and columns count from {origin} at the top left.\n" + (
-    INSTRUCTIONS_V1.format(perception="the lamps, one line a row, on or off, apart by commas", answer="(row, column)")
+PROMPT = "Switch off all lamps, one per turn. Rows and columns are numbered from {origin} at the top left.\n" + (
+    INSTRUCTIONS_V1.format(perception="the board, one line per row, on or off, comma-separated", answer="(row, column)")
 )
 
 
@@ -24,21 +24,21 @@ class LampsState:
 
 @register_game
 class Lamps(BoardGame[LampsState, tuple[int, int]]):
-    """Switch off all lamps. Action: (row, column) of a lamp that is on. Reward: 1 for each."""
+    """Switch off all lamps. Action: (row, column) of a lamp that is on. Reward: 1 per lamp."""
 
     name, Config, State, cells_in_action = "lamps", LampsConfig, LampsState, 1
 
     def start(self, rng):
-        places = list(product(range(self.config.rows), range(self.config.columns)))
-        return LampsState(tuple(place for place in places if rng.random() < 0.5) or (places[0],))
+        lamps = list(product(range(self.config.rows), range(self.config.columns)))
+        return LampsState(tuple(lamp for lamp in lamps if rng.random() < 0.5) or (lamps[0],))
 
     def legal_actions(self, state):
         return state.lit
 
     def step(self, state, action, rng):
         if action not in state.lit:
-            raise errors.IllegalAction(f"no lamp is on at {self.format(action)}")
-        after = LampsState(tuple(place for place in state.lit if place != action))
+            raise errors.IllegalAction(f"the lamp at {self.format(action)} is not on")
+        after = LampsState(tuple(lamp for lamp in state.lit if lamp != action))
         return Step(after, 1.0, self.ended(after) is not None)
 
     def ended(self, state):
@@ -49,8 +49,8 @@ class Lamps(BoardGame[LampsState, tuple[int, int]]):
         return [["on" if (row, column) in state.lit else "off" for column in columns] for row in rows]
 
     def paint_cell(self, canvas, cell, angle):
-        middle, colour = canvas.width / 2, (250, 190, 40) if cell == "on" else (90, 90, 96)
-        canvas.circle(middle, middle, canvas.width / 3, colour)
+        centre, colour = canvas.width / 2, (250, 190, 40) if cell == "on" else (90, 90, 96)
+        canvas.circle(centre, centre, canvas.width / 3, colour)
 
     def prompt(self, state):
         return PROMPT.format(origin=self.config.origin)

@@ -1,4 +1,4 @@
-"""Images, and the environment that shows them."""
+"""Checks of images and of the Gymnasium environment."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 from gymnasium.utils.env_checker import check_env
 
 from vlmgym.sandbox.envs.single import GameEnv
-from vlmgym.testing.positions import AnyGame, Seeds, observation, positions, same_game_again
+from vlmgym.testing.states import AnyGame, Seeds, observation, same_game_again, sample_states
 from vlmgym.testing.transcript import digest
 
 
 def check_images(game: AnyGame, seeds: Seeds) -> None:
-    """Images are uint8 RGB of the announced shape; writing into one does not change the next."""
-    for state in islice(positions(game, seeds), 4):
+    """Images are uint8 RGB with the declared shapes; writing into one does not change the next."""
+    for state in islice(sample_states(game, seeds), 4):
         images = game.images(state)
         shapes = [image.shape for image in images]
-        assert shapes == list(game.image_shapes), f"draw returns shapes {shapes}, not {game.image_shapes}"
+        assert shapes == list(game.image_shapes), f"draw returns shapes {shapes}, expected {game.image_shapes}"
         for image in images:
             assert image.dtype == np.uint8, f"the image is {image.dtype}, not uint8"
             assert image.ndim == 3, f"the image has {image.ndim} axes, not 3"
@@ -30,14 +30,14 @@ def check_images(game: AnyGame, seeds: Seeds) -> None:
         for image in images:
             if image.flags.writeable:
                 image[...] = 255 - image
-        assert digest(game, state) == before, "writing into an image changes what is drawn next"
+        assert digest(game, state) == before, "writing into an image changes the next image"
         assert digest(same_game_again(game), state) == before, f"two games draw {game.to_json(state)} differently"
 
 
 def check_image_and_description(game: AnyGame, seeds: Seeds) -> None:
-    """Positions with different descriptions have different images."""
+    """States with different descriptions have different images."""
     seen: dict[tuple[str, ...], str] = {}
-    for state in positions(game, seeds):
+    for state in sample_states(game, seeds):
         description = game.describe(state)
         assert description.strip(), f"the description of {game.to_json(state)} is empty"
         other = seen.setdefault(digest(game, state), description)
@@ -48,4 +48,4 @@ def check_environment(game: AnyGame, seeds: Seeds) -> None:
     """Gymnasium's own checker accepts the environment without a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check_env(GameEnv(game), skip_render_check=True)  # other render modes need an id to make them by
+        check_env(GameEnv(game), skip_render_check=True)  # other render modes require a registered id

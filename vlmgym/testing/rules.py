@@ -1,4 +1,4 @@
-"""Rules: which actions are legal, what a step gives, how an episode ends, and what the oracle plays."""
+"""Checks of rules: legal actions, steps, ends, metrics and the oracle."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from vlmgym.errors import EpisodeEnded, IllegalAction
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.reward import score_action
-from vlmgym.testing.positions import (
+from vlmgym.testing.states import (
     ACTIONS,
     TURNS,
     TURNS_TO_THE_END,
@@ -22,42 +22,42 @@ from vlmgym.testing.positions import (
     accepts,
     actions_out_of_range,
     choose,
-    ended_position,
+    find_final_state,
     in_space,
     legal_actions,
-    positions,
     same_game_again,
     sample_actions,
+    sample_states,
     walk,
 )
 from vlmgym.testing.transcript import assert_same
 
 TURNS_OF_THE_ORACLE = 10
-"""Moves that the oracle plays from the start of one seed."""
+"""Moves of the oracle per seed."""
 
 
 def check_legal_actions(game: AnyGame, seeds: Seeds) -> None:
-    """`step` accepts exactly the legal actions, over samples of the whole action space and beyond its edges."""
-    for state in positions(game, seeds):
+    """`step` accepts exactly the legal actions, inside and outside the action space."""
+    for state in sample_states(game, seeds):
         listed, legal = game.legal_actions(state), legal_actions(game, state)
-        assert listed is None or len(set(legal)) == len(legal), f"legal_actions names an action twice: {legal}"
+        assert listed is None or len(set(legal)) == len(legal), f"legal_actions contains duplicates: {legal}"
         for action in legal[:ACTIONS]:
             assert in_space(game, action), f"the legal action {action!r} is not in {game.action_space}"
             back = game.to_action(json.loads(json.dumps(action)))
-            assert back == action, f"the action {action!r} comes back from JSON as {back!r}"
+            assert back == action, f"the action {action!r} becomes {back!r} through JSON"
         named = set(legal)
         for action in [*legal[:ACTIONS], *sample_actions(game), *actions_out_of_range(game)]:
             accepted = accepts(game, state, action)
             expected = in_space(game, action) if listed is None else action in named
             assert accepted == expected, (
-                f"step {'accepts' if accepted else 'refuses'} {action!r}, and legal_actions "
-                f"{'names' if expected else 'does not name'} it, in {game.to_json(state)}"
+                f"step {'accepts' if accepted else 'rejects'} {action!r}, which is "
+                f"{'in' if expected else 'not in'} legal_actions, in {game.to_json(state)}"
             )
 
 
 def check_illegal_actions(game: AnyGame, seeds: Seeds) -> None:
-    """An illegal action says why, does not move, and leaves the generator as it was."""
-    for state in positions(game, seeds):
+    """An illegal action raises an error with a reason before the generator is used."""
+    for state in sample_states(game, seeds):
         for action in [*islice(sample_actions(game), 50), *actions_out_of_range(game)]:
             rng = np.random.default_rng(0)
             before = repr(rng.bit_generator.state)
@@ -67,56 +67,56 @@ def check_illegal_actions(game: AnyGame, seeds: Seeds) -> None:
                 reason = str(error)
             else:
                 continue
-            assert reason, f"step refuses {action!r} without a reason"
+            assert reason, f"step rejects {action!r} without a reason"
             assert repr(rng.bit_generator.state) == before, f"the illegal action {action!r} used the generator"
 
 
 def check_steps(game: AnyGame, seeds: Seeds) -> None:
-    """Rewards are finite numbers, facts are JSON, and `terminated` says what `ended` says."""
-    for state in positions(game, seeds):
+    """Rewards are finite, `info` is JSON, and `terminated` agrees with `ended`."""
+    for state in sample_states(game, seeds):
         for action in legal_actions(game, state)[:20]:
             step = game.step(state, action, np.random.default_rng(0))
-            where = f"the step {action!r} from {game.to_json(state)}"
-            assert isinstance(step.reward, float), f"{where} has the reward {step.reward!r}, which is no float"
-            assert math.isfinite(step.reward), f"{where} has the reward {step.reward}"
+            where = f"step {action!r} in {game.to_json(state)}"
+            assert isinstance(step.reward, float), f"{where} returns the reward {step.reward!r}, which is not a float"
+            assert math.isfinite(step.reward), f"{where} returns the reward {step.reward}"
             ended = game.ended(step.state)
             assert step.terminated is (ended is not None), (
-                f"{where} has terminated {step.terminated!r}, and ended says {ended!r}"
+                f"{where} returns terminated={step.terminated!r}, but ended returns {ended!r}"
             )
-            facts = dict(step.info)
-            assert json.loads(json.dumps(facts)) == facts, f"{where} has facts that change through JSON: {facts!r}"
+            info = dict(step.info)
+            assert json.loads(json.dumps(info)) == info, f"{where} returns an info that JSON changes: {info!r}"
 
 
 def check_end(game: AnyGame, seeds: Seeds) -> list[str]:
-    """A position has legal actions until the episode has ended; then it has none, and refuses every step."""
+    """A state has legal actions until the episode ends; then it has none, and `step` rejects all actions."""
     unreached = []
-    for state in positions(game, seeds):
+    for state in sample_states(game, seeds):
         reason, legal = game.ended(state), game.legal_actions(state)
-        assert reason is None or reason.strip(), f"the reason of the end is empty in {game.to_json(state)}"
+        assert reason is None or reason.strip(), f"ended returns an empty reason in {game.to_json(state)}"
         assert (reason is None) == (legal is None or len(legal) > 0), (
-            f"ended says {reason!r}, and the legal actions are {legal}, in {game.to_json(state)}"
+            f"ended returns {reason!r}, but the legal actions are {legal}, in {game.to_json(state)}"
         )
     for seed in seeds:
-        end = ended_position(game, seed)
+        end = find_final_state(game, seed)
         if end is None:
             unreached.append(str(seed))
             continue
         text = game.to_json(end)
-        assert game.legal_actions(end) in ([], ()), f"there are legal actions in the ended position {text}"
+        assert game.legal_actions(end) in ([], ()), f"the final state {text} has legal actions"
         for action in islice(sample_actions(game), 50):
-            assert not accepts(game, end, action), f"step accepts {action!r} in the ended position {text}"
+            assert not accepts(game, end, action), f"step accepts {action!r} in the final state {text}"
         try:
             score_action(game, end, next(sample_actions(game)), np.random.default_rng(0))
         except EpisodeEnded:
             pass
         else:
-            raise AssertionError(f"a turn can be taken in the ended position {text}")
-    what = f"random play of {TURNS_TO_THE_END} moves reached no end from the seeds {', '.join(unreached)}"
-    return [what] if unreached else []
+            raise AssertionError(f"an action can be scored in the final state {text}")
+    note = f"{TURNS_TO_THE_END} random moves reached no end with the seeds {', '.join(unreached)}"
+    return [note] if unreached else []
 
 
 def check_metrics(game: AnyGame, seeds: Seeds) -> None:
-    """Metrics are finite numbers or words, after any number of turns, and the same from facts read from JSON."""
+    """Metrics are finite numbers or strings, after any number of turns and also if `info` is read from JSON."""
     for seed in seeds:
         chooser = np.random.default_rng([seed, 1])
         episode: Episode[Any, Any] = Episode(game, seed)
@@ -126,11 +126,11 @@ def check_metrics(game: AnyGame, seeds: Seeds) -> None:
             for name, value in metrics.items():
                 if isinstance(value, str):
                     continue
-                assert isinstance(value, float | int), f"the metric {name} is {value!r}, no number and no word"
+                assert isinstance(value, float | int), f"the metric {name} is {value!r}, expected a number or a string"
                 assert math.isfinite(value), f"the metric {name} is {value!r}"
             stored = json.loads(json.dumps([dict(info) for info in infos]))
             again = dict(game.metrics(episode.state, stored))
-            assert_same(metrics, again, f"metrics from a record, seed {seed}, turn {turn}")
+            assert_same(metrics, again, f"metrics from JSON, seed {seed}, turn {turn}")
             action = game.random_action(chooser) if turn % 3 == 2 else choose(game, episode.state, chooser)
             if turn == TURNS or episode.ended is not None or action is None:
                 break
@@ -138,27 +138,27 @@ def check_metrics(game: AnyGame, seeds: Seeds) -> None:
 
 
 def check_oracle(game: AnyGame, seeds: Seeds) -> list[str]:
-    """The oracle's action is legal wherever it knows one, and it always answers the same, also along its own play."""
-    known = False
+    """The oracle plays legally and deterministically, also in states that it reaches itself."""
+    found = False
     for seed in seeds:
         for state in islice(walk(game, seed), 3):
             if game.ended(state) is None:
-                known |= _checked_oracle(game, state) is not None
+                found |= _checked_oracle(game, state) is not None
         rng = np.random.default_rng(seed)
         state = game.start(rng)
         for _ in range(TURNS_OF_THE_ORACLE):
             if game.ended(state) is not None or (best := _checked_oracle(game, state)) is None:
                 break
             state = game.step(state, best, rng).state
-    return [] if known else ["best_action knows no action in any position that was reached"]
+    return [] if found else ["best_action returned no action in any state"]
 
 
 def _checked_oracle(game: AnyGame, state: Any) -> Any:
-    """The oracle's action in a position, None if it knows none."""
+    """Return the oracle's action, None if it has none."""
     text = game.to_json(state)
     best = game.best_action(state)
-    assert game.to_json(state) == text, f"the oracle changed the position {text}"
+    assert game.to_json(state) == text, f"the oracle changed the state {text}"
     assert best is None or accepts(game, state, best), f"the oracle plays the illegal action {best!r} in {text}"
     again = same_game_again(game).best_action(state)
-    assert again == best, f"the oracle plays {best!r} and then {again!r} in {text}"
+    assert again == best, f"the oracle plays {best!r}, then {again!r} in {text}"
     return best

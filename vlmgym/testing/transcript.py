@@ -1,4 +1,4 @@
-"""All that an episode shows, to compare episodes by."""
+"""Transcripts of episodes, for comparison."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from vlmgym.sandbox.core.episode import Episode
-from vlmgym.testing.positions import TURNS, AnyGame, Seeds, choose, legal_actions
+from vlmgym.testing.states import TURNS, AnyGame, Seeds, choose, legal_actions
 
 
 def transcript(game: AnyGame, seed: int, turns: int = TURNS) -> list[dict[str, Any]]:
-    """What an episode of random play shows in each turn, legal or not: everything that a seed decides."""
+    """Play random actions, legal and illegal, and return everything that the seed determines."""
     chooser = np.random.default_rng([seed, 1])
     episode: Episode[Any, Any] = Episode(game, seed)
     shown = [_facts(game, episode.state)]
@@ -23,20 +23,20 @@ def transcript(game: AnyGame, seed: int, turns: int = TURNS) -> list[dict[str, A
         if episode.ended is not None:
             break
         action = game.random_action(chooser) if turn % 3 == 2 else choose(game, episode.state, chooser)
-        shown.append(act_and_tell(episode, action))
+        shown.append(act_and_describe(episode, action))
         infos.append(json.loads(shown[-1]["info"]))
         shown[-1]["metrics"] = dict(game.metrics(episode.state, infos))
     return shown
 
 
 def transcripts(game: type[AnyGame], config: str, seeds: Seeds) -> list[list[dict[str, Any]]]:
-    """Transcripts in another process; the configuration comes as JSON, as it does from a record."""
+    """Create transcripts in another process, from the config as JSON."""
     made = game(game.Config.model_validate_json(config))
     return [transcript(made, seed) for seed in seeds]
 
 
-def act_and_tell(episode: Episode[Any, Any], action: Any) -> dict[str, Any]:
-    """Play an action, and tell all that came of it."""
+def act_and_describe(episode: Episode[Any, Any], action: Any) -> dict[str, Any]:
+    """Play an action and describe all its effects."""
     scored = episode.act(action)
     return {
         "action": repr(action),
@@ -62,14 +62,14 @@ def _facts(game: AnyGame, state: Any) -> dict[str, Any]:
 
 
 def digest(game: AnyGame, state: Any) -> tuple[str, ...]:
-    """The images of a position as hashes."""
+    """Hash the images of a state."""
     return tuple(
         hashlib.sha256(repr((p.shape, p.dtype)).encode() + p.tobytes()).hexdigest() for p in game.images(state)
     )
 
 
 def assert_same(expected: Any, got: Any, where: str) -> None:
-    """Assert that two nested values are equal, naming the first part that differs."""
+    """Assert that two nested values are equal, naming the first difference."""
     if isinstance(expected, dict) and isinstance(got, dict):
         for key in expected:
             assert_same(expected[key], got.get(key), f"{where}, {key}")
@@ -77,4 +77,4 @@ def assert_same(expected: Any, got: Any, where: str) -> None:
         for index, (one, other) in enumerate(zip(expected, got)):
             assert_same(one, other, f"{where}, {index}")
     else:
-        assert expected == got, f"{where}: {expected!r} and {got!r} differ"
+        assert expected == got, f"{where}: {expected!r} differs from {got!r}"

@@ -1,4 +1,4 @@
-"""Chance: all of it follows from seeds."""
+"""Checks of randomness: everything follows from seeds."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ import numpy as np
 
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.reward import score_response
-from vlmgym.testing.positions import AnyGame, Seeds, in_space, legal_actions, same_game_again, walk
+from vlmgym.testing.states import AnyGame, Seeds, in_space, legal_actions, same_game_again, walk
 from vlmgym.testing.transcript import assert_same, transcript, transcripts
 
 
 def check_determinism(game: AnyGame, seeds: Seeds) -> None:
-    """The same seed and actions give the same episode, also in another game object of the same configuration."""
+    """The same seed and actions give the same episode in any game object with the same config."""
     for seed in seeds:
         assert_same(transcript(game, seed), transcript(same_game_again(game), seed), f"seed {seed}, played twice")
 
 
 def check_determinism_over_processes(game: AnyGame, seeds: Seeds) -> None:
-    """A new process, with another hash seed, gives the same positions, rewards, words and pixels."""
-    assert "<locals>" not in type(game).__qualname__, "another process cannot import a class made inside a function"
+    """A new process, with another hash seed, gives the same states, rewards, text and pixels."""
+    assert "<locals>" not in type(game).__qualname__, (
+        "a class defined in a function cannot be imported by another process"
+    )
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         try:
             theirs = pool.submit(transcripts, type(game), game.config.model_dump_json(), list(seeds)).result()
         except BrokenProcessPool as error:
             raise AssertionError(
-                "another process could not import the game: define it at the top of a module, and call check_game "
+                "another process could not import the game: define it at module level, and call check_game "
                 'under `if __name__ == "__main__":` in a script'
             ) from error
     for seed, other in zip(seeds, theirs):
@@ -40,7 +42,7 @@ def check_determinism_over_processes(game: AnyGame, seeds: Seeds) -> None:
 
 
 def check_seeds(game: AnyGame, seeds: Seeds) -> None:
-    """Different seeds give different episodes, where the same moves are chosen."""
+    """Different seeds give different episodes under the same choice of moves."""
     episodes = set()
     for seed in range(8):
         episode: Episode[Any, Any] = Episode(game, seed)
@@ -53,17 +55,17 @@ def check_seeds(game: AnyGame, seeds: Seeds) -> None:
 
 
 def check_random_actions(game: AnyGame, seeds: Seeds) -> None:
-    """Random actions come from the generator, and are of the action space's type."""
+    """Random actions depend only on the generator and lie in the action space."""
     for seed in seeds:
         drawn, again = ([g.random_action(np.random.default_rng([seed, i])) for i in range(20)] for g in (game, game))
-        assert drawn == again, f"random_action gives {drawn} and then {again} from the same generators"
+        assert drawn == again, f"random_action gives {drawn}, then {again} with the same generators"
         for action in drawn:
             assert in_space(game, action), f"the random action {action!r} is not in {game.action_space}"
 
 
 def check_global_random_state(game: AnyGame, seeds: Seeds) -> None:
-    """No method uses the random state of the module `random` or `numpy.random`."""
-    before = random.getstate(), repr(np.random.get_state())  # noqa: NPY002 - it must stay untouched
+    """No method uses the global random state of `random` or `numpy.random`."""
+    before = random.getstate(), repr(np.random.get_state())  # noqa: NPY002 - compared, not used
     again = same_game_again(game)
     transcript(again, seeds[0])
     for state in islice(walk(again, seeds[0]), 3):
@@ -72,5 +74,5 @@ def check_global_random_state(game: AnyGame, seeds: Seeds) -> None:
         for action in legal_actions(again, state)[:5]:
             score_response(again, state, again.respond(state, action), np.random.default_rng(0))
     after = random.getstate(), repr(np.random.get_state())  # noqa: NPY002
-    assert before[0] == after[0], "a method uses the global state of the module random"
+    assert before[0] == after[0], "a method uses the global state of random"
     assert before[1] == after[1], "a method uses the global state of numpy.random"

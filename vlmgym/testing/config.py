@@ -1,4 +1,4 @@
-"""The class: its name, its page, its config fields and their levels."""
+"""Checks of the class: id, docstring, config fields and difficulty levels."""
 
 from __future__ import annotations
 
@@ -9,43 +9,42 @@ import numpy as np
 
 from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS
 from vlmgym.sandbox.registry import game_class, game_ids
-from vlmgym.testing.positions import AnyGame, Seeds, at_level, observation
+from vlmgym.testing.states import AnyGame, Seeds, at_level, observation
 
 
 def check_identity(game: AnyGame, seeds: Seeds) -> None:
-    """The id names this class, the class has a page, its positions are frozen values, and it is equal to its like."""
+    """The id belongs to the class, which has a docstring, frozen states and equality by config."""
     found = type(game)
     if game.id in game_ids():
         assert game_class(game.id) is found, f"the id {game.id} is registered for {game_class(game.id)}"
-    assert (found.__dict__.get("__doc__") or "").strip(), "the class has no docstring, which is its page in the docs"
+    assert (found.__dict__.get("__doc__") or "").strip(), "the class has no docstring"
     frozen = is_dataclass(found.State) and found.State.__dataclass_params__.frozen  # type: ignore[attr-defined]
-    assert frozen, f"the positions' type {found.State.__name__} is no frozen dataclass"
-    assert found(game.config) == game, "two games of the same configuration are not equal"
+    assert frozen, f"the state type {found.State.__name__} is not a frozen dataclass"
+    assert found(game.config) == game, "two games with the same config are not equal"
 
 
 def check_config_fields(game: AnyGame, seeds: Seeds) -> None:
-    """Every config field is marked perceptual or reasoning, and a configuration cannot be changed."""
+    """Every config field belongs to a difficulty, and configs are frozen."""
     difficulties = game.Config.field_difficulties()
-    assert game.config.model_config.get("frozen"), "the configuration is not frozen"
+    assert game.config.model_config.get("frozen"), "the config is not frozen"
     for difficulty in DIFFICULTIES:
         for level in game.Config.levels.get(difficulty, {}).values():
             for name in level:
-                assert name in difficulties, f"the difficulty {difficulty} sets {name}, which is no config field"
+                assert name in difficulties, f"{difficulty} sets {name}, which is not a config field"
                 assert difficulties[name] == difficulty, (
-                    f"the difficulty {difficulty} sets {name}, which is marked {difficulties[name]}"
+                    f"{difficulty} sets {name}, which belongs to {difficulties[name]}"
                 )
 
 
 def check_levels(game: AnyGame, seeds: Seeds) -> None:
-    """Both difficulties have five different levels, the third is the default, and all 25 pairs start and draw at
-    this size."""
+    """Both difficulties have five different levels, 3 is the default, and all 25 pairs can be started and drawn."""
     for difficulty in DIFFICULTIES:
         levels = game.Config.levels.get(difficulty, {})
-        assert sorted(levels) == list(LEVELS), f"the difficulty {difficulty} has levels {sorted(levels)}, not 1 to 5"
+        assert sorted(levels) == list(LEVELS), f"{difficulty} has levels {sorted(levels)}, expected 1 to 5"
         configs = {level: game.Config.at(**{difficulty: level}) for level in LEVELS}
         equal = [f"{one} and {other}" for one, other in combinations(LEVELS, 2) if configs[one] == configs[other]]
         assert not equal, f"levels {', '.join(equal)} of {difficulty} are equal, but all five must differ"
-    assert game.Config.at(3, 3) == game.Config(), "levels 3 and 3 are not the default configuration"
+    assert game.Config.at(3, 3) == game.Config(), "levels 3 and 3 are not the default config"
     for perception, reasoning in product(LEVELS, LEVELS):
         made = at_level(type(game), perception, reasoning, size=game.config.size)
         state = made.start(np.random.default_rng(seeds[0]))

@@ -1,4 +1,4 @@
-"""How the positions and actions that are looked at are come by."""
+"""Sample states and actions of a game."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ AnyGame = Game[Any, Any]
 Seeds = Sequence[int]
 
 TURNS = 8
-"""Legal moves played to reach the positions of one seed."""
+"""Legal moves per seed."""
 ACTIONS = 300
-"""Actions of a larger space that are tried in a position."""
+"""Maximum number of actions to try in a state."""
 TURNS_TO_THE_END = 500
-"""Moves within which random play may reach an ended position."""
+"""Maximum number of random moves to reach a final state."""
 
 
 def at_level(game: str | type[AnyGame], perception: int = 3, reasoning: int = 3, **overrides: Any) -> AnyGame:
-    """A game at a difficulty, by its id or its class, which need not be registered."""
+    """Create a game from its id, or from its class, which need not be registered."""
     if isinstance(game, str):
         return make_game(game, perception, reasoning, **overrides)
     return game(game.Config.at(perception, reasoning, **overrides))
 
 
 def same_game_again(game: AnyGame) -> AnyGame:
-    """Another game object of the same class and configuration, without what the first has cached."""
+    """Create another game object with the same config, without cached data."""
     return type(game)(game.config)
 
 
 def walk(game: AnyGame, seed: int) -> Iterator[Any]:
-    """The positions of an episode of random legal moves."""
+    """Yield the states of an episode of random legal moves."""
     chooser, rng = np.random.default_rng([seed, 2]), np.random.default_rng(seed)
     state = game.start(rng)
     yield state
@@ -48,14 +48,14 @@ def walk(game: AnyGame, seed: int) -> Iterator[Any]:
         yield state
 
 
-def positions(game: AnyGame, seeds: Seeds) -> Iterator[Any]:
-    """Those of an episode from each seed."""
+def sample_states(game: AnyGame, seeds: Seeds) -> Iterator[Any]:
+    """Yield the states of an episode per seed."""
     for seed in seeds:
         yield from walk(game, seed)
 
 
-def ended_position(game: AnyGame, seed: int) -> Any:
-    """An ended position that random play reaches, None if it does not."""
+def find_final_state(game: AnyGame, seed: int) -> Any:
+    """Return a final state reached by random play, None if there is none."""
     chooser, rng = np.random.default_rng([seed, 3]), np.random.default_rng(seed)
     state = game.start(rng)
     for _ in range(TURNS_TO_THE_END):
@@ -68,19 +68,19 @@ def ended_position(game: AnyGame, seed: int) -> Any:
 
 
 def choose(game: AnyGame, state: Any, chooser: np.random.Generator) -> Any:
-    """A legal action by chance, None if there is none."""
+    """Choose a random legal action, None if there is none."""
     legal = legal_actions(game, state)
     return legal[int(chooser.integers(len(legal)))] if legal else None
 
 
 def legal_actions(game: AnyGame, state: Any) -> list[Any]:
-    """The legal actions, or samples of the space where they cannot be listed."""
+    """List the legal actions, or sample the action space if they cannot be listed."""
     listed = game.legal_actions(state)
     return list(islice(sample_actions(game), 50)) if listed is None else list(listed)
 
 
 def sample_actions(game: AnyGame) -> Iterator[Any]:
-    """All actions of a small space, samples of a large one."""
+    """Yield all actions of a small space, or samples of a large one."""
     space = game.action_space
     if isinstance(space, spaces.Discrete) and space.n <= ACTIONS:
         yield from range(int(space.start), int(space.start + space.n))
@@ -93,7 +93,7 @@ def sample_actions(game: AnyGame) -> Iterator[Any]:
 
 
 def actions_out_of_range(game: AnyGame) -> list[Any]:
-    """Actions of the space's type just beyond its edges; -1 is a valid index in Python, and no action."""
+    """Return actions just outside the space, such as -1, which is a valid index in Python but not an action."""
     space = game.action_space
     if isinstance(space, spaces.Discrete):
         return [int(space.start) - 1, int(space.start + space.n)]
@@ -105,7 +105,7 @@ def actions_out_of_range(game: AnyGame) -> list[Any]:
 
 
 def in_space(game: AnyGame, action: Any) -> bool:
-    """Whether an action is one of the action space, of its type."""
+    """Return whether an action has the right type and lies in the action space."""
     try:
         fits = game.to_action(action) == action
     except UsageError:
@@ -114,7 +114,7 @@ def in_space(game: AnyGame, action: Any) -> bool:
 
 
 def accepts(game: AnyGame, state: Any, action: Any) -> bool:
-    """Whether `step` takes an action."""
+    """Return whether `step` accepts an action."""
     try:
         game.step(state, action, np.random.default_rng(0))
     except IllegalAction:
@@ -123,6 +123,6 @@ def accepts(game: AnyGame, state: Any, action: Any) -> bool:
 
 
 def observation(game: AnyGame, state: Any) -> Any:
-    """A position's images as the observation space has them."""
+    """Return the images of a state in the form of the observation space."""
     images = game.images(state)
     return images[0] if len(images) == 1 else tuple(images)

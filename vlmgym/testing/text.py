@@ -1,0 +1,62 @@
+"""Checks of prompts, answers and responses."""
+
+from __future__ import annotations
+
+import numpy as np
+from gymnasium import spaces
+
+from vlmgym.errors import ParseError
+from vlmgym.sandbox.core import response_format
+from vlmgym.sandbox.core.reward import Outcome, score_response
+from vlmgym.testing.states import AnyGame, Seeds, legal_actions, sample_actions, sample_states
+
+
+def check_format_and_parse(game: AnyGame, seeds: Seeds) -> None:
+    """`parse` inverts `format` for every action; anything else raises `ParseError`."""
+    for action in sample_actions(game):
+        text = game.format(action)
+        back = game.parse_answer(text)
+        assert back == action, f"the action {action!r} is formatted as {text!r}, which is parsed as {back!r}"
+        response = response_format.compose("", "", text)
+        assert game.parse(response) == action, f"{response!r} is not parsed as {action!r}"
+        answer = response_format.answer_only(text)
+        for wrong in (text, answer * 2, f"<answer>{text}", f"<think>{answer}"):
+            _assert_unparsable(game, wrong)
+        if not isinstance(game.action_space, spaces.Text):
+            _assert_unparsable(game, response_format.answer_only(f"{text} or {text}"))
+            _assert_unparsable(game, response_format.answer_only(f"not {text}"))
+    for answer in ("", "   ", "9" * 5000):
+        _assert_unparsable(game, f"<answer>{answer}</answer>")
+    if not isinstance(game.action_space, spaces.Text):
+        for answer in ("no action at all", "<answer>", "\u00b9", "\x00"):
+            _assert_unparsable(game, f"<answer>{answer}</answer>")
+
+
+def check_responses(game: AnyGame, seeds: Seeds) -> None:
+    """`respond` gives a response that plays the action with perfect format and perception."""
+    for state in sample_states(game, seeds):
+        for action in legal_actions(game, state)[:5]:
+            response = game.respond(state, action)
+            scored = score_response(game, state, response, np.random.default_rng(0))
+            played = scored.outcome is Outcome.PLAYED and scored.action == action
+            assert played, f"{response!r} is {scored.outcome.value} as {scored.action!r}, not played as {action!r}"
+            assert scored.format == 1.0, f"the format of {response!r} scores {scored.format}"
+            assert scored.perception == (1.0, 1.0), f"the perception of {response!r} scores {scored.perception}"
+
+
+def check_prompt(game: AnyGame, seeds: Seeds) -> None:
+    """The prompt names all sections of a response."""
+    for state in sample_states(game, seeds):
+        prompt = game.prompt(state)
+        for section in response_format.SECTIONS:
+            assert f"<{section}>" in prompt, f"the prompt does not mention <{section}>: {prompt!r}"
+
+
+def _assert_unparsable(game: AnyGame, response: str) -> None:
+    try:
+        action = game.parse(response)
+    except ParseError as error:
+        reason = str(error)
+    else:
+        raise AssertionError(f"parse reads {response[:80]!r} as the action {action!r}")
+    assert reason, f"parse rejects {response[:80]!r} without a reason"
