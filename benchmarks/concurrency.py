@@ -1,11 +1,10 @@
-"""How close many episodes at once come to the time that their server takes: what playing adds to it, and where.
+"""Overhead of concurrent episodes over the latency of the model server.
 
 pip install -e .[bench,openai] && python benchmarks/concurrency.py --json concurrency.json
 
-A server in a process of its own answers every request after the same time, however many there are. All episodes are
-played at once through `evaluate` and the policy `openai`, with as many requests at once, so the ideal time is turns x
-latency. CPU time is that of the processes; drawing and encoding are measured afterwards, on the images that were
-sent.
+A server in a separate process answers every request after a fixed latency. All episodes are played concurrently by
+`evaluate` with the policy `openai`, so the ideal time is turns x latency. CPU times are those of the processes;
+drawing and encoding are measured afterwards on the same images.
 """
 
 from __future__ import annotations
@@ -47,31 +46,31 @@ GOAL = 1.15
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Play against a server of known latency and print what playing adds to it."""
+    """Play against a server with fixed latency and print the overhead."""
 
     sizes: tuple[int, ...] = (256, 640)
-    """Sides of the images."""
+    """Image sizes in pixels."""
     episodes: int = 64
-    """Episodes, and requests, at once."""
+    """Concurrent episodes and requests."""
     max_turns: int = 50
-    """Turns of each episode."""
+    """Turns per episode."""
     latency: float = 0.2
-    """Seconds that the server takes for a request."""
+    """Seconds per request of the server."""
     workers: int | None = None
     """Worker processes. Default: one per core."""
     rounds: int = 3
-    """Runs at each size, in turn."""
+    """Runs per size."""
     json: Path | None = None
-    """Write all numbers to this file."""
+    """Write the results to this file."""
 
     def __post_init__(self) -> None:
         if min(self.episodes, self.max_turns, self.rounds, self.latency) <= 0:
-            raise UsageError("episodes, turns, rounds and latency are more than 0")
+            raise UsageError("episodes, turns, rounds and latency must be positive")
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: seconds, their ideal, and CPU milliseconds a turn of the processes and of parts of the workers' work."""
+    """One run: seconds, ideal seconds, and CPU milliseconds per turn."""
 
     seconds: float
     ideal: float
@@ -85,24 +84,24 @@ class Run:
 # The server ----------------------------------------------------------------------------------------------------------
 
 
-class Answering(asyncio.Protocol):
-    """Reads requests of one connection and answers each after some time, with as little work as possible."""
+class FixedLatency(asyncio.Protocol):
+    """Answers each request of a connection after a fixed time, with as little work as possible."""
 
     def __init__(self, latency: float) -> None:
-        self.latency, self.read, self.answered = latency, bytearray(), 0
+        self.latency, self.received, self.answered = latency, bytearray(), 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.WriteTransport)
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
-        self.read += data
-        head, blank, body = self.read.partition(b"\r\n\r\n")
+        self.received += data
+        head, blank, body = self.received.partition(b"\r\n\r\n")
         if not blank:
             return
         length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
         if len(body) == int(length.partition(b":")[2]):
-            self.read.clear()
+            self.received.clear()
             asyncio.get_running_loop().call_later(self.latency, self.answer)
 
     def answer(self) -> None:
@@ -120,7 +119,7 @@ def serve(latency: float, port: Connection) -> None:
 
     async def serving() -> None:
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Answering(latency), "127.0.0.1", 0, backlog=1024)
+        server = await loop.create_server(lambda: FixedLatency(latency), "127.0.0.1", 0, backlog=1024)
         port.send(server.sockets[0].getsockname()[1])
         await server.serve_forever()
 
@@ -129,10 +128,10 @@ def serve(latency: float, port: Connection) -> None:
 
 @contextmanager
 def server(latency: float) -> Iterator[str]:
-    """The address of a server."""
+    """Start a server and return its address."""
     context = multiprocessing.get_context("spawn")
-    port, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=serve, args=(latency, theirs), daemon=True)
+    port, sender = context.Pipe(duplex=False)
+    process = context.Process(target=serve, args=(latency, sender), daemon=True)
     process.start()
     try:
         yield f"http://127.0.0.1:{port.recv()}/v1"
@@ -145,7 +144,7 @@ def server(latency: float) -> Iterator[str]:
 
 
 def cpu(processes: list[psutil.Process]) -> float:
-    """Seconds of CPU that processes have used."""
+    """Sum the CPU seconds of processes."""
     used = [process.cpu_times() for process in processes]
     return float(sum(times.user + times.system for times in used))
 
@@ -160,10 +159,10 @@ def seconds_of(work: Callable[[Any], Any], items: list[Any]) -> float:
 def run(game: Game[Any, Any], url: str, workers: ProcessPool, options: Options) -> Run:
     def play(turns: int) -> list[EpisodeRecord]:
         policy = OpenAIPolicy(OpenAIOptions(base_url=url, model="none", max_requests=options.episodes))
-        at_once = options.episodes
-        return evaluate(game, policy, at_once, max_turns=turns, concurrency=at_once, workers=workers)
+        count = options.episodes
+        return evaluate(game, policy, count, max_turns=turns, concurrency=count, workers=workers)
 
-    play(1)  # workers import the game and load its sprites
+    play(1)  # let workers import the game
     me = [psutil.Process()]
     others = [psutil.Process(pid) for pid in {*run_async(process_ids(workers))} - {me[0].pid}]
     before = cpu(me), cpu(others)
@@ -172,9 +171,9 @@ def run(game: Game[Any, Any], url: str, workers: ProcessPool, options: Options) 
     seconds = time.perf_counter() - start
     spent = cpu(me) - before[0], cpu(others) - before[1]
     turns = check(records, options)
-    positions = [game.from_data(turn.state) for record in records[:8] for turn in record.turns]
-    images = [game.draw(position) for position in positions]
-    drawing = seconds_of(game.draw, positions) / len(positions)
+    states = [game.from_data(turn.state) for record in records[:8] for turn in record.turns]
+    images = [game.draw(state) for state in states]
+    drawing = seconds_of(game.draw, states) / len(states)
     encoding = seconds_of(lambda image: image_url("png", image), images) / len(images)
     milliseconds = (1e3 * part for part in (spent[0] / turns, spent[1] / turns, drawing, encoding))
     return Run(seconds, options.max_turns * options.latency, turns, *milliseconds)
@@ -182,29 +181,29 @@ def run(game: Game[Any, Any], url: str, workers: ProcessPool, options: Options) 
 
 async def process_ids(workers: ProcessPool) -> list[int]:
     await workers.start()
-    return await asyncio.gather(*(workers.call(nap_and_tell) for _ in range(4 * workers.count)))
+    return await asyncio.gather(*(workers.call(nap_and_return_pid) for _ in range(4 * workers.count)))
 
 
-def nap_and_tell() -> int:
+def nap_and_return_pid() -> int:
     time.sleep(0.02)
     return os.getpid()
 
 
 def check(records: list[EpisodeRecord], options: Options) -> int:
-    """The number of turns, if it is the one that the ideal time is of."""
+    """Return the number of turns, which must be that of the ideal time."""
     turns = sum(len(record.turns) for record in records)
     if turns != options.episodes * options.max_turns:
-        raise UsageError("an episode ended before the limit of turns: ask for fewer --max-turns")
+        raise UsageError("an episode ended before the turn limit: reduce --max-turns")
     return turns
 
 
 def table(runs: dict[int, list[Run]], options: Options, workers: int) -> Table:
-    title = f"{options.episodes} episodes of 2048 at once, {options.max_turns} turns, {options.latency:g} s a request, "
-    found = Table(title=f"{title}{workers} workers")
+    work = f"{options.episodes} concurrent episodes of 2048, {options.max_turns} turns"
+    found = Table(title=f"{work}, {options.latency:g} s per request, {workers} workers")
     for column in ("image", "seconds / ideal: median", "best", "worst", "turns/s"):
         found.add_column(column, justify="right")
-    for column in ("main process", "workers", "of that drawing", "encoding"):
-        found.add_column(f"{column}, CPU ms a turn", justify="right")
+    for column in ("main process", "workers", "drawing", "encoding"):
+        found.add_column(f"{column}, CPU ms per turn", justify="right")
     for size, measured in runs.items():
         ratios = [one.seconds / one.ideal for one in measured]
         rate = statistics.median(one.turns / one.seconds for one in measured)

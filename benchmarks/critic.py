@@ -1,12 +1,12 @@
-"""What a critic can tell: how much of what episodes earn follows from the position, and what lambda below 1 brings.
+"""Upper bounds for a critic: how well states predict returns, and the effect of lambda below 1.
 
     .venv-train/bin/python -m benchmarks.critic --model RUN/model
 
-A tiny model, cold-started for episodes, plays 2048 on the board of the preset `tiny` up to the tile 16. From
-each position, the sum of its later rewards (gamma 0.9) is estimated by ridge regression, in cross-validation over
-episodes: from the true board, which bounds what any critic could tell, and from what the model's value head reads.
-Then advantages are estimated with each of these critics. The table says how much more or less an illegal answer, and a
-merge, is worth by them than a legal answer without a merge on the same board, and how many standard errors that is.
+A tiny model after SFT plays 2048 on the board of the preset `tiny` up to tile 16. Ridge regression, cross-validated
+over episodes, predicts the return (gamma 0.9) of each state from the true board, which bounds any critic, and from the
+inputs of the model's value head. Advantages are then estimated with each of these critics. The table shows the effect
+of an illegal answer and of a merge on the advantage, relative to a legal answer without a merge on the same board, and
+its ratio to the standard error.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ ARGS = (
 TILES = (0, 2, 4, 8)
 GAMMA, LAMBDAS = 0.9, (1.0, 0.95, 0.9, 0.7, 0.5, 0.0)
 FOLDS, PENALTY = 8, 100.0
-"""Of the ridge regression; features have mean 0 and standard deviation 1."""
+"""Folds and penalty of the ridge regression on standardised features."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Play, and see what a critic can tell."""
+    """Play episodes and fit critics."""
 
     model: Path
-    """Folder of the model that plays."""
+    """Model folder."""
     seed: int = 11
-    """Seed of the positions and of the tokens."""
+    """Seed of states and tokens."""
     episodes: int = 256
-    """Episodes."""
+    """Number of episodes."""
 
 
 def play(actor: Actor, config: TrainConfig, count: int) -> tuple[list[EpisodeRollout], list[EncodedPrompt]]:
@@ -75,8 +75,8 @@ def play(actor: Actor, config: TrainConfig, count: int) -> tuple[list[EpisodeRol
     return episodes, prompts
 
 
-def read_by_critic(actor: Actor, prompts: Sequence[EncodedPrompt]) -> Floats:
-    """What the value head reads before each response: the last token's hidden state, and the mean of the images'."""
+def critic_features(actor: Actor, prompts: Sequence[EncodedPrompt]) -> Floats:
+    """Return the value head's inputs: hidden state of the last token, and mean of those of the images."""
     assert actor.critic is not None
     read: list[torch.Tensor] = []
     hook = actor.critic.register_forward_pre_hook(lambda _, given: read.append(given[0][:, 0]))
@@ -88,12 +88,12 @@ def read_by_critic(actor: Actor, prompts: Sequence[EncodedPrompt]) -> Floats:
     return together
 
 
-def told_by_board(turns: Sequence[TurnRecord]) -> Floats:
-    """The true position: each cell's tile, how many of each there are, what merges, and whether an answer failed."""
-    return np.array([[*_of_position(turn)] for turn in turns], dtype=np.float64)
+def board_features(turns: Sequence[TurnRecord]) -> Floats:
+    """Features of the true board: tiles, their counts, merges, and a failed previous answer."""
+    return np.array([[*_features_of(turn)] for turn in turns], dtype=np.float64)
 
 
-def _of_position(turn: TurnRecord) -> Iterator[float]:
+def _features_of(turn: TurnRecord) -> Iterator[float]:
     state: Any = turn.state
     board = np.array(state["board"])
     for tile in TILES:
@@ -105,7 +105,7 @@ def _of_position(turn: TurnRecord) -> Iterator[float]:
 
 
 def estimated(features: Floats, wanted: Floats, episodes: Floats) -> Floats:
-    """Ridge regression, each episode by one that was fitted to others."""
+    """Predict by ridge regression, cross-validated over episodes."""
     ridge = make_pipeline(StandardScaler(), Ridge(PENALTY))
     folds = GroupKFold(FOLDS, shuffle=True, random_state=0)
     guess: Floats = cross_val_predict(ridge, features, wanted, groups=episodes, cv=folds)
@@ -113,9 +113,9 @@ def estimated(features: Floats, wanted: Floats, episodes: Floats) -> Floats:
 
 
 def effects(advantages: Floats, actions: Floats, board: Floats, episodes: Floats) -> list[tuple[float, float]]:
-    """Of each action, beside the others on the same board: effect and standard error, by linear regression.
+    """Effect of each action on the same board and its standard error, by linear regression.
 
-    Errors of an episode may go together (cluster-robust errors: Liang and Zeger 1986).
+    Standard errors are cluster-robust over episodes (Liang and Zeger 1986).
     """
     design = np.hstack([actions, board, np.ones((len(board), 1))])
     inverse = np.linalg.pinv(design.T @ design)
@@ -127,7 +127,7 @@ def effects(advantages: Floats, actions: Floats, board: Floats, episodes: Floats
 
 
 def main() -> None:
-    """The command line."""
+    """Run the benchmark."""
     options = parse_options(Options, None, prog="python -m benchmarks.critic")
     torch.set_num_threads(1)
     config = read_config([*shlex.split(ARGS), "--model", str(options.model), "--seed", str(options.seed)])
@@ -137,7 +137,7 @@ def main() -> None:
     rows = np.repeat([episode.prompt_id for episode in episodes], [len(episode.turns) for episode in episodes])
     rewards = [[turn.reward.total for turn in episode.turns] for episode in episodes]
     returns = np.concatenate([discounted_returns(each, GAMMA) for each in rewards])
-    board, read = told_by_board(turns), read_by_critic(actor, prompts)
+    board, read = board_features(turns), critic_features(actor, prompts)
     half = read.shape[1] // 2
     critics = {
         "nothing": np.full(len(returns), returns.mean()),
@@ -149,15 +149,15 @@ def main() -> None:
     illegal = [turn.outcome != "played" for turn in turns]
     merged = [turn.reward.game > 0 for turn in turns]
     actions = np.array([illegal, merged], dtype=np.float64).T
-    names = ("critic reads", "explains", "lambda", "spread", "illegal", "in s.e.", "merge", "in s.e.")
+    names = ("critic reads", "explained variance", "lambda", "std", "illegal", "/ stderr", "merge", "/ stderr")
     table = Table(*names, box=SIMPLE)
     for name, values in critics.items():
         judged = np.split(values, np.cumsum([len(each) for each in rewards])[:-1])
         for lam in LAMBDAS:
             better = np.concatenate([gae(r, v, GAMMA, lam)[0] for r, v in zip(rewards, judged)])
             found = effects(better, actions, board, rows)
-            told = [f"{number:.2f}" for effect, error in found for number in (effect, effect / error)]
-            table.add_row(name, f"{explained_variance(values, returns):.2f}", f"{lam:g}", f"{better.std():.2f}", *told)
+            cells = [f"{number:.2f}" for effect, error in found for number in (effect, effect / error)]
+            table.add_row(name, f"{explained_variance(values, returns):.2f}", f"{lam:g}", f"{better.std():.2f}", *cells)
     make_console().print(f"{len(episodes)} episodes, {len(turns)} turns")
     make_console().print(table)
 

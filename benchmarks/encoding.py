@@ -1,9 +1,9 @@
-"""PNG, WebP and JPEG of board images: what libraries need for it, and what vlmgym uses.
+"""Speed and size of PNG, WebP and JPEG encoders on board images.
 
 pip install -e .[bench] && python benchmarks/encoding.py --json encoding.json
 
-Images: four positions of each game, at perception 3 (flat colours) and 5 (noise). Every file is decoded again and
-compared with its image. The contestants take turns in rounds. The same is a part of `throughput.py`.
+Images: four states per game, at perception 3 (flat colours) and 5 (noise). Every file is decoded and compared with its
+image. Candidates take turns in rounds. `throughput.py` includes this as a part.
 """
 
 from __future__ import annotations
@@ -43,39 +43,39 @@ Encode = Callable[[ImageArray], bytes]
 
 GAMES = ("2048", "shisensho", "swap")
 PERCEPTION = {3: "flat colours", 5: "noise"}
-POSITIONS = 4
+STATES = 4
 MOVES_BETWEEN = 10
 MOST_COLOURS = 256
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Measure and print a table for each kind of image."""
+    """Measure and print a table per kind of image."""
 
     size: int = 640
-    """Side of the images."""
+    """Image size in pixels."""
     rounds: int = 5
-    """Turns of each contestant."""
+    """Turns of each candidate."""
     seconds: float = 0.3
-    """Length of a turn; at least all images are encoded once."""
+    """Minimum length of a turn in seconds; all images are encoded at least once."""
     json: Path | None = None
-    """Write all numbers to this file."""
+    """Write the results to this file."""
 
     def __post_init__(self) -> None:
         if self.rounds < 1 or self.seconds <= 0:
-            raise UsageError("rounds and seconds are more than 0")
+            raise UsageError("rounds and seconds must be positive")
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A contestant's rate in images a second, mean size of a file in bytes, and whether all pixels came back."""
+    """Rate in images per second, mean file size in bytes, and losslessness of an encoder."""
 
     rates: Rates
     size: float
     lossless: bool
 
 
-# Contestants ---------------------------------------------------------------------------------------------------------
+# Candidates ----------------------------------------------------------------------------------------------------------
 
 
 def with_pillow(format: str, image: ImageArray, **options: Any) -> bytes:
@@ -85,7 +85,7 @@ def with_pillow(format: str, image: ImageArray, **options: Any) -> bytes:
 
 
 def palette_with_pillow(image: ImageArray, level: int) -> bytes:
-    """Indices into a palette, if there are few enough colours; found where neighbours differ, which is fast."""
+    """Encode with a palette if the image has few colours; looks only at pixels that differ from their neighbour."""
     red, green, blue = (image[..., i].ravel().astype(np.uint32) for i in range(3))
     codes = red << 16 | green << 8 | blue
     colours = np.unique(np.append(codes[1:][codes[1:] != codes[:-1]], codes[0]))
@@ -126,7 +126,7 @@ def with_vips(image: ImageArray, level: int) -> bytes:
 
 
 def unfiltered(compress: Callable[[memoryview], bytes], image: ImageArray) -> bytes:
-    """A PNG file without filters around anyone's deflate, as `encode_png` writes it."""
+    """Write an unfiltered PNG file like `encode_png`, with any deflate implementation."""
     height, width, _ = image.shape
     lines = np.zeros((height, 1 + 3 * width), np.uint8)
     lines[:, 1:] = image.reshape(height, -1)
@@ -137,7 +137,7 @@ def unfiltered(compress: Callable[[memoryview], bytes], image: ImageArray) -> by
     return file
 
 
-CONTESTANTS: dict[str, Encode] = {
+CANDIDATES: dict[str, Encode] = {
     "vlmgym encode_png": encode_png,
     "Pillow, level 1": partial(with_pillow, "PNG", compress_level=1),
     "Pillow, level 6 (default)": partial(with_pillow, "PNG"),
@@ -166,12 +166,12 @@ CONTESTANTS: dict[str, Encode] = {
 # Measuring -----------------------------------------------------------------------------------------------------------
 
 
-def positions(perception: int, size: int) -> list[ImageArray]:
-    """Images of all games, after 0, 10, 20 and 30 random legal moves."""
+def images_of(perception: int, size: int) -> list[ImageArray]:
+    """Draw all games after 0, 10, 20 and 30 random legal moves."""
     images = []
     for name in GAMES:
         game = make_game(name, perception, size=size)
-        for seed in range(POSITIONS):
+        for seed in range(STATES):
             rng = np.random.default_rng(seed)
             state = game.start(rng)
             for _ in range(seed * MOVES_BETWEEN):
@@ -190,43 +190,43 @@ def encoding(encode: Encode, images: list[ImageArray]) -> Turn:
     return repeat(all_images)
 
 
-def is_kept(file: bytes, image: ImageArray) -> bool:
+def is_lossless(file: bytes, image: ImageArray) -> bool:
     with Image.open(io.BytesIO(file)) as opened:
         return np.array_equal(np.asarray(opened.convert("RGB")), image)
 
 
 def measure_encoders(images: list[ImageArray], rounds: int, seconds: float, what: str) -> dict[str, Encoded]:
-    files = {name: [encode(image) for image in images] for name, encode in CONTESTANTS.items()}
-    turns = {name: encoding(encode, images) for name, encode in CONTESTANTS.items()}
+    files = {name: [encode(image) for image in images] for name, encode in CANDIDATES.items()}
+    turns = {name: encoding(encode, images) for name, encode in CANDIDATES.items()}
     rates = measure(turns, rounds, seconds, what)
     return {
-        name: Encoded(rates[name], sum(map(len, encoded)) / len(encoded), all(map(is_kept, encoded, images)))
+        name: Encoded(rates[name], sum(map(len, encoded)) / len(encoded), all(map(is_lossless, encoded, images)))
         for name, encoded in files.items()
     }
 
 
 def measure_encoding(size: int, rounds: int, seconds: float) -> dict[str, dict[str, Encoded]]:
-    """All contestants, by the kind of image; also a part of `throughput.py`."""
+    """Measure all candidates by kind of image."""
     cv2.setNumThreads(1)
     return {
         f"boards at perception {perception} ({kind}), {size} x {size}": measure_encoders(
-            positions(perception, size), rounds, seconds, kind
+            images_of(perception, size), rounds, seconds, kind
         )
         for perception, kind in PERCEPTION.items()
     }
 
 
 def encoders_table(found: dict[str, Encoded], title: str) -> Table:
-    table = Table("contestant", "images/s: median", "slowest", "fastest", "KB a file", "every pixel", title=title)
+    table = Table("candidate", "images/s: median", "slowest", "fastest", "KB per file", "lossless", title=title)
     for name, encoded in sorted(found.items(), key=lambda item: (not item[1].lossless, -item[1].rates.median)):
         rates = encoded.rates
         numbers = (f"{value:,.0f}" for value in (rates.median, rates.slowest, rates.fastest))
-        table.add_row(name, *numbers, f"{encoded.size / 1e3:.1f}", "kept" if encoded.lossless else "no")
+        table.add_row(name, *numbers, f"{encoded.size / 1e3:.1f}", "yes" if encoded.lossless else "no")
     return table
 
 
 def numbers_of(found: dict[str, Encoded]) -> dict[str, Any]:
-    """For a JSON file."""
+    """Convert to JSON."""
     return {
         name: {"images/s": encoded.rates.rounds, "bytes": encoded.size, "lossless": encoded.lossless}
         for name, encoded in found.items()

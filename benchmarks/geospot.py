@@ -1,15 +1,14 @@
-"""Rewards of geospot a second of processor time, loading its gazetteer, and what a constant answer earns.
+"""Speed of geospot's rewards and gazetteer, and the reward of constant answers.
 
 python benchmarks/geospot.py
 python benchmarks/geospot.py --constant
 
-One process scores answers that name random cities, each against another random city: `score` reads the answer and finds
-and compares the names, `score_response` takes a whole response with its perception and form. The first pass meets all
-names for the first time; later ones remember them.
+One process scores answers with random cities against other random cities: `score` parses and compares the names,
+`score_response` also scores perception and format of a whole response. Later passes profit from caches.
 
-`--constant` looks instead for the one answer that earns most over all cities of the default level, by stage. For each
-field it takes the best of these cities' countries, regions, names and places, and for coordinates also of every second
-degree; the answer is then scored as any other.
+`--constant` searches instead for the best constant answer over all cities of the default level, by stage. Each field
+takes the best of these cities' countries, regions, names and coordinates, coordinates also of a grid of every second
+degree.
 """
 
 from __future__ import annotations
@@ -38,16 +37,16 @@ class Options:
     """Measure and print a table."""
 
     answers: int = 10_000
-    """Answers that are scored in each round."""
+    """Answers per round."""
     rounds: int = 3
-    """Rounds after the first."""
+    """Rounds after the first pass."""
     constant: bool = False
     """Search for the best constant answer of each stage instead."""
 
     def __post_init__(self) -> None:
         for name, value in (("answers", self.answers), ("rounds", self.rounds)):
             if value < 1:
-                raise UsageError(f"{name} is at least 1, not {value}")
+                raise UsageError(f"{name} must be at least 1, got {value}")
 
 
 def main() -> None:
@@ -55,9 +54,9 @@ def main() -> None:
     if options.constant:
         Console().print(constant_answers())
         return
-    begun = time.process_time()
+    start = time.process_time()
     Gazetteer()
-    loading = time.process_time() - begun
+    loading = time.process_time() - start
     gazetteer()
     game = Geospot(GeospotConfig.at(reasoning=5))
     rng = np.random.default_rng(0)
@@ -65,9 +64,9 @@ def main() -> None:
     answers = [game.solution(state) for state in reversed(states)]
     responses = [game.respond(state, answer) for state, answer in zip(states, answers)]
 
-    table = Table(title=f"geospot, one process, {options.answers} answers a round")
+    table = Table(title=f"geospot, one process, {options.answers} answers per round")
     table.add_column("rewards")
-    table.add_column("a second", justify="right")
+    table.add_column("per CPU second", justify="right")
     table.add_row("score, first pass", f"{rate(lambda: score_all(game, states, answers), options):,.0f}")
     for name, work in (
         ("score", lambda: score_all(game, states, answers)),
@@ -76,12 +75,12 @@ def main() -> None:
         rates = sorted(rate(work, options) for _ in range(options.rounds))
         table.add_row(name, f"{rates[len(rates) // 2]:,.0f}")
     Console().print(table)
-    Console().print(f"the gazetteer loads in {loading:.2f} s")
+    Console().print(f"loading the gazetteer takes {loading:.2f} s")
 
 
 def constant_answers() -> Table:
-    """What the best constant answer earns on average, and the answer, by preset and stage."""
-    table = Table(title="geospot, the best constant answer")
+    """Tabulate the best constant answer and its mean reward, by preset and stage."""
+    table = Table(title="geospot: best constant answer")
     for column in ("preset", "stage", "reward", "answer"):
         table.add_column(column, justify="right" if column == "reward" else "left")
     places = gazetteer()
@@ -99,7 +98,7 @@ def constant_answers() -> Table:
     ]
     for preset, stages in CURRICULA.items():
         for number, stage in enumerate(stages, 1):
-            total = sum(stage.weights) - stage.weights.region * ~known  # a truth without a region has one field less
+            total = sum(stage.weights) - stage.weights.region * ~known  # without a region there is one field less
             best = []
             for km, weight, scale in zip(far, stage.weights, stage.scales):
                 kernels = np.exp(-km / scale) if scale else np.equal(km, 0).astype(np.float64)
@@ -122,12 +121,12 @@ def constant_answers() -> Table:
 
 
 def places_of(named: Sequence[City | Country | Region | None]) -> NDArray[np.float64]:
-    """Latitude and longitude in degrees, NaN for None: shape (names, 2)."""
+    """Return latitudes and longitudes in degrees, shape (names, 2), NaN for None."""
     return np.array([(np.nan, np.nan) if each is None else (each.latitude, each.longitude) for each in named])
 
 
 def distances(answers: NDArray[np.float64], truths: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Great circles in km between places of shape (answers, 2) and (truths, 2), as `distance_km`."""
+    """Return great-circle distances in km, shape (answers, truths), like `distance_km`."""
     latitude, longitude = np.radians(answers[:, None]).transpose(2, 0, 1)
     other_latitude, other_longitude = np.radians(truths[None]).transpose(2, 0, 1)
     across = np.sin((other_longitude - longitude) / 2) ** 2
@@ -137,9 +136,9 @@ def distances(answers: NDArray[np.float64], truths: NDArray[np.float64]) -> NDAr
 
 
 def rate(work: Callable[[], None], options: Options) -> float:
-    begun = time.process_time()
+    start = time.process_time()
     work()
-    return options.answers / (time.process_time() - begun)
+    return options.answers / (time.process_time() - start)
 
 
 def score_all(game: Geospot, states: list[GeospotState], answers: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""How well and how fast the oracles play: `best_action` episodes of any game, over worker processes.
+"""Scores and speed of the oracles.
 
 python benchmarks/oracles.py 2048 --episodes 100 --workers 2
 python benchmarks/oracles.py shisensho --reasoning 5
@@ -32,30 +32,30 @@ from vlmgym.sandbox.options import GameOptions
 
 @dataclass(frozen=True, kw_only=True)
 class Options(GameOptions):
-    """Play episodes with a game's oracle and say how it did."""
+    """Play episodes with a game's oracle and print its results."""
 
     game: Annotated[str, tyro.conf.Positional]
     """Name or id of the game."""
     episodes: int = 100
-    """How many episodes are played."""
+    """Number of episodes."""
     seed: int = 0
-    """Seed of the first episode; the others follow."""
+    """Seed of the first episode; the others count up."""
     max_turns: int | None = None
-    """Turns after which an episode is cut off; not set: it is played to its end."""
+    """Maximum number of turns. Default: unlimited."""
     workers: int = os.cpu_count() or 1
     """Worker processes."""
 
     def __post_init__(self) -> None:
         for name, value in (("episodes", self.episodes), ("max_turns", self.max_turns), ("workers", self.workers)):
             if value is not None and value < 1:
-                raise UsageError(f"{name} is at least 1, not {value}")
+                raise UsageError(f"{name} must be at least 1, got {value}")
         if self.seed < 0:
-            raise UsageError(f"seed is at least 0, not {self.seed}")
+            raise UsageError(f"seed must be at least 0, got {self.seed}")
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One episode: why it stopped, its score and metrics, and what its moves cost in processor time."""
+    """Results of one episode, with the CPU seconds of all moves and of the slowest."""
 
     end: str
     score: float
@@ -66,21 +66,21 @@ class Played:
 
 
 def play(game: Game[Any, Any], turns: int | None, seed: int) -> Played:
-    """Play one episode with the game's oracle; only the oracle is timed."""
+    """Play one episode, timing only the oracle."""
     episode = Episode(game, seed)
     infos: list[Mapping[str, Any]] = []
     seconds = slowest = 0.0
     end = episode.ended
     while end is None:
         if turns is not None and episode.turn >= turns:
-            end = "cut off"
+            end = "turn limit"
             break
         start = time.process_time()
         action = game.best_action(episode.state)
         took = time.process_time() - start
         seconds, slowest = seconds + took, max(slowest, took)
         if action is None:
-            end = "the oracle has no move"
+            end = "no oracle action"
             break
         infos.append(episode.act(action).info)
         end = episode.ended
@@ -89,10 +89,10 @@ def play(game: Game[Any, Any], turns: int | None, seed: int) -> Played:
 
 
 def play_all(game: Game[Any, Any], options: Options, console: Console) -> list[Played]:
-    """All episodes, in order of their seeds, over worker processes."""
+    """Play all episodes in worker processes, ordered by seed."""
     seeds = range(options.seed, options.seed + options.episodes)
     workers = min(options.workers, options.episodes)
-    ignore_ctrl_c = (signal.SIGINT, signal.SIG_IGN)  # it is for the parent, which ends its workers
+    ignore_ctrl_c = (signal.SIGINT, signal.SIG_IGN)  # the parent handles it
     with (
         Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=console) as progress,
         get_context("spawn").Pool(workers, signal.signal, ignore_ctrl_c) as pool,
@@ -102,13 +102,13 @@ def play_all(game: Game[Any, Any], options: Options, console: Console) -> list[P
 
 
 def mean(values: Sequence[float]) -> str:
-    """Mean and standard error in words; a single value has no error."""
+    """Format mean and standard error."""
     middle, error = mean_and_stderr(values)
     return f"{middle:.4g}" if error is None else f"{middle:.4g} ± {error:.2g}"
 
 
 def shares(words: Sequence[str]) -> str:
-    """How often each word came, numbers in their order, other words by frequency."""
+    """Format the counts of strings, by number or else by frequency."""
     counts = Counter(words)
     numbers = all(word.isdecimal() for word in counts)
     order = sorted(counts, key=int) if numbers else [word for word, _ in counts.most_common()]
@@ -116,7 +116,7 @@ def shares(words: Sequence[str]) -> str:
 
 
 def table(game: Game[Any, Any], played: Sequence[Played]) -> Table:
-    """What a person wants to know of the episodes."""
+    """Tabulate the results."""
     table = Table("", "mean ± standard error, or counts", title=f"oracle of {game.id}, {len(played)} episodes")
     table.add_row("end", shares([episode.end for episode in played]))
     table.add_row("score", mean([episode.score for episode in played]))
@@ -126,13 +126,13 @@ def table(game: Game[Any, Any], played: Sequence[Played]) -> Table:
         table.add_row(name, shares(words) if words else mean([float(value) for value in values]))
     table.add_row("turns", mean([episode.turns for episode in played]))
     moves = max(1, sum(episode.turns for episode in played))
-    table.add_row("processor ms a move", f"{1000 * sum(episode.seconds for episode in played) / moves:.2f}")
+    table.add_row("CPU ms per move", f"{1000 * sum(episode.seconds for episode in played) / moves:.2f}")
     table.add_row("slowest move", f"{1000 * max(episode.slowest for episode in played):.1f} ms")
     return table
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Play and print."""
+    """Run the benchmark."""
     with reporting_errors():
         options = parse_options(Options, args, "benchmarks/oracles.py")
         game = options.make_game(options.game)

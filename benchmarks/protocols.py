@@ -1,12 +1,12 @@
-"""What random, random-legal and oracle play score in every game at level 3 and in every published setting.
+"""Measure the scores of random, random-legal and oracle policies at level 3 and in published settings.
 
 nice python benchmarks/protocols.py --workers 2
 python benchmarks/protocols.py --games nlvr2 vqa --episodes 100
 
-Episodes are played as `vlmgym eval` plays them and kept as lines of a file for each configuration and policy in
-`--output-dir`; the same command again plays what is missing. Then the tables of `docs/protocols.md` are written between
-their markers from all that has been played. Files are named after configurations: settings that are the same game share
-them, and a config field that changes begins a new one. After a change of rules or oracles, begin with an empty folder.
+Episodes are played as by `vlmgym eval` and stored in `--output-dir`, in one file per configuration and policy; the same
+command resumes. Then the tables between markers in `docs/protocols.md` are rewritten. Files are named by fingerprint:
+settings with the same configuration share them, and a changed config field starts a new one. After a change of rules or
+oracles, start with an empty folder.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from vlmgym.terminal import make_console
 from vlmgym.workers.pool import ProcessPool
 
 TURNS = 100
-"""Limit of turns of an episode."""
-AT_ONCE = 50
-"""Episodes that are played together; those of a batch that is interrupted are played again."""
+"""Maximum number of turns per episode."""
+BATCH = 50
+"""Episodes per batch; an interrupted batch is played again."""
 
 
 class Played(BaseModel):
-    """What is kept of an episode."""
+    """Stored results of an episode."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -55,12 +55,12 @@ class Played(BaseModel):
     score: float
     turns: int
     moves: int
-    """Turns whose response was played."""
+    """Turns with the outcome `played`."""
     metrics: dict[str, float | str]
 
     @classmethod
     def of(cls, record: EpisodeRecord) -> Played:
-        """The episode of a record, which has a result."""
+        """Extract the results of a finished episode."""
         assert record.score is not None
         moves = sum(turn.outcome is Outcome.PLAYED for turn in record.turns)
         return cls(
@@ -69,43 +69,43 @@ class Played(BaseModel):
 
 
 class BoundedOracle(StatePolicy):
-    """The oracle of Shisen-Sho with a search that is cut short: on boards that cannot be cleared it takes long."""
+    """The oracle of Shisen-Sho with a limited search, which takes long on boards that cannot be cleared."""
 
     name = "oracle-30"
-    positions = 30
+    nodes = 30
 
     def respond(self, game: Game[Any, Any], state: ShisenShoState, rng: np.random.Generator) -> str:
-        """An answer without perception and reasoning."""
-        pair = best_move(state.board, game.config.turns, self.positions)
+        """Answer without perception and reasoning."""
+        pair = best_move(state.board, game.config.turns, self.nodes)
         assert pair is not None, "the episode has not ended"
         return answer_only(game.format(pair))
 
 
 class G1Random(StatePolicy):
-    """Random answers of G1's eval_shisensho.py, read as its game reads them.
+    """Random answers of G1's eval_shisensho.py, as its game reads them.
 
-    It draws rows and columns from 0 to 7, whatever the board, and packs them into one number in base 6, from which the
-    game takes them out again: of row 1, column 7, row 2, column 7 it makes row 2, column 1, row 3, column 1.
+    Rows and columns are drawn from 0 to 7 for any board and packed into one number in base 6, which the game unpacks:
+    row 1, column 7, row 2, column 7 become row 2, column 1, row 3, column 1.
     """
 
     name = "random as in G1"
 
     def check(self, game: Game[Any, Any]) -> None:
-        """Refuse other games."""
+        """Reject other games."""
         if not isinstance(game, ShisenSho):
             raise UsageError(f"{self.name} plays shisensho, not {game.name}")
 
     def respond(self, game: Game[Any, Any], state: ShisenShoState, rng: np.random.Generator) -> str:
-        """An answer without perception and reasoning."""
+        """Answer without perception and reasoning."""
         packed = int(rng.integers(8, size=4) @ (216, 36, 6, 1))
         return answer_only(game.format((packed // 216, packed % 216 // 36, packed % 36 // 6, packed % 6)))
 
 
 Policies = Mapping[str, PolicySpec]
-"""Who plays, by name."""
+"""Policies by name."""
 
 OPEN: Policies = {"random": "random", "oracle": "oracle"}
-"""Who plays a task whose legal answers cannot be listed."""
+"""Policies for tasks whose legal actions cannot be listed."""
 LISTED: Policies = {"random": "random", "random-legal": "random-legal", "oracle": "oracle"}
 AS_IN_G1: Policies = {**LISTED, G1Random.name: G1Random()}
 LARGE: Policies = {
@@ -114,18 +114,18 @@ LARGE: Policies = {
     BoundedOracle.name: BoundedOracle(),
     G1Random.name: G1Random(),
 }
-"""Who plays on 12 x 12, where the search of the oracle is cut short."""
+"""Policies for 12 x 12 boards, with the limited oracle."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A game that is measured.
+    """A measured game.
 
     Attributes:
-        name: As on the page.
+        name: Name on the page.
         game: The game.
-        metric: The metric that tells players apart where scores do not.
-        policies: Who plays.
+        metric: Metric that distinguishes policies with equal scores.
+        policies: Policies to measure.
     """
 
     name: str
@@ -152,19 +152,19 @@ SETTINGS = (
 
 
 PUBLISHED = ("Random", "GPT-4o", "Claude-3.7-Sonnet-Thinking", "G1")
-"""Players of G1's figure."""
+"""Models in G1's figure."""
 
 
 @dataclass(frozen=True)
-class Compared:
-    """What G1 published of a game, and where the same was measured here.
+class Comparison:
+    """A score published by G1 and the setting in which it is measured here.
 
     Attributes:
-        game: As G1 calls it.
-        counts: What a score counts: a field of `Played`.
+        game: Name used by G1.
+        counts: Field of `Played` that the score counts.
         setting: Name of the setting.
-        published: Scores of `PUBLISHED` as they are written in figure 1 of arxiv.org/abs/2505.13426, which is
-            assets/image.png of github.com/chenllliang/G1 at 716e666.
+        published: Scores of the models in `PUBLISHED`, from figure 1 of arxiv.org/abs/2505.13426 (assets/image.png of
+            github.com/chenllliang/G1 at 716e666).
     """
 
     game: str
@@ -173,46 +173,46 @@ class Compared:
     published: tuple[str, str, str, str]
 
 
-COMPARED = (
-    Compared("2048", "score", "g1/2048", ("701", "620", "892", "1070")),
-    Compared("Shisen-Sho, 6 x 6", "moves", "g1/shisensho-6x6", ("0.4", "1.5", "15.3", "17.5")),
-    Compared("Shisen-Sho, 12 x 12", "moves", "g1/shisensho-12x12", ("", "", "", "")),
-    Compared("Shisen-Sho-Cifar10", "moves", "shisensho tiles=digits", ("0.4", "4.7", "8.7", "14.1")),
-    Compared("Swap", "moves", "g1/swap", ("1", "1", "43", "78")),
+COMPARISONS = (
+    Comparison("2048", "score", "g1/2048", ("701", "620", "892", "1070")),
+    Comparison("Shisen-Sho, 6 x 6", "moves", "g1/shisensho-6x6", ("0.4", "1.5", "15.3", "17.5")),
+    Comparison("Shisen-Sho, 12 x 12", "moves", "g1/shisensho-12x12", ("", "", "", "")),
+    Comparison("Shisen-Sho-Cifar10", "moves", "shisensho tiles=digits", ("0.4", "4.7", "8.7", "14.1")),
+    Comparison("Swap", "moves", "g1/swap", ("1", "1", "43", "78")),
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Measure what is missing, and write the tables of the page."""
+    """Play missing episodes and write the tables of the page."""
 
     games: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SETTING ...")] = ()
-    """Settings to play, as on the page; all if none is named."""
+    """Settings to play, by their name on the page. Default: all."""
     episodes: int = 1000
-    """Episodes of each policy in each setting, seeds from 0 on."""
+    """Episodes per policy and setting, with seeds from 0."""
     workers: int = 2
-    """Worker processes; 0 plays in this one."""
+    """Worker processes; 0 plays in this process."""
     output_dir: Path = Path("logs/protocols")
-    """Folder of the episodes."""
+    """Folder of the results."""
     page: Path = Path("docs/protocols.md")
-    """The page whose tables are written."""
+    """Page to update."""
 
     def __post_init__(self) -> None:
         check_int("episodes", self.episodes, 1)
         check_int("workers", self.workers, 0)
         names = [setting.name for setting in SETTINGS]
         if unknown := [name for name in self.games if name not in names]:
-            raise UsageError(f"there is no setting {unknown[0]!r}; there are {', '.join(names)}")
+            raise UsageError(f"unknown setting {unknown[0]!r}, choose from: {', '.join(names)}")
 
 
 class Store:
-    """Episodes on the disk: a file for each configuration and policy, a line an episode, in the order of seeds."""
+    """Stored results: one file per configuration and policy, one line per episode, ordered by seed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.absolute()
 
     def read(self, game: Game[Any, Any], policy: str) -> list[Played]:
-        """What has been played; a line that an interrupt tore is dropped."""
+        """Read the stored episodes, dropping an incomplete last line."""
         path = self._path(game, policy)
         if not path.exists():
             return []
@@ -220,7 +220,7 @@ class Store:
         return [Played.model_validate_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
     def add(self, game: Game[Any, Any], policy: str, played: Sequence[Played]) -> None:
-        """Keep more episodes."""
+        """Append episodes."""
         path = self._path(game, policy)
         OutputFolder(self._folder).claim(path)
         with LineLog(path) as log:
@@ -232,9 +232,9 @@ class Store:
 
 
 def measure(options: Options, store: Store) -> None:
-    """Play what is missing, the quick policies of all settings first."""
-    asked = [setting for setting in SETTINGS if setting.name in options.games or not options.games]
-    jobs = [(setting, policy) for setting in asked for policy in setting.policies]
+    """Play missing episodes, oracles last."""
+    selected = [setting for setting in SETTINGS if setting.name in options.games or not options.games]
+    jobs = [(setting, policy) for setting in selected for policy in setting.policies]
     jobs.sort(key=lambda job: job[1].startswith("oracle"))
     with (
         ProcessPool(options.workers) as workers,
@@ -246,7 +246,7 @@ def measure(options: Options, store: Store) -> None:
                 continue
             task = progress.add_task(f"{setting.name}: {policy}", total=options.episodes, completed=done)
             while done < options.episodes:
-                more = min(AT_ONCE, options.episodes - done)
+                more = min(BATCH, options.episodes - done)
                 records = evaluate(setting.game, choice, more, max_turns=TURNS, seed=done, workers=workers)
                 store.add(setting.game, policy, [Played.of(record) for record in records])
                 done += more
@@ -254,28 +254,28 @@ def measure(options: Options, store: Store) -> None:
 
 
 def baselines(store: Store) -> Iterator[str]:
-    """The table of all settings as lines of Markdown."""
-    yield "| setting | policy | episodes | score | moves played | turns | besides |"
+    """Yield the Markdown table of all settings."""
+    yield "| setting | policy | episodes | score | moves played | turns | metric |"
     yield "|---|---|---|---|---|---|---|"
     for setting in SETTINGS:
         same = next(other for other in SETTINGS if other.game == setting.game)
         if same is not setting:
-            yield f"| `{setting.name}` | | | the same game as `{same.name}` | | | |"
+            yield f"| `{setting.name}` | | | same game as `{same.name}` | | | |"
             continue
         for policy in setting.policies:
             if played := store.read(setting.game, policy):
                 cells = (mean([getattr(one, name) for one in played]) for name in ("score", "moves", "turns"))
-                besides = f"{setting.metric} {told([one.metrics.get(setting.metric) for one in played])}"
-                yield f"| `{setting.name}` | {policy} | {len(played):,} | {' | '.join(cells)} | {besides} |"
+                metric = f"{setting.metric} {describe([one.metrics.get(setting.metric) for one in played])}"
+                yield f"| `{setting.name}` | {policy} | {len(played):,} | {' | '.join(cells)} | {metric} |"
 
 
-def beside_published(store: Store) -> Iterator[str]:
-    """The table of G1's figures and those measured here as lines of Markdown."""
+def comparison_table(store: Store) -> Iterator[str]:
+    """Yield the Markdown table that compares with G1's scores."""
     here = ("random", G1Random.name, "random-legal", "oracle")
     yield f"| | counted | {' | '.join((*(f'published: {name}' for name in PUBLISHED), *here))} |"
     yield "|---|---|" + "---|" * (len(PUBLISHED) + len(here))
     settings = {setting.name: setting for setting in SETTINGS}
-    for row in COMPARED:
+    for row in COMPARISONS:
         game, cells = settings[row.setting].game, []
         for policy in here:
             played = store.read(game, policy) or (store.read(game, BoundedOracle.name) if policy == "oracle" else [])
@@ -285,13 +285,13 @@ def beside_published(store: Store) -> Iterator[str]:
 
 
 def mean(values: Sequence[float]) -> str:
-    """Mean and standard error; values that are all the same have none."""
+    """Format mean and standard error, if not 0."""
     middle, error = mean_and_stderr(values)
     return f"{middle:.4g}" if not error else f"{middle:.4g} ± {error:.2g}"
 
 
-def told(values: Sequence[float | str | None]) -> str:
-    """The mean of numbers, or the commonest of words and how often it comes; of those that there are."""
+def describe(values: Sequence[float | str | None]) -> str:
+    """Format the mean of numbers, or the most frequent string with its share, ignoring missing values."""
     known = [value for value in values if value is not None]
     if not known:
         return "not known"
@@ -303,10 +303,10 @@ def told(values: Sequence[float | str | None]) -> str:
 
 
 def write_between(text: str, name: str, lines: Iterable[str]) -> str:
-    """A page with other lines between its markers `<!-- NAME -->` and `<!-- /NAME -->`.
+    """Replace the lines between the markers `<!-- NAME -->` and `<!-- /NAME -->`.
 
     Raises:
-        UsageError: It does not have both.
+        UsageError: A marker is missing.
     """
     begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
     before, found, rest = text.partition(begin)
@@ -317,16 +317,16 @@ def write_between(text: str, name: str, lines: Iterable[str]) -> str:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Measure and write."""
+    """Run the benchmark."""
     with reporting_errors():
         options = parse_options(Options, args, "benchmarks/protocols.py")
         if not options.page.is_file():
-            raise UsageError(f"there is no page {options.page}")
+            raise UsageError(f"page not found: {options.page}")
         store = Store(options.output_dir)
         with OutputFolder(options.output_dir).reserved():
             measure(options, store)
         text = options.page.read_text(encoding="utf-8")
-        for name, lines in (("baselines", baselines(store)), ("published", beside_published(store))):
+        for name, lines in (("baselines", baselines(store)), ("published", comparison_table(store))):
             text = write_between(text, name, lines)
         replace_file(options.page, text.encode())
         print(f"page    {options.page}")

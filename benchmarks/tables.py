@@ -1,9 +1,9 @@
-"""Opening large tables: seconds, memory, and how long a row at a random place takes.
+"""Time and memory of opening large tables and reading random rows.
 
 pip install -e .[data] && python benchmarks/tables.py --rows 5000000
 
-Each kind of file is opened and read in a process of its own, so that its memory is its own. The rows are like those of
-OSV-5M. The files are made first and removed at the end; the page cache of the system is warm, as after a download.
+Each file is opened and read in a separate process. The rows resemble those of OSV-5M. Files are created first and
+removed at the end, so the page cache is warm, as after a download.
 """
 
 from __future__ import annotations
@@ -31,59 +31,57 @@ from vlmgym.sandbox.datasets.opening import open_table
 from vlmgym.sandbox.datasets.source import shuffled
 
 CHUNK = 250_000
-"""Rows that are made at once."""
+"""Rows per chunk."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Measure how large tables open."""
+    """Measure files of several formats."""
 
     rows: int = 5_000_000
-    """Rows of each table."""
+    """Rows per table."""
     reads: int = 2000
-    """Rows that are read in shuffled order."""
+    """Rows to read in shuffled order."""
     folder: Path | None = None
-    """Where the folder of the files is made, which is removed at the end. Default: the system's temporary folder."""
+    """Parent of the temporary folder. Default: the system's."""
     measure: str | None = None
-    """Measure this file only, in this process, and print JSON; for the script's own use."""
+    """Measure only this file and print JSON; used by the script itself."""
 
 
 def main() -> None:
     config = parse_options(Config, None, prog="tables.py")
     if config.measure is not None:
-        print(json.dumps(measured(config.measure, config.reads)))
+        print(json.dumps(measure(config.measure, config.reads)))
         return
     with TemporaryDirectory(prefix="vlmgym-tables-", dir=config.folder) as folder:
-        Console(width=120).print(measured_files(Path(folder), config.rows, config.reads))
+        Console(width=120).print(measure_files(Path(folder), config.rows, config.reads))
 
 
-def measured_files(folder: Path, rows: int, reads: int) -> Shown:
-    """Make each kind of file in a folder, and open it twice."""
+def measure_files(folder: Path, rows: int, reads: int) -> Shown:
+    """Write each file, open it twice, and tabulate the results."""
     os.environ["VLMGYM_CACHE"] = str(folder / "cache")
-    shown = Shown(
-        "file", "MB", "opened in s", "opened again in s", "resident MB more", "of them mapped", "ms a row", "p99"
-    )
+    shown = Shown("file", "MB", "opened in s", "again in s", "added memory in MB", "of it mapped", "ms per row", "p99")
     shown.title = f"{rows} rows, {reads} read in shuffled order"
     for name, write in FILES.items():
         path = folder / name
         write(path, rows)
-        first, again = (in_a_process(path, reads) for _ in range(2))
+        first, again = (in_new_process(path, reads) for _ in range(2))
         numbers = (path.stat().st_size / 1e6, first["opened"], again["opened"], again["resident"], again["mapped"])
         shown.add_row(name, *(f"{number:.2f}" for number in (*numbers, again["mean"], again["p99"])))
         path.unlink()
     return shown
 
 
-def measured(path: str, reads: int) -> dict[str, float]:
-    """Open a table and read rows; memory is what the process has more than before, in MB."""
+def measure(path: str, reads: int) -> dict[str, float]:
+    """Open a table and read rows; memory is the increase in MB."""
     before, mapped_before = memory()
     started = time.perf_counter()
     table = open_table(path)
     opened = time.perf_counter() - started
     times = []
-    for position in range(reads):
+    for index in range(reads):
         started = time.perf_counter()
-        row = table[shuffled(position, len(table))]
+        row = table[shuffled(index, len(table))]
         times.append(time.perf_counter() - started)
         assert len(row) == len(table.columns)
     after, mapped = memory()
@@ -98,12 +96,12 @@ def measured(path: str, reads: int) -> dict[str, float]:
 
 
 def memory() -> tuple[float, float]:
-    """Resident memory of this process in MB, and how much of it is of mapped files, which the system can take back."""
+    """Return the resident memory of this process in MB, and the part of mapped files."""
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return tuple(int(status[name].split()[0]) / 1e3 for name in ("VmRSS", "RssFile"))  # type: ignore[return-value]
 
 
-def in_a_process(path: Path, reads: int) -> dict[str, float]:
+def in_new_process(path: Path, reads: int) -> dict[str, float]:
     command = [sys.executable, __file__, "--measure", str(path), "--reads", str(reads)]
     found: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return found
@@ -112,8 +110,8 @@ def in_a_process(path: Path, reads: int) -> dict[str, float]:
 # Files ----------------------------------------------------------------------------------------------------------------
 
 
-def made(rows: int) -> Iterator[pa.Table]:
-    """Rows like those of OSV-5M, a chunk at a time."""
+def chunks_of(rows: int) -> Iterator[pa.Table]:
+    """Yield chunks of rows like those of OSV-5M."""
     rng = np.random.default_rng(0)
     countries, cities = np.array(["FR", "DE", "US", "BR"]), np.array(["Saint-Étienne", "Ulm", 'The "Hague"', "Rio, RJ"])
     for start in range(0, rows, CHUNK):
@@ -133,7 +131,7 @@ def made(rows: int) -> Iterator[pa.Table]:
 
 
 def write_csv(path: Path, rows: int) -> None:
-    chunks = made(rows)
+    chunks = chunks_of(rows)
     first = next(chunks)
     with pyarrow.csv.CSVWriter(path, first.schema) as writer:
         for chunk in (first, *chunks):
@@ -142,13 +140,13 @@ def write_csv(path: Path, rows: int) -> None:
 
 def write_jsonl(path: Path, rows: int) -> None:
     with path.open("w", encoding="utf-8") as file:
-        for chunk in made(rows):
+        for chunk in chunks_of(rows):
             file.writelines(json.dumps(row) + "\n" for row in chunk.to_pylist())
 
 
 def parquet_writer(group: int) -> Callable[[Path, int], None]:
     def write(path: Path, rows: int) -> None:
-        chunks = made(rows)
+        chunks = chunks_of(rows)
         first = next(chunks)
         with pq.ParquetWriter(path, first.schema) as writer:
             pending = first

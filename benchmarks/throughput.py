@@ -1,21 +1,21 @@
-"""Environment steps a second: vlmgym's runner, Gymnasium's, and the limit that memory sets; and images encoded.
+"""Environment steps per second of vlmgym and Gymnasium, compared with memory bandwidth; also image encoding.
 
 python benchmarks/throughput.py --json throughput.json
 python benchmarks/throughput.py --parts steps --rounds 3 --seconds 0.5
 
-Contestants of a part take turns in rounds; the table shows the median and the slowest and fastest round. All of them
-play the same actions: in Shisen-Sho and Swap random legal ones, in 2048 uniformly random ones (gymnasium-2048's own
-chance differs, so its episodes do). The script of actions starts again, by a reset that is not timed, when it is over.
-In the part `environments`, where a turn is a few steps of thousands of environments, actions are legal in 2048, too,
-and the environments start after different numbers of moves.
+Candidates take turns in rounds; tables show the median, slowest and fastest round. All candidates play the same
+actions: random legal ones in Shisen-Sho and Swap, uniformly random ones in 2048 (where gymnasium-2048 draws different
+tiles). When the actions are used up, they start again after an untimed reset. In the part `environments`, which times
+a few steps of thousands of environments, actions are legal in 2048 too, and environments start after different numbers
+of moves.
 
-gymnasium-2048 is made to give 640 x 640 images by Gymnasium's own wrappers, `AddRenderObservation` and
-`ResizeObservation` (OpenCV, which of OpenCV, Pillow, pygame and NumPy was the fastest here by far); `pip install -e
-.[bench]` installs what they need. The limit is `np.copyto` of one frame per environment step into preallocated memory,
-64 sources to 64 destinations, so that no frame is in a processor's cache.
+gymnasium-2048 renders 640 x 640 images with Gymnasium's wrappers `AddRenderObservation` and `ResizeObservation` (with
+OpenCV, much faster than Pillow, pygame and NumPy); `pip install -e .[bench]` installs them. The limit is `np.copyto`
+of one frame per environment step into preallocated memory, with 64 sources and destinations so that no frame stays in
+the cache.
 
-The part `encoding` is `encoding.py`: rates and bytes of PNG and JPEG files. It and OpenCV are imported where they are
-used: worker processes import the script that started them, and its imports are not theirs to be measured.
+The part `encoding` is `encoding.py`. It and OpenCV are imported on use, because worker processes import this script
+too.
 """
 
 from __future__ import annotations
@@ -62,56 +62,56 @@ WORKERS = (0, 1, 2)
 LIMIT = "limit: np.copyto of a frame a step"
 ASYNC, SYNC = "AsyncVectorEnv, gymnasium-2048", "SyncVectorEnv, gymnasium-2048"
 SCRIPTED = 20_000
-"""About how many actions a script has: more than games keep in their caches."""
+"""Approximate number of actions in a script, more than the caches of games hold."""
 ENCODING = 0.3
-"""Share of a turn's length in the part `encoding`, where at least all images are encoded once."""
+"""Length of a turn in the part `encoding`, relative to other parts."""
 SPREAD = {"2048": 100, "shisensho": 20, "swap": 20}
-"""Moves over which environments are spread in the part `environments`: about an episode of random moves."""
+"""Moves over which the starts of environments are spread: about one random episode."""
 ROOM = 1.25
-"""Memory that must be free, over that of the frames."""
+"""Required free memory relative to that of the frames."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Measure and print tables, and say which goals are reached."""
+    """Measure, and print tables and goals."""
 
     size: int = 640
-    """Side of the images."""
+    """Image size in pixels."""
     num_envs: int = 64
-    """Environments of every contestant in the part `steps`."""
+    """Number of environments in the part `steps`."""
     many: tuple[int, ...] = (16, 64, 256, 1024, 4096)
     """Numbers of environments in the part `environments`."""
     started: int = 1024
-    """Environments that are started in the part `start`."""
+    """Number of environments in the part `start`."""
     rounds: int = 5
-    """Turns of each contestant."""
+    """Turns of each candidate."""
     seconds: float = 1.0
-    """Length of a turn."""
+    """Length of a turn in seconds."""
     parts: tuple[Part, ...] = ("steps", "environments", "memory", "start", "encoding")
-    """What is measured."""
+    """Parts to measure."""
     json: Path | None = None
-    """Write all numbers to this file."""
+    """Write the results to this file."""
 
     def __post_init__(self) -> None:
         if min(self.rounds, self.num_envs, self.started, *self.many) < 1 or self.seconds <= 0:
-            raise UsageError("rounds, seconds and numbers of environments are more than 0")
+            raise UsageError("rounds, seconds and numbers of environments must be positive")
 
     @property
     def frame(self) -> int:
-        """Bytes of an image."""
+        """Size of an image in bytes."""
         return self.size * self.size * 3
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A goal, what was measured, and whether that reaches it."""
+    """A goal with its measurement."""
 
-    words: str
+    description: str
     measured: str
     reached: bool
 
 
-# Contestants ---------------------------------------------------------------------------------------------------------
+# Candidates ----------------------------------------------------------------------------------------------------------
 
 
 def runner_name(game: str, workers: int, copy: bool) -> str:
@@ -123,10 +123,10 @@ def own_sync_name(game: str) -> str:
 
 
 def gymnasium_2048(size: int) -> gymnasium.Env[Any, Any]:
-    """2048 of the gymnasium-2048 package whose observation is its image, at our size."""
+    """Create 2048 of the package gymnasium-2048 with image observations."""
     import cv2
 
-    cv2.setNumThreads(1)  # so small an image takes longer in several
+    cv2.setNumThreads(1)  # threads slow down such small images
     env: gymnasium.Env[Any, Any] = TwentyFortyEightEnv(render_mode="rgb_array")
     return ResizeObservation(AddRenderObservation(env, render_only=True), (size, size))
 
@@ -137,7 +137,7 @@ def make_script(game: Game[Any, Any], num_envs: int) -> Script:
 
 
 def copying(size: int, num_envs: int) -> Turn:
-    """The limit: one frame copied per environment step."""
+    """Copy one frame per environment step."""
     rng = np.random.default_rng(0)
     sources = rng.integers(0, 256, (num_envs, size, size, 3), np.uint8)
     shown = np.zeros_like(sources)
@@ -154,21 +154,21 @@ def copying(size: int, num_envs: int) -> Turn:
 
 
 def measure_steps(options: Options) -> dict[str, Rates]:
-    """All contestants, with the same number of environments."""
+    """Measure all candidates with the same number of environments."""
     n, size = options.num_envs, options.size
     games = {name: make_game(name, size=size) for name in GAMES}
     scripts = {name: make_script(game, n) for name, game in games.items()}
     makers: Makers = {}
     game_of: dict[str, str] = {}
     for name, workers, copy in itertools.product(GAMES, WORKERS, (False, True)):
-        contestant = runner_name(name, workers, copy)
-        makers[contestant] = partial(make_vec, games[name], n, workers, copy=copy)
-        game_of[contestant] = name
-    theirs = [partial(gymnasium_2048, size)] * n
+        candidate = runner_name(name, workers, copy)
+        makers[candidate] = partial(make_vec, games[name], n, workers, copy=copy)
+        game_of[candidate] = name
+    reference = [partial(gymnasium_2048, size)] * n
     for copy in (False, True):
         suffix = ", copy" if copy else ""
-        makers[ASYNC + suffix] = partial(AsyncVectorEnv, theirs, copy=copy)
-        makers[SYNC + suffix] = partial(SyncVectorEnv, theirs, copy=copy)
+        makers[ASYNC + suffix] = partial(AsyncVectorEnv, reference, copy=copy)
+        makers[SYNC + suffix] = partial(SyncVectorEnv, reference, copy=copy)
         game_of[ASYNC + suffix] = game_of[SYNC + suffix] = "2048"
     for name, game in games.items():
         makers[own_sync_name(name)] = partial(SyncVectorEnv, [partial(GameEnv, game)] * n, copy=False)
@@ -179,13 +179,13 @@ def measure_steps(options: Options) -> dict[str, Rates]:
 
 
 def measure_environments(options: Options, console: Console) -> dict[str, dict[int, Rates]]:
-    """Rates by number of environments, for each game, in this process and with workers."""
+    """Measure rates by number of environments, with and without workers."""
     found = {}
     scripts: dict[tuple[str, int], Script] = {}
     for name, workers in itertools.product(GAMES, (0, WORKERS[-1])):
         numbers = [n for n in sorted(options.many) if n >= workers]
         while numbers and (free := available_memory()) is not None and sum(numbers) * options.frame * ROOM > free:
-            console.print(f"left out: {numbers[-1]} environments; {free / 1e9:.1f} GB of memory are free")
+            console.print(f"skipped: {numbers[-1]} environments do not fit into {free / 1e9:.1f} GB of free memory")
             numbers.pop()
         game = make_game(name, size=options.size)
         for n in numbers:
@@ -200,31 +200,31 @@ def measure_environments(options: Options, console: Console) -> dict[str, dict[i
 
 
 def measure_memory(options: Options) -> dict[str, float]:
-    """Bytes an environment adds to all processes together, from the difference between two numbers of them."""
+    """Measure the bytes that one more environment adds to all processes together."""
     few, many = options.num_envs, options.num_envs * 5
     found = {}
     for name, workers in itertools.product(GAMES, WORKERS):
-        taken = [afresh(proportional_memory, name, n, workers, options.size) for n in (few, many)]
+        taken = [in_new_process(proportional_memory, name, n, workers, options.size) for n in (few, many)]
         found[runner_name(name, workers, False)] = (taken[1] - taken[0]) / (many - few)
     return found
 
 
 def measure_start(options: Options) -> dict[str, tuple[float, float]]:
-    """Seconds of processor time a worker takes until all environments show a position, and of wall time."""
+    """Measure CPU seconds per worker, and wall seconds, until all environments have rendered."""
     return {
-        runner_name(name, workers, False): afresh(start_seconds, name, options.started, workers, options.size)
+        runner_name(name, workers, False): in_new_process(start_seconds, name, options.started, workers, options.size)
         for name, workers in itertools.product(GAMES, WORKERS)
     }
 
 
-def afresh(work: Callable[..., Any], *args: Any) -> Any:
-    """Call a function in a new process, so that nothing is made or cached yet."""
+def in_new_process(work: Callable[..., Any], *args: Any) -> Any:
+    """Call a function in a new process, without caches."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(work, *args).result()
 
 
 def proportional_memory(name: str, num_envs: int, workers: int, size: int) -> int:
-    """Bytes of this process and its children after some steps; what several share counts once, in parts (PSS)."""
+    """Measure the proportional set size (PSS) of this process and its children after some steps."""
     game = make_game(name, size=size)
     script = legal_script(game, num_envs, 40)
     with closing(make_vec(game, num_envs, workers, copy=False)) as env:
@@ -238,31 +238,31 @@ def proportional_memory(name: str, num_envs: int, workers: int, size: int) -> in
 
 
 def start_seconds(name: str, num_envs: int, workers: int, size: int) -> tuple[float, float]:
-    """Processor seconds a worker (or this process, with none) takes from nothing to the first frames; wall seconds."""
-    make_game(name, size=128)  # finds the installed games, which is not to be counted
-    # Nor is it that a virtual machine gets memory from its host when it is touched for the first time since boot.
+    """Measure CPU seconds per worker (or of this process) up to the first frames, and wall seconds."""
+    make_game(name, size=128)  # loads plugins, which should not be timed
+    # Touch the memory first: a virtual machine gets it from the host only then.
     np.zeros((num_envs, size, size, 3), np.uint8).fill(1)
     whose = resource.RUSAGE_CHILDREN if workers else resource.RUSAGE_SELF
-    before, start = processor_seconds(whose), time.perf_counter()
+    before, start = cpu_seconds(whose), time.perf_counter()
     with closing(make_vec(make_game(name, size=size), num_envs, workers, copy=False)) as env:
         env.reset(seed=0)
         wall = time.perf_counter() - start
-    # The time of children is known when they have ended.
-    return (processor_seconds(whose) - before) / max(1, workers), wall
+    # CPU time of children is available after they have ended.
+    return (cpu_seconds(whose) - before) / max(1, workers), wall
 
 
-def processor_seconds(whose: int) -> float:
+def cpu_seconds(whose: int) -> float:
     usage = resource.getrusage(whose)
     return usage.ru_utime + usage.ru_stime
 
 
-# What is printed -----------------------------------------------------------------------------------------------------
+# Tables -------------------------------------------------------------------------------------------------------------
 
 
 def steps_table(rates: Mapping[str, Rates], options: Options) -> Table:
     limit, theirs = rates[LIMIT].median, rates[ASYNC].median
     title = f"environment steps/s, {options.num_envs} environments, {options.size} x {options.size}"
-    table = Table("contestant", "median", "slowest", "fastest", "x limit", "x AsyncVectorEnv", title=title)
+    table = Table("candidate", "median", "slowest", "fastest", "x limit", "x AsyncVectorEnv", title=title)
     for name, measured in rates.items():
         numbers = (f"{value:,.0f}" for value in (measured.median, measured.slowest, measured.fastest))
         table.add_row(name, *numbers, f"{measured.median / limit:.2f}", f"{measured.median / theirs:.1f}")
@@ -272,15 +272,15 @@ def steps_table(rates: Mapping[str, Rates], options: Options) -> Table:
 def environments_table(found: Mapping[str, Mapping[int, Rates]]) -> Table:
     numbers = sorted({n for rates in found.values() for n in rates})
     title = "environment steps/s by number of environments: median (slowest to fastest)"
-    table = Table("contestant", *(f"{n:,}" for n in numbers), title=title)
+    table = Table("candidate", *(f"{n:,}" for n in numbers), title=title)
     for name, rates in found.items():
-        table.add_row(name, *(str(rates[n]) if n in rates else "left out" for n in numbers))
+        table.add_row(name, *(str(rates[n]) if n in rates else "skipped" for n in numbers))
     return table
 
 
 def memory_table(found: Mapping[str, float], options: Options) -> Table:
-    title = f"memory of one more environment = frame ({options.frame / 1e6:.2f} MB) + the rest"
-    table = Table("contestant", "MB in all", "KB beside the frame", title=title)
+    title = f"memory per environment = frame ({options.frame / 1e6:.2f} MB) + rest"
+    table = Table("candidate", "MB in total", "KB without the frame", title=title)
     for name, taken in found.items():
         table.add_row(name, f"{taken / 1e6:.2f}", f"{(taken - options.frame) / 1e3:.1f}")
     return table
@@ -288,7 +288,7 @@ def memory_table(found: Mapping[str, float], options: Options) -> Table:
 
 def start_table(found: Mapping[str, tuple[float, float]], options: Options) -> Table:
     title = f"start of {options.started} environments"
-    table = Table("contestant", "processor seconds a worker", "wall seconds", title=title)
+    table = Table("candidate", "CPU seconds per worker", "wall seconds", title=title)
     for name, (processor, wall) in found.items():
         table.add_row(name, f"{processor:.2f}", f"{wall:.2f}")
     return table
@@ -300,38 +300,38 @@ def step_goals(rates: Mapping[str, Rates]) -> Iterable[Goal]:
         best = max(median[runner_name("2048", workers, copy)] for workers in WORKERS)
         suffix = ", copy" if copy else ""
         ratio = best / median[ASYNC + suffix]
-        yield Goal(f"2048{suffix} at 30 x AsyncVectorEnv{suffix} or better", f"{ratio:.1f} x", ratio >= 30)
+        yield Goal(f"2048{suffix}: at least 30 x AsyncVectorEnv{suffix}", f"{ratio:.1f} x", ratio >= 30)
     share = median[runner_name("2048", 0, False)] / median[LIMIT]
-    yield Goal("2048 in one process at half of the copy limit or more", f"{share:.2f}", share >= 0.5)
+    yield Goal("2048 in one process: at least half of the copy limit", f"{share:.2f}", share >= 0.5)
     for game in GAMES[1:]:
         ours = [median[runner_name("2048", n, False)] / median[runner_name(game, n, False)] for n in WORKERS]
-        words = f"{game} within a factor 2 of our 2048, with 0, 1 and 2 workers"
-        yield Goal(words, ", ".join(f"{factor:.2f}" for factor in ours), max(ours) <= 2)
+        description = f"{game}: within a factor 2 of 2048, with 0, 1 and 2 workers"
+        yield Goal(description, ", ".join(f"{factor:.2f}" for factor in ours), max(ours) <= 2)
 
 
 def environments_goals(found: Mapping[str, Mapping[int, Rates]]) -> Iterable[Goal]:
     for name, rates in found.items():
         medians = [measured.median for measured in rates.values()]
         share = min(medians) / max(medians)
-        words = f"{name}: flat from {min(rates)} to {max(rates)} environments (slowest at least 0.8 of fastest)"
-        yield Goal(words, f"{share:.2f}", share >= 0.8)
+        description = f"{name}: flat from {min(rates)} to {max(rates)} environments (slowest / fastest at least 0.8)"
+        yield Goal(description, f"{share:.2f}", share >= 0.8)
 
 
 def start_goals(found: Mapping[str, tuple[float, float]], options: Options) -> Iterable[Goal]:
     for name, (processor, _) in found.items():
-        words = f"{name}: start of {options.started} environments in less than 2 s of work a worker"
-        yield Goal(words, f"{processor:.2f} s", processor < 2)
+        description = f"{name}: {options.started} environments start in less than 2 CPU seconds per worker"
+        yield Goal(description, f"{processor:.2f} s", processor < 2)
 
 
 def goals_table(goals: Iterable[Goal]) -> Table:
     table = Table("goal", "measured", "reached", title="goals")
     for goal in goals:
-        table.add_row(goal.words, goal.measured, "[green]yes" if goal.reached else "[red]no")
+        table.add_row(goal.description, goal.measured, "[green]yes" if goal.reached else "[red]no")
     return table
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers depend on."""
+    """Describe the machine and versions."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
@@ -347,7 +347,7 @@ def machine() -> dict[str, Any]:
 
 
 def run(options: Options, console: Console) -> None:
-    """Measure the parts, print their tables and the goals, and write the numbers."""
+    """Measure the selected parts, print tables and goals, and write the results."""
     if options.json is not None:
         check_own_file(options.json)
     numbers: dict[str, Any] = {"machine": machine()}
@@ -369,14 +369,14 @@ def run(options: Options, console: Console) -> None:
             console.print(memory_table(memory, options))
             numbers["memory"] = memory
         else:
-            console.print("left out: memory, which is read from Linux's /proc")
+            console.print("skipped: memory, which requires /proc")
     if "start" in options.parts:
         start = measure_start(options)
         console.print(start_table(start, options))
         goals += start_goals(start, options)
         numbers["start"] = start
     if "encoding" in options.parts:
-        from encoding import encoders_table, measure_encoding, numbers_of  # type: ignore[import-not-found]  # found beside this script
+        from encoding import encoders_table, measure_encoding, numbers_of  # type: ignore[import-not-found]  # next to this script
 
         kinds = measure_encoding(options.size, options.rounds, options.seconds * ENCODING)
         for title, encoded in kinds.items():

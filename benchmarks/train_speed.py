@@ -1,9 +1,9 @@
-"""A step of GRPO here against one of TRL's GRPOTrainer: the same model, positions, group, lengths, rewards; in turns.
+"""Duration of a GRPO step compared with TRL's GRPOTrainer, with the same model, states, groups, lengths and rewards.
 
     .venv-train/bin/python -m benchmarks.train_speed
 
-Both score by `vlmgym.sandbox.core.reward` and make one update of all responses; TRL draws its own tokens. So that all
-responses have the same length, the model is untrained and none may end before the limit.
+Both take turns, score with `vlmgym.sandbox.core.reward` and update once on all responses; TRL samples its own tokens.
+All responses have the same length, because the model is untrained and may not stop before the limit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from vlmgym.sandbox.core.reward import score_response
 from vlmgym.terminal import make_console
 
 LIMIT = 0.8
-"""Of TRL's time, at most."""
+"""Maximum time relative to TRL."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,45 +44,45 @@ class Options:
     """Measure and print a table."""
 
     rounds: int = 5
-    """Turns of each."""
+    """Turns of each trainer."""
     steps: int = 4
-    """Steps of a turn; the first is not counted."""
+    """Steps per turn; the first is not counted."""
     tokens: int = 52
-    """Length of every response."""
+    """Tokens per response."""
 
     def __post_init__(self) -> None:
         if self.steps < 2 or self.rounds < 1 or self.tokens < 1:
-            raise UsageError("there is at least one round of two steps, and one token")
+            raise UsageError("rounds and tokens must be at least 1, and steps at least 2")
 
 
 class Clock(TrainerCallback):
-    """Seconds and processor seconds of each of TRL's steps."""
+    """Records wall and CPU seconds of TRL's steps."""
 
     def __init__(self) -> None:
-        self.begun = (0.0, 0.0)
+        self.start = (0.0, 0.0)
         self.steps: list[tuple[float, float]] = []
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
-        """Called by the trainer."""
-        self.begun = (time.perf_counter(), time.process_time())
+        """Callback of the trainer."""
+        self.start = (time.perf_counter(), time.process_time())
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        """Called by the trainer."""
-        self.steps.append((time.perf_counter() - self.begun[0], time.process_time() - self.begun[1]))
+        """Callback of the trainer."""
+        self.steps.append((time.perf_counter() - self.start[0], time.process_time() - self.start[1]))
 
 
 def our_steps(trainer: Trainer, steps: int) -> tuple[list[tuple[float, float]], list[dict[str, float]]]:
-    """Seconds and processor seconds of each step, and its numbers."""
+    """Return wall and CPU seconds of each step, and its metrics."""
     times, rows = [], []
     for _ in range(steps):
-        begun = (time.perf_counter(), time.process_time())
+        start = (time.perf_counter(), time.process_time())
         rows.append(trainer.take_step())
-        times.append((time.perf_counter() - begun[0], time.process_time() - begun[1]))
+        times.append((time.perf_counter() - start[0], time.process_time() - start[1]))
     return times, rows
 
 
 def trl_steps(checkpoint: Path, config: TrainConfig, options: Options, folder: Path) -> list[tuple[float, float]]:
-    """Seconds and processor seconds of each of TRL's steps on the same positions."""
+    """Return wall and CPU seconds of TRL's steps on the same states."""
     curriculum = config.make_curriculum()
     rows = range(config.prompts * options.steps)
     episodes = start_rollouts(
@@ -145,7 +145,7 @@ def trl_steps(checkpoint: Path, config: TrainConfig, options: Options, folder: P
 
 
 def main() -> None:
-    """The command line."""
+    """Run the benchmark."""
     options = parse_options(Options, None, prog="python -m benchmarks.train_speed")
     folder = Path(tempfile.mkdtemp())
     try:
@@ -154,7 +154,7 @@ def main() -> None:
         config = read_config(args)
         run = TrainingRun.begin(config, args)
         trainer = Trainer(config, run)
-        trainer.actor.ends = set()  # as TRL's, no response ends before the limit
+        trainer.actor.ends = set()  # as with TRL, no response ends before the limit
         ours: list[tuple[float, float]] = []
         theirs: list[tuple[float, float]] = []
         rows: list[dict[str, float]] = []
@@ -171,12 +171,12 @@ def main() -> None:
 def print_tables(
     ours: list[tuple[float, float]], theirs: list[tuple[float, float]], rows: list[dict[str, float]], tokens: int
 ) -> None:
-    """What a step takes, and what takes it."""
+    """Print the time of a step and its parts."""
     lengths = {row["response_tokens"] for row in rows}
     if lengths != {float(tokens)}:
-        raise UsageError(f"responses have {lengths} tokens, not {tokens}: the work is not the same")
-    table = Table(title="a step of 8 positions x 8 responses")
-    for column in ("", "seconds: median", "fastest to slowest", "processor seconds: median"):
+        raise UsageError(f"responses have {lengths} tokens instead of {tokens}, so the times are not comparable")
+    table = Table(title="one step of 8 states x 8 responses")
+    for column in ("", "seconds: median", "fastest to slowest", "CPU seconds: median"):
         table.add_column(column)
     for name, times in (("vlmgym", ours), ("TRL's GRPOTrainer", theirs)):
         wall, cpu = zip(*times)
@@ -185,9 +185,9 @@ def print_tables(
     console.print(table)
     ratio, cpu_ratio = (float(np.median([t[i] for t in ours]) / np.median([t[i] for t in theirs])) for i in (0, 1))
     reached = "reached" if ratio <= LIMIT else "not reached"
-    console.print(f"ratio {ratio:.2f} (goal {LIMIT}: {reached}), of processor time {cpu_ratio:.2f}")
+    console.print(f"ratio {ratio:.2f} (goal {LIMIT}: {reached}), CPU time {cpu_ratio:.2f}")
     parts = {
-        "positions and images": "seconds_states",
+        "states and images": "seconds_states",
         "encoding and generation": "seconds_generation",
         "scoring": "seconds_scoring",
         "advantages": "seconds_advantages",

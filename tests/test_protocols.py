@@ -1,4 +1,4 @@
-"""The command that measures baselines: few episodes, a page of its own."""
+"""benchmarks/protocols.py with few episodes and a separate page."""
 
 import importlib
 from pathlib import Path
@@ -31,31 +31,31 @@ def run(protocols: ModuleType, folder: Path, *args: str) -> str:
     return page.read_text()
 
 
-def test_every_game_and_published_setting_is_measured(protocols: ModuleType) -> None:
+def test_all_games_and_presets_are_measured(protocols: ModuleType) -> None:
     names = {setting.name for setting in protocols.SETTINGS}
     assert names >= set(PRESETS)
     assert names >= {game_id.rpartition("-v")[0] for game_id in BUILT_IN}
-    assert {row.setting for row in protocols.COMPARED} <= names
+    assert {row.setting for row in protocols.COMPARISONS} <= names
 
 
-def test_scores_are_those_of_an_evaluation(protocols: ModuleType, tmp_path: Path) -> None:
+def test_scores_agree_with_evaluate(protocols: ModuleType, tmp_path: Path) -> None:
     page = run(protocols, tmp_path, "--games", "g1/shisensho-6x6", "geospot", "--episodes", "3")
     assert page.startswith("before\n<!-- baselines -->\n| setting |")
     assert page.endswith("<!-- /published -->\nafter\n")
     assert "old" not in page
     for setting, policy in (("g1/shisensho-6x6", "random"), ("geospot", "random"), ("geospot", "oracle")):
-        told = summarise(evaluate(setting, policy, 3, workers=0))
-        score = f"{told.score_mean:.4g}" + (f" ± {told.score_stderr:.2g}" if told.score_stderr else "")
+        summary = summarise(evaluate(setting, policy, 3, workers=0))
+        score = f"{summary.score_mean:.4g}" + (f" ± {summary.score_stderr:.2g}" if summary.score_stderr else "")
         assert f"| `{setting}` | {policy} | 3 | {score} |" in page
-    assert "| `vlm-gym/geospot` | | | the same game as `geospot` |" in page
-    assert "`swap`" not in page.replace("the same game as `swap`", "")
+    assert "| `vlm-gym/geospot` | | | same game as `geospot` |" in page
+    assert "`swap`" not in page.replace("same game as `swap`", "")
 
 
-def test_an_interrupted_run_goes_on(protocols: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resuming_an_interrupted_run(protocols: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = run(protocols, tmp_path, "--games", "nlvr2", "--episodes", "4")
     (kept,) = (tmp_path / "kept").glob("nlvr2-*-random.jsonl")
     lines = kept.read_text()
-    kept.write_text(lines[: len(lines) // 2])  # in the middle of a line
+    kept.write_text(lines[: len(lines) // 2])  # within a line
     played: list[tuple[int, int]] = []
 
     def watched(game: object, policy: object, episodes: int, *, seed: int, **others: object) -> object:
@@ -67,10 +67,10 @@ def test_an_interrupted_run_goes_on(protocols: ModuleType, tmp_path: Path, monke
     assert kept.read_text() == lines
     assert len(played) == 1
     assert sum(played[0]) == 4
-    assert run(protocols, tmp_path, "--games", "nlvr2", "--episodes", "2") == whole  # nothing that was played is lost
+    assert run(protocols, tmp_path, "--games", "nlvr2", "--episodes", "2") == whole  # episodes are never dropped
 
 
-def test_random_answers_as_in_g1_are_packed_and_unpacked_in_base_6(protocols: ModuleType) -> None:
+def test_g1_answers_are_packed_in_base_6(protocols: ModuleType) -> None:
     game = make_game("g1/shisensho-12x12")
     rng, same = np.random.default_rng(3), np.random.default_rng(3)
     for _ in range(50):
@@ -82,17 +82,17 @@ def test_random_answers_as_in_g1_are_packed_and_unpacked_in_base_6(protocols: Mo
         protocols.G1Random().check(make_game("swap"))
 
 
-def test_the_oracle_that_is_cut_short_plays_on_to_the_end(protocols: ModuleType) -> None:
+def test_bounded_oracle_plays_legally_to_the_end(protocols: ModuleType) -> None:
     (episode,) = evaluate("g1/shisensho-12x12", protocols.BoundedOracle(), 1, seed=3, workers=0)
     assert episode.status == "ended"
     assert all(turn.outcome.value == "played" for turn in episode.turns)
 
 
-def test_mistakes_end_in_a_sentence(protocols: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_arguments(protocols: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for args, words in (
-        (["--games", "chess"], "there is no setting 'chess'"),
+        (["--games", "chess"], "unknown setting 'chess'"),
         (["--episodes", "0"], "episodes must be an integer of at least 1"),
-        (["--page", str(tmp_path / "none.md")], "there is no page"),
+        (["--page", str(tmp_path / "none.md")], "page not found"),
     ):
         with pytest.raises(SystemExit):
             protocols.main([*args, "--output-dir", str(tmp_path / "kept")])
@@ -101,9 +101,9 @@ def test_mistakes_end_in_a_sentence(protocols: ModuleType, tmp_path: Path, capsy
         protocols.write_between("a page", "baselines", ["line"])
 
 
-def test_the_page_has_the_tables(protocols: ModuleType) -> None:
+def test_committed_page_has_all_rows(protocols: ModuleType) -> None:
     text = (ROOT / "docs" / "protocols.md").read_text()
     for setting in protocols.SETTINGS:
         assert f"| `{setting.name}` |" in text
-    for row in protocols.COMPARED:
+    for row in protocols.COMPARISONS:
         assert f"| {row.game} | " in text

@@ -1,1 +1,1 @@
-"""What a tiny model learns: `python -m benchmarks.learning`."""
+"""Train tiny models and measure what they learn: `python -m benchmarks.learning`."""

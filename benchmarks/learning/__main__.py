@@ -1,13 +1,13 @@
-"""Is it learned, and is it the eye that learns: fresh seeds, before and after, with controls.
+"""Measure what a tiny model learns, and if it uses the image: before and after training, with controls.
 
     .venv-train/bin/python -m benchmarks.learning                    # 3 seeds, GRPO and PPO, 3x3: about 30 minutes
-    .venv-train/bin/python -m benchmarks.learning --task 4x4         # likewise: benchmarks/learning/tasks.py
+    .venv-train/bin/python -m benchmarks.learning --task 4x4         # tasks: benchmarks/learning/tasks.py
 
-For each seed a tiny model is made and cold-started once; each algorithm goes on from there. All that is measured is
-measured on held-out positions, sampled at temperature 1 and with the likeliest tokens (greedy). Controls: the trained
-model sees grey images, or those of other positions; and a model that is trained on grey images by the same
-commands. Small boards come up in training and among held-out positions, so that the trained model is measured on
-those alone, too, that never came up. The page docs/learning/TASK.md and its image are written from all of it.
+For each seed, a tiny model is created and trained by SFT once; each algorithm starts from there. Models are measured
+in validation states, sampled at temperature 1 and greedily. Controls: the trained model sees grey images, or those of
+other states; and a model is trained on grey images with the same commands. Boards are small enough to occur in both
+training and validation, so models are also measured only on boards that did not occur in training. Writes
+docs/learning/TASK.md and its image.
 """
 
 from __future__ import annotations
@@ -38,77 +38,77 @@ from .page import Trained, write_page
 from .running import once, train
 from .tasks import TASKS
 
-LOOKS: tuple[tuple[str, Images, float], ...] = (
+CONDITIONS: tuple[tuple[str, Images, float], ...] = (
     ("sampled", "true", 1.0),
     ("greedy", "true", 0.0),
     ("blank", "blank", 1.0),
     ("shuffled", "shuffled", 1.0),
 )
-"""Name, what the model sees, temperature."""
+"""Name, visible images, temperature."""
 RUNS: dict[str, list[str]] = {
     "GRPO": ["--algorithm", "grpo"],
     "PPO": ["--algorithm", "ppo"],
     "PPO over tokens": ["--algorithm", "ppo", "--ppo.gae-over", "tokens"],
     "PPO over tokens, lambda 0.95": ["--algorithm", "ppo", "--ppo.gae-over", "tokens", "--ppo.token-lam", "0.95"],
 }
-"""Algorithms and their variants."""
+"""Options of the algorithms and their variants."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Train, measure, and write a page."""
+    """Train, measure and write a page."""
 
     task: str = "3x3"
-    """What is learned: a task of benchmarks/learning/tasks.py."""
+    """A task of benchmarks/learning/tasks.py."""
     seeds: tuple[int, ...] = (10, 11, 12)
-    """Seeds; the page says how they and the choice of settings are related."""
+    """Seeds; the page says if settings were chosen with them."""
     runs: tuple[str, ...] = ("GRPO", "PPO")
-    """What is compared: GRPO, PPO, "PPO over tokens", "PPO over tokens, lambda 0.95"."""
+    """Algorithms: GRPO, PPO, "PPO over tokens", "PPO over tokens, lambda 0.95"."""
     blank: int = 1
-    """Seeds, the first ones, for which a model is trained on grey images, too, by the first of these."""
+    """Number of seeds for which the first algorithm also trains a model on grey images."""
     answers: int = 512
-    """Held-out positions of each measurement."""
+    """Validation states per measurement."""
     jobs: int = 2
-    """Seeds at once."""
+    """Seeds to run in parallel."""
     output_dir: Path = Path("logs/learning")
-    """Folder of all runs; those that are finished there are not run again."""
+    """Folder of all runs; finished runs are not repeated."""
     pages: Path = Path("docs/learning")
     """Folder of the page."""
 
     def __post_init__(self) -> None:
         if min(self.jobs, self.answers) < 1 or not self.seeds or not self.runs:
-            raise UsageError("there is at least one seed, one run, one job and one answer")
+            raise UsageError("seeds, runs, jobs and answers must not be empty or 0")
         if self.task not in TASKS:
-            raise UsageError(f"there is no task {self.task!r}; the tasks are {', '.join(TASKS)}")
+            raise UsageError(f"unknown task {self.task!r}, choose from: {', '.join(TASKS)}")
         if unknown := [run for run in self.runs if run not in RUNS]:
-            raise UsageError(f"there is no run {unknown[0]!r}; the runs are {', '.join(RUNS)}")
+            raise UsageError(f"unknown run {unknown[0]!r}, choose from: {', '.join(RUNS)}")
 
 
 def measure(folder: Path, args: Sequence[str], answers: int) -> dict[str, ValidationResult]:
-    """What the model of a run is worth, by name of the look; measured once."""
+    """Measure the model of a run under all conditions, unless already done."""
 
     def find() -> dict[str, Any]:
         config = read_config(args)
         actor = Actor(folder / "model", config.model)
         return {
             name: asdict(validate(actor, config, validation_episodes_of(config, answers), images, temperature))
-            for name, images, temperature in LOOKS
+            for name, images, temperature in CONDITIONS
         }
 
     return {name: ValidationResult(**one) for name, one in once(folder / f"measured_{answers}.json", find).items()}
 
 
 def measure_novel(folder: Path, cold: Sequence[str], after: Sequence[str], answers: int) -> ValidationResult | None:
-    """What the model of a run is worth on those held-out positions that never came up in training, sampled.
+    """Measure the model of a run in validation states that did not occur in training.
 
     Args:
-        folder: Of the run.
-        cold: Options of the cold start.
+        folder: Folder of the run.
+        cold: Options of the SFT run.
         after: Options of the run.
-        answers: Held-out positions, of which these are some.
+        answers: Number of validation states to filter.
 
     Returns:
-        None if all came up.
+        None if all occurred in training.
     """
 
     def find() -> dict[str, Any] | None:
@@ -122,12 +122,12 @@ def measure_novel(folder: Path, cold: Sequence[str], after: Sequence[str], answe
 
 
 def measure_chance(folder: Path, cold: Sequence[str], answers: int) -> tuple[float, float]:
-    """What random answers, and the best constant one, are worth on the held-out positions of a seed.
+    """Measure random answers and the best constant answer in the validation states of a seed.
 
     Args:
-        folder: Of the cold start.
+        folder: Folder of the SFT run.
         cold: Its options.
-        answers: Held-out positions.
+        answers: Number of validation states.
     """
     random, constant = once(
         folder / f"chance_{answers}.json", lambda: without_looking(validation_episodes_of(read_config(cold), answers))
@@ -136,20 +136,20 @@ def measure_chance(folder: Path, cold: Sequence[str], answers: int) -> tuple[flo
 
 
 def validation_episodes_of(config: TrainConfig, count: int) -> list[EpisodeRollout]:
-    """At held-out positions, not yet played."""
+    """Start episodes in validation states."""
     curriculum = config.make_curriculum()
     return validation_episodes(config, curriculum, curriculum.begin(), count)
 
 
 def run_seed(options: Options, seed: int) -> list[Trained]:
-    """All runs of a seed."""
+    """Run all algorithms for a seed."""
     shared = ["--preset", "tiny", "--seed", str(seed), "--evaluation.episodes", "0", "--evaluation.states", "0"]
-    # Single answers are measured, not episodes: no prompt says that an answer was not played.
+    # Only single answers are measured, so no prompt reports that the previous answer was not played.
     shared += ["--record-interval", "0", "--sft.random-turns", "0", *TASKS[options.task].args]
     trained = []
     for blank in [False, True] if seed in options.seeds[: options.blank] else [False]:
         name = f"{options.task}-{seed}{'-blank' if blank else ''}"
-        # Without eyes little is learned in the cold start, which is no reason to stop here.
+        # SFT learns little without images, which should not stop the run.
         grey = ["--blank", "--sft.gate", "0"] if blank else []
         cold = options.output_dir / f"{name}-cold"
         minutes = train(cold, *shared, *grey, "--steps", "0")
@@ -168,7 +168,7 @@ def run_seed(options: Options, seed: int) -> list[Trained]:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the benchmark."""
     options = parse_options(Options, None, prog="python -m benchmarks.learning")
     torch.set_num_threads(1)
     options = replace(options, output_dir=options.output_dir.resolve())

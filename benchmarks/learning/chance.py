@@ -1,4 +1,4 @@
-"""What answers are worth that are given without a look at the image."""
+"""Rewards without looking at the image."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from vlmgym.rollout.episode import EpisodeRollout
 
 
 def without_looking(episodes: Sequence[EpisodeRollout]) -> tuple[float, float]:
-    """Mean reward of random answers, and of the best answer that is the same everywhere, chosen with these positions.
+    """Return the mean reward of random answers and of the best constant answer.
 
     Args:
-        episodes: At positions of one game.
+        episodes: Episodes of one game, at the states to answer.
 
     Raises:
         UsageError: The game's actions cannot be listed.

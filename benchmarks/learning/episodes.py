@@ -1,11 +1,11 @@
-"""Does a critic help in whole episodes: PPO with lambda 1 and below, with a critic and without.
+"""Compare PPO on whole episodes with lambda 1 and below, with and without a critic.
 
     .venv-train/bin/python -m benchmarks.learning.episodes
 
-A tiny model plays four turns of 2048 on a board of 3 x 3 from positions up to 8 moves deep, and earns 1 for each turn
-that merges tiles. It is cold-started once for each seed; each variant of PPO goes on from there, at the same positions.
-The page docs/learning/episodes.md and its image are written from the curves of training, whose positions are fresh in
-each step, and from single answers to held-out positions.
+A tiny model plays four turns of 2048 on a 3 x 3 board from states up to 8 moves deep, with a reward of 1 per turn that
+merges tiles. It is trained by SFT once per seed; each variant of PPO starts from there, with the same states. Writes
+docs/learning/episodes.md and its image from the training curves, which use new states in each step, and from single
+answers in validation states.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ SHARED = shlex.split("--preset tiny --evaluation.episodes 0 --evaluation.states 
 PPO = shlex.split(
     f"--sft.steps 0 --algorithm ppo --batch-size {EPISODES} --play.max-turns {TURNS} --states.moves 0 8 --ppo.gamma 0.9"
 )
-# The gradient of the critic's loss is kept small: it goes through the weights that write, and unlearns the form.
+# A small weight for the critic's loss: its gradient passes through the policy's weights and would unlearn the format.
 RUNS: dict[str, list[str]] = {
     "lambda 1": ["--ppo.lam", "1", "--ppo.value-coef", "0.01"],
     "lambda 0.5": ["--ppo.lam", "0.5", "--ppo.value-coef", "0.01"],
     "lambda 1, no critic": ["--ppo.lam", "1", "--ppo.value-coef", "0"],
     "lambda 0.5, no critic": ["--ppo.lam", "0.5", "--ppo.value-coef", "0"],
 }
-"""Variants of PPO. A critic that is not trained expects nothing."""
+"""Variants of PPO. An untrained critic predicts 0."""
 PART = 20
-"""Steps that are taken together."""
+"""Steps per column of the table."""
 PAGE = """\
 # Whole episodes: what a critic and lambda bring
 
@@ -72,31 +72,31 @@ half; *single moves* is the share of moves that merge at {answers} held-out firs
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Train in whole episodes, and write a page."""
+    """Train on whole episodes and write a page."""
 
     seeds: tuple[int, ...] = (42, 43)
-    """Seeds, none of which the settings were chosen with."""
+    """Seeds; settings were chosen with others."""
     runs: tuple[str, ...] = tuple(RUNS)
-    """Variants."""
+    """Variants to train."""
     steps: int = 80
-    """Steps of each."""
+    """Steps per variant."""
     jobs: int = 2
-    """Seeds at once."""
+    """Seeds to run in parallel."""
     output_dir: Path = Path("logs/learning")
-    """Folder of all runs; those that are finished there are not run again."""
+    """Folder of all runs; finished runs are not repeated."""
     pages: Path = Path("docs/learning")
     """Folder of the page."""
 
     def __post_init__(self) -> None:
         if unknown := [run for run in self.runs if run not in RUNS]:
-            raise UsageError(f"there is no run {unknown[0]!r}; the runs are {', '.join(RUNS)}")
+            raise UsageError(f"unknown run {unknown[0]!r}, choose from: {', '.join(RUNS)}")
         if not self.seeds or not self.runs or self.jobs < 1 or self.steps < 3 * PART:
-            raise UsageError(f"there is at least one seed, one run and one job, and at least {3 * PART} steps")
+            raise UsageError(f"seeds, runs and jobs must not be empty or 0, and steps must be at least {3 * PART}")
 
 
 @dataclass(frozen=True)
 class Trained:
-    """One run: name, seed, how long it took, the numbers of each step, and held-out positions before and after."""
+    """One run with its duration, metrics by step, and validation before and after."""
 
     run: str
     seed: int
@@ -107,12 +107,12 @@ class Trained:
 
     @property
     def earned(self) -> Floats:
-        """What an episode earned, by step."""
+        """Mean episode reward by step."""
         return np.array([row["episode_reward"] for row in self.curve])
 
 
 def run_seed(options: Options, seed: int) -> list[Trained]:
-    """All runs of a seed."""
+    """Run all variants for a seed."""
     cold = options.output_dir / f"episodes-{seed}-cold"
     train(cold, *SHARED, "--seed", str(seed), "--steps", "0")
     trained = []
@@ -127,7 +127,7 @@ def run_seed(options: Options, seed: int) -> list[Trained]:
 
 
 def write_page(options: Options, trained: Sequence[Trained]) -> Path:
-    """Write the page and its image; the page's path."""
+    """Write the page and its image; return the path of the page."""
     output = OutputFolder(options.pages)
     image, page = output.folder / "episodes.png", output.folder / "episodes.md"
     output.claim(image, page)
@@ -175,7 +175,7 @@ def _mean(numbers: Floats) -> str:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the benchmark."""
     options = parse_options(Options, None, prog="python -m benchmarks.learning.episodes")
     options = replace(options, output_dir=options.output_dir.resolve())
     pages = OutputFolder(options.pages)

@@ -1,4 +1,4 @@
-"""Which held-out positions never came up in a training: what it drew follows from its seed, and is drawn again."""
+"""Find validation states that did not occur in training, by sampling the training states again from their seed."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from vlmgym.sandbox.core.game import ImageArray
 
 
 def novel(episodes: Iterable[EpisodeRollout], cold: Sequence[str], after: Sequence[str]) -> list[EpisodeRollout]:
-    """Seats whose images neither a cold start nor the training after it showed.
+    """Select episodes whose images occurred neither in SFT nor in RL.
 
     Args:
-        episodes: At positions of the one game that is trained.
-        cold: Options of the cold start; all its batches count, even if it ended before.
-        after: Options of the training.
+        episodes: Episodes of the trained game.
+        cold: Options of the SFT run; all its batches count, even if it stopped early.
+        after: Options of the RL run.
 
     Raises:
-        UsageError: Other than first positions are trained on.
+        UsageError: The training includes later turns of episodes.
     """
     batches, steps = read_config(cold).sft, read_config(after)
     if batches.random_turns or steps.play.max_turns > 1:
-        raise UsageError("only single answers to first positions are drawn again, not what comes after an answer")
+        raise UsageError("only the first turn of each episode can be sampled again")
     shown = images_drawn(tuple(cold), SFT_STREAM, batches.steps * batches.batch_size)
     shown |= images_drawn(tuple(after), 0, steps.steps * steps.prompts)
     return [episode for episode in episodes if digest(episode.observation.images) not in shown]
@@ -34,12 +34,12 @@ def novel(episodes: Iterable[EpisodeRollout], cold: Sequence[str], after: Sequen
 
 @lru_cache(maxsize=8)
 def images_drawn(args: tuple[str, ...], stream: int, count: int) -> frozenset[bytes]:
-    """Digests of what the first positions of a stream show.
+    """Hash the images of the first states of a stream.
 
     Args:
         args: Options of the run.
-        stream: Added to the run's seed.
-        count: Positions.
+        stream: Offset from the run's seed.
+        count: Number of states.
     """
     config = read_config(args)
     (game,) = config.make_curriculum().games
@@ -48,5 +48,5 @@ def images_drawn(args: tuple[str, ...], stream: int, count: int) -> frozenset[by
 
 
 def digest(images: Sequence[ImageArray]) -> bytes:
-    """The same for images of equal pixels alone."""
+    """Hash the pixels of images."""
     return hashlib.sha256(b"".join(image.tobytes() for image in images)).digest()

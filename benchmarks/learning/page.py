@@ -1,4 +1,4 @@
-"""The page of what was learned: a table of runs, and their curves."""
+"""Page of a task: a table of runs and their curves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .parts import draw_curves, table, with_interval, wrapped
 from .tasks import Task
 
 LAST = 30
-"""Steps at the end whose explained variance is told."""
+"""Last steps to average the explained variance over."""
 PAGE = """\
 # What a tiny model learns: {what}
 
@@ -62,18 +62,18 @@ HEAD = (
 
 @dataclass(frozen=True)
 class Trained:
-    """One run.
+    """Results of one run.
 
     Attributes:
-        run: Its name.
-        seed: Its seed.
-        cold_minutes: How long the cold start took.
-        minutes: How long the rest took.
-        chance: What random answers, and the best constant one, are worth.
-        before: What the model was worth after the cold start, by name of the look.
-        after: Likewise at the end.
-        novel: What it is worth at the end on positions that never came up in training; None if all did.
-        curve: The numbers of each step.
+        run: Name.
+        seed: Seed.
+        cold_minutes: Duration of SFT.
+        minutes: Duration of RL.
+        chance: Rewards of random answers and of the best constant answer.
+        before: Validation after SFT, by condition.
+        after: Validation at the end, by condition.
+        novel: Validation at the end in states that did not occur in training; None if all did.
+        curve: Metrics by step.
     """
 
     run: str
@@ -88,14 +88,14 @@ class Trained:
 
 
 def write_page(folder: Path, name: str, task: Task, args: Sequence[str], trained: Sequence[Trained]) -> Path:
-    """Write the page of a task and its image; the page's path.
+    """Write the page of a task and its image; return the path of the page.
 
     Args:
-        folder: Where to.
-        name: Of the task.
-        task: What was learned.
-        args: Options of the command that writes it.
-        trained: All runs.
+        folder: Output folder.
+        name: Name of the task.
+        task: The task.
+        args: Options of the command.
+        trained: Results of all runs.
     """
     output = OutputFolder(folder)
     image, page = output.folder / f"{name}.png", output.folder / f"{name}.md"

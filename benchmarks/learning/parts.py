@@ -1,4 +1,4 @@
-"""What the pages of this folder are made of: a table, a mean with its interval, and an image of curves."""
+"""Parts of the pages: tables, means with intervals, plots of curves."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from matplotlib.figure import Figure
 COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:purple", "tab:gray", "tab:brown")
 WIDTH = 120
 SMOOTHED = 10
-"""Steps that a point of a curve is the mean of."""
+"""Window of the moving average, in steps."""
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """In Markdown."""
+    """Format a Markdown table."""
     lines = ["| " + " | ".join(row) + " |" for row in (head, *rows)]
     return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
 
 
 def with_interval(mean: float, interval: tuple[float, float] | None) -> str:
-    """A mean and its confidence interval, if it has one."""
+    """Format a mean and its confidence interval, if any."""
     return f"{mean:.2f}" if interval is None else f"{mean:.2f} ({interval[0]:.2f} to {interval[1]:.2f})"
 
 
 def wrapped(page: str) -> str:
-    """A page whose paragraphs of prose have lines of one length."""
+    """Wrap the paragraphs of a page."""
     parts = page.rstrip("\n").split("\n\n")
     prose = [part if part[0] in "#|!" or "`" in part else fill(part, WIDTH) for part in parts]
     return "\n\n".join(prose) + "\n"
@@ -36,13 +36,13 @@ def wrapped(page: str) -> str:
 def draw_curves(
     path: Path, curves: Sequence[tuple[str, Sequence[float]]], axis: str, level: tuple[str, float] | None = None
 ) -> None:
-    """Draw numbers over steps, smoothed.
+    """Plot smoothed curves over steps.
 
     Args:
-        path: Of the image.
-        curves: Name and numbers of each, from the first step on; those of one name have one colour.
-        axis: What the numbers are.
-        level: Name and height of a line to compare with.
+        path: Image file.
+        curves: Name and values of each curve; curves with the same name share a colour.
+        axis: Label of the y axis.
+        level: Name and value of a horizontal line.
     """
     figure = Figure(figsize=(7, 4), dpi=130, layout="constrained")
     axes = figure.add_subplot()

@@ -1,4 +1,4 @@
-"""Trainings that are run once, and kept."""
+"""Run trainings once and keep their results."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ ROOT = Path(__file__).parents[2]
 
 
 def once(path: Path, find: Callable[[], Any]) -> Any:
-    """What was found before and kept in a JSON file; else it is found and kept now."""
+    """Compute a value once and cache it in a JSON file."""
     if not path.exists():
         path.write_text(json.dumps(find()))
     return json.loads(path.read_text())
 
 
 def train(folder: Path, *args: str) -> float:
-    """Run a training to its end, or go on with it, unless that was done; the minutes it took.
+    """Run or resume a training unless it is finished; return its duration in minutes.
 
     Args:
-        folder: Of the run.
+        folder: Folder of the run.
         args: Options of `training.local.train`.
 
     Raises:
-        UsageError: It failed, or was run with other options before.
+        UsageError: The training failed, or the folder belongs to other options.
     """
     took, options, wanted = folder / "minutes", folder / "options.json", [*args, "--output-dir", str(folder)]
     if options.exists() and json.loads(options.read_text()) != wanted:
-        raise UsageError(f"{folder} was run with other options: name another --output-dir, or remove it")
+        raise UsageError(f"{folder} was run with other options: choose another --output-dir, or remove it")
     if not took.exists():
         begun = time.perf_counter()
         known = ["--resume", str(folder)] if options.exists() else wanted

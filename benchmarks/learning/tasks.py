@@ -1,4 +1,4 @@
-"""What is learned: options that differ from the preset `tiny`, and what the page says of them."""
+"""Tasks: options that differ from the preset `tiny`, and their description on the page."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Task:
-    """Single answers to positions of a game; the mean reward of answers is a share.
+    """A task of single answers whose mean reward is a share.
 
     Attributes:
-        args: Options, of `training.local.train`.
-        what: What is played, as a title.
-        asked: What is asked, from which positions, and of what the reward is the share.
-        share: That share, as the label of an axis.
-        known: What the answers of the cold start leave to be learned by rewards.
-        seeds: How the page's seeds and the choice of settings are related.
+        args: Options of `training.local.train`.
+        what: Title.
+        asked: What the model is asked, and the meaning of the reward.
+        share: Label of the reward's axis.
+        known: What SFT leaves to be learned by RL.
+        seeds: Whether settings were chosen with the seeds of the page.
     """
 
     args: list[str]
@@ -66,4 +66,4 @@ TASKS: dict[str, Task] = {
         "the right ones, and the likeliest answers become better, too",
     ),
 }
-"""By name."""
+"""Tasks by name."""

@@ -1,4 +1,7 @@
-"""Videos of recorded episodes: H.264, yuv420p, with a caption strip for each turn."""
+"""Videos of recorded episodes: H.264, yuv420p, with a caption strip for each turn.
+
+PyAV is used directly because imageio's plugin cannot set preset, quality and threads, and is slower (docs/log.md).
+"""
 
 from __future__ import annotations
 

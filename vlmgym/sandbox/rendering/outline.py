@@ -1,4 +1,7 @@
-"""Offset outlines outwards by a distance."""
+"""Offset outlines outwards by a distance.
+
+The result is a polygon, anti-aliased like all shapes; OpenCV could only widen the mask of a drawn shape.
+"""
 
 from __future__ import annotations
 
