@@ -31,7 +31,8 @@ from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EpisodeRecord, evaluate
 from vlmgym.policies.chat_api import image_url
-from vlmgym.policies.openai import OpenAIOptions, OpenAIPolicy
+from vlmgym.policies.openai import OpenAIPolicy
+from vlmgym.policies.openai_options import OpenAIOptions
 from vlmgym.records.files import check_own_file, write_own_json
 from vlmgym.rollout.event_loop import run_async
 from vlmgym.sandbox.core.game import Game

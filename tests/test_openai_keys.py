@@ -9,7 +9,8 @@ from tests.api_server import UP, Answer, ApiServer, completion, play, refusal, w
 from tests.commands import BARE
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import evaluate
-from vlmgym.policies.openai import OpenAIOptions, OpenAIPolicy
+from vlmgym.policies.openai import OpenAIPolicy
+from vlmgym.policies.openai_options import OpenAIOptions
 
 KEY = "sk-4f9c/0a+TheSecretOfThisTest=="
 pytestmark = pytest.mark.usefixtures("quick_retries")

@@ -19,7 +19,8 @@ from vlmgym.cli.eval import run_evaluation
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EvalConfig, evaluate
 from vlmgym.policies.chat_api import MAX_TEXT, TRUNCATED, InvalidCompletion, read_completion
-from vlmgym.policies.openai import OpenAIOptions, OpenAIPolicy
+from vlmgym.policies.openai import OpenAIPolicy
+from vlmgym.policies.openai_options import OpenAIOptions
 from vlmgym.records.store import read_run
 from vlmgym.sandbox.core.reward import Outcome
 

@@ -21,9 +21,10 @@ from rich.table import Table
 from vlmgym.errors import InfrastructureError, UsageError
 from vlmgym.policies.base import Prompt
 from vlmgym.policies.chat_api import image_url
-from vlmgym.policies.checkpoint import resolve_checkpoint
-from vlmgym.policies.openai import OPENAI, OpenAIOptions, OpenAIPolicy
-from vlmgym.policies.transformers import DType, import_local_model
+from vlmgym.policies.checkpoint import DType, resolve_checkpoint
+from vlmgym.policies.openai import OpenAIPolicy
+from vlmgym.policies.openai_options import OPENAI, OpenAIOptions
+from vlmgym.policies.transformers import import_local_model
 from vlmgym.records.episode import GameRecord
 from vlmgym.records.files import check_own_file, write_own_json
 from vlmgym.rollout.event_loop import run_async

@@ -6,14 +6,14 @@ from importlib import import_module
 
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import ModelPolicy, Policy, PolicyOptions, Prompt, Reply, StatePolicy
+from vlmgym.policies.baselines import random_response
 from vlmgym.policies.custom import CustomFunction, CustomOptions, CustomPolicy, load_function
-from vlmgym.policies.random import random_response
 from vlmgym.sandbox.core.game import ImageArray
 
 POLICIES = {
-    "random": "vlmgym.policies.random:RandomPolicy",
-    "random-legal": "vlmgym.policies.random:RandomLegalPolicy",
-    "oracle": "vlmgym.policies.oracle:OraclePolicy",
+    "random": "vlmgym.policies.baselines:RandomPolicy",
+    "random-legal": "vlmgym.policies.baselines:RandomLegalPolicy",
+    "oracle": "vlmgym.policies.baselines:OraclePolicy",
     "replay": "vlmgym.policies.replay:ReplayPolicy",
     "human": "vlmgym.policies.human:HumanPolicy",
     "openai": "vlmgym.policies.openai:OpenAIPolicy",
@@ -27,11 +27,7 @@ PolicySpec = str | CustomFunction | Policy
 
 
 def make_policy(choice: PolicySpec, options: PolicyOptions | None = None) -> Policy:
-    """Make a policy from its name, from `MODULE:FUNCTION`, or from a function.
-
-    Args:
-        choice: The policy. A `Policy` is returned as is, and `options` is ignored.
-        options: Options of the type given by `options_type`. Default: all defaults.
+    """Make a policy; `options` have the type given by `options_type`. A `Policy` is returned as is.
 
     Raises:
         UsageError: The policy is unknown or cannot be loaded.

@@ -10,7 +10,7 @@ import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -133,11 +133,7 @@ class PolicyOptions:
 
 
 def check_timeout(timeout: float) -> None:
-    """Check that a timeout is a positive, finite number of seconds.
-
-    Raises:
-        UsageError: It is not.
-    """
+    """Raise `UsageError` unless a timeout is a positive, finite number of seconds."""
     if not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
         raise UsageError(f"timeout must be a positive number of seconds, got {timeout!r}")
 
@@ -157,11 +153,7 @@ class Policy(ABC):
         self.options = self.Options() if options is None else options
 
     def check(self, game: Game[Any, Any]) -> None:  # noqa: B027 - optional to override
-        """Check that this policy can play a game.
-
-        Raises:
-            UsageError: It cannot.
-        """
+        """Raise `UsageError` unless this policy can play a game."""
 
 
 class StatePolicy(Policy):
@@ -193,12 +185,7 @@ class ModelPolicy(Policy):
     _in_use = False
 
     async def begin_run(self) -> None:
-        """Open the policy for one run and reserve it until `end_run`.
-
-        Raises:
-            UsageError: Another run, possibly in another thread, uses this policy; or see `open`.
-            PolicyError: See `open`.
-        """
+        """Open the policy and reserve it until `end_run`; runs in other threads that use it get a `UsageError`."""
         with _begin_lock:
             if self._in_use:
                 raise UsageError(
@@ -236,12 +223,7 @@ class ModelPolicy(Policy):
 
     @abstractmethod
     async def respond(self, images: list[Any], prompt: Prompt) -> Reply:
-        """Respond to one prompt. Called concurrently for many episodes.
-
-        Args:
-            images: Transformed images of earlier turns in the prompt, oldest first, then the current ones. Empty
-                without `transform`.
-            prompt: The prompt.
+        """Respond to a prompt and its transformed images, oldest first. Called concurrently for many episodes.
 
         Raises:
             InfrastructureError: The request failed; the episode ends as an error, other episodes continue.
@@ -262,13 +244,4 @@ _POLICY_STREAM = 0x706F6C696379
 
 def recorded_reply(turn: TurnRecord) -> Reply:
     """Return the reply stored in a recorded turn."""
-    return Reply(
-        turn.response,
-        turn.prompt_tokens,
-        turn.completion_tokens,
-        turn.finish_reason,
-        turn.reasoning,
-        turn.latency,
-        turn.requests,
-        turn.model,
-    )
+    return Reply(turn.response, **{field.name: getattr(turn, field.name) for field in fields(Reply)[1:]})

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from vlmgym.errors import VlmgymError
-from vlmgym.policies.base import Prompt, Reply
+from vlmgym.policies.base import ModelPolicy, Prompt, Reply
 
 MAX_DELAY = 0.02
 """Seconds that a prompt waits for others to fill the batch; about the time of drawing an image."""
@@ -21,12 +22,7 @@ class Batcher:
     """Collects prompts into batches and runs one batch at a time, in a single event loop."""
 
     def __init__(self, ask: Ask, max_size: int | None = None) -> None:
-        """Wrap a batch function.
-
-        Args:
-            ask: The function; an error that it raises fails the whole batch.
-            max_size: Maximum batch size; None for no limit.
-        """
+        """Wrap a batch function; an error that it raises fails the whole batch."""
         self._ask = ask
         self._max_size = max_size
         self._running = 1
@@ -78,3 +74,29 @@ class Batcher:
                     future.set_exception(reply)
                 else:
                     future.set_result(reply)
+
+
+class BatchPolicy(ModelPolicy):
+    """Responds to all prompts that are ready at once."""
+
+    max_batch_size: int | None = None
+
+    async def open(self) -> None:
+        """Create the batcher of this event loop."""
+        self._batcher = Batcher(self.respond_to_batch, self.max_batch_size)
+
+    async def close(self) -> None:
+        """Stop batching."""
+        self._batcher.close()
+
+    def set_running_episodes(self, episodes: int) -> None:
+        """Set the size of a full batch."""
+        self._batcher.set_running_episodes(episodes)
+
+    async def respond(self, images: list[Any], prompt: Prompt) -> Reply:
+        """Respond to a prompt as part of a batch."""
+        return await self._batcher.respond(images, prompt)
+
+    @abstractmethod
+    async def respond_to_batch(self, images: list[list[Any]], prompts: list[Prompt]) -> Sequence[Reply | VlmgymError]:
+        """Return a reply or an error for each prompt."""

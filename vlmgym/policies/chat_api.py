@@ -34,12 +34,7 @@ class InvalidCompletion(Exception):
 
 
 def image_url(format: ImageFormat, image: ImageArray) -> str:
-    """Encode an image as a data URL.
-
-    Args:
-        format: `png` is lossless; `jpeg` is smaller, but only for noisy images.
-        image: uint8 RGB of shape (height, width, 3).
-    """
+    """Encode an image as a data URL."""
     file = encode_png(image) if format == "png" else encode_jpeg(image)
     return f"data:image/{format};base64,{base64.b64encode(file).decode()}"
 
@@ -58,10 +53,7 @@ def read_completion(body: bytes, redact: Callable[[str], str]) -> Reply:
 
     Refusals are responses, and so are empty texts with a finish reason (`length`, `content_filter`). Response and
     reasoning are truncated to `MAX_TEXT` characters; the finish reason of a truncated response is `TRUNCATED`.
-
-    Args:
-        body: Response body.
-        redact: Function that removes secrets from a text.
+    `redact` removes secrets from a text.
 
     Raises:
         InvalidCompletion: The body is not a completion.

@@ -1,22 +1,37 @@
-"""Checkpoints: folders in Hugging Face format, or names on the Hub."""
+"""Checkpoints (folders in Hugging Face format, or names on the Hub) and options of policies that load one."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
 from vlmgym.errors import UsageError, truncate
+from vlmgym.policies.sampling import SamplingOptions
 
+DType = Literal["auto", "bfloat16", "float16", "float32"]
 MAX_REASON = 400
 """Maximum characters of a library's error message."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class CheckpointOptions(SamplingOptions):
+    """Options of a policy that loads a checkpoint."""
+
+    model: str = ""
+    """Checkpoint folder, or name on the Hugging Face Hub."""
+    dtype: DType = "auto"
+    """Type of weights and activations; auto uses the type in the checkpoint, with vLLM at most 16 bits."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dtype not in get_args(DType):
+            raise UsageError(f"dtype must be one of {', '.join(get_args(DType))}, got {self.dtype!r}")
+
+
 def resolve_checkpoint(model: str, policy: str) -> str:
     """Return the absolute path of a checkpoint folder, or its name on the Hub. Loads nothing.
-
-    Args:
-        model: Value given by the user.
-        policy: Name of the policy, for error messages.
 
     Raises:
         UsageError: It is neither a folder with a checkpoint nor a possible name on the Hub.

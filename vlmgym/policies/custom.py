@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 from vlmgym import checks
 from vlmgym.errors import PolicyError, UsageError, one_line
 from vlmgym.policies import base, daemon_thread
-from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply, check_timeout
-from vlmgym.policies.batching import Batcher
+from vlmgym.policies.base import PolicyOptions, Prompt, Reply, check_timeout
+from vlmgym.policies.batching import BatchPolicy
 from vlmgym.policies.daemon_thread import DaemonThread
 from vlmgym.sandbox.core.game import ImageArray
 
@@ -40,7 +40,7 @@ class CustomOptions(PolicyOptions):
         check_timeout(self.timeout)
 
 
-class CustomPolicy(ModelPolicy):
+class CustomPolicy(BatchPolicy):
     """Calls a function with all prompts that are ready, one batch at a time, in a separate thread."""
 
     counts_tokens = True  # strings have no counts, which raises an error if a budget needs them
@@ -48,35 +48,14 @@ class CustomPolicy(ModelPolicy):
     options: CustomOptions
 
     def __init__(self, function: CustomFunction, name: str | None = None, options: PolicyOptions | None = None) -> None:
-        """Wrap a function.
-
-        Args:
-            function: The user's function.
-            name: Name in records and messages. Default: name of the function.
-            options: `CustomOptions`. Default: all defaults.
-        """
+        """Wrap a function, by default under its own name."""
         super().__init__(options)
         self.function = function
         self.name = name or str(getattr(function, "__name__", type(function).__name__))
         self._thread = DaemonThread(self.name)
 
-    async def open(self) -> None:
-        """Create the batcher of this event loop."""
-        self._batcher = Batcher(self._ask)
-
-    async def close(self) -> None:
-        """Stop batching. A running call continues in its thread."""
-        self._batcher.close()
-
-    def set_running_episodes(self, episodes: int) -> None:
-        """Set the size of a full batch."""
-        self._batcher.set_running_episodes(episodes)
-
-    async def respond(self, images: list[ImageArray], prompt: Prompt) -> Reply:
-        """Return the function's response to a prompt."""
-        return await self._batcher.respond(images, prompt)
-
-    async def _ask(self, images: list[list[ImageArray]], prompts: list[Prompt]) -> list[Reply]:
+    async def respond_to_batch(self, images: list[list[ImageArray]], prompts: list[Prompt]) -> list[Reply]:
+        """Call the function."""
         expected, start = len(prompts), time.perf_counter()
         call = self._thread.call(self.function, images, prompts)
         await asyncio.wait([call], timeout=self.options.timeout)

@@ -34,13 +34,7 @@ SAMPLING = ("temperature", "top_p", "top_k", "min_p")
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """A prompt with its sampling seed.
-
-    Attributes:
-        images: uint8 RGB images of shape (height, width, 3), placed before the text.
-        text: Text of the prompt.
-        seed: Sampling seed; None for a random one.
-    """
+    """A prompt, whose images are placed before its text, with its sampling seed; None for a random one."""
 
     images: Sequence[ImageArray]
     text: str
@@ -51,12 +45,7 @@ class LocalModel:
     """A vision-language model that generates batches of responses. Not thread-safe."""
 
     def __init__(self, checkpoint: str, device: str | None = None, dtype: str = "auto") -> None:
-        """Load a checkpoint.
-
-        Args:
-            checkpoint: Folder, or name on the Hub.
-            device: Device of torch. Default: a GPU if there is one.
-            dtype: Type of weights and activations; `auto` uses the type in the checkpoint.
+        """Load a checkpoint onto a device, by default a GPU if there is one; dtype `auto` is that of the checkpoint.
 
         Raises:
             UsageError: The checkpoint cannot be loaded or is not a vision-language model, or the device is missing.
@@ -102,14 +91,7 @@ class LocalModel:
 
         Image placeholder tokens are never generated. Sampling options default to the model's generation config.
 
-        Args:
-            requests: The prompts, generated as one batch.
-            max_tokens: Maximum response length in tokens.
-            temperature: Sampling temperature; 0 is greedy.
-            top_p: Sample from the most likely tokens with this total probability.
-            top_k: Sample from this many of the most likely tokens.
-            stop: Stop sequences, omitted from the response.
-            ignore_eos: Continue after the end of a response, for benchmarks.
+        Stop sequences are omitted from the response. `ignore_eos` continues after its end, for benchmarks.
 
         Raises:
             PolicyError: Out of memory, or the model failed.

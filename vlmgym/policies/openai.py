@@ -2,137 +2,25 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
-import re
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
-from urllib.parse import SplitResult, unquote, urlsplit
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
-from vlmgym.checks import check_int
 from vlmgym.errors import UsageError, missing_extra
-from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply, check_timeout
-from vlmgym.policies.chat_api import Detail, ImageFormat, image_url, user_message
+from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply
+from vlmgym.policies.chat_api import image_url, user_message
+from vlmgym.policies.openai_options import OpenAIOptions
 from vlmgym.policies.redaction import Redactor
-from vlmgym.policies.sampling import SamplingOptions
 
 if TYPE_CHECKING:
     from vlmgym.policies.openai_client import OpenAIClient, StreamTiming
 
-OPENAI = "https://api.openai.com/v1"
 DEFAULT_KEY = "OPENAI_API_KEY"
 """Environment variable with the key for OpenAI's server. Not sent to other servers unless `api_key_env` names it."""
-RESERVED_FIELDS = frozenset(
-    {"messages", "model", "n", "stream", "temperature", "top_p", "top_k", "max_tokens", "seed", "stop"}
-)
-"""Request fields that `extra_body` cannot set, because other options set them or they change the response format."""
-SECRET_FIELDS = re.compile(
-    "(api|access|auth|private|secret)[-_ ]?key|(access|api|auth|hf)[-_ ]?token|authorization|password|secret", re.I
-)
-"""Names of fields with secrets, which `extra_body` cannot set at any depth, because it is recorded."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class OpenAIOptions(SamplingOptions):
-    """Options of the policy `openai`."""
-
-    operational: ClassVar[frozenset[str]] = frozenset({"base_url", "api_key_env", "max_requests", "timeout", "retries"})
-
-    base_url: str = OPENAI
-    """URL of the server up to /v1, such as http://localhost:8000/v1."""
-    model: str = ""
-    """Name of the model on the server. Required, because the record must say which model played."""
-    api_key_env: str | None = None
-    """Name of the environment variable with the API key. Default: OPENAI_API_KEY for OpenAI's server, no key for other
-    servers."""
-    image_format: ImageFormat = "png"
-    """Image encoding: png is lossless; jpeg is smaller, but only for noisy images."""
-    detail: Detail = "auto"
-    """Resolution at which OpenAI's models process images, which affects their token count."""
-    extra_body: str = "{}"
-    """More request fields as a JSON object, such as '{"reasoning_effort": "low"}'. Recorded, so API keys are
-    rejected."""
-    max_requests: int = 64
-    """Maximum concurrent requests; drops on HTTP 429 and 503, and recovers."""
-    timeout: float = 600.0
-    """Maximum seconds per request."""
-    retries: int = 5
-    """Maximum retries after a timeout, a connection error, an invalid body, HTTP 408, 429 or 5xx. Retries wait with
-    exponential backoff and jitter, and at least for Retry-After. If they fail, the episode ends as an error and gets
-    no score."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_timeout(self.timeout)
-        for name, least in (("max_requests", 1), ("retries", 0)):
-            check_int(name, getattr(self, name), least)
-        for name, accepted in (("image_format", get_args(ImageFormat)), ("detail", get_args(Detail))):
-            if getattr(self, name) not in accepted:
-                raise UsageError(f"{name} must be one of {', '.join(accepted)}, got {getattr(self, name)!r}")
-        if self.api_key_env is not None and not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", self.api_key_env):
-            raise UsageError("api_key_env must be the name of an environment variable, not the key itself")
-        self._check_url()
-        if not all(_is_unicode(text) for text in (self.model, *self.stop)):
-            raise UsageError("model and stop must be valid UTF-8")
-        if forbidden := RESERVED_FIELDS & self.extra_fields.keys():
-            raise UsageError(f"extra_body cannot set {min(forbidden)}")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all options, with the URL stripped of user and password."""
-        return super().to_dict() | {"base_url": self.address, "extra_body": self.extra_fields}
-
-    @cached_property
-    def url(self) -> SplitResult:
-        """Parsed `base_url`."""
-        return urlsplit(self.base_url)
-
-    @property
-    def address(self) -> str:
-        """`base_url` without user and password."""
-        return self.url._replace(netloc=self.url.netloc.rpartition("@")[2]).geturl()
-
-    @property
-    def login(self) -> str | None:
-        """User and password of `base_url` in base64, for HTTP basic authentication; None if there are none."""
-        if not self.url.username and not self.url.password:
-            return None
-        return base64.b64encode(
-            f"{unquote(self.url.username or '')}:{unquote(self.url.password or '')}".encode()
-        ).decode()
-
-    @property
-    def at_openai(self) -> bool:
-        """True for OpenAI's own servers, including regional ones (eu.api.openai.com)."""
-        own = urlsplit(OPENAI)
-        return self.url.scheme == own.scheme and f".{self.url.hostname}".endswith(f".{own.hostname}")
-
-    @cached_property
-    def extra_fields(self) -> dict[str, Any]:
-        """Parsed `extra_body`."""
-        try:
-            fields = json.loads(self.extra_body, object_pairs_hook=_reject_secrets)
-            # Python accepts NaN and lone surrogates, servers do not.
-            json.dumps(fields, allow_nan=False, ensure_ascii=False).encode()
-        except (ValueError, RecursionError):
-            fields = None
-        if not isinstance(fields, dict):
-            raise UsageError("extra_body must be a JSON object")  # its value may contain a key
-        return fields
-
-    def _check_url(self) -> None:
-        try:
-            url = self.url
-            # Raises ValueError for host names with empty or overlong labels.
-            valid = url.scheme in ("http", "https") and bool((url.hostname or "").encode("idna")) and url.port != 0
-        except ValueError:
-            valid = False
-        if not valid or not self.base_url.isprintable() or " " in self.base_url:
-            raise UsageError("base_url must be a URL such as http://localhost:8000/v1")  # its value may contain a key
-        if url.query or url.fragment:
-            raise UsageError("base_url must not contain ? or #")
 
 
 class OpenAIPolicy(ModelPolicy):
@@ -167,7 +55,8 @@ class OpenAIPolicy(ModelPolicy):
         recorded = json.dumps(self.options.extra_fields)
         if self._secrets().redact(recorded) != recorded:
             raise UsageError("extra_body is recorded, so it cannot contain the API key or the password of --base-url")
-        self._client_type = _client_type()
+        self._new_client: Callable[[], OpenAIClient]
+        self._new_client = partial(_client_type(), self.options, self._key, self._secrets().redact)
         self._new_client()  # raises errors now, before the run has a folder
         self._opened = AsyncExitStack()
 
@@ -187,19 +76,6 @@ class OpenAIPolicy(ModelPolicy):
     async def stream(self, images: list[str], prompt: Prompt) -> StreamTiming:
         """Measure the timing of one streamed response, without retries."""
         return await self._client.stream(self._body(images, prompt))
-
-    def _new_client(self) -> OpenAIClient:
-        options = self.options
-        return self._client_type(
-            options.address,
-            self._key,
-            options.login,
-            self._secrets().redact,
-            at_openai=options.at_openai,
-            max_requests=options.max_requests,
-            timeout=options.timeout,
-            retries=options.retries,
-        )
 
     def _body(self, images: list[str], prompt: Prompt) -> dict[str, Any]:
         sampling = self.options.sampling(prompt)
@@ -226,25 +102,6 @@ class OpenAIPolicy(ModelPolicy):
         password = self.options.url.password or ""
         secrets = (self._key, self.options.login, password, unquote(password))
         return Redactor(secret for secret in secrets if secret)
-
-
-def _is_unicode(text: str) -> bool:
-    """Return True if a text has no lone surrogates, which come from command-line arguments that are not UTF-8."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _reject_secrets(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object of `extra_body`."""
-    if any(SECRET_FIELDS.search(name) for name, _ in fields):
-        raise UsageError(
-            "extra_body is recorded, so it cannot have fields such as api_key and authorization; "
-            "name the environment variable with the key with --api-key-env"
-        )
-    return dict(fields)
 
 
 def _client_type() -> type[OpenAIClient]:

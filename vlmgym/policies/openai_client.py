@@ -21,6 +21,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, sto
 from vlmgym.errors import InfrastructureError, PolicyError, UsageError
 from vlmgym.policies.base import Reply
 from vlmgym.policies.chat_api import MAX_MESSAGE, InvalidCompletion, error_message, printable, read_completion
+from vlmgym.policies.openai_options import OpenAIOptions
 from vlmgym.policies.request_limit import RequestLimit
 
 T = TypeVar("T")
@@ -53,15 +54,7 @@ class _Retryable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StreamTiming:
-    """Timing of a streamed response, in seconds of `time.perf_counter`.
-
-    Attributes:
-        sent: Time of the request.
-        first: Time of the first token.
-        ended: Time of the last token.
-        prompt_tokens: Tokens of the prompt, including images.
-        completion_tokens: Tokens of the response.
-    """
+    """Times by `time.perf_counter` of a streamed response (request, first token, last token) and its token counts."""
 
     sent: float
     first: float
@@ -73,42 +66,26 @@ class StreamTiming:
 class OpenAIClient:
     """Sends requests to one server with limited concurrency and retries, in a single event loop."""
 
-    def __init__(
-        self,
-        base_url: str,
-        key: str | None,
-        login: str | None,
-        redact: Callable[[str], str],
-        *,
-        at_openai: bool,
-        max_requests: int,
-        timeout: float,
-        retries: int,
-    ) -> None:
+    def __init__(self, options: OpenAIOptions, key: str | None, redact: Callable[[str], str]) -> None:
         """Create the client; connections are opened on demand.
 
         Args:
-            base_url: URL of the server up to `/v1`.
+            options: Address, limits and login, which replaces the key.
             key: The API key, if the server needs one.
-            login: User and password in base64 for HTTP basic authentication, instead of a key.
             redact: Function that removes secrets from a text.
-            at_openai: True for OpenAI's own server, which also receives headers from the environment.
-            max_requests: Maximum concurrent requests.
-            timeout: Maximum seconds per request.
-            retries: Maximum retries of a failed request.
 
         Raises:
             UsageError: The URL, or certificates or proxies set in the environment, are invalid.
         """
-        self.limit = RequestLimit(max_requests)
-        self._redact, self._timeout, self._retries = redact, timeout, retries
+        self.limit = RequestLimit(options.max_requests)
+        self._redact, self._timeout, self._retries = redact, options.timeout, options.retries
         self._answered = False
         headers = {
-            "Authorization": f"Bearer {key or NO_KEY}" if login is None else f"Basic {login}",
+            "Authorization": f"Bearer {key or NO_KEY}" if options.login is None else f"Basic {options.login}",
             "Accept-Encoding": "identity",  # the size of a compressed body is not bounded by its length
         }
-        hooks = {"request": [] if at_openai else [_drop_headers]}
-        limits = _http.Limits(max_connections=max_requests, max_keepalive_connections=max_requests)
+        hooks = {"request": [] if options.at_openai else [_drop_headers]}
+        limits = _http.Limits(max_connections=options.max_requests, max_keepalive_connections=options.max_requests)
         try:
             http = _BoundedHttp(limits=limits, follow_redirects=False, event_hooks=hooks)
         except OSError as error:
@@ -118,7 +95,7 @@ class OpenAIClient:
             raise UsageError(f"one of the environment variables {names} is not a valid proxy URL") from None
         try:
             self._client = openai.AsyncOpenAI(
-                base_url=base_url,
+                base_url=options.address,
                 api_key=key or NO_KEY,
                 max_retries=0,
                 timeout=None,  # `_limited` limits the whole request; this would limit each read
@@ -243,11 +220,7 @@ class OpenAIClient:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Parse the header Retry-After, a number of seconds or a date (RFC 9110, 10.2.3).
-
-    Returns:
-        Seconds from 0 to `MAX_WAIT`, or None if the header is missing or invalid.
-    """
+    """Return Retry-After (RFC 9110, 10.2.3) as 0 to `MAX_WAIT` seconds; None if it is missing or invalid."""
     value = headers.get("retry-after", "").strip()
     try:
         seconds = float(value)

@@ -17,11 +17,7 @@ class RequestLimit:
     """
 
     def __init__(self, max_requests: int) -> None:
-        """Start with the maximum.
-
-        Args:
-            max_requests: Maximum concurrent requests, at least 1.
-        """
+        """Start with the maximum, at least 1."""
         self.max_requests = max_requests
         self.in_flight = 0
         self._width = float(max_requests)
@@ -36,11 +32,7 @@ class RequestLimit:
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[int]:
-        """Wait for a slot, first come, first served, and hold it during the block.
-
-        Yields:
-            The current round, for `on_rejected`.
-        """
+        """Hold a slot, first come, first served; yields the current round for `on_rejected`."""
         admitted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiting.append(admitted)
         self._admit()

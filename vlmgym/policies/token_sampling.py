@@ -24,13 +24,7 @@ class SeededSampler(LogitsProcessor):  # type: ignore[misc]
     """
 
     def __init__(self, seeds: Sequence[int | None], device: torch.device, temperature: float = 1.0) -> None:
-        """Create a generator for each row.
-
-        Args:
-            seeds: Seed of each row; None for a random one.
-            device: Device of the model.
-            temperature: Sampling temperature, above 0.
-        """
+        """Create a generator for each row from its seed; None for a random one. `temperature` is above 0."""
         self._temperature = temperature
         self._generators = [torch.Generator(device) for _ in seeds]
         for generator, seed in zip(self._generators, seeds, strict=True):

@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from vlmgym.checks import check_int
-from vlmgym.errors import UsageError, missing_extra
-from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply
-from vlmgym.policies.batching import Batcher
-from vlmgym.policies.checkpoint import error_text, resolve_checkpoint
+from vlmgym.errors import missing_extra
+from vlmgym.policies.base import PolicyOptions, Prompt
+from vlmgym.policies.batching import BatchPolicy
+from vlmgym.policies.checkpoint import CheckpointOptions, error_text, resolve_checkpoint
 from vlmgym.policies.daemon_thread import DaemonThread
-from vlmgym.policies.sampling import SamplingOptions
 from vlmgym.sandbox.core.game import ImageArray
 
 if TYPE_CHECKING:
     from vlmgym.policies.local_model import LocalModel
 
-DType = Literal["auto", "bfloat16", "float16", "float32"]
-
 
 @dataclass(frozen=True, kw_only=True)
-class TransformersOptions(SamplingOptions):
+class TransformersOptions(CheckpointOptions):
     """Options of the policy `transformers`."""
 
     operational: ClassVar[frozenset[str]] = frozenset({"device", "batch_size"})
 
-    model: str = ""
-    """Checkpoint folder, or name on the Hugging Face Hub."""
     device: str | None = None
     """Device, such as cpu or cuda:1. Default: a GPU if there is one."""
-    dtype: DType = "auto"
-    """Type of weights and activations; auto uses the type in the checkpoint."""
     batch_size: int = 8
     """Maximum batch size. Larger batches are faster and need more memory."""
     max_tokens: int = 2048
@@ -40,11 +33,9 @@ class TransformersOptions(SamplingOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_int("batch_size", self.batch_size, 1)
-        if self.dtype not in get_args(DType):
-            raise UsageError(f"dtype must be one of {', '.join(get_args(DType))}, got {self.dtype!r}")
 
 
-class TransformersPolicy(ModelPolicy):
+class TransformersPolicy(BatchPolicy):
     """Generates responses in batches of the prompts that are ready, in a separate thread.
 
     Uses the model's chat template, and its generation config for sampling options that are not set. With
@@ -64,6 +55,7 @@ class TransformersPolicy(ModelPolicy):
             UsageError: There is no checkpoint, or torch or transformers is not installed.
         """
         super().__init__(options)
+        self.max_batch_size = self.options.batch_size
         self._checkpoint = resolve_checkpoint(self.options.model, self.name)
         self._model_type = import_local_model(f"the policy {self.name}")
         self._thread = DaemonThread(self.name)
@@ -78,24 +70,17 @@ class TransformersPolicy(ModelPolicy):
         self._model: LocalModel = await self._thread.call(
             self._model_type, self._checkpoint, self.options.device, self.options.dtype
         )
-        self._batcher = Batcher(self._ask, self.options.batch_size)
+        await super().open()
 
     async def close(self) -> None:
         """Stop generating and release the model."""
-        self._batcher.close()
+        await super().close()
         self._model.stop()
         await self._thread.call(lambda: None)  # waits for a running call
-        del self._model, self._batcher
+        del self._model
 
-    def set_running_episodes(self, episodes: int) -> None:
-        """Set the size of a full batch."""
-        self._batcher.set_running_episodes(episodes)
-
-    async def respond(self, images: list[ImageArray], prompt: Prompt) -> Reply:
-        """Return the model's response to a prompt."""
-        return await self._batcher.respond(images, prompt)
-
-    async def _ask(self, images: list[list[ImageArray]], prompts: list[Prompt]) -> Any:
+    async def respond_to_batch(self, images: list[list[ImageArray]], prompts: list[Prompt]) -> Any:
+        """Generate a reply to each prompt."""
         return await self._thread.call(self._generate, self._model, images, prompts)
 
     def _generate(self, model: LocalModel, image_lists: list[list[ImageArray]], prompts: list[Prompt]) -> Any:
@@ -117,14 +102,7 @@ class TransformersPolicy(ModelPolicy):
 
 
 def import_local_model(who: str) -> type[LocalModel]:
-    """Import the class `LocalModel`.
-
-    Args:
-        who: Feature that needs it, for the error message.
-
-    Raises:
-        UsageError: A package is missing.
-    """
+    """Import the class `LocalModel`; raise `UsageError` if a package is missing."""
     try:
         from vlmgym.policies.local_model import LocalModel
     except ImportError as error:

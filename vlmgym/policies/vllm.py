@@ -8,7 +8,7 @@ import json
 import os
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from PIL import Image
 
@@ -16,9 +16,8 @@ from vlmgym.checks import check_int
 from vlmgym.errors import InfrastructureError, PolicyError, UsageError, truncate
 from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply
 from vlmgym.policies.chat_api import FAILURE_REASONS
-from vlmgym.policies.checkpoint import error_text, resolve_checkpoint
+from vlmgym.policies.checkpoint import CheckpointOptions, error_text, resolve_checkpoint
 from vlmgym.policies.daemon_thread import DaemonThread
-from vlmgym.policies.sampling import SamplingOptions
 from vlmgym.sandbox.core.game import ImageArray
 
 if TYPE_CHECKING:
@@ -30,19 +29,13 @@ ENVIRONMENT = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_LOGGING_STREAM": "ext://sys.
 SPAWN = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
 """vLLM forks by default, which is not safe in a multi-threaded process."""
 
-DType = Literal["auto", "bfloat16", "float16", "float32"]
-
 
 @dataclass(frozen=True, kw_only=True)
-class VLLMOptions(SamplingOptions):
+class VLLMOptions(CheckpointOptions):
     """Options of the policy `vllm`."""
 
     operational: ClassVar[frozenset[str]] = frozenset({"gpu_memory_utilization", "tensor_parallel_size"})
 
-    model: str = ""
-    """Checkpoint folder, or name on the Hugging Face Hub."""
-    dtype: DType = "auto"
-    """Type of weights and activations; auto uses the type in the checkpoint, with at most 16 bits."""
     max_model_len: int | None = None
     """Context length in tokens. Default: the model's own, which may need much memory."""
     gpu_memory_utilization: float | None = None
@@ -63,8 +56,6 @@ class VLLMOptions(SamplingOptions):
         share = self.gpu_memory_utilization
         if share is not None and not (isinstance(share, int | float) and 0 < share <= 1):
             raise UsageError(f"gpu_memory_utilization must be above 0 and at most 1, got {share!r}")
-        if self.dtype not in get_args(DType):
-            raise UsageError(f"dtype must be one of {', '.join(get_args(DType))}, got {self.dtype!r}")
         if ours := self.more_args.keys() & self._own_args("").keys():
             raise UsageError(f"engine_args cannot set {min(ours)}: use its own option")
         if "hf_token" in self.more_args:

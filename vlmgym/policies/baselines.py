@@ -1,4 +1,4 @@
-"""Random policies, the baseline of every score."""
+"""Policies that respond to the state: random ones, the baseline of every score, and the game's oracle."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vlmgym.errors import UsageError
+from vlmgym.errors import PolicyError, UsageError
 from vlmgym.policies.base import Prompt, StatePolicy, policy_rng
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.response_format import answer_only
@@ -36,6 +36,24 @@ class RandomLegalPolicy(StatePolicy):
         """Return an answer without perception and reasoning."""
         legal = game.legal_actions(state) or ()
         return answer_only(game.format(legal[int(rng.integers(len(legal)))]))
+
+
+class OraclePolicy(StatePolicy):
+    """Plays `game.best_action`, responding in the full format with the true perception."""
+
+    name = "oracle"
+
+    def check(self, game: Game[Any, Any]) -> None:
+        """Check that the game has an oracle."""
+        if type(game).best_action is Game.best_action:
+            raise UsageError(f"{game.name} has no oracle: choose another --policy")
+
+    def respond(self, game: Game[Any, Any], state: Any, rng: np.random.Generator) -> str:
+        """Return the full response for the best action."""
+        action = game.best_action(state)
+        if action is None:
+            raise PolicyError(f"the oracle of {game.name} finds no action in the state {game.to_json(state)}")
+        return game.respond(state, action)
 
 
 def random_response(prompt: Prompt) -> str:
