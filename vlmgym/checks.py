@@ -17,17 +17,7 @@ def as_int(value: T) -> T | int:
 
 
 def check_int(name: str, value: object, minimum: int, *, optional: bool = False) -> None:
-    """Check that a value is an integer of at least `minimum`. Booleans are rejected.
-
-    Args:
-        name: Name of the parameter.
-        value: The value.
-        minimum: Smallest accepted value.
-        optional: Accept None.
-
-    Raises:
-        UsageError: The value is not accepted.
-    """
+    """Raise `UsageError` unless a value is an integer of at least `minimum`, or None if `optional`; no booleans."""
     if optional and value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
@@ -36,20 +26,12 @@ def check_int(name: str, value: object, minimum: int, *, optional: bool = False)
 
 
 def check_bool(name: str, value: object) -> None:
-    """Check that a value is True or False.
-
-    Raises:
-        UsageError: It is not.
-    """
+    """Raise `UsageError` unless a value is True or False."""
     if not isinstance(value, bool | np.bool_):
         raise UsageError(f"{name} must be True or False, got {short_repr(value)}")
 
 
 def check_instance(name: str, value: object, kind: type) -> None:
-    """Check the type of a value.
-
-    Raises:
-        UsageError: It has another type.
-    """
+    """Raise `UsageError` unless a value has this type."""
     if not isinstance(value, kind):
         raise UsageError(f"{name} must be a {kind.__name__}, got {short_repr(value)}")

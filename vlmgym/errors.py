@@ -71,13 +71,7 @@ def truncate(text: str, max_length: int) -> str:
 
 
 def missing_extra(who: str, library: str, extra: str) -> UsageError:
-    """Return the error for a missing library of an extra.
-
-    Args:
-        who: Feature that needs the library.
-        library: Name of the library.
-        extra: Name of the extra in pyproject.toml.
-    """
+    """Return the error for a feature that needs a missing library of an extra."""
     return UsageError(f"{who} needs {library}: run pip install -e '.[{extra}]' in the folder of vlmgym")
 
 

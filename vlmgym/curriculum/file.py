@@ -138,11 +138,11 @@ class CurriculumFile(_Part):
     entries: tuple[EntryFile, ...] = Field(min_length=1, strict=False)
 
 
-_COUNTED: Mapping[str, tuple[str, type[BaseModel]]] = {"entries": ("entry", EntryFile), "stages": ("stage", StageFile)}
-"""Lists in the file: name and type of an item."""
-
-_HEADERS: Mapping[str, str] = {"entries": "[[entries]]", "stages": "[[entries.stages]]"}
-"""TOML header of the items of each list."""
+_LISTS: Mapping[str, tuple[str, type[BaseModel], str]] = {
+    "entries": ("entry", EntryFile, "[[entries]]"),
+    "stages": ("stage", StageFile, "[[entries.stages]]"),
+}
+"""Lists in the file: name and type of an item, and its header."""
 
 
 def builtin_names() -> list[str]:
@@ -190,7 +190,7 @@ def _describe(error: ValidationError) -> str:
     words: list[str] = []
     for part in first["loc"]:
         if isinstance(part, int):
-            word, model = _COUNTED[words.pop()]
+            word, model, _ = _LISTS[words.pop()]
             part = f"{word} {part + 1}"
         words.append(part)
     if first["type"] == "extra_forbidden":
@@ -198,9 +198,9 @@ def _describe(error: ValidationError) -> str:
     elif first["type"] == "missing":
         where, message = words[:-1], f"{words[-1]} is missing"
     elif first["type"] == "too_short":
-        where, message = words[:-1], f"{words[-1]} is empty: add one with {_HEADERS[words[-1]]}"
+        where, message = words[:-1], f"{words[-1]} is empty: add one with {_LISTS[words[-1]][2]}"
     elif first["type"] == "tuple_type":
-        where, message = words[:-1], f"{words[-1]} must be a list: start each item with {_HEADERS[words[-1]]}"
+        where, message = words[:-1], f"{words[-1]} must be a list: start each item with {_LISTS[words[-1]][2]}"
     elif first["type"] in ("dict_type", "model_type"):
         where, message = words, f"must be a table such as {{ name = value }}, got {first['input']!r}"
     else:

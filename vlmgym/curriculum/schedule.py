@@ -30,13 +30,7 @@ _STREAM = 0x6D697874757265
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stage of an entry.
-
-    Attributes:
-        name: Name in records; None if the entry has no stages.
-        game: The game at this stage.
-        at_least: Success threshold; None: the success is the measure itself.
-    """
+    """A stage of an entry; see `StageFile`. Its name is None if the entry has no stages."""
 
     name: str | None
     game: Game[Any, Any]
@@ -45,16 +39,10 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A game of the mixture.
+    """A game of the mixture; see `EntryFile`.
 
     Attributes:
-        stages: Stages in order.
-        weight: Relative frequency.
         begins: Number of episodes of the entry at which each stage begins; None: by success.
-        measure: Success measure.
-        window: Number of episodes over which success is averaged.
-        up: Mean success at which the next stage begins.
-        down: Mean success at which the previous stage returns.
     """
 
     stages: tuple[Stage, ...]
@@ -123,11 +111,7 @@ class Curriculum:
 
     @classmethod
     def read(cls, path: Path) -> Curriculum:
-        """Read a curriculum from a TOML file, or a built-in one by its name, such as `geospot`.
-
-        Raises:
-            UsageError: There is no such file, or it is invalid; the message says where, and what is accepted.
-        """
+        """Read a curriculum from a TOML file, or a built-in one by its name; see `read_file`."""
         try:
             return cls.from_file(read_file(path), str(path))
         except RecursionError:
@@ -135,11 +119,7 @@ class Curriculum:
 
     @classmethod
     def from_file(cls, file: CurriculumFile, source: str = "curriculum") -> Curriculum:
-        """Make a curriculum from the contents of a file.
-
-        Args:
-            file: The contents.
-            source: Name in error messages.
+        """Make a curriculum from the contents of a file; `source` is its name in error messages.
 
         Raises:
             UsageError: A game cannot be made, or two stages of a game have the same name, or none.
@@ -158,11 +138,7 @@ class Curriculum:
 
     @classmethod
     def of(cls, games: Sequence[Game[Any, Any]]) -> Curriculum:
-        """Make a curriculum of equally frequent games without stages.
-
-        Raises:
-            UsageError: There are no games.
-        """
+        """Make a curriculum of at least one game, equally frequent and without stages."""
         if not games:
             raise UsageError("a curriculum needs at least one game")
         return cls(tuple(Entry((Stage(None, game),)) for game in games))
@@ -172,11 +148,7 @@ class Curriculum:
         return Progress(entries=tuple(EntryProgress(game=entry.stages[0].game.id) for entry in self.entries))
 
     def check(self, progress: Progress) -> None:
-        """Check that a progress belongs to this curriculum.
-
-        Raises:
-            UsageError: It does not; the message says why.
-        """
+        """Raise `UsageError` unless a progress belongs to this curriculum."""
         ours = [entry.stages[0].game.id for entry in self.entries]
         theirs = [state.game for state in progress.entries]
         if ours != theirs:
@@ -195,27 +167,13 @@ class Curriculum:
                 )
 
     def pick(self, progress: Progress, seed: int, index: int) -> Pick:
-        """Pick an episode: its entry from seed and index alone, its stage from the progress alone.
-
-        Args:
-            progress: Progress so far.
-            seed: Seed of the run, at least 0.
-            index: Index of the episode.
-        """
+        """Pick an episode: its entry from seed and index alone, its stage from the progress alone."""
         entry = self.entry_at(seed, index)
         stage = self.entries[entry].stages[progress.entries[entry].stage]
         return Pick(entry, stage.game, stage.name)
 
     def at(self, entry: int, stage: str | None) -> Pick:
-        """Return the pick of a recorded episode.
-
-        Args:
-            entry: Index of the entry.
-            stage: Name of its stage.
-
-        Raises:
-            UsageError: The entry has no such stage.
-        """
+        """Return the pick of a recorded episode; raise `UsageError` if the entry has no such stage."""
         found = next((known for known in self.entries[entry].stages if known.name == stage), None)
         if found is None:
             raise UsageError(f"entry {entry + 1} of the curriculum has no stage {stage!r}")
@@ -229,12 +187,7 @@ class Curriculum:
         return min(bisect_right(self._bounds, drawn), len(self.entries) - 1)
 
     def success(self, pick: Pick, turns: Sequence[TurnRecord]) -> float:
-        """Compute the success of an episode or of a single response; 0 without turns.
-
-        Args:
-            pick: Its entry and stage.
-            turns: All its turns.
-        """
+        """Compute the success of an episode or of a single response from its turns; 0 without turns."""
         entry = self.entries[pick.entry]
         measured = _measured(entry.measure, turns)
         least = next((stage.at_least for stage in entry.stages if stage.name == pick.stage), None)
@@ -244,15 +197,7 @@ class Curriculum:
         """Return the progress after an episode.
 
         Episodes of an earlier stage count, but do not affect the success of the current one. A group of responses to
-        one state is one call, for instance with their mean success.
-
-        Args:
-            progress: Progress before.
-            pick: Entry and stage of the episode.
-            success: Its success; ignored if stages advance by episode.
-
-        Raises:
-            UsageError: The success is not finite.
+        one state is one call, for instance with their mean success, which must be finite.
         """
         if not math.isfinite(success):
             raise UsageError(f"the success of an episode must be finite, got {success!r}")
@@ -276,7 +221,7 @@ class Curriculum:
 
     @property
     def by_success(self) -> bool:
-        """Whether stages depend on the results of earlier episodes."""
+        """True if stages depend on the results of earlier episodes."""
         return any(entry.begins is None for entry in self.entries)
 
     @cached_property

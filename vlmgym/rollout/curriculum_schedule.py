@@ -23,14 +23,7 @@ class CurriculumSchedule(Schedule):
     def __init__(
         self, curriculum: Curriculum, config: Callable[[Game[Any, Any]], EpisodeConfig], seed: int, episodes: int
     ) -> None:
-        """Create the schedule.
-
-        Args:
-            curriculum: Games and stages.
-            config: Makes the settings of a game.
-            seed: Seed of the first episode and of the mixture.
-            episodes: Total number of episodes.
-        """
+        """Schedule `episodes` in total; `seed` is that of the first episode and of the mixture."""
         self.total = episodes
         self._curriculum, self._config, self._seed = curriculum, config, seed
         self._lag = curriculum.max_concurrency if curriculum.by_success else 1

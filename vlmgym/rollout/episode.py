@@ -15,12 +15,8 @@ class EpisodeRollout:
     """An episode driven one reply at a time.
 
     Attributes:
-        pick: Game and stage.
-        live: The episode.
         prompt_id: Index of the initial state in the training run; all samples of a group share it.
         sample_idx: Index of this sample within its group.
-        turns: Turns played so far.
-        started: Time the episode started.
     """
 
     pick: Pick

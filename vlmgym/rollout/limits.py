@@ -12,11 +12,7 @@ from vlmgym.records.episode import TurnRecord
 
 
 def check_limits(episodes: int, max_turns: int, seed: int, concurrency: int, history: int, history_images: int) -> None:
-    """Check the numbers of a run.
-
-    Raises:
-        UsageError: One is out of range.
-    """
+    """Raise `UsageError` if a number of a run is out of range."""
     for name, value, minimum in (
         ("episodes", episodes, 1),
         ("max_turns", max_turns, 1),

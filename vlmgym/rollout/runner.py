@@ -14,8 +14,7 @@ from vlmgym.errors import InfrastructureError, UsageError
 from vlmgym.policies import ModelPolicy, Policy, PolicySpec, Prompt, StatePolicy, make_policy
 from vlmgym.records.episode import EpisodeRecord, PolicyRecord, Status, TurnRecord, now
 from vlmgym.rollout.curriculum_schedule import CurriculumSchedule
-from vlmgym.rollout.event_loop import run_all, run_async
-from vlmgym.rollout.gc_tuning import infrequent_gc
+from vlmgym.rollout.event_loop import infrequent_gc, run_all, run_async
 from vlmgym.rollout.limits import Budget, Usage, check_limits
 from vlmgym.rollout.schedule import FixedSchedule, Job, Schedule
 from vlmgym.rollout.turn import EpisodeConfig, EpisodeState, episode_record, play_reply, play_turns, resume_episode
@@ -143,22 +142,14 @@ def evaluate(
 
 
 def check_concurrency(games: Sequence[Game[Any, Any]], episodes: int, concurrency: int) -> None:
-    """Check that the images of all concurrent episodes fit in memory.
-
-    Raises:
-        UsageError: They do not.
-    """
+    """Raise `UsageError` unless the images of all concurrent episodes fit in memory."""
     concurrent = min(concurrency, episodes * len(games))
     each = EPISODE_BYTES + max(map(frame_bytes, games))
     check_memory(concurrent * each, f"{concurrent:,} episodes at once", "lower concurrency")
 
 
 def check_policy(policy: Policy, budget: Budget, history_images: int) -> None:
-    """Check that the policy counts tokens if there is a budget, and shows earlier images if there are any.
-
-    Raises:
-        UsageError: It does not.
-    """
+    """Raise `UsageError` unless the policy counts tokens if there is a budget, and shows earlier images if any."""
     if history_images and isinstance(policy, ModelPolicy) and not policy.supports_history_images:
         raise UsageError(f"{policy.name} does not show images of earlier turns: leave out --history-images")
     if budget != Budget() and not policy.counts_tokens:

@@ -29,11 +29,7 @@ class Job:
         return self.config.game.id, self.seed
 
     def resume(self, earlier: EpisodeRecord) -> None:
-        """Continue from an earlier record.
-
-        Raises:
-            UsageError: It was played with other settings.
-        """
+        """Continue from an earlier record; raise `UsageError` if it was played with other settings."""
         config = self.config
         now = {
             "game": GameRecord.of(config.game).model_dump(mode="json"),
@@ -67,10 +63,7 @@ class Schedule(ABC):
 
     @abstractmethod
     def resume(self, record: EpisodeRecord) -> bool:
-        """Add a record of an earlier session.
-
-        Returns:
-            Whether it is used: it belongs to this schedule and has no result yet.
+        """Add a record of an earlier session; return True if it belongs to this schedule and has no result yet.
 
         Raises:
             UsageError: It was played with other settings.
@@ -93,8 +86,7 @@ class Schedule(ABC):
         """Start no more episodes."""
         self.closed = True
 
-    @abstractmethod
-    def finish(self, record: EpisodeRecord) -> None:
+    def finish(self, record: EpisodeRecord) -> None:  # noqa: B027 - optional to override
         """Take in the record of an episode that has ended."""
 
     @abstractmethod
@@ -106,16 +98,7 @@ class FixedSchedule(Schedule):
     """The same seeds for every game."""
 
     def __init__(self, configs: Sequence[EpisodeConfig], seed: int, episodes: int) -> None:
-        """Create the schedule; jobs are made lazily.
-
-        Args:
-            configs: Settings of each game.
-            seed: First seed.
-            episodes: Number of episodes per game.
-
-        Raises:
-            UsageError: Two games have the same id.
-        """
+        """Schedule `episodes` per game, from the first seed; raise `UsageError` if two games have the same id."""
         self._configs = {config.game.id: config for config in configs}
         if len(self._configs) < len(configs):
             raise UsageError("a game is named twice, or two games have the same id")
@@ -145,9 +128,6 @@ class FixedSchedule(Schedule):
         """Return the next episode to play."""
         jobs = (self._resumed.get(job.key, job) for job in self._jobs)
         return None if self.closed else next((job for job in jobs if not job.done), None)
-
-    def finish(self, record: EpisodeRecord) -> None:
-        """Do nothing: no other episode depends on it."""
 
     def order(self, record: EpisodeRecord) -> int:
         """Order by game, then by seed."""

@@ -74,14 +74,7 @@ class EpisodeState(NamedTuple):
 
 
 class LiveEpisode:
-    """An episode that is played in this process.
-
-    Attributes:
-        config: Reward, limits and history.
-        episode: State, random generator and outcome counts.
-        past: Earlier turns repeated in prompts, at most `EpisodeConfig.history`.
-        observation: Input of the next turn.
-    """
+    """An episode that is played in this process; its attributes are those of `EpisodeState`."""
 
     def __init__(
         self,
@@ -101,12 +94,12 @@ class LiveEpisode:
     @classmethod
     def restore(cls, config: EpisodeConfig, state: EpisodeState) -> LiveEpisode:
         """Restore a state; the episode continues exactly as the original."""
-        return cls(config, _restore(config, state.snapshot), state.past, state.observation)
+        return cls(config, Episode.restore(config.game, state.snapshot, config.reward), state.past, state.observation)
 
     @classmethod
     def at(cls, config: EpisodeConfig, snapshot: Snapshot) -> LiveEpisode:
         """Start an episode at a snapshot."""
-        return cls(config, _restore(config, snapshot))
+        return cls(config, Episode.restore(config.game, snapshot, config.reward))
 
     def state(self) -> EpisodeState:
         """Snapshot the episode."""
@@ -169,12 +162,9 @@ class LiveEpisode:
 def resume_episode(
     config: EpisodeConfig, seed: int, turns: Sequence[TurnRecord]
 ) -> tuple[list[TurnRecord], EpisodeState]:
-    """Replay the turns of an unfinished episode.
+    """Replay the turns of an unfinished episode, and return them with the state after them.
 
-    If the replay differs from the record (another version of the game), the episode starts again.
-
-    Returns:
-        All replayed turns or none, and the state after them.
+    If the replay differs from the record (another version of the game), the episode starts again without turns.
     """
     live = LiveEpisode.start(replace(config, transform=None), seed)
     replayed: list[TurnRecord] = []
@@ -219,20 +209,7 @@ def episode_record(
     stage: str | None = None,
     failed: tuple[Status, str] | None = None,
 ) -> EpisodeRecord:
-    """Make the record of an episode.
-
-    Args:
-        config: Its settings.
-        state: Its final state.
-        turns: Its turns.
-        policy: The policy; this and the arguments below as in `EpisodeRecord`.
-        seed: Seed of the episode.
-        index: Index within the run.
-        started: Start time.
-        attempt: Number of times that the episode was started or resumed.
-        stage: Stage of the curriculum.
-        failed: Status and reason of an episode without a result.
-    """
+    """Make the record of an episode; `failed` has the status and the reason of one without a result."""
     game, observation = config.game, state.observation
     final = game.from_json(state.snapshot.state)
     status: Status
@@ -262,7 +239,3 @@ def episode_record(
 def storable(text: str) -> str:
     """Escape lone surrogates, which UTF-8 cannot encode; all other text is unchanged."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _restore(config: EpisodeConfig, snapshot: Snapshot) -> Episode[Any, Any]:
-    return Episode.restore(config.game, snapshot, config.reward)
