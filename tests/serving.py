@@ -1,4 +1,4 @@
-"""A real vLLM that serves a tiny checkpoint, from the environment that `bash setup.sh --serve` makes."""
+"""A real vLLM server with a tiny checkpoint, in .venv-serve."""
 
 from __future__ import annotations
 
@@ -21,20 +21,14 @@ from tests.needed import lacking
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = ROOT / ".venv-serve"
 START_SECONDS = 300.0
-"""It takes 40 to 70 s on two cores that have nothing else to do."""
+"""Starting takes 40 to 70 s on two idle cores."""
 CONTEXT = 4096
-"""Tokens of prompt and response that the server takes."""
+"""Context length of the server in tokens."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """Where a server is and what it serves.
-
-    Attributes:
-        base_url: As the OpenAI client takes it.
-        model: Name of the only model.
-        checkpoint: The model's folder.
-    """
+    """Address (up to /v1) of a server, and the name and folder of its model."""
 
     base_url: str
     model: str
@@ -42,14 +36,14 @@ class Server:
 
 
 def serving_python() -> Path:
-    """The Python that has vLLM; without it the test is skipped, or fails where CI runs."""
+    """Return the Python that has vLLM; without it, skip the test, or fail it in CI."""
     if not (ENVIRONMENT / ".vlmgym-setup").exists():
         lacking(f"there is no finished {ENVIRONMENT.name}: run bash setup.sh --serve")
     return ENVIRONMENT / "bin" / "python"
 
 
 def run_python(*args: str) -> str:
-    """What a module or script, run by that Python from the project's folder, writes to standard output."""
+    """Run a module or script with that Python; return its standard output."""
     command = [str(serving_python()), *args]
     done = subprocess.run(command, cwd=ROOT, env=variables(), capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
@@ -58,14 +52,7 @@ def run_python(*args: str) -> str:
 
 @contextmanager
 def serve(checkpoint: Path, folder: Path, model: str = "tiny", *, script: Path | None = None) -> Iterator[Server]:
-    """A server that answers; stopped, with all its processes, at the end.
-
-    Args:
-        checkpoint: Folder of the model.
-        folder: Where the server's log and caches go.
-        model: Name of the model in requests.
-        script: `serve_vllm.sh`, if that is to start it.
-    """
+    """Start a server, by `script` or directly, with its log and caches in `folder`; at the end, stop all processes."""
     port, python = _free_port(), str(serving_python())
     command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(checkpoint)]
     command += ["--served-model-name", model, "--host", "127.0.0.1", "--port", str(port)]
@@ -91,7 +78,7 @@ def serve(checkpoint: Path, folder: Path, model: str = "tiny", *, script: Path |
 
 
 def variables(**more: str) -> dict[str, str]:
-    """The environment variables of a process that stays offline and sends nothing about its use."""
+    """Environment variables of a process that stays offline and sends no usage statistics."""
     quiet = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
     return {**os.environ, **quiet, **more}
 

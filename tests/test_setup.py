@@ -190,15 +190,6 @@ def test_active_conda_environment_is_used_and_linked(machine: Machine) -> None:
     assert machine.calls("--dev") == [UPDATE, DEV], "it is still used when it is not active"
 
 
-def test_environment_activated_last_is_used(machine: Machine) -> None:
-    virtual, conda = machine.environment("virtual"), machine.environment("conda")
-    both = {"VIRTUAL_ENV": str(virtual), "CONDA_PREFIX": str(conda), "CONDA_DEFAULT_ENV": "vlmgym"}
-    machine.calls(**both)
-    assert machine.venv.readlink() == virtual
-    machine.calls(PATH=f"{conda}/bin:{machine.bin}", **both)
-    assert machine.venv.readlink() == conda
-
-
 def test_conda_base_and_environments_that_are_gone_are_not_used(machine: Machine) -> None:
     machine.python("python3", 12)
     conda = machine.environment("conda")

@@ -136,12 +136,6 @@ def test_record_with_another_config(curriculum: Curriculum, whole: list[EpisodeR
         evaluate(curriculum, Model(), 1, **SETTINGS, resume=[first.model_copy(update={"game": other})])
 
 
-def test_record_without_a_newer_config_field_is_resumed(curriculum: Curriculum, whole: list[EpisodeRecord]) -> None:
-    config = {name: value for name, value in whole[0].game.config.items() if name != "prompt"}
-    old = whole[0].model_copy(update={"game": whole[0].game.model_copy(update={"config": config})})
-    assert evaluate(curriculum, Model(), 1, **SETTINGS, resume=[old])[0].game.config == config
-
-
 def test_failed_episode_blocks_later_stages_until_resumed(curriculum: Curriculum, whole: list[EpisodeRecord]) -> None:
     reasons: list[str] = []
     model = Model(fails=[5 + 9])

@@ -78,24 +78,6 @@ def test_eval_2048_against_the_server(served: Path) -> None:
     turns = [turn for record in played.values() for turn in record.turns]
     assert summary["games"]["2048-v0"]["completion_tokens"] == sum(turn.completion_tokens or 0 for turn in turns)
     assert summary["games"]["2048-v0"]["unfinished"] == {}
-    assert (served / "run.json").exists()
-    assert (served / "curves_2048.png").exists()
-
-
-def test_resume_a_torn_run_against_the_server(served: Path, vllm_server: Server, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    folder.mkdir()
-    for file in (".vlmgym.jsonl", "run.json", "episodes.jsonl"):
-        (folder / file).write_bytes((served / file).read_bytes())
-    lines = (folder / "episodes.jsonl").read_bytes().splitlines(keepends=True)
-    (folder / "episodes.jsonl").write_bytes(b"".join(lines[:2]) + lines[2][:100])
-    script = [sys.executable, "vlmgym/test/eval_2048.py", "--policy", "openai", "--base-url", vllm_server.base_url]
-    stderr = evaluation(script, "--model", vllm_server.model, *SAME, "--max-turns", "2", "--resume", str(folder))
-    assert "dropped the incomplete last line" in stderr
-    now, before = records(folder), records(served)
-    assert now.keys() == before.keys()
-    for key, record in now.items():
-        assert [turn.response for turn in record.turns] == [turn.response for turn in before[key].turns]
 
 
 def test_transformers_matches_the_server(served: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
@@ -119,19 +101,9 @@ def test_offline_vllm_matches_the_server_and_rejects_overlong_prompts(
     remote = records(served)
     # Enough for 2048, but not for Shisen-Sho.
     limit = TOKENS + max(record.turns[0].prompt_tokens or 0 for record in remote.values())
-    options = [
-        *VLLM,
-        "--model",
-        str(tiny_checkpoint),
-        "--max-model-len",
-        str(limit),
-        "--max-turns",
-        "1",
-        "--output-dir",
-        str(out),
-    ]
+    options = [*VLLM, "--model", str(tiny_checkpoint), "--max-model-len", str(limit), *SAME, "--max-turns", "1"]
     with no_process_left() as mark:
-        stderr = evaluation([*mark, *serving_vlmgym()], "2048", "shisensho", *options, *SAME, code=1)
+        stderr = evaluation([*mark, *serving_vlmgym()], "2048", "shisensho", *options, "--output-dir", str(out), code=1)
     assert f"{EPISODES} episodes have no score" in stderr
     assert "Traceback" not in stderr
     for (game, seed), record in records(out).items():
@@ -142,8 +114,8 @@ def test_offline_vllm_matches_the_server_and_rejects_overlong_prompts(
             assert record.turns[0].prompt_tokens == remote[game, seed].turns[0].prompt_tokens
         else:
             assert (record.status, record.score, record.turns) == ("error", None, ())
-            assert (
-                f"vLLM refused the prompt: This model's maximum context length is {limit} tokens" in record.end_reason
+            assert record.end_reason.startswith(
+                f"vLLM refused the prompt: This model's maximum context length is {limit}"
             )
 
 

@@ -20,12 +20,12 @@ from vlmgym.evaluation.artifacts import write_curves, write_summary
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.report import write_report
 from vlmgym.evaluation.run import make_run_record, play_run
-from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply
-from vlmgym.policies.batching import Batcher
+from vlmgym.policies.base import PolicyOptions, Prompt, Reply
+from vlmgym.policies.batching import BatchPolicy
 from vlmgym.records.run import RunSummary
 from vlmgym.records.run_folder import RunFolder
 from vlmgym.records.store import open_run
-from vlmgym.sandbox.core.game import Game, ImageArray
+from vlmgym.sandbox.core.game import Game
 from vlmgym.workers.pool import ProcessPool
 
 
@@ -40,7 +40,7 @@ class TrainedPolicyOptions(PolicyOptions):
     blank: bool
 
 
-class TrainedPolicy(ModelPolicy):
+class TrainedPolicy(BatchPolicy):
     """The model in training as a policy, which batches whatever prompts are ready."""
 
     name = "training"
@@ -49,27 +49,13 @@ class TrainedPolicy(ModelPolicy):
 
     def __init__(self, actor: Actor, options: TrainedPolicyOptions) -> None:
         super().__init__(options)
+        self.max_batch_size = options.batch_size
         self._actor = actor
         if options.blank:
             self.transform = blank
 
-    async def open(self) -> None:
-        """Start batching."""
-        self._batcher = Batcher(self._generate, self.options.batch_size)
-
-    async def close(self) -> None:
-        """Stop batching."""
-        self._batcher.close()
-
-    def set_running_episodes(self, episodes: int) -> None:
-        """Treat a batch as full when every running episode waits."""
-        self._batcher.set_running_episodes(episodes)
-
-    async def respond(self, images: list[ImageArray], prompt: Prompt) -> Reply:
-        """Generate a response together with other prompts."""
-        return await self._batcher.respond(images, prompt)
-
-    async def _generate(self, images: list[list[Any]], prompts: list[Prompt]) -> list[Reply | VlmgymError]:
+    async def respond_to_batch(self, images: list[list[Any]], prompts: list[Prompt]) -> list[Reply | VlmgymError]:
+        """Generate a response to each prompt."""
         actor, options = self._actor, self.options
         encoded = [actor.encoder.encode(str(prompt), shown) for shown, prompt in zip(images, prompts)]
         seeds = [int(np.random.SeedSequence([prompt.seed, prompt.turn]).generate_state(1)[0]) for prompt in prompts]
