@@ -49,24 +49,24 @@ RUNS: dict[str, list[str]] = {
 PART = 20
 """Steps per column of the table."""
 PAGE = """\
-# Whole episodes: what a critic and lambda bring
+# Whole episodes: critic and lambda
 
 Written by `.venv-train/bin/python -m benchmarks.learning.episodes {args}`.
 
-A tiny model plays {turns} turns of 2048 on a board of 3 x 3, from positions up to 8 moves deep in which it matters
-which way tiles slide, and earns 1 for each turn that merges tiles. {seeds} models were made at random and cold-started;
-from there each variant of PPO took {steps} steps of {episodes} episodes, at the same positions. Lambda is that of
-generalised advantage estimation over turns, with a gamma of 0.9; *no critic* is one that is never trained, and so
-expects nothing. Settings were chosen with another seed, for which lambda 0.5 came further than lambda 1 as well.
+A tiny model plays {turns} turns of 2048 on a 3 x 3 board, from states up to 8 moves deep in which the direction
+matters, with a reward of 1 per turn that merges tiles. {seeds} models with random weights were trained by SFT; from
+there, each variant of PPO took {steps} steps of {episodes} episodes in the same states. Lambda is that of generalised
+advantage estimation over turns, with gamma 0.9; with *no critic*, the critic is never trained and predicts 0.
+Settings were chosen with another seed, for which lambda 0.5 was also better than lambda 1.
 
-The table says what an episode earned, with 95% intervals over the {part} steps of each column, each of which has fresh
-positions; *more than {first}*, at the same positions, is a mean over the second half of the steps, with its 95%
-interval; *explained* is the share of the variance of what was earned from a turn on that the critic explained in that
-half; *single moves* is the share of moves that merge at {answers} held-out first positions, before and after.
+The table shows the episode reward, with 95% intervals over the {part} steps of each column, which use new states; the
+*difference from {first}* in the same states, a mean over the second half of the steps with its 95% interval; the
+*explained variance* of the returns by the critic in that half; and the share of *single moves* that merge tiles in
+{answers} validation states, before and after.
 
 {table}
 
-![what an episode earned over steps]({image})
+![episode reward over steps]({image})
 """
 
 
@@ -137,7 +137,7 @@ def write_page(options: Options, trained: Sequence[Trained]) -> Path:
     middle = options.steps // 2 - PART // 2
     parts = [slice(0, PART), slice(middle, middle + PART), slice(options.steps - PART, options.steps)]
     named = [f"steps {part.start + 1} to {part.stop}" for part in parts]
-    head = ["", "seed", *named, f"more than {options.runs[0]}", "explained", "single moves", "minutes"]
+    head = ["", "seed", *named, f"difference from {options.runs[0]}", "explained variance", "single moves", "minutes"]
     first = {one.seed: one for one in reversed(trained)}
     text = PAGE.format(
         args=shlex.join(sys.argv[1:]),

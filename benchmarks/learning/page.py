@@ -23,26 +23,23 @@ PAGE = """\
 
 Written by `.venv-train/bin/python -m benchmarks.learning {args}`.
 
-{asked}, with 95% intervals, over {answers} held-out
-positions each. Without looking, random answers reach {random:.2f} there, and the best answer that is the same
-everywhere {constant:.2f} (by the rules, means over the seeds). Each seed is a tiny Qwen3-VL of its own, made at random,
-cold-started once, and trained from there by each algorithm; {seeds}. *Greedy* takes the
-likeliest tokens, all else is sampled at temperature 1. *Blank* and *shuffled*: what the trained model is worth if it
-sees grey images, or those of other positions. A run named *blank* was trained on grey images, cold start included,
-and is measured on real ones. *Explained*: the share of the variance of returns that the critic explains, over the last
-{last} steps.
+{asked}, with 95% intervals, in {answers} validation states. Without looking at the image, random answers reach
+{random:.2f} and the best constant answer {constant:.2f} (computed from the rules, means over the seeds). For each
+seed, a tiny Qwen3-VL with random weights was trained by SFT once, and from there by each algorithm; {seeds}. *Greedy*
+uses the most likely tokens; everything else is sampled at temperature 1. *Blank* and *shuffled*: the trained model
+sees grey images, or those of other states. A run named *blank* was trained on grey images, including SFT, and is
+measured with real ones. *Explained variance* is that of the critic over the last {last} steps.
 
 {table}
 
 ![rewards over steps]({image})
 
-{known}; compare the columns *greedy*. Held-out positions are drawn apart from those of training, with other
-numbers; a small board has few positions, so that some of them come up in training, too. *Novel boards* leaves these
-out: it counts the held-out positions whose image is not that of any position of the run's steps, nor of the batches
-that its cold start may take, all of which follow from the seed and were drawn again. A board that is only turned or
-mirrored counts as novel.
+{known}. Compare the *greedy* columns. Validation states are sampled with other seeds than training states, but a
+small board has few states, so some occur in both. *Novel boards* counts only validation states whose images occurred
+neither in the steps of the run nor in its SFT batches, which were sampled again from the seed. Rotated and mirrored
+boards count as novel.
 
-Minutes are wall-clock time on two cores, of which a run takes one; other work on the machine makes them longer.
+Minutes are wall-clock time on two cores, of which a run uses one; other work on the machine slows runs down.
 """
 HEAD = (
     "",
@@ -54,9 +51,9 @@ HEAD = (
     "after, blank",
     "after, shuffled",
     "after, novel boards",
-    "cells seen right",
-    "explained",
-    "minutes: cold start + RL",
+    "perception accuracy",
+    "explained variance",
+    "minutes: SFT + RL",
 )
 
 

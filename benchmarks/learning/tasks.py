@@ -24,16 +24,16 @@ class Task:
     asked: str
     share: str
     known: str
-    seeds: str = "no setting was chosen with these seeds"
+    seeds: str = "settings were chosen with other seeds"
 
 
 MERGES = (
-    "A single move of 2048 on a board of {} with tiles up to {}, from positions in which it matters which way tiles "
-    "slide: the share of moves that merge tiles"
+    "A single move of 2048 on a {} board with tiles up to {}, in states where the direction matters: the share of "
+    "moves that merge tiles"
 )
 KNOWN = (
-    "The answers of the cold start are right {} and else random, so that its likeliest answers are right already "
-    "wherever the board is seen rightly: what rewards teach here is to be sure of them"
+    "SFT answers are correct {} and random otherwise, so the most likely answers are already correct wherever the "
+    "board is read correctly; RL makes the model confident in them"
 )
 TASKS: dict[str, Task] = {
     "3x3": Task(
@@ -41,15 +41,15 @@ TASKS: dict[str, Task] = {
         "2048 on 3x3",
         MERGES.format("3x3", 8),
         "share of moves that merge",
-        KNOWN.format("two times in five"),
-        "settings were chosen with other seeds, but seed 10 was among those of the first tries",
+        KNOWN.format("in two of five cases"),
+        "settings were chosen with other seeds, except that seed 10 was used in early experiments",
     ),
     "4x4": Task(
         shlex.split("--config rows=4 columns=4 --size 128 --states.moves 0 40 --rollout.max-tokens 120 --sft.target 1"),
         "2048 on 4x4",
         MERGES.format("4x4", 8),
         "share of moves that merge",
-        KNOWN.format("two times in five"),
+        KNOWN.format("in two of five cases"),
     ),
     "shisensho": Task(
         shlex.split(
@@ -59,11 +59,11 @@ TASKS: dict[str, Task] = {
             "--sft.expert oracle --sft.accuracy 0.5 --sft.steps 900 --sft.target 2 --steps 120"
         ),
         "Shisen-Sho on 4x4",
-        "A single answer in Shisen-Sho, two coordinates of equal tiles that a path joins, on a board of 4x4 with four "
-        "colours and four tiles left: the share of answers that take a pair",
+        "A single answer in Shisen-Sho, the coordinates of two equal tiles connected by a path, on a 4x4 board with "
+        "four colours and four tiles left: the share of answers that take a pair",
         "share of answers that take a pair",
-        "The answers of the cold start are right half of the time and else random: what rewards teach is to be sure of "
-        "the right ones, and the likeliest answers become better, too",
+        "SFT answers are correct in half of the cases and random otherwise; RL makes the model confident in the "
+        "correct ones, and improves the most likely answers too",
     ),
 }
 """Tasks by name."""
