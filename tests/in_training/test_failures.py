@@ -79,7 +79,7 @@ def test_failed_evaluations_are_reported_with_how_to_resume(
     async def generate(*_: Any) -> Any:
         raise TrainingError("no more")
 
-    monkeypatch.setattr(TrainedPolicy, "_generate", generate)
+    monkeypatch.setattr(TrainedPolicy, "respond_to_batch", generate)
     run = tmp_path / "run"
     args = [*QUICK, "--model", str(model), *SMALL, "--evaluation.states", "0", "--output-dir", str(run)]
     code, message = fail(capsys, *args)
