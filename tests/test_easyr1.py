@@ -1,4 +1,4 @@
-"""Short EasyR1 runs on the CPU in all modes; tests/easyr1_cpu has the tests of single parts."""
+"""Short EasyR1 runs on the CPU in all modes; tests/easyr1_cpu tests its parts."""
 
 from __future__ import annotations
 
@@ -24,42 +24,42 @@ SEEDS = (1, 2)
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders of three steps in each mode, that of PPO killed after two and gone on with, and of learning.
+    """Folders of runs of three steps in each mode, and of two runs that learn.
 
-    What takes longest is that processes import what EasyR1 needs: all runs are those of one process, until it is killed
-    in the last of them.
+    Importing EasyR1's dependencies takes longest, so one process does all runs. It is killed during the last one, PPO,
+    which a second process resumes.
     """
     easyr1_python()
     folder = tmp_path_factory.mktemp("runs")
-    wanted: dict[str, list[str]] = {
+    runs: dict[str, list[str]] = {
         "state": ["trainer.logger=[vlmgym,tensorboard]"],
         "episodes": [str(FILES / "episodes.yaml")],
     }
     for seed in SEEDS:
-        wanted[f"learns{seed}"] = [str(FILES / "learn.yaml"), f"data.seed={seed}"]
-    wanted["ppo"] = [str(FILES / "ppo.yaml")]
-    for name, args in wanted.items():
+        runs[f"learns{seed}"] = [str(FILES / "learn.yaml"), f"data.seed={seed}"]
+    runs["ppo"] = [str(FILES / "ppo.yaml")]
+    for name, args in runs.items():
         model = name.replace("learns", "beginner") if "learns" in name else "tiny"
         args.insert(0, str(FILES / "tiny.yaml"))
         args.append(f"worker.actor.model.model_path={folder / model}")
         args.append(f"trainer.save_checkpoint_path={folder / name}")
-    *whole, last = wanted.values()
+    *whole, last = runs.values()
     first = folder / "first.json"
     first.write_text(json.dumps({"models": str(folder), "runs": [*whole, [*last, "trainer.max_steps=50"]]}))
     kill_after_checkpoint(first, folder / "ppo")
-    again = folder / "again.json"
-    again.write_text(json.dumps({"models": None, "runs": [last]}))
-    run_training("-m", "tests.easyr1_cpu.fit", str(again), timeout=900)
+    rest = folder / "again.json"
+    rest.write_text(json.dumps({"models": None, "runs": [last]}))
+    run_training("-m", "tests.easyr1_cpu.fit", str(rest), timeout=900)
     return folder
 
 
-def kill_after_checkpoint(asked: Path, run: Path) -> None:
-    """Begin runs, and end them without notice in the middle of a step, when the last has written a checkpoint.
+def kill_after_checkpoint(request: Path, run: Path) -> None:
+    """Start runs and kill them in the middle of a step, once the last run has a checkpoint.
 
-    EasyR1 logs the numbers of a step after its checkpoint: they are waited for, too.
+    EasyR1 logs the metrics of a step after its checkpoint, so this waits for both.
     """
-    command = [str(easyr1_python()), "-m", "tests.easyr1_cpu.fit", str(asked)]
-    log = asked.with_suffix(".log")
+    command = [str(easyr1_python()), "-m", "tests.easyr1_cpu.fit", str(request)]
+    log = request.with_suffix(".log")
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, cwd=ROOT, env={**os.environ, **VARIABLES}, stdout=output, stderr=output, start_new_session=True
@@ -68,7 +68,7 @@ def kill_after_checkpoint(asked: Path, run: Path) -> None:
         until = time.monotonic() + 1500
         while last_step(run) is None or (run / "curve.jsonl").read_text().count("\n") < 2:
             assert process.poll() is None, log.read_text(errors="replace")[-6000:]
-            assert time.monotonic() < until, "it writes no checkpoint"
+            assert time.monotonic() < until, "no checkpoint"
             time.sleep(0.05)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
@@ -78,7 +78,7 @@ def kill_after_checkpoint(asked: Path, run: Path) -> None:
 
 
 def last_step(run: Path) -> int | None:
-    """The step of the last checkpoint, once that is written."""
+    """Return the step of the last complete checkpoint."""
     try:
         step: int = json.loads((run / "checkpoint_tracker.json").read_text())["last_global_step"]
     except (FileNotFoundError, ValueError):
@@ -86,7 +86,7 @@ def last_step(run: Path) -> int | None:
     return step
 
 
-def numbers(run: Path) -> list[dict[str, float]]:
+def metrics(run: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (run / "curve.jsonl").read_text().splitlines()]
 
 
@@ -97,7 +97,7 @@ def records(run: Path, name: str) -> list[EpisodeRecord]:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["state", "episodes", "ppo"])
 def test_three_steps(runs: Path, mode: str) -> None:
-    steps = numbers(runs / mode)
+    steps = metrics(runs / mode)
     assert [row["step"] for row in steps] == [1, 2, 3]
     for row in steps:
         parts = [row[f"reward/{part}"] for part in ("total", "game", "format", "perception")]
@@ -109,7 +109,7 @@ def test_three_steps(runs: Path, mode: str) -> None:
 
 
 @pytest.mark.slow
-def test_loggers_of_easyr1_get_the_numbers(runs: Path) -> None:
+def test_loggers(runs: Path) -> None:
     written = b"".join(file.read_bytes() for file in (runs / "state" / "tensorboard").rglob("events.out.*"))
     for name, times in (("reward/total", 3), ("actor/grad_norm", 3), ("val/score", 1)):
         assert written.count(name.encode()) == times
@@ -117,10 +117,10 @@ def test_loggers_of_easyr1_get_the_numbers(runs: Path) -> None:
 
 @pytest.mark.slow
 def test_rollouts_are_records(runs: Path) -> None:
-    answers = records(runs / "state", "step_000002.jsonl")
-    assert [answer.seed for answer in answers] == list(range(8, 16)), "four positions, two answers each"
-    assert answers[0].turns[0].state == answers[1].turns[0].state != answers[2].turns[0].state
-    assert answers[0].turns[0].prompt_tokens
+    responses = records(runs / "state", "step_000002.jsonl")
+    assert [response.seed for response in responses] == list(range(8, 16)), "four states, two responses each"
+    assert responses[0].turns[0].state == responses[1].turns[0].state != responses[2].turns[0].state
+    assert responses[0].turns[0].prompt_tokens
     episodes = records(runs / "episodes", "step_000001.jsonl")
     assert len(episodes) == 4
     assert max(len(episode.turns) for episode in episodes) == 3
@@ -129,7 +129,7 @@ def test_rollouts_are_records(runs: Path) -> None:
 
 @pytest.mark.slow
 def test_validation_plays_whole_episodes(runs: Path) -> None:
-    last = numbers(runs / "state")[-1]
+    last = metrics(runs / "state")[-1]
     played = records(runs / "state", "validation_000003.jsonl")
     assert [episode.seed for episode in played] == [1_000_000, 1_000_001]
     assert last["val/score"] == pytest.approx(sum(episode.score or 0 for episode in played) / 2)
@@ -138,8 +138,8 @@ def test_validation_plays_whole_episodes(runs: Path) -> None:
 
 @pytest.mark.slow
 def test_the_critic_learns(runs: Path) -> None:
-    """Each answer earns -1, and it expects nothing before it has learned."""
-    steps = numbers(runs / "ppo")
+    """Each response earns -1, and values start at 0."""
+    steps = metrics(runs / "ppo")
     assert steps[0]["critic/values/mean"] == 0.0
     assert steps[-1]["critic/grad_norm"] > 0
     assert steps[-1]["critic/values/mean"] < -0.1
@@ -147,9 +147,9 @@ def test_the_critic_learns(runs: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_critic_judges_what_episodes_that_are_cut_off_leave(runs: Path) -> None:
-    """Each answer earns -1; what the last of an episode is worth is that, and what the critic expects beyond it."""
-    last = numbers(runs / "ppo")[-1]
+def test_bootstrap_of_truncated_episodes(runs: Path) -> None:
+    """Each response earns -1; the return of the last one adds the critic's value of the state after it."""
+    last = metrics(runs / "ppo")[-1]
     assert last["reward/unparsable"] == 1.0
     assert last["critic/returns/max"] < last["critic/rewards/max"] - 0.1
 
@@ -157,8 +157,8 @@ def test_the_critic_judges_what_episodes_that_are_cut_off_leave(runs: Path) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_it_learns(runs: Path, seed: int) -> None:
-    """Of 13 words it says 4 are moves; 64 answers a step, so a mean over three steps has a standard error of 0.03."""
-    steps = numbers(runs / f"learns{seed}")
+    """4 of its 13 words are moves; with 64 responses per step, a mean of three steps has a standard error of 0.03."""
+    steps = metrics(runs / f"learns{seed}")
     assert np.mean([row["reward/unparsable"] for row in steps[:2]]) > 0.55
     assert np.mean([row["reward/unparsable"] for row in steps[-3:]]) < 0.35
     gained = [np.mean([row["reward/total"] for row in part]) for part in (steps[-3:], steps[:2])]
@@ -166,17 +166,17 @@ def test_it_learns(runs: Path, seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_with_the_same_rows(runs: Path) -> None:
-    """Both runs have the same seed; one gives two answers to a position, the other one."""
+def test_killed_run_resumes_with_the_same_states(runs: Path) -> None:
+    """Both runs have the same seed; one has two responses per state, the other one."""
     whole, killed = (records(runs / run, "step_000003.jsonl") for run in ("state", "ppo"))
-    assert [answer.seed for answer in killed] == [8, 9, 10, 11]
-    assert [answer.turns[0].state for answer in killed] == [answer.turns[0].state for answer in whole[::2]]
+    assert [episode.seed for episode in killed] == [8, 9, 10, 11]
+    assert [each.turns[0].state for each in killed] == [each.turns[0].state for each in whole[::2]]
     assert last_step(runs / "ppo") == 3
 
 
 @pytest.mark.slow
 def test_trained_model_is_exported_served_and_compared(runs: Path, tmp_path: Path) -> None:
-    """The commands of docs/training.md, as a user types them."""
+    """Run the commands of docs/training.md."""
 
     def run(*command: str | Path) -> str:
         done = subprocess.run(
@@ -186,13 +186,13 @@ def test_trained_model_is_exported_served_and_compared(runs: Path, tmp_path: Pat
         return done.stdout
 
     scripts, python = ROOT / "training" / "scripts", sys.executable
-    told = run("bash", scripts / "export.sh", runs / "state" / "global_step_3", tmp_path / "model")
-    assert f"serve_vllm.sh {tmp_path / 'model'}" in told
+    output = run("bash", scripts / "export.sh", runs / "state" / "global_step_3", tmp_path / "model")
+    assert f"serve_vllm.sh {tmp_path / 'model'}" in output
     play = [python, str(ROOT / "vlmgym" / "test" / "eval_2048.py"), "--config", "size=64", "--episodes", "2"]
     play += ["--max-turns", "2", "--videos", "0", "--no-report"]
     with serve(tmp_path / "model", tmp_path, "trained", script=scripts / "serve_vllm.sh") as server:
-        asked = ["--base-url", server.base_url, "--model", server.model, "--max-tokens", "8"]
-        run(*play, "--policy", "openai", *asked, "--output-dir", tmp_path / "trained")
+        options = ["--base-url", server.base_url, "--model", server.model, "--max-tokens", "8"]
+        run(*play, "--policy", "openai", *options, "--output-dir", tmp_path / "trained")
     run(*play, "--policy", "random", "--output-dir", tmp_path / "baseline")
     main(["compare", str(tmp_path / "trained"), str(tmp_path / "baseline"), "--output-dir", str(tmp_path / "page")])
     assert (tmp_path / "page" / "compare.html").stat().st_size > 10_000

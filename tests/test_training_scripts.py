@@ -22,7 +22,7 @@ def run(script: str, *args: str | Path, **variables: str) -> subprocess.Complete
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("cold") / "oracle 2048"
+    folder = tmp_path_factory.mktemp("sft") / "oracle 2048"
     play = ["eval", "2048", "--policy", "oracle", "--episodes", "1", "--max-turns", "1", "--config", "size=64"]
     main([*play, "--videos", "0", "--no-report", "--workers", "0", "--output-dir", str(folder.parent / "run")])
     main(["export", str(folder.parent / "run"), "--format", "sharegpt", "--workers", "0", "--output-dir", str(folder)])
@@ -33,11 +33,11 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("model", "template"),
     [("Qwen/Qwen2.5-VL-3B-Instruct", "qwen2_vl"), ("Qwen/Qwen3-VL-4B-Instruct", "qwen3_vl_nothink")],
 )
-def test_cold_start_passes_data_and_template(exported: Path, tmp_path: Path, model: str, template: str) -> None:
-    done = run("cold_start.sh", exported, tmp_path / "out", "num_train_epochs=3", LLAMAFACTORY="echo", MODEL=model)
+def test_sft_passes_data_and_template(exported: Path, tmp_path: Path, model: str, template: str) -> None:
+    done = run("sft.sh", exported, tmp_path / "out", "num_train_epochs=3", LLAMAFACTORY="echo", MODEL=model)
     assert done.returncode == 0, done.stderr
     for setting in (
-        f"train {ROOT}/training/cold_start/sft.yaml",
+        f"train {ROOT}/training/sft/sft.yaml",
         f"model_name_or_path={model} template={template} ",
         f"dataset_dir={exported} media_dir={exported} dataset=oracle_2048 ",
         " num_train_epochs=3\n",
@@ -45,22 +45,22 @@ def test_cold_start_passes_data_and_template(exported: Path, tmp_path: Path, mod
         assert setting in done.stdout
 
 
-def test_cold_start_reports_missing_arguments(exported: Path, tmp_path: Path) -> None:
+def test_sft_reports_missing_arguments(exported: Path, tmp_path: Path) -> None:
     for args, words in (
-        ((), "vlmgym export"),
+        ((), "usage: sft.sh"),
         ((tmp_path, tmp_path / "out"), "has no dataset_info.json"),
         ((exported, tmp_path), "already exists"),
         ((exported, tmp_path / "out"), "nowhere not found: pip install llamafactory"),
     ):
-        assert_refused(run("cold_start.sh", *args, LLAMAFACTORY="nowhere"), words)
+        assert_refused(run("sft.sh", *args, LLAMAFACTORY="nowhere"), words)
 
 
 @pytest.mark.parametrize(
     ("name", "variables", "words"),
     [
-        ("2048", {"GPUS": "x"}, "not x"),
-        ("2048", {"NODES": "0"}, "not 0"),
-        ("2048", {"LORA": "yes"}, "LORA is 1 or 0"),
+        ("2048", {"GPUS": "x"}, "got x"),
+        ("2048", {"NODES": "0"}, "got 0"),
+        ("2048", {"LORA": "yes"}, "LORA must be 0 or 1"),
         ("chess", {}, "training/configs/chess.yaml"),
     ],
 )

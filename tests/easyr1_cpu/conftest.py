@@ -1,4 +1,4 @@
-"""Tiny checkpoints, and modules that stand in for vLLM's before EasyR1 is imported."""
+"""Tiny checkpoints, and stand-ins for vLLM, installed before EasyR1 is imported."""
 
 from __future__ import annotations
 

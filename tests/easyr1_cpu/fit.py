@@ -1,8 +1,8 @@
-"""Trains tiny checkpoints on a CPU by EasyR1's trainer: python -m tests.easyr1_cpu.fit RUNS.json
+"""Train tiny checkpoints on a CPU with EasyR1's trainer: python -m tests.easyr1_cpu.fit RUNS.json
 
-The runs follow each other in one Ray cluster. RUNS.json holds in `runs` the arguments of `python -m training.easyr1`
-for each, and in `models` a folder in which `tests.easyr1_cpu.models` is to make models before. All that is done in one
-process, as importing what EasyR1 needs takes longer than all else.
+RUNS.json has the arguments of `python -m training.easyr1` for each run in `runs`, and in `models` a folder for the
+models of `tests.easyr1_cpu.models`, or null. All runs share a process and a Ray cluster, because importing EasyR1's
+dependencies takes longer than everything else.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from training.easyr1.config import read_config  # noqa: E402
 from training.easyr1.launch import build_trainer, start_ray  # noqa: E402
 
 PRETENDED = 8
-"""GPUs and processors."""
+"""Number of GPUs and CPUs that Ray is told to have."""
 
 
 def main(models: str | None, runs: list[list[str]]) -> None:
@@ -37,7 +37,7 @@ def main(models: str | None, runs: list[list[str]]) -> None:
         num_gpus=PRETENDED,
         include_dashboard=False,
         object_store_memory=100 * 2**20,
-        _system_config={"prestart_worker_first_driver": False},  # workers that nobody asked for
+        _system_config={"prestart_worker_first_driver": False},  # starts idle workers
         log_to_driver="RAY_LOG" in os.environ,
         runtime_env={"worker_process_setup_hook": "training.easyr1.without_vllm.install"},
     )
@@ -48,11 +48,11 @@ def main(models: str | None, runs: list[list[str]]) -> None:
         trainer.init_workers()
         trainer.fit()
         for pool in trainer.resource_pool_manager.resource_pool_dict.values():
-            for group in pool.get_placement_groups():  # and with it the workers
+            for group in pool.get_placement_groups():  # ends their workers
                 ray.util.remove_placement_group(group)
     ray.shutdown()
 
 
 if __name__ == "__main__":
-    asked = json.loads(Path(sys.argv[1]).read_text())
-    main(asked["models"], asked["runs"])
+    request = json.loads(Path(sys.argv[1]).read_text())
+    main(request["models"], request["runs"])

@@ -1,4 +1,4 @@
-"""What EasyR1 takes of flash-attn for batches without padding, in plain torch; its kernels need a GPU."""
+"""Plain torch in place of the flash-attn functions that EasyR1 uses for packed batches, which need a GPU."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from verl.workers.critic import dp_critic
 
 
 def install(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """Put it in place.
+    """Replace the functions of flash-attn.
 
     Returns:
-        Gets where the sequences of each packed row begin and end, whenever a layer attends to one.
+        A list that receives the sequence boundaries of a packed row on each call of attention.
     """
     packed: list[list[int]] = []
 
@@ -50,13 +50,13 @@ def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: f
 
 
 def unpad_input(rows: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens of all rows, (batch, length, ...) to (tokens, ...), and their places."""
+    """Pack rows, (batch, length, ...) to (tokens, ...), and return the indices of the tokens."""
     places = mask.flatten().nonzero().flatten()
     return rows.flatten(0, 1)[places], places
 
 
 def pad_input(hidden_states: torch.Tensor, indices: torch.Tensor, batch: int, seqlen: int) -> torch.Tensor:
-    """What `unpad_input` took apart."""
+    """Invert `unpad_input`."""
     whole = hidden_states.new_zeros(batch * seqlen, *hidden_states.shape[1:])
     whole[indices] = hidden_states
     return whole.unflatten(0, (batch, seqlen))

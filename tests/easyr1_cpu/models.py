@@ -1,4 +1,4 @@
-"""Tiny models to train: `tiny`, untrained, and beginners that say words in the right form, most of them no moves."""
+"""Tiny models to train: `tiny`, untrained, and beginners that answer with random words in the right format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STEPS = 80
 
 
 def make_models(folder: Path) -> None:
-    """Make `tiny`, and a beginner of each seed."""
+    """Make `tiny` and a beginner for each seed."""
     torch.set_num_threads(1)
     make_tiny_vlm("qwen3_vl", folder / "tiny")
     for seed in SEEDS:
@@ -24,14 +24,14 @@ def make_models(folder: Path) -> None:
 
 
 def make_beginner(out: Path, seed: int) -> None:
-    """A model that answers with one of 13 words, each as often."""
+    """Make a model that answers with one of 13 words, equally often."""
     words = [*MOVES, *OTHERS]
     make_tiny_vlm("qwen3_vl", out, seed=seed, size=TinySize(tied=False), texts=words * 50)
     tokenizer, model = AutoTokenizer.from_pretrained(out), AutoModelForImageTextToText.from_pretrained(out)
-    asked = tokenizer.apply_chat_template(
+    prompt = tokenizer.apply_chat_template(
         [{"role": "user", "content": "x"}], add_generation_prompt=True, tokenize=False
     )
-    start = tokenizer.encode(asked)[-3:]  # where the assistant begins
+    start = tokenizer.encode(prompt)[-3:]  # where the assistant begins
     said = [tokenizer.encode(f"<answer>{word}</answer>") + [tokenizer.eos_token_id] for word in words]
     longest = max(map(len, said))
     ids = torch.tensor([start + row + [tokenizer.pad_token_id] * (longest - len(row)) for row in said])
@@ -40,7 +40,7 @@ def make_beginner(out: Path, seed: int) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     torch.manual_seed(seed)
     for _ in range(STEPS):
-        filler = torch.randint(200, (len(words), 40))  # whatever was asked
+        filler = torch.randint(200, (len(words), 40))  # any prompt
         loss = model(
             input_ids=torch.cat([filler, ids], 1),
             attention_mask=torch.cat([torch.ones_like(filler), mask], 1),

@@ -1,4 +1,4 @@
-"""Tables at which tests play, and prompts."""
+"""Rollout workers and prompts for tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vlmgym.sandbox.registry import make_game
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "training" / "configs"
 SECTION = Section.read(
-    {"games": [{"game": "2048", "overrides": {"size": 128}}], "play": {"max_turns": 3}, "players": 0}
+    {"games": [{"game": "2048", "overrides": {"size": 128}}], "play": {"max_turns": 3}, "rollout_workers": 0}
 )
 
 

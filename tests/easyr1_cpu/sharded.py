@@ -1,6 +1,6 @@
-"""Two processes save a model, sharded, by EasyR1's checkpoint manager: python -m tests.easyr1_cpu.sharded MODEL OUT
+"""Save sharded checkpoints from two processes with EasyR1's manager: python -m tests.easyr1_cpu.sharded MODEL OUT
 
-OUT gets the checkpoints `whole`, of a model all of which was trained, `lora`, of one with adapters, and `critic`.
+OUT receives the checkpoints `whole` (all weights trained), `lora` (adapters) and `critic`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KINDS = (*POLICIES, "critic")
 
 
 def make_model(path: str, kind: str) -> Any:
-    """The model that is saved: other weights than those of the folder, the same in every process."""
+    """Load a model and change its weights, in the same way in every process."""
     torch.manual_seed(0)
     register_critics()
     loads = AutoModelForTokenClassification if kind == "critic" else AutoModelForImageTextToText
@@ -52,7 +52,7 @@ def save(rank: int, path: str, out: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{out}/store", rank=rank, world_size=PROCESSES)
     mesh = init_device_mesh("cpu", (PROCESSES,), mesh_dim_names=("fsdp",))
-    fsdp_checkpoint_manager.torch = _CpuTorch()  # it gathers adapters on a GPU
+    fsdp_checkpoint_manager.torch = _CpuTorch()  # the manager gathers adapters on a GPU
     for kind in KINDS:
         model = make_model(path, kind)
         wrapped = FullyShardedDataParallel(
@@ -80,5 +80,5 @@ class _CpuTorch:
 if __name__ == "__main__":
     path, out = sys.argv[1:]
     Path(out).mkdir(parents=True)
-    # Forked, so that what takes seconds to import is imported once; no thread has been started yet.
+    # Fork, so that slow imports happen once; no thread has been started yet.
     start_processes(save, (path, out), PROCESSES, start_method="fork")

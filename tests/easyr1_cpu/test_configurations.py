@@ -1,4 +1,4 @@
-"""Configurations, and what a check says of them, of the machine, and of what a run would go on from."""
+"""Configurations and preflight checks of settings, the machine and checkpoints."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from verl.trainer.config import DataConfig
 from verl.workers.config import ModelConfig
 
 from tests.easyr1_cpu.rollout_workers import CONFIGS, ROOT, SECTION
-from training.easyr1 import critics, machine, memory, resume
-from training.easyr1.check import check_run
+from training.easyr1 import critics, machine
+from training.easyr1.check import STREAM, check_checkpoint, check_run
 from training.easyr1.config import RunConfig, read_config
 from training.easyr1.launch import fetch_model
 from training.easyr1.prompt_stream import PromptStream
 from training.easyr1.prompts import load_processors
-from training.easyr1.resume import ROWS
 from training.easyr1.section import Section
 from vlmgym.errors import UsageError
 
@@ -32,12 +31,12 @@ SCRIPTS = {
     for path in sorted((ROOT / "training" / "scripts").glob("*.sh"))
     if 'easyr1.sh" ' in path.read_text()
 }
-"""Which files of training/configs each script names."""
+"""Files of training/configs that each script uses."""
 QUICK = "vlmgym.states={moves: [0, 0], informative: false}"
-"""Positions that are found at once."""
+"""States that are generated quickly."""
 
 
-def of_script(name: str, *more: str, settings: Sequence[str] = ()) -> RunConfig:
+def config_of(name: str, *more: str, settings: Sequence[str] = ()) -> RunConfig:
     return read_config([*(str(CONFIGS / f"{each}.yaml") for each in ("base", *SCRIPTS[name], *more)), *settings])
 
 
@@ -49,7 +48,7 @@ def test_scripts() -> None:
 
 @pytest.mark.parametrize("names", [*((name,) for name in SCRIPTS), ("rl_2048", "lora", "low_memory")], ids="+".join)
 def test_configurations(qwen3: Path, names: tuple[str, ...]) -> None:
-    config = of_script(*names)
+    config = config_of(*names)
     config.worker.actor.model.model_path = str(qwen3)
     problems, facts = check_run(config, machine=False)
     assert problems == []
@@ -66,7 +65,7 @@ def test_configurations(qwen3: Path, names: tuple[str, ...]) -> None:
             ["worker.actor.micro_batch_size_per_device_for_update=7"],
             "update=7 must divide the minibatch of each GPU=256",
         ),
-        (["worker.actor.micro_batch_size_per_device_for_experience=5"], "=5 must divide the responses of a step=1024"),
+        (["worker.actor.micro_batch_size_per_device_for_experience=5"], "=5 must divide all responses=1024"),
         (["vlmgym.play.max_turns=3"], "vlmgym.play.max_turns=3 must divide"),
         (["data.max_prompt_length=64"], "but data.max_prompt_length is 64"),
         (["vlmgym.play.history=4"], "but data.max_prompt_length is 2,048"),
@@ -84,101 +83,69 @@ def test_configurations(qwen3: Path, names: tuple[str, ...]) -> None:
         ),
         (["trainer.logger=[vlmgym,paper]"], "names paper, which is not installed"),
         (["worker.actor.model.model_path=nowhere/at/all"], "no folder nowhere/at/all"),
-        (["worker.actor.model.model_path=null"], "names no model: set MODEL"),
+        (["worker.actor.model.model_path=null"], "must name a model: set MODEL"),
         (["trainer.n_gpus_per_node=0"], "must divide GPUs=0"),
         (["worker.actor.global_batch_size=0"], "worker.actor.global_batch_size=0 must divide"),
         (["trainer.total_epochs=3"], "trainer.total_epochs has no effect"),
         (["worker.reward.num_cpus=2"], "worker.reward has no effect"),
         (["algorithm.online_filtering=true"], "algorithm.online_filtering has no effect"),
-        (["worker.actor.model.lora.rank=48"], "worker.actor.model.lora.rank must be one of 0, 8, 16, 32, 64, 128"),
         (["worker.actor.ulysses_size=8"], "worker.actor.ulysses_size=8 must divide GPUs=4"),
-        (["worker.actor.fsdp.fsdp_size=3"], "worker.actor.fsdp.fsdp_size=3 must divide GPUs=4"),
-        (["worker.actor.fsdp.enable_cpu_offload=true"], "micro_batch_size_per_device_for_update=256, or it to false"),
-        (["trainer.val_only=true", "trainer.val_before_train=false"], "needs trainer.val_before_train=true"),
         (["trainer.val_only=true", "vlmgym.validation={episodes: 0}"], "need vlmgym.validation.episodes above 0"),
         (["worker.rollout.temperature=0"], "worker.rollout.temperature must be above 0"),
-        (["worker.rollout.gpu_memory_utilization=60"], "must be in (0, 1], got 60.0"),
     ],
 )
-def test_configurations_that_would_not_work(qwen3: Path, settings: list[str], words: str) -> None:
-    config = of_script("rl_2048", settings=[QUICK, f"worker.actor.model.model_path={qwen3}", *settings])
+def test_invalid_configurations(qwen3: Path, settings: list[str], words: str) -> None:
+    config = config_of("rl_2048", settings=[QUICK, f"worker.actor.model.model_path={qwen3}", *settings])
     problems, _ = check_run(config, machine=False)
     assert any(words in problem for problem in problems), problems
 
 
-def test_validation_asks_what_is_held_out(tmp_path: Path, qwen3: Path) -> None:
-    """Of 40 questions 4 are kept for validation."""
+def test_size_of_the_validation_split(tmp_path: Path, qwen3: Path) -> None:
+    """4 of 40 questions are in the validation split."""
     Image.new("RGB", (64, 64)).save(tmp_path / "a.png")
     row = {"image": "a.png", "question": "Which colour?", "answer": "black"}
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps({**row, "id": str(i)}) + "\n" for i in range(40)))
-    config = of_script("rl_nlvr2")
+    config = config_of("rl_nlvr2")
     config.worker.actor.model.model_path = str(qwen3)
     config.vlmgym["games"] = [{"game": "vqa", "overrides": {"data": str(tmp_path / "rows.jsonl")}}]
     assert any("keeps 4 of 40 questions" in problem for problem in check_run(config, machine=False)[0])
-    config.vlmgym["validation"] = {"episodes": 4, "turns": 1}
+    config.vlmgym["validation"] = {"episodes": 4, "max_turns": 1}
     assert check_run(config, machine=False)[0] == []
 
 
-def test_what_a_machine_lacks(qwen3: Path, tmp_path: Path) -> None:
+def test_machine(qwen3: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    config = of_script("rl_2048", settings=[QUICK])
+    config = config_of("rl_2048", settings=[QUICK])
     config.worker.actor.model.model_path = str(qwen3)
-    config.worker.rollout.tensor_parallel_size = 4
-    config.worker.actor.ulysses_size = 2
     config.trainer.save_checkpoint_path = str(tmp_path / "file" / "out")
     problems, facts = check_run(config)
     for words in (
         f"trainer.n_gpus_per_node=4, but this machine has {torch.cuda.device_count()}",
         "cannot be created",
-        "worker.rollout.tensor_parallel_size=4 cannot split 2 heads, 1 key-value heads",
-        "worker.actor.ulysses_size=2 cannot split 1 key-value heads",
     ):
         assert any(words in problem for problem in problems), (words, problems)
-    assert "billion parameters take at least" in facts[0]
+    assert "billion parameters need at least" in facts[0]
     config.worker.rollout.dtype = "auto"
     assert any("must be bf16, fp16 or fp32, got auto" in problem for problem in check_run(config)[0])
 
 
 def test_memory_of_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process that asks GPUs for their memory finds these two."""
-    found = tmp_path / "torch.py"
-    found.write_text("class cuda:\n    mem_get_info = lambda gpu: [(10, 80), (79, 80)][gpu]\n")
+    """A fake torch, used by the child process, has two GPUs with 10 and 79 GiB of free memory."""
+    fake = tmp_path / "torch.py"
+    fake.write_text("class cuda:\n    mem_get_info = lambda gpu: [(10 << 30, 80 << 30), (79 << 30, 80 << 30)][gpu]\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert machine.gpu_memory(2) == [(10, 80), (79, 80)]
-    found.write_text("raise RuntimeError('CUDA error: devices are busy')\n")
-    with pytest.raises(UsageError, match="devices are busy"):
-        machine.gpu_memory(2)
+    (problem,) = machine.check_gpus(2, 30 * machine.GIB)
+    assert problem.startswith("GPU 0: an update needs 30.0 GiB, 10.0 GiB are free")
+    assert [*machine.check_gpus(2, 5 * machine.GIB)] == []
+    fake.write_text("raise RuntimeError('CUDA error: devices are busy')\n")
+    (problem,) = machine.check_gpus(2, 0)
+    assert "devices are busy" in problem
 
 
-@pytest.mark.parametrize(("there", "nodes", "enough"), [(12, 1, True), (8, 1, False), (12, 2, False)])
-def test_processors_that_ray_would_wait_for(there: int, nodes: int, enough: bool) -> None:
-    config = of_script("rl_2048", settings=[f"trainer.nnodes={nodes}"])
-    assert (not [*machine.check_processors(config, Section.read(config.vlmgym), there)]) == enough
-
-
-@pytest.mark.parametrize(
-    ("settings", "free", "words"),
-    [
-        ([], 79, []),
-        ([], 10, ["vLLM takes 48.0 GiB", "an update takes 29.8 GiB"]),
-        (["trainer.n_gpus_per_node=1", "worker.rollout.tensor_parallel_size=1"], 79, ["an update takes 119.2 GiB"]),
-        (["worker.rollout.gpu_memory_utilization=0.05"], 79, ["vLLM's weights take 7.5 GiB"]),
-        (
-            ["worker.actor.offload.offload_params=false", "worker.rollout.gpu_memory_utilization=0.95"],
-            79,
-            ["vLLM takes 76.0 GiB, 71.5 of 80.0 GiB are free"],
-        ),
-        (["worker.actor.offload.offload_optimizer=false"], 79, []),
-    ],
-)
-def test_models_that_gpus_do_not_hold(settings: list[str], free: int, words: list[str]) -> None:
-    """8 billion parameters on GPUs of 80 GiB."""
-    config = of_script("rl_2048", settings=settings)
-    needed = memory.estimate_memory(config, {"actor": memory.ModelSize(8 * 10**9, 0, 28, 4)})
-    found = [*machine.check_gpus(config, needed, [(free * machine.GIB, 80 * machine.GIB)])]
-    assert len(found) == len(words), found
-    for problem, start in zip(found, words):
-        assert problem.startswith(f"GPU 0: {start}")
+@pytest.mark.parametrize(("cpus", "nodes", "enough"), [(12, 1, True), (8, 1, False), (12, 2, False)])
+def test_cpus(cpus: int, nodes: int, enough: bool) -> None:
+    config = config_of("rl_2048", settings=[f"trainer.nnodes={nodes}"])
+    assert (not [*machine.check_cpus(config, Section.read(config.vlmgym), cpus)]) == enough
 
 
 @pytest.mark.parametrize(
@@ -192,19 +159,19 @@ def test_models_that_gpus_do_not_hold(settings: list[str], free: int, words: lis
         ('{"model_type": "qwen3_vl", "text_config": 3}', "no attribute 'text_config'"),
     ],
 )
-def test_a_model_that_cannot_be_made_is_told(qwen3: Path, tmp_path: Path, written: str | None, words: str) -> None:
+def test_invalid_models(qwen3: Path, tmp_path: Path, written: str | None, words: str) -> None:
     folder = tmp_path / "model"
     shutil.copytree(qwen3, folder)
     (folder / "config.json").unlink()
     if written is not None:
         (folder / "config.json").write_text(written)
-    problems, _ = check_run(of_script("rl_2048", settings=[QUICK, f"worker.actor.model.model_path={folder}"]))
+    problems, _ = check_run(config_of("rl_2048", settings=[QUICK, f"worker.actor.model.model_path={folder}"]))
     assert len([problem for problem in problems if words in problem]) == 1
 
 
-def test_a_model_without_a_tokenizer_is_told(qwen3: Path, tmp_path: Path) -> None:
+def test_model_without_a_tokenizer(qwen3: Path, tmp_path: Path) -> None:
     shutil.copy(qwen3 / "config.json", tmp_path)
-    with pytest.raises(UsageError, match=f"the processor of the model {tmp_path} does not load"):
+    with pytest.raises(UsageError, match=f"cannot load the processor of the model {tmp_path}"):
         load_processors(ModelConfig(str(tmp_path)), DataConfig())
 
 
@@ -212,8 +179,8 @@ def test_a_model_without_a_tokenizer_is_told(qwen3: Path, tmp_path: Path) -> Non
     ("settings", "count"),
     [(["trainer.save_freq=10"], 3), (["trainer.save_freq=200"], 2), (["trainer.save_freq=-1"], 1)],
 )
-def test_checkpoints_that_the_disk_does_not_hold(tmp_path: Path, settings: list[str], count: int) -> None:
-    """Of 300 steps; EasyR1 writes one at the end whatever save_freq is, and three are kept."""
+def test_disk_space(tmp_path: Path, settings: list[str], count: int) -> None:
+    """There are 300 steps; EasyR1 always saves after the last, and keeps three checkpoints."""
     files = [str(CONFIGS / f"{name}.yaml") for name in ("base", "2048")]
     config = read_config([*files, f"trainer.save_checkpoint_path={tmp_path / 'out'}", *settings])
     (problem,) = machine.check_disk(config, 2.0**60)
@@ -222,12 +189,12 @@ def test_checkpoints_that_the_disk_does_not_hold(tmp_path: Path, settings: list[
     assert len([*machine.check_disk(config, 2.0**60)]) == (count > 1)
 
 
-def test_a_model_that_is_not_here_is_told_without_the_hub(qwen3: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_model_without_the_hub(qwen3: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    config = of_script("rl_2048")
+    config = config_of("rl_2048")
     config.worker.actor.model.model_path = "nobody/nothing"
     assert any("HF_HUB_OFFLINE is set" in problem for problem in check_run(config, machine=False)[0])
-    with pytest.raises(UsageError, match="the model nobody/nothing is not had from the hub"):
+    with pytest.raises(UsageError, match="cannot download the model nobody/nothing"):
         fetch_model("nobody/nothing")
     fetch_model(str(qwen3))
 
@@ -235,9 +202,9 @@ def test_a_model_that_is_not_here_is_told_without_the_hub(qwen3: Path, monkeypat
 @pytest.mark.parametrize(
     ("names", "settings", "host", "gpu", "checkpoint"),
     [
-        # Of 1,000 parameters, 100 of the vision tower and 50 of the output layer, on 4 GPUs. On the host: weights and
-        # optimizer states in float32, the reference and two copies of vLLM's weights in bfloat16. On a GPU: weights,
-        # gradients and optimizer states.
+        # 1,000 parameters, 100 of them in the vision tower and 50 in the output layer, on 4 GPUs. The host has weights
+        # and optimizer states in float32, the reference and two copies of vLLM's weights in bfloat16; a GPU holds
+        # weights, gradients and optimizer states.
         (("rl_2048",), [], 12_000 + 2000 + 4000, 16_000 / 4, 12_000),
         (("rl_2048",), ["worker.actor.model.freeze_vision_tower=true"], 17_200, (4000 + 12 * 900) / 4, 11_200),
         (("rl_2048",), ["worker.actor.offload.offload_optimizer=false"], 10_000, 16_000 / 4, 12_000),
@@ -252,23 +219,22 @@ def test_a_model_that_is_not_here_is_told_without_the_hub(qwen3: Path, monkeypat
         (("ppo_2048",), ["worker.critic.offload.offload_params=false"], 25_600, 16_000 / 4, 23_400),
     ],
 )
-def test_bytes_of_a_run(names: tuple[str, ...], settings: list[str], host: float, gpu: float, checkpoint: int) -> None:
-    sizes = {"actor": memory.ModelSize(1000, 100, 28, 4), "critic": memory.ModelSize(950, 100, 28, 4)}
-    found = memory.estimate_memory(of_script(*names, settings=settings), sizes)
-    assert (found.host, found.update, found.checkpoint) == (host, gpu, checkpoint)
+def test_memory_estimate(names: tuple[str, ...], settings: list[str], host: float, gpu: float, checkpoint: int) -> None:
+    sizes = {"actor": (1000, 100), "critic": (950, 100)}
+    found = machine.estimate_memory(config_of(*names, settings=settings), sizes)
+    assert found == (host, gpu, checkpoint)
 
 
-def test_parameters_are_those_of_the_models(checkpoint: Path) -> None:
+def test_model_size(checkpoint: Path) -> None:
     """The vision tower as EasyR1 freezes it, and the critic without its head."""
-    counted = memory.model_size(ModelConfig(str(checkpoint)), critic=False)
+    parameters, vision = machine.model_size(ModelConfig(str(checkpoint)), critic=False)
     model = AutoModelForImageTextToText.from_pretrained(checkpoint)
-    assert counted.parameters == model.num_parameters()
-    assert counted.vision == sum(weights.numel() for weights in model.model.visual.parameters()) > 0
+    assert parameters == model.num_parameters()
+    assert vision == sum(weights.numel() for weights in model.model.visual.parameters()) > 0
     critics.register_critics()
     critic = AutoModelForTokenClassification.from_pretrained(checkpoint)
-    judging = memory.model_size(ModelConfig(str(checkpoint)), critic=True)
-    assert judging.parameters == critic.num_parameters() - critic.score.weight.numel()
-    assert judging.vision == counted.vision
+    size = machine.model_size(ModelConfig(str(checkpoint)), critic=True)
+    assert size == (critic.num_parameters() - critic.score.weight.numel(), vision)
 
 
 @pytest.mark.parametrize(
@@ -281,67 +247,68 @@ def test_parameters_are_those_of_the_models(checkpoint: Path) -> None:
         (4, "critic/model_world_size_4_rank_0.pt", "has no critic/model_world_size_4_rank_0.pt"),
     ],
 )
-def test_checkpoints_that_a_run_cannot_go_on_from(tmp_path: Path, gpus: int, missing: str, words: str) -> None:
-    """Saved by four GPUs."""
+def test_incomplete_checkpoints(tmp_path: Path, gpus: int, missing: str, words: str) -> None:
+    """The checkpoint is from four GPUs."""
     curriculum = SECTION.make_curriculum()
     folder = tmp_path / "global_step_25"
     save_parts(folder, "actor", "critic")
-    save_rows(folder)
+    save_stream(folder)
     if missing:
         (folder / missing).unlink()
     settings = [f"trainer.n_gpus_per_node={gpus}", f"trainer.save_checkpoint_path={tmp_path}"]
-    config = of_script("ppo_2048", settings=settings)
-    assert [*resume.check_checkpoint(config, curriculum)] == [], "without the tracker it begins anew"
+    config = config_of("ppo_2048", settings=settings)
+    assert [*check_checkpoint(config, curriculum)] == [], "without the tracker, a run starts over"
     (tmp_path / "checkpoint_tracker.json").write_text('{"last_global_step": 25}')
-    problems = [*resume.check_checkpoint(config, curriculum)]
+    problems = [*check_checkpoint(config, curriculum)]
     assert len(problems) == bool(words)
     assert all(words in problem for problem in problems)
     (tmp_path / "checkpoint_tracker.json").write_text('{"last_global_step": 50}')
-    (problem,) = resume.check_checkpoint(config, curriculum)
+    (problem,) = check_checkpoint(config, curriculum)
     assert problem.startswith(f"{tmp_path / 'checkpoint_tracker.json'} names no checkpoint")
     config.trainer.load_checkpoint_path = str(tmp_path)
-    (problem,) = resume.check_checkpoint(config, curriculum)
-    assert "must be a folder named global_step_N" in problem
+    (problem,) = check_checkpoint(config, curriculum)
+    assert f"cannot resume from {tmp_path}" in problem
 
 
 def save_parts(folder: Path, *parts: str) -> None:
-    """Files of the models of a run on four GPUs, as a checkpoint has them, all empty."""
+    """Write empty files of the models of a checkpoint from four GPUs."""
     for part in parts:
         (folder / part).mkdir(parents=True)
         for file in ("model", "optim", "extra_state"):
             (folder / part / f"{file}_world_size_4_rank_0.pt").touch()
 
 
-def save_rows(folder: Path, **other: Any) -> None:
-    """The rows of a run at its beginning, as a checkpoint has them."""
-    torch.save({**PromptStream(SECTION.make_curriculum(), DataConfig().seed, 8).state_dict(), **other}, folder / ROWS)
+def save_stream(folder: Path, **other: Any) -> None:
+    """Write the state of the prompt stream at the start of a run."""
+    state = PromptStream(SECTION.make_curriculum(), DataConfig().seed, 8).state_dict()
+    torch.save({**state, **other}, folder / STREAM)
 
 
 @pytest.mark.parametrize(
     ("write", "words"),
     [
-        (save_rows, ""),
-        (partial(save_rows, seed=7), "the checkpoint is of a run with data.seed=7, not 1"),
-        (partial(save_rows, progress='{"entries": []}'), "cannot resume from"),
-        (partial(save_rows, progress="{"), "its dataloader.pt is damaged"),
-        (lambda folder: (folder / ROWS).write_bytes(b"PK"), "its dataloader.pt is damaged"),
-        (lambda folder: (folder / ROWS).write_bytes(b"\x80\x02\x85a\x93"), "its dataloader.pt is damaged"),
-        (lambda folder: (folder / ROWS).touch(), "its dataloader.pt is damaged"),
-        (lambda folder: torch.save([1], folder / ROWS), "its dataloader.pt is damaged"),
-        (lambda folder: torch.save(Path("/"), folder / ROWS), "its dataloader.pt is damaged"),
+        (save_stream, ""),
+        (partial(save_stream, seed=7), "the checkpoint has data.seed=7, got 1"),
+        (partial(save_stream, progress='{"entries": []}'), "cannot resume from"),
+        (partial(save_stream, progress="{"), "cannot resume from"),
+        (lambda folder: (folder / STREAM).write_bytes(b"PK"), "cannot resume from"),
+        (lambda folder: (folder / STREAM).write_bytes(b"\x80\x02\x85a\x93"), "cannot resume from"),
+        (lambda folder: (folder / STREAM).touch(), "cannot resume from"),
+        (lambda folder: torch.save([1], folder / STREAM), "cannot resume from"),
+        (lambda folder: torch.save(Path("/"), folder / STREAM), "cannot resume from"),
     ],
 )
-def test_rows_that_a_run_cannot_go_on_with(tmp_path: Path, write: Callable[[Path], Any], words: str) -> None:
+def test_invalid_state_of_the_prompt_stream(tmp_path: Path, write: Callable[[Path], Any], words: str) -> None:
     folder = tmp_path / "global_step_25"
     save_parts(folder, "actor")
     write(folder)
-    config = of_script("rl_2048", settings=[f"trainer.load_checkpoint_path={folder}"])
-    problems = [*resume.check_checkpoint(config, SECTION.make_curriculum())]
+    config = config_of("rl_2048", settings=[f"trainer.load_checkpoint_path={folder}"])
+    problems = [*check_checkpoint(config, SECTION.make_curriculum())]
     assert len(problems) == bool(words)
     assert all(words in problem for problem in problems), problems
 
 
-def test_memory_is_free_within_the_limit_of_a_container(tmp_path: Path) -> None:
+def test_free_memory_in_a_container(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("4:memory:/old\n0::/job/step\n")
     group = tmp_path / "job" / "step"
     group.mkdir(parents=True)
@@ -358,10 +325,10 @@ def test_memory_is_free_within_the_limit_of_a_container(tmp_path: Path) -> None:
         (["nowhere.yaml"], "cannot read nowhere.yaml: No such file"),
         (["trainer.steps=3"], "trainer.steps=3: Key 'steps' not in 'TrainerConfig'"),
         (["trainer.max_steps=many"], "trainer.max_steps=many: Value 'many' .* could not be converted"),
-        (["trainer.load_checkpoint_path=nowhere"], "trainer.load_checkpoint_path=nowhere: there is no such file"),
-        (["data.override_chat_template=nowhere"], "data.override_chat_template=nowhere: there is no such file"),
+        (["trainer.load_checkpoint_path=nowhere"], "trainer.load_checkpoint_path=nowhere: no such file"),
+        (["data.override_chat_template=nowhere"], "data.override_chat_template=nowhere: no such file"),
     ],
 )
-def test_settings_that_are_not_accepted(args: list[str], words: str) -> None:
+def test_invalid_settings(args: list[str], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         read_config(args)

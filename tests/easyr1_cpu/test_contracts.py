@@ -1,4 +1,4 @@
-"""What we rely on in EasyR1, in prompts and in the worker; `tests/test_easyr1.py` runs this in .venv-train."""
+"""Assumptions about EasyR1, prompts and the worker."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from verl.workers.fsdp_workers import FSDPWorker
 
 from tests.easyr1_cpu import flash
 from tests.easyr1_cpu.rollout_workers import a_prompt, encoder_of
-from training.easyr1 import critics, resume
-from training.easyr1.batch import judged_rows
+from training.easyr1 import check, critics
+from training.easyr1.batch import critic_batch
 from training.easyr1.rollout_worker import Request
 from training.easyr1.worker import PatchedWorker
 from vlmgym.errors import UsageError
@@ -48,12 +48,12 @@ def test_signatures(function: Any, parameters: list[str]) -> None:
     assert list(inspect.signature(function).parameters) == parameters
 
 
-def test_fit_uses_what_is_replaced() -> None:
+def test_fit_uses_patched_functions() -> None:
     source = inspect.getsource(ray_trainer.RayPPOTrainer.fit)
     for used in ("compute_advantage(", "compute_data_metrics(", '"token_level_scores" not in batch.batch'):
         assert used in source
     waits = inspect.getsource(RayWorkerGroup._init_with_resource_pool)
-    assert "for _ in range(120):" in waits, "the first worker has 120 s"
+    assert "for _ in range(120):" in waits, "timeout of the first worker"
     assert "time.sleep(1)" in waits
     assert "load_state_dict(dataloader_state_dict)" in inspect.getsource(ray_trainer.RayPPOTrainer._load_checkpoint)
 
@@ -74,20 +74,20 @@ def test_fit_uses_what_is_replaced() -> None:
         ("utils/logger/logger.py", '"experiment_log.jsonl"), "w")'),
     ],
 )
-def test_code_of_easyr1_that_is_patched(file: str, text: str) -> None:
+def test_patched_code(file: str, text: str) -> None:
     assert text in (Path(inspect.getfile(ray_trainer)).parents[1] / file).read_text()
 
 
-def test_a_checkpoint_is_loaded_from_the_files_that_are_looked_for() -> None:
+def test_files_of_checkpoints() -> None:
     loads = inspect.getsource(FSDPCheckpointManager.load_checkpoint)
-    for file in resume.FILES:
+    for file in check.FILES:
         assert f'"{file}_world_size_{{self.world_size}}_rank_{{self.rank}}.pt"' in loads
     source = inspect.getsource(ray_trainer.RayPPOTrainer._load_checkpoint)
     for used in ('"dataloader.pt"', '"actor"', '"critic"', "find_latest_ckpt(", '"global_step_" not in'):
         assert used in source
 
 
-def test_gae_of_easyr1_still_needs_its_mend() -> None:
+def test_gae_of_easyr1_still_needs_its_patch() -> None:
     two = torch.ones(2, 3)
     with pytest.raises(RuntimeError, match="ambiguous"):
         core_algos.compute_gae_advantage_return(two, two, two, 1.0, 1.0)
@@ -116,7 +116,7 @@ def test_prompt(checkpoint: Path) -> None:
     assert encoded["position_ids"][0, -length:].tolist() == list(range(length))
 
 
-def test_the_word_image_is_a_word(qwen3: Path) -> None:
+def test_prompt_with_image_placeholder(qwen3: Path) -> None:
     _, images = a_prompt()
     encoded = encoder_of(qwen3).encode("say <image> twice: <image>", images)
     assert "<image> twice: <image>" in encoder_of(qwen3).tokenizer.decode(encoded["input_ids"])
@@ -127,7 +127,7 @@ def test_prompt_that_is_too_long(qwen3: Path) -> None:
         encoder_of(qwen3, 100).encode(*a_prompt())
 
 
-def test_forward_of_easyr1_is_that_of_transformers(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forward_of_easyr1_equals_transformers(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = encoder_of(checkpoint)
     one, two = encoder.encode(*a_prompt()), encoder.encode("A longer one.", a_prompt(224)[1])
     batch = {key: torch.stack([one[key], two[key]]) for key in ("input_ids", "attention_mask", "position_ids")}
@@ -144,20 +144,20 @@ def test_forward_of_easyr1_is_that_of_transformers(checkpoint: Path, monkeypatch
 
 
 def patch_forward(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have EasyR1's forward of a Qwen-VL, as with `padding_free`, until the test is over."""
+    """Use EasyR1's forward of a Qwen-VL, as with `padding_free`, during the test."""
     for kind, name in critics.KINDS.items():
         module = import_module(f"transformers.models.{kind}.modeling_{kind}")
         for patched in (getattr(module, f"{name}Model"), getattr(module, f"{name}ForConditionalGeneration")):
-            monkeypatch.setattr(patched, "forward", patched.forward)  # so that it is put back
+            monkeypatch.setattr(patched, "forward", patched.forward)  # restores it
     apply_ulysses_patch(model.config.model_type)
 
 
-def test_rows_without_padding_are_as_with_it(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """EasyR1 puts prompts of unlike lengths, with images of unlike sizes, one after the other into a single row."""
+def test_packed_rows_equal_padded_rows(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """EasyR1 packs prompts of different lengths, with images of different sizes, into a single row."""
     encoder, packed = encoder_of(checkpoint), flash.install(monkeypatch)
-    asked = [Request(row, 0, encoder.encode("Up. " * (row + 1), a_prompt(64 + 64 * row)[1])) for row in range(3)]
-    rows = judged_rows(asked, {"min_pixels": None, "max_pixels": None, "video_fps": 2.0, "temperature": 1.0})
-    MendedCache(encoder.processor)._process_multi_modal_inputs(rows)
+    requests = [Request(row, 0, encoder.encode("Up. " * (row + 1), a_prompt(64 + 64 * row)[1])) for row in range(3)]
+    rows = critic_batch(requests, {"min_pixels": None, "max_pixels": None, "video_fps": 2.0, "temperature": 1.0})
+    PatchedCache(encoder.processor)._process_multi_modal_inputs(rows)
     critics.register_critics()
     actor = AutoModelForImageTextToText.from_pretrained(checkpoint, attn_implementation="sdpa")
     critic = AutoModelForTokenClassification.from_pretrained(checkpoint, attn_implementation="sdpa")
@@ -166,7 +166,7 @@ def test_rows_without_padding_are_as_with_it(checkpoint: Path, monkeypatch: pyte
     found = []
     for padding_free in (False, True):
         settings = {"padding_free": padding_free, "micro_batch_size_per_device_for_experience": 2}
-        if padding_free:  # the eye sees no padding, either way
+        if padding_free:  # the vision encoder never has padding
             for model in (actor, critic):
                 model.model.language_model.config._attn_implementation = "flash_attention_2"
         policy = DataParallelPPOActor(ActorConfig(use_torch_compile=False, **settings), actor)
@@ -175,7 +175,7 @@ def test_rows_without_padding_are_as_with_it(checkpoint: Path, monkeypatch: pyte
     padded, free = found
     assert torch.allclose(free, padded, atol=1e-4)
     assert padded.unique().numel() == 6
-    lengths = sorted(int(one.features["attention_mask"].sum()) + 1 for one in asked)
+    lengths = sorted(int(one.features["attention_mask"].sum()) + 1 for one in requests)
     assert {tuple(sorted(np.diff(places).tolist())) for places in packed} == {tuple(lengths)}
 
 
@@ -199,24 +199,24 @@ def test_critic(checkpoint: Path) -> None:
         **encoder.processor.image_processor(images=images, return_tensors="pt"),
     ).logits
     assert values.shape == (1, 400, 1)
-    assert not values.any(), "it expects nothing before it has learned"
+    assert not values.any(), "values start at 0"
     (values[0, -1, 0] - 1).square().backward()
     assert critic.score.weight.grad.any()
 
 
-def test_the_critic_judges_prompts(qwen3: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it expects of a prompt is what it says at its last token, by EasyR1's own code, however it is padded."""
+def test_values_of_prompts(qwen3: Path) -> None:
+    """With EasyR1's code, the value of a prompt is that at its last token, with any padding."""
     critics.register_critics()
     critic = AutoModelForTokenClassification.from_pretrained(qwen3, attn_implementation="sdpa").eval()
     torch.nn.init.normal_(critic.score.weight, generator=torch.Generator().manual_seed(0))
     encoder = encoder_of(qwen3)
     images = a_prompt()[1]
-    asked = [Request(row, 0, encoder.encode("Move. " * (row + 1), images)) for row in range(2)]
-    rows = judged_rows(asked, {"min_pixels": None, "max_pixels": None, "video_fps": 2.0})
-    MendedCache(encoder.processor)._process_multi_modal_inputs(rows)
+    requests = [Request(row, 0, encoder.encode("Move. " * (row + 1), images)) for row in range(2)]
+    rows = critic_batch(requests, {"min_pixels": None, "max_pixels": None, "video_fps": 2.0})
+    PatchedCache(encoder.processor)._process_multi_modal_inputs(rows)
     config = CriticConfig(dynamic_batching=False, micro_batch_size_per_device_for_experience=2)
     values = DataParallelPPOCritic(config, critic, None).compute_values(rows)
-    for value, one in zip(values, asked):
+    for value, one in zip(values, requests):
         length = int(one.features["attention_mask"].sum())
         seen = encoder.processor.image_processor(
             images=[process_image(image, None, None) for image in one.features["multi_modal_data"]["images"]],
@@ -242,12 +242,12 @@ class StockCache:
     _process_multi_modal_inputs = FSDPWorker._process_multi_modal_inputs
 
 
-class MendedCache(Cache, StockCache): ...
+class PatchedCache(Cache, StockCache): ...
 
 
 def test_images_follow_their_uids(qwen3: Path) -> None:
     encoder = encoder_of(qwen3)
-    cache = MendedCache(encoder.processor)
+    cache = PatchedCache(encoder.processor)
 
     def seen(uids: list[str], sizes: list[int]) -> list[float]:
         shown = np.empty(len(uids), dtype=object)
@@ -263,5 +263,5 @@ def test_images_follow_their_uids(qwen3: Path) -> None:
 
     dark, light = seen(["a", "b"], [0, 255])
     assert dark < light
-    assert seen(["c", "d", "e"], [255, 0, 255]) == [light, dark, light], "another number of rows"
+    assert seen(["c", "d", "e"], [255, 0, 255]) == [light, dark, light], "different number of rows"
     assert seen(["c", "d", "f"], [255, 0, 0]) == [light, dark, dark]

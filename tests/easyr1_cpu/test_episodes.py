@@ -1,4 +1,4 @@
-"""Positions, turns, batches, and what is learned from them."""
+"""Rollout workers, batches, advantages and the prompt stream."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from verl.trainer import core_algos, metrics, ray_trainer
 
 from tests.easyr1_cpu.rollout_workers import SECTION, worker_of
 from training.easyr1 import patches
-from training.easyr1.advantages import advantages_of, episode_advantages
-from training.easyr1.batch import fill, places_of, replies_of, rows_multiple, turn_rows
+from training.easyr1.advantages import compute_advantages, episode_advantages
+from training.easyr1.batch import decode_replies, pad_and_shuffle, real_rows, response_ids, rows_multiple, turn_batch
 from training.easyr1.prompt_stream import PromptStream
 from training.easyr1.rollout_worker import RolloutWorker
 from training.easyr1.section import Section
@@ -25,21 +25,21 @@ from training.easyr1.worker_pool import WorkerPool
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import Reply
 
-GIVEN: dict[str, Any] = {"step_weight": 1.0, "stock": ray_trainer.compute_advantage, "beyond": dict}
-"""To `advantages_of`, besides what EasyR1 gives; no episode was cut off."""
+OPTIONS: dict[str, Any] = {"step_weight": 1.0, "stock": ray_trainer.compute_advantage, "bootstrap_values": dict}
+"""Options of `compute_advantages`, without truncated episodes."""
 RIGHT = "<perception></perception><think></think><answer>{}</answer>"
 
 
 # Turns and batches ----------------------------------------------------------------------------------------------------
 
 
-def generated_of(asked: list[Any], times: int, responses: list[str], tokenizer: Any, length: int = 60) -> DataProto:
-    """What a rollout gives for these responses, with an end each."""
+def generated_of(requests: list[Any], times: int, responses: list[str], tokenizer: Any, length: int = 60) -> DataProto:
+    """Build the output of a rollout with these responses and their end tokens."""
     rows = [[*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id] for text in responses]
     ids = torch.tensor([row + [tokenizer.pad_token_id] * (length - len(row)) for row in rows])
     mask = torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in rows])
-    prompts = torch.stack([one.features["input_ids"] for one in asked]).repeat_interleave(times, 0)
-    known = torch.stack([one.features["attention_mask"] for one in asked]).repeat_interleave(times, 0)
+    prompts = torch.stack([one.features["input_ids"] for one in requests]).repeat_interleave(times, 0)
+    known = torch.stack([one.features["attention_mask"] for one in requests]).repeat_interleave(times, 0)
     return DataProto.from_dict(
         tensors={
             "prompts": prompts,
@@ -53,21 +53,21 @@ def generated_of(asked: list[Any], times: int, responses: list[str], tokenizer: 
 
 
 def played_turns(qwen3: Path) -> list[DataProto]:
-    """Two rows of two episodes, three turns each; every answer is `up` but for one that is unparsable."""
-    table, turns = worker_of(qwen3), []
-    tokenizer = table.encoder.tokenizer
-    asked = table.start([4, 7], 2, table.curriculum.begin())
-    while asked:
-        times = 2 if asked[0].copy is None else 1
-        places = places_of(asked, 2)
-        said = ["nothing" if place == (7, 1) else RIGHT.format("up") for place in places]
-        generated = generated_of(asked, times, said, tokenizer)
-        replies = replies_of(generated, tokenizer, [tokenizer.eos_token_id])
-        assert [reply.text for reply in replies] == said
+    """Play two groups of two episodes for three turns; all responses are `up`, except those of one episode."""
+    worker, turns = worker_of(qwen3), []
+    tokenizer = worker.encoder.tokenizer
+    requests = worker.start([4, 7], 2, worker.curriculum.begin())
+    while requests:
+        times = 2 if requests[0].sample_idx is None else 1
+        ids = response_ids(requests, 2)
+        responses = ["nothing" if episode_id == (7, 1) else RIGHT.format("up") for episode_id in ids]
+        generated = generated_of(requests, times, responses, tokenizer)
+        replies = decode_replies(generated, tokenizer, [tokenizer.eos_token_id])
+        assert [reply.text for reply in replies] == responses
         assert {reply.finish_reason for reply in replies} == {"stop"}
-        played = table.play(list(zip(places, replies)))
-        turns.append(turn_rows(asked, 2, generated, played))
-        asked = [one.next for one in played if one.next is not None]
+        results = worker.play(list(zip(ids, replies)))
+        turns.append(turn_batch(requests, 2, generated, results))
+        requests = [result.next for result in results if result.next is not None]
     return turns
 
 
@@ -76,85 +76,84 @@ def test_turns(qwen3: Path) -> None:
     assert [len(turn) for turn in (first, second, third)] == [4, 4, 4]
     assert first.non_tensor_batch["uid"].tolist() == ["4 1", "4 1", "7 1", "7 1"]
     assert second.non_tensor_batch["uid"].tolist() == ["4 0 2", "4 1 2", "7 0 2", "7 1 2"]
-    anchors = first.non_tensor_batch["anchor"]
-    assert anchors[0] == anchors[1] != anchors[2], "the episodes of a row begin at one position"
-    assert second.non_tensor_batch["anchor"][0] == second.non_tensor_batch["anchor"][1], "and have the same chance"
+    states = first.non_tensor_batch["state_key"]
+    assert states[0] == states[1] != states[2], "a group shares its initial state"
+    assert second.non_tensor_batch["state_key"][0] == second.non_tensor_batch["state_key"][1], "and its randomness"
     scores, mask = first.batch["token_level_scores"], first.batch["response_mask"]
     last = mask.sum(-1) - 1
-    assert not scores.scatter(1, last[:, None], 0.0).any(), "the reward is at the last token"
+    assert not scores.scatter(1, last[:, None], 0.0).any(), "rewards are at the last token"
 
 
-def test_records_of_what_was_played(qwen3: Path) -> None:
-    table = worker_of(qwen3)
-    asked = table.start([4], 2, table.curriculum.begin())
+def test_records(qwen3: Path) -> None:
+    worker = worker_of(qwen3)
+    requests = worker.start([4], 2, worker.curriculum.begin())
     for _ in range(3):
-        table.play([((4, 0), Reply("nothing")), ((4, 1), Reply(RIGHT.format("up")))])
-    found = table.finish(2)
-    assert [(one.row, one.copy, one.turns, one.game) for one in found] == [(4, 0, 3, "2048-v0"), (4, 1, 3, "2048-v0")]
-    assert len(asked) == 1
+        worker.play([((4, 0), Reply("nothing")), ((4, 1), Reply(RIGHT.format("up")))])
+    found = worker.finish(2)
+    facts = [(one.prompt_id, one.sample_idx, one.turns, one.game) for one in found]
+    assert facts == [(4, 0, 3, "2048-v0"), (4, 1, 3, "2048-v0")]
+    assert len(requests) == 1
     assert '"seed":8' in found[0].record
     assert '"seed":9' in found[1].record
-    assert table.finish(2) == []
-    held_out = table.start_validation([0, 1])
-    assert [one.row for one in held_out] == [0, 1]
-    for _ in range(SECTION.validation.turns):
-        table.play([((row, 0), Reply("nothing")) for row in (0, 1)])
-    assert '"seed":1000001' in table.finish(None)[1].record
+    assert worker.finish(2) == []
+    assert [one.prompt_id for one in worker.start_validation([0, 1])] == [0, 1]
+    for _ in range(SECTION.validation.max_turns):
+        worker.play([((prompt_id, 0), Reply("nothing")) for prompt_id in (0, 1)])
+    assert '"seed":1000001' in worker.finish(None)[1].record
 
 
 @pytest.mark.parametrize("cause", [UsageError("a prompt is too long"), KeyError("row")])
-def test_a_mistake_at_a_table_of_another_process_is_told_in_its_own_words(
-    monkeypatch: pytest.MonkeyPatch, cause: Exception
-) -> None:
+def test_errors_of_remote_workers(monkeypatch: pytest.MonkeyPatch, cause: Exception) -> None:
     def fail(_: Any) -> None:
         raise RayTaskError("start", "a traceback", cause).as_instanceof_cause()
 
-    players = WorkerPool(SECTION, None, 0, "tiny")
-    monkeypatch.setattr(players, "_apart", True)
-    monkeypatch.setattr(players, "_call", lambda *_: None)
+    workers = WorkerPool(SECTION, None, 0, "tiny")
+    monkeypatch.setattr(workers, "_remote", True)
+    monkeypatch.setattr(workers, "_call", lambda *_: None)
     monkeypatch.setattr("ray.get", fail)
     with pytest.raises(type(cause)) as raised:
-        players.finish(1)
+        workers.finish(1)
     assert ("traceback" in str(raised.value)) == isinstance(cause, KeyError)
 
 
-def test_what_is_beyond_the_limit_of_turns(qwen3: Path) -> None:
-    """Of two episodes the limit of three turns cuts one off; the other is not over."""
-    table = worker_of(qwen3)
-    table.start([4, 7], 1, table.curriculum.begin())
+def test_bootstrap_requests(qwen3: Path) -> None:
+    """The limit of three turns truncates one of two episodes; the other one is still running."""
+    worker = worker_of(qwen3)
+    worker.start([4, 7], 1, worker.curriculum.begin())
     for turn in range(3):
-        table.play([((4, 0), Reply("nothing"))])
-        assert len(table.bootstrap_requests()) == (turn == 2)
-    ((place, asked),) = table.bootstrap_requests()
-    assert (place, asked.row, asked.copy) == ((4, 0), 4, 0)
-    episode = table.episodes[4, 0]
-    left = table.encoder.encode(episode.bootstrap_observation().prompt, episode.bootstrap_observation().images)
-    assert torch.equal(asked.features["input_ids"], left["input_ids"])
+        worker.play([((4, 0), Reply("nothing"))])
+        assert len(worker.bootstrap_requests()) == (turn == 2)
+    ((episode_id, request),) = worker.bootstrap_requests()
+    assert (episode_id, request.prompt_id, request.sample_idx) == ((4, 0), 4, 0)
+    observation = worker.episodes[4, 0].bootstrap_observation()
+    expected = worker.encoder.encode(observation.prompt, observation.images)
+    assert torch.equal(request.features["input_ids"], expected["input_ids"])
 
 
-def test_filling_rows_teach_nothing(qwen3: Path) -> None:
+def test_padding_rows_have_no_effect(qwen3: Path) -> None:
     batch = DataProto.concat(played_turns(qwen3))
-    filled = fill(batch, 8, seed=0)
-    assert len(filled) == 16
-    live = filled.non_tensor_batch["live"].astype(bool)
-    assert live.sum() == 12
-    assert not filled.batch["response_mask"][torch.from_numpy(~live)].any()
-    assert not filled.batch["token_level_scores"][torch.from_numpy(~live)].any()
-    facts = batch.non_tensor_batch
-    after = filled[np.flatnonzero(live)].non_tensor_batch
-    assert sorted(zip(after["uid"], after["copy"])) == sorted(zip(facts["uid"], facts["copy"]))
-    assert fill(batch, 8, seed=0).non_tensor_batch["uid"].tolist() == filled.non_tensor_batch["uid"].tolist()
-    filled.batch["token_level_rewards"] = filled.batch["token_level_scores"]
-    learned = advantages_of(filled, "grpo", 1.0, 1.0, **GIVEN)
-    assert not learned.batch["advantages"][torch.from_numpy(~live)].any()
-    means = patches.metrics_of_live_rows(learned)
+    padded = pad_and_shuffle(batch, 8, seed=0)
+    assert len(padded) == 16
+    padding = torch.from_numpy(padded.non_tensor_batch["padding"].astype(bool))
+    assert padding.sum() == 4
+    assert not padded.batch["response_mask"][padding].any()
+    assert not padded.batch["token_level_scores"][padding].any()
+    columns = batch.non_tensor_batch
+    after = padded[real_rows(padded)].non_tensor_batch
+    assert sorted(zip(after["uid"], after["sample_idx"])) == sorted(zip(columns["uid"], columns["sample_idx"]))
+    again = pad_and_shuffle(batch, 8, seed=0)
+    assert again.non_tensor_batch["uid"].tolist() == padded.non_tensor_batch["uid"].tolist()
+    padded.batch["token_level_rewards"] = padded.batch["token_level_scores"]
+    found = compute_advantages(padded, "grpo", 1.0, 1.0, **OPTIONS)
+    assert not found.batch["advantages"][padding].any()
+    means = patches.compute_metrics(found)
     expected = batch.batch["token_level_scores"].sum(-1).mean()
     assert means["critic/score/mean"] == pytest.approx(float(expected))
-    assert set(means) == set(metrics.compute_data_metrics(learned))
+    assert set(means) == set(metrics.compute_data_metrics(found))
 
 
 @pytest.mark.parametrize(("dynamic", "multiple"), [(True, 24), (False, 72)])
-def test_rows_of_a_batch(dynamic: bool, multiple: int) -> None:
+def test_required_number_of_rows(dynamic: bool, multiple: int) -> None:
     part = SimpleNamespace(global_batch_size=6, dynamic_batching=dynamic, micro_batch_size_per_device_for_experience=9)
     worker = SimpleNamespace(actor=part, critic=part, rollout=SimpleNamespace(n=4))
     assert rows_multiple(worker, 8, critic=False) == multiple
@@ -163,35 +162,35 @@ def test_rows_of_a_batch(dynamic: bool, multiple: int) -> None:
 # Advantages -----------------------------------------------------------------------------------------------------------
 
 
-def rows_of(rewards: list[float], rows: list[int], copies: list[int], turns: list[int], anchors: str) -> DataProto:
-    """Rows of two tokens with the reward at the second."""
+def rows_of(rewards: list[float], prompts: list[int], samples: list[int], turns: list[int], states: str) -> DataProto:
+    """Build rows of two tokens with the reward at the second."""
     count = len(rewards)
     scores = torch.zeros(count, 3)
     scores[:, 1] = torch.tensor(rewards)
     mask = torch.tensor([[1, 1, 0]] * count)
-    facts = {"row": rows, "copy": copies, "turn": turns, "anchor": list(anchors), "live": [True] * count}
-    facts["uid"] = [str(row) for row in rows]
+    columns = {"prompt_id": prompts, "sample_idx": samples, "turn": turns, "state_key": list(states)}
+    columns |= {"padding": [False] * count, "uid": [str(prompt_id) for prompt_id in prompts]}
     return DataProto.from_dict(
         tensors={"token_level_rewards": scores, "response_mask": mask},
-        non_tensors={key: np.array(values, dtype=object) for key, values in facts.items()},
+        non_tensors={key: np.array(values, dtype=object) for key, values in columns.items()},
     )
 
 
-def test_single_answers_are_left_to_easyr1() -> None:
+def test_single_turns_use_easyr1() -> None:
     data = rows_of([1.0, 0.0, 2.0, 4.0], [0, 0, 1, 1], [0, 1, 0, 1], [1, 1, 1, 1], "aabb")
-    ours = advantages_of(data, "grpo", 1.0, 1.0, **GIVEN)
+    ours = compute_advantages(data, "grpo", 1.0, 1.0, **OPTIONS)
     half = 0.5**0.5
     assert ours.batch["advantages"][:, 0].tolist() == pytest.approx([half, -half, -half, half], abs=1e-4)
     assert not ours.batch["advantages"][:, 2].any()
 
 
-def test_advantages_of_episodes() -> None:
-    # Episode 0 earns 1 + 1 from the positions a, b; episode 1 earns 0 + 0 from a, b.
+def test_compute_advantages_episodes() -> None:
+    # Episode 0 earns 1 + 1 in the states a, b; episode 1 earns 0 + 0 in a, b.
     data = rows_of([1.0, 1.0, 0.0, 0.0], [0] * 4, [0, 0, 1, 1], [1, 2, 1, 2], "abab")
     half, near = 0.5**0.5, partial(pytest.approx, abs=1e-3)
     assert episode_advantages(data, 0.5, 0.0).tolist() == near([half, half, -half, -half])
     assert episode_advantages(data, 0.5, 1.0).tolist() == near([2 * half, 2 * half, -2 * half, -2 * half])
-    # At a position that only one of them came to, there is nothing to compare with.
+    # A state that only one of them reached has nothing to compare with.
     data = rows_of([1.0, 1.0, 0.0, 0.0], [0] * 4, [0, 0, 1, 1], [1, 2, 1, 2], "abac")
     assert episode_advantages(data, 0.5, 1.0).tolist() == near([2 * half, half, -2 * half, -half])
     shuffled = data[np.array([3, 0, 2, 1])]
@@ -199,11 +198,13 @@ def test_advantages_of_episodes() -> None:
 
 
 @pytest.mark.parametrize("left", [0.0, 0.5])
-def test_gae_runs_over_the_tokens_of_an_episode(left: float) -> None:
-    """The critic expects something of the position at which it was cut off."""
+def test_gae_over_tokens_of_an_episode(left: float) -> None:
+    """`left` is the bootstrap value."""
     data = rows_of([1.0, 2.0], [0, 0], [1, 1], [1, 2], "ab")
     data.batch["values"] = torch.tensor([[0.1, 0.2, 0.0], [0.3, 0.4, 0.0]])
-    found = advantages_of(data, "gae", 0.9, 0.8, **{**GIVEN, "beyond": lambda: {(0, 0): 9.0, (0, 1): left}})
+    found = compute_advantages(
+        data, "gae", 0.9, 0.8, **{**OPTIONS, "bootstrap_values": lambda: {(0, 0): 9.0, (0, 1): left}}
+    )
     rewards, values = [0.0, 1.0, 0.0, 2.0], [0.1, 0.2, 0.3, 0.4]
     expected, later = [0.0] * 4, 0.0
     for t in reversed(range(4)):
@@ -217,29 +218,29 @@ def test_gae_runs_over_the_tokens_of_an_episode(left: float) -> None:
     assert not found.batch["advantages"][:, 2].any()
 
 
-def test_advantages_are_more_exact_than_what_a_critic_says_on_gpus() -> None:
-    """There values are bfloat16, which has three digits."""
+def test_advantages_with_bfloat16_values() -> None:
+    """Advantages are float32, although values on GPUs only have three digits."""
     data = rows_of([1.0, 2.0], [0, 1], [0, 0], [1, 1], "ab")
     data.batch["values"] = torch.tensor([[0.5, 0.25, 0.0], [0.5, 0.125, 0.0]], dtype=torch.bfloat16)
-    found = advantages_of(data, "gae", 0.999, 1.0, **GIVEN)
+    found = compute_advantages(data, "gae", 0.999, 1.0, **OPTIONS)
     assert found.batch["returns"][:, 0].tolist() == pytest.approx([0.999, 1.998], abs=1e-6)
 
 
-def test_gae_of_one_row_is_easyr1s() -> None:
+def test_gae_of_one_row_equals_easyr1() -> None:
     data = rows_of([1.5], [0], [0], [1], "a")
-    data.batch["response_mask"][:] = 1  # EasyR1's fails after the end of a response
+    data.batch["response_mask"][:] = 1  # EasyR1 fails after the end of a response
     data.batch["values"] = torch.tensor([[0.1, 0.2, 0.3]])
-    found = advantages_of(data, "gae", 0.9, 0.8, **GIVEN)
+    found = compute_advantages(data, "gae", 0.9, 0.8, **OPTIONS)
     theirs = core_algos.compute_gae_advantage_return(
         data.batch["token_level_rewards"], data.batch["values"], data.batch["response_mask"], 0.9, 0.8
     )
     assert torch.allclose(found.batch["returns"], theirs[1])
 
 
-# Rows ----------------------------------------------------------------------------------------------
+# Prompt stream --------------------------------------------------------------------------------------------------------
 
 
-def test_rows_go_on_after_a_checkpoint() -> None:
+def test_prompt_stream_resumes() -> None:
     curriculum = SECTION.make_curriculum()
     whole = PromptStream(curriculum, 3, 4)
     steps = iter(whole)
@@ -249,32 +250,31 @@ def test_rows_go_on_after_a_checkpoint() -> None:
     again.load_state_dict(saved)
     assert [list(rows) for rows in first] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert next(iter(again)) == next(steps) == range(8, 12)
-    with pytest.raises(UsageError, match=r"data\.seed=3, not 4"):
+    with pytest.raises(UsageError, match=r"data\.seed=3, got 4"):
         PromptStream(curriculum, 4, 4).load_state_dict(saved)
 
 
-def test_positions_are_functions_of_seed_and_row(qwen3: Path) -> None:
-    def asked(table: RolloutWorker, rows: list[int]) -> list[tuple[int, bytes]]:
-        found = table.start(rows, 1, table.curriculum.begin())
-        return [(one.row, one.features["multi_modal_data"]["images"][0]["bytes"]) for one in found]
+def test_initial_states_depend_on_seed_and_prompt_id(qwen3: Path) -> None:
+    def start(worker: RolloutWorker, prompt_ids: list[int]) -> list[tuple[int, bytes]]:
+        requests = worker.start(prompt_ids, 1, worker.curriculum.begin())
+        return [(one.prompt_id, one.features["multi_modal_data"]["images"][0]["bytes"]) for one in requests]
 
-    table = worker_of(qwen3)
-    some = asked(table, [5, 6])
-    assert asked(worker_of(qwen3), [6, 5]) == some[::-1]
-    other = RolloutWorker(SECTION, table.encoder, 1, "tiny")
-    assert asked(other, [5]) != some[:1]
+    worker = worker_of(qwen3)
+    some = start(worker, [5, 6])
+    assert start(worker_of(qwen3), [6, 5]) == some[::-1]
+    assert start(RolloutWorker(SECTION, worker.encoder, 1, "tiny"), [5]) != some[:1]
 
 
 @pytest.mark.parametrize(
     ("section", "words"),
     [
-        ({}, "vlmgym: name either games or a curriculum"),
+        ({}, "games or curriculum must be set"),
         ({"games": [{"game": "chess"}]}, "unknown game 'chess'"),
         ({"curriculum": "geospot", "nothing": 1}, "nothing: extra inputs are not permitted"),
         ({"curriculum": "geospot", "states": {"moves": [5, 1]}}, "moves must be a minimum and a maximum"),
         ({"curriculum": "geospot", "reward": {"shaping": "cubic"}}, "shaping"),
     ],
 )
-def test_sections_that_are_not_accepted(section: dict[str, Any], words: str) -> None:
+def test_invalid_sections(section: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         Section.read(section).make_curriculum()

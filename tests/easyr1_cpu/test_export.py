@@ -1,4 +1,4 @@
-"""Export of a checkpoint."""
+"""Export of EasyR1 checkpoints."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def test_export(qwen3: Path, tmp_path: Path) -> None:
     for (name, ours), theirs in zip(again.named_parameters(), model.parameters()):
         assert torch.equal(ours, theirs), name
     assert encoder_of(tmp_path / "out").encode(*a_prompt())["input_ids"].any()
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         export(actor.parent, tmp_path / "out")
     (actor / "model_world_size_1_rank_0.pt").rename(actor / "model_world_size_2_rank_0.pt")
     with pytest.raises(UsageError, match="lacks model_world_size_2_rank_1"):
         export(actor.parent, tmp_path / "other")
-    with pytest.raises(UsageError, match="is no checkpoint of EasyR1"):
+    with pytest.raises(UsageError, match="is not an EasyR1 checkpoint"):
         export(tmp_path, tmp_path / "other")
     half = (actor / "model_world_size_2_rank_0.pt").read_bytes()[:5000]
     (actor / "model_world_size_2_rank_0.pt").unlink()
     (actor / "model_world_size_1_rank_0.pt").write_bytes(half)
-    with pytest.raises(UsageError, match="cannot be read, perhaps as its writing was interrupted"):
+    with pytest.raises(UsageError, match="cannot read"):
         export(actor.parent, tmp_path / "other")
 
 
@@ -55,7 +55,7 @@ def test_export_to_a_full_disk(qwen3: Path, tmp_path: Path) -> None:
     torch.save(model.state_dict(), actor / "model_world_size_1_rank_0.pt")
     model.config.save_pretrained(actor / "huggingface")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))  # no file becomes larger
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))  # maximum file size
     try:
         with pytest.raises(OutputError, match=f"cannot write {tmp_path / 'out'}"):
             export(actor, tmp_path / "out")
@@ -65,7 +65,7 @@ def test_export_to_a_full_disk(qwen3: Path, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def checkpoints(qwen3: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of two processes, each with its half of the weights."""
+    """Checkpoints of two processes with half of the weights each."""
     folder = tmp_path_factory.mktemp("sharded") / "checkpoints"
     command = [sys.executable, "-m", "tests.easyr1_cpu.sharded", str(qwen3), str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=300)
@@ -75,7 +75,7 @@ def checkpoints(qwen3: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("kind", sharded.POLICIES)
 def test_export_of_shards(qwen3: Path, checkpoints: Path, tmp_path: Path, kind: str) -> None:
     part = torch.load(checkpoints / kind / "actor" / "model_world_size_2_rank_1.pt", weights_only=False)
-    assert any(isinstance(weights, DTensor) for weights in part.values()), "it is sharded"
+    assert any(isinstance(weights, DTensor) for weights in part.values()), "not sharded"
     export(checkpoints / kind, tmp_path / "out", torch.float32)
     ours = dict(AutoModelForImageTextToText.from_pretrained(tmp_path / "out").named_parameters())
     saved = sharded.make_model(str(qwen3), kind)
@@ -89,8 +89,8 @@ def test_export_of_shards(qwen3: Path, checkpoints: Path, tmp_path: Path, kind: 
     assert kind == "whole" or not any("visual" in name for name in changed)
 
 
-def test_a_critic_is_saved(qwen3: Path, checkpoints: Path) -> None:
-    """EasyR1 saves a configuration of generation beside each model, which a critic has no use for."""
+def test_saved_critic(qwen3: Path, checkpoints: Path) -> None:
+    """EasyR1 saves a generation config with each model, although a critic does not generate."""
     saved = whole_weights(checkpoints / "critic" / "actor")
     critic = sharded.make_model(str(qwen3), "critic")
     assert torch.equal(saved["score.weight"], critic.score.weight)

@@ -1,4 +1,4 @@
-"""EasyR1's worker on a CPU: its own actor, critic and image cache; tokens are drawn by a plain loop."""
+"""EasyR1's worker on a CPU: its actor, critic and image cache, with a plain sampling loop."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PROMPT = ("input_ids", "attention_mask", "position_ids")
 
 class CpuProcess(Worker):
     def __init__(self) -> None:
-        with patch("torch.cuda.get_device_name", lambda *_: "cpu"):  # Worker.__init__ asks CUDA
+        with patch("torch.cuda.get_device_name", lambda *_: "cpu"):  # Worker.__init__ reads it
             super().__init__()
 
 
@@ -40,7 +40,7 @@ class Images:
 
 
 class CpuWorker(CpuProcess, PatchedWorker, Images):
-    """Does what `FSDPWorker` does, without CUDA, FSDP and vLLM."""
+    """`FSDPWorker` without CUDA, FSDP and vLLM."""
 
     def __init__(self, config: Any, role: str) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class CpuWorker(CpuProcess, PatchedWorker, Images):
     @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
     @torch.no_grad()
     def generate_sequences(self, prompts: DataProto) -> DataProto:
-        """What vLLMRollout gives, by computing all of each sequence again for each token."""
+        """Generate like vLLMRollout, but recompute the whole sequence for each token."""
         meta, rollout = prompts.meta_info, self.config.rollout
         n, temperature = meta["n"], meta.get("temperature", rollout.temperature)
         inputs = {key: prompts.batch[key].repeat_interleave(n, dim=0) for key in PROMPT}
@@ -104,11 +104,11 @@ class CpuWorker(CpuProcess, PatchedWorker, Images):
         ]
         seen = dict(self.processor.image_processor(images=images, return_tensors="pt"))
         tokens, mask, places = inputs["input_ids"], inputs["attention_mask"], inputs["position_ids"]
-        said: list[torch.Tensor] = []
-        over = torch.zeros(len(tokens), dtype=torch.bool)
+        sampled: list[torch.Tensor] = []
+        done = torch.zeros(len(tokens), dtype=torch.bool)
         end = torch.tensor(self.end if isinstance(self.end, list) else [self.end])
         self.module.eval()
-        while len(said) < rollout.response_length and not over.all():
+        while len(sampled) < rollout.response_length and not done.all():
             logits = self.module(
                 input_ids=tokens, attention_mask=mask, position_ids=places.transpose(0, 1), use_cache=False, **seen
             ).logits[:, -1]
@@ -117,13 +117,13 @@ class CpuWorker(CpuProcess, PatchedWorker, Images):
                 drawn = torch.multinomial(torch.softmax(logits / temperature, -1), 1)[:, 0]
             else:
                 drawn = logits.argmax(-1)
-            drawn = torch.where(over, torch.full_like(drawn, self.tokenizer.pad_token_id), drawn)
-            said.append(drawn)
-            over |= torch.isin(drawn, end)
+            drawn = torch.where(done, torch.full_like(drawn, self.tokenizer.pad_token_id), drawn)
+            sampled.append(drawn)
+            done |= torch.isin(drawn, end)
             tokens, mask = torch.cat([tokens, drawn[:, None]], 1), torch.cat([mask, torch.ones_like(drawn)[:, None]], 1)
             places = torch.cat([places, places[..., -1:] + 1], -1)
         length = rollout.response_length
-        responses = VF.pad_sequence_to_length(torch.stack(said, 1), length, self.tokenizer.pad_token_id)
+        responses = VF.pad_sequence_to_length(torch.stack(sampled, 1), length, self.tokenizer.pad_token_id)
         response_mask = VF.get_response_mask(responses, end.tolist(), inputs["attention_mask"].dtype)
         later = inputs["position_ids"][..., -1:] + torch.arange(1, length + 1)
         batch = {
@@ -166,7 +166,7 @@ class CpuWorker(CpuProcess, PatchedWorker, Images):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def save_checkpoint(self, path: str, save_model_only: bool = False) -> None:
-        """Files of FSDPCheckpointManager's names."""
+        """Write files named as by FSDPCheckpointManager."""
         if self.rank:
             return
         folder = Path(path)

@@ -25,10 +25,10 @@ def main(args: list[str]) -> None:
     if not args or {"-h", "--help"} & set(args):
         print(__doc__)
         return
-    if strange := [arg for arg in args if arg.startswith("-") and arg != "--check"]:
-        raise UsageError(f"there is no option {strange[0]}: there are --check and --help, and settings are NAME=VALUE")
+    if unknown := [arg for arg in args if arg.startswith("-") and arg != "--check"]:
+        raise UsageError(f"unknown option {unknown[0]}: use --check, --help, or settings NAME=VALUE")
     if find_spec("verl") is None:
-        raise UsageError("this Python has no EasyR1: run bash setup.sh --train where GitHub answers")
+        raise UsageError("EasyR1 is not installed: run bash setup.sh --train with access to GitHub")
     without_vllm.install()  # the check reports if it is missing
     from training.easyr1.check import check_run
     from training.easyr1.config import read_config
@@ -38,7 +38,7 @@ def main(args: list[str]) -> None:
     for fact in facts:
         print(fact)
     if problems:
-        raise UsageError("this would not work:\n" + "\n".join(f"- {problem}" for problem in problems))
+        raise UsageError("the configuration has problems:\n" + "\n".join(f"- {problem}" for problem in problems))
     if "--check" in args:
         print("no problems found")
         return

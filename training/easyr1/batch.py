@@ -12,109 +12,107 @@ from verl.protocol import DataProto
 from verl.utils.dataset import collate_fn
 from verl.workers.config import WorkerConfig
 
-from training.easyr1.rollout_worker import Place, Request, StepResult
+from training.easyr1.rollout_worker import EpisodeId, Request, StepResult
 from vlmgym.policies.base import Reply
 
 GENERATED = ("prompts", "responses", "input_ids", "attention_mask", "response_mask", "position_ids")
 """Tensors that the rollout of EasyR1 returns per response."""
 
 
-def prompts_of(asked: Sequence[Request], meta: dict[str, Any]) -> DataProto:
+def prompt_batch(requests: Sequence[Request], meta: dict[str, Any]) -> DataProto:
     """Build a batch of prompts for `generate_sequences`.
 
     Args:
-        asked: The prompts.
+        requests: The prompts.
         meta: Image limits and sampling parameters.
     """
-    return DataProto.from_single_dict(collate_fn([one.features for one in asked]), meta_info=meta)
+    return DataProto.from_single_dict(collate_fn([request.features for request in requests]), meta_info=meta)
 
 
-def judged_rows(asked: Sequence[Request], meta: dict[str, Any]) -> DataProto:
-    """Build a batch of prompts for the critic, with one-token responses; values precede the response.
+def critic_batch(requests: Sequence[Request], meta: dict[str, Any]) -> DataProto:
+    """Build a batch of prompts for the critic, with one-token responses, since values precede the response.
 
     Args:
-        asked: Prompts, one per episode.
+        requests: Prompts, one per episode.
         meta: Image limits.
     """
-    rows = prompts_of(asked, meta)
-    one = torch.ones(len(asked), 1, dtype=torch.int64)
-    places = rows.batch["position_ids"]
-    more = {"input_ids": one, "attention_mask": one, "position_ids": places[..., -1:] + 1}
-    tensors = {key: torch.cat([rows.batch[key], added], -1) for key, added in more.items()}
-    uids = _objects([f"{judged.row} {judged.copy} beyond" for judged in asked])
+    batch = prompt_batch(requests, meta)
+    one = torch.ones(len(requests), 1, dtype=torch.int64)
+    positions = batch.batch["position_ids"]
+    more = {"input_ids": one, "attention_mask": one, "position_ids": positions[..., -1:] + 1}
+    tensors = {key: torch.cat([batch.batch[key], added], -1) for key, added in more.items()}
+    uids = _objects([f"{request.prompt_id} {request.sample_idx} bootstrap" for request in requests])
     return DataProto.from_dict(
         tensors={**tensors, "responses": one, "response_mask": one},
-        non_tensors={"uid": uids, "multi_modal_data": rows.non_tensor_batch["multi_modal_data"]},
+        non_tensors={"uid": uids, "multi_modal_data": batch.non_tensor_batch["multi_modal_data"]},
         meta_info=meta,
     )
 
 
-def replies_of(generated: DataProto, tokenizer: Any, end: Sequence[int]) -> list[Reply]:
-    """Decode the responses.
-
-    Args:
-        generated: Batch from the rollout.
-        tokenizer: Tokenizer of the model.
-        end: End-of-response tokens.
-    """
+def decode_replies(generated: DataProto, tokenizer: Any, end_tokens: Sequence[int]) -> list[Reply]:
+    """Decode the responses of a rollout."""
     lengths = generated.batch["response_mask"].sum(-1).tolist()
     prompts = (generated.batch["attention_mask"].sum(-1) - generated.batch["response_mask"].sum(-1)).tolist()
     replies = []
     for tokens, length, prompt in zip(generated.batch["responses"].tolist(), lengths, prompts):
-        said = tokens[: int(length)]
-        text = tokenizer.decode(said, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        reason = "stop" if said and said[-1] in end else "length"
-        replies.append(Reply(text, prompt_tokens=int(prompt), completion_tokens=len(said), finish_reason=reason))
+        response = tokens[: int(length)]
+        text = tokenizer.decode(response, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        reason = "stop" if response and response[-1] in end_tokens else "length"
+        replies.append(Reply(text, prompt_tokens=int(prompt), completion_tokens=len(response), finish_reason=reason))
     return replies
 
 
-def turn_rows(asked: Sequence[Request], copies: int, generated: DataProto, played: Sequence[StepResult]) -> DataProto:
+def turn_batch(
+    requests: Sequence[Request], group_size: int, generated: DataProto, results: Sequence[StepResult]
+) -> DataProto:
     """Build the batch rows of played turns.
 
     Args:
-        asked: Prompts; those shared by a group were answered `copies` times.
-        copies: Group size.
+        requests: Prompts; those shared by a group have `group_size` responses.
+        group_size: Group size.
         generated: Responses.
-        played: Results of the turns.
+        results: Results of the turns.
 
     Returns:
         A batch with rewards at the last response token (`token_level_scores`) and, per row, `uid` (equal for equal
-        prompts, whose images EasyR1 processes once), `row`, `copy`, `turn`, `anchor` and `live`.
+        prompts, whose images EasyR1 processes once), `prompt_id`, `sample_idx`, `turn`, `state_key`, and `padding`.
     """
     scores = torch.zeros_like(generated.batch["responses"], dtype=torch.float32)
-    lengths = generated.batch["response_mask"].sum(-1).long()
-    last = (lengths - 1).clamp(min=0)
-    total = torch.tensor([one.turn.reward.total for one in played], dtype=torch.float32)
-    scores[torch.arange(len(played)), last] = total
+    last = (generated.batch["response_mask"].sum(-1).long() - 1).clamp(min=0)
+    scores[torch.arange(len(results)), last] = torch.tensor([one.turn.reward.total for one in results])
     images, uids = [], []
-    for one in asked:
-        times = copies if one.copy is None else 1
-        images += [one.features["multi_modal_data"]] * times
-        uids += [f"{one.row}" if one.copy is None else f"{one.row} {one.copy}"] * times
+    for request in requests:
+        shared = request.sample_idx is None
+        images += [request.features["multi_modal_data"]] * (group_size if shared else 1)
+        uids += [f"{request.prompt_id}"] * group_size if shared else [f"{request.prompt_id} {request.sample_idx}"]
+    columns = {
+        "multi_modal_data": images,
+        "uid": [f"{uid} {one.turn.turn}" for uid, one in zip(uids, results)],
+        "prompt_id": [one.prompt_id for one in results],
+        "sample_idx": [one.sample_idx for one in results],
+        "turn": [one.turn.turn for one in results],
+        "state_key": [one.state_key for one in results],
+        "padding": [False] * len(results),
+    }
     return DataProto.from_dict(
         tensors={**{key: generated.batch[key] for key in GENERATED}, "token_level_scores": scores},
-        non_tensors={
-            "multi_modal_data": _objects(images),
-            "uid": _objects([f"{uid} {one.turn.turn}" for uid, one in zip(uids, played)]),
-            "row": _objects([one.row for one in played]),
-            "copy": _objects([one.copy for one in played]),
-            "turn": _objects([one.turn.turn for one in played]),
-            "anchor": _objects([one.anchor for one in played]),
-            "live": _objects([True] * len(played)),
-        },
+        non_tensors={name: _objects(values) for name, values in columns.items()},
     )
 
 
-def places_of(asked: Sequence[Request], copies: int) -> list[Place]:
+def response_ids(requests: Sequence[Request], group_size: int) -> list[EpisodeId]:
     """Return the episode of each response, in order."""
-    return [(one.row, copy) for one in asked for copy in (range(copies) if one.copy is None else (one.copy,))]
+    return [
+        (request.prompt_id, sample_idx)
+        for request in requests
+        for sample_idx in (range(group_size) if request.sample_idx is None else (request.sample_idx,))
+    ]
 
 
-def fill(batch: DataProto, multiple: int, seed: int) -> DataProto:
-    """Pad a batch to a multiple of a number of rows and shuffle it.
+def pad_and_shuffle(batch: DataProto, multiple: int, seed: int) -> DataProto:
+    """Pad a batch to a multiple of a number of rows and shuffle it, which spreads padding rows evenly.
 
-    Padding rows repeat the shortest row with an empty response mask, so they do not affect token-mean losses. They are
-    spread evenly.
+    Padding rows repeat the shortest row with an empty response mask, so they do not affect token-mean losses.
 
     Args:
         batch: Rows.
@@ -124,14 +122,19 @@ def fill(batch: DataProto, multiple: int, seed: int) -> DataProto:
     missing = -len(batch) % multiple
     if missing:
         shortest = int(batch.batch["attention_mask"].sum(-1).argmin())
-        filler = batch[np.full(missing, shortest)]
-        filler.batch = filler.batch.clone()
+        padding = batch[np.full(missing, shortest)]
+        padding.batch = padding.batch.clone()
         for key in ("response_mask", "token_level_scores"):
-            filler.batch[key].zero_()
-        filler.non_tensor_batch["live"] = _objects([False] * missing)
-        batch = DataProto.concat([batch, filler])
+            padding.batch[key].zero_()
+        padding.non_tensor_batch["padding"] = _objects([True] * missing)
+        batch = DataProto.concat([batch, padding])
     order = np.random.default_rng(seed).permutation(len(batch))
     return batch[order]
+
+
+def real_rows(batch: DataProto) -> Any:
+    """Return the indices of the rows that are not padding."""
+    return np.flatnonzero(~batch.non_tensor_batch["padding"].astype(bool))
 
 
 def rows_multiple(worker: WorkerConfig, gpus: int, critic: bool) -> int:

@@ -1,4 +1,4 @@
-"""Configuration of a run: that of EasyR1 plus a `vlmgym` section."""
+"""Configuration of a run: EasyR1's plus a `vlmgym` section."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _files(config: RunConfig) -> None:
     }
     for setting, path in named.items():
         if path is not None and not Path(path).exists():
-            raise UsageError(f"{setting}={path}: there is no such file or folder")
+            raise UsageError(f"{setting}={path}: no such file or folder")
 
 
 def _load(path: Path) -> Any:
@@ -69,7 +69,7 @@ def _load(path: Path) -> Any:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     except (YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not YAML: {_first_line(error)}") from None
+        raise UsageError(f"{path} is not valid YAML: {_first_line(error)}") from None
 
 
 def _merge(below: Any, above: Any, source: str) -> Any:

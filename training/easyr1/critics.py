@@ -34,8 +34,8 @@ def critic_class(kind: str, name: str) -> type[Any]:
             self.model = backbone(config)
             self.score = nn.Linear(config.text_config.hidden_size, 1, bias=False)
             self.post_init()
-            # with each checkpoint EasyR1 saves one (utils/checkpoint/fsdp_checkpoint_manager.py), which only
-            # models that generate have
+            # EasyR1 saves it with each checkpoint (utils/checkpoint/fsdp_checkpoint_manager.py), but only models
+            # that generate have one.
             self.generation_config = GenerationConfig.from_model_config(config)
 
         def _init_weights(self, module: nn.Module) -> None:

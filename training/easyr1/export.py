@@ -55,10 +55,10 @@ def export(checkpoint: Path, out: Path, dtype: torch.dtype = torch.bfloat16) -> 
     """
     actor = checkpoint / "actor" if (checkpoint / "actor").is_dir() else checkpoint
     if out.exists():
-        raise UsageError(f"{out} is there already: name a new folder")
+        raise UsageError(f"{out} already exists: choose a new folder")
     source = actor / "huggingface"
     if not (source / "config.json").is_file():
-        raise UsageError(f"{checkpoint} is no checkpoint of EasyR1: it has no actor/huggingface/config.json")
+        raise UsageError(f"{checkpoint} is not an EasyR1 checkpoint: it has no actor/huggingface/config.json")
     weights = whole_weights(actor)
     config = AutoConfig.from_pretrained(source)
     adapter = actor / "lora_adapter" / "adapter_config.json"
@@ -88,11 +88,11 @@ def whole_weights(actor: Path) -> dict[str, torch.Tensor]:
     found = {path.name: path for path in actor.glob("model_world_size_*_rank_*.pt")}
     sizes = {int(re.findall(r"\d+", name)[0]) for name in found}
     if len(sizes) != 1:
-        raise UsageError(f"{actor} has weights of {len(sizes)} numbers of GPUs: it takes those of one")
+        raise UsageError(f"{actor} must have weights of one number of GPUs, got {sorted(sizes)}")
     size = sizes.pop()
     names = [f"model_world_size_{size}_rank_{rank}.pt" for rank in range(size)]
     if missing := [name for name in names if name not in found]:
-        raise UsageError(f"{actor} lacks {', '.join(missing)}: the checkpoint is not whole")
+        raise UsageError(f"{actor} lacks {', '.join(missing)}: the checkpoint is incomplete")
     parts = [_read(found[name]) for name in names]
     return {name: _joined(name, [part[name] for part in parts]) for name in parts[0]}
 
@@ -103,7 +103,7 @@ def _read(path: Path) -> dict[str, Any]:
         weights: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False, mmap=True)
     except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
         raise UsageError(
-            f"{path} cannot be read, perhaps as its writing was interrupted: {error_text(error)}"
+            f"cannot read {path}, perhaps because writing it was interrupted: {error_text(error)}"
         ) from None
     return weights
 
@@ -116,7 +116,7 @@ def _joined(name: str, parts: list[Any]) -> torch.Tensor:
     if not placements:
         return first.to_local()
     if len(placements) > 1 or not placements[0].is_shard():
-        raise UsageError(f"{name} is distributed in a way that FSDP does not: {first.placements}")
+        raise UsageError(f"{name} must be sharded along one dimension, as by FSDP, got {first.placements}")
     copies = 1
     for place, length in zip(first.placements, first.device_mesh.mesh.shape):
         copies *= length if place.is_replicate() else 1
@@ -130,7 +130,7 @@ def _load(model: Any, weights: dict[str, torch.Tensor], checkpoint: Path) -> Non
     tied = set(model._tied_weights_keys or ())
     if unexpected or set(missing) - tied:
         names = ", ".join([*unexpected, *missing][:3])
-        raise UsageError(f"{checkpoint} does not hold the weights of its model: {names} ...")
+        raise UsageError(f"{checkpoint} does not contain the weights of its model: {names} ...")
 
 
 def _merged(adapter: Path, weights: dict[str, torch.Tensor]) -> Any:
@@ -142,7 +142,7 @@ def _merged(adapter: Path, weights: dict[str, torch.Tensor]) -> Any:
     try:
         base = AutoModelForImageTextToText.from_pretrained(name, dtype=torch.float32)
     except (OSError, ValueError) as error:
-        raise UsageError(f"the model {name}, which the adapters are for, does not load: {error_text(error)}") from None
+        raise UsageError(f"cannot load the base model {name} of the adapters: {error_text(error)}") from None
     fields = LoraConfig.__dataclass_fields__.keys() - {"runtime_config"}  # runtime only, saved as a plain dict
     model = get_peft_model(base, LoraConfig(**{name: value for name, value in settings.items() if name in fields}))
     model.load_state_dict(weights)
@@ -157,7 +157,7 @@ def main(checkpoint: tyro.conf.Positional[Path], out: tyro.conf.Positional[Path]
         out: New folder.
     """
     export(checkpoint, out)
-    print(f"{out} can be served: bash training/scripts/serve_vllm.sh {out}")
+    print(f"serve {out}: bash training/scripts/serve_vllm.sh {out}")
 
 
 if __name__ == "__main__":

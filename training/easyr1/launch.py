@@ -14,7 +14,7 @@ from verl.trainer.ray_trainer import ResourcePoolManager, Role
 
 from training.easyr1 import patches
 from training.easyr1.config import RunConfig
-from training.easyr1.machine import check_processors
+from training.easyr1.machine import check_cpus
 from training.easyr1.prompt_stream import PromptStream
 from training.easyr1.prompts import PromptEncoder, load_processors
 from training.easyr1.section import Section
@@ -45,13 +45,13 @@ def start_ray(**options: Any) -> None:
     """
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     runtime = {"env_vars": {**VARIABLES, "PYTHONPATH": path}, **options.pop("runtime_env", {})}
-    named = os.environ.get("RAY_ADDRESS")
+    address = os.environ.get("RAY_ADDRESS")
     try:
         ray.init(runtime_env=runtime, **options)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        if not named:
+        if not address:
             raise
-        raise UsageError(f"no Ray cluster answers at RAY_ADDRESS={named}: {error_text(error)}") from None
+        raise UsageError(f"cannot connect to the Ray cluster at RAY_ADDRESS={address}: {error_text(error)}") from None
 
 
 def fetch_model(name: str) -> None:
@@ -67,7 +67,7 @@ def fetch_model(name: str) -> None:
     try:
         snapshot_download(name)
     except (OSError, ValueError) as error:  # ValueError: not a valid repository name
-        raise UsageError(f"the model {name} is not had from the hub: {error_text(error)}") from None
+        raise UsageError(f"cannot download the model {name} from the Hub: {error_text(error)}") from None
 
 
 def build_trainer(config: RunConfig, worker: type[Any]) -> VlmgymTrainer:
@@ -81,7 +81,7 @@ def build_trainer(config: RunConfig, worker: type[Any]) -> VlmgymTrainer:
         UsageError: A setting is invalid, Ray has too few CPUs, or a model cannot be downloaded.
     """
     section = Section.read(config.vlmgym)
-    for problem in check_processors(config, section, ray.cluster_resources().get("CPU", 0)):
+    for problem in check_cpus(config, section, ray.cluster_resources().get("CPU", 0)):
         raise UsageError(problem)
     curriculum = section.make_curriculum()
     model, seed = config.worker.actor.model, config.data.seed
@@ -97,7 +97,7 @@ def build_trainer(config: RunConfig, worker: type[Any]) -> VlmgymTrainer:
     trainer = VlmgymTrainer(
         section=section,
         curriculum=curriculum,
-        players=WorkerPool(section, PromptEncoder(tokenizer, processor, config.data), seed, str(model.model_path)),
+        workers=WorkerPool(section, PromptEncoder(tokenizer, processor, config.data), seed, str(model.model_path)),
         config=config,
         tokenizer=tokenizer,
         processor=processor,
@@ -107,6 +107,6 @@ def build_trainer(config: RunConfig, worker: type[Any]) -> VlmgymTrainer:
         resource_pool_manager=pool,
         ray_worker_group_cls=RayWorkerGroup,
     )
-    held = weakref.proxy(trainer)  # loggers finish when the trainer is collected (utils/logger/logger.py)
-    patches.install(section.step_weight, lambda: held.bootstrap_values())
+    proxy = weakref.proxy(trainer)  # loggers finish when the trainer is collected (utils/logger/logger.py)
+    patches.install(section.step_weight, lambda: proxy.bootstrap_values())
     return trainer

@@ -1,4 +1,4 @@
-"""Preflight checks of the machine: packages, GPUs, processors, memory and disk space."""
+"""Preflight checks of the machine: packages, GPUs, CPUs, and lower bounds of memory and disk space."""
 
 from __future__ import annotations
 
@@ -10,86 +10,66 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import torch
+from transformers import AutoConfig, AutoModelForImageTextToText
+from verl.utils.torch_dtypes import PrecisionType
 
 from training.easyr1.config import RunConfig
-from training.easyr1.memory import Memory, estimate_memory, model_size
+from training.easyr1.prompts import BROKEN, check_model
 from training.easyr1.section import Section
 from vlmgym.errors import UsageError
+from vlmgym.policies.checkpoint import error_text
 
 GIB = 2**30
-EASYR1 = Path(__file__).resolve().parents[1] / "requirements" / "easyr1.txt"
-GPU_MEMORY = "import json, torch; print(json.dumps([torch.cuda.mem_get_info(gpu) for gpu in range({})]))"
+REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements" / "easyr1.txt"
+GPU_MEMORY = "import torch; print(*(torch.cuda.mem_get_info(gpu)[0] for gpu in range({})))"
 SMALLER = "set LOW_MEMORY=1 or LORA=1, use more GPUS or a smaller MODEL"
 
 
 def check_machine(config: RunConfig, section: Section, facts: list[str]) -> Iterator[str]:
-    """Check what a run needs of this machine, and add what it takes to the facts.
+    """Yield what this machine lacks, and add the memory that a run needs to the facts.
 
     Raises:
-        UsageError: The model does not exist, or the GPUs do not respond.
+        UsageError: The model does not exist or is not a vision-language model.
     """
     trainer, gpus = config.trainer, torch.cuda.device_count()
-    installed = importlib.metadata.packages_distributions()
-    if missing := [name for name in ("vllm", "flash_attn") if name not in installed]:
-        yield f"{' and '.join(missing)} not installed: run bash setup.sh --train on a machine with an NVIDIA GPU"
+    if missing := {"vllm", "flash_attn"}.difference(importlib.metadata.packages_distributions()):
+        yield f"{' and '.join(sorted(missing))} not installed: run setup.sh --train on a machine with an NVIDIA GPU"
     origin = json.loads(importlib.metadata.distribution("verl").read_text("direct_url.json") or "{}")
-    if str(origin.get("vcs_info", {}).get("commit_id")) not in EASYR1.read_text(encoding="utf-8"):
-        yield f"the installed EasyR1 is not the commit of {EASYR1}: run bash setup.sh --train"
+    if str(origin.get("vcs_info", {}).get("commit_id")) not in REQUIREMENTS.read_text(encoding="utf-8"):
+        yield f"the installed EasyR1 is not the commit of {REQUIREMENTS}: run bash setup.sh --train"
     if trainer.nnodes == 1 and gpus < trainer.n_gpus_per_node:
         yield f"trainer.n_gpus_per_node={trainer.n_gpus_per_node}, but this machine has {gpus}: set GPUS"
     if trainer.nnodes == 1 and "RAY_ADDRESS" not in os.environ:
-        yield from check_processors(config, section, os.cpu_count() or 1)
+        yield from check_cpus(config, section, os.cpu_count() or 1)
     sizes = {name: model_size(part.model, name == "critic") for name, part in config.trained.items()}
-    memory, free, parallel = estimate_memory(config, sizes), free_memory(), config.worker.rollout.tensor_parallel_size
-    takes = ("of host memory", "of each GPU in an update", "beside vLLM", "for vLLM's weights", "for a checkpoint")
-    sums = ", ".join(f"{number / GIB:.1f} GiB {name}" for name, number in zip(takes, memory))
-    facts.append(f"{sizes['actor'].parameters / 1e9:.3g} billion parameters take at least: {sums}")
-    if memory.host > free:
-        yield f"host memory: {memory.host / GIB:.0f} GiB needed, {free / GIB:.0f} GiB free: {SMALLER}"
-    heads, shared = sizes["actor"].heads, sizes["actor"].kv_heads
-    if heads % parallel or (shared % parallel and parallel % shared):
-        yield f"worker.rollout.tensor_parallel_size={parallel} cannot split {heads} heads, {shared} key-value heads"
-    for name, part in config.trained.items():
-        if sizes[name].kv_heads % part.ulysses_size:
-            yield f"worker.{name}.ulysses_size={part.ulysses_size} cannot split {sizes[name].kv_heads} key-value heads"
-    yield from check_disk(config, memory.checkpoint)
-    yield from check_gpus(config, memory, gpu_memory(min(gpus, trainer.n_gpus_per_node)))
+    host, update, checkpoint = estimate_memory(config, sizes)
+    needed = f"{host / GIB:.1f} GiB of host memory, {update / GIB:.1f} GiB of each GPU, {checkpoint / GIB:.1f} GiB"
+    facts.append(f"{sizes['actor'][0] / 1e9:.3g} billion parameters need at least {needed} per checkpoint")
+    if host > (free := free_memory()):
+        yield f"host memory: {host / GIB:.0f} GiB needed, {free / GIB:.0f} GiB free: {SMALLER}"
+    yield from check_disk(config, checkpoint)
+    yield from check_gpus(min(gpus, trainer.n_gpus_per_node), update)
 
 
-def check_processors(config: RunConfig, section: Section, there: float) -> Iterator[str]:
-    """Check that Ray has a processor for each GPU and player, because it would wait for more forever."""
+def check_cpus(config: RunConfig, section: Section, available: float) -> Iterator[str]:
+    """Check that Ray has a CPU for each GPU and rollout worker; otherwise it would wait forever."""
     gpus = config.trainer.n_gpus_per_node * config.trainer.nnodes
-    if section.players + gpus > there:
-        yield f"Ray needs {gpus} processors for GPUs and {section.players} for vlmgym.players, but has {there:g}"
+    if section.rollout_workers + gpus > available:
+        yield f"{gpus} GPUs and {section.rollout_workers} vlmgym.rollout_workers need a CPU each, Ray has {available:g}"
 
 
-def gpu_memory(gpus: int) -> list[tuple[int, int]]:
-    """Ask for free and total bytes of each GPU in a child process, so that this one creates no CUDA context.
-
-    Raises:
-        UsageError: The GPUs do not respond.
-    """
+def check_gpus(gpus: int, needed: float) -> Iterator[str]:
+    """Compare the free memory of GPUs, read in a child process so that this one creates no CUDA context."""
     done = subprocess.run([sys.executable, "-c", GPU_MEMORY.format(gpus)], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise UsageError(f"the GPUs do not respond: {done.stderr.strip()}")
-    return [(free, total) for free, total in json.loads(done.stdout)]
-
-
-def check_gpus(config: RunConfig, memory: Memory, gpus: list[tuple[int, int]]) -> Iterator[str]:
-    """Compare the estimates with the free and total bytes of each GPU."""
-    name, utilization = "worker.rollout.gpu_memory_utilization", config.worker.rollout.gpu_memory_utilization
-    for gpu, (free, total) in enumerate(gpus):
-        share, left = utilization * total, max(0.0, free - memory.idle)
-        if memory.engine >= share:
-            yield f"GPU {gpu}: vLLM's weights take {memory.engine / GIB:.1f} GiB, {name} allows {share / GIB:.1f} GiB"
-        if share > left:
-            room = f"{left / GIB:.1f} of {total / GIB:.1f} GiB are free"
-            yield f"GPU {gpu}: vLLM takes {share / GIB:.1f} GiB, {room}: lower {name} or offload more"
-        if memory.update > free:
-            yield f"GPU {gpu}: an update takes {memory.update / GIB:.1f} GiB, {free / GIB:.1f} GiB are free: {SMALLER}"
+        yield f"the GPUs do not respond: {done.stderr.strip()}"
+    for gpu, free in enumerate(map(int, done.stdout.split())):
+        if needed > free:
+            yield f"GPU {gpu}: an update needs {needed / GIB:.1f} GiB, {free / GIB:.1f} GiB are free: {SMALLER}"
 
 
 def free_memory(groups: Path = Path("/sys/fs/cgroup"), mine: Path = Path("/proc/self/cgroup")) -> int:
@@ -113,5 +93,61 @@ def check_disk(config: RunConfig, checkpoint: float) -> Iterator[str]:
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         yield f"trainer.save_checkpoint_path={folder} (OUT) cannot be created in {existing}"
     elif needed > (free := shutil.disk_usage(existing).free):
-        sizes = f"{kept} checkpoints need {needed / GIB:.0f} GiB more, but {existing} has {free / GIB:.0f} GiB"
-        yield f"{sizes}: lower trainer.save_limit, or choose another OUT"
+        need = f"{kept} checkpoints need {needed / GIB:.0f} GiB more"
+        yield f"{need}, but {existing} has {free / GIB:.0f} GiB: lower trainer.save_limit, or choose another OUT"
+
+
+def model_size(model: Any, critic: bool) -> tuple[int, int]:
+    """Count the parameters of a model, or of a critic without its head, and those of its vision tower.
+
+    Raises:
+        UsageError: The model does not exist or is not a vision-language model.
+    """
+    check_model(model.model_path)
+    try:
+        config = AutoConfig.from_pretrained(model.model_path, trust_remote_code=model.trust_remote_code)
+        with torch.device("meta"):
+            whole = AutoModelForImageTextToText.from_config(config)
+        counted, vision = whole.model if critic else whole, whole.model.visual
+    except BROKEN as error:
+        raise UsageError(f"transformers cannot create the model {model.model_path}: {error_text(error)}") from None
+    return counted.num_parameters(), sum(weights.numel() for weights in vision.parameters())
+
+
+def estimate_memory(config: RunConfig, sizes: dict[str, tuple[int, int]]) -> tuple[float, float, float]:
+    """Add up bytes of weights, gradients and optimizer states, from the `model_size` of each trained part.
+
+    Returns:
+        Lower bounds of the host memory of a machine, of the memory of a GPU in an update, and of a checkpoint.
+
+    Raises:
+        UsageError: EasyR1 does not know a data type.
+    """
+    trainer, rollout, ref, actor = config.trainer, config.worker.rollout, config.worker.ref, sizes["actor"][0]
+    gpus = trainer.n_gpus_per_node * trainer.nnodes
+
+    def itemsize(dtype: str) -> int:
+        try:
+            return int(PrecisionType.to_dtype(dtype).itemsize)
+        except RuntimeError:
+            raise UsageError(f"a data type must be bf16, fp16 or fp32, got {dtype}") from None
+
+    host = update = checkpoint = 0.0
+    for name, part in config.trained.items():
+        (parameters, vision), lora = sizes[name], name == "actor" and part.model.lora.rank > 0
+        item = 2 if lora else itemsize(part.fsdp.torch_dtype or "fp32")
+        trained = 0 if lora or trainer.val_only else parameters - vision * part.model.freeze_vision_tower
+        weights, gradients = item * parameters, item * trained
+        moments = trained * (6 if part.optim.strategy == "adamw_bf16" else 2 * item)  # 6: with a rounding error
+        if part.fsdp.enable_cpu_offload:
+            host += weights + gradients + moments
+        else:
+            host += weights * part.offload.offload_params + moments * part.offload.offload_optimizer
+            update = max(update, weights + gradients + moments)  # actor and critic are updated in turn
+        checkpoint += (not trainer.val_only) * (weights + moments * (not trainer.save_model_only))
+    unused = config.algorithm.disable_kl or config.worker.actor.model.lora.rank > 0
+    if not unused and (ref.fsdp.enable_cpu_offload or ref.offload.offload_params):
+        host += itemsize(ref.fsdp.torch_dtype or "bf16") * actor
+    engine = itemsize(rollout.dtype or "bf16") * actor / rollout.tensor_parallel_size
+    host = host / trainer.nnodes + engine * trainer.n_gpus_per_node  # vLLM's weights while it sleeps
+    return host, update / gpus, checkpoint

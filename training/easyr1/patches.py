@@ -1,4 +1,4 @@
-"""Patches of EasyR1, with the patched files; those of the worker are in worker.py.
+"""Patches of EasyR1, with the patched files; worker.py patches the worker.
 
 - trainer/ray_trainer.py: `compute_advantage` does not support episodes or padding rows, and its GAE
   (trainer/core_algos.py) evaluates a tensor as a bool, which fails for more than one row.
@@ -14,7 +14,6 @@ import time
 from functools import partial
 from types import SimpleNamespace
 
-import numpy as np
 import verl.single_controller.ray.base as ray_base
 import verl.trainer.ray_trainer as ray_trainer
 from verl.protocol import DataProto
@@ -22,30 +21,30 @@ from verl.trainer.metrics import compute_data_metrics
 from verl.trainer.ray_trainer import compute_advantage
 from verl.utils.logger.logger import LOGGERS
 
-from training.easyr1.advantages import Beyond, advantages_of
+from training.easyr1.advantages import BootstrapValues, compute_advantages
+from training.easyr1.batch import real_rows
 from training.easyr1.run_log import RunLog
 
 WAIT = 300.0
 """Timeout for the first worker in seconds."""
 
 
-def install(step_weight: float, beyond: Beyond) -> None:
+def install(step_weight: float, bootstrap_values: BootstrapValues) -> None:
     """Apply all patches in the trainer process.
 
     Args:
-        step_weight: See `advantages_of`.
-        beyond: See `advantages_of`.
+        step_weight: See `compute_advantages`.
+        bootstrap_values: See `compute_advantages`.
     """
     ray_trainer.compute_advantage = partial(
-        advantages_of, step_weight=step_weight, stock=compute_advantage, beyond=beyond
+        compute_advantages, step_weight=step_weight, stock=compute_advantage, bootstrap_values=bootstrap_values
     )
-    ray_trainer.compute_data_metrics = metrics_of_live_rows
+    ray_trainer.compute_data_metrics = compute_metrics
     ray_base.time = SimpleNamespace(sleep=lambda _: time.sleep(WAIT / 120))
     LOGGERS["vlmgym"] = RunLog
 
 
-def metrics_of_live_rows(batch: DataProto, use_critic: bool = False) -> dict[str, float]:
+def compute_metrics(batch: DataProto, use_critic: bool = False) -> dict[str, float]:
     """Compute the metrics of EasyR1 without padding rows."""
-    live = batch.non_tensor_batch["live"].astype(bool)
-    metrics: dict[str, float] = compute_data_metrics(batch=batch[np.flatnonzero(live)], use_critic=use_critic)
+    metrics: dict[str, float] = compute_data_metrics(batch=batch[real_rows(batch)], use_critic=use_critic)
     return metrics

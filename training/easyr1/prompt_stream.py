@@ -10,38 +10,42 @@ from vlmgym.errors import UsageError
 
 
 class PromptStream:
-    """Yields batches of row numbers and tracks the progress of the curriculum.
+    """Yields ranges of prompt ids and tracks the progress of the curriculum.
 
-    The state of a row is a pure function of seed, row number and curriculum progress, so a checkpoint only stores the
-    latter two (`state_dict`), and a resumed run gets the same rows as an uninterrupted one.
+    The initial state of a prompt is a pure function of seed, prompt_id and curriculum progress, so a checkpoint only
+    stores the next prompt_id and the progress, and a resumed run gets the same states as an uninterrupted one.
     """
 
-    def __init__(self, curriculum: Curriculum, seed: int, batch: int) -> None:
-        """Start at row 0.
+    def __init__(self, curriculum: Curriculum, seed: int, batch_size: int) -> None:
+        """Start at prompt 0.
 
         Args:
             curriculum: Curriculum to play.
             seed: Seed of the training run.
-            batch: Rows per step.
+            batch_size: Prompts per step.
         """
-        self.curriculum, self.seed, self.batch = curriculum, seed, batch
-        self.next_row = 0
+        self.curriculum, self.seed, self.batch_size = curriculum, seed, batch_size
+        self.next_prompt_id = 0
         self.progress: Progress = curriculum.begin()
 
     def __len__(self) -> int:
-        """Required by EasyR1 only without trainer.max_steps, which vlmgym refuses."""
+        """Required by EasyR1 only without trainer.max_steps, which is checked beforehand."""
         return 1
 
     def __iter__(self) -> Iterator[range]:
-        """Yield the rows of each step, endlessly."""
+        """Yield the prompt ids of each step, endlessly."""
         while True:
-            rows = range(self.next_row, self.next_row + self.batch)
-            self.next_row = rows.stop
-            yield rows
+            prompt_ids = range(self.next_prompt_id, self.next_prompt_id + self.batch_size)
+            self.next_prompt_id = prompt_ids.stop
+            yield prompt_ids
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a checkpoint."""
-        return {"seed": self.seed, "next_row": self.next_row, "progress": self.progress.model_dump_json()}
+        return {
+            "seed": self.seed,
+            "next_prompt_id": self.next_prompt_id,
+            "progress": self.progress.model_dump_json(),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the state of a checkpoint.
@@ -50,7 +54,7 @@ class PromptStream:
             UsageError: The checkpoint has another seed or curriculum.
         """
         if state["seed"] != self.seed:
-            raise UsageError(f"the checkpoint is of a run with data.seed={state['seed']}, not {self.seed}")
+            raise UsageError(f"the checkpoint has data.seed={state['seed']}, got {self.seed}")
         progress = Progress.model_validate_json(state["progress"])
         self.curriculum.check(progress)
-        self.next_row, self.progress = state["next_row"], progress
+        self.next_prompt_id, self.progress = state["next_prompt_id"], progress

@@ -38,9 +38,9 @@ def load_processors(model: ModelConfig, data: DataConfig) -> tuple[Any, Any]:
         tokenizer = get_tokenizer(model.model_path, use_fast=True, **options)
         processor = get_processor(model.model_path, use_fast=True, **options)
     except (ImportError, *BROKEN) as error:
-        raise UsageError(f"the processor of the model {model.model_path} does not load: {error_text(error)}") from None
+        raise UsageError(f"cannot load the processor of the model {model.model_path}: {error_text(error)}") from None
     if processor is None or not hasattr(processor, "image_processor"):
-        raise UsageError(f"the model {model.model_path} takes no images: name a Qwen-VL")
+        raise UsageError(f"the model {model.model_path} does not accept images: use a Qwen-VL")
     return tokenizer, processor
 
 
@@ -51,20 +51,20 @@ def check_model(model: str | None) -> None:
         UsageError: The folder or repository does not exist, or the Hub does not respond.
     """
     if not model:
-        raise UsageError("worker.actor.model.model_path names no model: set MODEL")
+        raise UsageError("worker.actor.model.model_path must name a model: set MODEL")
     found = resolve_checkpoint(model, "easyr1")
     if Path(found).is_dir() or isinstance(try_to_load_from_cache(found, "config.json"), str):
         return
     try:
         HfApi().model_info(found, timeout=HUB_SECONDS)
     except OfflineModeIsEnabled:
-        raise UsageError(f"the model {found} is in no folder and no cache here, and HF_HUB_OFFLINE is set") from None
+        raise UsageError(f"the model {found} was not found locally, and HF_HUB_OFFLINE is set") from None
     except OSError as error:
-        why = error_text(error) if isinstance(error, HfHubHTTPError) else "it does not answer"
-        raise UsageError(f"the model {found} is in no folder and no cache here, nor had from the hub: {why}") from None
+        why = error_text(error) if isinstance(error, HfHubHTTPError) else "the Hub does not respond"
+        raise UsageError(f"the model {found} was not found locally or on the Hub: {why}") from None
 
 
-class _Given:
+class _Rows:
     """A dataset whose rows are their own indices."""
 
     def __getitem__(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class PromptEncoder(RLHFDataset):
             processor: Processor of the model.
             data: Maximum prompt length and image size.
         """
-        self.tokenizer, self.processor, self.dataset = tokenizer, processor, _Given()
+        self.tokenizer, self.processor, self.dataset = tokenizer, processor, _Rows()
         self.prompt_key, self.answer_key = data.prompt_key, data.answer_key
         self.image_key, self.video_key = data.image_key, data.video_key
         self.image_dir, self.video_fps, self.format_prompt = None, data.video_fps, None
@@ -104,8 +104,8 @@ class PromptEncoder(RLHFDataset):
 
         Returns:
             input_ids and attention_mask (int64, shape (longest prompt,), padded on the left), position_ids (int64,
-            (4, longest prompt): of the text, and of time, height and width for mrope), raw_prompt_ids (a list with one
-            token an image, as vLLM takes it), multi_modal_data (the images as PNG files: small to send around).
+            (4, longest prompt): text, time, height and width for mrope), raw_prompt_ids (a list with one token per
+            image, as vLLM expects), multi_modal_data (images as PNG files, which are small to transfer).
 
         Raises:
             UsageError: The prompt exceeds data.max_prompt_length.
@@ -119,6 +119,6 @@ class PromptEncoder(RLHFDataset):
                 raise
             raise UsageError(
                 f"a prompt has more tokens than data.max_prompt_length={self.max_prompt_length} ({error}): raise it, "
-                "show smaller images (data.max_pixels, the game's size), or repeat less history"
+                "use smaller images (data.max_pixels or the game's size), or shorten play.history"
             ) from None
         return {name: encoded[name] for name in FEATURES}

@@ -15,8 +15,8 @@ from vlmgym.records.episode import PolicyRecord, TurnRecord
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, Observation
 
-Place = tuple[int, int]
-"""Row and copy that identify an episode."""
+EpisodeId = tuple[int, int]
+"""prompt_id and sample_idx of an episode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +24,13 @@ class Request:
     """A prompt that needs a response.
 
     Attributes:
-        row: Row number.
-        copy: Index within the group; None: all episodes of the group, which share the prompt.
+        prompt_id: Index of the initial state.
+        sample_idx: Index within the group; None for all episodes of the group, which share the prompt.
         features: Result of `PromptEncoder.encode`.
     """
 
-    row: int
-    copy: int | None
+    prompt_id: int
+    sample_idx: int | None
     features: dict[str, Any]
 
 
@@ -39,17 +39,17 @@ class StepResult:
     """The result of one turn.
 
     Attributes:
-        row: Row number.
-        copy: Index within the group.
+        prompt_id: Index of the initial state.
+        sample_idx: Index within the group.
         turn: Record of the turn.
-        anchor: The state before the turn, as text.
-        next: Next request; None: the episode is over.
+        state_key: The state before the turn, as text.
+        next: Next request; None if the episode is over.
     """
 
-    row: int
-    copy: int
+    prompt_id: int
+    sample_idx: int
     turn: TurnRecord
-    anchor: str
+    state_key: str
     next: Request | None
 
 
@@ -58,8 +58,8 @@ class EpisodeResult:
     """A finished episode.
 
     Attributes:
-        row: Row number.
-        copy: Index within the group.
+        prompt_id: Index of the initial state.
+        sample_idx: Index within the group.
         entry: Index of the curriculum entry.
         stage: Stage name.
         game: Game id.
@@ -70,8 +70,8 @@ class EpisodeResult:
         record: Record of the episode as JSON.
     """
 
-    row: int
-    copy: int
+    prompt_id: int
+    sample_idx: int
     entry: int
     stage: str | None
     game: str
@@ -83,7 +83,7 @@ class EpisodeResult:
 
 
 class RolloutWorker:
-    """Plays the episodes of some rows."""
+    """Plays a share of the episodes."""
 
     def __init__(self, section: Section, encoder: Any, seed: int, model: str) -> None:
         """Create the games.
@@ -97,57 +97,56 @@ class RolloutWorker:
         self.section, self.encoder, self.seed = section, encoder, seed
         self.curriculum = section.make_curriculum()
         self.policy = PolicyRecord(name="easyr1", options={"model": model})
-        self.episodes: dict[Place, EpisodeRollout] = {}
+        self.episodes: dict[EpisodeId, EpisodeRollout] = {}
 
-    def start(self, rows: Sequence[int], copies: int, progress: Progress) -> list[Request]:
+    def start(self, prompt_ids: Sequence[int], group_size: int, progress: Progress) -> list[Request]:
         """Start groups of episodes; a group shares its initial state and random generator."""
         section = self.section
-        episodes = start_rollouts(
-            self.curriculum, progress, self.seed, rows, copies, section.play, section.states, section.reward
-        )
-        return self._begin(episodes)
+        options = (section.play, section.states, section.reward)
+        return self._start(start_rollouts(self.curriculum, progress, self.seed, prompt_ids, group_size, *options))
 
-    def start_validation(self, rows: Sequence[int]) -> list[Request]:
-        """Start validation episodes; rows count through the episodes game by game."""
+    def start_validation(self, prompt_ids: Sequence[int]) -> list[Request]:
+        """Start validation episodes, numbered game by game."""
         section, episodes = self.section, []
-        for row in rows:
-            entry, number = divmod(row, section.validation.episodes)
+        play = section.play
+        for prompt_id in prompt_ids:
+            entry, number = divmod(prompt_id, section.validation.episodes)
             stage = self.curriculum.entries[entry].stages[-1]
-            play = section.play
             config = EpisodeConfig(
-                stage.game, section.reward, section.validation.turns, play.history, play.history_images, identity
+                stage.game, section.reward, section.validation.max_turns, play.history, play.history_images, identity
             )
             live = LiveEpisode.start(config, FIRST_VALIDATION_SEED + number)
-            episodes.append(EpisodeRollout(Pick(entry, stage.game, stage.name), live, row, 0))
-        return self._begin(episodes)
+            episodes.append(EpisodeRollout(Pick(entry, stage.game, stage.name), live, prompt_id, 0))
+        return self._start(episodes)
 
-    def play(self, replies: Sequence[tuple[Place, Reply]]) -> list[StepResult]:
+    def play(self, replies: Sequence[tuple[EpisodeId, Reply]]) -> list[StepResult]:
         """Play a reply in each episode."""
-        return [self._play(place, reply) for place, reply in replies]
+        return [self._play(episode_id, reply) for episode_id, reply in replies]
 
-    def bootstrap_requests(self) -> list[tuple[Place, Request]]:
+    def bootstrap_requests(self) -> list[tuple[EpisodeId, Request]]:
         """Return the next requests of truncated episodes."""
-        cut = [(place, episode) for place, episode in self.episodes.items() if episode.truncated]
         return [
-            (place, self._ask(episode, episode.sample_idx, episode.bootstrap_observation())) for place, episode in cut
+            (episode_id, self._request(episode, episode.sample_idx, episode.bootstrap_observation()))
+            for episode_id, episode in self.episodes.items()
+            if episode.truncated
         ]
 
-    def finish(self, copies: int | None) -> list[EpisodeResult]:
+    def finish(self, group_size: int | None) -> list[EpisodeResult]:
         """Finish all episodes and return their results.
 
         Args:
-            copies: Group size, which determines the seeds in records; None: validation episodes, which have their
-                own seeds.
+            group_size: Group size, which determines the seeds in records; None for validation episodes, which have
+                their own seeds.
         """
         finished = []
-        for (row, copy), episode in self.episodes.items():
-            index = row * (copies or 1) + copy
-            seed = episode.live.episode.seed if copies is None else index
+        for (prompt_id, sample_idx), episode in self.episodes.items():
+            index = prompt_id * (group_size or 1) + sample_idx
+            seed = episode.live.episode.seed if group_size is None else index
             record = episode.record(self.policy, seed=seed, index=index)
             finished.append(
                 EpisodeResult(
-                    row,
-                    copy,
+                    prompt_id,
+                    sample_idx,
                     episode.pick.entry,
                     episode.pick.stage,
                     record.game.id,
@@ -161,21 +160,19 @@ class RolloutWorker:
         self.episodes = {}
         return finished
 
-    def _begin(self, episodes: Iterable[EpisodeRollout]) -> list[Request]:
-        asked: dict[int, Request] = {}
+    def _start(self, episodes: Iterable[EpisodeRollout]) -> list[Request]:
+        requests: dict[int, Request] = {}
         for episode in episodes:
             self.episodes[episode.prompt_id, episode.sample_idx] = episode
-            if episode.prompt_id not in asked:
-                asked[episode.prompt_id] = self._ask(episode, None, episode.observation)
-        return list(asked.values())
+            if episode.prompt_id not in requests:
+                requests[episode.prompt_id] = self._request(episode, None, episode.observation)
+        return list(requests.values())
 
-    def _ask(self, episode: EpisodeRollout, copy: int | None, position: Observation) -> Request:
-        return Request(episode.prompt_id, copy, self.encoder.encode(position.prompt, position.images))
+    def _request(self, episode: EpisodeRollout, sample_idx: int | None, observation: Observation) -> Request:
+        return Request(episode.prompt_id, sample_idx, self.encoder.encode(observation.prompt, observation.images))
 
-    def _play(self, place: Place, reply: Reply) -> StepResult:
-        episode = self.episodes[place]
+    def _play(self, episode_id: EpisodeId, reply: Reply) -> StepResult:
+        episode = self.episodes[episode_id]
         turn = episode.respond(reply)
-        anchor = json.dumps(turn.state, sort_keys=True)
-        return StepResult(
-            *place, turn, anchor, None if episode.done else self._ask(episode, episode.sample_idx, episode.observation)
-        )
+        request = None if episode.done else self._request(episode, episode.sample_idx, episode.observation)
+        return StepResult(*episode_id, turn, json.dumps(turn.state, sort_keys=True), request)

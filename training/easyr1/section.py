@@ -19,16 +19,16 @@ class _Part(BaseModel):
 
 
 class Validation(_Part):
-    """Validation: whole episodes on held-out seeds, at the last stage of each game.
+    """Validation: whole episodes on validation seeds, at the last stage of each game.
 
     Attributes:
-        episodes: Episodes per game; 0: none.
-        turns: Maximum turns per episode.
-        temperature: Sampling temperature; 0: greedy.
+        episodes: Episodes per game; 0 for none.
+        max_turns: Maximum turns per episode.
+        temperature: Sampling temperature; 0 is greedy.
     """
 
     episodes: int = Field(16, ge=0)
-    turns: int = Field(50, ge=1)
+    max_turns: int = Field(50, ge=1)
     temperature: float = Field(0.0, ge=0)
 
 
@@ -38,12 +38,12 @@ class Section(_Part):
     Attributes:
         games: Games with difficulty and stages, as in a curriculum file.
         curriculum: Curriculum file or name, instead of `games`.
-        play: Maximum turns (1: single responses) and history in prompts.
+        play: Maximum turns (1 for single responses) and history in prompts.
         states: Initial states.
         reward: Reward weights and shaping.
         validation: Validation during training.
-        step_weight: Weight of the step-level advantage in episodes (omega of GiGPO); 0: episode-level only.
-        players: Number of rollout workers; 0: play in the trainer process.
+        step_weight: Weight of the step-level advantage in episodes (omega of GiGPO); 0 for episode-level only.
+        rollout_workers: Number of rollout workers; 0 to play in the trainer process.
     """
 
     games: tuple[EntryFile, ...] = ()
@@ -53,14 +53,14 @@ class Section(_Part):
     reward: RewardConfig = RewardConfig()
     validation: Validation = Validation()
     step_weight: float = Field(1.0, ge=0)
-    players: int = Field(8, ge=0, le=1024)
+    rollout_workers: int = Field(8, ge=0, le=1024)
 
     @model_validator(mode="after")
     def _one_source(self) -> Section:
         if bool(self.games) == (self.curriculum is not None):
-            raise ValueError("name either games or a curriculum")
+            raise ValueError("games or curriculum must be set, but not both")
         if self.play.max_turns < 1 or not 0 <= self.play.history_images <= self.play.history:
-            raise ValueError("play.max_turns is at least 1, and play.history_images is between 0 and play.history")
+            raise ValueError("play.max_turns must be at least 1, and play.history_images between 0 and play.history")
         return self
 
     @classmethod

@@ -9,7 +9,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayTaskError
 
-from training.easyr1.rollout_worker import EpisodeResult, Place, Request, RolloutWorker, StepResult
+from training.easyr1.rollout_worker import EpisodeId, EpisodeResult, Request, RolloutWorker, StepResult
 from training.easyr1.section import Section
 from vlmgym.curriculum import Progress
 from vlmgym.errors import VlmgymError
@@ -17,72 +17,64 @@ from vlmgym.policies.base import Reply
 
 
 class WorkerPool:
-    """One rollout worker, or several with the rows distributed among them."""
+    """One rollout worker in this process, or several Ray actors that share the episodes."""
 
     def __init__(self, section: Section, encoder: Any, seed: int, model: str) -> None:
         """Start the workers; see `RolloutWorker` for the arguments."""
-        count = section.players
-        self._tables: list[Any] = [RolloutWorker(section, encoder, seed, model)]
+        count = section.rollout_workers
+        self._workers: list[Any] = [RolloutWorker(section, encoder, seed, model)]
         if count:
             remote = ray.remote(num_cpus=1)(RolloutWorker)
-            self._tables = [remote.remote(section, encoder, seed, model) for _ in range(count)]
-        self._apart = bool(count)
+            self._workers = [remote.remote(section, encoder, seed, model) for _ in range(count)]
+        self._remote = bool(count)
 
-    def start(self, rows: Sequence[int], copies: int, progress: Progress) -> list[Request]:
-        """Start episodes, in the order of the rows; see `RolloutWorker.start`."""
-        return _by_row(self._deal("start", rows, _itself, copies, progress))
+    def start(self, prompt_ids: Sequence[int], group_size: int, progress: Progress) -> list[Request]:
+        """Start episodes, ordered by prompt_id; see `RolloutWorker.start`."""
+        return _by_prompt(self._distribute("start", prompt_ids, int, group_size, progress))
 
-    def start_validation(self, rows: Sequence[int]) -> list[Request]:
+    def start_validation(self, prompt_ids: Sequence[int]) -> list[Request]:
         """Start validation episodes; see `RolloutWorker.start_validation`."""
-        return _by_row(self._deal("start_validation", rows, _itself))
+        return _by_prompt(self._distribute("start_validation", prompt_ids, int))
 
-    def play(self, replies: Sequence[tuple[Place, Reply]]) -> list[StepResult]:
+    def play(self, replies: Sequence[tuple[EpisodeId, Reply]]) -> list[StepResult]:
         """Play replies, in order."""
-        found = {(played.row, played.copy): played for played in self._deal("play", replies, _row_of)}
-        return [found[place] for place, _ in replies]
+        results = self._distribute("play", replies, lambda reply: reply[0][0])
+        found = {(result.prompt_id, result.sample_idx): result for result in results}
+        return [found[episode_id] for episode_id, _ in replies]
 
-    def bootstrap_requests(self) -> list[tuple[Place, Request]]:
+    def bootstrap_requests(self) -> list[tuple[EpisodeId, Request]]:
         """Return the next requests of truncated episodes; see `RolloutWorker.bootstrap_requests`."""
-        return self._all("bootstrap_requests")
+        return self._call_all("bootstrap_requests")
 
-    def finish(self, copies: int | None) -> list[EpisodeResult]:
-        """Finish all episodes, ordered by row and copy; see `RolloutWorker.finish`."""
-        return sorted(self._all("finish", copies), key=lambda one: (one.row, one.copy))
+    def finish(self, group_size: int | None) -> list[EpisodeResult]:
+        """Finish all episodes, ordered by prompt_id and sample_idx; see `RolloutWorker.finish`."""
+        return sorted(self._call_all("finish", group_size), key=lambda result: (result.prompt_id, result.sample_idx))
 
-    def _all(self, method: str, *args: Any) -> list[Any]:
+    def _call_all(self, method: str, *args: Any) -> list[Any]:
         """Call a method of all workers."""
-        return list(chain.from_iterable(self._gather([self._call(table, method, *args) for table in self._tables])))
+        return self._gather([self._call(worker, method, *args) for worker in self._workers])
 
-    def _deal(self, method: str, items: Sequence[Any], row: Callable[[Any], int], *args: Any) -> list[Any]:
-        """Call a method of each worker with the items of its rows."""
-        count = len(self._tables)
-        hands = [[item for item in items if row(item) % count == place] for place in range(count)]
-        calls = [self._call(table, method, hand, *args) for table, hand in zip(self._tables, hands) if hand]
-        return list(chain.from_iterable(self._gather(calls)))
+    def _distribute(self, method: str, items: Sequence[Any], prompt_id: Callable[[Any], int], *args: Any) -> list[Any]:
+        """Call a method of each worker with its share of the items."""
+        count = len(self._workers)
+        shares = [[item for item in items if prompt_id(item) % count == index] for index in range(count)]
+        calls = [self._call(worker, method, share, *args) for worker, share in zip(self._workers, shares) if share]
+        return self._gather(calls)
 
-    def _call(self, table: Any, method: str, *args: Any) -> Any:
-        bound = getattr(table, method)
-        return bound.remote(*args) if self._apart else bound(*args)
+    def _call(self, worker: Any, method: str, *args: Any) -> Any:
+        bound = getattr(worker, method)
+        return bound.remote(*args) if self._remote else bound(*args)
 
     def _gather(self, calls: list[Any]) -> list[Any]:
-        if not self._apart:
-            return calls
-        try:
-            found: list[Any] = ray.get(calls)
-        except RayTaskError as error:
-            if isinstance(error.cause, VlmgymError):
-                raise error.cause from None  # without the traceback of the worker
-            raise
-        return found
+        if self._remote:
+            try:
+                calls = ray.get(calls)
+            except RayTaskError as error:
+                if isinstance(error.cause, VlmgymError):
+                    raise error.cause from None  # without the traceback of the worker
+                raise
+        return list(chain.from_iterable(calls))
 
 
-def _itself(row: int) -> int:
-    return row
-
-
-def _row_of(reply: tuple[Place, Reply]) -> int:
-    return reply[0][0]
-
-
-def _by_row(asked: list[Request]) -> list[Request]:
-    return sorted(asked, key=lambda one: one.row)
+def _by_prompt(requests: list[Request]) -> list[Request]:
+    return sorted(requests, key=lambda request: request.prompt_id)

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Trains by EasyR1 with files of training/configs over base.yaml; the scripts beside this one name them:
+# Train with EasyR1. The rl_*.sh and ppo_*.sh scripts name files of training/configs, which override base.yaml:
 #
-#     bash training/scripts/rl_2048.sh --check                  # says what would not work, in seconds
+#     bash training/scripts/rl_2048.sh --check                  # report problems in seconds, without training
 #     bash training/scripts/rl_2048.sh
 #     MODEL=Qwen/Qwen2.5-VL-3B-Instruct GPUS=8 bash training/scripts/rl_2048.sh trainer.max_steps=100
 #
-# MODEL        folder or hub name of a Qwen-VL (Qwen/Qwen2.5-VL-7B-Instruct)
-# GPUS, NODES  how many a machine, how many machines (4, 1)
-# LORA=1       trains adapters in place of all weights
-# LOW_MEMORY=1 holds weights and moments in bfloat16
+# MODEL        folder or Hub name of a Qwen-VL (Qwen/Qwen2.5-VL-7B-Instruct)
+# GPUS, NODES  GPUs per machine, and machines (4, 1)
+# LORA=1       train LoRA adapters instead of all weights
+# LOW_MEMORY=1 keep weights and optimizer states in bfloat16
 # OUT          folder of checkpoints, rollouts and curves (checkpoints/vlmgym/NAME)
 #
-# Everything else is a setting of the configuration: SETTING=VALUE, for instance data.seed=2 or worker.rollout.n=16.
+# Further arguments are settings of the configuration: SETTING=VALUE, for instance data.seed=2 or worker.rollout.n=16.
 set -euo pipefail
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P)
 
@@ -34,10 +34,10 @@ while [ $# -gt 0 ] && [[ $1 != *=* && $1 != -* ]]; do
     shift
 done
 for variable in GPUS NODES; do
-    [[ ${!variable:-1} =~ ^[1-9][0-9]*$ ]] || fail "$variable is a number of at least 1, not ${!variable}"
+    [[ ${!variable:-1} =~ ^[1-9][0-9]*$ ]] || fail "$variable must be a number of at least 1, got ${!variable}"
 done
 for variable in LORA LOW_MEMORY; do
-    [[ ${!variable:-0} =~ ^[01]$ ]] || fail "$variable is 1 or 0, not ${!variable}"
+    [[ ${!variable:-0} =~ ^[01]$ ]] || fail "$variable must be 0 or 1, got ${!variable}"
 done
 [ "${LORA:-0}" = 0 ] || names+=(lora)
 [ "${LOW_MEMORY:-0}" = 0 ] || names+=(low_memory)
@@ -50,7 +50,7 @@ settings=("trainer.n_gpus_per_node=${GPUS:-4}" "trainer.nnodes=${NODES:-1}")
 files=()
 for name in "${names[@]}"; do
     files+=("$root/training/configs/$name.yaml")
-    [ -e "${files[${#files[@]} - 1]}" ] || fail "there is no training/configs/$name.yaml"
+    [ -e "${files[${#files[@]} - 1]}" ] || fail "training/configs/$name.yaml does not exist"
 done
 [ -e "$root/.venv-train/.vlmgym-setup" ] || bash "$root/setup.sh" --train
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"

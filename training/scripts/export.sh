@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes a Hugging Face folder of a checkpoint of EasyR1:
+# Convert an EasyR1 checkpoint to a Hugging Face folder:
 #
 #     bash training/scripts/export.sh checkpoints/vlmgym/2048/global_step_300 checkpoints/2048
 set -euo pipefail

@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# Serves a Hugging Face folder by vLLM, and says how to play with it:
+# Serve a Hugging Face folder with vLLM and print how to play with it:
 #
 #     bash training/scripts/serve_vllm.sh checkpoints/2048
 #     PORT=8001 NAME=mine bash training/scripts/serve_vllm.sh checkpoints/2048 --tensor-parallel-size 2
 set -euo pipefail
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P)
 if [ $# -eq 0 ] || ! [ -e "$1/config.json" ]; then
-    echo "serve_vllm.sh: name the folder of a model, with its config.json; export.sh makes one of a checkpoint" >&2
+    echo "serve_vllm.sh: the first argument must be a model folder with config.json; export.sh creates one from a checkpoint" >&2
     exit 2
 fi
 if ! [[ ${PORT:-8000} =~ ^[1-9][0-9]*$ ]]; then
-    echo "serve_vllm.sh: PORT is a number, not $PORT" >&2
+    echo "serve_vllm.sh: PORT must be a number, got $PORT" >&2
     exit 2
 fi
 model=$1
 shift
 [ -e "$root/.venv-serve/.vlmgym-setup" ] || bash "$root/setup.sh" --serve
 port=${PORT:-8000} name=${NAME:-trained}
-echo "When it is ready, play:"
+echo "Once it is ready, play:"
 echo "    .venv/bin/python vlmgym/test/eval_2048.py --policy openai --base-url http://127.0.0.1:$port/v1 --model $name"
 exec "$root/.venv-serve/bin/python" -m vllm.entrypoints.openai.api_server --model "$model" --served-model-name "$name" \
     --host "${HOST:-127.0.0.1}" --port "$port" "$@"

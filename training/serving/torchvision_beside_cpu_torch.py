@@ -1,14 +1,13 @@
-"""Lets a CUDA build of torchvision be imported beside a CPU build of torch.
+"""Make a CUDA build of torchvision importable next to a CPU build of torch.
 
-PyPI has torchvision as a CUDA build only. Beside a torch without CUDA its compiled operators do not load. It tolerates
-that, but when imported it also tells torch how two of them behave, `nms` and `qnms`, and torch refuses what it is told
-of operators that it does not know. Declaring them is enough: importing works, and so does what processors of VLMs take
-from torchvision, the transforms of images. Who calls one of the two (they filter detected boxes) gets torchvision's
-own error.
+PyPI only has CUDA builds of torchvision. With a CPU build of torch, its compiled operators do not load, which it
+tolerates, but its import also registers fake implementations of `nms` and `qnms`, which torch refuses for unknown
+operators. Declaring them is enough: the import works, and so do the image transforms that processors of VLMs use. Only
+calling these two operators, which filter detected boxes, raises torchvision's own error.
 
-`setup.sh` puts this file into the site-packages of `.venv-serve` and `.venv-train` with a `.pth` file that imports it
-whenever that Python starts, and only where `import torchvision` fails: the builds of PyTorch's CPU index need no
-mending. It waits for the import of torchvision, so that other programs do not load torch.
+`setup.sh` copies this file to the site-packages of `.venv-serve` and `.venv-train`, with a `.pth` file that imports it
+at startup, but only if `import torchvision` fails; builds from PyTorch's CPU index do not need it. The operators are
+declared when torchvision is imported, so that other programs do not load torch.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from typing import Any
 
 
 class _BeforeTorchvision(MetaPathFinder):
-    """Finds nothing; declares the operators when torchvision is looked for."""
+    """Finder that finds nothing, but declares the operators when torchvision is imported."""
 
     declarations: Any = None
-    """Torch forgets what was declared when this is gone."""
+    """Keeps the declarations alive."""
 
     @classmethod
     def find_spec(cls, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:

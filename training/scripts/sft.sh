@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Supervised fine-tuning on exported episodes by LLaMA-Factory, before reinforcement learning:
+# Supervised fine-tuning (cold start) on exported episodes with LLaMA-Factory, before reinforcement learning:
 #
 #     .venv/bin/vlmgym eval 2048 --policy oracle --episodes 200 --output-dir logs/oracle
 #     .venv/bin/vlmgym export logs/oracle --format sharegpt --output-dir data/oracle_2048
-#     bash training/scripts/cold_start.sh data/oracle_2048 checkpoints/cold_2048
-#     MODEL=$PWD/checkpoints/cold_2048 bash training/scripts/rl_2048.sh
+#     bash training/scripts/sft.sh data/oracle_2048 checkpoints/sft_2048
+#     MODEL=$PWD/checkpoints/sft_2048 bash training/scripts/rl_2048.sh
 #
 # MODEL        folder or Hub name of a Qwen-VL (Qwen/Qwen2.5-VL-7B-Instruct)
 # LLAMAFACTORY command of LLaMA-Factory (llamafactory-cli), from a separate environment with its own library versions
@@ -14,15 +14,15 @@
 set -euo pipefail
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P)
 fail() {
-    echo "cold_start.sh: $1" >&2
+    echo "sft.sh: $1" >&2
     exit 2
 }
 
-[ $# -ge 2 ] || fail "name the folder of vlmgym export --format sharegpt and a new folder for the model"
+[ $# -ge 2 ] || fail "usage: sft.sh FOLDER_OF_VLMGYM_EXPORT NEW_FOLDER [SETTING=VALUE ...]"
 data=$1 out=$2 model=${MODEL:-Qwen/Qwen2.5-VL-7B-Instruct} command=${LLAMAFACTORY:-llamafactory-cli}
 shift 2
 [ -e "$data/dataset_info.json" ] || fail "$data has no dataset_info.json: vlmgym export --format sharegpt writes one"
-[ ! -e "$out" ] || fail "$out already exists: name a new folder"
+[ ! -e "$out" ] || fail "$out already exists: choose a new folder"
 command -v "$command" >/dev/null || fail "$command not found: pip install llamafactory deepspeed in a separate environment, or set LLAMAFACTORY"
 case $model in
 *[Qq]wen3-[Vv][Ll]* | *[Qq]wen3_[Vv][Ll]*) template=qwen3_vl_nothink ;;
@@ -30,6 +30,6 @@ case $model in
 esac
 name=$(sed -n 's/^ "\(.*\)": {$/\1/p' "$data/dataset_info.json")
 [ -n "$name" ] || fail "$data/dataset_info.json was not written by vlmgym export"
-FORCE_TORCHRUN=1 exec "$command" train "$root/training/cold_start/sft.yaml" "model_name_or_path=$model" "template=$template" \
+FORCE_TORCHRUN=1 exec "$command" train "$root/training/sft/sft.yaml" "model_name_or_path=$model" "template=$template" \
     "dataset_dir=$data" "media_dir=$data" "dataset=$name" "output_dir=$out" \
-    "deepspeed=$root/training/cold_start/zero3.json" "$@"
+    "deepspeed=$root/training/sft/zero3.json" "$@"
