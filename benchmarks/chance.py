@@ -66,7 +66,7 @@ def _format(chance: float, best: float, answer: object) -> tuple[str, str, str]:
 
 
 def fixed_answers(game: Task[TaskStateT, ActionT], answers: Sequence[ActionT], count: int) -> tuple[float, float, str]:
-    """Return the mean reward of random answers, that of the best constant answer, and this answer."""
+    """Return the mean rewards of random answers and of the best constant answer, and this answer."""
     states = [game.start_at(seed, np.random.default_rng(seed)) for seed in range(count)]
     means = [float(np.mean([game.score(state, answer)[0] for state in states])) for answer in answers]
     best = int(np.argmax(means))

@@ -3,7 +3,7 @@
 pip install -e .[bench,openai] && python benchmarks/concurrency.py --json concurrency.json
 
 A server in a separate process answers every request after a fixed latency. All episodes are played concurrently by
-`evaluate` with the policy `openai`, so the ideal time is turns x latency. CPU times are those of the processes;
+`evaluate` with the policy `openai`, so the ideal time is turns x latency. CPU times are measured per process;
 drawing and encoding are measured afterwards on the same images.
 """
 
@@ -191,7 +191,7 @@ def nap_and_return_pid() -> int:
 
 
 def check(records: list[EpisodeRecord], options: Options) -> int:
-    """Return the number of turns, which must be that of the ideal time."""
+    """Return the number of turns, after checking that no episode ended early."""
     turns = sum(len(record.turns) for record in records)
     if turns != options.episodes * options.max_turns:
         raise UsageError("an episode ended before the turn limit: reduce --max-turns")

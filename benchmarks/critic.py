@@ -76,7 +76,7 @@ def play(actor: Actor, config: TrainConfig, count: int) -> tuple[list[EpisodeRol
 
 
 def critic_features(actor: Actor, prompts: Sequence[EncodedPrompt]) -> Floats:
-    """Return the value head's inputs: hidden state of the last token, and mean of those of the images."""
+    """Return the value head's inputs: hidden states of the last token and (averaged) of the images."""
     assert actor.critic is not None
     read: list[torch.Tensor] = []
     hook = actor.critic.register_forward_pre_hook(lambda _, given: read.append(given[0][:, 0]))
@@ -104,11 +104,11 @@ def _features_of(turn: TurnRecord) -> Iterator[float]:
     yield from (merging, merging**2, turn.turn, "was not played" in turn.prompt)
 
 
-def estimated(features: Floats, wanted: Floats, episodes: Floats) -> Floats:
+def predict(features: Floats, returns: Floats, episodes: Floats) -> Floats:
     """Predict by ridge regression, cross-validated over episodes."""
     ridge = make_pipeline(StandardScaler(), Ridge(PENALTY))
     folds = GroupKFold(FOLDS, shuffle=True, random_state=0)
-    guess: Floats = cross_val_predict(ridge, features, wanted, groups=episodes, cv=folds)
+    guess: Floats = cross_val_predict(ridge, features, returns, groups=episodes, cv=folds)
     return guess
 
 
@@ -141,10 +141,10 @@ def main() -> None:
     half = read.shape[1] // 2
     critics = {
         "nothing": np.full(len(returns), returns.mean()),
-        "last token": estimated(read[:, :half], returns, rows),
-        "images": estimated(read[:, half:], returns, rows),
-        "both": estimated(read, returns, rows),
-        "true board": estimated(board, returns, rows),
+        "last token": predict(read[:, :half], returns, rows),
+        "images": predict(read[:, half:], returns, rows),
+        "both": predict(read, returns, rows),
+        "true board": predict(board, returns, rows),
     }
     illegal = [turn.outcome != "played" for turn in turns]
     merged = [turn.reward.game > 0 for turn in turns]

@@ -157,7 +157,7 @@ PUBLISHED = ("Random", "GPT-4o", "Claude-3.7-Sonnet-Thinking", "G1")
 
 @dataclass(frozen=True)
 class Comparison:
-    """A score published by G1 and the setting in which it is measured here.
+    """A score published by G1, and the setting to measure it in.
 
     Attributes:
         game: Name used by G1.

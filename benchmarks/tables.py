@@ -2,7 +2,7 @@
 
 pip install -e .[data] && python benchmarks/tables.py --rows 5000000
 
-Each file is opened and read in a separate process. The rows resemble those of OSV-5M. Files are created first and
+Each file is opened and read in a separate process. The rows resemble OSV-5M. Files are created first and
 removed at the end, so the page cache is warm, as after a download.
 """
 
@@ -111,7 +111,7 @@ def in_new_process(path: Path, reads: int) -> dict[str, float]:
 
 
 def chunks_of(rows: int) -> Iterator[pa.Table]:
-    """Yield chunks of rows like those of OSV-5M."""
+    """Yield chunks of rows similar to OSV-5M."""
     rng = np.random.default_rng(0)
     countries, cities = np.array(["FR", "DE", "US", "BR"]), np.array(["Saint-Étienne", "Ulm", 'The "Hague"', "Rio, RJ"])
     for start in range(0, rows, CHUNK):

@@ -68,7 +68,7 @@ ENCODING = 0.3
 SPREAD = {"2048": 100, "shisensho": 20, "swap": 20}
 """Moves over which the starts of environments are spread: about one random episode."""
 ROOM = 1.25
-"""Required free memory relative to that of the frames."""
+"""Required free memory relative to the frames."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,12 +260,12 @@ def cpu_seconds(whose: int) -> float:
 
 
 def steps_table(rates: Mapping[str, Rates], options: Options) -> Table:
-    limit, theirs = rates[LIMIT].median, rates[ASYNC].median
+    limit, reference = rates[LIMIT].median, rates[ASYNC].median
     title = f"environment steps/s, {options.num_envs} environments, {options.size} x {options.size}"
     table = Table("candidate", "median", "slowest", "fastest", "x limit", "x AsyncVectorEnv", title=title)
     for name, measured in rates.items():
         numbers = (f"{value:,.0f}" for value in (measured.median, measured.slowest, measured.fastest))
-        table.add_row(name, *numbers, f"{measured.median / limit:.2f}", f"{measured.median / theirs:.1f}")
+        table.add_row(name, *numbers, f"{measured.median / limit:.2f}", f"{measured.median / reference:.1f}")
     return table
 
 

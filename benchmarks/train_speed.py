@@ -156,20 +156,20 @@ def main() -> None:
         trainer = Trainer(config, run)
         trainer.actor.ends = set()  # as with TRL, no response ends before the limit
         ours: list[tuple[float, float]] = []
-        theirs: list[tuple[float, float]] = []
+        trl: list[tuple[float, float]] = []
         rows: list[dict[str, float]] = []
         for _ in range(options.rounds):
             times, found = our_steps(trainer, options.steps)
             ours += times[1:]
             rows += found[1:]
-            theirs += trl_steps(run.tiny, config, options, folder / "trl")[1:]
+            trl += trl_steps(run.tiny, config, options, folder / "trl")[1:]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print_tables(ours, theirs, rows, options.tokens)
+    print_tables(ours, trl, rows, options.tokens)
 
 
 def print_tables(
-    ours: list[tuple[float, float]], theirs: list[tuple[float, float]], rows: list[dict[str, float]], tokens: int
+    ours: list[tuple[float, float]], trl: list[tuple[float, float]], rows: list[dict[str, float]], tokens: int
 ) -> None:
     """Print the time of a step and its parts."""
     lengths = {row["response_tokens"] for row in rows}
@@ -178,12 +178,12 @@ def print_tables(
     table = Table(title="one step of 8 states x 8 responses")
     for column in ("", "seconds: median", "fastest to slowest", "CPU seconds: median"):
         table.add_column(column)
-    for name, times in (("vlmgym", ours), ("TRL's GRPOTrainer", theirs)):
+    for name, times in (("vlmgym", ours), ("TRL's GRPOTrainer", trl)):
         wall, cpu = zip(*times)
         table.add_row(name, f"{np.median(wall):.2f}", f"{min(wall):.2f} to {max(wall):.2f}", f"{np.median(cpu):.2f}")
     console = make_console()
     console.print(table)
-    ratio, cpu_ratio = (float(np.median([t[i] for t in ours]) / np.median([t[i] for t in theirs])) for i in (0, 1))
+    ratio, cpu_ratio = (float(np.median([t[i] for t in ours]) / np.median([t[i] for t in trl])) for i in (0, 1))
     reached = "reached" if ratio <= LIMIT else "not reached"
     console.print(f"ratio {ratio:.2f} (goal {LIMIT}: {reached}), CPU time {cpu_ratio:.2f}")
     parts = {

@@ -1,4 +1,4 @@
-"""What README says is so: its links, options, commands and Python."""
+"""README: links, options, commands and Python code are correct; links of all other pages, too."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ COMMANDS = [
 ]
 STAND_INS = {
     "http://localhost:8000/v1": "{server}",
-    "bash setup.sh && ": "",  # test_setup.py tests it
+    "bash setup.sh && ": "",  # tested by test_setup.py
 }
-"""Parts of commands that are replaced."""
+"""Replacements in commands."""
 NOT_RUN = {
-    "bash setup.sh --dev && .venv/bin/python -m pytest -n 2 --dist loadgroup": "it runs these tests",
-    ".venv/bin/python -m pip install -e '.[openai]'": "it changes the environment of the tests",
+    "bash setup.sh --dev && .venv/bin/python -m pytest -n 2 --dist loadgroup": "runs these tests",
+    ".venv/bin/python -m pip install -e '.[openai]'": "changes the environment of the tests",
     ".venv-serve/bin/python -m vllm.entrypoints.openai.api_server --model Qwen/Qwen2.5-VL-3B-Instruct --port 8000": (
-        "it needs weights; tests/serving.py starts the same server with a tiny model"
+        "needs weights; tests/serving.py starts the same server with a tiny model"
     ),
-    "bash setup.sh --train": "test_setup.py tests it",
-    "bash training/scripts/local_2048.sh": "it takes minutes; test_local_training.py tests it",
-    "bash training/scripts/rl_shisensho.sh --check": "it needs .venv-train; test_training_scripts.py tests it",
-    "bash training/scripts/rl_shisensho.sh": "it needs 4 GPUs",
+    "bash setup.sh --train": "tested by test_setup.py",
+    "bash training/scripts/local_2048.sh": "takes minutes; tested by test_local_training.py",
+    "bash training/scripts/rl_shisensho.sh --check": "needs .venv-train; tested by test_training_scripts.py",
+    "bash training/scripts/rl_shisensho.sh": "needs 4 GPUs",
 }
-"""Commands that are not run, and why."""
+"""Commands that are not run, with the reason."""
 MISSING = {
     ".venv-serve/bin/vlmgym eval 2048 --policy vllm --model Qwen/Qwen2.5-VL-3B-Instruct": "the policy vllm needs vllm",
     ".venv-serve/bin/vlmgym eval 2048 --policy transformers --model Qwen/Qwen2.5-VL-3B-Instruct": (
         "the policy transformers needs torch"
     ),
 }
-"""Commands that are run up to the package that they need, and how they then end."""
+"""Commands that end with an error about a missing package."""
 MOST_SECONDS = 600
 
 
 def model(request: Request) -> Answer:
-    """A model that answers 2048, and streams where it is asked to."""
+    """Answer as a model, streamed if requested."""
     if request.body.get("stream"):
         return streamed("<answer>", "up</answer>")
     return well_behaved(request) if "2048" in request.texts[0] else completion("<answer>(1, 1)</answer>")
@@ -63,7 +63,7 @@ def model(request: Request) -> Answer:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A copy of the project in which a command has the documented paths."""
+    """Copy the project, with environments at the documented paths."""
     ignore = shutil.ignore_patterns("__pycache__", "logs", "videos")
     shutil.copytree(ROOT / "vlmgym", tmp_path / "vlmgym", ignore=ignore)
     for environment in (".venv", ".venv-serve"):
@@ -80,7 +80,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_commands_run_one_after_another_when_pasted(checkout: Path) -> None:
+def test_commands_run_in_order(checkout: Path) -> None:
     assert {*NOT_RUN, *MISSING} <= {*COMMANDS}
     variables = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONWARNINGS": "error"}
     with ApiServer(model).running() as server:
@@ -107,35 +107,43 @@ def test_commands_run_one_after_another_when_pasted(checkout: Path) -> None:
             assert "Traceback" not in done.stderr, command
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
-def test_links_lead_somewhere(page: str) -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text())
-    missing = [link for link in links if not link.startswith("https://") and not (ROOT / link).exists()]
-    assert links
-    assert not missing
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
-def test_files_that_are_named_exist() -> None:
+@pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")], ids=lambda page: page.stem)
+def test_links_and_anchors_exist(page: Path) -> None:
+    text = re.sub(r"^(```|    ).*?$", "", page.read_text(), flags=re.MULTILINE)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if not link.startswith("https://"):
+            path, _, anchor = link.partition("#")
+            target = page.parent / path if path else page
+            assert target.exists(), link
+            assert not anchor or anchor in anchors(target), link
+
+
+def test_named_files_exist() -> None:
     named = re.findall(r"\b(?:vlmgym|assets|examples|docs|tests)/[\w/]+\.\w+", README)
     assert len(named) > 5
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
-def test_options_are_those_of_the_scripts_with_their_defaults() -> None:
+def test_options_and_defaults() -> None:
     fields = [*dataclasses.fields(EvalConfig), *dataclasses.fields(Budget)]
     defaults = {field.name.replace("_", "-"): field.default for field in fields if field.name != "budget"}
     table = re.findall(r"^\| (`--.*?) \| (.*?) \|", README, re.MULTILINE)
-    told: set[str] = set()
+    documented: set[str] = set()
     for names, default in table:
         for option in re.findall(r"`--([a-z-]+)", names):
-            told.add(option.removeprefix("no-"))
+            documented.add(option.removeprefix("no-"))
             if default.isdecimal():
                 assert defaults[option] == int(default), option
     options = {"config" if name == "overrides" else name for name in defaults}
-    assert told == options
+    assert documented == options
 
 
-def test_game_of_a_user_is_the_example_and_small() -> None:
+def test_custom_game_is_the_example() -> None:
     example = (ROOT / "examples" / "lamps.py").read_text()
     assert example in PYTHON
     assert len(example.splitlines()) < 60
@@ -143,7 +151,7 @@ def test_game_of_a_user_is_the_example_and_small() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("code", PYTHON, ids=lambda code: code.splitlines()[0])
-def test_python_runs(code: str, tmp_path: Path) -> None:
+def test_python_code_runs(code: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(code)
     environment = {"PYTHONPATH": str(ROOT / "examples")}
@@ -160,6 +168,6 @@ def test_python_runs(code: str, tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_every_game_has_its_script() -> None:
+def test_every_game_has_a_script() -> None:
     for game_id in game_ids():
         assert f"vlmgym/test/eval_{game_id.split('-')[0]}.py" in README

@@ -35,7 +35,7 @@ LAYERS = (
     ("vlmgym.cli",),
     ("vlmgym.__main__", "vlmgym.test", "training"),
 )
-"""From the bottom up. A module imports modules of its own package and of layers below."""
+"""From the bottom up. A module imports its own package and the layers below."""
 
 GATEWAYS = {"vlmgym", "vlmgym.sandbox"}
 """Packages whose `__init__` gathers the public names."""

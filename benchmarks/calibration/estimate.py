@@ -104,11 +104,11 @@ def falls(steps: Mapping[int, Estimate]) -> bool:
 
 
 def drift(levels: Mapping[int, Estimate], difficulty: Mapping[int, Estimate], centre: int = 3) -> float:
-    """Largest drift caused by the other difficulty, relative to the range of the difficulty that should cause it.
+    """Drift caused by the other difficulty, relative to the effect of the difficulty that should cause it.
 
     Args:
         levels: Criterion by level of the other difficulty.
-        difficulty: Criterion by level of its own difficulty.
+        difficulty: Criterion by level of the right difficulty.
         centre: Level that both have in common.
 
     Returns:

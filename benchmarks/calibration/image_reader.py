@@ -155,11 +155,11 @@ def read_levels(spec: Spec, images: int, progress: Callable[[str], None]) -> Rea
         common = _seen_everywhere(common, found, spec, images)
     shared: dict[Difficulty, dict[int, Estimate]] = {difficulty: {} for difficulty in DIFFICULTIES}
     for (difficulty, level), by_label in crops.items():
-        asked = [by_label[label] for label in sorted(common)]
+        tested = [by_label[label] for label in sorted(common)]
         shares = [
-            reader.shares_through_haze(crop.seen, crop.label, common, (level, kind)) for kind, crop in enumerate(asked)
+            reader.shares_through_haze(crop.seen, crop.label, common, (level, kind)) for kind, crop in enumerate(tested)
         ]
-        shared[difficulty][level] = Estimate.evenly(shares, [crop.images for crop in asked])
+        shared[difficulty][level] = Estimate.evenly(shares, [crop.images for crop in tested])
     return ReadingResults(levels, shared, kinds, len(common))
 
 
@@ -192,7 +192,9 @@ class _Crops(NamedTuple):
 def _by_label(images: Sequence[Crops]) -> dict[str, _Crops]:
     seen, labels = concatenate(images)
     number_of = [number for number, (_, shown) in enumerate(images) for _ in shown]
-    places: dict[str, list[int]] = defaultdict(list)
-    for place, label in enumerate(labels):
-        places[label].append(place)
-    return {label: _Crops(label, seen[found], [number_of[place] for place in found]) for label, found in places.items()}
+    indices: dict[str, list[int]] = defaultdict(list)
+    for index, label in enumerate(labels):
+        indices[label].append(index)
+    return {
+        label: _Crops(label, seen[found], [number_of[index] for index in found]) for label, found in indices.items()
+    }

@@ -84,7 +84,7 @@ def _crop(game: AnyGame, image: NDArray[np.uint8], middle: Point, reach: float) 
     c, side = game.config, len(image)
     zoom = c.scale / (1 - c.crop)
     half = max(1, round(reach * zoom * side))
-    x, y = (round((0.5 + (place - 0.5) * zoom) * side) for place in middle)
-    rows, columns = (np.clip(np.arange(place - half, place + half), 0, side - 1) for place in (y, x))
+    x, y = (round((0.5 + (value - 0.5) * zoom) * side) for value in middle)
+    rows, columns = (np.clip(np.arange(value - half, value + half), 0, side - 1) for value in (y, x))
     crop: NDArray[np.uint8] = image[np.ix_(rows, columns)]
     return crop

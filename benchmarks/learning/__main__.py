@@ -1,10 +1,10 @@
-"""Measure what a tiny model learns, and if it uses the image: before and after training, with controls.
+"""Measure what a tiny model learns, and if it uses the image.
 
     .venv-train/bin/python -m benchmarks.learning                    # 3 seeds, GRPO and PPO, 3x3: about 30 minutes
     .venv-train/bin/python -m benchmarks.learning --task 4x4         # tasks: benchmarks/learning/tasks.py
 
 For each seed, a tiny model is created and trained by SFT once; each algorithm starts from there. Models are measured
-in validation states, sampled at temperature 1 and greedily. Controls: the trained model sees grey images, or those of
+in validation states, sampled at temperature 1 and greedily. Controls: the trained model sees grey images, or images of
 other states; and a model is trained on grey images with the same commands. Boards are small enough to occur in both
 training and validation, so models are also measured only on boards that did not occur in training. Writes
 docs/learning/TASK.md and its image.

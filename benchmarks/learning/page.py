@@ -27,7 +27,7 @@ Written by `.venv-train/bin/python -m benchmarks.learning {args}`.
 {random:.2f} and the best constant answer {constant:.2f} (computed from the rules, means over the seeds). For each
 seed, a tiny Qwen3-VL with random weights was trained by SFT once, and from there by each algorithm; {seeds}. *Greedy*
 uses the most likely tokens; everything else is sampled at temperature 1. *Blank* and *shuffled*: the trained model
-sees grey images, or those of other states. A run named *blank* was trained on grey images, including SFT, and is
+sees grey images, or images of other states. A run named *blank* was trained on grey images, including SFT, and is
 measured with real ones. *Explained variance* is that of the critic over the last {last} steps.
 
 {table}

@@ -32,15 +32,15 @@ def train(folder: Path, *args: str) -> float:
     Raises:
         UsageError: The training failed, or the folder belongs to other options.
     """
-    took, options, wanted = folder / "minutes", folder / "options.json", [*args, "--output-dir", str(folder)]
-    if options.exists() and json.loads(options.read_text()) != wanted:
+    duration, options, expected = folder / "minutes", folder / "options.json", [*args, "--output-dir", str(folder)]
+    if options.exists() and json.loads(options.read_text()) != expected:
         raise UsageError(f"{folder} was run with other options: choose another --output-dir, or remove it")
-    if not took.exists():
-        begun = time.perf_counter()
-        known = ["--resume", str(folder)] if options.exists() else wanted
+    if not duration.exists():
+        start = time.perf_counter()
+        known = ["--resume", str(folder)] if options.exists() else expected
         command = [sys.executable, "-m", "training.local.train", *known]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode:
             raise UsageError(f"{' '.join(command)} failed: {''.join(done.stderr.strip().splitlines()[-1:])}")
-        took.write_text(str((time.perf_counter() - begun) / 60))
-    return float(took.read_text())
+        duration.write_text(str((time.perf_counter() - start) / 60))
+    return float(duration.read_text())

@@ -13,7 +13,7 @@ class Task:
     Attributes:
         args: Options of `training.local.train`.
         what: Title.
-        asked: What the model is asked, and the meaning of the reward.
+        asked: The question, and the meaning of the reward.
         share: Label of the reward's axis.
         known: What SFT leaves to be learned by RL.
         seeds: Whether settings were chosen with the seeds of the page.

@@ -31,13 +31,13 @@ def check_determinism_over_processes(game: AnyGame, seeds: Seeds) -> None:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         try:
-            theirs = pool.submit(transcripts, type(game), game.config.model_dump_json(), list(seeds)).result()
+            others = pool.submit(transcripts, type(game), game.config.model_dump_json(), list(seeds)).result()
         except BrokenProcessPool as error:
             raise AssertionError(
                 "another process could not import the game: define it at module level, and call check_game "
                 'under `if __name__ == "__main__":` in a script'
             ) from error
-    for seed, other in zip(seeds, theirs):
+    for seed, other in zip(seeds, others):
         assert_same(transcript(game, seed), other, f"seed {seed}, played in two processes")
 
 
@@ -55,7 +55,7 @@ def check_seeds(game: AnyGame, seeds: Seeds) -> None:
 
 
 def check_random_actions(game: AnyGame, seeds: Seeds) -> None:
-    """Random actions depend only on the generator and lie in the action space."""
+    """Random actions depend only on the generator and belong to the action space."""
     for seed in seeds:
         drawn, again = ([g.random_action(np.random.default_rng([seed, i])) for i in range(20)] for g in (game, game))
         assert drawn == again, f"random_action gives {drawn}, then {again} with the same generators"

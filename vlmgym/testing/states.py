@@ -55,7 +55,7 @@ def sample_states(game: AnyGame, seeds: Seeds) -> Iterator[Any]:
 
 
 def find_final_state(game: AnyGame, seed: int) -> Any:
-    """Return a final state reached by random play, None if there is none."""
+    """Return a final state reached by random play, or None."""
     chooser, rng = np.random.default_rng([seed, 3]), np.random.default_rng(seed)
     state = game.start(rng)
     for _ in range(TURNS_TO_THE_END):
@@ -68,7 +68,7 @@ def find_final_state(game: AnyGame, seed: int) -> Any:
 
 
 def choose(game: AnyGame, state: Any, chooser: np.random.Generator) -> Any:
-    """Choose a random legal action, None if there is none."""
+    """Choose a random legal action; None in a final state."""
     legal = legal_actions(game, state)
     return legal[int(chooser.integers(len(legal)))] if legal else None
 
@@ -105,7 +105,7 @@ def actions_out_of_range(game: AnyGame) -> list[Any]:
 
 
 def in_space(game: AnyGame, action: Any) -> bool:
-    """Return whether an action has the right type and lies in the action space."""
+    """Return whether an action has the right type and belongs to the action space."""
     try:
         fits = game.to_action(action) == action
     except UsageError:
