@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from vlmgym.checks import check_int
 from vlmgym.cli.console import parse_options, reporting_errors
-from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.game import ActionT
 from vlmgym.sandbox.core.task import Task, TaskStateT
 from vlmgym.sandbox.games.caption.game import Caption, CaptionConfig, CaptionState
@@ -39,8 +39,7 @@ class Options:
     """Questions of vqa and nlvr2 per level."""
 
     def __post_init__(self) -> None:
-        if self.questions < 1:
-            raise UsageError(f"questions must be at least 1, got {self.questions}")
+        check_int("questions", self.questions, 1)
 
 
 def main() -> None:

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from vlmgym.checks import check_int
 from vlmgym.cli.console import parse_options, reporting_errors
-from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import score_response
 from vlmgym.sandbox.games.geospot.game import Geospot, GeospotConfig, GeospotState, state_of
@@ -44,9 +44,8 @@ class Options:
     """Search for the best constant answer of each stage instead."""
 
     def __post_init__(self) -> None:
-        for name, value in (("answers", self.answers), ("rounds", self.rounds)):
-            if value < 1:
-                raise UsageError(f"{name} must be at least 1, got {value}")
+        check_int("answers", self.answers, 1)
+        check_int("rounds", self.rounds, 1)
 
 
 def main() -> None:

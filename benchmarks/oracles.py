@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 from rich.table import Table
 
+from vlmgym.checks import check_int
 from vlmgym.cli.console import parse_options, reporting_errors
-from vlmgym.errors import UsageError
 from vlmgym.evaluation.statistics import mean_and_stderr
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
@@ -46,11 +46,10 @@ class Options(GameOptions):
     """Worker processes."""
 
     def __post_init__(self) -> None:
-        for name, value in (("episodes", self.episodes), ("max_turns", self.max_turns), ("workers", self.workers)):
-            if value is not None and value < 1:
-                raise UsageError(f"{name} must be at least 1, got {value}")
-        if self.seed < 0:
-            raise UsageError(f"seed must be at least 0, got {self.seed}")
+        for name, value in (("episodes", self.episodes), ("workers", self.workers)):
+            check_int(name, value, 1)
+        check_int("max_turns", self.max_turns, 1, optional=True)
+        check_int("seed", self.seed, 0)
 
 
 @dataclass(frozen=True, slots=True)

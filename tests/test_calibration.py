@@ -191,8 +191,8 @@ def test_marks_lie_where_their_label_says() -> None:
     ("config", "words"),
     [
         ({"game": ("chess",)}, "no calibration spec 'chess'"),
-        ({"episodes": 2}, "episodes must be at least 5, got 2"),
-        ({"images": 4}, "images must be at least 5, got 4"),
+        ({"episodes": 2}, "episodes must be an integer of at least 5, got 2"),
+        ({"images": 4}, "images must be an integer of at least 5, got 4"),
     ],
 )
 def test_bad_arguments(config: dict[str, Any], words: str, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -50,7 +51,7 @@ BESIDE = (
 ).split()
 """The same for evaluation scripts, which write next to themselves."""
 KINDS = st.sampled_from(["file", "file", "file", "folder", "link to a file", "link to a folder", "link to nowhere"])
-QUICK = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture]}
+QUICK: Any = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture]}
 
 
 def trees(names: list[str]) -> st.SearchStrategy[dict[str, str]]:

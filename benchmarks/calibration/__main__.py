@@ -22,8 +22,8 @@ from benchmarks.calibration.page import write_page
 from benchmarks.calibration.plot import draw_plots
 from benchmarks.calibration.spec import Spec
 from benchmarks.calibration.specs import SPECS, spec_of
+from vlmgym.checks import check_int
 from vlmgym.cli.console import parse_options, reporting_errors
-from vlmgym.errors import UsageError
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.sandbox.datasets.extra import library
 
@@ -46,8 +46,7 @@ class CalibrateConfig:
 
     def __post_init__(self) -> None:
         for name, value in (("episodes", self.episodes), ("images", self.images)):
-            if value < FEWEST:
-                raise UsageError(f"{name} must be at least {FEWEST}, got {value}")
+            check_int(name, value, FEWEST)
 
 
 def calibrate_games(config: CalibrateConfig, console: Console | None = None) -> list[Calibration]:
