@@ -27,7 +27,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from vlmgym.sandbox.games.geospot.names import normalise, without_generic_words
+from vlmgym.sandbox.games.geospot.gazetteer import normalise, without_generic_words
 
 TARGET = Path(__file__).parents[1] / "vlmgym/sandbox/games/geospot/data"
 

@@ -19,9 +19,8 @@ from vlmgym.sandbox.rendering import board as board_module
 from vlmgym.sandbox.rendering.board import BoardGeometry, BoardPainter
 from vlmgym.sandbox.rendering.canvas import Canvas, text_width
 from vlmgym.sandbox.rendering.encode import side_by_side
-from vlmgym.sandbox.rendering.outline import widen
 from vlmgym.sandbox.rendering.palette import COLOURS, THEMES, blend
-from vlmgym.sandbox.rendering.shapes import OUTLINES, draw_shape, turned, unit_outline
+from vlmgym.sandbox.rendering.shapes import OUTLINES, draw_shape, turned, unit_outline, widen
 
 WHITE, BLACK, RED = (255, 255, 255), (0, 0, 0), (255, 0, 0)
 

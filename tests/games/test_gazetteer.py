@@ -10,8 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlmgym.sandbox.games.geospot.gazetteer import EARTH_RADIUS_KM, distance_km, gazetteer
-from vlmgym.sandbox.games.geospot.names import normalise, without_generic_words
+from vlmgym.sandbox.games.geospot.gazetteer import (
+    EARTH_RADIUS_KM,
+    distance_km,
+    gazetteer,
+    normalise,
+    without_generic_words,
+)
 
 latitudes = st.floats(-90, 90)
 longitudes = st.floats(-180, 180)

@@ -22,10 +22,17 @@ from vlmgym.sandbox.games.scenes.description import (
     split_sides,
 )
 from vlmgym.sandbox.games.scenes.drawing import paint_scene
-from vlmgym.sandbox.games.scenes.placement import max_objects, place_objects
-from vlmgym.sandbox.games.scenes.scene import SIZES, Kind, Scene, SceneObject, Vocabulary
-from vlmgym.sandbox.games.scenes.selector import Selector, random_disjoint_pair, random_distractors
-from vlmgym.sandbox.games.scenes.visibility import measure_visibility
+from vlmgym.sandbox.games.scenes.placement import max_objects, measure_visibility, place_objects
+from vlmgym.sandbox.games.scenes.scene import (
+    SIZES,
+    Kind,
+    Scene,
+    SceneObject,
+    Selector,
+    Vocabulary,
+    random_disjoint_pair,
+    random_distractors,
+)
 from vlmgym.sandbox.games.tiles import COLOUR_NAMES, SHAPE_NAMES
 from vlmgym.sandbox.rendering.degrade import crop_margin
 from vlmgym.sandbox.rendering.palette import COLOURS, MIDDLE, blend

@@ -38,11 +38,7 @@ class GameOptions:
         return any(getattr(self, field.name) != field.default for field in fields(GameOptions))
 
     def make_game(self, name: str, preset: Mapping[str, Any] | None = None) -> Game[Any, Any]:
-        """Make the game at this difficulty, with the config fields of a preset, which `--config` overrides.
-
-        Raises:
-            UsageError: The game, level or config field is unknown, or a value is invalid.
-        """
+        """Make the game at this difficulty, with the config fields of a preset, which `--config` overrides."""
         overrides = parse_config_fields(itertools.chain.from_iterable(self.overrides))
         for difficulty in DIFFICULTIES:
             if difficulty in overrides:

@@ -35,11 +35,7 @@ _registered: dict[str, type[Game[Any, Any]]] = {}
 
 
 def register_game(game_class: type[Game[Any, Any]]) -> type[Game[Any, Any]]:
-    """Register a game under its id in this program. Works as a class decorator.
-
-    Raises:
-        UsageError: The id is taken, or the name has characters other than letters, digits, `_`, `.` and `-`.
-    """
+    """Register a game under its id, which must be free, in this program. Works as a class decorator."""
     game_id = f"{game_class.name}-v{game_class.version}"
     if _ID.fullmatch(game_id) is None:
         raise UsageError(
@@ -58,11 +54,7 @@ def game_ids() -> list[str]:
 
 
 def game_class(game: str) -> type[Game[Any, Any]]:
-    """Load the class of a game by its id (`2048-v0`) or name (`2048`, the newest version).
-
-    Raises:
-        UsageError: The game is unknown, provided by several packages, or fails to load.
-    """
+    """Load the class of a game by its id (`2048-v0`) or name (`2048`, the newest version)."""
     name = game.removeprefix(NAMESPACE + "/")
     if _ID.fullmatch(name) is None:
         versions = [other for other in game_ids() if _split(other)[0] == name]
@@ -130,11 +122,7 @@ def make_game(game: str, /, perception: int = 3, reasoning: int = 3, **overrides
 
 
 def make_games(games: object, perception: int = 3, reasoning: int = 3, **overrides: Any) -> list[Game[Any, Any]]:
-    """Make one or more games, each given as an id, a name or a `Game`, which keeps its own config.
-
-    Raises:
-        UsageError: `games` is empty or of another type; also see `make_game`.
-    """
+    """Make one or more games, each given as an id, a name or a `Game`, which keeps its own config."""
     listed = [games] if isinstance(games, str | Game) else games
     if not isinstance(listed, Sequence) or isinstance(listed, bytes):
         raise UsageError(f"games must be an id, a name, a Game or a sequence of these, got {short_repr(games)}")

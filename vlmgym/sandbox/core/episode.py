@@ -45,11 +45,7 @@ class Episode(Generic[StateT, ActionT]):
         *,
         rng: np.random.Generator | None = None,
     ) -> None:
-        """Start an episode with a seed, or with one from the system; `rng` replaces the generator seeded with it.
-
-        Raises:
-            UsageError: The game is not a `Game`, or the seed is not a non-negative integer.
-        """
+        """Start an episode with a seed, or with one from the system; `rng` replaces the generator seeded with it."""
         check_instance("game", game, Game)
         seed = as_int(seed)
         check_int("seed", seed, 0, optional=True)
@@ -69,21 +65,12 @@ class Episode(Generic[StateT, ActionT]):
         return self.game.ended(self.state)
 
     def respond(self, response: str) -> Scored[StateT, ActionT]:
-        """Take a turn with a model's response.
-
-        Raises:
-            UsageError: The response is not a string.
-            EpisodeEnded: The episode has ended.
-        """
+        """Take a turn with a model's response; raise `EpisodeEnded` after the end."""
         check_instance("response", response, str)
         return self._record(score_response(self.game, self.state, response, self.rng, self.reward))
 
     def act(self, action: ActionT) -> Scored[StateT, ActionT]:
-        """Take a turn with a native action.
-
-        Raises:
-            EpisodeEnded: The episode has ended.
-        """
+        """Take a turn with a native action; raise `EpisodeEnded` after the end."""
         return self._record(score_action(self.game, self.state, action, self.rng, self.reward))
 
     def _record(self, scored: Scored[StateT, ActionT]) -> Scored[StateT, ActionT]:
@@ -116,12 +103,7 @@ class Episode(Generic[StateT, ActionT]):
         *,
         rng: np.random.Generator | None = None,
     ) -> Episode[StateT, ActionT]:
-        """Restore from a snapshot. Pass `rng` to branch with different randomness.
-
-        Raises:
-            UsageError: The snapshot is not a `Snapshot`.
-            StateError: The snapshot is not of this game and config.
-        """
+        """Restore from a snapshot of this game and config. Pass `rng` to branch with different randomness."""
         check_instance("snapshot", snapshot, Snapshot)
         if snapshot.game != game.fingerprint:
             raise StateError(f"the snapshot belongs to another game or config than {game!r}")

@@ -111,11 +111,7 @@ class Game(ABC, Generic[StateT, ActionT]):
 
     @abstractmethod
     def step(self, state: StateT, action: ActionT, rng: np.random.Generator) -> Step[StateT]:
-        """Apply an action.
-
-        Raises:
-            IllegalAction: The action is out of range or breaks the rules; the message says why.
-        """
+        """Apply an action; raise `IllegalAction`, saying why, if it is out of range or breaks the rules."""
 
     @abstractmethod
     def ended(self, state: StateT) -> str | None:
@@ -153,11 +149,7 @@ class Game(ABC, Generic[StateT, ActionT]):
 
     @abstractmethod
     def parse_answer(self, text: str) -> ActionT:
-        """Parse the text inside `<answer>`.
-
-        Raises:
-            ParseError: The text is not an action in a documented form; the message says what is wrong.
-        """
+        """Parse the text inside `<answer>`; raise `ParseError`, saying why, if it is not in a documented form."""
 
     def normalise_answer(self, text: str) -> str:
         """Rewrite any unambiguous spelling of an action into one that `parse_answer` reads; disabled by `strict`.
@@ -168,11 +160,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         return unwrap(text) if isinstance(self.action_space, spaces.Text) else plain(text)
 
     def format(self, action: ActionT) -> str:
-        """Format an action as text, the inverse of `parse_answer`: its name, or the text that it is.
-
-        Raises:
-            UsageError: `action_names` has no such action.
-        """
+        """Format an action as text, the inverse of `parse_answer`: its name, or the text that it is."""
         if not self.action_names:
             return str(action)
         names = dict(enumerate(self.action_names))
@@ -196,11 +184,7 @@ class Game(ABC, Generic[StateT, ActionT]):
     # Derived from the above -----------------------------------------------------------------------------------------
 
     def parse(self, response: str) -> ActionT:
-        """Parse a whole response, which must contain exactly one `<answer>`.
-
-        Raises:
-            ParseError: See `parse_answer`, or the response has no answer or more than one.
-        """
+        """Parse a whole response; raise `ParseError` unless it contains exactly one `<answer>` with an action."""
         answer = response_format.parse_response(response).answer(self.longest_answer)
         return self.parse_answer(answer if self.config.strict else self.normalise_answer(answer))
 
@@ -301,11 +285,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         return self._adapter.dump_json(state).decode()
 
     def from_json(self, text: str) -> StateT:
-        """Parse a state written by `to_json`.
-
-        Raises:
-            StateError: The text is not a valid state of this game and config.
-        """
+        """Parse a state written by `to_json`; raise `StateError` if it is none of this game and config."""
         try:
             state: StateT = self._adapter.validate_json(text, strict=True)
         except ValidationError as error:
@@ -318,11 +298,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         return self._adapter.dump_python(state, mode="json")
 
     def from_data(self, data: Any) -> StateT:
-        """Parse a state from `to_data`.
-
-        Raises:
-            StateError: The data are not JSON, or not a valid state of this game and config.
-        """
+        """Parse a state from `to_data`; raise `StateError` if it is none of this game and config."""
         try:
             text = json.dumps(data)
         except (TypeError, ValueError, RecursionError) as error:

@@ -73,10 +73,8 @@ class Scored(Generic[StateT, ActionT]):
         format: 1.0 if the response format is exact, else 0.0; 0.0 for native actions.
         perception: Accuracy of `<perception>`, 0 if the response has none; None for native actions and for games
             without a ground truth.
-        outcome: Played, illegal or unparsable.
-        action: The action, None if unparsable.
-        next_state: The next state; `game.on_invalid(state)` unless played.
-        terminated: True if the episode has ended.
+        action: None if unparsable.
+        next_state: `game.on_invalid(state)` unless played.
         feedback: Why the response was invalid; empty if played.
         info: The game's facts about the step.
     """
@@ -112,7 +110,7 @@ def score_response(
         action = game.parse(response)
     except ParseError as error:
         return _not_played(game, state, Outcome.UNPARSABLE, None, str(error), form, seen, config)
-    return _play(game, state, action, rng, form, seen, config)
+    return score_action(game, state, action, rng, config, form, seen)
 
 
 def score_action(
@@ -121,9 +119,16 @@ def score_action(
     action: ActionT,
     rng: np.random.Generator,
     config: RewardConfig = RewardConfig(),  # noqa: B008 - frozen
+    form: float = 0.0,
+    seen: Perception | None = None,
 ) -> Scored[StateT, ActionT]:
-    """Score a native action, without format and perception; see `score_response`."""
-    return _play(game, state, action, rng, 0.0, None, config)
+    """Score a native action, by default without format and perception; see `score_response`."""
+    try:
+        step = game.step(state, action, rng)
+    except IllegalAction as error:
+        return _not_played(game, state, Outcome.ILLEGAL, action, str(error), form, seen, config)
+    total = weigh(config, Outcome.PLAYED, step.reward, form, seen)
+    return Scored(total, step.reward, form, seen, Outcome.PLAYED, action, step.state, step.terminated, "", step.info)
 
 
 def weigh(config: RewardConfig, outcome: Outcome, game: float, form: float, seen: Perception | None) -> float:
@@ -141,23 +146,6 @@ def shape(reward: float, shaping: Shaping) -> float:
     if shaping == "sign":
         return float((reward > 0) - (reward < 0))
     return math.copysign(math.log2(1.0 + abs(reward)), reward)
-
-
-def _play(
-    game: Game[StateT, ActionT],
-    state: StateT,
-    action: ActionT,
-    rng: np.random.Generator,
-    form: float,
-    seen: Perception | None,
-    config: RewardConfig,
-) -> Scored[StateT, ActionT]:
-    try:
-        step = game.step(state, action, rng)
-    except IllegalAction as error:
-        return _not_played(game, state, Outcome.ILLEGAL, action, str(error), form, seen, config)
-    total = weigh(config, Outcome.PLAYED, step.reward, form, seen)
-    return Scored(total, step.reward, form, seen, Outcome.PLAYED, action, step.state, step.terminated, "", step.info)
 
 
 def _not_played(

@@ -138,6 +138,8 @@ class Task(Game[TaskStateT, ActionT]):
     """Fields that may be missing from a table; their value is then None."""
     image_fields: ClassVar[tuple[str, ...]] = ()
     """Image fields among `columns`, in the order of `row_images`."""
+    generated_field: ClassVar[str | None] = None
+    """Field of the state that only generated questions fill, which `check_state` checks."""
 
     @abstractmethod
     def generate(self, rng: np.random.Generator) -> TaskStateT:
@@ -176,11 +178,7 @@ class Task(Game[TaskStateT, ActionT]):
 
     @cached_property
     def source(self) -> Source:
-        """Rows of the data as fields of this task, opened on first use.
-
-        Raises:
-            UsageError: The data are missing or empty, or a field has no column.
-        """
+        """Rows of the data as fields of this task, opened on first use."""
         if self.config.data is None:
             raise UsageError(f"{self.name} has no data: set data=...")
         if not self.columns:
@@ -198,11 +196,7 @@ class Task(Game[TaskStateT, ActionT]):
         return None if self.config.data is None else len(self.source)
 
     def start(self, rng: np.random.Generator) -> TaskStateT:
-        """Sample a question from the data, or generate one.
-
-        Raises:
-            UsageError: The data cannot be opened, or a row is bad and `bad_rows` is `fail`.
-        """
+        """Sample a question from the data, or generate one."""
         if self.config.data is None:
             return self.generate(rng)
         return self._from_position(int(rng.integers(len(self.source))))
@@ -283,6 +277,9 @@ class Task(Game[TaskStateT, ActionT]):
             raise StateError(f"state of {self.name} has data={data}, but the config has data={self.config.data}")
         if state.row is not None and state.row.index < 0:
             raise StateError(f"row index must be at least 0, got {state.row.index}")
+        field = self.generated_field
+        if field is not None and bool(getattr(state, field)) != (state.row is None):
+            raise StateError(f"invalid state of {self.name}: must have either a {field} or a data row")
 
     # One turn -------------------------------------------------------------------------------------------------------
 

@@ -10,8 +10,7 @@ from typing import Any
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.datasets.cache import cached_file
 from vlmgym.sandbox.datasets.extra import library, one_line
-from vlmgym.sandbox.datasets.rows import BadRow, Row
-from vlmgym.sandbox.datasets.table import Table, unique_columns
+from vlmgym.sandbox.datasets.rows import BadRow, Row, Table, unique_columns
 
 BATCH_BYTES = 1 << 23
 """Approximate size of a batch in an Arrow file."""

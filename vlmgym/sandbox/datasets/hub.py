@@ -10,7 +10,7 @@ from vlmgym.errors import UsageError
 from vlmgym.sandbox.datasets.arrow import ArrowTable
 from vlmgym.sandbox.datasets.cache import cached_file
 from vlmgym.sandbox.datasets.extra import download_failures, library, one_line
-from vlmgym.sandbox.datasets.table import Table
+from vlmgym.sandbox.datasets.rows import Table
 
 HUB_ID = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)(@(?P<revision>[\w./-]+))?(:(?P<config>[\w.-]+))?")
 """`owner/name`, optionally with `@revision` and `:config`."""

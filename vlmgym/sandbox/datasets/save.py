@@ -19,8 +19,7 @@ from PIL import Image
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.datasets.arrow import ArrowTable
 from vlmgym.sandbox.datasets.cache import cache_folder
-from vlmgym.sandbox.datasets.rows import BadRow, is_empty, shown
-from vlmgym.sandbox.datasets.table import unique_columns
+from vlmgym.sandbox.datasets.rows import BadRow, is_empty, shown, unique_columns
 
 ROWS = "rows.jsonl"
 IMAGES = "images"

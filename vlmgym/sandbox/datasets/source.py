@@ -13,8 +13,7 @@ from PIL import Image
 
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.datasets.images import decode, image_bytes
-from vlmgym.sandbox.datasets.rows import BadRow, Row, content_hash, is_empty, shown
-from vlmgym.sandbox.datasets.table import Table
+from vlmgym.sandbox.datasets.rows import BadRow, Row, Table, content_hash, is_empty, shown
 
 ID = "id"
 """Optional field of every task. Only the first row with an id is good."""

@@ -1,4 +1,4 @@
-"""Tables read with the standard library: CSV, JSON lines, JSON arrays and folders of images."""
+"""Tables read with the standard library: CSV, JSON lines and JSON arrays."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import weakref
+from codecs import BOM_UTF8
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmgym.errors import StateError, UsageError
-from vlmgym.sandbox.datasets.rows import BadRow, Row, shown
-from vlmgym.sandbox.datasets.table import Table, unique_columns
+from vlmgym.sandbox.datasets.rows import BadRow, Row, Table, shown, unique_columns
 
 MAX_CSV_VALUE = 1 << 26  # characters; a value may be an image as a data URL
 MAX_JSON_ARRAY = 1 << 28  # bytes; an array is loaded into memory, unlike JSON lines
 ROWS_SCANNED = 100  # rows whose keys become the columns of a JSON table
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 CHUNK = 1 << 24
 
 
@@ -46,11 +44,10 @@ class Lines:
 
 def _line_starts(path: Path, quotes: bool) -> NDArray[np.int64]:
     """Offsets of the non-empty lines, followed by the size; with `quotes`, quoted line breaks do not end a line."""
-    breaks, size, quotes_before = [], 0, 0
+    breaks, start, size, quotes_before = [], 0, 0, 0
     with path.open("rb") as file:
-        start = len(BYTE_ORDER_MARK) if file.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK else 0
-        file.seek(0)
         while chunk := file.read(CHUNK):
+            start = len(BOM_UTF8) if not size and chunk.startswith(BOM_UTF8) else start
             data = np.frombuffer(chunk, np.uint8)
             found = np.flatnonzero(data == ord("\n"))
             if quotes:  # a line break after an odd number of quotes is inside them; a quote inside counts twice
@@ -75,15 +72,14 @@ class CsvTable(Table):
 
     def __init__(self, path: Path, delimiter: str = ",") -> None:
         csv.field_size_limit(max(csv.field_size_limit(), MAX_CSV_VALUE))
-        self.folder = path.parent
         self._delimiter = delimiter
         self._lines = Lines(path, quotes=True)
+        if not len(self._lines):
+            raise UsageError(f"{path} is empty: its first line must name the columns")
         try:
-            self.columns = unique_columns(self._values(0) if len(self._lines) else (), path)
+            self.columns = unique_columns(self._values(0), path)
         except BadRow as error:
             raise UsageError(f"the first line of {path} must name the columns, but {error}") from None
-        if not self.columns:
-            raise UsageError(f"{path} is empty: its first line must name the columns")
 
     def __len__(self) -> int:
         return len(self._lines) - 1
@@ -105,9 +101,8 @@ class JsonTable(Table):
     """A file of JSON objects: one per line, or an array of at most `MAX_JSON_ARRAY` bytes."""
 
     def __init__(self, path: Path) -> None:
-        self.folder = path.parent
         with path.open("rb") as file:
-            is_array = file.read(1 << 16).removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"[")
+            is_array = file.read(1 << 16).removeprefix(BOM_UTF8).lstrip().startswith(b"[")
         if is_array and path.stat().st_size > MAX_JSON_ARRAY:
             raise UsageError(f"JSON array {path} exceeds {MAX_JSON_ARRAY >> 20} MB: write one object per line")
         try:
@@ -127,32 +122,13 @@ class JsonTable(Table):
 
     def __getitem__(self, index: int) -> Row:
         value = self._rows[index]
-        if isinstance(value, bytes):  # a line
-            try:
-                value = json.loads(value)
-            except (ValueError, RecursionError) as error:
-                raise BadRow(f"the line is not JSON: {error}") from None
+        try:
+            value = json.loads(value) if isinstance(value, bytes) else value
+        except (ValueError, RecursionError) as error:
+            raise BadRow(f"the line is not JSON: {error}") from None
         if not isinstance(value, dict):
             raise BadRow(f"expected a JSON object, got {shown(value)}")
         return value
-
-
-class ImageFolder(Table):
-    """Images in one folder per class, sorted by class and name. The columns are `image` (a path) and `label`."""
-
-    columns = ("image", "label")
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        labels = sorted(path.name for path in folder.iterdir() if path.is_dir())
-        files = ((label, name) for label in labels for name in sorted(os.listdir(folder / label)))
-        self._paths = [f"{label}/{name}" for label, name in files if name.lower().endswith(IMAGE_SUFFIXES)]
-
-    def __len__(self) -> int:
-        return len(self._paths)
-
-    def __getitem__(self, index: int) -> Row:
-        return {"image": self._paths[index], "label": self._paths[index].partition("/")[0]}
 
 
 def file_version(stat: os.stat_result) -> tuple[int, int, int]:

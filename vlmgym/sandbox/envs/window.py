@@ -87,11 +87,7 @@ class Window:
 
 
 def check_screen() -> None:
-    """Check that a window can be opened on a display.
-
-    Raises:
-        DisplayError: There is no screen.
-    """
+    """Raise `DisplayError` unless a window can be opened on a display."""
     try:
         pygame.display.init()
     except pygame.error as error:

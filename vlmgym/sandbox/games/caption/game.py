@@ -131,6 +131,7 @@ class Caption(LineTask[CaptionState]):
     }
     optional_fields = frozenset({"keywords", "captions"})
     image_fields = ("image",)
+    generated_field = "photograph"
 
     def guesses(self) -> tuple[tuple[str, ...], int]:
         words = {word for known in PHOTOGRAPHS.values() for keyword in known.keywords for word in keyword}
@@ -236,8 +237,6 @@ class Caption(LineTask[CaptionState]):
         super().check_state(state)
         if not state.keywords or not all(keyword and all(map(tokenise, keyword)) for keyword in state.keywords):
             raise StateError("invalid state of caption: must have at least one keyword, each with at least one word")
-        if (state.photograph is None) != (state.row is not None):
-            raise StateError("invalid state of caption: must have either a photograph or a data row")
         if state.photograph is not None:
             known = PHOTOGRAPHS.get(state.photograph)
             if known is None or state.keywords != known.keywords:

@@ -223,13 +223,7 @@ def _paint_names(
         left, top = city_x + capitals * 0.9, city_y - capitals
         box = (left - capitals * 1.5, top, left + width + capitals * 0.5, top + 2 * capitals)
         inside = box[0] > near + margin_left and box[2] < far and box[1] > near and box[3] < far - margin_below
-        if inside and name.isascii() and not any(_overlap(other, box) for other in taken):
+        overlapping = (a[0] < box[2] and box[0] < a[2] and a[1] < box[3] and box[1] < a[3] for a in taken)
+        if inside and name.isascii() and not any(overlapping):
             _paint_label(canvas, name, left, city_y, capitals, BRIGHT)
             taken.append(box)
-
-
-Box = tuple[float, float, float, float]
-
-
-def _overlap(one: Box, other: Box) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

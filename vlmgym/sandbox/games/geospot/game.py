@@ -188,8 +188,9 @@ class Geospot(Task[GeospotState, str]):
         "region": ("region", "state", "province", "admin1"),
         "city": ("city", "town"),
     }
-    optional_fields: ClassVar[frozenset[str]] = frozenset({"country", "region", "city"})
-    image_fields: ClassVar[tuple[str, ...]] = ("image",)
+    optional_fields = frozenset(NAMES)
+    image_fields = ("image",)
+    generated_field = "middle"
 
     action_space = PlaceSpace()
 
@@ -238,16 +239,13 @@ class Geospot(Task[GeospotState, str]):
             raise StateError(
                 f"invalid state of geospot: coordinates {state.latitude}, {state.longitude} are out of range"
             )
-        if (state.middle is None) == (state.row is None):
-            raise StateError("invalid state of geospot: must have either the centre of a map or a data row")
         if state.middle is not None and not (abs(state.middle[0]) <= 90 and abs(state.middle[1]) <= 180):
             raise StateError(f"invalid state of geospot: map centre {state.middle} is out of range")
 
     # Images and words ----------------------------------------------------------------------------------------------
 
     def paint(self, state: GeospotState) -> Sequence[ImageArray]:
-        if state.middle is None:
-            raise StateError("this state of geospot has no map")
+        assert state.middle is not None
         viewport = Viewport(*state.middle, self.config.span)
         return [paint_map(viewport, (state.latitude, state.longitude), self._style, gazetteer())]
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from vlmgym.sandbox.games.geospot.gazetteer import City, Country, Gazetteer, Region, distance_km
-from vlmgym.sandbox.games.geospot.names import normalise
+from vlmgym.sandbox.games.geospot.gazetteer import City, Country, Gazetteer, Region, distance_km, normalise
 from vlmgym.sandbox.games.geospot.place import Place
 
 Preset = Literal["hierarchical", "weighted"]

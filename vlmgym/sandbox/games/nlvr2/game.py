@@ -69,14 +69,7 @@ class Nlvr2Config(SceneConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Nlvr2State(TaskState):
-    """A statement about two images.
-
-    Attributes:
-        kind: Kind of the statement; empty for data.
-        statement: The statement.
-        truth: True if the statement is true.
-        scenes: The left and right scene; empty for data.
-    """
+    """A statement about two images, the left and the right scene; without kind and scenes for data."""
 
     kind: str
     statement: str
@@ -124,6 +117,7 @@ class Nlvr2(Task[Nlvr2State, int]):
         "label": ("label", "answer", "truth"),
     }
     image_fields = ("left", "right")
+    generated_field = "scenes"
     action_space = spaces.Discrete(2)
     action_names = ANSWERS
 
@@ -194,9 +188,7 @@ class Nlvr2(Task[Nlvr2State, int]):
 
     def check_state(self, state: Nlvr2State) -> None:
         super().check_state(state)
-        if len(state.scenes) != (2 if state.row is None else 0):
-            raise StateError(
-                f"invalid state of nlvr2: must have two scenes or a data row, got {len(state.scenes)} scenes"
-            )
+        if len(state.scenes) not in (0, 2):
+            raise StateError(f"invalid state of nlvr2: must have two scenes or a data row, got {len(state.scenes)}")
         for scene in state.scenes:
             self.config.check_scene(scene)

@@ -13,8 +13,17 @@ from typing import NamedTuple
 import numpy as np
 
 from vlmgym.sandbox.games.scenes.config import SceneConfig
-from vlmgym.sandbox.games.scenes.scene import DIRECTIONS, Scene, SceneObject, is_in_direction, pick
-from vlmgym.sandbox.games.scenes.selector import NUMBERS, Selector, random_disjoint_pair, random_distractors
+from vlmgym.sandbox.games.scenes.scene import (
+    DIRECTIONS,
+    NUMBERS,
+    Scene,
+    SceneObject,
+    Selector,
+    is_in_direction,
+    pick,
+    random_disjoint_pair,
+    random_distractors,
+)
 
 MAX_COUNT = 6
 """Largest number that a statement attributes to one image."""

@@ -12,8 +12,7 @@ from vlmgym.errors import StateError
 from vlmgym.sandbox.core.config import Levels, config_field
 from vlmgym.sandbox.core.task import TaskConfig
 from vlmgym.sandbox.games.scenes.placement import max_objects, place_objects
-from vlmgym.sandbox.games.scenes.scene import SIZES, Kind, Scene, SceneObject, Vocabulary
-from vlmgym.sandbox.games.scenes.selector import Selector
+from vlmgym.sandbox.games.scenes.scene import SIZES, Kind, Scene, SceneObject, Selector, Vocabulary
 from vlmgym.sandbox.games.tiles import MAX_COLOURS, MAX_SHAPES
 from vlmgym.sandbox.rendering.palette import ThemeName
 

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from vlmgym.sandbox.games.scenes.scene import RADII, Scene, SceneObject, Size
 from vlmgym.sandbox.rendering.canvas import SUPERSAMPLE, Canvas, Colour
-from vlmgym.sandbox.rendering.outline import widen
 from vlmgym.sandbox.rendering.palette import COLOURS, MIDDLE, THEMES, ThemeName, blend
-from vlmgym.sandbox.rendering.shapes import Outline, turned, unit_outline
+from vlmgym.sandbox.rendering.shapes import Outline, turned, unit_outline, widen
 
 RIM = 9
 """Width of the gap that separates overlapping objects of the same colour, in thousandths of the image's side."""

@@ -1,9 +1,10 @@
-"""Scenes of coloured shapes, and spatial relations between their objects."""
+"""Scenes of coloured shapes: objects, their relations, and selectors that describe them by attributes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -109,3 +110,98 @@ def is_unambiguous(one: SceneObject, direction: Direction, other: SceneObject) -
 def is_in_direction(one: SceneObject, direction: Direction, other: SceneObject) -> bool:
     """True if `one` is unambiguously in a direction from `other`."""
     return offset(one, direction, other) >= MIN_OFFSET
+
+
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+"""Number words in statements."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """A description of objects by their attributes; None matches any value."""
+
+    size: Size | None = None
+    colour: str | None = None
+    shape: str | None = None
+
+    @classmethod
+    def random(
+        cls,
+        rng: np.random.Generator,
+        vocabulary: Vocabulary,
+        count: int,
+        among: Sequence[Attribute] = ATTRIBUTES,
+    ) -> Selector:
+        """Sample a selector with `count` attributes."""
+        chosen: dict[str, Any] = {
+            among[int(i)]: pick(rng, vocabulary.values(among[int(i)]))
+            for i in sorted(rng.permutation(len(among))[:count])
+        }
+        return cls(**chosen)
+
+    @property
+    def attributes(self) -> dict[Attribute, str]:
+        """The attributes that are not None."""
+        return {name: value for name in ATTRIBUTES if (value := getattr(self, name)) is not None}
+
+    def matches(self, item: Kind | SceneObject) -> bool:
+        """True if an object has all attributes."""
+        return all(getattr(item, name) == value for name, value in self.attributes.items())
+
+    def is_disjoint(self, other: Selector) -> bool:
+        """True if no object matches both selectors."""
+        return any(other.attributes.get(name, value) != value for name, value in self.attributes.items())
+
+    @property
+    def singular(self) -> str:
+        """`large red circle`, or `large red object` without a shape."""
+        return " ".join([*filter(None, (self.size, self.colour)), self.shape or "object"])
+
+    @property
+    def plural(self) -> str:
+        """`large red circles`."""
+        return self.singular + ("es" if self.shape == "cross" else "s")
+
+    @property
+    def with_article(self) -> str:
+        """`a large red circle`, `an object`."""
+        return f"{'an' if self.singular[0] in 'aeiou' else 'a'} {self.singular}"
+
+    def counted(self, count: int) -> str:
+        """`two red circles`, `no red circles`, `one red circle`."""
+        return f"{NUMBERS[count]} {self.singular if count == 1 else self.plural}"
+
+    def random_kinds(self, rng: np.random.Generator, vocabulary: Vocabulary, count: int) -> list[Kind]:
+        """Sample kinds that match."""
+        return [vocabulary.random_kind(rng).replace(**self.attributes) for _ in range(count)]
+
+    def near_miss(self, rng: np.random.Generator, vocabulary: Vocabulary) -> Kind:
+        """Sample a kind that differs from a matching one in exactly one of the attributes."""
+        attribute = pick(rng, list(self.attributes))
+        others = [value for value in vocabulary.values(attribute) if value != self.attributes[attribute]]
+        changes: dict[str, Any] = {attribute: pick(rng, others)}
+        return replace(self, **changes).random_kinds(rng, vocabulary, 1)[0]
+
+
+def random_disjoint_pair(
+    rng: np.random.Generator, vocabulary: Vocabulary, attributes: int
+) -> tuple[Selector, Selector]:
+    """Sample two disjoint selectors of at most `attributes` attributes that together do not match every object."""
+    kinds = [Kind(*values) for values in product(*map(vocabulary.values, ATTRIBUTES))]  # type: ignore[arg-type]
+    while True:
+        one, other = (Selector.random(rng, vocabulary, int(rng.integers(1, attributes + 1))) for _ in range(2))
+        if one.is_disjoint(other) and not all(one.matches(kind) or other.matches(kind) for kind in kinds):
+            return one, other
+
+
+def random_distractors(
+    rng: np.random.Generator, vocabulary: Vocabulary, avoided: Sequence[Selector], count: int
+) -> list[Kind]:
+    """Sample kinds that match none of the selectors, which together must not match all; about half are near misses."""
+    found: list[Kind] = []
+    while len(found) < count:
+        near = rng.random() < 0.5
+        kind = pick(rng, avoided).near_miss(rng, vocabulary) if near else vocabulary.random_kind(rng)
+        if not any(selector.matches(kind) for selector in avoided):
+            found.append(kind)
+    return found

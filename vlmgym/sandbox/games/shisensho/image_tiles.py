@@ -17,9 +17,8 @@ from vlmgym.errors import StateError, UsageError
 from vlmgym.sandbox.core.perception import read_grid
 from vlmgym.sandbox.datasets.images import letterbox
 from vlmgym.sandbox.datasets.opening import open_table
-from vlmgym.sandbox.datasets.rows import BadRow, SkippedRow, is_empty, text_of
+from vlmgym.sandbox.datasets.rows import BadRow, SkippedRow, Table, is_empty, text_of
 from vlmgym.sandbox.datasets.source import Source, map_columns
-from vlmgym.sandbox.datasets.table import Table
 from vlmgym.sandbox.games.shisensho.labelled_images import is_cifar10, open_cifar10, open_digits
 from vlmgym.sandbox.games.tiles import EMPTY
 from vlmgym.sandbox.rendering.canvas import Canvas

@@ -14,8 +14,7 @@ from PIL import Image
 
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.datasets.extra import library
-from vlmgym.sandbox.datasets.rows import Row
-from vlmgym.sandbox.datasets.table import Table
+from vlmgym.sandbox.datasets.rows import Row, Table
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 BATCHES = {"test": ("test_batch.bin",), "train": tuple(f"data_batch_{number}.bin" for number in range(1, 6))}

@@ -39,16 +39,12 @@ def search(rules: SwapRules, tiles: Tiles, kinds: int) -> SearchResult:
     swaps = [index for index in rules.legal_swaps(tiles) if rules.actions[index][:2] < rules.actions[index][2:]]
     if len(swaps) < 2:
         return SearchResult(swaps[0] if swaps else None, 0)
-    alone = {index: _cleared_without_new_tiles(rules, tiles, index) for index in swaps}
+    blanks = count(-1, -1)  # tiles that match no other
+    alone = {index: _cleared(rules, tiles, index, lambda n: [next(blanks) for _ in range(n)]) for index in swaps}
     candidates = sorted(swaps, key=lambda index: -alone[index])[:CANDIDATES]
     rng = np.random.default_rng(zlib.crc32(bytes(tiles)))
     expected = {index: _cleared_in_samples(rules, tiles, index, kinds, rng) for index in candidates}
     return SearchResult(max(candidates, key=expected.__getitem__), len(swaps) + len(candidates) * SAMPLES)
-
-
-def _cleared_without_new_tiles(rules: SwapRules, tiles: Tiles, index: int) -> int:
-    blanks = count(-1, -1)
-    return _cleared(rules, tiles, index, lambda number: [next(blanks) for _ in range(number)])
 
 
 def _cleared_in_samples(rules: SwapRules, tiles: Tiles, index: int, kinds: int, rng: np.random.Generator) -> int:

@@ -54,19 +54,15 @@ class VqaConfig(SceneConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class VqaState(TaskState):
-    """A question about an image.
-
-    Attributes:
-        type: Type of the question, for metrics: counting, attribute, existence, or the type given by a data row.
-        question: The question.
-        answers: Accepted answers, at least one; for data with several annotators, one for each.
-        scene: The objects of the image; None for data.
-    """
+    """A question about an image."""
 
     type: str
+    """For metrics: counting, attribute, existence, or the type given by a data row."""
     question: str
     answers: tuple[str, ...]
+    """Accepted answers, at least one; for data with several annotators, one for each."""
     scene: Scene | None = None
+    """The objects of the image; None for data."""
 
 
 class Vqa(LineTask[VqaState]):
@@ -113,6 +109,7 @@ class Vqa(LineTask[VqaState]):
     }
     optional_fields = frozenset({"type"})
     image_fields = ("image",)
+    generated_field = "scene"
 
     def guesses(self) -> tuple[tuple[str, ...], int]:
         """All answers to generated questions."""
@@ -173,8 +170,6 @@ class Vqa(LineTask[VqaState]):
 
     def check_state(self, state: VqaState) -> None:
         super().check_state(state)
-        if (state.scene is None) != (state.row is not None):
-            raise StateError("invalid state of vqa: must have either a scene or a data row")
         if not state.answers:
             raise StateError("invalid state of vqa: must have at least one answer")
         if state.scene is not None:

@@ -18,12 +18,14 @@ from vlmgym.sandbox.games.scenes.scene import (
     SUPERLATIVES,
     Scene,
     SceneObject,
+    Selector,
     is_in_direction,
     is_unambiguous,
     offset,
     pick,
+    random_disjoint_pair,
+    random_distractors,
 )
-from vlmgym.sandbox.games.scenes.selector import Selector, random_disjoint_pair, random_distractors
 
 MAX_COUNT = 8
 """Largest answer to a counting question."""
