@@ -1,4 +1,4 @@
-"""Commands, run in the test's process (the fixture `run`) or in one of their own."""
+"""Commands, run in the test's process (see the fixture `run`) or in a new one."""
 
 from __future__ import annotations
 

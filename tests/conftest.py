@@ -1,7 +1,4 @@
-"""What several test files share.
-
-Hypothesis runs without deadlines: how long an example takes says more of the machine than of the code.
-"""
+"""Shared fixtures and hooks. Hypothesis runs without deadlines, which measure the machine rather than the code."""
 
 import importlib
 import os
@@ -28,11 +25,11 @@ settings.load_profile("vlmgym")
 
 
 LONGEST = ("vllm", "test_easyr1", "test_local_training", "test_ray")
-"""Groups of tests that take minutes; they begin first, so that no process waits for them at the end."""
+"""Groups of tests that take minutes; they start first, so that no process waits for them at the end."""
 
 
 TRAINING = {"in_training": "torch", "ray_cluster": "ray", "easyr1_cpu": "verl"}
-"""Folders whose tests run by `.venv-train/bin/python -m pytest`, and what they need."""
+"""Folders of tests for .venv-train, and the module they need."""
 if find_spec("torch") is not None:
     os.environ.update(VARIABLES)
 
@@ -59,7 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `-n 2 --dist loadgroup`, the tests of a file run in one process, those that ask vLLM in one, too."""
+    """With `-n 2 --dist loadgroup`, run each file in one process, and all tests that use vLLM in one."""
     groups: dict[pytest.Item, str] = {}
     for item in items:
         asks = {"vllm_server", "tiny_checkpoint"}.intersection(getattr(item, "fixturenames", ()))
@@ -71,7 +68,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def lamps(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The user's game of the documentation, which is known only during the test."""
+    """The example game of the documentation, registered only during the test."""
     monkeypatch.syspath_prepend(Path(__file__).parent.parent / "examples")
     yield importlib.import_module("lamps")
     del sys.modules["lamps"], registry._registered["lamps-v0"], gymnasium.registry["vlmgym/lamps-v0"]

@@ -144,7 +144,7 @@ FAILING_MODULES = {
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with three installed distributions that have games; those of the third fail to load."""
+    """Return a folder with three installed distributions of games; the third fails to load."""
     site = tmp_path_factory.mktemp("site")
     (site / "tiny_games.py").write_text(MODULE)
     bad_entry_points = "[vlmgym.games]\n"

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vlmgym.policies.openai_options import OpenAIOptions
 
 from tests.serving import run_python
 from vlmgym.errors import UsageError
 from vlmgym.policies import make_policy
+from vlmgym.policies.openai_options import OpenAIOptions
 from vlmgym.policies.transformers import TransformersOptions
 from vlmgym.policies.vllm import VLLMOptions
 

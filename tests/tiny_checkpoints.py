@@ -1,4 +1,4 @@
-"""Makes and uses tiny checkpoints in the environment that serves, and prints what tests assert, as JSON."""
+"""Script for .venv-serve: makes and runs tiny checkpoints and prints facts for the tests, as JSON."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def facts(kind: Kind, out: Path) -> dict[str, Any]:
 
 
 def refusals(out: Path) -> Iterator[str]:
-    """What is said to sizes and folders that are not possible."""
+    """Yield the errors for invalid sizes and folders."""
     (out / "file").write_text("")
     for name, hidden, vocabulary in [("never", 50, 1024), ("never", 64, 100), ("file", 64, 1024)]:
         try:

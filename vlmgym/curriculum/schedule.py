@@ -30,7 +30,7 @@ _STREAM = 0x6D697874757265
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stage of an entry; see `StageFile`. Its name is None if the entry has no stages."""
+    """A stage of an entry; see `StageFile`. Entries without stages have one without a name."""
 
     name: str | None
     game: Game[Any, Any]

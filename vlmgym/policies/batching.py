@@ -77,7 +77,7 @@ class Batcher:
 
 
 class BatchPolicy(ModelPolicy):
-    """Responds to all prompts that are ready at once."""
+    """Responds to ready prompts in batches."""
 
     max_batch_size: int | None = None
 

@@ -45,7 +45,7 @@ class LocalModel:
     """A vision-language model that generates batches of responses. Not thread-safe."""
 
     def __init__(self, checkpoint: str, device: str | None = None, dtype: str = "auto") -> None:
-        """Load a checkpoint onto a device, by default a GPU if there is one; dtype `auto` is that of the checkpoint.
+        """Load a checkpoint onto a device, by default a GPU if there is one. dtype `auto` keeps the checkpoint's.
 
         Raises:
             UsageError: The checkpoint cannot be loaded or is not a vision-language model, or the device is missing.

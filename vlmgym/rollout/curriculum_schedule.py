@@ -23,7 +23,7 @@ class CurriculumSchedule(Schedule):
     def __init__(
         self, curriculum: Curriculum, config: Callable[[Game[Any, Any]], EpisodeConfig], seed: int, episodes: int
     ) -> None:
-        """Schedule `episodes` in total; `seed` is that of the first episode and of the mixture."""
+        """Schedule `episodes` in total; `seed` seeds the first episode and the mixture."""
         self.total = episodes
         self._curriculum, self._config, self._seed = curriculum, config, seed
         self._lag = curriculum.max_concurrency if curriculum.by_success else 1

@@ -74,7 +74,7 @@ class EpisodeState(NamedTuple):
 
 
 class LiveEpisode:
-    """An episode that is played in this process; its attributes are those of `EpisodeState`."""
+    """An episode that is played in this process; see `EpisodeState` for its attributes."""
 
     def __init__(
         self,
