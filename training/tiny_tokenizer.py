@@ -65,12 +65,10 @@ def game_texts(turns: int = 8) -> Iterator[str]:
 def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
     """Train byte-level BPE with Qwen's pre-tokenizer (one token per digit), its special tokens, and the tags.
 
-    Args:
-        texts: Training data. Other texts can be encoded, too, in more tokens.
-        size: Maximum vocabulary size, including special tokens and tags.
+    Other texts than those of the training data can be encoded, too, in more tokens.
 
     Raises:
-        UsageError: The size is too small for bytes, special tokens and tags.
+        UsageError: The vocabulary is too small for bytes, special tokens and tags.
     """
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     added = len(SPECIAL_TOKENS) + len(TAGS)
@@ -93,13 +91,7 @@ def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
 
 
 def save_tokenizer(tokenizer: Tokenizer, folder: Path, context: int) -> None:
-    """Write the tokenizer files of transformers.
-
-    Args:
-        tokenizer: From `train_tokenizer`.
-        folder: An existing folder.
-        context: Maximum number of tokens of the model.
-    """
+    """Write the tokenizer files of transformers to an existing folder."""
     config = {
         "tokenizer_class": "Qwen2Tokenizer",
         "eos_token": END,

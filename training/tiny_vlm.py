@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import torch
 import tyro
@@ -85,21 +85,19 @@ class TinySize:
 def make_tiny_vlm(
     kind: Kind, folder: Path, *, seed: int = 0, size: TinySize | None = None, texts: Iterable[str] | None = None
 ) -> None:
-    """Write a checkpoint.
+    """Write a checkpoint, overwriting existing files.
 
     Args:
         kind: Architecture, by its `model_type` in transformers.
-        folder: Folder of the checkpoint, created if missing; existing files are overwritten.
+        folder: Folder of the checkpoint.
         seed: Seed of the weights, which are reproducible with the same versions of torch and transformers.
         size: Size of the model. Default: `TinySize()`.
         texts: Training data of the tokenizer. Default: prompts and responses of all games.
 
     Raises:
-        UsageError: The kind or size is invalid, or the folder cannot be created.
+        UsageError: The vocabulary is too small, or the folder cannot be created.
         OutputError: A file cannot be written.
     """
-    if kind not in CLASSES:
-        raise UsageError(f"kind must be one of {', '.join(get_args(Kind))}, got {kind!r}")
     size = size or TinySize()
     tokenizer = train_tokenizer(game_texts() if texts is None else texts, size.vocabulary)
     config = _model_config(kind, size, tokenizer)

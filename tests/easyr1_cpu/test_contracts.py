@@ -28,6 +28,7 @@ from training.easyr1 import check, critics
 from training.easyr1.batch import critic_batch
 from training.easyr1.rollout_worker import Request
 from training.easyr1.worker import PatchedWorker
+from training.tiny_vlm import CLASSES
 from vlmgym.errors import UsageError
 
 # Signatures -----------------------------------------------------------------------------------------------------------
@@ -145,7 +146,7 @@ def test_forward_of_easyr1_equals_transformers(checkpoint: Path, monkeypatch: py
 
 def patch_forward(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Use EasyR1's forward of a Qwen-VL, as with `padding_free`, during the test."""
-    for kind, name in critics.KINDS.items():
+    for kind, name in CLASSES.items():
         module = import_module(f"transformers.models.{kind}.modeling_{kind}")
         for patched in (getattr(module, f"{name}Model"), getattr(module, f"{name}ForConditionalGeneration")):
             monkeypatch.setattr(patched, "forward", patched.forward)  # restores it

@@ -34,8 +34,7 @@ def gae(
         bootstrap_value: Value of the state after the last step, 0 if the episode terminated.
 
     Returns:
-        Advantages A_t = delta_t + gamma lam A_(t+1) with delta_t = r_t + gamma V_(t+1) - V_t, and returns A_t + V_t
-        as targets of the critic; both of shape (steps,).
+        Advantages A_t = delta_t + gamma lam A_(t+1) with delta_t = r_t + gamma V_(t+1) - V_t, and returns A_t + V_t.
     """
     rewards, values = np.asarray(rewards, dtype=np.float64), np.asarray(values, dtype=np.float64)
     deltas = rewards + gamma * np.append(values[1:], bootstrap_value) - values if len(rewards) else rewards
@@ -46,16 +45,9 @@ def gae(
 def normalise_groups(rewards: ArrayLike, groups: Sequence[Hashable], scale: bool = True) -> Floats:
     """Normalise rewards within their group, as in GRPO.
 
-    Shao et al. 2024, https://arxiv.org/abs/2402.03300, section 4.1.2. Without `scale`, the estimator of Dr. GRPO
-    (Liu et al. 2025, https://arxiv.org/abs/2503.20783).
-
-    Args:
-        rewards: Reward of each response, shape (responses,).
-        groups: Group key of each response.
-        scale: Divide by the sample standard deviation + 1e-4, as TRL and EasyR1 do.
-
-    Returns:
-        Advantages, shape (responses,); 0 for a group of one.
+    Shao et al. 2024, https://arxiv.org/abs/2402.03300, section 4.1.2. With `scale`, divides by the sample standard
+    deviation + 1e-4, as TRL and EasyR1 do; without, this is the estimator of Dr. GRPO (Liu et al. 2025,
+    https://arxiv.org/abs/2503.20783). The advantage in a group of one is 0.
     """
     rewards = np.asarray(rewards, dtype=np.float64)
     advantages = np.zeros_like(rewards)
@@ -74,16 +66,8 @@ def grpo_advantages(
 ) -> list[Floats]:
     """Normalise the discounted return of each turn among the episodes of its group.
 
-    Episodes that are already over earn nothing more, so each turn is compared with all episodes of the group.
-
-    Args:
-        rewards: Rewards of the turns of each episode.
-        groups: Group key of each episode.
-        gamma: Discount factor per turn.
-        scale: As in `normalise_groups`.
-
-    Returns:
-        An array of shape (turns,) for each episode.
+    Takes the rewards of the turns and the group of each episode. Episodes that are already over earn nothing more, so
+    each turn is compared with all episodes of the group.
     """
     returns = np.zeros((len(rewards), max(map(len, rewards))))
     for number, earned in enumerate(rewards):

@@ -1,4 +1,4 @@
-"""Uniform errors for weights that cannot be written."""
+"""Files of checkpoints, and uniform errors if they cannot be written."""
 
 from __future__ import annotations
 
@@ -11,6 +11,22 @@ from safetensors import SafetensorError
 from vlmgym.policies.checkpoint import error_text
 from vlmgym.records.files import OutputError, writing
 
+PROCESSOR_FILES = (
+    "config.json",  # copied as it is, since versions of transformers write it differently
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+    "merges.txt",
+    "added_tokens.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "preprocessor_config.json",
+    "video_preprocessor_config.json",
+    "processor_config.json",
+    "generation_config.json",
+)
+"""Files besides the weights that a checkpoint needs to be served."""
 TORCH_WRITER = ("PytorchStreamWriter", "inline_container")
 """Names in the message of the RuntimeError that `torch.save` raises when it cannot write."""
 

@@ -144,13 +144,7 @@ def sample_state(
 ) -> Snapshot:
     """Sample an initial state, as a snapshot of an episode that starts there with its own random generator.
 
-    Args:
-        game: The game.
-        seed: Seed of the training run, at least 0.
-        index: Index of the state, at least 0. Finite datasets are cycled through in order.
-        config: Distribution of states.
-        reward: Reward compared by `informative`.
-        validation: Draw from the validation questions of a finite dataset.
+    Finite datasets are cycled through in order, either the training or the validation questions.
 
     Raises:
         GenerationError: None of 1,000 states was informative.
@@ -201,17 +195,7 @@ def start_rollouts(
 ) -> Iterator[EpisodeRollout]:
     """Start the episodes of some prompts, group by group; a group shares its initial state and random generator.
 
-    Args:
-        curriculum: Games and stages.
-        progress: Progress through the curriculum.
-        seed: Seed of the training run.
-        prompt_ids: Indices of the initial states.
-        group_size: Episodes per initial state.
-        play: Limits and history.
-        states: Distribution of initial states.
-        reward: Weights and shaping.
-        validation: As in `sample_state`.
-        transform: Applied to each image before the model sees it.
+    The transform is applied to each image before the model sees it.
     """
     for prompt_id in prompt_ids:
         pick = curriculum.pick(progress, seed, prompt_id)

@@ -59,16 +59,11 @@ def compute_advantages(
 
 
 def episode_advantages(data: DataProto, gamma: float, step_weight: float) -> Floats:
-    """Compute the GiGPO advantage of each row: episode-level plus weighted step-level.
+    """Compute the GiGPO advantage of each row: episode-level plus `step_weight` times step-level.
 
     Feng et al. 2025, "Group-in-Group Policy Optimization" (https://arxiv.org/abs/2505.10978), sections 4.1 to 4.3:
     episode returns are normalised within a group, and discounted returns-to-go among all turns of the group that start
-    from the same state.
-
-    Args:
-        data: Rows of `turn_batch` without padding.
-        gamma: Discount factor per turn.
-        step_weight: Weight of the step-level advantage.
+    from the same state. `gamma` discounts per turn. The batch must not contain padding.
     """
     columns = data.non_tensor_batch
     rewards = data.batch["token_level_rewards"].sum(-1).double().numpy()

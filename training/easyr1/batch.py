@@ -20,22 +20,12 @@ GENERATED = ("prompts", "responses", "input_ids", "attention_mask", "response_ma
 
 
 def prompt_batch(requests: Sequence[Request], meta: dict[str, Any]) -> DataProto:
-    """Build a batch of prompts for `generate_sequences`.
-
-    Args:
-        requests: The prompts.
-        meta: Image limits and sampling parameters.
-    """
+    """Build a batch of prompts for `generate_sequences`; `meta` has image limits and sampling parameters."""
     return DataProto.from_single_dict(collate_fn([request.features for request in requests]), meta_info=meta)
 
 
 def critic_batch(requests: Sequence[Request], meta: dict[str, Any]) -> DataProto:
-    """Build a batch of prompts for the critic, with one-token responses, since values precede the response.
-
-    Args:
-        requests: Prompts, one per episode.
-        meta: Image limits.
-    """
+    """Build a batch of prompts for the critic, with one-token responses, since values precede the response."""
     batch = prompt_batch(requests, meta)
     one = torch.ones(len(requests), 1, dtype=torch.int64)
     positions = batch.batch["position_ids"]
@@ -65,13 +55,7 @@ def decode_replies(generated: DataProto, tokenizer: Any, end_tokens: Sequence[in
 def turn_batch(
     requests: Sequence[Request], group_size: int, generated: DataProto, results: Sequence[StepResult]
 ) -> DataProto:
-    """Build the batch rows of played turns.
-
-    Args:
-        requests: Prompts; those shared by a group have `group_size` responses.
-        group_size: Group size.
-        generated: Responses.
-        results: Results of the turns.
+    """Build the batch rows of played turns; prompts shared by a group have `group_size` responses.
 
     Returns:
         A batch with rewards at the last response token (`token_level_scores`) and, per row, `uid` (equal for equal
@@ -113,11 +97,6 @@ def pad_and_shuffle(batch: DataProto, multiple: int, seed: int) -> DataProto:
     """Pad a batch to a multiple of a number of rows and shuffle it, which spreads padding rows evenly.
 
     Padding rows repeat the shortest row with an empty response mask, so they do not affect token-mean losses.
-
-    Args:
-        batch: Rows.
-        multiple: Divisor of the number of rows.
-        seed: Seed of the shuffle.
     """
     missing = -len(batch) % multiple
     if missing:
@@ -140,10 +119,7 @@ def real_rows(batch: DataProto) -> Any:
 def rows_multiple(worker: WorkerConfig, gpus: int, critic: bool) -> int:
     """Return the required divisor of the number of rows: whole minibatches and whole forward passes per GPU.
 
-    Args:
-        worker: Worker configuration of EasyR1, before batches are multiplied by the number of responses.
-        gpus: Number of GPUs.
-        critic: True if a critic is trained.
+    The configuration must be the original one; EasyR1 later multiplies its batch sizes by the number of responses.
     """
     parts = [worker.actor, worker.critic] if critic else [worker.actor]
     multiple = gpus

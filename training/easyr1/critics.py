@@ -9,13 +9,12 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForTokenClassification, GenerationConfig
 from transformers.modeling_outputs import TokenClassifierOutput
 
-KINDS = {"qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL"}
-"""Model types and the prefixes of their class names."""
+from training.tiny_vlm import CLASSES
 
 
 def register_critics() -> None:
     """Register Qwen-VL critics with `AutoModelForTokenClassification`, which transformers lacks."""
-    for kind, name in KINDS.items():
+    for kind, name in CLASSES.items():
         config = type(AutoConfig.for_model(kind))
         AutoModelForTokenClassification.register(config, critic_class(kind, name), exist_ok=True)
 

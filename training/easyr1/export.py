@@ -19,35 +19,15 @@ import tyro
 from torch.distributed.tensor import DTensor
 from transformers import AutoConfig, AutoModelForImageTextToText, GenerationConfig
 
-from training.core.saving import saving
+from training.core.saving import PROCESSOR_FILES, saving
 from vlmgym.cli.console import reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import error_text
 from vlmgym.records.output_folder import new_folder
 
-PROCESSOR_FILES = (
-    "added_tokens.json",
-    "chat_template.jinja",
-    "chat_template.json",
-    "merges.txt",
-    "preprocessor_config.json",
-    "processor_config.json",
-    "special_tokens_map.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "video_preprocessor_config.json",
-    "vocab.json",
-)
-"""Files that EasyR1 writes next to the weights, copied unchanged."""
-
 
 def export(checkpoint: Path, out: Path, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Write the model of a checkpoint to a folder.
-
-    Args:
-        checkpoint: Folder `global_step_...` or its subfolder `actor`.
-        out: New folder.
-        dtype: Dtype of the weights.
+    """Write the model of a checkpoint, `global_step_...` or its subfolder `actor`, to a new folder.
 
     Raises:
         UsageError: The checkpoint is missing or incomplete, or the folder exists.
@@ -75,7 +55,7 @@ def export(checkpoint: Path, out: Path, dtype: torch.dtype = torch.bfloat16) -> 
     with new_folder(out) as part, saving(out):
         model.save_pretrained(part)
         for name in PROCESSOR_FILES:
-            if (source / name).is_file():
+            if (source / name).is_file() and not (part / name).exists():
                 shutil.copy(source / name, part / name)
 
 

@@ -71,11 +71,7 @@ def fetch_model(name: str) -> None:
 
 
 def build_trainer(config: RunConfig, worker: type[Any]) -> VlmgymTrainer:
-    """Build the trainer.
-
-    Args:
-        config: Result of `read_config`.
-        worker: Worker class.
+    """Build the trainer from the result of `read_config` and a worker class.
 
     Raises:
         UsageError: A setting is invalid, Ray has too few CPUs, or a model cannot be downloaded.

@@ -30,12 +30,7 @@ WAIT = 300.0
 
 
 def install(step_weight: float, bootstrap_values: BootstrapValues) -> None:
-    """Apply all patches in the trainer process.
-
-    Args:
-        step_weight: See `compute_advantages`.
-        bootstrap_values: See `compute_advantages`.
-    """
+    """Apply all patches in the trainer process, with options of `compute_advantages`."""
     ray_trainer.compute_advantage = partial(
         compute_advantages, step_weight=step_weight, stock=compute_advantage, bootstrap_values=bootstrap_values
     )

@@ -17,13 +17,7 @@ class PromptStream:
     """
 
     def __init__(self, curriculum: Curriculum, seed: int, batch_size: int) -> None:
-        """Start at prompt 0.
-
-        Args:
-            curriculum: Curriculum to play.
-            seed: Seed of the training run.
-            batch_size: Prompts per step.
-        """
+        """Start at prompt 0, with `batch_size` prompts per step."""
         self.curriculum, self.seed, self.batch_size = curriculum, seed, batch_size
         self.next_prompt_id = 0
         self.progress: Progress = curriculum.begin()

@@ -75,13 +75,7 @@ class PromptEncoder(RLHFDataset):
     """The dataset of EasyR1, used to encode prompts and images without a data file."""
 
     def __init__(self, tokenizer: Any, processor: Any, data: DataConfig) -> None:
-        """Set the attributes of `RLHFDataset` without loading a file.
-
-        Args:
-            tokenizer: Tokenizer of the model.
-            processor: Processor of the model.
-            data: Maximum prompt length and image size.
-        """
+        """Set the attributes of `RLHFDataset` without loading a file."""
         self.tokenizer, self.processor, self.dataset = tokenizer, processor, _Rows()
         self.prompt_key, self.answer_key = data.prompt_key, data.answer_key
         self.image_key, self.video_key = data.image_key, data.video_key
@@ -96,11 +90,7 @@ class PromptEncoder(RLHFDataset):
         return [{"role": "user", "content": [*images, {"type": "text", "text": example[self.prompt_key]}]}]
 
     def encode(self, prompt: str, images: Sequence[ImageArray]) -> dict[str, Any]:
-        """Encode a prompt.
-
-        Args:
-            prompt: Text.
-            images: uint8 RGB arrays (height, width, 3), at least one.
+        """Encode a prompt with at least one image.
 
         Returns:
             input_ids and attention_mask (int64, shape (longest prompt,), padded on the left), position_ids (int64,

@@ -11,7 +11,7 @@ from training.core.states import FIRST_VALIDATION_SEED, start_rollouts
 from training.easyr1.section import Section
 from vlmgym.curriculum import Pick, Progress
 from vlmgym.policies.base import Reply, identity
-from vlmgym.records.episode import PolicyRecord, TurnRecord
+from vlmgym.records.episode import EpisodeRecord, PolicyRecord, TurnRecord
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, Observation
 
@@ -62,38 +62,23 @@ class EpisodeResult:
         sample_idx: Index within the group.
         entry: Index of the curriculum entry.
         stage: Stage name.
-        game: Game id.
-        score: Sum of unshaped rewards.
         success: Success as defined by the curriculum.
-        turns: Number of turns.
-        ended: True if the game ended, False if truncated.
-        record: Record of the episode as JSON.
+        record: Record of the episode.
     """
 
     prompt_id: int
     sample_idx: int
     entry: int
     stage: str | None
-    game: str
-    score: float
     success: float
-    turns: int
-    ended: bool
-    record: str
+    record: EpisodeRecord
 
 
 class RolloutWorker:
     """Plays a share of the episodes."""
 
     def __init__(self, section: Section, encoder: Any, seed: int, model: str) -> None:
-        """Create the games.
-
-        Args:
-            section: Section `vlmgym` of the configuration.
-            encoder: Prompt encoder.
-            seed: Seed of the training run.
-            model: Model name in records.
-        """
+        """Create the games; `model` is the name of the model in records."""
         self.section, self.encoder, self.seed = section, encoder, seed
         self.curriculum = section.make_curriculum()
         self.policy = PolicyRecord(name="easyr1", options={"model": model})
@@ -134,29 +119,15 @@ class RolloutWorker:
     def finish(self, group_size: int | None) -> list[EpisodeResult]:
         """Finish all episodes and return their results.
 
-        Args:
-            group_size: Group size, which determines the seeds in records; None for validation episodes, which have
-                their own seeds.
+        The group size determines the seeds in records; it is None for validation episodes, which have their own.
         """
         finished = []
-        for (prompt_id, sample_idx), episode in self.episodes.items():
-            index = prompt_id * (group_size or 1) + sample_idx
+        for episode_id, episode in self.episodes.items():
+            index = episode_id[0] * (group_size or 1) + episode_id[1]
             seed = episode.live.episode.seed if group_size is None else index
-            record = episode.record(self.policy, seed=seed, index=index)
-            finished.append(
-                EpisodeResult(
-                    prompt_id,
-                    sample_idx,
-                    episode.pick.entry,
-                    episode.pick.stage,
-                    record.game.id,
-                    record.score or 0.0,
-                    self.curriculum.success(episode.pick, episode.turns),
-                    len(episode.turns),
-                    record.terminated,
-                    record.model_dump_json(),
-                )
-            )
+            record, pick = episode.record(self.policy, seed=seed, index=index), episode.pick
+            success = self.curriculum.success(pick, episode.turns)
+            finished.append(EpisodeResult(*episode_id, pick.entry, pick.stage, success, record))
         self.episodes = {}
         return finished
 

@@ -39,14 +39,7 @@ class VlmgymTrainer(RayPPOTrainer):
     train_dataloader: PromptStream
 
     def __init__(self, *, section: Section, curriculum: Curriculum, workers: WorkerPool, **arguments: Any) -> None:
-        """Create the trainer.
-
-        Args:
-            section: Section `vlmgym` of the configuration.
-            curriculum: Curriculum of the section.
-            workers: Rollout workers.
-            arguments: Arguments of `RayPPOTrainer`.
-        """
+        """Create the trainer; see `RayPPOTrainer` for further arguments."""
         validates = section.validation.episodes > 0
         super().__init__(**arguments, reward_fn=None, val_reward_fn=workers if validates else None)
         self.section, self.curriculum, self.workers = section, curriculum, workers
@@ -107,22 +100,17 @@ class VlmgymTrainer(RayPPOTrainer):
         self.actor_rollout_ref_wg.release_rollout_engine()
         episodes = self.workers.finish(None)
         self._write(f"validation_{self.global_step:06d}", episodes)
-        self.val_reward_score = float(np.mean([episode.score for episode in episodes]))
         results = [result for found in turns for result in found]
-        return {**response_metrics("val", results), **episode_metrics("val", episodes)}
+        metrics = {**response_metrics("val", results), **episode_metrics("val", episodes)}
+        self.val_reward_score = metrics["val/score"]
+        return metrics
 
     def _play(
         self, requests: list[Request], group_size: int, sampling: dict[str, Any]
     ) -> Iterator[tuple[list[Request], DataProto, list[StepResult]]]:
-        """Play all episodes to the end, one turn at a time.
+        """Play all episodes to the end; yields requests, responses and results of each turn.
 
-        Args:
-            requests: First requests.
-            group_size: Number of responses to prompts shared by a group.
-            sampling: Sampling parameters that differ from training.
-
-        Yields:
-            Requests, responses and results of each turn.
+        `sampling` has the sampling parameters that differ from training.
         """
         while requests:
             responses = group_size if requests[0].sample_idx is None else 1
@@ -153,7 +141,7 @@ class VlmgymTrainer(RayPPOTrainer):
             stream.progress = self.curriculum.after(stream.progress, pick, success)
 
     def _write(self, name: str, episodes: Sequence[EpisodeResult]) -> None:
-        write_rollout_records(self.rollouts, name, (episode.record for episode in episodes))
+        write_rollout_records(self.rollouts, name, (episode.record.model_dump_json() for episode in episodes))
 
     def _begin_records(self) -> None:
         """Write the metadata that `vlmgym report` needs."""
@@ -185,14 +173,15 @@ def response_metrics(prefix: str, results: Sequence[StepResult]) -> dict[str, fl
 
 def episode_metrics(prefix: str, episodes: Sequence[EpisodeResult]) -> dict[str, float]:
     """Compute means over episodes, overall and per game: score, turns and the fraction of ended games."""
-    games = sorted({episode.game for episode in episodes})
+    records = [episode.record for episode in episodes]
+    games = sorted({record.game.id for record in records})
     metrics = {}
     for name in ["", *games] if len(games) > 1 else [""]:
-        chosen = [episode for episode in episodes if name in ("", episode.game)]
+        chosen = [record for record in records if name in ("", record.game.id)]
         start = f"{prefix}/{name}/" if name else f"{prefix}/"
-        metrics[f"{start}score"] = float(np.mean([episode.score for episode in chosen]))
-        metrics[f"{start}turns"] = float(np.mean([episode.turns for episode in chosen]))
-        metrics[f"{start}ended"] = float(np.mean([episode.ended for episode in chosen]))
+        metrics[f"{start}score"] = float(np.mean([record.score or 0.0 for record in chosen]))
+        metrics[f"{start}turns"] = float(np.mean([len(record.turns) for record in chosen]))
+        metrics[f"{start}ended"] = float(np.mean([record.terminated for record in chosen]))
     return metrics
 
 

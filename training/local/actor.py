@@ -190,12 +190,8 @@ class Actor(nn.Module):
     ) -> LogProbs:
         """Compute log-probabilities, entropies and values of responses, with gradients.
 
-        Samples that share a prompt object share its forward pass, except with gradient checkpointing.
-
-        Args:
-            samples: Prompts and responses.
-            temperature: Sampling temperature, above 0.
-            entropy_grad: Keep the gradient of the entropy, which needs more memory.
+        Samples that share a prompt object share its forward pass, except with gradient checkpointing. Gradients of the
+        entropy (`entropy_grad`) need more memory.
         """
         tokens, mask = self.encoder.collate_responses([sample.response for sample in samples], self.device)
         prompts, index = deduplicate([sample.prompt for sample in samples])

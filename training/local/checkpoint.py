@@ -29,16 +29,9 @@ def save_checkpoint(
     *,
     merged: bool = False,
 ) -> Path:
-    """Write a checkpoint and return its folder, which contains `model`, or `adapter` with LoRA.
+    """Write a checkpoint and return its folder, which contains `model`, or `adapter` with LoRA (and `model` if merged).
 
-    Args:
-        folder: Folder of all checkpoints.
-        step: Steps taken.
-        actor: The model.
-        optimizer: Its optimiser.
-        progress: Progress through the curriculum.
-        extra: Further state of the trainer: numbers and lists.
-        merged: With LoRA, write `model` as well.
+    `extra` is further state of the trainer: numbers and lists.
 
     Raises:
         OutputError: It cannot be written.

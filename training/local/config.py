@@ -22,37 +22,27 @@ from vlmgym.sandbox.options import GameOptions
 
 DEFAULT_GAMES = ("2048",)
 """Games played if neither games nor a curriculum are given."""
+LIMITS = {
+    "above_0": (math.ulp(0.0), math.inf, "above 0"),
+    "at_least_0": (0, math.inf, "at least 0"),
+    "at_least_1": (1, math.inf, "at least 1"),
+    "fractions": (0, 1, "between 0 and 1"),
+}
+"""Minimum, maximum and description of the limits of `check_numbers`."""
 
 
-def check_numbers(
-    config: object, *, above_0: Sequence[str] = (), at_least_0: Sequence[str] = (), at_least_1: Sequence[str] = ()
-) -> None:
-    """Check the named fields of a config; None is accepted.
+def check_numbers(config: object, **limits: Sequence[str]) -> None:
+    """Check fields of a config, named by their limit; None is accepted.
 
     Raises:
-        UsageError: A number is too small or not finite.
+        UsageError: A number is out of range or not finite.
     """
-    smallest = math.ulp(0.0)  # the next float after 0
-    for names, least, limit in (
-        (above_0, smallest, "above 0"),
-        (at_least_0, 0, "at least 0"),
-        (at_least_1, 1, "at least 1"),
-    ):
+    for limit, names in limits.items():
+        least, most, text = LIMITS[limit]
         for name in names:
             value: float | None = getattr(config, name)
-            if value is not None and not (math.isfinite(value) and value >= least):
-                raise UsageError(f"{name} must be {limit}, got {value}")
-
-
-def check_fractions(config: object, *names: str) -> None:
-    """Check that the named fields of a config are between 0 and 1.
-
-    Raises:
-        UsageError: One is not.
-    """
-    for name in names:
-        if not 0 <= getattr(config, name) <= 1:
-            raise UsageError(f"{name} must be between 0 and 1, got {getattr(config, name)}")
+            if value is not None and not (math.isfinite(value) and least <= value <= most):
+                raise UsageError(f"{name} must be {text}, got {value}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,8 +116,8 @@ class SftConfig:
             above_0=("lr",),
             at_least_0=("steps", "target", "random_turns"),
             at_least_1=("batch_size", "check_interval"),
+            fractions=("accuracy", "gate"),
         )
-        check_fractions(self, "accuracy", "gate")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,8 +136,7 @@ class GrpoConfig:
     """Discount factor per turn."""
 
     def __post_init__(self) -> None:
-        check_numbers(self, at_least_1=("epochs", "minibatches"))
-        check_fractions(self, "gamma")
+        check_numbers(self, at_least_1=("epochs", "minibatches"), fractions=("gamma",))
         if self.group_size < 2:
             raise UsageError(f"group_size must be at least 2, got {self.group_size}")
 
@@ -187,9 +176,12 @@ class PpoConfig:
     """Normalise advantages to mean 0 and standard deviation 1 over the tokens of a step."""
 
     def __post_init__(self) -> None:
-        check_fractions(self, "gamma", "lam", "token_gamma", "token_lam")
-        positive = ("lr", "clip", "entropy_coef", "value_coef", "value_clip", "value_lr")
-        check_numbers(self, at_least_0=positive, at_least_1=("epochs", "minibatches"))
+        check_numbers(
+            self,
+            at_least_0=("lr", "clip", "entropy_coef", "value_coef", "value_clip", "value_lr"),
+            at_least_1=("epochs", "minibatches"),
+            fractions=("gamma", "lam", "token_gamma", "token_lam"),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,12 +20,7 @@ class Curves:
     """Writer of the metrics of each step."""
 
     def __init__(self, folder: Path, wandb: Any = None, after: int = 0) -> None:
-        """Open the files.
-
-        Args:
-            folder: Folder of the run.
-            wandb: The Weights & Biases run, or None.
-            after: Last step to keep of an earlier part of the run; later ones are repeated.
+        """Open the files, keeping the rows of an earlier part of the run up to step `after`; later ones are repeated.
 
         Raises:
             OutputError: A file cannot be written.

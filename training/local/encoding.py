@@ -14,28 +14,13 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoImageProcessor, AutoTokenizer
 
 from training.core.advantages import Floats
+from training.core.saving import PROCESSOR_FILES
 from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import error_text
 from vlmgym.sandbox.core.game import ImageArray
 
 IMAGE = "<|image_pad|>"
 """Placeholder of an image in the chat template, and the token of each of its patches."""
-PROCESSOR_FILES = (
-    "config.json",  # copied as it is, since versions of transformers write it differently
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "vocab.json",
-    "merges.txt",
-    "added_tokens.json",
-    "special_tokens_map.json",
-    "chat_template.jinja",
-    "chat_template.json",
-    "preprocessor_config.json",
-    "video_preprocessor_config.json",
-    "processor_config.json",
-    "generation_config.json",
-)
-"""Files besides the weights that a checkpoint needs to be served."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,8 @@ _compute: Callable[[int], Any]
 def prefetch(compute: Callable[[int], T], count: int) -> Iterator[Iterator[T]]:
     """Iterate over `compute(0)` to `compute(count - 1)`, one item ahead as soon as the worker process has started.
 
-    Items are computed in this process until then, and, after a warning, if the worker process fails.
-
-    Args:
-        compute: A function that can be pickled and whose result depends on its argument alone.
-        count: Number of items.
+    Items are computed in this process until then, and, after a warning, if the worker process fails. `compute` must be
+    picklable, and its result must depend on its argument alone.
     """
     if count <= MIN_ITEMS:
         yield map(compute, range(count))

@@ -21,11 +21,7 @@ def roll_out(
 ) -> tuple[list[list[TrainSample]], float]:
     """Roll out all episodes in parallel until each one ends.
 
-    Args:
-        actor: The model.
-        episodes: The episodes, which are played in place.
-        config: Sampling options.
-        seed: Seed of the tokens; each response derives its own from it, prompt_id, sample_idx and turn.
+    Each response derives the seed of its tokens from `seed`, prompt_id, sample_idx and turn.
 
     Returns:
         A sample for each turn of each episode, and the seconds spent on scoring and rendering.

@@ -103,7 +103,7 @@ def fine_tune(
     check: Callable[[], float],
     report: Callable[[int, float], None],
 ) -> int:
-    """Fine-tune the model and return the number of steps taken.
+    """Fine-tune the model on one batch per step and return the number of steps taken.
 
     Args:
         actor: The model.

@@ -145,12 +145,7 @@ class Trainer:
     def compute_advantages(
         self, episodes: Sequence[EpisodeRollout], samples: Sequence[Sequence[TrainSample]]
     ) -> dict[str, float]:
-        """Fill in advantages, log-probabilities, values and returns of the samples; return metrics.
-
-        Args:
-            episodes: Finished episodes.
-            samples: A sample for each turn of each episode.
-        """
+        """Fill in advantages, log-probabilities, values and returns of the samples of each episode; return metrics."""
         flat = list(chain.from_iterable(samples))
         rewards = [[turn.reward.total for turn in episode.turns] for episode in episodes]
         if self.config.algorithm == "grpo":
@@ -265,11 +260,7 @@ def compute_ppo_targets(
 ) -> dict[str, float]:
     """Fill in advantages and returns of samples with old values; return the explained variance of the critic.
 
-    Args:
-        samples: A sample for each turn of each episode.
-        rewards: Reward of each turn of each episode.
-        bootstrap_values: Value of the final state of each truncated episode, else 0.
-        config: Options of GAE.
+    `samples` and `rewards` have one entry per turn of each episode.
     """
     monte_carlo: list[Floats] = []
     # With lambda below 1, returns contain the critic's own values, so the critic is judged by those of lambda 1.

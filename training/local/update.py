@@ -104,20 +104,7 @@ def update(
     minibatches: int = 1,
     rng: np.random.Generator,
 ) -> dict[str, float]:
-    """Update the model on the samples of a step.
-
-    Args:
-        actor: The model.
-        optimizer: Optimiser of its parameters.
-        samples: All samples of the step.
-        config: Options of optimiser and loss.
-        value_coef: Coefficient of the value loss.
-        value_clip: Clip range of value updates; 0 turns clipping off.
-        temperature: Sampling temperature of the responses.
-        max_tokens: Maximum response length.
-        epochs: Passes over the samples.
-        minibatches: Updates per pass.
-        rng: Random generator that forms minibatches.
+    """Update the model on the samples of a step: epochs of minibatches, which `rng` draws.
 
     Returns:
         Means over updates of loss, policy_loss, value_loss, grad_norm, entropy, clip_fraction, kl (from the reference)

@@ -69,15 +69,7 @@ def validate(
     images: Images = "true",
     temperature: float | None = None,
 ) -> ValidationResult:
-    """Respond once to each validation state.
-
-    Args:
-        actor: The model.
-        config: Options, including the default temperature.
-        episodes: Episodes at the states, which are played in place.
-        images: Images shown to the model.
-        temperature: Sampling temperature.
-    """
+    """Respond once to each validation state; the episodes are played in place."""
     shown = [episode.observation.images for episode in episodes]
     if images == "blank":
         shown = [[*map(blank, each)] for each in shown]
