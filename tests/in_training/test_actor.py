@@ -120,8 +120,8 @@ def test_prompts_equal_those_of_the_hugging_face_processor(actor: Actor, referen
 def test_responses_survive_encoding_and_decoding(actor: Actor) -> None:
     text = "<perception>2 4\n0 8</perception><think>é, 10 = 8 + 2</think><answer>up</answer>"
     tokens = actor.encoder.tokens(text)
-    assert tokens[-1] == actor.encoder.end
     assert actor.encoder.text(tokens) == text
+    assert actor.ends == {tokens[-1], actor.encoder.tokenizer.convert_tokens_to_ids("<|endoftext|>")}
 
 
 @pytest.mark.parametrize("checkpoint", ["qwen3_vl"], indirect=True)
@@ -298,11 +298,6 @@ def test_too_long_prompts_are_refused(actor: Actor) -> None:
         respond(actor, [(text + " up" * actor.context, images)], [0], 4, 1.0)
 
 
-def test_end_tokens_are_those_of_the_generation_config(actor: Actor) -> None:
-    tokenizer = actor.encoder.tokenizer
-    assert actor.ends == set(tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"]))
-
-
 # Checkpoints ----------------------------------------------------------------------------------------------------------
 
 
@@ -392,19 +387,3 @@ def test_models_load_in_several_threads(tmp_path: Path) -> None:
     first, *others = (actor.state_dict() for actor in actors)
     assert all(torch.equal(tensor, other[name]) for other in others for name, tensor in first.items())
     assert all(actor.model.lm_head.weight is actor.model.get_input_embeddings().weight for actor in actors)
-
-
-# Errors ---------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("content", [None, "{}", '{"model_type": "gpt2"}'])
-def test_folders_without_a_qwen_vl_are_refused(tmp_path: Path, content: str | None) -> None:
-    if content is not None:
-        (tmp_path / "config.json").write_text(content)
-    with pytest.raises(UsageError, match=str(tmp_path)):
-        make_actor(tmp_path)
-
-
-def test_unknown_devices_are_refused(checkpoint: Path) -> None:
-    with pytest.raises(UsageError, match="device nowhere"):
-        make_actor(checkpoint, device="nowhere")

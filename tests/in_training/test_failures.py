@@ -23,6 +23,7 @@ from training.local.evaluation import TrainedPolicy
 from training.local.sft import sft_loss
 from training.local.train import memory_errors
 from vlmgym.curriculum import Curriculum
+from vlmgym.errors import UsageError
 from vlmgym.records.files import OutputError
 
 FULL_GPU = torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
@@ -44,6 +45,19 @@ def test_a_full_gpu_is_reported_with_options_to_lower(
 def test_full_memory_is_reported_with_options_to_lower(fill: Callable[[], Any]) -> None:
     with pytest.raises(TrainingError, match=r"lower --update.micro-batch-size"), memory_errors():
         fill()
+
+
+@pytest.mark.parametrize("content", [None, "{}", '{"model_type": "gpt2"}'])
+def test_folders_without_a_qwen_vl_are_refused(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "config.json").write_text(content)
+    with pytest.raises(UsageError, match=str(tmp_path)):
+        make_actor(tmp_path)
+
+
+def test_unknown_devices_are_refused(model: Path) -> None:
+    with pytest.raises(UsageError, match="device nowhere"):
+        make_actor(model, device="nowhere")
 
 
 def test_diverged_runs_stop_and_keep_a_good_checkpoint(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -17,7 +16,7 @@ from transformers import AutoProcessor
 from trl import GRPOConfig, GRPOTrainer
 
 from tests.in_training.tiny import TOLERANCE, make_actor, make_checkpoint, make_samples
-from training.core.advantages import discounted_returns, explained_variance
+from training.core.advantages import discounted_returns
 from training.local.actor import Actor
 from training.local.config import PpoConfig, SftConfig, UpdateConfig
 from training.local.encoding import EncodedPrompt, Encoder, TrainSample
@@ -365,21 +364,6 @@ def test_critics_are_judged_by_monte_carlo_returns(over: Any, targets: list[int]
     assert metrics["explained_variance"] == pytest.approx(1 - np.var(returns - values) / np.var(returns))
     white = np.concatenate([cast(Any, sample.advantages) for each in samples for sample in each])
     assert (white.mean(), white.std()) == (pytest.approx(0), pytest.approx(1))
-
-
-def test_critic_benchmark_measures_what_features_explain() -> None:
-    critic: Any = importlib.import_module("benchmarks.critic")
-    rng = np.random.default_rng(0)
-    episodes = np.repeat(np.arange(80), 10)
-    features, noise = rng.normal(size=(800, 3)), rng.normal(size=(800, 3))
-    luck = np.repeat(rng.normal(size=80), 10)  # of an episode, which other episodes do not predict
-    returns = features[:, 0] - features[:, 1] + luck
-    assert 0.5 < explained_variance(critic.estimated(features, returns, episodes), returns) < 0.75  # luck is a third
-    assert explained_variance(critic.estimated(noise, returns, episodes), returns) < 0.02
-    actions = (rng.random((800, 1)) < 0.5).astype(np.float64)
-    ((effect, error),) = critic.effects(returns + 0.5 * actions[:, 0], actions, features, episodes)
-    assert 0.03 < error < 0.12
-    assert abs(effect - 0.5) < 3 * error
 
 
 # Supervised fine-tuning -----------------------------------------------------------------------------------------------
