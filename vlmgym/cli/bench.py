@@ -90,11 +90,7 @@ def bench(config: BenchConfig, console: Console | None = None) -> Recommendation
 
 
 def measure_layouts(config: BenchConfig) -> dict[Layout, Rates]:
-    """Measure the rates of all layouts in rounds.
-
-    Raises:
-        UsageError: See `bench`.
-    """
+    """Measure the rates of all layouts in rounds."""
     game = config.make_game(config.game)
     layouts = config.layouts()
     if not layouts:

@@ -7,7 +7,7 @@ import itertools
 import json
 import statistics
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -27,7 +27,7 @@ from vlmgym.policies.openai_options import OPENAI, OpenAIOptions
 from vlmgym.policies.transformers import import_local_model
 from vlmgym.records.episode import GameRecord
 from vlmgym.records.files import check_own_file, write_own_json
-from vlmgym.rollout.event_loop import run_async
+from vlmgym.rollout.event_loop import run_all, run_async
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.options import GameOptions
 
@@ -100,18 +100,10 @@ class BenchModelConfig(GameOptions):
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Measurements at one concurrency or batch size.
+    """Measurements with `at_once` concurrent requests, or in batches of as many.
 
-    Attributes:
-        at_once: Number of concurrent requests, or batch size.
-        requests: Number of measured requests.
-        first_token: Median seconds to the first token; None without streaming.
-        first_token_95: 95th percentile of seconds to the first token.
-        latency: Median seconds per request.
-        tokens_per_second: Response tokens per second over all requests, at full concurrency.
-        requests_per_second: Requests per second at full concurrency.
-        prompt_tokens: Mean prompt tokens, images included.
-        completion_tokens: Mean response tokens.
+    Times are medians in seconds, except the 95th percentile of the first token (None without streaming). Rates are of
+    all requests together, at full concurrency. Tokens are means per request, images included.
     """
 
     at_once: int
@@ -209,24 +201,13 @@ async def _measure_server(
     await policy.begin_run()
     try:
         begun = time.perf_counter()
-        await _all([place(begun) for _ in range(at_once)])  # warm up connections and caches
+        await run_all(place(begun) for _ in range(at_once))  # warm up connections and caches
         begun = time.perf_counter()
-        places = await _all([place(begun + seconds) for _ in range(at_once)])
+        places = await run_all(place(begun + seconds) for _ in range(at_once))
     finally:
         await policy.end_run()
     end = min(streamed[-1].ended for streamed in places)  # full concurrency until here
     return _speed(at_once, list(itertools.chain(*places)), begun, end)
-
-
-async def _all(work: list[Coroutine[Any, Any, list[StreamTiming]]]) -> list[list[StreamTiming]]:
-    """Gather all results; cancel the rest if one fails."""
-    tasks = [asyncio.ensure_future(one) for one in work]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _speed(at_once: int, streamed: Sequence[StreamTiming], begin: float, end: float) -> Speed:

@@ -50,14 +50,7 @@ def _path(words: list[str]) -> Path:
 
 
 def parse_options(config: type[T], args: Sequence[str] | None, prog: str, description: str | None = None) -> T:
-    """Parse a command line; invalid options exit with code 2 and a message.
-
-    Args:
-        config: Type of the options.
-        args: Command line; None: `sys.argv`.
-        prog: Program name.
-        description: Start of the help text; None: the docstring of `config`.
-    """
+    """Parse a command line, by default `sys.argv`; invalid options exit with code 2 and a message."""
     return tyro.cli(config, args=args, prog=prog, description=description)
 
 

@@ -72,11 +72,7 @@ def evaluate_script(
 
 
 def policy_options(args: Sequence[str] | None, custom_policy: CustomFunction | None = None) -> type[PolicyOptions]:
-    """Return the options type of the policy named on a command line.
-
-    Raises:
-        UsageError: There is no such policy.
-    """
+    """Return the options type of the policy named on a command line."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--policy")
     try:
@@ -247,11 +243,7 @@ def _name(games: Sequence[Game[Any, Any]], policy: Policy) -> str:
 
 
 def _claimed(name: str) -> Path:
-    """Create a folder under `logs`, numbered if the name is taken.
-
-    Raises:
-        OutputError: The folder cannot be created.
-    """
+    """Create a folder under `logs`, numbered if the name is taken."""
     for n in count(1):
         folder = Path("logs") / (name if n == 1 else f"{name}-{n}")
         with writing(folder):

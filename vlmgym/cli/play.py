@@ -28,12 +28,7 @@ class PlayConfig(GameOptions):
 
 
 def play(config: PlayConfig) -> None:
-    """Open a window and let a person play until it is closed.
-
-    Raises:
-        UsageError: The game, a level, a config field or its value is invalid.
-        DisplayError: No screen is available.
-    """
+    """Open a window and let a person play until it is closed."""
     game = config.make_game(config.game)
     if config.seed is not None and config.seed < 0:
         raise UsageError(f"seed must be at least 0, got {config.seed}")

@@ -48,14 +48,7 @@ class Rates:
 
 
 def measure(contestants: Mapping[str, Turn], rounds: int, seconds: float, what: str) -> dict[str, Rates]:
-    """Measure contestants in turns, so that other load affects all equally.
-
-    Args:
-        contestants: Contestants by name.
-        rounds: Number of rounds.
-        seconds: Seconds per turn.
-        what: Label of the progress bar.
-    """
+    """Measure contestants in turns, so that other load affects all equally."""
     rates: dict[str, list[float]] = {name: [] for name in contestants}
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), transient=True) as progress:
         task = progress.add_task(what, total=rounds * len(contestants))

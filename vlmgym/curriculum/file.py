@@ -21,13 +21,11 @@ Measure = Literal["score", "reward", "played"]
 LARGEST = 1e6
 
 
-class StrictModel(BaseModel):
-    """Base of data read from files."""
-
+class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
 
-class StageFile(StrictModel):
+class StageFile(_Part):
     """A stage of an entry.
 
     Attributes:
@@ -54,7 +52,7 @@ class StageFile(StrictModel):
         return name
 
 
-class EntryFile(StrictModel):
+class EntryFile(_Part):
     """A game of the mixture and its stages.
 
     Attributes:
@@ -126,7 +124,7 @@ class EntryFile(StrictModel):
             raise ValueError(f"down must be at least 0, because success is a share, got {self.down:g}")
 
 
-class CurriculumFile(StrictModel):
+class CurriculumFile(_Part):
     """A curriculum.
 
     Attributes:

@@ -21,14 +21,7 @@ from vlmgym.workers.pool import ProcessPool
 
 @dataclass
 class Session:
-    """What one invocation played: a whole run, or the rest of a resumed one.
-
-    Attributes:
-        turns: Number of turns.
-        seconds: Wall time.
-        stop_reason: Why it stopped early, or None.
-        errors: Number of failed episodes, by error message.
-    """
+    """Turns, wall time, early stop and failed episodes (by message) of a new or resumed run."""
 
     turns: int = 0
     seconds: float = 0.0
@@ -37,13 +30,7 @@ class Session:
 
 
 def write_summary(run: StoredRun, session: Session, before: RunSummary | None = None) -> RunSummary:
-    """Write `summary.json`, and the documents of single games.
-
-    Args:
-        run: The run.
-        session: The session that has just ended.
-        before: Summary of the earlier sessions, if any.
-    """
+    """Write `summary.json` of all sessions (`before`: of the earlier ones), and the documents of single games."""
     summaries = summarise_run(run)
     for game in run.config.game_ids:
         if (path := run.folder.record(game_name(game))) is not None:

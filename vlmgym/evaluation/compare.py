@@ -107,12 +107,7 @@ class Comparison(BaseModel):
 
 
 def compare(config: CompareConfig) -> Comparison:
-    """Compare two runs, print a table, and write `compare.json` and `compare.html`.
-
-    Raises:
-        UsageError: A run cannot be read, the runs are not comparable, or the folder holds foreign files.
-        OutputError: A file cannot be written.
-    """
+    """Compare two runs, print a table, and write `compare.json` and `compare.html`."""
     first, second = (open_run(folder) for folder in config.runs)
     a, b = first.folder.folder, second.folder.folder
     if a.resolve() == b.resolve():

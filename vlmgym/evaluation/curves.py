@@ -80,10 +80,6 @@ def draw_curves(episodes: Iterable[EpisodeRecord], subtitle: str = "") -> bytes:
 
     The mean is always over all episodes: those that ended early (marked by a dot) keep their score. With several
     stages of a curriculum there is no interval, and the title says so.
-
-    Args:
-        episodes: At least one episode with a result, all of the same game and policy. Records are not kept.
-        subtitle: Second line of the title, truncated to fit.
     """
     from matplotlib.figure import Figure  # slow to import, and not needed by worker processes
     from matplotlib.ticker import MaxNLocator

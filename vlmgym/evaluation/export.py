@@ -85,12 +85,7 @@ class ExportConfig:
 
 
 def export(config: ExportConfig) -> None:
-    """Write an export, and print its contents and what was left out.
-
-    Raises:
-        UsageError: The run cannot be read, the folder already exists, or nothing passes the filters.
-        OutputError: It cannot be written.
-    """
+    """Write an export, and print its contents and what was left out."""
     run = open_run(config.run)
     for game in run.config.games:
         game.game()  # raises if it is not installed

@@ -66,12 +66,7 @@ class Rows:
 def export_episode(
     stored: StoredEpisode, games: Sequence[GameRecord], turns: TurnFilter, format_: Format, folder: Path
 ) -> Rows:
-    """Write the new images of an episode into the folder of the export, and return its rows.
-
-    Raises:
-        UsageError: The record cannot be read, or its game is not in `games`.
-        OutputError: An image cannot be written.
-    """
+    """Write the new images of an episode into the folder of the export, and return its rows."""
     record = stored.read()
     if record.game not in games:
         raise UsageError(f"{stored.location} has a game that is not in run.json")

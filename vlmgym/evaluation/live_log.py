@@ -8,7 +8,7 @@ import socket
 import time
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -58,37 +58,33 @@ class LiveLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for name, logger in [*self._loggers.items()]:
-            try:
-                logger.close(failed=kind is not None)
-            except Exception as problem:  # as in `episode`
-                self._drop(name, problem)
+        self._try(lambda logger: logger.close(failed=kind is not None), close=False)
 
     def episode(self, episode: EpisodeRecord) -> None:
         """Log an episode."""
-        if not self._loggers:
-            return
-        numbers = self._add(episode)
+        if self._loggers:
+            numbers = self._add(episode)
+            self._try(lambda logger: logger.log(self._step, numbers))
+
+    def _try(self, action: Callable[[Logger], None], *, close: bool = True) -> None:
+        """Report and drop loggers that fail: third-party code and the network must not lose episodes."""
         for name, logger in [*self._loggers.items()]:
             try:
-                logger.log(self._step, numbers)
-            except Exception as problem:  # third-party code and the network must not lose episodes
-                self._drop(name, problem)
+                action(logger)
+            except Exception as problem:
+                del self._loggers[name]
+                reason = one_line(f"{type(problem).__name__}: {problem}")
+                message = f"logging to {name} failed and is disabled ({reason})"
+                self._console.print(message, soft_wrap=True, markup=False, highlight=False)
                 with suppress(Exception):  # it may fail for the same reason
-                    logger.close(failed=True)
+                    if close:
+                        logger.close(failed=True)
 
     def _add(self, episode: EpisodeRecord) -> dict[str, float]:
         self._step += episode.score is not None
         game = self._games.setdefault(episode.game.id, _RunningGame())
         game.add(episode)
         return {f"{episode.game.id}/{name}": value for name, value in game.numbers().items()}
-
-    def _drop(self, name: str, problem: Exception) -> None:
-        del self._loggers[name]
-        reason = one_line(f"{type(problem).__name__}: {problem}")
-        self._console.print(
-            f"logging to {name} failed and is disabled ({reason})", soft_wrap=True, markup=False, highlight=False
-        )
 
 
 class _RunningGame:
@@ -176,25 +172,9 @@ class WandbLogger:
 
 
 def open_live_log(
-    tensorboard: bool,
-    wandb: str | None,
-    folder: RunFolder,
-    earlier: Iterable[EpisodeRecord],
-    console: Console,
+    tensorboard: bool, wandb: str | None, folder: RunFolder, earlier: Iterable[EpisodeRecord], console: Console
 ) -> LiveLog:
-    """Open the log of a run whose `run.json` is written.
-
-    Args:
-        tensorboard: Whether to log to TensorBoard, in `tensorboard` in the run's folder.
-        wandb: Weights & Biases project, or None.
-        folder: Folder of the run.
-        earlier: Records of earlier sessions.
-        console: Where failures are reported.
-
-    Raises:
-        UsageError: Weights & Biases refuses the run.
-        OutputError: A file cannot be written.
-    """
+    """Open the log of a run whose `run.json` is written, after the records of earlier sessions."""
     loggers: dict[str, Logger] = {}
     if tensorboard or wandb is not None:
         config = json.loads(folder.run.read_text(encoding="utf-8"))
@@ -220,20 +200,10 @@ def check_loggers(*, tensorboard: bool = False, wandb: str | None = None) -> Non
 
 
 def begin_wandb(project: str, folder: Path, id_file: Path, config: Mapping[str, Any]) -> Any:
-    """Start or resume a Weights & Biases run.
-
-    Args:
-        project: The project.
-        folder: Folder of the run, which gives it its name.
-        id_file: File with the run's id; created if missing.
-        config: Configuration of the run.
-
-    Returns:
-        The `wandb.Run`. Logged rows must have a `step`.
+    """Start a Weights & Biases run, or resume the one whose id is in the file. Logged rows must have a `step`.
 
     Raises:
         UsageError: Weights & Biases refuses the run.
-        OutputError: A file cannot be written.
     """
     import wandb
 

@@ -37,16 +37,9 @@ def call_in_order(
     console: Console | None,
     ahead: int = 2,
 ) -> None:
-    """Call a function in worker processes, and take the results in order; if a call fails, the others are cancelled.
+    """Call a function in worker processes and take the results in order, with at most `ahead` per worker in memory.
 
-    Args:
-        workers: The processes.
-        function: The function.
-        calls: Arguments of each call.
-        take: Called with each result.
-        label: Label of the progress bar.
-        console: Where progress is shown; None: nowhere.
-        ahead: Maximum number of results in memory per worker.
+    If a call fails, the others are cancelled. Without a console, no progress is shown.
     """
 
     async def run() -> None:
@@ -87,14 +80,7 @@ class LiveProgress(ProgressWithFacts):
     """Progress in turns, with episodes, mean scores, turns/s, tokens and errors so far."""
 
     def __init__(self, console: Console, games: Sequence[str], episodes: int, turns: int) -> None:
-        """Create the display.
-
-        Args:
-            console: The terminal.
-            games: Ids of the games.
-            episodes: Total number of episodes to play in this session.
-            turns: Turn limit of an episode.
-        """
+        """Create the display of so many episodes of these games, of at most so many turns."""
         super().__init__(console)
         self._scores: dict[str, list[float]] = {game: [] for game in games}
         self._episodes, self._max_turns = episodes, turns

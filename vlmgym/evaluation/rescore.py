@@ -40,10 +40,6 @@ def rescore(config: RescoreConfig) -> Path:
 
     Returns:
         The new folder with `run.json`, `episodes.jsonl` (latest record of each episode) and `summary.json`.
-
-    Raises:
-        UsageError: The run cannot be read, or the new folder already exists.
-        OutputError: The new run cannot be written.
     """
     run = open_run(config.run)
     old = run.folder.folder

@@ -101,12 +101,7 @@ class EarlierSessions:
 
 
 def resume_run(folder: RunFolder, config: RunRecord, console: Console) -> EarlierSessions:
-    """Read a run to resume with a configuration. A torn last line is dropped; nothing else is changed.
-
-    Raises:
-        UsageError: The folder holds no run, or one with other options.
-        OutputError: The folder cannot be written.
-    """
+    """Read a run to resume with a configuration. A torn last line is dropped; nothing else is changed."""
     run = open_run(folder)
     if different := differences(run.config, config):
         raise UsageError(f"cannot resume {folder.folder} with other options: {'; '.join(different)}")

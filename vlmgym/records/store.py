@@ -26,18 +26,7 @@ RecordT = TypeVar("RecordT", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class StoredEpisode:
-    """Location of an episode's record, with the fields that are needed before loading it.
-
-    Attributes:
-        file: JSON-lines file.
-        line: Line number, from 1.
-        offset: Offset of the line in bytes.
-        length: Length of the line in bytes.
-        game: Id of the game.
-        seed: Seed of the episode.
-        index: Index among the run's episodes of this game, from 0.
-        score: Score; None without a result.
-    """
+    """Location of an episode's record: line number, offset and length in bytes; and fields needed before loading it."""
 
     file: Path
     line: int

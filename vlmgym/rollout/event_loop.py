@@ -41,11 +41,11 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
             return thread.submit(asyncio.run, cancellable()).result()
 
 
-async def run_all(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+async def run_all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Run coroutines concurrently; if one fails, cancel the others, wait for them and raise its error."""
     tasks = [asyncio.create_task(one) for one in work]
     try:
-        await asyncio.gather(*tasks)
+        return await asyncio.gather(*tasks)
     finally:
         for task in tasks:
             task.cancel()

@@ -23,13 +23,7 @@ FOR_THE: dict[Difficulty, str] = {"perception": "harder to see", "reasoning": "h
 
 
 def write_page(exhibits: Sequence[Exhibit], size: int, left_out: Sequence[tuple[str, str]] = ()) -> str:
-    """Build the page.
-
-    Args:
-        exhibits: Exhibits to show.
-        size: Image size in pixels.
-        left_out: Titles of games that cannot be shown, and the reasons.
-    """
+    """Build the page; `left_out` has the titles of games that cannot be shown, and the reasons."""
     folder = files(__package__) / "assets"
     style = asset("base.css") + (folder / "gallery.css").read_text(encoding="utf-8")
     return Template((folder / "gallery.html").read_text(encoding="utf-8")).substitute(

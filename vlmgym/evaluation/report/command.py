@@ -40,12 +40,7 @@ class ReportConfig:
 
 
 def report(config: ReportConfig) -> None:
-    """Write the report of a saved run into its folder.
-
-    Raises:
-        UsageError: The run cannot be read, or report.html was not written by vlmgym.
-        OutputError: The page cannot be written, or the run is still active.
-    """
+    """Write the report of a saved run into its folder."""
     console = make_console()
     run = open_run(config.run)
     with run.folder.reserved(adopt=True):

@@ -26,13 +26,7 @@ LARGEST_GRID = 64
 
 @dataclass(frozen=True, slots=True)
 class EpisodePage:
-    """An episode on the page.
-
-    Attributes:
-        row: Entry in the episode list.
-        rewards: Rewards for the curves; None without a result.
-        data: All other data, as JSON safe in HTML.
-    """
+    """An episode on the page: list entry, rewards (None without a result), and all other data as safe JSON."""
 
     row: Mapping[str, Any]
     rewards: EpisodeRewards | None

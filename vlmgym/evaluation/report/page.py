@@ -37,14 +37,7 @@ SCRIPTS = ["texts", "data", "keys", "tabs", "overview", "curves", "videos", "lis
 
 @dataclass(frozen=True)
 class PageTable:
-    """A plain-text table above the curves.
-
-    Attributes:
-        title: Heading.
-        columns: Column headings, the first for the row names.
-        rows: Cells of each row, starting with its name.
-        note: Text below the table, or empty.
-    """
+    """A plain-text table above the curves, whose rows start with their names, and a note below it."""
 
     title: str
     columns: Sequence[str]
@@ -64,17 +57,8 @@ def write_page(
 ) -> None:
     """Write the page of one or two runs.
 
-    The page is replaced atomically; large episodes go to a folder of the same name without `.html`. The same runs
-    give the same bytes.
-
-    Args:
-        path: Output page, such as `report.html`.
-        runs: One or two.
-        title: Page title.
-        workers: Worker pool.
-        images: Number of episodes per game with images; None: all.
-        tables: Additional tables.
-        console: Console for progress.
+    The page is replaced atomically; many episodes go to a folder of the same name without `.html`. The same runs give
+    the same bytes. The first `images` episodes of each game have images; None: all.
 
     Raises:
         UsageError: A record cannot be read, or a file not written by vlmgym is in the way.

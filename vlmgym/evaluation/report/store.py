@@ -18,11 +18,8 @@ FILE_BYTES = 500_000
 class EpisodeStore:
     """Collects the episodes of a page in order.
 
-    The folder is named after a hash of its contents, so a page never loads the episodes of another.
-
-    Attributes:
-        inline: Inline episodes by name.
-        files: File number of each episode, by name.
+    `inline` has small ones by name, `files` the file number of the others. The folder of files is named after a hash of
+    its contents, so a page never loads the episodes of another.
     """
 
     def __init__(self, page: Path, output: OutputFolder) -> None:
