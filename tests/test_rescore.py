@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ class Mixed(StatePolicy):
         ]
 
 
-def played(reward: RewardConfig) -> list[EpisodeRecord]:
+def played(reward) -> list[EpisodeRecord]:
     records = evaluate(GAME, Mixed(), 2, max_turns=25, workers=0, reward=reward)
     return [record.model_copy(update={"started": ""}) for record in records]
 
@@ -60,15 +61,15 @@ def records() -> list[EpisodeRecord]:
     return records
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(REWARDS)
-def test_scoring_again_is_what_playing_with_the_setting_gives(records: list[EpisodeRecord], reward: RewardConfig):
+def test_rescored_is_as_played_with_the_settings(records, reward):
     assert [rescored(record, reward) for record in records] == played(reward)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(REWARDS)
-def test_scoring_again_with_the_own_setting_changes_nothing(records: list[EpisodeRecord], reward: RewardConfig):
+def test_rescoring_is_idempotent(records, reward):
     for record in records:
         once = rescored(record, reward)
         stored = EpisodeRecord.model_validate_json(once.model_dump_json())
@@ -76,28 +77,25 @@ def test_scoring_again_with_the_own_setting_changes_nothing(records: list[Episod
         assert once.score == record.score
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def played_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run") / "run"
+    options = {"episodes": 3, "max_turns": 12, "size": 128, "workers": 0, "videos": 0, "report": False}
     reward = RewardConfig(illegal=-1.0, format_weight=0.25)
-    config = EvalConfig(
-        episodes=3,
-        max_turns=12,
-        size=128,
-        workers=0,
-        videos=0,
-        report=False,
-        reward=reward,
-        output_dir=tmp_path / "run",
-    )
-    run_evaluation(["2048", "swap"], config)
-    return tmp_path / "run"
+    run_evaluation(["2048", "swap"], EvalConfig(reward=reward, output_dir=folder, **options))
+    return folder
+
+
+@pytest.fixture
+def run(played_run, tmp_path):
+    return shutil.copytree(played_run, tmp_path / "run")
 
 
 def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def test_a_run_scored_again_with_its_own_setting_is_the_same_bit_for_bit(run: Path, tmp_path: Path):
+def test_own_settings_change_nothing(run, tmp_path):
     before = files(run)
     out = rescore(RescoreConfig(run=run, reward=read_run(run).config.reward, output_dir=tmp_path / "again"))
     after = files(out)
@@ -108,7 +106,7 @@ def test_a_run_scored_again_with_its_own_setting_is_the_same_bit_for_bit(run: Pa
     assert files(run) == before
 
 
-def test_a_run_scored_again_says_what_changed(run: Path, capsys: pytest.CaptureFixture[str]):
+def test_changes_are_printed(run, capsys):
     before = files(run)
     main(["rescore", str(run), "--reward.illegal", "-2.5"])
     told = capsys.readouterr().out
@@ -126,7 +124,7 @@ def test_a_run_scored_again_says_what_changed(run: Path, capsys: pytest.CaptureF
     assert new.folder.complete()
 
 
-def test_nothing_is_written_over(run: Path, capsys: pytest.CaptureFixture[str]):
+def test_existing_folders_are_refused(run, capsys):
     for out in (run, run / "run.json"):
         with pytest.raises(SystemExit, match="2"):
             main(["rescore", str(run), "--output-dir", str(out)])
@@ -134,12 +132,12 @@ def test_nothing_is_written_over(run: Path, capsys: pytest.CaptureFixture[str]):
     assert sorted(path.name for path in run.parent.iterdir()) == ["run"]
 
 
-def test_what_is_no_run_is_refused(run: Path, tmp_path: Path):
-    with pytest.raises(vlmgym.UsageError, match=r"nowhere holds no run: cannot read .*run\.json: No such file"):
+def test_invalid_runs(run, tmp_path):
+    with pytest.raises(vlmgym.UsageError, match="nowhere holds no run"):
         rescore(RescoreConfig(run=tmp_path / "nowhere"))
     lines = RunFolder(run).episodes.read_bytes().splitlines(keepends=True)
     RunFolder(run).episodes.write_bytes(b"".join([lines[0], b"{}\n", *lines[2:]]))
-    with pytest.raises(vlmgym.UsageError, match=r"line 2 of .*episodes\.jsonl cannot be read"):
+    with pytest.raises(vlmgym.UsageError, match="line 2 of"):
         rescore(RescoreConfig(run=run))
     RunFolder(run).episodes.write_bytes(b"")
     with pytest.raises(vlmgym.UsageError, match="has no episodes"):
@@ -148,7 +146,7 @@ def test_what_is_no_run_is_refused(run: Path, tmp_path: Path):
 
 
 @pytest.mark.parametrize("tail", [b'{"record": 2, "versi', b"\0" * 40 + b"\n", b"", None])
-def test_the_same_episodes_are_found_one_at_a_time_as_all_at_once(run: Path, tail: bytes | None):
+def test_stored_episodes_are_those_of_the_run(run, tail: bytes | None):
     path = RunFolder(run).episodes
     path.write_bytes(path.read_bytes()[:-1] if tail is None else path.read_bytes() + tail)
     found, read = open_run(run), read_run(run)
@@ -159,7 +157,7 @@ def test_the_same_episodes_are_found_one_at_a_time_as_all_at_once(run: Path, tai
     ]
 
 
-def test_a_killed_run_is_scored_again_as_far_as_it_goes(run: Path):
+def test_killed_run_is_rescored(run):
     place = RunFolder(run)
     lines = place.episodes.read_bytes().splitlines(keepends=True)
     older = lines[0].replace(b'"status":"turn limit"', b'"status":"stopped"')

@@ -1,0 +1,41 @@
+"""A game, and a policy that stands for a model."""
+
+import asyncio
+
+import vlmgym
+from vlmgym.errors import InfrastructureError
+from vlmgym.policies import ModelPolicy, Reply, random_response
+
+GAME = vlmgym.make_game("2048", size=64)
+
+
+def without_times(record):
+    """A record as data, without what differs between runs: times, and the name of the policy."""
+    data = record.model_dump(mode="json")
+    data.pop("policy")
+    data.pop("started")
+    for turn in data["turns"]:
+        turn.pop("latency")
+    return data
+
+
+class Model(ModelPolicy):
+    """Plays at random, and fails in the turns that it is told, once each."""
+
+    name = "model"
+    transform = None
+
+    counts_tokens = True
+
+    def __init__(self, fails=(), tokens=None):
+        super().__init__()
+        self.fails, self.tokens, self.asked = set(fails), tokens, []
+
+    async def respond(self, images, prompt):
+        place = (prompt.game.name, prompt.seed, prompt.turn)
+        self.asked.append(place)
+        if place in self.fails:
+            self.fails.remove(place)
+            raise InfrastructureError("the server is away")
+        await asyncio.sleep(0.001)
+        return Reply(random_response(prompt), self.tokens, self.tokens)
