@@ -102,7 +102,7 @@ def test_play_counts_legal_actions() -> None:
 @pytest.mark.parametrize("name", list(SPECS))
 def test_calibrating_a_game(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.calibration.__main__.spec_of", lambda name: small(name, 10))
-    monkeypatch.setattr("benchmarks.calibration.task_specs.LESSONS", 20)
+    monkeypatch.setattr("benchmarks.calibration.task_specs.TRAINING_QUESTIONS", 20)
     images = 16 if name == "vqa" else 8  # its images show few objects
     config = CalibrateConfig(game=(name,), episodes=5, images=images, output_dir=tmp_path)
     (found,) = calibrate_games(config, Console(quiet=True))
