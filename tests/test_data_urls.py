@@ -135,10 +135,8 @@ def test_a_task_loads_urls_of_hosts_in_url_hosts(tmp_path):
         (drip, "longer than 0.5 seconds"),
         (drip_headers, "longer than 0.5 seconds"),
         (redirect("file:///etc/passwd"), "not an http or https URL"),
-        (redirect("ftp://127.0.0.1/a.png"), "not an http or https URL"),
         (redirect("http://127.0.0.2:1/a.png"), "127.0.0.2, which is not public"),
         (redirect("http://169.254.169.254/latest"), "not public"),
-        (redirect("http://[::1]/"), "not public"),
         (redirect("http://localhost/"), "not public"),
         (redirect("/here"), "redirects more than"),
     ],
@@ -178,30 +176,29 @@ def spellings(ip):
     ]  # fmt: skip
 
 
+def refused(url):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket, "create_connection", None)  # calling it raises TypeError
+        with pytest.raises(BadRow):
+            download(url)
+
+
 @given(st.sampled_from(NOT_PUBLIC), st.randoms(use_true_random=False), st.integers(0, 16))
 def test_private_ipv4_addresses_are_never_contacted(network, chance, spelling):
     network = IPv4Network(network)
     ip = IPv4Address(int(network[0]) + chance.randrange(network.num_addresses))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(socket, "create_connection", None)  # calling it raises TypeError
-        with pytest.raises(BadRow):
-            download(f"http://{spellings(ip)[spelling]}/a.png")
+    refused(f"http://{spellings(ip)[spelling]}/a.png")
 
 
 @given(st.sampled_from(NOT_PUBLIC_6), st.randoms(use_true_random=False))
 def test_private_ipv6_addresses_are_never_contacted(network, chance):
     network = IPv6Network(network)
     ip = IPv6Address(int(network[0]) + chance.randrange(network.num_addresses))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(socket, "create_connection", None)
-        for text in (ip.compressed, ip.exploded, f"{ip}%lo"):
-            with pytest.raises(BadRow):
-                download(f"http://[{text}]/a.png")
+    for text in (ip.compressed, ip.exploded, f"{ip}%lo"):
+        refused(f"http://[{text}]/a.png")
 
 
-@pytest.mark.parametrize(
-    "address", ["8.8.8.8", "93.184.216.34", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"]
-)
+@pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"])
 def test_public_addresses_are_recognised(address):
     assert is_public(address)
 

@@ -274,7 +274,7 @@ def test_concurrency_drops_on_429_and_recovers():
         crowded = request.at_once > busy and request.number < 200
         answer = refusal(429) if crowded else completion(UP)
         # long delays make the first requests overlap, even on a slow machine
-        return replace(answer, delay=0.5 if request.number < 40 else 0.0 if crowded else 0.01)
+        return replace(answer, delay=0.3 if request.number < 40 else 0.0 if crowded else 0.01)
 
     with ApiServer(behaviour).running() as server:
         openai = policy(server, max_requests=32, retries=20)
