@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ray.exceptions import RayTaskError
 from verl.protocol import DataProto
 from verl.trainer import core_algos, metrics, ray_trainer
 
@@ -21,7 +20,6 @@ from training.easyr1.batch import decode_replies, pad_and_shuffle, real_rows, re
 from training.easyr1.prompt_stream import PromptStream
 from training.easyr1.rollout_worker import RolloutWorker
 from training.easyr1.section import Section
-from training.easyr1.worker_pool import WorkerPool
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import Reply
 
@@ -98,20 +96,6 @@ def test_records(qwen3: Path) -> None:
     for _ in range(SECTION.validation.max_turns):
         worker.play([((prompt_id, 0), Reply("nothing")) for prompt_id in (0, 1)])
     assert worker.finish(None)[1].record.seed == 1_000_001
-
-
-@pytest.mark.parametrize("cause", [UsageError("a prompt is too long"), KeyError("row")])
-def test_errors_of_remote_workers(monkeypatch: pytest.MonkeyPatch, cause: Exception) -> None:
-    def fail(_: Any) -> None:
-        raise RayTaskError("start", "a traceback", cause).as_instanceof_cause()
-
-    workers = WorkerPool(SECTION, None, 0, "tiny")
-    monkeypatch.setattr(workers, "_remote", True)
-    monkeypatch.setattr(workers, "_call", lambda *_: None)
-    monkeypatch.setattr("ray.get", fail)
-    with pytest.raises(type(cause)) as raised:
-        workers.finish(1)
-    assert ("traceback" in str(raised.value)) == isinstance(cause, KeyError)
 
 
 def test_bootstrap_requests(qwen3: Path) -> None:

@@ -56,7 +56,7 @@ def check_machine(config: RunConfig, section: Section, facts: list[str]) -> Iter
 
 
 def check_cpus(config: RunConfig, section: Section, available: float) -> Iterator[str]:
-    """Check that Ray has a CPU for each GPU and rollout worker; otherwise it would wait forever."""
+    """Check that Ray has a CPU for each GPU and rollout worker."""
     gpus = config.trainer.n_gpus_per_node * config.trainer.nnodes
     if section.rollout_workers + gpus > available:
         yield f"{gpus} GPUs and {section.rollout_workers} vlmgym.rollout_workers need a CPU each, Ray has {available:g}"

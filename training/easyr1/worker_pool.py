@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import chain
 from typing import Any
-
-import ray
-from ray.exceptions import RayTaskError
 
 from training.easyr1.rollout_worker import EpisodeId, EpisodeResult, Request, RolloutWorker, StepResult
 from training.easyr1.section import Section
 from vlmgym.curriculum import Progress
-from vlmgym.errors import VlmgymError
 from vlmgym.policies.base import Reply
+from vlmgym.workers.process import receive_value
+from vlmgym.workers.ray import RayWorker
 
 
 class WorkerPool:
@@ -21,12 +18,9 @@ class WorkerPool:
 
     def __init__(self, section: Section, encoder: Any, seed: int, model: str) -> None:
         """Start the workers; see `RolloutWorker` for the arguments."""
-        count = section.rollout_workers
-        self._workers: list[Any] = [RolloutWorker(section, encoder, seed, model)]
-        if count:
-            remote = ray.remote(num_cpus=1)(RolloutWorker)
-            self._workers = [remote.remote(section, encoder, seed, model) for _ in range(count)]
-        self._remote = bool(count)
+        args = section, encoder, seed, model
+        self._workers = [RayWorker(_make_handler, *args) for _ in range(section.rollout_workers)]
+        self._local = None if self._workers else _make_handler(*args)
 
     def start(self, prompt_ids: Sequence[int], group_size: int, progress: Progress) -> list[Request]:
         """Start episodes, ordered by prompt_id; see `RolloutWorker.start`."""
@@ -50,30 +44,34 @@ class WorkerPool:
         """Finish all episodes, ordered by prompt_id and sample_idx; see `RolloutWorker.finish`."""
         return sorted(self._call_all("finish", group_size), key=lambda result: (result.prompt_id, result.sample_idx))
 
+    def close(self) -> None:
+        """End the workers."""
+        for worker in self._workers:
+            worker.close()
+
     def _call_all(self, method: str, *args: Any) -> list[Any]:
         """Call a method of all workers."""
-        return self._gather([self._call(worker, method, *args) for worker in self._workers])
+        return self._call([(method, *args)] * max(1, len(self._workers)))
 
     def _distribute(self, method: str, items: Sequence[Any], prompt_id: Callable[[Any], int], *args: Any) -> list[Any]:
         """Call a method of each worker with its share of the items."""
-        count = len(self._workers)
+        count = max(1, len(self._workers))
         shares = [[item for item in items if prompt_id(item) % count == index] for index in range(count)]
-        calls = [self._call(worker, method, share, *args) for worker, share in zip(self._workers, shares) if share]
-        return self._gather(calls)
+        return self._call([(method, share, *args) if share else None for share in shares])
 
-    def _call(self, worker: Any, method: str, *args: Any) -> Any:
-        bound = getattr(worker, method)
-        return bound.remote(*args) if self._remote else bound(*args)
+    def _call(self, calls: Sequence[tuple[Any, ...] | None]) -> list[Any]:
+        """Make one call (a method and its arguments) or none to each worker, and concatenate the results."""
+        if self._local is not None:
+            return [result for call in calls if call for result in self._local(*call)]
+        called = [(worker, call) for worker, call in zip(self._workers, calls, strict=True) if call]
+        for worker, call in called:
+            worker.send(worker.pack(*call))
+        return [result for worker, _ in called for result in receive_value(worker)]
 
-    def _gather(self, calls: list[Any]) -> list[Any]:
-        if self._remote:
-            try:
-                calls = ray.get(calls)
-            except RayTaskError as error:
-                if isinstance(error.cause, VlmgymError):
-                    raise error.cause from None  # without the traceback of the worker
-                raise
-        return list(chain.from_iterable(calls))
+
+def _make_handler(section: Section, encoder: Any, seed: int, model: str) -> Callable[..., Any]:
+    worker = RolloutWorker(section, encoder, seed, model)
+    return lambda method, *args: getattr(worker, method)(*args)
 
 
 def _by_prompt(requests: list[Request]) -> list[Request]:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import pickle
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import contextmanager
-from multiprocessing import get_context
+from contextlib import closing, contextmanager
+from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
-from vlmgym.workers.process import block_sigint, exit_with_parent
+from vlmgym.workers.process import WorkerProcess, receive_value
 
 T = TypeVar("T")
 MIN_ITEMS = 20
 """With fewer items, all are computed before a worker process has started."""
-_compute: Callable[[int], Any]
-"""The function of this worker process."""
 
 
 @contextmanager
@@ -29,40 +25,40 @@ def prefetch(compute: Callable[[int], T], count: int) -> Iterator[Iterator[T]]:
     if count <= MIN_ITEMS:
         yield map(compute, range(count))
         return
-    executor = ProcessPoolExecutor(1, get_context("spawn"), exit_with_parent)
     try:
-        yield _items(executor, compute, count)
-    finally:
-        executor.shutdown(wait=False, cancel_futures=True)
-
-
-def _items(executor: ProcessPoolExecutor, compute: Callable[[int], T], count: int) -> Iterator[T]:
-    ready: Future[Any] = Future()
-    pending: Future[T] | None = None
-    try:
-        with block_sigint():
-            ready = executor.submit(_load, pickle.dumps(compute))
+        worker = WorkerProcess(_make_handler, compute)
+        worker.send(worker.pack(None))  # returns once the process has started
     except Exception as error:  # pickling may raise anything
-        ready.set_exception(error)
+        _warn(error)
+        yield map(compute, range(count))
+        return
+    with closing(worker):
+        yield _items(worker, compute, count)
+
+
+def _items(worker: WorkerProcess, compute: Callable[[int], T], count: int) -> Iterator[T]:
+    started = failed = False
     for number in range(count):
         items: list[T] = []
         try:
-            if ready.done():
-                ready.result()
-                items.append((pending or executor.submit(_call, number)).result())
+            if not (started or failed) and wait([worker.fileno()], 0):
+                receive_value(worker)
+                worker.send(worker.pack(number))
+                started = True
+            if started and not failed:
+                items.append(receive_value(worker))
                 if number + 1 < count:
-                    pending = executor.submit(_call, number + 1)
-        except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-            warnings.warn(f"prefetching failed, which slows training down ({reason})", RuntimeWarning, stacklevel=2)
-            ready = Future()  # compute the rest here
+                    worker.send(worker.pack(number + 1))
+        except Exception as error:  # of the computation, or because its result cannot be read
+            _warn(error)
+            failed = True
         yield items[0] if items else compute(number)
 
 
-def _load(data: bytes) -> None:
-    global _compute
-    _compute = pickle.loads(data)
+def _warn(error: Exception) -> None:
+    reason = f"{type(error).__name__}: {error}"
+    warnings.warn(f"prefetching failed, which slows training down ({reason})", RuntimeWarning, stacklevel=3)
 
 
-def _call(number: int) -> Any:
-    return _compute(number)
+def _make_handler(compute: Callable[[int], Any]) -> Callable[[int | None], Any]:
+    return lambda number: None if number is None else compute(number)

@@ -14,6 +14,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from typing import Any, Protocol
 
+from vlmgym.errors import WorkerError
 from vlmgym.workers.channel import UNPICKLABLE, Channel, ChannelClosed
 from vlmgym.workers.messages import Handler, Result, handle, read_result, unsendable
 
@@ -59,6 +60,19 @@ class Worker(Protocol):
 
     def close(self) -> None:
         """End the worker, by force if it is busy. Idempotent."""
+
+
+def receive_value(worker: Worker) -> Any:
+    """Wait for the oldest call of a worker and return its value or raise its error.
+
+    Raises:
+        WorkerError: The worker died.
+    """
+    try:
+        result = worker.receive(None)
+    except ChannelClosed as error:
+        raise WorkerError(f"{worker.name} died ({worker.exit_status()})") from error
+    return result.get()
 
 
 class WorkerProcess:

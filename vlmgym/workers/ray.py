@@ -162,11 +162,11 @@ class RayWorker:
         from ray.exceptions import RayError
 
         try:
-            data, buffers = self._responses[0].result(timeout)
+            data, *buffers = self._responses[0].result(timeout)
         except FutureTimeout:
             raise TimeoutError from None
-        except RayError:
-            raise ChannelClosed from None
+        except RayError as error:
+            raise ChannelClosed from error
         self._responses.popleft()
         self._readable.recv(1)
         return read_result(data, buffers)
@@ -207,8 +207,8 @@ class _Actor:
 
         return str(ray.get_runtime_context().get_node_id())
 
-    def handle(self, message: bytes) -> tuple[bytes, list[Any]]:
-        """Handle a call. Returns the pickled response and its arrays, which Ray transfers without copies."""
+    def handle(self, message: bytes) -> list[Any]:
+        """Handle a call. Returns the pickled response and its buffers as arrays, which Ray transfers without copies."""
         import numpy as np
         from ray import cloudpickle
 
@@ -219,7 +219,8 @@ class _Actor:
             data: bytes = cloudpickle.dumps(response, protocol=5, buffer_callback=buffers.append)
             return data
 
-        return handle(self._handler, message, pack), [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]
+        response = handle(self._handler, message, pack)
+        return [np.frombuffer(data, np.uint8) for data in (response, *(buffer.raw() for buffer in buffers))]
 
 
 class RayPool:
