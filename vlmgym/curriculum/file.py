@@ -21,11 +21,13 @@ Measure = Literal["score", "reward", "played"]
 LARGEST = 1e6
 
 
-class _Part(BaseModel):
+class StrictModel(BaseModel):
+    """Base of data read from files."""
+
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
 
-class StageFile(_Part):
+class StageFile(StrictModel):
     """A stage of an entry.
 
     Attributes:
@@ -52,7 +54,7 @@ class StageFile(_Part):
         return name
 
 
-class EntryFile(_Part):
+class EntryFile(StrictModel):
     """A game of the mixture and its stages.
 
     Attributes:
@@ -124,7 +126,7 @@ class EntryFile(_Part):
             raise ValueError(f"down must be at least 0, because success is a share, got {self.down:g}")
 
 
-class CurriculumFile(_Part):
+class CurriculumFile(StrictModel):
     """A curriculum.
 
     Attributes:

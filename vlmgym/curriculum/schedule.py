@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from vlmgym.curriculum.file import CurriculumFile, EntryFile, Measure, StageFile, read_file
+from vlmgym.curriculum.file import CurriculumFile, EntryFile, Measure, StageFile, StrictModel, read_file
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import Outcome
@@ -69,11 +69,7 @@ class Pick:
     stage: str | None
 
 
-class _Saved(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
-
-
-class EntryProgress(_Saved):
+class EntryProgress(StrictModel):
     """Progress of an entry.
 
     Attributes:
@@ -89,7 +85,7 @@ class EntryProgress(_Saved):
     recent: tuple[float, ...] = Field((), strict=False)
 
 
-class Progress(_Saved):
+class Progress(StrictModel):
     """Progress of a curriculum. Serialise with `model_dump_json`, validate with `Curriculum.check`."""
 
     entries: tuple[EntryProgress, ...] = Field(strict=False)

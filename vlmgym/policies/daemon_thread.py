@@ -8,9 +8,10 @@ import queue
 import threading
 import weakref
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
-_Job = tuple[Callable[..., Any], tuple[Any, ...], Callable[[Any, Exception | None], None]]
+_Job = tuple[Callable[..., Any], tuple[Any, ...], Future[Any]]
 
 
 class DaemonThread:
@@ -26,42 +27,28 @@ class DaemonThread:
             self._jobs = queue.SimpleQueue()
             threading.Thread(target=_work, args=(self._jobs,), daemon=True, name=self._name).start()
             weakref.finalize(self, self._jobs.put, None)
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-
-        def settle(result: Any, error: Exception | None) -> None:
-            if future.done():
-                return
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
-
-        def finish(result: Any, error: Exception | None) -> None:
-            if not loop.is_closed():  # it may be after a timeout
-                loop.call_soon_threadsafe(settle, result, error)
-
-        self._jobs.put((function, args, finish))
-        return future
+        future: Future[Any] = Future()
+        self._jobs.put((function, args, future))
+        return asyncio.wrap_future(future)
 
 
 def _work(jobs: queue.SimpleQueue[_Job | None]) -> None:
     loop = asyncio.new_event_loop()
     while (job := jobs.get()) is not None:
-        function, args, finish = job
-        result, error = None, None  # type: Any, Exception | None
-        try:
-            result = function(*args)
-            if inspect.isawaitable(result):
-                result = loop.run_until_complete(_awaited(result))
-        except BaseException as raised:
-            # SystemExit and CancelledError would silently end the thread; futures reject StopIteration.
-            if isinstance(raised, Exception) and not isinstance(raised, StopIteration):
-                error = raised
+        function, args, future = job
+        result = None
+        if future.set_running_or_notify_cancel():
+            try:
+                result = function(*args)
+                if inspect.isawaitable(result):
+                    result = loop.run_until_complete(_awaited(result))
+            except BaseException as error:
+                # SystemExit and CancelledError would silently end the thread; asyncio's futures reject StopIteration.
+                expected = isinstance(error, Exception) and not isinstance(error, StopIteration)
+                future.set_exception(error if expected else RuntimeError(f"{type(error).__name__}: {error}"))
             else:
-                error = RuntimeError(f"{type(raised).__name__}: {raised}")
-        finish(result, error)
-        del job, function, args, finish, result, error  # otherwise kept alive until the next call
+                future.set_result(result)
+        del job, function, args, future, result  # otherwise kept alive until the next call
     loop.close()
 
 
