@@ -12,6 +12,7 @@ from benchmarks.calibration.image_reader import HAZES
 from benchmarks.calibration.measure import Calibration, Samples
 from benchmarks.calibration.reader import HELD_OUT
 from benchmarks.calibration.spec import Player, Spec
+from benchmarks.markdown import table, wrapped
 from vlmgym.cli.games import value_in_words
 from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS, Difficulty
 
@@ -49,12 +50,12 @@ def write_page(found: Calibration, command: str) -> str:
         "## Method",
         method(spec, found.samples),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return wrapped("\n\n".join(part for part in parts if part))
 
 
 def _claims(found: Calibration) -> str:
-    lines = [f"| {one.claim} | {one.measured} | {'yes' if one.holds else '**no**'} |" for one in checks(found)]
-    return "\n".join(["| claim | measured | holds |", "|---|---|---|", *lines])
+    rows = ((one.claim, one.measured, "yes" if one.holds else "**no**") for one in checks(found))
+    return table(("claim", "measured", "holds"), rows)
 
 
 def _plays(found: Calibration) -> str:
@@ -95,8 +96,8 @@ def _reading(found: Calibration) -> str:
 def config_field_table(spec: Spec, difficulty: Difficulty) -> str:
     """Table of the config fields that a difficulty sets."""
     config: Any = type(spec.at()).Config
-    table = config.levels.get(difficulty, {})
-    names = list(dict.fromkeys(name for level in LEVELS for name in table.get(level, {})))
+    levels = config.levels.get(difficulty, {})
+    names = list(dict.fromkeys(name for level in LEVELS for name in levels.get(level, {})))
     games = {level: spec.at(**{difficulty: level}).config for level in LEVELS}
     rows = [(f"`{name}`", [value_in_words(getattr(games[level], name)) for level in LEVELS]) for name in names]
     return _table(difficulty, rows)
@@ -145,5 +146,4 @@ intervals of differences from level 3 stay within {FLAT:.0%} of the other diffic
 
 
 def _table(corner: str, rows: Iterable[tuple[str, list[str]]]) -> str:
-    head = [f"| {corner} | " + " | ".join(map(str, LEVELS)) + " |", "|---|" + "---|" * len(LEVELS)]
-    return "\n".join([*head, *(f"| {name} | " + " | ".join(values) + " |" for name, values in rows)])
+    return table((corner, *map(str, LEVELS)), ((name, *values) for name, values in rows))

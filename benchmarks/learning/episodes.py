@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.markdown import table, wrapped
 from training.core.advantages import Floats
 from training.core.plots import read_curve
 from training.local.validation import ValidationResult
@@ -30,7 +31,7 @@ from vlmgym.evaluation.statistics import confidence_interval
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.terminal import make_console
 
-from .parts import draw_curves, table, with_interval, wrapped
+from .parts import draw_curves, with_interval
 from .running import train
 
 TURNS, EPISODES = 4, 32

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.markdown import table, wrapped
 from training.local.validation import ValidationResult
 from vlmgym.records.output_folder import OutputFolder
 
-from .parts import draw_curves, table, with_interval, wrapped
+from .parts import draw_curves, with_interval
 from .tasks import Task
 
 LAST = 30

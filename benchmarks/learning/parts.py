@@ -1,36 +1,21 @@
-"""Parts of the pages: tables, means with intervals, plots of curves."""
+"""Parts of the pages: means with intervals, plots of curves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from textwrap import fill
 
 import numpy as np
 from matplotlib.figure import Figure
 
 COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:purple", "tab:gray", "tab:brown")
-WIDTH = 120
 SMOOTHED = 10
 """Window of the moving average, in steps."""
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Format a Markdown table."""
-    lines = ["| " + " | ".join(row) + " |" for row in (head, *rows)]
-    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
 
 
 def with_interval(mean: float, interval: tuple[float, float] | None) -> str:
     """Format a mean and its confidence interval, if any."""
     return f"{mean:.2f}" if interval is None else f"{mean:.2f} ({interval[0]:.2f} to {interval[1]:.2f})"
-
-
-def wrapped(page: str) -> str:
-    """Wrap the paragraphs of a page."""
-    parts = page.rstrip("\n").split("\n\n")
-    prose = [part if part[0] in "#|!" or "`" in part else fill(part, WIDTH) for part in parts]
-    return "\n\n".join(prose) + "\n"
 
 
 def draw_curves(

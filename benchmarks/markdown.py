@@ -1,0 +1,26 @@
+"""Markdown of the generated pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from textwrap import fill
+
+WIDTH = 100
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Format a table."""
+    lines = ["| " + " | ".join(row) + " |" for row in (head, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
+
+
+def wrapped(page: str) -> str:
+    """Wrap the paragraphs of a page."""
+    parts = page.rstrip("\n").split("\n\n")
+    prose = [
+        part
+        if part.startswith(("#", "|", "!", "    "))
+        else fill(part, WIDTH, break_long_words=False, break_on_hyphens=False)
+        for part in parts
+    ]
+    return "\n\n".join(prose) + "\n"
