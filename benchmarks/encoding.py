@@ -31,8 +31,9 @@ from rich.console import Console
 from rich.table import Table
 from zlib_ng import zlib_ng
 
+from benchmarks.scripts import repeat
 from vlmgym.cli.console import parse_options, reporting_errors
-from vlmgym.cli.timing import Rates, Turn, measure, repeat
+from vlmgym.cli.timing import Rates, Turn, measure
 from vlmgym.errors import UsageError
 from vlmgym.records.files import check_own_file, write_own_json
 from vlmgym.sandbox.registry import make_game

@@ -43,8 +43,9 @@ from gymnasium_2048.envs.twenty_forty_eight import TwentyFortyEightEnv
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.scripts import repeat, spread_states, uniform_script
 from vlmgym.cli.console import parse_options, reporting_errors
-from vlmgym.cli.timing import Rates, Script, Turn, legal_script, measure, opened, play, repeat, uniform_script
+from vlmgym.cli.timing import Rates, Script, Turn, legal_script, measure, opened, play
 from vlmgym.errors import UsageError
 from vlmgym.records.files import check_own_file, write_own_json
 from vlmgym.sandbox.core.game import Game
@@ -190,7 +191,8 @@ def measure_environments(options: Options, console: Console) -> dict[str, dict[i
         game = make_game(name, size=options.size)
         for n in numbers:
             if (name, n) not in scripts:
-                scripts[name, n] = legal_script(game, n, max(8, SCRIPTED // n), spread=SPREAD[name])
+                states = spread_states(game, n, SPREAD[name])
+                scripts[name, n] = legal_script(game, n, max(8, SCRIPTED // n), states=states)
         makers: Makers = {str(n): partial(make_vec, game, n, workers, copy=False) for n in numbers}
         with opened(makers) as made:
             turns = {key: play(env, scripts[name, env.num_envs]) for key, env in made.items()}

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from benchmarks.scripts import repeat, spread_states, uniform_script
 from vlmgym.cli import bench as bench_module
 from vlmgym.cli.bench import AS_FAST, BenchConfig, bench, measure_layouts, recommend
 from vlmgym.cli.main import main
-from vlmgym.cli.timing import Rates, Script, legal_script, measure, opened, play, repeat, uniform_script
+from vlmgym.cli.timing import Rates, Script, legal_script, measure, opened, play
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.memory import available_memory
 from vlmgym.sandbox.envs.single import GameEnv
@@ -65,7 +66,7 @@ def test_legal_script(name):
 @pytest.mark.parametrize("name", GAMES)
 def test_spread_script_starts_at_different_moves(name):
     game = make_game(name, size=160)
-    script = legal_script(game, 25, 4, spread=24)
+    script = legal_script(game, 25, 4, states=spread_states(game, 25, 24))
     turns = [state.turn for state in script.states]
     assert turns[:12] == list(range(12))
     assert turns[24] == 0

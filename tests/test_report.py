@@ -15,7 +15,7 @@ from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.main import main
 from vlmgym.errors import ParseError
 from vlmgym.evaluation import EvalConfig, RunFolder, RunSummary, read_run
-from vlmgym.evaluation.report.texts import LONGEST, marked, safe_json
+from vlmgym.evaluation.report.document import LONGEST, marked, safe_json
 from vlmgym.sandbox.core.response_format import compose
 
 

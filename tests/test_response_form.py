@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vlmgym.errors import ParseError
-from vlmgym.evaluation.report.texts import marked
+from vlmgym.evaluation.report.document import marked
 from vlmgym.sandbox.core.response_format import MOST_TAGS, SECTIONS, compose, parse_response
 
 LONGEST_ANSWER = 200

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from datetime import datetime
 from itertools import count
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -225,14 +225,10 @@ def rows_of(played: Games) -> int:
 
 
 def _folder(config: EvalConfig, place: RunFolder | None, games: Sequence[Game[Any, Any]], policy: Policy) -> RunFolder:
-    if config.resume is not None:
-        same = place is not None and config.resume.resolve() == place.folder.resolve()
-        return cast(RunFolder, place) if same else RunFolder(config.resume)
-    if config.output_dir is not None:
-        return RunFolder(config.output_dir)
-    if place is not None:
+    chosen = config.resume or config.output_dir
+    if place is not None and (chosen is None or (config.resume and chosen.resolve() == place.folder.resolve())):
         return place
-    return RunFolder(_claimed(_name(games, policy)))
+    return RunFolder(chosen or _claimed(_name(games, policy)))
 
 
 def _name(games: Sequence[Game[Any, Any]], policy: Policy) -> str:

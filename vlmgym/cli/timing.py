@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -59,78 +59,35 @@ def measure(contestants: Mapping[str, Turn], rounds: int, seconds: float, what: 
     return {name: Rates(tuple(measured)) for name, measured in rates.items()}
 
 
-def repeat(work: Callable[[], int]) -> Turn:
-    """Make a turn that repeats `work`, which returns its number of units."""
-
-    def turn(seconds: float) -> float:
-        work()  # warm up the caches
-        done, start = 0, time.perf_counter()
-        while (spent := time.perf_counter() - start) < seconds or not done:
-            done += work()
-        return done / spent
-
-    return turn
-
-
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Scripted actions for all environments after a seeded reset.
-
-    Attributes:
-        seed: Seed for `reset`.
-        steps: Actions of all environments, per step.
-        states: States to set after the reset; None: keep the initial ones.
-    """
+    """Actions of all environments per step, after a seeded reset and, unless None, setting states."""
 
     seed: int
     steps: list[list[Any]]
     states: list[Snapshot] | None = None
 
 
-def legal_script(game: Game[Any, Any], num_envs: int, steps: int, seed: int = 0, spread: int = 1) -> Script:
-    """Script random legal actions for environments with given seeds.
-
-    Args:
-        game: The game.
-        num_envs: Number of environments.
-        steps: Number of steps.
-        seed: Seed of environments and actions.
-        spread: Environment i starts after i % spread moves, so that few steps of many environments resemble
-            many steps of few; 1: all at the start. Other values need vlmgym's own environment.
-    """
+def legal_script(
+    game: Game[Any, Any], num_envs: int, steps: int, seed: int = 0, states: list[Snapshot] | None = None
+) -> Script:
+    """Script random legal actions for environments with given seeds, after a reset or from states."""
     rng = np.random.default_rng(seed)
     with closing(make_vec(game, num_envs, 0, render=False)) as runner:
-
-        def act(ids: Iterable[int]) -> list[Any]:
-            episodes = runner.call("episode")
-            return [_legal_action(episodes[i], rng) for i in ids]
-
-        def move(ids: list[int]) -> None:
-            if ids:
-                runner.send(act(ids), ids)
-                runner.recv()
-
         runner.reset(seed=seed)
-        states = None
-        if spread > 1:
-            for turn in range(spread):
-                move([i for i in range(num_envs) if i % spread > turn])
-            # One more step resets ended episodes.
-            move([i for i, episode in enumerate(runner.call("episode")) if episode.ended])
-            states = runner.get_states()
-            runner.reset(seed=seed)
+        if states is not None:
             runner.set_states(states)
         script = []
         for _ in range(steps):
-            script.append(act(range(num_envs)))
+            script.append([legal_action(episode, rng) for episode in runner.call("episode")])
             runner.step(script[-1])
     return Script(seed, script, states)
 
 
-def uniform_script(game: Game[Any, Any], num_envs: int, steps: int, seed: int = 0) -> Script:
-    """Script uniformly random actions, legal or not."""
-    rng = np.random.default_rng(seed)
-    return Script(seed, [[game.random_action(rng) for _ in range(num_envs)] for _ in range(steps)])
+def legal_action(episode: Any, rng: np.random.Generator) -> Any:
+    """Choose a random legal action; of an ended episode any, since the next step resets it."""
+    legal = episode.game.legal_actions(episode.state)
+    return legal[int(rng.integers(len(legal)))] if legal else episode.game.random_action(rng)
 
 
 def play(env: Any, script: Script) -> Turn:
@@ -169,12 +126,6 @@ def opened(environments: Mapping[str, Callable[[], VectorEnv[Any, Any, Any]]]) -
     """Create vector environments by name and close all at the end."""
     with ExitStack() as stack:
         yield {name: stack.enter_context(closing(make())) for name, make in environments.items()}
-
-
-def _legal_action(episode: Any, rng: np.random.Generator) -> Any:
-    legal = episode.game.legal_actions(episode.state)
-    # The next step resets ended episodes and ignores their actions.
-    return legal[int(rng.integers(len(legal)))] if legal else episode.game.random_action(rng)
 
 
 def _short(rate: float) -> str:

@@ -86,12 +86,10 @@ def check_own_file(path: Path) -> None:
     with writing(path):
         if not os.path.lexists(path):
             return
-        if not path.is_file() or path.is_symlink():
-            ours = False
-        else:
+        ours, pattern = False, OWN.get(path.suffix.lower())
+        if pattern is not None and path.is_file() and not path.is_symlink():
             with path.open("rb") as file:
-                pattern = OWN.get(path.suffix.lower())
-                ours = pattern is not None and pattern.search(file.read(OWN_BYTES)) is not None
+                ours = pattern.search(file.read(OWN_BYTES)) is not None
     if not ours:
         raise UsageError(f"{path} exists and was not written by vlmgym: move it away, or choose another file")
 

@@ -11,9 +11,8 @@ from string import Template
 import vlmgym
 from vlmgym.cli.gallery.exhibits import Exhibit, Level, levels_of
 from vlmgym.cli.gallery.responses import Example, examples
-from vlmgym.evaluation.report.document import asset, content_policy
+from vlmgym.evaluation.report.document import asset, content_policy, marked
 from vlmgym.evaluation.report.images import encode_tile
-from vlmgym.evaluation.report.texts import marked
 from vlmgym.sandbox.core.config import DIFFICULTIES, Difficulty
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.presets import PRESETS

@@ -10,16 +10,6 @@ A page holds one or two runs. With two (`compare.html`), the viewer has a pane p
 of the comparison are passed as plain-text tables.
 
 Recorded text is escaped and only ever becomes text nodes; a content security policy allows only the page's own scripts.
-
-    images.py     images of an episode as deduplicated tiles
-    texts.py      marks sections of responses, truncates, writes JSON safe inside HTML
-    episode.py    data of one episode, built in worker processes
-    facts.py      facts, summaries and curves
-    document.py   style and content security policy shared by all pages
-    store.py      episodes inside the page or in files next to it
-    page.py       assembles and writes the page
-    command.py    `vlmgym report`, and the report after an evaluation
-    assets/       the page's HTML, CSS and scripts
 """
 
 from vlmgym.evaluation.report.command import write_report

@@ -1,10 +1,19 @@
-"""Style and content security policy shared by all pages."""
+"""Style, content security policy and recorded text of all pages."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 from importlib.resources import files
+from typing import Any
+
+from pydantic_core import to_json
+
+from vlmgym.sandbox.core.response_format import parse_response
+
+LONGEST = 20_000
+"""Maximum characters of a text on the page."""
+_TAIL = 4_000
 
 
 def asset(name: str) -> str:
@@ -22,3 +31,34 @@ def content_policy(style: str, script: str = "", more: str = "") -> str:
 
 def _hash(source: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
+
+
+def shown(text: str) -> Any:
+    """Return the text, or `head`, `tail` and the number of characters `left_out` if it is very long."""
+    if len(text) <= LONGEST:
+        return text
+    head = LONGEST - _TAIL
+    return {"head": text[:head], "left_out": len(text) - LONGEST, "tail": text[-_TAIL:]}
+
+
+def marked(response: str) -> list[tuple[str, Any]]:
+    """Split a response into pieces: a section's name, or "" outside all sections, and the text with its tags.
+
+    All thoughts count as `think`; perception and answer are those that are scored.
+    """
+    pieces, end = [], 0
+    for name, start, next_end in parse_response(response).spans():
+        pieces += [("", shown(response[end:start])), (name, shown(response[start:next_end]))]
+        end = next_end
+    return [piece for piece in [*pieces, ("", shown(response[end:]))] if piece[1]]
+
+
+def safe_json(data: Any) -> str:
+    """Serialize JSON that can be embedded in an HTML script element.
+
+    Numbers that JSON cannot hold (infinities, NaN) become null.
+    """
+    text = to_json(data, inf_nan_mode="null").decode()
+    for sign in "<>&\u2028\u2029":  # only occur in strings
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text

@@ -9,8 +9,8 @@ from typing import Any
 
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.curves import EpisodeRewards
+from vlmgym.evaluation.report.document import marked, safe_json, shown
 from vlmgym.evaluation.report.images import episode_images
-from vlmgym.evaluation.report.texts import marked, safe_json, shown
 from vlmgym.evaluation.summary import states_perception
 from vlmgym.records.episode import EpisodeRecord, GameRecord, TurnRecord, recorded_action, recorded_states
 from vlmgym.records.store import StoredEpisode

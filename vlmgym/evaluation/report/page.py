@@ -17,11 +17,10 @@ from rich.console import Console
 import vlmgym
 from vlmgym.evaluation.curves import EpisodeRewards
 from vlmgym.evaluation.progress import call_in_order
-from vlmgym.evaluation.report.document import asset, content_policy
+from vlmgym.evaluation.report.document import asset, content_policy, safe_json
 from vlmgym.evaluation.report.episode import EpisodePage, make_episode
 from vlmgym.evaluation.report.facts import LabelledRun, game_facts, run_facts
 from vlmgym.evaluation.report.store import EpisodeStore
-from vlmgym.evaluation.report.texts import safe_json
 from vlmgym.evaluation.statistics import difference, difference_name
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.store import StoredEpisode

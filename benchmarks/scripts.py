@@ -1,0 +1,52 @@
+"""Scripted actions and repeated work for benchmarks, in addition to those of `vlmgym bench`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+
+from vlmgym.cli.timing import Script, Turn, legal_action
+from vlmgym.sandbox.core.episode import Snapshot
+from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.envs.vector.make import make_vec
+
+
+def repeat(work: Callable[[], int]) -> Turn:
+    """Make a turn that repeats `work`, which returns its number of units."""
+
+    def turn(seconds: float) -> float:
+        work()  # warm up the caches
+        done, start = 0, time.perf_counter()
+        while (spent := time.perf_counter() - start) < seconds or not done:
+            done += work()
+        return done / spent
+
+    return turn
+
+
+def uniform_script(game: Game[Any, Any], num_envs: int, steps: int, seed: int = 0) -> Script:
+    """Script uniformly random actions, legal or not."""
+    rng = np.random.default_rng(seed)
+    return Script(seed, [[game.random_action(rng) for _ in range(num_envs)] for _ in range(steps)])
+
+
+def spread_states(game: Game[Any, Any], num_envs: int, spread: int, seed: int = 0) -> list[Snapshot]:
+    """Play environment i for i % spread moves, so that few steps of many environments resemble many steps of few."""
+    rng = np.random.default_rng(seed)
+    with closing(make_vec(game, num_envs, 0, render=False)) as runner:
+
+        def move(ids: list[int]) -> None:
+            if ids:
+                episodes = runner.call("episode")
+                runner.send([legal_action(episodes[i], rng) for i in ids], ids)
+                runner.recv()
+
+        runner.reset(seed=seed)
+        for turn in range(spread):
+            move([i for i in range(num_envs) if i % spread > turn])
+        move([i for i, episode in enumerate(runner.call("episode")) if episode.ended])  # resets them
+        return runner.get_states()
