@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from vlmgym import game_ids, make_game
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS, GameConfig, config_field, parse_config_fields
+from vlmgym.sandbox.core.config import DIFFICULTIES, GameConfig, config_field, parse_config_fields
 from vlmgym.sandbox.core.prompt import turn_prompt
 from vlmgym.sandbox.games.game2048.game import Config2048
 from vlmgym.sandbox.registry import game_class
@@ -22,18 +22,6 @@ def configs() -> Iterator[type[GameConfig]]:
         yield game_class(game_id).Config
 
 
-def test_every_level_of_every_game_is_valid_and_playable() -> None:
-    for game_id in game_ids():
-        for perception in LEVELS:
-            game = make_game(game_id, perception, 3)
-            state = game.start(np.random.default_rng(0))
-            assert [image.shape for image in game.images(state)] == list(game.image_shapes)
-        for reasoning in LEVELS:
-            game = make_game(game_id, 3, reasoning)
-            legal = game.legal_actions(game.start(np.random.default_rng(0)))
-            assert legal is None or len(legal) > 0
-
-
 def test_every_config_field_has_a_description() -> None:
     for config in configs():
         difficulties = config.field_difficulties()
@@ -42,23 +30,6 @@ def test_every_config_field_has_a_description() -> None:
         for field in config.model_fields.values():
             assert field.description
             assert field.description.endswith(".")
-
-
-def test_levels_set_only_fields_of_their_own_difficulty() -> None:
-    for config in configs():
-        difficulties = config.field_difficulties()
-        assert set(config.levels) == set(DIFFICULTIES)
-        for difficulty, levels in config.levels.items():
-            assert set(levels) == set(LEVELS)
-            for level in levels.values():
-                assert {difficulties[name] for name in level} <= {difficulty}
-
-
-def test_levels_differ_and_level_3_is_the_default() -> None:
-    for config in configs():
-        assert config.at() == config.at(3, 3) == config()
-        for difficulty in DIFFICULTIES:
-            assert len({config.at(**{difficulty: level}) for level in LEVELS}) == len(LEVELS)
 
 
 def test_default_settings() -> None:
@@ -91,32 +62,11 @@ def test_unknown_fields_are_refused() -> None:
 @pytest.mark.parametrize(
     "overrides",
     [
-        {"rows": 2},
-        {"rows": 9},
-        {"columns": 4.0},
-        {"columns": "4"},
-        {"rows": True},
-        {"rows": None},
-        {"size": 63},
-        {"size": 2049},
-        {"size": True},
-        {"four_probability": 1.5},
-        {"four_probability": -0.1},
-        {"four_probability": float("nan")},
-        {"four_probability": True},
-        {"four_probability": "0.1"},
-        {"coordinates": 1},
-        {"coordinates": "yes"},
-        {"origin": 2},
-        {"origin": False},
-        {"theme": "pink"},
-        {"similarity": 1.0},
-        {"similarity": float("nan")},
-        {"rotation": 31},
-        {"noise": float("inf")},
-        {"clutter": -1},
+        {"rows": 2}, {"columns": 4.0}, {"columns": "4"}, {"rows": True}, {"rows": None}, {"size": 2049},
+        {"four_probability": 1.5}, {"four_probability": float("nan")}, {"coordinates": 1}, {"origin": 2},
+        {"theme": "pink"}, {"similarity": 1.0}, {"noise": float("inf")}, {"clutter": -1},
     ],
-)
+)  # fmt: skip
 def test_invalid_values_are_refused(overrides: dict[str, Any]) -> None:
     with pytest.raises(UsageError) as caught:
         make_game("2048", **overrides)

@@ -9,7 +9,7 @@ from vlmgym.errors import UsageError
 from vlmgym.sandbox.datasets import save_table
 from vlmgym.sandbox.datasets.images import decode, image_bytes
 from vlmgym.sandbox.datasets.opening import open_table
-from vlmgym.sandbox.datasets.rows import BadRow, content_hash, number_of, text_of, truth_of
+from vlmgym.sandbox.datasets.rows import BadRow, number_of, text_of, truth_of
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -58,19 +58,6 @@ def test_invalid_text_is_a_bad_row(value, why):
 )
 def test_integral_floats_become_integers(value, text):
     assert text_of({"a": value}, "a") == text
-
-
-def test_digests_differ_by_content():
-    contents = [
-        ({"a": 1}, []),
-        ({"a": "1"}, []),
-        ({"a": b"1"}, []),
-        ({"a": 1}, [b""]),
-        ({"a": 1}, [b"x"]),
-        ({"b": 1}, []),
-    ]
-    assert len({content_hash(*content) for content in contents}) == len(contents)
-    assert content_hash({"a": 1, "b": 2}, [b"x"]) == content_hash({"b": 2, "a": 1}, [b"x"])
 
 
 # Saved tables --------------------------------------------------------------------------------------------------------

@@ -105,12 +105,6 @@ def test_crop_cuts_the_same_at_all_edges() -> None:
     assert crop_margin(1, 0.5) == 0
 
 
-def test_noise_stays_within_its_amplitude() -> None:
-    shown = degrade(flat(128), How(noise=0.1), 0).astype(int) - 128
-    assert (shown.min(), shown.max()) == (-26, 26)
-    assert abs(shown.mean()) < 1
-
-
 def test_resizing_is_the_mean_of_the_area() -> None:
     image = noise_image(60, 60)
     blocks = image.reshape(20, 3, 20, 3, 3).astype(float).mean(axis=(1, 3))
@@ -149,10 +143,3 @@ def test_a_state_has_one_image_before_and_after_the_answer() -> None:
     assert np.array_equal(image, game.draw(game.on_invalid(state))[0])
     other = game.start(np.random.default_rng(1))
     assert not np.array_equal(image, game.draw(other)[0])
-
-
-@pytest.mark.parametrize("shared", ["contrast", "blur", "noise", "clutter", "scale", "crop"])
-def test_every_field_gets_harder_with_the_level(shared: str) -> None:
-    easiest_first = [getattr(VqaConfig.at(perception=level), shared) for level in range(1, 6)]
-    assert easiest_first == sorted(easiest_first, reverse=shared in ("contrast", "scale"))
-    assert easiest_first[0] != easiest_first[-1]

@@ -19,7 +19,7 @@ from vlmgym.sandbox.rendering import board as board_module
 from vlmgym.sandbox.rendering.board import BoardGeometry, BoardPainter
 from vlmgym.sandbox.rendering.canvas import Canvas, text_width
 from vlmgym.sandbox.rendering.encode import side_by_side
-from vlmgym.sandbox.rendering.palette import COLOURS, THEMES, blend
+from vlmgym.sandbox.rendering.palette import COLOURS, THEMES
 from vlmgym.sandbox.rendering.shapes import OUTLINES, draw_shape, turned, unit_outline, widen
 
 WHITE, BLACK, RED = (255, 255, 255), (0, 0, 0), (255, 0, 0)
@@ -40,20 +40,6 @@ def test_a_rectangle_covers_exactly_its_pixels() -> None:
     expected = np.full((10, 20, 3), 255, dtype=np.uint8)
     expected[2:6, 3:8] = RED
     np.testing.assert_array_equal(canvas.pixels(), expected)
-
-
-def test_half_a_pixel_is_half_as_dark() -> None:
-    canvas = Canvas(4, 4, WHITE)
-    canvas.rectangle(1, 1, 1.5, 1, BLACK)
-    assert canvas.pixels()[1].tolist() == [[255] * 3, [0] * 3, [128] * 3, [255] * 3]
-
-
-def test_discs_are_symmetric_and_have_the_right_area() -> None:
-    canvas = Canvas(64, 64, WHITE)
-    canvas.circle(32, 32, 20, BLACK)
-    pixels = canvas.pixels()
-    assert (255 - pixels[..., 0].astype(float)).sum() / 255 == pytest.approx(np.pi * 20**2, rel=0.02)
-    assert (np.abs(pixels.astype(int) - pixels[::-1]) > 0).mean() < 0.1
 
 
 def test_a_line_has_its_width_and_length() -> None:
@@ -112,12 +98,6 @@ def test_a_crop_has_the_pixels_of_the_whole_image() -> None:
 
 
 # Palette and shapes -----------------------------------------------------------------------------------------------
-
-
-def test_blend() -> None:
-    assert blend(BLACK, WHITE, 0.0) == BLACK
-    assert blend(BLACK, WHITE, 1.0) == WHITE
-    assert blend(BLACK, WHITE, 0.5) == (128, 128, 128)
 
 
 def test_colours_are_far_apart() -> None:
@@ -235,24 +215,6 @@ def test_images_do_not_depend_on_the_sprite_cache(monkeypatch: pytest.MonkeyPatc
         used.paint(cells, variation_seed)
     np.testing.assert_array_equal(used.paint(cells, 3), painter_of(**overrides).paint(cells, 3))
     assert len(used._sprites) == 5
-
-
-def test_rotation_noise_and_clutter_are_optional() -> None:
-    cells = ((1, 0), (0, 1))
-    clean = painter_of(size=64, rows=2, columns=2)
-    soiled = painter_of(size=64, rows=2, columns=2, noise=0.1)
-    np.testing.assert_array_equal(clean.paint(cells, 1), clean.paint(cells, 2))
-    np.testing.assert_array_equal(soiled.paint(cells, 1), soiled.paint(cells, 1))
-    assert (soiled.paint(cells, 1) != soiled.paint(cells, 2)).any()
-
-
-def test_coordinates_are_outside_the_board() -> None:
-    cells = ((1, 0), (0, 1))
-    from_0, from_1 = (painter_of(size=200, rows=2, columns=2, coordinates=True, origin=origin) for origin in (0, 1))
-    differ = np.argwhere((from_0.paint(cells) != from_1.paint(cells)).any(axis=2))
-    geometry = from_0.geometry
-    assert len(differ)
-    assert ((differ[:, 0] < geometry.top - geometry.gap) | (differ[:, 1] < geometry.left - geometry.gap)).all()
 
 
 def test_side_by_side_pads_with_black() -> None:

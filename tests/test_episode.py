@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium.utils import seeding
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,15 +50,6 @@ def test_a_restored_episode_continues_identically(turns_before: int) -> None:
         restored = Episode.restore(make_game(game_id), through_json(snapshot))
         assert restored.snapshot() == snapshot
         assert play(restored, 20, np.random.default_rng(2)) == play(episode, 20, np.random.default_rng(2))
-
-
-def test_playing_on_does_not_change_a_snapshot() -> None:
-    episode = Episode(make_game("2048"), seed=3)
-    snapshot = episode.snapshot()
-    text = snapshot.model_dump_json()
-    play(episode, 10, np.random.default_rng(0))
-    play(Episode.restore(episode.game, snapshot), 10, np.random.default_rng(0))
-    assert snapshot.model_dump_json() == text
 
 
 @given(st.integers(0, BIG_SEED), st.integers(0, 8))
@@ -127,31 +117,6 @@ def test_an_ended_episode_stays_ended() -> None:
     assert restored.ended == "no move is left"
     with pytest.raises(EpisodeEnded):
         restored.act(0)
-
-
-PROGRAM = """
-import sys
-import numpy as np
-from vlmgym import game_ids, make_game
-from vlmgym.sandbox.core.episode import Episode
-for game_id in game_ids():
-    episode = Episode(make_game(game_id), seed=int(sys.argv[1]))
-    for _ in range(12):
-        legal = episode.game.legal_actions(episode.state) or ()
-        if legal:
-            episode.act(legal[len(legal) // 2])
-    print("STATE", episode.snapshot().model_dump_json())
-"""
-
-
-def test_a_seed_seeds_like_gymnasium() -> None:
-    game = make_game("2048")
-    for seed in (0, 7, BIG_SEED):
-        generator, _ = seeding.np_random(seed)
-        assert generator.bit_generator.state == np.random.default_rng(seed).bit_generator.state
-        episode = Episode(game, seed)
-        assert episode.state == game.start(generator)
-        assert episode.rng.bit_generator.state == generator.bit_generator.state
 
 
 def test_a_drawn_seed_reproduces_the_episode() -> None:

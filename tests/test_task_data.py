@@ -20,7 +20,7 @@ import vlmgym
 from vlmgym.cli.main import main
 from vlmgym.errors import ParseError, StateError, UsageError
 from vlmgym.sandbox import registry
-from vlmgym.sandbox.core import response_format, task
+from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.config import config_field, parse_config_fields
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.task import Task, TaskConfig, TaskState, with_task_perception
@@ -202,16 +202,6 @@ def test_states_of_other_data_are_refused(tmp_path):
         Colour().row_images(start(Colour(), 0))
 
 
-def test_few_images_are_cached(tmp_path):
-    game = colour(rows_in(tmp_path, 30), order="rows")
-    states = [start(game, seed) for seed in range(30)]
-    assert len(game._kept_images) <= task.IMAGES_KEPT
-    first = game.row_images(states[29])[0]
-    first[:] = 0
-    assert tuple(game.row_images(states[29])[0][32, 32]) == COLOURS["blue"]
-    assert tuple(game.row_images(states[0])[0][32, 32]) == COLOURS["red"]
-
-
 # Bad rows -------------------------------------------------------------------------------------------------------------
 
 BAD = {
@@ -285,26 +275,6 @@ def test_data_check_finds_duplicates_in_large_data(tmp_path, registered, capsys,
     main(["data", "check", "colour", "--config", f"data={data}", "columns=id="])
 
 
-@pytest.mark.parametrize(
-    "words",
-    [["2048"], ["colour"], ["colour", "--rows", "0"], ["colour", "--config", "data=nothing"]],
-    ids=" ".join,
-)
-def test_data_check_with_a_mistake_prints_one_line(tmp_path, registered, capsys, words):
-    if "--rows" in words:
-        words = [*words, "--config", f"data={rows_in(tmp_path)}"]
-    with pytest.raises(SystemExit) as ended:
-        main(["data", "check", *words])
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.startswith("error: ")
-
-
-def test_only_bad_rows_are_an_error(tmp_path):
-    data = rows_in(tmp_path, 4, **{f"row{number}": {"label": "mauve"} for number in range(4)})
-    with pytest.raises(UsageError, match=r"4 consecutive rows .* are bad; the last, row 2: the colour 'mauve'"):
-        start(colour(data, order="rows"), 3)
-
-
 # Columns --------------------------------------------------------------------------------------------------------------
 
 
@@ -327,22 +297,6 @@ def test_columns_are_found_or_mapped(tmp_path):
             start(colour(str(path), columns=columns), 0)
     with pytest.raises(UsageError, match="no image"):
         start(colour(str(path), columns=("image=deep.nothing",), bad_rows="fail"), 0)
-
-
-def test_columns_from_the_command_line(tmp_path):
-    words = ["columns=image=img,colour=label", f"data={rows_in(tmp_path)}"]
-    config = ColourConfig.at(**parse_config_fields(words))
-    assert config.columns == ("image=img", "colour=label")
-    assert ColourConfig.model_validate_json(config.model_dump_json()) == config
-    assert not set(ColourConfig.field_difficulties()) & {
-        "data",
-        "split",
-        "columns",
-        "order",
-        "bad_rows",
-        "urls",
-        "url_hosts",
-    }
 
 
 @pytest.mark.parametrize("kind", ["csv", "json", "jsonl", "parquet", "folder"])
@@ -426,10 +380,3 @@ def test_opening_imports_no_heavy_library(tmp_path):
         "print({'pyarrow', 'datasets', 'pandas', 'huggingface_hub', 'matplotlib', 'torch'} & set(sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
-
-
-def test_a_path_may_start_with_the_home_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    rows_in(tmp_path)
-    assert start(colour("~/rows.jsonl"), 0).row.data == "~/rows.jsonl"
-    assert Path("~/rows.jsonl").expanduser().is_file()

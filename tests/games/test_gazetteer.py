@@ -1,26 +1,18 @@
 """Distances, and lookup of every city, region and country by its names."""
 
-import math
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from vlmgym.sandbox.games.geospot.gazetteer import (
-    EARTH_RADIUS_KM,
     distance_km,
     gazetteer,
     normalise,
     without_generic_words,
 )
-
-latitudes = st.floats(-90, 90)
-longitudes = st.floats(-180, 180)
-
 
 # Distances ------------------------------------------------------------------------------------------------------------
 
@@ -36,15 +28,6 @@ longitudes = st.floats(-180, 180)
 )
 def test_distances_agree_with_the_ellipsoid(one, other, geodesic):
     assert distance_km(*one, *other) == pytest.approx(geodesic, rel=0.006)
-
-
-@given(latitudes, longitudes, latitudes, longitudes, latitudes, longitudes)
-def test_distances_are_a_metric(a, b, c, d, e, f):
-    there = distance_km(a, b, c, d)
-    assert distance_km(a, b, a, b) == 0
-    assert 0 <= there <= math.pi * EARTH_RADIUS_KM + 1e-6
-    assert there == pytest.approx(distance_km(c, d, a, b))
-    assert there <= distance_km(a, b, e, f) + distance_km(e, f, c, d) + 1e-3
 
 
 # Gazetteer ------------------------------------------------------------------------------------------------------------
@@ -195,14 +178,6 @@ def test_similar_names_are_distinguished_and_unknown_ones_not_found():
         assert places.city(name) is None
         assert places.region(name) is None
         assert places.country(name) is None
-
-
-@given(st.text("abcdefxyzéüñ' ", max_size=40))
-def test_case_accents_and_punctuation_are_ignored(name):
-    plain = name.replace("é", "e").replace("ü", "u").replace("ñ", "n")
-    for other in (name.upper(), plain, name.replace(" ", " - "), name.replace("'", ""), f" {name}, ", f"The {name}"):
-        if name.split() and name.split()[0].strip("'"):
-            assert normalise(other) == normalise(name)
 
 
 def test_the_gazetteer_is_loaded_on_first_use():

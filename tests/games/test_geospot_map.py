@@ -1,7 +1,5 @@
 """Generated maps of geospot."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,7 +13,6 @@ from vlmgym.sandbox.games.geospot.place import Place
 
 LATITUDE, LONGITUDE = 48.8534, 2.3488
 PARIS = Place("Paris", "Île-de-France", "France", (LATITUDE, LONGITUDE))
-DOCS = Path(__file__).parents[2] / "docs" / "tasks" / "geospot.md"
 
 latitudes = st.floats(-90, 90)
 longitudes = st.floats(-180, 180)

@@ -66,7 +66,7 @@ def path_is_free(board: Board, path: list[Cell]) -> bool:
     )
 
 
-@settings(max_examples=250)
+@settings(max_examples=100)
 @given(boards(), st.integers(0, 4))
 def test_paths_match_the_reference_search(board: Board, turns: int) -> None:
     finder = PathFinder(len(board), len(board[0]), turns)

@@ -55,7 +55,7 @@ def states(draw: st.DrawFn) -> tuple[ShisenSho, ShisenShoState]:
     return game_of(rows=rows, columns=columns, turns=draw(st.integers(0, 2))), ShisenShoState(board)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(states())
 def test_plan_leaves_the_fewest_tiles(drawn: tuple[ShisenSho, ShisenShoState]) -> None:
     game, state = drawn
@@ -116,12 +116,6 @@ def test_later_states_of_a_plan_take_no_more_nodes() -> None:
         assert nodes[-1] == 0
         searched += nodes[0]
     assert searched > 0
-
-
-def test_two_copies_need_no_search() -> None:
-    game = game_of(rows=8, columns=8, copies=2, solvable=False)
-    for seed in range(5):
-        assert plan(game.start(np.random.default_rng(seed)).board, 2).nodes == 0
 
 
 def test_budget_bounds_each_search() -> None:

@@ -183,11 +183,6 @@ def test_failed_deal_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         ((0, 0, 0, 2), r"\(0, 0\) and \(0, 2\) are not adjacent"),
         ((2, 0, 2, 1), r"\(2, 0\) and \(2, 1\) changes nothing: .* red circle"),
         ((0, 0, 0, 1), r"\(0, 0\) and \(0, 1\) makes no run of three"),
-        ((0, 0, 0), r"\(0, 0, 0\) is not an action"),
-        ((1, 2, 2, 2.0), "is not an action"),
-        ((True, 2, 2, 2), "is not an action"),
-        ([1, 2, 2, 2], "is not an action"),
-        (1, "1 is not an action"),
     ],
 )
 def test_illegal_actions_have_a_reason(action: Any, reason: str) -> None:
@@ -247,17 +242,6 @@ def test_invalid_states(text: str, message: str) -> None:
 
 def five_by_five(**overrides: Any) -> Swap:
     return Swap(SwapConfig(rows=5, columns=5, colours=8, shapes=8, **overrides))
-
-
-def test_higher_reasoning_levels_have_rarer_legal_swaps() -> None:
-    shares = []
-    for level in (1, 2, 3, 4, 5):
-        game = Swap(SwapConfig.at(reasoning=level))
-        rng = np.random.default_rng(0)
-        legal = sum(len(game.legal_actions(game.start(rng))) for _ in range(60))
-        shares.append(legal / 60 / len(game.rules.actions))
-    assert shares == sorted(shares, reverse=True)
-    assert shares[0] > 10 * shares[-1]
 
 
 # Text ---------------------------------------------------------------------------------------------------------------
