@@ -28,6 +28,20 @@ def repeat(work: Callable[[], int]) -> Turn:
     return turn
 
 
+def copying(size: int, num_envs: int) -> Turn:
+    """Copy one frame per environment step."""
+    rng = np.random.default_rng(0)
+    sources = rng.integers(0, 256, (num_envs, size, size, 3), np.uint8)
+    shown = np.zeros_like(sources)
+
+    def step() -> int:
+        for source, target in zip(sources, shown):
+            np.copyto(target, source)
+        return num_envs
+
+    return repeat(step)
+
+
 def uniform_script(game: Game[Any, Any], num_envs: int, steps: int, seed: int = 0) -> Script:
     """Script uniformly random actions, legal or not."""
     rng = np.random.default_rng(seed)

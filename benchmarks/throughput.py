@@ -43,9 +43,9 @@ from gymnasium_2048.envs.twenty_forty_eight import TwentyFortyEightEnv
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.scripts import repeat, spread_states, uniform_script
+from benchmarks.scripts import copying, spread_states, uniform_script
 from vlmgym.cli.console import parse_options, reporting_errors
-from vlmgym.cli.timing import Rates, Script, Turn, legal_script, measure, opened, play
+from vlmgym.cli.timing import Rates, Script, legal_script, measure, opened, play
 from vlmgym.errors import UsageError
 from vlmgym.records.files import check_own_file, write_own_json
 from vlmgym.sandbox.core.game import Game
@@ -135,20 +135,6 @@ def gymnasium_2048(size: int) -> gymnasium.Env[Any, Any]:
 def make_script(game: Game[Any, Any], num_envs: int) -> Script:
     steps = max(8, SCRIPTED // num_envs)
     return (uniform_script if game.name == "2048" else legal_script)(game, num_envs, steps)
-
-
-def copying(size: int, num_envs: int) -> Turn:
-    """Copy one frame per environment step."""
-    rng = np.random.default_rng(0)
-    sources = rng.integers(0, 256, (num_envs, size, size, 3), np.uint8)
-    shown = np.zeros_like(sources)
-
-    def step() -> int:
-        for source, target in zip(sources, shown):
-            np.copyto(target, source)
-        return num_envs
-
-    return repeat(step)
 
 
 # Parts ---------------------------------------------------------------------------------------------------------------

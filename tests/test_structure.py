@@ -45,7 +45,6 @@ LONGER = frozenset(
     {
         "tests/in_training/test_actor.py",
         "tests/in_training/test_losses.py",
-        "tests/test_evaluate.py",
         "tests/test_task_data.py",
         "tests/test_vector.py",
     }
