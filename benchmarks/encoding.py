@@ -1,6 +1,6 @@
 """Speed and size of PNG, WebP and JPEG encoders on board images.
 
-pip install -e .[bench] && python benchmarks/encoding.py --json encoding.json
+pip install -e .[bench] && python -m benchmarks.encoding --json encoding.json
 
 Images: four states per game, at perception 3 (flat colours) and 5 (noise). Every file is decoded and compared with its
 image. Candidates take turns in rounds. `throughput.py` includes this as a part.
@@ -236,7 +236,7 @@ def numbers_of(found: dict[str, Encoded]) -> dict[str, Any]:
 
 def main() -> None:
     with reporting_errors():
-        options = parse_options(Options, None, "benchmarks/encoding.py")
+        options = parse_options(Options, None, "python -m benchmarks.encoding")
         if options.json is not None:
             check_own_file(options.json)
         console = Console(width=None if sys.stdout.isatty() else 120)

@@ -1,7 +1,7 @@
 """Environment steps per second of vlmgym and Gymnasium, compared with memory bandwidth; also image encoding.
 
-python benchmarks/throughput.py --json throughput.json
-python benchmarks/throughput.py --parts steps --rounds 3 --seconds 0.5
+python -m benchmarks.throughput --json throughput.json
+python -m benchmarks.throughput --parts steps --rounds 3 --seconds 0.5
 
 Candidates take turns in rounds; tables show the median, slowest and fastest round. All candidates play the same
 actions: random legal ones in Shisen-Sho and Swap, uniformly random ones in 2048 (where gymnasium-2048 draws different
@@ -379,7 +379,7 @@ def run(options: Options, console: Console) -> None:
 def main() -> None:
     with reporting_errors():
         run(
-            parse_options(Options, None, "benchmarks/throughput.py"),
+            parse_options(Options, None, "python -m benchmarks.throughput"),
             Console(width=None if sys.stdout.isatty() else 120),
         )
 
