@@ -25,7 +25,7 @@ COPIES = 2
 
 
 def read_settings(reward: object, autoreset: object, max_turns: object, full_info: object) -> EnvSettings:
-    """Validate the settings shared by the environments of a runner.
+    """Validate the settings shared by the environments of a vector environment.
 
     Raises:
         UsageError: A value is invalid.

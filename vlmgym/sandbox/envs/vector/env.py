@@ -36,7 +36,7 @@ from vlmgym.sandbox.rendering.encode import side_by_side
 from vlmgym.workers.limits import Backend, check_num_workers, num_workers_for
 
 _FORBIDDEN = frozenset({"reset", "step", "play", "close", "restore", "set_attribute", "set_wrapper_attr", "keep_frame"})
-"""Methods of environments that `call` rejects, because they would bypass the runner."""
+"""Methods of environments that `call` rejects, because they would bypass the vector environment."""
 
 
 class GameVectorEnv(VectorEnv[Any, Any, Any]):
@@ -50,8 +50,8 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
     also the infos of `GameEnv`. In mode `SameStep`, `final_obs` and `final_info` of ended episodes.
     Different games must have images of the same size and number. If their actions have the same shape (cells of boards
     of several sizes), `action_space` is their batch, else a `Tuple`; there is no `single_action_space`.
-    Errors: `UsageError` and `EpisodeEnded` change nothing. Any other error closes the runner, because the states of the
-    environments are unknown; save `get_states` regularly if you need to resume.
+    Errors: `UsageError` and `EpisodeEnded` change nothing. Any other error closes the vector environment, because the
+    states of its environments are unknown; save `get_states` regularly if you need to resume.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         self.metadata = {"autoreset_mode": settings.autoreset, "render_modes": ["rgb_array"], "render_fps": fps}
         self.render_mode = "rgb_array"
         if any(game.image_shapes != self.games[0].image_shapes for game in self.games):
-            raise UsageError("the games of a runner must have images of the same size and number")
+            raise UsageError("the games of a vector environment must have images of the same size and number")
         self._shapes = [shape if render else (0, 0, 3) for shape in self.games[0].image_shapes]
         self.single_observation_space = observation_space(self._shapes)
         self.observation_space = observation_space(self._shapes, self.num_envs)
@@ -106,7 +106,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
 
         Raises:
             UsageError: Results of `send` were not received, or an argument is invalid.
-            GenerationError: A game could not start an episode; the runner is closed.
+            GenerationError: A game could not start an episode; the vector environment is closed.
             WorkerError: See `step`.
         """
         ids = self._idle(read_reset_mask(options, self.num_envs))
@@ -120,8 +120,8 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
             UsageError: The number of actions is wrong, one is not in its action space, there was no reset, or results
                 of `send` were not received; nothing was stepped.
             EpisodeEnded: An episode is over and autoreset is disabled; nothing was stepped.
-            GenerationError: A game could not start the next episode; the runner is closed.
-            WorkerError: A worker hangs or died repeatedly, or a game has a bug; the runner is closed.
+            GenerationError: A game could not start the next episode; the vector environment is closed.
+            WorkerError: A worker hangs or died repeatedly, or a game has a bug; the vector environment is closed.
         """
         self._nothing_in_flight()
         self.send(actions)
@@ -211,13 +211,13 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
     def branch(
         self, n: int, *, seed: int | None = None, num_workers: int | None = None, render: bool | None = None
     ) -> GameVectorEnv:
-        """Create a runner with n copies of each environment; those of environment i are n*i to n*i + n - 1.
+        """Create a vector environment with n copies of each environment; those of environment i are n*i to n*i + n - 1.
 
         Args:
             n: Number of copies.
             seed: Copy k gets the randomness of seed + k. Default: that of the original.
-            num_workers: See `make_vec`. Default: same as this runner.
-            render: Draw the copies. Default: same as this runner.
+            num_workers: See `make_vec`. Default: same as here.
+            render: Draw the copies. Default: same as here.
         """
         n, num_workers = as_int(n), as_int(num_workers)
         check_int("n", n, 1)
@@ -254,11 +254,11 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         """Call a method of each environment, or get an attribute; see `GameEnv`.
 
         Raises:
-            UsageError: The attribute is unknown, would bypass the runner, or cannot be pickled.
+            UsageError: The attribute is unknown, would bypass the vector environment, or cannot be pickled.
         """
         check_instance("the name of an attribute", name, str)
         if name in _FORBIDDEN or name.startswith("_"):
-            raise UsageError(f"cannot call {name!r}: use the methods of the runner")
+            raise UsageError(f"cannot call {name!r}: use the methods of the vector environment")
         return self._call(np.arange(self.num_envs), name, args, kwargs)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
@@ -312,7 +312,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
 
     @property
     def closed(self) -> bool:  # type: ignore[override]  # errors close it, too
-        """True once the runner is closed."""
+        """True once the vector environment is closed."""
         return self._group.closed
 
     def close(self, **kwargs: Any) -> None:
@@ -344,7 +344,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _check_open(self) -> None:
         if self.closed:
-            raise UsageError("the runner is closed")
+            raise UsageError("the vector environment is closed")
 
     def _idle(self, ids: Ids) -> Ids:
         """Check that environments have no result in flight, and return them."""

@@ -39,22 +39,22 @@ StepNumbers = tuple[float, bool, bool, bool, float, int, int, int]
 
 _INTERNAL_ATTRIBUTES = frozenset({"settings", "frames", "over", "last_outcome"})
 _ALTERNATIVES = {
-    "game": "create another runner",
+    "game": "create another vector environment",
     "episode": "use set_states",
     "np_random": "use the seed of reset",
     "np_random_seed": "use the seed of reset",
     "render_mode": "use image or render",
     "action_space": "the game defines it",
     "observation_space": "the game defines it",
-    "metadata": "the runner defines it",
-    "spec": "the runner defines it",
+    "metadata": "the vector environment defines it",
+    "spec": "the vector environment defines it",
 }
 """Advice for attributes that cannot be set."""
 
 
 @dataclass(frozen=True, slots=True)
 class EnvSettings:
-    """Settings shared by all environments of a runner."""
+    """Settings shared by all environments of a vector environment."""
 
     reward: RewardConfig
     autoreset: AutoresetMode
@@ -81,7 +81,7 @@ class FrameBuffer:
     """Images of one environment. After the first frame, only changes are drawn."""
 
     def __init__(self, arrays: Sequence[PrivateArray], index: int, scratch: Sequence[ImageArray]) -> None:
-        """Take a slice of the runner's memory.
+        """Take a slice of the vector environment's memory.
 
         Args:
             arrays: For each image of the game, the frames of all environments.

@@ -1,4 +1,4 @@
-"""Workers of a vector runner on a Ray cluster."""
+"""Workers of a vector environment on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Written(NamedTuple):
 
     Attributes:
         reply: The reply.
-        ids: Environments that were stepped; indices in the runner, as below.
+        ids: Environments that were stepped; indices in the vector environment, as below.
         numbers: Their numbers.
         frames: Their frames, for each image.
         ended: Environments whose episodes ended and were reset.

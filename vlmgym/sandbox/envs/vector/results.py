@@ -1,4 +1,4 @@
-"""Observations and infos of a vector runner, from the buffers and replies of its workers."""
+"""Observations and infos of a vector environment, from the buffers and replies of its workers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Results:
         """Map the buffers.
 
         Args:
-            buffers: Buffers of the runner.
+            buffers: Buffers of the vector environment.
             shapes: For each image of the game, its shape.
             copy: Copy observations; otherwise they are read-only views.
         """

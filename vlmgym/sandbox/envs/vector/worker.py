@@ -1,4 +1,4 @@
-"""The environments of one worker of a vector runner, stepped one after another and drawn into shared memory."""
+"""The environments of one worker of a vector environment, stepped one after another and drawn into shared memory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class StepReply:
 
 @dataclass(frozen=True, slots=True)
 class StepBuffers:
-    """Arrays of a runner; each worker writes the elements of its environments.
+    """Arrays of a vector environment; each worker writes the elements of its environments.
 
     Attributes:
         numbers: `STEP_DTYPE`, shape (num_envs,).
@@ -57,10 +57,10 @@ class WorkerSpec:
 
     Attributes:
         games: Game of each environment of the worker.
-        settings: Settings shared by all environments of the runner.
+        settings: Settings shared by all environments of the vector environment.
         attributes: Attributes set on each environment by `set_attr`.
-        part: Indices of the environments in the runner.
-        buffers: Arrays of the runner.
+        part: Indices of the environments in the vector environment.
+        buffers: Arrays of the vector environment.
     """
 
     games: Sequence[Game[Any, Any]]
@@ -197,8 +197,7 @@ class EnvWorker:
             _, info = self.envs[i].reset(seed=seed, options=None if snapshot is None else {"snapshot": snapshot})
         except GenerationError as error:
             with_seed = "" if seed is None else f" with seed {seed}"
-            raise GenerationError(
-                f"environment {self.first + i} could not start an episode{with_seed}, so the runner is closed: {error}"
-            ) from None
+            message = f"environment {self.first + i} could not start an episode{with_seed} ({error})"
+            raise GenerationError(f"{message}; the vector environment is closed") from None
         if self.settings.full_info:
             reply.info[i] = info

@@ -1,4 +1,4 @@
-"""All workers of a vector runner, and the calls in flight."""
+"""All workers of a vector environment, and the calls in flight."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vlmgym.sandbox.envs.vector.worker import StepReply
 from vlmgym.sandbox.envs.vector.worker_handle import WorkerHandle
 
 Ids = NDArray[np.intp]
-"""Indices of environments in the runner."""
+"""Indices of environments in the vector environment."""
 
 
 class WorkerGroup:

@@ -21,10 +21,10 @@ Call = tuple[str, tuple[Any, ...]]
 
 
 class WorkerHandle(Protocol):
-    """A worker as seen by the runner. Calls are handled in order."""
+    """A worker as seen by the vector environment. Calls are handled in order."""
 
     part: slice
-    """Indices of its environments in the runner."""
+    """Indices of its environments in the vector environment."""
 
     def pack(self, call: Call) -> Any:
         """Prepare a call for `submit`; raises `UsageError` if it cannot be sent."""
