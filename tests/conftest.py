@@ -17,8 +17,10 @@ from hypothesis import settings
 from tests import serving
 from tests.commands import Done, in_process
 from tests.training import VARIABLES
+from vlmgym import make_vec
 from vlmgym.cli.main import main
 from vlmgym.sandbox import registry
+from vlmgym.sandbox.envs.vector.env import GameVectorEnv
 
 settings.register_profile("vlmgym", deadline=None)
 settings.load_profile("vlmgym")
@@ -134,3 +136,17 @@ def vllm_server(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory)
     """A real vLLM server, one for all tests of a run; it serves the tiny checkpoint."""
     with serving.serve(tiny_checkpoint, tmp_path_factory.mktemp("vllm")) as server:
         yield server
+
+
+@pytest.fixture
+def make_envs() -> Iterator[Callable[..., GameVectorEnv]]:
+    """Make vector environments that are closed after the test."""
+    made = []
+
+    def make(*args: Any, **kwargs: Any) -> GameVectorEnv:
+        made.append(make_vec(*args, **kwargs))
+        return made[-1]
+
+    yield make
+    for envs in made:
+        envs.close()

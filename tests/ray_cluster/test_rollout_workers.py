@@ -45,6 +45,10 @@ class Encoder:
         return {"prompt": prompt, "shape": images[0].shape}
 
 
+def without_time(result: EpisodeResult) -> EpisodeResult:
+    return replace(result, record=result.record.model_copy(update={"started": ""}))
+
+
 def make_section(workers: int) -> Section:
     games = [{"game": "2048", "overrides": {"size": 64}}]
     return Section.read({"games": games, "play": {"max_turns": 3}, "rollout_workers": workers})
@@ -62,7 +66,7 @@ def test_workers_play_the_same_episodes_as_one_process() -> None:
                 replies = [Reply(f"<answer>{words[(turn + copy) % 3]}</answer>") for _, copy in places]
                 results += pool.play(list(zip(places, replies)))
             results += sorted(pool.bootstrap_requests(), key=lambda request: request[0])
-            return results, [replace(result, record="") for result in pool.finish(copies)]
+            return results, [without_time(result) for result in pool.finish(copies)]
 
     results, finished = play(0)
     assert play(2) == (results, finished)

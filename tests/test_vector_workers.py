@@ -1,0 +1,228 @@
+"""Vector environments: failures, messages and ends of their workers."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import traceback
+
+import numpy as np
+import pytest
+
+from tests.processes import gone, worker_process
+from vlmgym.errors import GenerationError, UsageError, WorkerError
+from vlmgym.sandbox.envs.single import Response
+from vlmgym.sandbox.envs.vector.shared_memory import SharedArray
+from vlmgym.sandbox.games.game2048.game import Config2048, Game2048
+
+SMALL = {"size": 128, "reasoning": 1, "perception": 4}
+
+
+class Ungeneratable(Game2048):
+    """Cannot start an episode with an odd variation seed."""
+
+    name = "ungeneratable"
+
+    def start(self, rng):
+        state = super().start(rng)
+        if state.variation_seed % 2:
+            raise GenerationError("no board was found")
+        return state
+
+
+def can_start(seed):
+    return Game2048().start(np.random.default_rng(seed)).variation_seed % 2 == 0
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_generation_error_closes_the_environments(make_envs, workers):
+    good = [seed for seed in range(100) if can_start(seed)]
+    bad = next(seed for seed in range(100) if not can_start(seed))
+    envs = make_envs(Ungeneratable(Config2048(size=64)), 3, workers, max_episode_steps=1)
+    envs.reset(seed=good[:3])
+    with pytest.raises(GenerationError, match=f"environment 2 .* with seed {bad}"):
+        envs.reset(seed=[*good[:2], bad])
+    assert envs.closed
+    with pytest.raises(UsageError, match="closed"):
+        envs.step([0] * 3)
+    envs = make_envs(Ungeneratable(Config2048(size=64)), 3, workers, max_episode_steps=1)
+    envs.reset(seed=good[:3])
+    with pytest.raises(GenerationError, match=r"environment \d could not start an episode.*no board was found"):
+        [envs.step([0] * 3) for _ in range(100)]
+    assert envs.closed
+
+
+class Buggy(Game2048):
+    """Raises in `step`."""
+
+    name = "buggy"
+
+    def step(self, state, action, rng):
+        raise ZeroDivisionError("a bug")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_bug_in_a_game_closes_the_environments(make_envs, workers):
+    envs = make_envs(Buggy(), 2, workers)
+    envs.reset(seed=0)
+    with pytest.raises(WorkerError, match="a game raised ZeroDivisionError: a bug") as raised:
+        envs.step([0, 0])
+    assert "in step" in "".join(traceback.format_exception(raised.value))
+    with pytest.raises(UsageError, match="closed"):
+        envs.step([0, 0])
+
+
+def test_interrupt_closes_the_environments(make_envs):
+    envs = make_envs("2048", 2, 2, size=64)
+    envs.reset(seed=0)
+    os.kill(worker_process(envs, 1).pid, signal.SIGSTOP)
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        envs.step([0, 0])
+    with pytest.raises(UsageError, match="closed"):
+        envs.step([0, 0])
+
+
+@pytest.mark.parametrize("when", ["between", "during"])
+def test_killed_worker_resumes(make_envs, when):
+    envs, peer = make_envs("2048", 4, 2, **SMALL), make_envs("2048", 4, 0, **SMALL)
+    envs.reset(seed=0), peer.reset(seed=0)
+    rng = np.random.default_rng(0)
+    for turn in range(60):
+        actions = rng.integers(0, 4, 4)
+        if turn in (3, 50):
+            process = worker_process(envs, 1)
+            if when == "during":
+                os.kill(process.pid, signal.SIGSTOP)
+                envs.send(actions)
+            os.kill(process.pid, signal.SIGKILL)
+            process.join()
+            with pytest.warns(RuntimeWarning, match="environments 2 to 3.*resumes"):
+                ours = _received(envs) if when == "during" else envs.step(actions)[:4]
+        else:
+            ours = envs.step(actions)[:4]
+        theirs = peer.step(actions)[:4]
+        assert all(np.array_equal(a, b) for a, b in zip(ours, theirs))
+    assert envs.get_states() == peer.get_states()
+
+
+def _received(envs):
+    """Receive two results, and sort them by environment."""
+    parts = [envs.recv() for _ in range(2)]
+    order = np.concatenate([part[-1] for part in parts]).argsort()
+    return [np.concatenate([part[k] for part in parts])[order] for k in range(4)]
+
+
+def test_hanging_worker(make_envs):
+    envs = make_envs("2048", 2, 2, size=64, timeout=0.3)
+    envs.timeout = 30
+    envs.reset(seed=0)
+    envs.timeout = 0.3
+    process = worker_process(envs, 1)
+    os.kill(process.pid, signal.SIGSTOP)
+    with pytest.raises(WorkerError, match=rf"{process.pid} \(environments 1 to 1\) timed out"):
+        envs.step([0, 0])
+    assert not process.is_alive()
+    envs.close()
+
+
+@pytest.mark.parametrize("call", ["send", "call"])
+def test_worker_that_does_not_read(make_envs, call):
+    envs = make_envs("2048", 2, 2, size=64, timeout=60)
+    envs.reset(seed=0)
+    envs.timeout = 0.5
+    process = worker_process(envs, 1)
+    os.kill(process.pid, signal.SIGSTOP)
+    start = time.monotonic()
+    with pytest.raises(WorkerError, match=rf"{process.pid} \(environments 1 to 1\) timed out"):
+        envs.send([Response("x" * 8_000_000)] * 2) if call == "send" else envs.set_attr("note", "x" * 8_000_000)
+    assert time.monotonic() - start < 10
+    assert not process.is_alive()
+    with pytest.raises(UsageError, match="closed"):
+        envs.step([0, 0])
+
+
+def test_large_messages(make_envs):
+    envs = make_envs("2048", 2, 2, size=64)
+    envs.reset(seed=0)
+    *_, info = envs.step([Response("x" * 8_000_000)] * 2)
+    assert info["outcome"].tolist() == ["unparsable"] * 2
+    envs.set_attr("note", ["y" * 8_000_000, "z"])
+    assert [len(note) for note in envs.get_attr("note")] == [8_000_000, 1]
+
+
+class BecomesLock:
+    """Unpickles as an object that cannot be pickled."""
+
+    def __reduce__(self):
+        return threading.Lock, ()
+
+
+def test_unpicklable_objects_are_rejected(make_envs):
+    envs = make_envs("2048", 2, 2, size=64)
+    envs.reset(seed=0)
+    with pytest.raises(UsageError, match="cannot send an object to a worker"):
+        envs.call("prompt", lambda: 0)
+    with pytest.raises(UsageError, match="cannot send an object to a worker"):
+        envs.set_attr("note", lambda: 0)
+    envs.set_attr("note", BecomesLock())
+    with pytest.raises(UsageError, match="cannot return its result"):
+        envs.get_attr("note")
+    envs.step([0, 0])
+
+
+PARENT = """
+import os, sys, time
+from vlmgym import make_vec
+
+if __name__ == "__main__":
+    envs = make_vec("2048", 4, 2, size=64)
+    envs.reset(seed=0)
+    print(*(worker._worker.process.pid for worker in envs._group.workers), flush=True)
+    {then}
+"""
+
+
+@pytest.mark.parametrize(
+    ("then", "how", "code"),
+    [
+        ("time.sleep(60)", signal.SIGKILL, -signal.SIGKILL),
+        ("time.sleep(60)", signal.SIGTERM, -signal.SIGTERM),
+        ("time.sleep(60)", signal.SIGINT, -signal.SIGINT),
+        ("pass", None, 0),
+        ("raise SystemExit(3)", None, 3),
+    ],
+)
+def test_workers_end_with_their_parent(tmp_path, then, how, code):
+    script = tmp_path / "parent.py"
+    script.write_text(textwrap.dedent(PARENT).format(then=then))
+    parent = subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    pids = [int(pid) for pid in parent.stdout.readline().split()]
+    if how is not None:
+        os.killpg(parent.pid, how) if how is signal.SIGINT else parent.send_signal(how)
+    _, errors = parent.communicate(timeout=30)
+    assert len(pids) == 2
+    assert parent.returncode == code
+    assert "leaked" not in errors
+    assert gone(pids)
+
+
+def test_shared_memory_is_freed():
+    def shared():
+        with open("/proc/meminfo") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("Shmem:"))
+
+    before = shared()
+    array = SharedArray((256, 1024, 1024), np.uint8)
+    array.array()[:] = 1
+    during = shared()
+    del array
+    gc.collect()
+    assert during - before > 200_000
+    assert shared() - before < 100_000
