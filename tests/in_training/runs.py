@@ -20,22 +20,21 @@ SFT = ("--sft.steps", "2", "--sft.batch-size", "4", "--sft.gate", "0")
 PPO = ("--algorithm", "ppo", "--batch-size", "4")
 VARIANTS = {
     "grpo": (*SMALL, *NO_EPISODES, "--update.kl-coef", "0.1"),
-    "grpo, updates": (
-        *(*SMALL, *NO_EPISODES, "--grpo.epochs", "2", "--grpo.minibatches", "2"),
-        *("--update.clip-high", "0.1"),
-    ),
-    "grpo, episodes": (*SMALL, *EPISODES, *NO_EPISODES, "--grpo.gamma", "0.9", "--update.micro-batch-size", "4"),
-    "dr grpo": (
+    "dr grpo, updates": (
         *(*SMALL, *NO_EPISODES, "--grpo.no-scale-rewards", "--update.loss-over", "constant"),
+        *("--grpo.epochs", "2", "--grpo.minibatches", "2", "--update.clip-high", "0.1"),
         *("--update.entropy-coef", "0.01"),
     ),
+    "grpo, episodes": (*SMALL, *EPISODES, *NO_EPISODES, "--grpo.gamma", "0.9", "--update.micro-batch-size", "4"),
     "ppo": (*SMALL, *EPISODES, *NO_EPISODES, *PPO, "--ppo.entropy-coef", "0.01"),
     "ppo, tokens": (
         *(*SMALL, *NO_EPISODES, *PPO, "--ppo.gae-over", "tokens", "--ppo.token-lam", "0.95"),
         *("--update.kl-coef", "0.1", "--update.kl-target", "0.001"),
     ),
-    "lora": (*SMALL, *NO_EPISODES, "--lora", "4", "--gradient-checkpointing", "--update.kl-coef", "0.1"),
-    "bfloat16": (*SMALL, *NO_EPISODES, "--dtype", "bfloat16", "--lora", "4"),
+    "lora, bfloat16": (
+        *(*SMALL, *NO_EPISODES, "--lora", "4", "--dtype", "bfloat16", "--gradient-checkpointing"),
+        *("--update.kl-coef", "0.1"),
+    ),
     "blank": (*SMALL, *NO_EPISODES, "--blank"),
     "mixture": ("--games", "2048", "swap", "--reasoning", "1", "--size", "128", "--batch-size", "12"),
     "curriculum": ("--curriculum", str(HERE / "curriculum.toml"), *EPISODES, *NO_EPISODES),

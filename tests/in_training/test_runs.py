@@ -113,7 +113,7 @@ def test_variant(finished: Run, model: Path, variant: str) -> None:
     ppo = variant.startswith("ppo")
     assert all(("explained_variance" in row) == ("value_loss" in row) == ppo for row in rows)
     assert all(("kl" in row) == ("--update.kl-coef" in VARIANTS[variant]) for row in rows)
-    assert any(row["clip_fraction"] > 0 for row in rows) == (ppo or variant == "grpo, updates")
+    assert any(row["clip_fraction"] > 0 for row in rows) == (ppo or variant == "dr grpo, updates")
 
     group_size, prompts = (1, 4) if ppo else (3, 4 if variant == "mixture" else 2)
     records = rollouts(run)

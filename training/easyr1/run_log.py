@@ -26,10 +26,7 @@ PANELS = {
 
 
 class RunLog(Logger):
-    """Writes `curve.jsonl` and `curve.png` next to the checkpoints.
-
-    A resumed run keeps the lines up to its checkpoint and rewrites later ones.
-    """
+    """Writes `curve.jsonl` and `curve.png` next to the checkpoints; a resumed run drops steps after its checkpoint."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self._output = OutputFolder(Path(config["trainer"]["save_checkpoint_path"]))
@@ -41,15 +38,10 @@ class RunLog(Logger):
 
     def log(self, data: Mapping[str, Any], step: int) -> None:
         """Log metrics of a step; repeated calls for a step are merged."""
-        numbers = {name: float(value) for name, value in data.items()}
-        kept = [row for row in self.rows if row["step"] < step]
         same = next((row for row in self.rows if row["step"] == step), {})
-        row = {"step": step, **same, **numbers}
-        if len(kept) < len(self.rows):
-            replace_file(self.path, (_line(row) for row in kept))
-        self.rows = [*kept, row]
-        with self.path.open("ab") as file:
-            file.write(_line(row))
+        row = {"step": step, **same, **{name: float(value) for name, value in data.items()}}
+        self.rows = [*(row for row in self.rows if row["step"] < step), row]
+        replace_file(self.path, (json.dumps(row).encode() + b"\n" for row in self.rows))
         if time.monotonic() > self._drawn + DRAW_INTERVAL:
             self.draw()
 
@@ -67,7 +59,3 @@ class RunLog(Logger):
     def finish(self) -> None:
         """Draw the final curves."""
         self.draw()
-
-
-def _line(row: Mapping[str, float]) -> bytes:
-    return json.dumps(row).encode() + b"\n"
