@@ -25,7 +25,7 @@ from training.easyr1.config import read_config  # noqa: E402
 from training.easyr1.launch import build_trainer, start_ray  # noqa: E402
 
 PRETENDED = 8
-"""Number of GPUs and CPUs that Ray is told to have."""
+"""Number of GPUs and CPUs that Ray assumes."""
 
 
 def main(models: str | None, runs: list[list[str]]) -> None:

@@ -51,7 +51,7 @@ def generated_of(requests: list[Any], times: int, responses: list[str], tokenize
 
 
 def played_turns(qwen3: Path) -> list[DataProto]:
-    """Play two groups of two episodes for three turns; all responses are `up`, except those of one episode."""
+    """Play two groups of two episodes for three turns; all responses are `up`, except in one episode."""
     worker, turns = worker_of(qwen3), []
     tokenizer = worker.encoder.tokenizer
     requests = worker.start([4, 7], 2, worker.curriculum.begin())
@@ -166,7 +166,7 @@ def test_single_turns_use_easyr1() -> None:
     assert not ours.batch["advantages"][:, 2].any()
 
 
-def test_compute_advantages_episodes() -> None:
+def test_advantages_of_episodes() -> None:
     # Episode 0 earns 1 + 1 in the states a, b; episode 1 earns 0 + 0 in a, b.
     data = rows_of([1.0, 1.0, 0.0, 0.0], [0] * 4, [0, 0, 1, 1], [1, 2, 1, 2], "abab")
     half, near = 0.5**0.5, partial(pytest.approx, abs=1e-3)

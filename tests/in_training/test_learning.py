@@ -1,4 +1,4 @@
-"""A tiny model learns a game of a user's from nothing: to see by a cold start, then to choose by GRPO."""
+"""A tiny model learns a custom game from scratch: perception by supervised fine-tuning, decisions by GRPO."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from training.local.validation import validate, validation_episodes
 HERE = Path(__file__).parent
 ARGS = ["--preset", str(HERE / "learning.args"), "--seed", "1"]
 CHANCE = 0.5
-"""Share of right answers of whoever does not look."""
+"""Accuracy without looking at the image."""
 
 
 @pytest.mark.slow
-def test_rewards_teach_what_to_look_for(tmp_path: Path) -> None:
+def test_grpo_improves_answers_that_depend_on_the_image(tmp_path: Path) -> None:
     sys.path.insert(0, str(HERE.parents[1] / "examples"))
     importlib.import_module("lamps")
 
@@ -37,4 +37,4 @@ def test_rewards_teach_what_to_look_for(tmp_path: Path) -> None:
     episodes = validation_episodes(config, curriculum, curriculum.begin(), config.evaluation.states)
     blind = validate(Actor(run / "model", config.model), config, episodes, "shuffled")
     assert blind.reward_ci is not None
-    assert blind.reward_ci[1] < after["reward_ci"][0], "it is not the image that decides"
+    assert blind.reward_ci[1] < after["reward_ci"][0], "answers do not depend on the image"

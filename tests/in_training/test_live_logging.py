@@ -1,4 +1,4 @@
-"""Live logging of evaluations to TensorBoard and Weights & Biases; run by the Python that has both."""
+"""Live logging of evaluations to TensorBoard and Weights & Biases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUICK = ["--max-turns", "3", "--workers", "0", "--videos", "0", "--no-report"]
 
 
 def scalars(folder: Path) -> dict[str, dict[int, float]]:
-    """Values of each tag by step, from the event files alone."""
+    """Read the values of each tag by step from event files."""
     events = EventAccumulator(str(folder), size_guidance={"tensors": 0})
     events.Reload()
     tags = [tag for tag in events.Tags()["tensors"] if tag != "config"]
@@ -29,7 +29,7 @@ def scalars(folder: Path) -> dict[str, dict[int, float]]:
 
 @pytest.fixture
 def wandb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Weights & Biases without a network, which reads its settings anew afterwards."""
+    """Weights & Biases without a network; it reads its settings again afterwards."""
     import wandb as module
 
     for name, value in {"MODE": "offline", "SILENT": "true", "CONSOLE": "off", "ERROR_REPORTING": "false"}.items():
@@ -38,23 +38,10 @@ def wandb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     module.teardown()
 
 
-def test_every_episode_is_an_event_with_running_means(tmp_path: Path) -> None:
+def test_tensorboard_logs_running_means_of_each_episode(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    main(
-        [
-            "eval",
-            "2048",
-            "swap",
-            "--episodes",
-            "4",
-            "--policy",
-            "oracle",
-            "--tensorboard",
-            *QUICK,
-            "--output-dir",
-            str(run),
-        ]
-    )
+    command = ["eval", "2048", "swap", "--episodes", "4", "--policy", "oracle", "--tensorboard", *QUICK]
+    main([*command, "--output-dir", str(run)])
     logged = scalars(run / "tensorboard")
     summary = json.loads((run / "summary.json").read_text())["games"]["2048-v0"]
     assert sum(len(logged[f"{game}/episodes"]) for game in ("2048-v0", "swap-v0")) == 8
@@ -88,22 +75,22 @@ def test_tokens_cost_and_errors_are_logged_and_a_resumed_run_continues(tmp_path:
     assert logged["2048-v0/cost"][3] == pytest.approx(0.9 + 0.126)
 
 
-def test_wandb_gets_the_same_rows_and_the_configuration(tmp_path: Path, wandb: Any) -> None:
+def test_wandb_logs_metrics_and_config(tmp_path: Path, wandb: Any) -> None:
     run = tmp_path / "run"
     main(["eval", "2048", "--episodes", "3", "--reasoning", "4", "--wandb", "games", *QUICK, "--output-dir", str(run)])
-    wandb.teardown()  # all is written now
+    wandb.teardown()  # flushes files
     name = (run / "wandb_id").read_text()
     (file,) = run.glob(f"wandb/offline-run-*-{name}/run-{name}.wandb")
     written = file.read_bytes()
     mean = json.loads((run / "summary.json").read_text())["games"]["2048-v0"]["score_mean"]
     assert b"2048-v0/score_mean" in written
     assert json.dumps(mean).encode() in written
-    assert b"four_probability" in written, "the run's configuration is kept, too"
+    assert b"four_probability" in written, "the config is missing"
 
 
 @pytest.mark.parametrize("logger", ["tensorboard", "wandb"])
 @pytest.mark.parametrize("method", ["log", "close"])
-def test_a_logger_that_fails_loses_no_episode(
+def test_failing_loggers_lose_no_episode(
     tmp_path: Path,
     wandb: Any,
     monkeypatch: pytest.MonkeyPatch,
@@ -130,7 +117,7 @@ def test_a_logger_that_fails_loses_no_episode(
         assert len(scalars(run / "tensorboard")["2048-v0/episodes"]) == 3
 
 
-def test_a_full_disk_under_tensorboard_loses_no_episode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tensorboard_on_a_full_disk_loses_no_episode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     command = ["eval", "2048", "--episodes", "3", *QUICK, "--tensorboard", "--output-dir", str(run)]
     with pytest.MonkeyPatch.context() as patch, open("/dev/full", "wb", buffering=0) as full:
@@ -157,7 +144,7 @@ def test_a_run_without_loggers_reads_no_earlier_records() -> None:
 
 
 @pytest.mark.parametrize("package", ["tensorboard", "wandb"])
-def test_a_package_that_is_not_installed_is_named_before_anything_is_played(
+def test_missing_loggers_are_reported_at_the_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)

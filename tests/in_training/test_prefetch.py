@@ -94,7 +94,7 @@ def test_all_items_are_computed_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("compute", [lambda number: number, partial(unreadable_elsewhere, HERE)])
-def test_what_cannot_be_sent_is_computed_here(compute: Callable[[int], Any]) -> None:
+def test_items_that_cannot_be_pickled_are_computed_here(compute: Callable[[int], Any]) -> None:
     warned = pytest.warns(RuntimeWarning, match="prefetching failed")
     with warned as warnings, prefetch(compute, MANY) as items:
         found = []
@@ -145,7 +145,7 @@ def test_the_worker_does_not_outlive_its_parent(sent: signal.Signals) -> None:
     ) as parent:
         assert parent.stdout is not None
         worker = int(parent.stdout.readline())
-        os.killpg(parent.pid, sent)  # to the whole group, as a terminal does
+        os.killpg(parent.pid, sent)  # the whole group, as from a terminal
         parent.wait(30)
     deadline = time.monotonic() + 10
     while psutil.pid_exists(worker) and psutil.Process(worker).status() != psutil.STATUS_ZOMBIE:

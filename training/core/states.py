@@ -48,7 +48,7 @@ class StateConfig:
     mover: Mover = "random-legal"
     """Policy that makes these moves. If the game would end, the state before the last move is used."""
     informative: bool = False
-    """Keep only states in which actions earn different rewards; the others teach nothing."""
+    """Keep only states where actions earn different rewards; others provide no learning signal."""
     validation_fraction: float = 0.1
     """Fraction of the questions of a finite dataset that is kept for validation and never trained on."""
 

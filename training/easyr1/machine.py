@@ -98,7 +98,7 @@ def check_disk(config: RunConfig, checkpoint: float) -> Iterator[str]:
 
 
 def model_size(model: Any, critic: bool) -> tuple[int, int]:
-    """Count the parameters of a model, or of a critic without its head, and those of its vision tower.
+    """Count the parameters of a model, or of a critic without its head, and of its vision tower.
 
     Raises:
         UsageError: The model does not exist or is not a vision-language model.
