@@ -7,9 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,81 +19,81 @@ from vlmgym.evaluation import EpisodeRecord, EvalConfig, RunFolder, read_run
 from vlmgym.evaluation.export import ExportConfig, export
 from vlmgym.policies import random_response
 
+ALL = ("played", "illegal", "unparsable")
+FILES = {"sharegpt": ("data.jsonl", "images"), "hf": ("metadata.jsonl", "file_names")}
+"""Name of the file of rows, and their column of image files, by format."""
 
-class Seen:
-    """A policy that keeps what it was asked."""
 
-    def __init__(self) -> None:
-        self.asked: dict[tuple[str, int, int], tuple[list[Any], str, str]] = {}
+class Recording:
+    """A random policy that keeps its images, prompts and responses by game, seed and turn."""
 
-    def __call__(self, images_batch: list[list[Any]], prompt_batch: list[Any]) -> list[str]:
+    def __init__(self):
+        self.calls = {}
+
+    def __call__(self, images_batch, prompt_batch):
         responses = []
         for images, prompt in zip(images_batch, prompt_batch):
             response = "<answer>sideways</answer>" if prompt.turn == 3 else random_response(prompt)
-            self.asked[prompt.game.id, prompt.seed, prompt.turn + 1] = images, str(prompt), response
+            self.calls[prompt.game.id, prompt.seed, prompt.turn + 1] = images, str(prompt), response
             responses.append(response)
         return responses
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Seen]:
-    """Two games, six episodes each, with the images of two earlier turns in the prompts."""
-    folder, seen = tmp_path_factory.mktemp("runs") / "run", Seen()
-    config = EvalConfig(
-        episodes=6,
-        max_turns=8,
-        size=128,
-        workers=0,
-        history=3,
-        history_images=2,
-        videos=0,
-        report=False,
-        output_dir=folder,
-    )
-    run_evaluation(["2048", "swap"], config, custom_policy=seen)
-    return folder, seen
+def played(tmp_path_factory):
+    """A run of two games with the images of two earlier turns in the prompts, and its policy."""
+    folder, policy = tmp_path_factory.mktemp("runs") / "run", Recording()
+    options = {"episodes": 6, "max_turns": 8, "size": 128, "workers": 0, "videos": 0, "report": False}
+    config = EvalConfig(history=3, history_images=2, output_dir=folder, **options)
+    run_evaluation(["2048", "swap"], config, custom_policy=policy)
+    return folder, policy
 
 
 @pytest.fixture
-def exported(played, tmp_path) -> Callable[..., list[dict[str, Any]]]:
-    def call(format_: str, run: Path = played[0], **filters: Any) -> list[dict[str, Any]]:
+def exported(played, tmp_path):
+    def call(format_, run=played[0], **filters):
         out = tmp_path / f"export{len(list(tmp_path.iterdir()))}"
-        config: Any = {"run": run, "format": format_, "output_dir": out, "workers": 0, **filters}
-        export(ExportConfig(**config))
-        name = "data.jsonl" if format_ == "sharegpt" else "metadata.jsonl"
-        rows = [json.loads(line) for line in (out / name).read_text(encoding="utf-8").splitlines()]
+        export(ExportConfig(**{"run": run, "format": format_, "output_dir": out, "workers": 0, **filters}))
+        rows = [json.loads(line) for line in (out / FILES[format_][0]).read_text(encoding="utf-8").splitlines()]
         assert json.loads((out / "export.json").read_text())["rows"] == len(rows)
         return [row | {"folder": out} for row in rows]
 
     return call
 
 
-def row_images(row: dict[str, Any], column: str) -> list[Any]:
-    """The images of a row, all of them inside the export."""
-    paths = [(row["folder"] / name).resolve() for name in row[column]]
-    assert all(path.is_relative_to(row["folder"] / "images") for path in paths)
-    return [np.asarray(Image.open(path)) for path in paths]
-
-
-def key(row: dict[str, Any]) -> tuple[str, int, int]:
+def key(row):
     return row["game"], row["seed"], row["turn"]
 
 
-EVERYTHING = ("played", "illegal", "unparsable")
+def messages(format_, images, prompt, response):
+    if format_ == "sharegpt":
+        user, assistant = "<image>" * len(images) + prompt, response
+    else:
+        user = [*[{"type": "image"}] * len(images), {"type": "text", "text": prompt}]
+        assistant = [{"type": "text", "text": response}]
+    return [{"role": "user", "content": user}, {"role": "assistant", "content": assistant}]
 
 
-def test_sharegpt_rows(played, exported):
-    rows = exported("sharegpt", outcome=EVERYTHING)
-    assert {key(row) for row in rows} == set(played[1].asked)
+@pytest.mark.parametrize("format_", FILES)
+def test_rows_are_the_turns(played, exported, format_):
+    rows = exported(format_, outcome=ALL)
+    assert {key(row) for row in rows} == set(played[1].calls)
+    files = set()
     for row in rows:
-        images, prompt, response = played[1].asked[key(row)]
-        assert row["messages"] == [
-            {"role": "user", "content": "<image>" * len(images) + prompt},
-            {"role": "assistant", "content": response},
-        ]
-        assert len(images) == min(row["turn"], 3)
-        for drawn, seen in zip(row_images(row, "images"), images, strict=True):
-            np.testing.assert_array_equal(drawn, seen)
+        images, prompt, response = played[1].calls[key(row)]
+        assert row["messages"] == messages(format_, images, prompt, response)
+        paths = [(row["folder"] / name).resolve() for name in row[FILES[format_][1]]]
+        assert all(path.is_relative_to(row["folder"] / "images") for path in paths)
+        assert len(paths) == min(row["turn"], 3)
+        for path, seen in zip(paths, images, strict=True):
+            np.testing.assert_array_equal(np.asarray(Image.open(path)), seen)
+        files.update(paths)
+    assert files == {path for path in (rows[0]["folder"] / "images").rglob("*") if path.is_file()}
+    assert len(files) == len({image.tobytes() for images, _, _ in played[1].calls.values() for image in images})
+    episodes = {episode.key: episode for episode in read_run(played[0]).episodes}
+    for row in rows:
+        turn = episodes[row["game"], row["seed"]].turns[row["turn"] - 1]
+        assert (row["outcome"], row["reward"]) == (turn.outcome.value, turn.reward.total)
 
 
 def test_dataset_info_for_llama_factory(exported):
@@ -108,95 +105,51 @@ def test_dataset_info_for_llama_factory(exported):
     assert info["tags"] == {f"{key}_tag": key for key in ("role", "content", "user", "assistant", "system")}
 
 
-def test_hf_rows(played, exported):
-    rows = exported("hf", outcome=EVERYTHING)
-    assert {key(row) for row in rows} == set(played[1].asked)
-    for row in rows:
-        images, prompt, response = played[1].asked[key(row)]
-        user = [*[{"type": "image"}] * len(images), {"type": "text", "text": prompt}]
-        assert row["messages"] == [
-            {"role": "user", "content": user},
-            {"role": "assistant", "content": [{"type": "text", "text": response}]},
-        ]
-        for drawn, seen in zip(row_images(row, "file_names"), images, strict=True):
-            np.testing.assert_array_equal(drawn, seen)
-
-
-def test_images_are_stored_once(played, exported):
-    rows = exported("hf", outcome=EVERYTHING)
-    files = [path for path in (rows[0]["folder"] / "images").rglob("*") if path.is_file()]
-    distinct = {image.tobytes() for images, _, _ in played[1].asked.values() for image in images}
-    assert len(files) == len(distinct) < sum(len(row["file_names"]) for row in rows)
-    assert {name for row in rows for name in row["file_names"]} == {
-        path.relative_to(rows[0]["folder"]).as_posix() for path in files
-    }
-
-
 def test_export_does_not_depend_on_workers(exported):
     alone, shared = exported("hf"), exported("hf", workers=2)
     assert [row | {"folder": None} for row in alone] == [row | {"folder": None} for row in shared]
-    for a, b in zip(alone, shared):
-        for name in a["file_names"]:
-            assert (a["folder"] / name).read_bytes() == (b["folder"] / name).read_bytes()
+    for name in {name for row in alone for name in row["file_names"]}:
+        assert (alone[0]["folder"] / name).read_bytes() == (shared[0]["folder"] / name).read_bytes()
 
 
-def load(to: Path, *args: str, **options: str) -> list[dict[str, Any]]:
-    """The rows that `datasets.load_dataset` makes of its arguments, offline; images as names of .npy files.
-
-    It runs in a process of its own, because the library reads where its cache is, and whether it is offline, on import.
-    """
-    code = (
-        "import json, sys, numpy, datasets\n"
-        "to, args, options = sys.argv[1], *map(json.loads, sys.argv[2:])\n"
-        "rows = []\n"
-        "for row in datasets.load_dataset(*args, split='train', **options):\n"
-        "    for i, image in enumerate(row['images']):\n"
-        "        if not isinstance(image, str):\n"
-        "            row['images'][i] = f'{to}/{len(rows)}-{i}.npy'\n"
-        "            numpy.save(row['images'][i], numpy.asarray(image))\n"
-        "    rows.append(row)\n"
-        "print(json.dumps(rows))"
-    )
-    command = [sys.executable, "-c", code, str(to), json.dumps(args), json.dumps(options)]
-    offline = {"HF_HOME": str(to), "HF_HUB_OFFLINE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **offline})
-    assert done.returncode == 0, done.stderr
-    rows: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
-    return rows
+LOAD = """
+import json, sys, numpy, datasets
+to, folder = sys.argv[1:]
+rows = []
+for row in datasets.load_dataset("imagefolder", split="train", data_dir=folder):
+    for i, image in enumerate(row["images"]):
+        row["images"][i] = f"{to}/{len(rows)}-{i}.npy"
+        numpy.save(row["images"][i], numpy.asarray(image))
+    rows.append(row)
+print(json.dumps(rows))
+"""
 
 
 @pytest.mark.slow
 def test_hf_export_loads_as_image_folder(played, exported, tmp_path):
-    written = exported("hf", outcome=EVERYTHING)
-    rows = load(tmp_path, "imagefolder", data_dir=str(written[0]["folder"]))
-    assert {key(row) for row in rows} == set(played[1].asked)
-    assert len(rows) == len(written)
+    written = exported("hf", outcome=ALL)
+    offline = {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+    command = [
+        sys.executable,
+        "-c",
+        LOAD,
+        str(tmp_path),
+        str(written[0]["folder"]),
+    ]  # the library reads these on import
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **offline})
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout.splitlines()[-1])
+    assert sorted(map(key, rows)) == sorted(played[1].calls)
     for row in rows:
-        images, prompt, response = played[1].asked[key(row)]
-        assert [(message["role"], without_nothing(message["content"])) for message in row["messages"]] == [
-            ("user", [*[{"type": "image"}] * len(images), {"type": "text", "text": prompt}]),
-            ("assistant", [{"type": "text", "text": response}]),
-        ]
-        for loaded, seen in zip(row["images"], images, strict=True):
-            np.testing.assert_array_equal(np.load(loaded), seen)
+        images, prompt, response = played[1].calls[key(row)]
+        for message in row["messages"]:  # a table has all fields in all parts
+            message["content"] = [{k: v for k, v in part.items() if v is not None} for part in message["content"]]
+        assert row["messages"] == messages("hf", images, prompt, response)
+        for path, seen in zip(row["images"], images, strict=True):
+            np.testing.assert_array_equal(np.load(path), seen)
 
 
-def without_nothing(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The parts of a message without the fields that a table gives all of them."""
-    return [{name: value for name, value in part.items() if value is not None} for part in parts]
-
-
-@pytest.mark.slow
-def test_sharegpt_export_loads_as_json(played, exported, tmp_path):
-    written = exported("sharegpt", outcome=EVERYTHING)
-    rows = load(tmp_path, "json", data_files=str(written[0]["folder"] / "data.jsonl"))
-    assert [row | {"folder": written[0]["folder"]} for row in rows] == written
-    for row in rows:
-        images, _, _ = played[1].asked[key(row)]
-        assert len(row["images"]) == row["messages"][0]["content"].count("<image>") == len(images)
-
-
-def best(run: Path, game: str) -> list[int]:
+def best(run, game):
     episodes = [episode for episode in read_run(run).episodes if episode.game.id == game]
     return [episode.seed for episode in sorted(episodes, key=lambda episode: (-(episode.score or 0), episode.seed))]
 
@@ -206,7 +159,7 @@ def best(run: Path, game: str) -> list[int]:
     [({"top": 2}, 2), ({"top": 99}, 6), ({"top_fraction": 0.5}, 3), ({"top_fraction": 0.51}, 4)],
 )
 def test_best_episodes_of_each_game(played, exported, filters, kept):
-    rows = exported("sharegpt", outcome=EVERYTHING, **filters)
+    rows = exported("sharegpt", outcome=ALL, **filters)
     for game in ("2048-v0", "swap-v0"):
         assert {row["seed"] for row in rows if row["game"] == game} == set(best(played[0], game)[:kept])
 
@@ -222,7 +175,7 @@ def test_minimum_score_and_reward(played, exported):
     assert len(rows) < len(exported("sharegpt"))
 
 
-def change(run: Path, to: Path, how: Callable[[EpisodeRecord], EpisodeRecord]) -> Path:
+def change(run, to, how):
     """A copy of a run in which one episode's record is another."""
     to.mkdir()
     (to / "run.json").write_bytes(RunFolder(run).run.read_bytes())
@@ -232,7 +185,7 @@ def change(run: Path, to: Path, how: Callable[[EpisodeRecord], EpisodeRecord]) -
     return to
 
 
-def unfinished(episode: EpisodeRecord) -> EpisodeRecord:
+def unfinished(episode):
     return episode.model_copy(update={"status": "error", "score": None})
 
 
@@ -246,14 +199,14 @@ def test_unfinished_episodes_are_optional(played, exported, tmp_path):
 
 @pytest.mark.parametrize(("word", "format_"), [("<image>", "sharegpt"), ("<video>", "hf"), ("<audio>", "hf")])
 def test_placeholders_in_responses_are_left_out(played, exported, tmp_path, capsys, word, format_):
-    def hostile(episode: EpisodeRecord) -> EpisodeRecord:
+    def hostile(episode):
         first, *others = episode.turns
         response = f"{word} </script> \x00\x1b[31m \u2028 ../../etc"
         return episode.model_copy(update={"turns": (first.model_copy(update={"response": response}), *others)})
 
     run = change(played[0], tmp_path / "changed", hostile)
-    rows = exported(format_, run=run, outcome=EVERYTHING)
-    assert len(rows) == len(played[1].asked) - 1
+    rows = exported(format_, run=run, outcome=ALL)
+    assert len(rows) == len(played[1].calls) - 1
     assert "contains <image>, <video> or <audio>: 1" in " ".join(capsys.readouterr().out.split())
 
 
@@ -279,15 +232,15 @@ def test_invalid_filters(exported, tmp_path, filters, message: str):
 
 
 def test_invalid_record_leaves_no_export(played, exported, tmp_path):
-    def damaged(episode: EpisodeRecord) -> EpisodeRecord:
+    def damaged(episode):
         *others, last = episode.turns
         return episode.model_copy(update={"turns": (*others, last.model_copy(update={"state": [1]}))})
 
     run = change(played[0], tmp_path / "changed", damaged)
     with pytest.raises(UsageError, match=r"line 1 of .*episodes\.jsonl, turn 8: invalid state of 2048"):
-        exported("hf", run=run, outcome=EVERYTHING)
+        exported("hf", run=run, outcome=ALL)
 
-    def other(episode: EpisodeRecord) -> EpisodeRecord:
+    def other(episode):
         return episode.model_copy(update={"game": episode.game.model_copy(update={"config": {}})})
 
     with pytest.raises(UsageError, match=r"line 1 of .*episodes\.jsonl has a game that is not in run\.json"):
@@ -296,19 +249,17 @@ def test_invalid_record_leaves_no_export(played, exported, tmp_path):
 
 
 def test_one_of_several_failures_is_reported(played, exported, tmp_path, caplog):
-    def damaged(episode: EpisodeRecord, times: int) -> EpisodeRecord:
+    def damaged(episode, times):
         *others, last = episode.turns * times
         return episode.model_copy(update={"turns": (*others, last.model_copy(update={"state": [1]}))})
 
-    first, *others = read_run(played[0]).episodes
-    lines = [damaged(first, 50), *(damaged(episode, 1) for episode in others)]  # the others have failed when it does
-    run = tmp_path / "changed"
-    run.mkdir()
-    (run / "run.json").write_bytes(RunFolder(played[0]).run.read_bytes())
-    (run / "episodes.jsonl").write_text("".join(episode.model_dump_json() + "\n" for episode in lines))
+    run = change(played[0], tmp_path / "changed", lambda episode: damaged(episode, 50))  # fails after the others
+    first, *others = (run / "episodes.jsonl").read_text(encoding="utf-8").splitlines()
+    others = [damaged(EpisodeRecord.model_validate_json(line), 1).model_dump_json() for line in others]
+    (run / "episodes.jsonl").write_text("\n".join([first, *others]) + "\n", encoding="utf-8")
     with pytest.raises(UsageError, match="line 1 of"):
-        exported("hf", run=run, outcome=EVERYTHING, workers=2)
-    gc.collect()  # asyncio tells then of errors that nobody asked for
+        exported("hf", run=run, outcome=ALL, workers=2)
+    gc.collect()  # asyncio then logs errors that nobody awaited
     assert caplog.messages == []
 
 
