@@ -6,7 +6,6 @@ from itertools import product
 from vlmgym import errors, register_game
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_board_perception
 from vlmgym.sandbox.core.game import Step
-from vlmgym.sandbox.core.response_format import INSTRUCTIONS_V1
 
 PROMPT = "Switch off all lamps, one per turn. Rows and columns are numbered from {origin} at the top left.\n" + (
     INSTRUCTIONS_V1.format(perception="the board, one line per row, on or off, comma-separated", answer="(row, column)")
@@ -27,6 +26,7 @@ class Lamps(BoardGame[LampsState, tuple[int, int]]):
     """Switch off all lamps. Action: (row, column) of a lamp that is on. Reward: 1 per lamp."""
 
     name, Config, State, cells_in_action = "lamps", LampsConfig, LampsState, 1
+    prompt_template = PROMPT
 
     def start(self, rng):
         lamps = list(product(range(self.config.rows), range(self.config.columns)))
@@ -53,4 +53,4 @@ class Lamps(BoardGame[LampsState, tuple[int, int]]):
         canvas.circle(centre, centre, canvas.width / 3, colour)
 
     def prompt(self, state):
-        return PROMPT.format(origin=self.config.origin)
+        return self.fill_prompt("the lamps, one line a row, on or off, apart by commas", "(row, column)")

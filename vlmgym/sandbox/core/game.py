@@ -66,6 +66,8 @@ class Game(ABC, Generic[StateT, ActionT]):
     """The game's own reward for an illegal or unparsable turn."""
     longest_answer: ClassVar[int] = 200
     """Maximum number of characters in an answer."""
+    prompt_template: ClassVar[str]
+    """Text of the prompt for `fill_prompt`."""
     action_names: ClassVar[tuple[str, ...]] = ()
     """Names of the actions 0, 1, ... of a `Discrete` space, for `format`."""
 
@@ -141,6 +143,14 @@ class Game(ABC, Generic[StateT, ActionT]):
     @abstractmethod
     def prompt(self, state: StateT) -> str:
         """Prompt that accompanies the image: rules, actions, coordinates and response format."""
+
+    def fill_prompt(self, perception: str, answer: str, **fields: object) -> str:
+        """Fill `prompt_template` with the config, other fields, and as `form` the response format.
+
+        `perception` and `answer` say what the sections contain.
+        """
+        form = response_format.INSTRUCTIONS_V1.format(perception=perception, answer=answer)
+        return self.prompt_template.format(**{**dict(self.config), **fields, "form": form})
 
     def instructions(self, state: StateT) -> str:
         """`prompt`, or the configured replacement with `{prompt}` filled in."""

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from vlmgym.errors import StateError
-from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import Perception
@@ -123,7 +122,7 @@ class Caption(LineTask[CaptionState]):
     State = CaptionState
     longest_answer = 1000
     answer_noun = "caption"
-    prompt_template: ClassVar[str] = PROMPT_V1
+    prompt_template = PROMPT_V1
     columns: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "image": ("image", "picture", "img", "image_path", "file_name"),
         "keywords": ("keywords", "tags", "label"),
@@ -222,13 +221,8 @@ class Caption(LineTask[CaptionState]):
         return Perception(reward, float(reward == 1))
 
     def prompt(self, state: CaptionState) -> str:
-        form = response_format.INSTRUCTIONS_V1.format(perception="what the image shows", answer="your caption")
-        return self.prompt_template.format(
-            words=self.config.words,
-            longest=self.longest_answer,
-            cost=COST_V1 if self.config.precision else "",
-            form=form,
-        )
+        cost = COST_V1 if self.config.precision else ""
+        return self.fill_prompt("what the image shows", "your caption", longest=self.longest_answer, cost=cost)
 
     def explain(self, state: CaptionState, action: str) -> str:
         return f"The image shows {action}."

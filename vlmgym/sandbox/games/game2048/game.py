@@ -6,14 +6,13 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from gymnasium_2048.envs.twenty_forty_eight import TwentyFortyEightEnv
 
 from vlmgym.errors import IllegalAction, ParseError, StateError, truncate
-from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.answer_text import word_answer
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_board_perception
 from vlmgym.sandbox.core.config import config_field
@@ -129,7 +128,7 @@ class Game2048(BoardGame[State2048, int]):
     name = "2048"
     Config = Config2048
     State = State2048
-    prompt_template: ClassVar[str] = PROMPT_V1
+    prompt_template = PROMPT_V1
     action_space = spaces.Discrete(4)
     action_names = DIRECTIONS
 
@@ -180,8 +179,7 @@ class Game2048(BoardGame[State2048, int]):
     def prompt(self, state: State2048) -> str:
         c = self.config
         goal = f"Reach the tile {c.goal} to win." if c.goal else "Score as high as you can before no move is left."
-        form = response_format.INSTRUCTIONS_V1.format(perception=_PERCEPTION, answer="up, right, down or left")
-        return self.prompt_template.format(rows=c.rows, columns=c.columns, origin=c.origin, goal=goal, form=form)
+        return self.fill_prompt(_PERCEPTION, "up, right, down or left", goal=goal)
 
     def parse_answer(self, text: str) -> int:
         word = text.strip().lower()

@@ -13,7 +13,6 @@ import numpy as np
 from pydantic import field_validator
 
 from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError
-from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.config import Difficulty, Levels, config_field, setting
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import Perception
@@ -177,6 +176,7 @@ class Geospot(Task[GeospotState, str]):
     """
 
     name = "geospot"
+    prompt_template = PROMPT_V1
     Config = GeospotConfig
     State = GeospotState
     longest_answer = 500
@@ -273,8 +273,7 @@ class Geospot(Task[GeospotState, str]):
             image, perception = PHOTO, _PHOTO_PERCEPTION
         else:
             image, perception = MAP_V1.format(degrees=DEGREES if self.config.degrees else ""), _MAP_PERCEPTION
-        form = response_format.INSTRUCTIONS_V1.format(perception=perception, answer=_ANSWER)
-        return PROMPT_V1.format(image=image, form=form)
+        return self.fill_prompt(perception, _ANSWER, image=image)
 
     # Answers --------------------------------------------------------------------------------------------------------
 

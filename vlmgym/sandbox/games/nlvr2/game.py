@@ -11,7 +11,6 @@ import numpy as np
 from gymnasium import spaces
 
 from vlmgym.errors import IllegalAction, ParseError, StateError, truncate
-from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.answer_text import word_answer
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ImageArray, is_int
@@ -109,7 +108,7 @@ class Nlvr2(Task[Nlvr2State, int]):
     name = "nlvr2"
     Config = Nlvr2Config
     State = Nlvr2State
-    prompt_template: ClassVar[str] = PROMPT_V1
+    prompt_template = PROMPT_V1
     columns: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "left": ("left_image", "image_left", "image0", "image_0", "img0"),
         "right": ("right_image", "image_right", "image1", "image_1", "img1"),
@@ -167,8 +166,7 @@ class Nlvr2(Task[Nlvr2State, int]):
     def prompt(self, state: Nlvr2State) -> str:
         scene = f" {scene_prompt(self.config.vocabulary)}" if state.scenes else ""
         perception = _SCENE_PERCEPTION if state.scenes else _PHOTO_PERCEPTION
-        form = response_format.INSTRUCTIONS_V1.format(perception=perception, answer="true or false")
-        return self.prompt_template.format(scene=scene, statement=state.statement, form=form)
+        return self.fill_prompt(perception, "true or false", scene=scene, statement=state.statement)
 
     def parse_answer(self, text: str) -> int:
         """Parse `true`, `false`, `yes` or `no` in any case, with or without a full stop."""

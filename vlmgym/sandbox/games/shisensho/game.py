@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from heapq import nsmallest
 from itertools import chain, combinations, pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from vlmgym.errors import IllegalAction, StateError, UsageError
-from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.board_game import BoardGame
 from vlmgym.sandbox.core.coordinates import Pair
 from vlmgym.sandbox.core.game import Step
@@ -121,7 +120,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
     Config = ShisenShoConfig
     State = ShisenShoState
     illegal_reward = -1.0
-    prompt_template: ClassVar[str] = PROMPT_V1
+    prompt_template = PROMPT_V1
 
     def start(self, rng: np.random.Generator) -> ShisenShoState:
         c, names = self.config, self.kinds
@@ -194,17 +193,9 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
 
     def prompt(self, state: ShisenShoState) -> str:
         c = self.config
-        return self.prompt_template.format(
-            rows=c.rows,
-            columns=c.columns,
-            origin=c.origin,
-            tiles=self._tile_rules,
-            route=f"horizontally and vertically with at most {_count(c.turns, 'turn')}" if c.turns else "straight",
-            form=response_format.INSTRUCTIONS_V1.format(
-                perception=_PERCEPTION.format(tile=self.kinds[0], empty=EMPTY),
-                answer="(row, column) (row, column)",
-            ),
-        )
+        perception = _PERCEPTION.format(tile=self.kinds[0], empty=EMPTY)
+        route = f"horizontally and vertically with at most {_count(c.turns, 'turn')}" if c.turns else "straight"
+        return self.fill_prompt(perception, "(row, column) (row, column)", tiles=self._tile_rules, route=route)
 
     @cached_property
     def _tile_rules(self) -> str:

@@ -6,12 +6,11 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from vlmgym.errors import GenerationError, IllegalAction, StateError
-from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_board_perception
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.coordinates import Pair
@@ -136,7 +135,7 @@ class Swap(BoardGame[SwapState, Pair]):
     Config = SwapConfig
     State = SwapState
     illegal_reward = -1.0
-    prompt_template: ClassVar[str] = PROMPT_V1
+    prompt_template = PROMPT_V1
 
     def start(self, rng: np.random.Generator) -> SwapState:
         """Deal a board without runs and with a legal move."""
@@ -189,14 +188,12 @@ class Swap(BoardGame[SwapState, Pair]):
 
     def prompt(self, state: SwapState) -> str:
         c = self.config
-        return self.prompt_template.format(
-            rows=c.rows,
-            columns=c.columns,
-            origin=c.origin,
+        return self.fill_prompt(
+            _PERCEPTION,
+            "(row, column) (row, column)",
             colours=", ".join(COLOUR_NAMES[: c.colours]),
             shapes=", ".join(SHAPE_NAMES[: c.shapes]),
             example=self.format((0, 0, 0, 1)),
-            form=response_format.INSTRUCTIONS_V1.format(perception=_PERCEPTION, answer="(row, column) (row, column)"),
         )
 
     def explain(self, state: SwapState, action: Pair) -> str:

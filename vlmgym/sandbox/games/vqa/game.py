@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from vlmgym.errors import StateError
-from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.config import config_field, setting
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import Perception
@@ -100,7 +99,7 @@ class Vqa(LineTask[VqaState]):
     Config = VqaConfig
     State = VqaState
     longest_answer = 100
-    prompt_template: ClassVar[str] = PROMPT_V1
+    prompt_template = PROMPT_V1
     columns: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "image": ("image", "picture", "img", "image_path", "file_name"),
         "question": ("question", "query", "text"),
@@ -157,13 +156,11 @@ class Vqa(LineTask[VqaState]):
         return compare_descriptions([object_descriptions(state.scene, self.config.crop)], [text])
 
     def prompt(self, state: VqaState) -> str:
-        if state.scene is None:
-            scene, answers, perception = "", _PHOTO_ANSWERS, _PHOTO_PERCEPTION
-        else:
+        scene, answers, perception = "", _PHOTO_ANSWERS, _PHOTO_PERCEPTION
+        if state.scene is not None:
             scene = f" {scene_prompt(self.config.vocabulary)}"
             answers, perception = _SCENE_ANSWERS, _SCENE_PERCEPTION
-        form = response_format.INSTRUCTIONS_V1.format(perception=perception, answer="your answer")
-        return self.prompt_template.format(scene=scene, question=state.question, answers=answers, form=form)
+        return self.fill_prompt(perception, "your answer", scene=scene, question=state.question, answers=answers)
 
     def explain(self, state: VqaState, action: str) -> str:
         return f"The answer to the question is {action}."
