@@ -7,9 +7,7 @@ from vlmgym import errors, register_game
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_board_perception
 from vlmgym.sandbox.core.game import Step
 
-PROMPT = "Switch off all lamps, one per turn. Rows and columns are numbered from {origin} at the top left.\n" + (
-    INSTRUCTIONS_V1.format(perception="the board, one line per row, on or off, comma-separated", answer="(row, column)")
-)
+PROMPT = "Switch off all lamps, one per turn. Rows and columns are numbered from {origin} at the top left.\n{form}"
 
 
 class LampsConfig(BoardConfig):
@@ -53,4 +51,4 @@ class Lamps(BoardGame[LampsState, tuple[int, int]]):
         canvas.circle(centre, centre, canvas.width / 3, colour)
 
     def prompt(self, state):
-        return self.fill_prompt("the lamps, one line a row, on or off, apart by commas", "(row, column)")
+        return self.fill_prompt("the board, one line per row, on or off, comma-separated", "(row, column)")
