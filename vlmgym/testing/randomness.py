@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import random
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable
+from contextlib import closing
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from vlmgym.errors import UsageError, WorkerError
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.reward import score_response
 from vlmgym.testing.states import AnyGame, Seeds, in_space, legal_actions, same_game_again, walk
 from vlmgym.testing.transcript import assert_same, transcript, transcripts
+from vlmgym.workers.process import WorkerProcess, receive_value
 
 
 def check_determinism(game: AnyGame, seeds: Seeds) -> None:
@@ -28,17 +29,21 @@ def check_determinism_over_processes(game: AnyGame, seeds: Seeds) -> None:
     assert "<locals>" not in type(game).__qualname__, (
         "a class defined in a function cannot be imported by another process"
     )
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
+    with closing(WorkerProcess(_make_handler)) as worker:
         try:
-            others = pool.submit(transcripts, type(game), game.config.model_dump_json(), list(seeds)).result()
-        except BrokenProcessPool as error:
+            worker.send(worker.pack(type(game), game.config.model_dump_json(), list(seeds)))
+            others = receive_value(worker)
+        except (UsageError, WorkerError) as error:
             raise AssertionError(
                 "another process could not import the game: define it at module level, and call check_game "
                 'under `if __name__ == "__main__":` in a script'
             ) from error
     for seed, other in zip(seeds, others):
         assert_same(transcript(game, seed), other, f"seed {seed}, played in two processes")
+
+
+def _make_handler() -> Callable[..., list[list[dict[str, Any]]]]:
+    return transcripts
 
 
 def check_seeds(game: AnyGame, seeds: Seeds) -> None:
