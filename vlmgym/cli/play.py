@@ -11,7 +11,7 @@ import tyro
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.envs.human.player import Player
-from vlmgym.sandbox.envs.human.session import Seat
+from vlmgym.sandbox.envs.human.session import PlayWindow
 from vlmgym.sandbox.options import GameOptions
 
 SEEDS = 2**31
@@ -38,16 +38,16 @@ def play(config: PlayConfig) -> None:
         f"{game.id}   perception {config.perception}   reasoning {config.reasoning}",
         "F5: next episode.  Esc: quit.",
     )
-    seat = Seat(f"vlmgym play {game.id}")
+    window = PlayWindow(f"vlmgym play {game.id}")
     try:
-        seat.look(player)
-        while not seat.left:
+        window.draw(player)
+        while not window.closed:
             changed = False
-            for key, _ in seat.presses(player):
+            for key, _ in window.events(player):
                 changed = True
                 if key == "f5":
                     player.begin(Episode(game, (player.episode.seed + 1) % SEEDS))
             if changed:
-                seat.look(player)
+                window.draw(player)
     finally:
-        seat.close()
+        window.close()

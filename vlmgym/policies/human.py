@@ -11,7 +11,7 @@ from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply
 from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.envs.human.player import Player
-from vlmgym.sandbox.envs.human.session import Seat
+from vlmgym.sandbox.envs.human.session import PlayWindow
 from vlmgym.sandbox.envs.window import check_screen
 
 FINAL_STATE_SECONDS = 2.0
@@ -32,7 +32,7 @@ class HumanPolicy(ModelPolicy):
 
     def __init__(self, options: PolicyOptions | None = None) -> None:
         super().__init__(options)
-        self._seat: Seat | None = None
+        self._window: PlayWindow | None = None
         self._player: Player | None = None
 
     def check(self, game: Game[Any, Any]) -> None:
@@ -45,13 +45,13 @@ class HumanPolicy(ModelPolicy):
 
     async def open(self) -> None:
         """Prepare the window."""
-        self._seat = Seat("vlmgym: your turn")
+        self._window = PlayWindow("vlmgym: your turn")
 
     async def close(self) -> None:
         """Close the window."""
-        if self._seat is not None:
-            self._seat.close()
-        self._seat = self._player = None
+        if self._window is not None:
+            self._window.close()
+        self._window = self._player = None
 
     async def respond(self, images: list[Any], prompt: Prompt) -> Reply:
         """Wait for the player's response.
@@ -60,22 +60,22 @@ class HumanPolicy(ModelPolicy):
             PolicyError: The window was closed.
             DisplayError: The display is gone.
         """
-        if self._seat is None or prompt.snapshot is None:
+        if self._window is None or prompt.snapshot is None:
             raise PolicyError("the policy human works in evaluations only")
         player = self._begin(prompt, prompt.snapshot)
         start = time.perf_counter()
-        self._seat.look(player)
-        while not self._seat.left:
+        self._window.draw(player)
+        while not self._window.closed:
             changed = False
-            for _, response in self._seat.presses(player):
+            for _, response in self._window.events(player):
                 if response is not None:
                     latency = time.perf_counter() - start
-                    self._seat.look(player)
-                    await self._show_final_state(self._seat, player)
+                    self._window.draw(player)
+                    await self._show_final_state(self._window, player)
                     return Reply(response, latency=latency)
                 changed = True
             if changed:
-                self._seat.look(player)
+                self._window.draw(player)
             await asyncio.sleep(0)  # lets Ctrl-C through
         raise PolicyError("the window was closed")
 
@@ -89,10 +89,12 @@ class HumanPolicy(ModelPolicy):
         self._player.begin(episode, str(prompt), last)
         return self._player
 
-    async def _show_final_state(self, seat: Seat, player: Player) -> None:
+    async def _show_final_state(self, window: PlayWindow, player: Player) -> None:
         """Keep an ended episode on the screen for a moment."""
         start = time.perf_counter()
-        while player.episode.ended is not None and not seat.left and time.perf_counter() - start < FINAL_STATE_SECONDS:
-            if any(key for key, _ in seat.presses(player)):
+        while (
+            player.episode.ended is not None and not window.closed and time.perf_counter() - start < FINAL_STATE_SECONDS
+        ):
+            if any(key for key, _ in window.events(player)):
                 return
             await asyncio.sleep(0)

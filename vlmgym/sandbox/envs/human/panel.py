@@ -1,4 +1,4 @@
-"""The panel beside the image where a person plays: score, outcome, and what a model would be told."""
+"""The panel next to the image in human play: score, last outcome and prompt."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def draw_panel(
     """Draw the panel.
 
     Args:
-        height: Its height in pixels.
+        height: Height in pixels.
         title: First line.
         episode: The episode played.
-        last: What became of the last turn, None before the first.
-        prompt: What a model is told.
-        typed: What the person has typed.
-        keys: What can be done, in words.
+        last: Result of the last turn; None before the first.
+        prompt: Prompt that a model gets.
+        typed: Text typed so far.
+        keys: Help on keys.
 
     Returns:
         uint8 of shape (height, PANEL_WIDTH, 3).
@@ -55,7 +55,7 @@ def draw_panel(
     _draw_last(canvas, 130, episode, last)
 
     bottom = height - 96
-    canvas.text("WHAT A MODEL IS TOLD, BESIDE THE IMAGE", _MARGIN, 216, 8, _ACCENT, align="left")
+    canvas.text("PROMPT FOR A MODEL", _MARGIN, 216, 8, _ACCENT, align="left")
     lines, capitals = fit(prompt, _INNER, bottom - 232, _LARGEST_TEXT, _SMALLEST_TEXT)
     write_lines(canvas, lines, _MARGIN, 230, capitals, _INK)
 
@@ -72,7 +72,7 @@ def draw_panel(
 
 
 def _draw_counts(canvas: Canvas, y: float, episode: Episode[Any, Any]) -> None:
-    """Five cards: turn, score, and how many turns had which outcome."""
+    """Draw five cards: turn, score and the number of turns per outcome."""
     cards: list[tuple[str, str, Colour]] = [
         ("turn", str(episode.turn), _INK),
         ("score", f"{episode.score:g}", _INK),
@@ -88,9 +88,9 @@ def _draw_counts(canvas: Canvas, y: float, episode: Episode[Any, Any]) -> None:
 
 
 def _draw_last(canvas: Canvas, y: float, episode: Episode[Any, Any], last: Scored[Any, Any] | None) -> None:
-    """One card: the outcome, reward and feedback of the last turn, and whether the episode has ended."""
+    """Draw a card with outcome, reward and feedback of the last turn, and why the episode ended."""
     canvas.rectangle(_MARGIN, y, _INNER, 64, _CARD, radius=8)
-    text, colour = "The episode goes on." if episode.turn else "No turn was taken yet.", _FAINT
+    text, colour = "The episode continues." if episode.turn else "No turns yet.", _FAINT
     if last is not None:
         said = "" if last.action is None else f" {episode.game.format(last.action)}"
         why = f": {last.feedback}" if last.feedback else ""

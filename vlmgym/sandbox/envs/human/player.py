@@ -1,7 +1,7 @@
-"""A person at the keyboard: the episode they play, and what is typed and clicked towards the next response.
+"""Human play: an episode, and the keys, clicks and text that make up the next response.
 
-How a key or a click becomes an action is for the game to say (`Game.key_action`, `BoardGame.click_action`); every game
-can be played by typing an answer, or a whole response.
+Games define the actions of keys and clicks (`Game.key_action`, `BoardGame.click_action`). Every game can be played by
+typing an answer or a whole response.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vlmgym.sandbox.rendering.canvas import Colour
 from vlmgym.sandbox.rendering.encode import side_by_side
 
 SMALLEST_SHOWN, LARGEST_SHOWN = 480, 900
-"""Images are shown pixel by pixel between these sizes; smaller ones are magnified, larger ones made smaller."""
+"""Range of image sizes that are shown unscaled, in pixels; smaller images are enlarged, larger ones shrunk."""
 SHORTEST_PANEL = 620
 ARROWS = ("up", "right", "down", "left")
 LONGEST_TYPED = 4000
@@ -30,15 +30,15 @@ CLICKED: Colour = (20, 120, 255)
 
 
 class Player:
-    """Plays one episode after another, each until it ends."""
+    """Plays episodes one after another."""
 
     def __init__(self, episode: Episode[Any, Any], title: str = "", keys: str = "") -> None:
-        """Begin with an episode.
+        """Start with an episode.
 
         Args:
-            episode: It is played in place.
-            title: First line of the panel; by default the game's id.
-            keys: What keys of the window do beside playing, in words.
+            episode: Episode to play, which is modified.
+            title: First line of the panel. Default: the game's id.
+            keys: Help on the window's other keys.
         """
         self.title, self.keys = title, keys
         self.scale = 1.0
@@ -47,26 +47,26 @@ class Player:
     def begin(
         self, episode: Episode[Any, Any], prompt: str | None = None, last: Scored[Any, Any] | None = None
     ) -> None:
-        """Play an episode, or go on with it.
+        """Start or continue an episode.
 
         Args:
-            episode: It is played in place.
-            prompt: What a model is told in this turn; None: what it is told without history.
-            last: What became of the turn before, if that is known.
+            episode: Episode to play, which is modified.
+            prompt: Prompt of this turn. Default: the prompt without history.
+            last: Result of the previous turn, if known.
         """
         self.episode, self.game, self.prompt, self.last = episode, episode.game, prompt, last
         self.typed = ""
         self.clicks: list[Cell] = []
 
     def press(self, key: str, text: str = "") -> str | None:
-        """Press a key.
+        """Handle a key.
 
         Args:
-            key: The key's name, as pygame has it.
-            text: What it types, if anything.
+            key: Name of the key in pygame.
+            text: Text that the key types.
 
         Returns:
-            The response that was complete with it, and was played; or None.
+            The response that the key completed, which was played, or None.
         """
         if self.episode.ended is not None:
             return None
@@ -83,10 +83,10 @@ class Player:
         return None
 
     def click(self, x: int, y: int) -> str | None:
-        """Click on a pixel of the image; a cell clicked twice, or a click beside the board, lets go of all.
+        """Handle a click on a pixel of the image. A second click on a cell, or one off the board, clears the selection.
 
         Returns:
-            As `press`.
+            See `press`.
         """
         game = self.game
         if not isinstance(game, BoardGame) or not game.cells_in_action or self.episode.ended is not None:
@@ -101,10 +101,7 @@ class Player:
         return self._respond(answer_only(game.format(game.click_action(self.clicks))))
 
     def frame(self) -> ImageArray:
-        """The window's content: the image as a model sees it, and beside it what a model is told.
-
-        `scale` says afterwards how many of its pixels a pixel of the image is wide.
-        """
+        """Draw the window: the image that a model sees, and the panel. Sets `scale` to that of the image."""
         episode = self.episode
         image = self._image()
         self.scale = magnification(image)
@@ -120,7 +117,7 @@ class Player:
             keys=self._ways(),
         )
         frame = np.empty((height, image.shape[1] + PANEL_WIDTH, 3), np.uint8)
-        frame[:] = image[0, 0]  # the image's own page colour around a small image
+        frame[:] = image[0, 0]  # surround small images with their page colour
         frame[: image.shape[0], : image.shape[1]] = image
         frame[:, image.shape[1] :] = panel
         return frame
@@ -143,15 +140,15 @@ class Player:
         ways = []
         if self.episode.ended is None:
             if any(game.key_action(state, arrow) is not None for arrow in ARROWS):
-                ways.append("Arrow keys: play.")
+                ways.append("Arrow keys: move.")
             if isinstance(game, BoardGame) and game.cells_in_action:
-                ways.append("Click: choose cells.")
-            ways.append("Type an answer or a whole response, Enter: send.")
+                ways.append("Click: select cells.")
+            ways.append("Type an answer or a whole response; Enter: send.")
         return "  ".join([*ways, self.keys])
 
 
 def magnification(image: ImageArray) -> float:
-    """How many pixels of the window a pixel of the image is wide."""
+    """Return the scale at which an image is shown."""
     height, width, _ = image.shape
     longer, shorter = max(height, width), min(height, width)
     if longer > LARGEST_SHOWN:
@@ -160,7 +157,7 @@ def magnification(image: ImageArray) -> float:
 
 
 def show(image: ImageArray) -> ImageArray:
-    """The image as large as it is shown."""
+    """Scale an image to the size at which it is shown."""
     scale = magnification(image)
     if scale >= 1:
         return image.repeat(int(scale), axis=0).repeat(int(scale), axis=1)

@@ -1,4 +1,4 @@
-"""The window in which a person plays."""
+"""The window for human play."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from vlmgym.sandbox.envs.window import Window
 FPS = 30
 
 
-class Seat:
-    """Shows what a player sees, and hands them what the person does."""
+class PlayWindow:
+    """Shows the frames of a player and passes on keys and clicks."""
 
     def __init__(self, title: str) -> None:
-        """Prepare the window; it opens when it first shows something."""
+        """Prepare the window, which opens with the first frame."""
         self._window = Window(title, needs_screen=True)
         self._quit = False
 
     @property
-    def left(self) -> bool:
-        """Whether the person has closed the window, or pressed Esc."""
+    def closed(self) -> bool:
+        """True once the window was closed or Esc was pressed."""
         return self._quit or self._window.closed_by_user
 
-    def look(self, player: Player) -> None:
-        """Draw what the player sees now."""
+    def draw(self, player: Player) -> None:
+        """Draw the player's current frame."""
         self._frame, self._scale = player.frame(), player.scale
 
-    def presses(self, player: Player) -> Iterator[tuple[str, str | None]]:
-        """Show what was drawn for a moment, then hand the player each press of a key or the mouse.
+    def events(self, player: Player) -> Iterator[tuple[str, str | None]]:
+        """Show the drawn frame for a moment, then pass keys and clicks to the player.
 
         Yields:
-            The key's name, empty for the mouse, and the response that was complete with it, if one was.
+            Name of the key, or "" for a click, and the response that it completed, or None.
 
         Raises:
-            DisplayError: There is no screen.
+            DisplayError: There is no display.
         """
         self._window.show(self._frame, FPS)
         for event in self._window.events():
