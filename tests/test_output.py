@@ -21,7 +21,7 @@ from vlmgym.evaluation.summary import summarise
 from vlmgym.evaluation.video import write_video
 from vlmgym.records.episode import GameRecord, PolicyRecord, now
 from vlmgym.records.files import LineLog, OutputError, replace_file
-from vlmgym.records.output_folder import new_folder
+from vlmgym.records.output_folder import MARKER, new_folder
 from vlmgym.records.run import RunRecord
 from vlmgym.records.run_folder import RunFolder, ScriptFolder
 from vlmgym.records.store import drop_torn_line, find_episodes, open_run
@@ -192,18 +192,6 @@ def test_file_is_replaced_as_a_whole(tmp_path):
     assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("file", b"new")]
 
 
-def test_unfinished_run_of_a_script_is_numbered(tmp_path):
-    place = ScriptFolder(tmp_path, "test_2048")
-    for text in ("first", "second"):
-        place.write(place.episodes, text.encode())
-        place.make_room()
-    kept = sorted(place.logs.glob("test_2048.*"))
-    assert [(path.name, (path / "episodes.jsonl").read_text()) for path in kept] == [
-        ("test_2048.1", "first"),
-        ("test_2048.2", "second"),
-    ]
-
-
 def test_complete_run_of_a_script_replaces_the_previous(tmp_path, episodes):
     place = ScriptFolder(tmp_path, "test_2048")
     for _ in range(3):
@@ -223,7 +211,7 @@ def test_run_folder_is_reserved_for_one(tmp_path):
     with folder.reserved(), pytest.raises(OutputError, match="another run is writing"), folder.reserved():
         pass
     with folder.reserved():
-        pass
+        assert [path.name for path in folder.folder.iterdir()] == [MARKER]
     assert list(tmp_path.iterdir()) == []
 
 

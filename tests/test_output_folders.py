@@ -27,7 +27,7 @@ from vlmgym.cli.gallery import command as gallery
 from vlmgym.cli.main import main
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
-from vlmgym.evaluation import RunFolder, read_run
+from vlmgym.evaluation import read_run
 from vlmgym.records.episode import PolicyRecord
 from vlmgym.records.file_list import FileList
 from vlmgym.records.files import LineLog, write_own_json
@@ -389,10 +389,3 @@ def test_single_file_is_replaced_only_if_vlmgym_wrote_it(tmp_path):
     with pytest.raises(UsageError, match="not written by vlmgym"):
         write_own_json(path, {})
     assert path.read_text() == '{"a": 3}'
-
-
-def test_unused_run_folder_is_removed(tmp_path):
-    place = RunFolder(tmp_path / "run")
-    with place.reserved():
-        assert [path.name for path in place.folder.iterdir()] == [MARKER]
-    assert not list(tmp_path.iterdir())

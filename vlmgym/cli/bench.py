@@ -45,11 +45,11 @@ class BenchConfig(GameOptions):
 
     def __post_init__(self) -> None:
         if not self.envs or min(self.envs) < 1:
-            raise UsageError(f"envs are numbers of at least 1, not {self.envs}")
+            raise UsageError(f"envs must be numbers of at least 1, got {self.envs}")
         for count in self.workers:
             check_num_workers("workers", count)
         if not 0 < self.seconds < float("inf"):
-            raise UsageError(f"seconds is more than 0, not {self.seconds}")
+            raise UsageError(f"seconds must be a number above 0, got {self.seconds}")
 
     def layouts(self) -> list[Layout]:
         """List the layouts to try, with at most one worker per environment."""

@@ -77,9 +77,9 @@ class BenchModelConfig(GameOptions):
 
     def __post_init__(self) -> None:
         if not self.concurrency or min(self.concurrency) < 1:
-            raise UsageError(f"concurrency are numbers of at least 1, not {self.concurrency}")
+            raise UsageError(f"concurrency must be numbers of at least 1, got {self.concurrency}")
         if not 0 < self.seconds < float("inf"):
-            raise UsageError(f"seconds is more than 0, not {self.seconds}")
+            raise UsageError(f"seconds must be a number above 0, got {self.seconds}")
 
     def server(self) -> OpenAIOptions:
         """Server options: greedy sampling and no request limit."""

@@ -35,7 +35,7 @@ class ReportConfig:
 
     def __post_init__(self) -> None:
         if self.images != "all" and not (self.images.isascii() and self.images.isdecimal()):
-            raise UsageError(f"images is a number of episodes or all, not {self.images!r}")
+            raise UsageError(f"images must be a number of episodes or all, got {self.images!r}")
         check_num_workers("workers", self.workers)
 
 
