@@ -1,4 +1,4 @@
-"""`vlmgym bench-model` against a server of which is known how fast it is, one that misbehaves, and a real vLLM."""
+"""`vlmgym bench-model` against a server of known speed, one that misbehaves, and a real vLLM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Playing by hand: keys, clicks and words, through real pygame events on SDL's dummy driver."""
+"""`vlmgym play`: keys, clicks and typed text, by real pygame events on SDL's dummy driver."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -31,7 +31,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def players(monkeypatch: pytest.MonkeyPatch) -> list[Player]:
-    """The players that `play` makes, which it keeps for itself."""
+    """Players created by `play`."""
     made: list[Player] = []
 
     class Seen(Player):
@@ -57,7 +57,7 @@ def write(text: str) -> None:
     press(pygame.K_RETURN, "\r")
 
 
-def test_arrow_keys_and_words_are_turns(screen: None, players: list[Player]) -> None:
+def test_arrow_keys_and_typed_answers(screen: None, players: list[Player]) -> None:
     press(pygame.K_DOWN)
     press(pygame.K_RIGHT)
     write("up")
@@ -70,7 +70,7 @@ def test_arrow_keys_and_words_are_turns(screen: None, players: list[Player]) -> 
     assert not pygame.display.get_init()
 
 
-def test_f5_is_the_next_episode(screen: None, players: list[Player]) -> None:
+def test_f5_starts_the_next_episode(screen: None, players: list[Player]) -> None:
     press(pygame.K_DOWN)
     press(pygame.K_F5)
     press(pygame.K_DOWN)
@@ -80,7 +80,7 @@ def test_f5_is_the_next_episode(screen: None, players: list[Player]) -> None:
     assert (players[0].episode.seed, players[0].episode.turn) == (8, 2)
 
 
-def test_clicks_on_two_cells_are_a_turn_also_in_a_magnified_image(screen: None, players: list[Player]) -> None:
+def test_clicks_in_an_enlarged_image(screen: None, players: list[Player]) -> None:
     game: Any = make_game("swap", size=200)
     state = game.start(np.random.default_rng(4))
     action = game.legal_actions(state)[0]
@@ -96,14 +96,14 @@ def test_clicks_on_two_cells_are_a_turn_also_in_a_magnified_image(screen: None, 
     assert players[0].episode.outcomes[Outcome.PLAYED] == 1
 
 
-def test_the_window_shows_the_image_as_a_model_sees_it(screen: None) -> None:
+def test_window_shows_the_image_of_the_model(screen: None) -> None:
     player = Player(Episode(make_game("2048"), 0))
     frame = player.frame()
     assert frame.shape == (640, 640 + PANEL_WIDTH, 3)
     np.testing.assert_array_equal(frame[:, :640], player.game.draw(player.episode.state))
 
 
-def test_the_panel_shows_feedback_and_what_is_typed() -> None:
+def test_panel_shows_feedback_and_typed_text() -> None:
     player = Player(Episode(make_game("2048"), 0))
 
     def panel() -> ImageArray:
@@ -121,7 +121,7 @@ def test_the_panel_shows_feedback_and_what_is_typed() -> None:
     assert player.episode.feedback
 
 
-def test_a_clicked_cell_is_marked_and_let_go_again() -> None:
+def test_clicked_cell_is_marked_until_cleared() -> None:
     player = Player(Episode(make_game("swap"), 0))
     plain = player.frame()
     x, y, width, _ = player.game.painter.geometry.cell_box(2, 3)  # type: ignore[attr-defined]
@@ -133,18 +133,18 @@ def test_a_clicked_cell_is_marked_and_let_go_again() -> None:
     np.testing.assert_array_equal(player.frame(), plain)
 
 
-def test_clicks_do_nothing_in_a_game_without_cells_in_its_actions() -> None:
+def test_clicks_in_a_game_without_cells() -> None:
     player = Player(Episode(make_game("2048"), 0))
     player.click(300, 300)
     assert (player.clicks, player.episode.turn) == ([], 0)
 
 
-def test_typing_a_whole_response_is_scored_as_it_is() -> None:
+def test_typed_response() -> None:
     player = Player(Episode(make_game("2048"), 0))
     action = (player.game.legal_actions(player.episode.state) or ())[0]
     for letter in f"<answer>{action}</answer> ":
         player.press("?", letter)
-    player.press("up")  # what is typed comes first
+    player.press("up")  # ignored while text is typed
     player.press("?", "!")
     player.press("backspace", "\b")
     player.press("return", "\r")
@@ -154,7 +154,7 @@ def test_typing_a_whole_response_is_scored_as_it_is() -> None:
     assert player.episode.turn == 1
 
 
-def test_an_ended_episode_stays_until_the_next_is_asked_for() -> None:
+def test_ended_episode_ignores_input() -> None:
     player = Player(Episode(make_game("2048", reasoning=5, size=200), 0))
     keys = ("up", "right", "down", "left")
     while player.episode.ended is None:
@@ -170,7 +170,7 @@ def test_an_ended_episode_stays_until_the_next_is_asked_for() -> None:
     assert (player.episode.seed, player.episode.turn, player.last) == (1, 0, None)
 
 
-def test_a_users_game_is_played_by_clicks_without_a_change_here(lamps: Any) -> None:
+def test_clicks_in_a_user_defined_game(lamps: Any) -> None:
     player = Player(Episode(lamps.Lamps(), 0))
     place = (player.game.legal_actions(player.episode.state) or ())[0]
     x, y, width, height = player.game.painter.geometry.cell_box(*place)  # type: ignore[attr-defined]
@@ -180,7 +180,7 @@ def test_a_users_game_is_played_by_clicks_without_a_change_here(lamps: Any) -> N
 
 
 @pytest.mark.parametrize(("size", "shown"), [(64, 448), (320, 320), (640, 640), (1024, 900)])
-def test_images_of_every_size_are_shown_so_that_one_can_see_them(size: int, shown: int) -> None:
+def test_scale_of_images(size: int, shown: int) -> None:
     image = np.zeros((size, size, 3), np.uint8)
     assert show(image).shape == (shown, shown, 3)
 
@@ -195,17 +195,17 @@ def test_images_of_every_size_are_shown_so_that_one_can_see_them(size: int, show
         ({"game": "2048", "seed": -1}, "seed must be at least 0, got -1"),
     ],
 )
-def test_bad_options_are_clear_errors(options: Any, message: str) -> None:
+def test_invalid_options(options: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         play(PlayConfig(**options))
 
 
-def test_options_are_read_from_a_command_line() -> None:
+def test_command_line() -> None:
     config = tyro.cli(PlayConfig, args=["swap", "--seed", "3", "--config", "rows=5", "columns=5", "--size", "320"])
     assert config == PlayConfig(game="swap", seed=3, overrides=(("rows=5", "columns=5"),), size=320)
 
 
-def test_without_a_display_there_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_display(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SDL_VIDEODRIVER", "x11")
@@ -213,7 +213,7 @@ def test_without_a_display_there_is_one_clear_sentence(monkeypatch: pytest.Monke
         play(PlayConfig(game="2048"))
 
 
-def test_text_is_wrapped_within_its_width_and_fitted_into_its_box() -> None:
+def test_wrap_and_fit_text() -> None:
     text = "the quick brown fox jumps over the lazy dog\n\n" + "x" * 200
     lines = wrap(text, 9, 120)
     assert all(text_width(line, 9) <= 120 for line in lines)

@@ -30,7 +30,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 CONNECT_TIMEOUT = 10.0
-"""Seconds in which a cluster must accept a connection."""
+"""Seconds that a cluster has to accept a connection."""
 
 _next_cpu = count()
 
@@ -130,7 +130,7 @@ class RayWorker:
     name = "Ray worker"
 
     def __init__(self, make_handler: Callable[..., Handler], *args: Any) -> None:
-        """Start the actor; the arguments are those of `WorkerProcess`."""
+        """Start the actor; see `WorkerProcess` for the arguments."""
         import ray
 
         self._ray = ray

@@ -101,7 +101,7 @@ class Player:
         return self._respond(answer_only(game.format(game.click_action(self.clicks))))
 
     def frame(self) -> ImageArray:
-        """Draw the window: the image that a model sees, and the panel. Sets `scale` to that of the image."""
+        """Draw the window: the image that a model sees, and the panel. Sets `scale` to the scale of the image."""
         episode = self.episode
         image = self._image()
         self.scale = magnification(image)

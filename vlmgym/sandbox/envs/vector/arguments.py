@@ -46,7 +46,7 @@ def read_settings(reward: object, autoreset: object, max_turns: object, full_inf
 
 
 def check_timeout(timeout: object) -> None:
-    """Check that a timeout is None or a number of seconds that sockets and `poll` accept.
+    """Check a timeout: None, or seconds that sockets and `poll` accept.
 
     Raises:
         UsageError: It is not.

@@ -98,7 +98,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode in every environment, or in those of `options["reset_mask"]`.
+        """Start an episode in every environment, or in some by `options["reset_mask"]`.
 
         Args:
             seed: An integer (environment i gets seed + i), one integer or None per environment, or None.
@@ -211,11 +211,11 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
     def branch(
         self, n: int, *, seed: int | None = None, num_workers: int | None = None, render: bool | None = None
     ) -> GameVectorEnv:
-        """Create a vector environment with n copies of each environment; those of environment i are n*i to n*i + n - 1.
+        """Create a vector environment with n copies of each environment; environment i has copies n*i to n*i + n - 1.
 
         Args:
             n: Number of copies.
-            seed: Copy k gets the randomness of seed + k. Default: that of the original.
+            seed: Copy k gets the randomness of seed + k. Default: the randomness of the original.
             num_workers: See `make_vec`. Default: same as here.
             render: Draw the copies. Default: same as here.
         """

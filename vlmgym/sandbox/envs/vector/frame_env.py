@@ -115,7 +115,7 @@ class FrameEnv(GameEnv):
         self.last_outcome = ""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """See `GameEnv.reset`; the observation is None."""
+        """See `GameEnv.reset`; returns no observation."""
         result = super().reset(seed=seed, options=options)
         self.over = self.episode.ended is not None or self._at_limit()
         return result

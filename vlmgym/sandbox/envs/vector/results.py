@@ -16,9 +16,9 @@ from vlmgym.sandbox.envs.vector.worker_group import Ids
 
 Infos = dict[str, Any]
 AddInfo = Callable[[Infos, Infos, int], Infos]
-"""Adds the infos of one environment, at an index, to those of all; see `VectorEnv._add_info`."""
+"""Adds the infos of one environment, at an index, to the others; see `VectorEnv._add_info`."""
 _OUTCOMES = np.array([None, *OUTCOME_NAMES[1:]], object)
-"""Outcomes by number, as Gymnasium represents strings in infos: None where there is none."""
+"""Outcomes by number, as Gymnasium represents strings in infos; None for a reset."""
 
 
 class Results:
