@@ -1,7 +1,7 @@
 """Rewards without looking at the image: random answers and the best constant answer.
 
-python benchmarks/chance.py
-python benchmarks/chance.py --questions 500
+python -m benchmarks.chance
+python -m benchmarks.chance --questions 500
 
 Measured at every reasoning level, with generated questions for vqa and nlvr2 and all photographs for caption. For vqa
 and nlvr2, all possible answers are tried. For caption, hill climbing adds, removes and replaces keywords and synonyms;
@@ -43,7 +43,7 @@ class Options:
 
 
 def main() -> None:
-    options = parse_options(Options, None, "benchmarks/chance.py")
+    options = parse_options(Options, None, "python -m benchmarks.chance")
     table = Table(
         "task", "level", "random", "best constant", "answer", title="mean reward without looking at the image"
     )

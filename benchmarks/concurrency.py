@@ -1,6 +1,6 @@
 """Overhead of concurrent episodes over the latency of the model server.
 
-pip install -e .[bench,openai] && python benchmarks/concurrency.py --json concurrency.json
+pip install -e .[bench,openai] && python -m benchmarks.concurrency --json concurrency.json
 
 A server in a separate process answers every request after a fixed latency. All episodes are played concurrently by
 `evaluate` with the policy `openai`, so the ideal time is turns x latency. CPU times are measured per process;
@@ -225,7 +225,7 @@ def table(runs: dict[int, list[Run]], options: Options, workers: int) -> Table:
 
 def main() -> None:
     with reporting_errors():
-        options = parse_options(Options, None, "benchmarks/concurrency.py")
+        options = parse_options(Options, None, "python -m benchmarks.concurrency")
         if options.json is not None:
             check_own_file(options.json)
         count = num_workers_for(options.episodes, options.workers)

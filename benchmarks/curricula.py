@@ -1,7 +1,7 @@
 """Success rates of policies without a model at the stages of the built-in curricula.
 
-nice python benchmarks/curricula.py
-python benchmarks/curricula.py --curricula 2048 --episodes 50
+nice python -m benchmarks.curricula
+python -m benchmarks.curricula --curricula 2048 --episodes 50
 
 Plays whole episodes with random, random-legal and oracle policies at every stage that advances by success. The
 thresholds of the curricula and the table in `docs/curricula.md` are based on this.
@@ -73,7 +73,7 @@ def rows(options: Options, workers: ProcessPool) -> Iterator[str]:
 def main() -> None:
     """Run the benchmark."""
     with reporting_errors():
-        options = parse_options(Options, None, "benchmarks/curricula.py")
+        options = parse_options(Options, None, "python -m benchmarks.curricula")
         with ProcessPool(options.workers) as workers:
             for line in rows(options, workers):
                 print(line, flush=True)

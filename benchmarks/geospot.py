@@ -1,7 +1,7 @@
 """Speed of geospot's rewards and gazetteer, and the reward of constant answers.
 
-python benchmarks/geospot.py
-python benchmarks/geospot.py --constant
+python -m benchmarks.geospot
+python -m benchmarks.geospot --constant
 
 One process scores answers with random cities against other random cities: `score` parses and compares the names,
 `score_response` also scores perception and format of a whole response. Later passes profit from caches.
@@ -49,7 +49,7 @@ class Options:
 
 
 def main() -> None:
-    options = parse_options(Options, None, "benchmarks/geospot.py")
+    options = parse_options(Options, None, "python -m benchmarks.geospot")
     if options.constant:
         Console().print(constant_answers())
         return

@@ -1,8 +1,8 @@
 """Scores and speed of the oracles.
 
-python benchmarks/oracles.py 2048 --episodes 100 --workers 2
-python benchmarks/oracles.py shisensho --reasoning 5
-python benchmarks/oracles.py 2048 --max-turns 500 --config rows=8 columns=8
+python -m benchmarks.oracles 2048 --episodes 100 --workers 2
+python -m benchmarks.oracles shisensho --reasoning 5
+python -m benchmarks.oracles 2048 --max-turns 500 --config rows=8 columns=8
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def table(game: Game[Any, Any], played: Sequence[Played]) -> Table:
 def main(args: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
     with reporting_errors():
-        options = parse_options(Options, args, "benchmarks/oracles.py")
+        options = parse_options(Options, args, "python -m benchmarks.oracles")
         game = options.make_game(options.game)
         console = Console()
         console.print(table(game, play_all(game, options, console)))

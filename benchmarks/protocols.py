@@ -1,7 +1,7 @@
 """Measure the scores of random, random-legal and oracle policies at level 3 and in published settings.
 
-nice python benchmarks/protocols.py --workers 2
-python benchmarks/protocols.py --games nlvr2 vqa --episodes 100
+nice python -m benchmarks.protocols --workers 2
+python -m benchmarks.protocols --games nlvr2 vqa --episodes 100
 
 Episodes are played as by `vlmgym eval` and stored in `--output-dir`, in one file per configuration and policy; the same
 command resumes. Then the tables between markers in `docs/protocols.md` are rewritten. Files are named by fingerprint:
@@ -319,7 +319,7 @@ def write_between(text: str, name: str, lines: Iterable[str]) -> str:
 def main(args: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
     with reporting_errors():
-        options = parse_options(Options, args, "benchmarks/protocols.py")
+        options = parse_options(Options, args, "python -m benchmarks.protocols")
         if not options.page.is_file():
             raise UsageError(f"page not found: {options.page}")
         store = Store(options.output_dir)

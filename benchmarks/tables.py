@@ -1,6 +1,6 @@
 """Time and memory of opening large tables and reading random rows.
 
-pip install -e .[data] && python benchmarks/tables.py --rows 5000000
+pip install -e .[data] && python -m benchmarks.tables --rows 5000000
 
 Each file is opened and read in a separate process. The rows resemble OSV-5M. Files are created first and
 removed at the end, so the page cache is warm, as after a download.
@@ -49,7 +49,7 @@ class Config:
 
 
 def main() -> None:
-    config = parse_options(Config, None, prog="tables.py")
+    config = parse_options(Config, None, prog="python -m benchmarks.tables")
     if config.measure is not None:
         print(json.dumps(measure(config.measure, config.reads)))
         return

@@ -364,7 +364,7 @@ def run(options: Options, console: Console) -> None:
         goals += start_goals(start, options)
         numbers["start"] = start
     if "encoding" in options.parts:
-        from encoding import encoders_table, measure_encoding, numbers_of  # type: ignore[import-not-found]  # next to this script
+        from benchmarks.encoding import encoders_table, measure_encoding, numbers_of
 
         kinds = measure_encoding(options.size, options.rounds, options.seconds * ENCODING)
         for title, encoded in kinds.items():

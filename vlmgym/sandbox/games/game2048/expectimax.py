@@ -9,7 +9,7 @@ neighbours raise the value; lines that are not monotonic and many medium tiles l
 
 On 4 x 4 it reaches the tile 2048 within 1200 moves in 99 of 100 games, at 3.2 ms of CPU time per move:
 
-    python benchmarks/oracles.py 2048 --episodes 100 --max-turns 1200
+    python -m benchmarks.oracles 2048 --episodes 100 --max-turns 1200
 """
 
 from __future__ import annotations

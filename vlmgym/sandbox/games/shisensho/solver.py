@@ -15,8 +15,8 @@ with 4 copies and 2 turns. Boards with 2 copies need no search.
 | 8 x 8, 2 turns | 30 | 135 |
 | 8 x 8, 1 turn (the hardest) | 162 | 9449 |
 
-    python benchmarks/oracles.py shisensho --episodes 500
-    python benchmarks/oracles.py shisensho --episodes 500 --config rows=8 columns=8 copies=4 turns=2
+    python -m benchmarks.oracles shisensho --episodes 500
+    python -m benchmarks.oracles shisensho --episodes 500 --config rows=8 columns=8 copies=4 turns=2
 """
 
 from __future__ import annotations
