@@ -65,8 +65,13 @@ def reporting_errors() -> Iterator[None]:
             stream.reconfigure(errors="replace")  # the terminal may lack a character
     ended_by: Sequence[int] = ()
     try:
-        with interruptible() as ended_by, _written_out(), PATHS:
-            yield
+        with interruptible() as ended_by, PATHS:
+            try:
+                yield
+            except SystemExit:
+                sys.stdout.flush()
+                raise
+            sys.stdout.flush()  # so that errors are raised here and not at exit
     except BrokenPipeError:
         _write_no_more()  # the reader of the pipe is gone
         raise SystemExit(1) from None
@@ -82,17 +87,6 @@ def reporting_errors() -> Iterator[None]:
     except KeyboardInterrupt as error:
         print(f"\n{str(error) or 'interrupted'}", file=sys.stderr)
         raise SystemExit(128 + ended_by[0] if ended_by else INTERRUPTED) from None
-
-
-@contextmanager
-def _written_out() -> Iterator[None]:
-    """Flush standard output, so that errors are raised here and not at exit."""
-    try:
-        yield
-    except SystemExit:
-        sys.stdout.flush()
-        raise
-    sys.stdout.flush()
 
 
 def _write_no_more() -> None:

@@ -10,6 +10,7 @@ import tyro
 from rich.console import Console
 from rich.progress import track
 
+from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.sandbox.core.task import Task
@@ -27,6 +28,9 @@ class DataCheckConfig(GameOptions):
     rows: int | None = None
     """Number of rows to check, from the first. Default: all."""
 
+    def __post_init__(self) -> None:
+        check_int("rows", self.rows, 1, optional=True)
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataFetchConfig:
@@ -41,6 +45,9 @@ class DataFetchConfig:
     shards: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Number of shards, of about 50,000 images each. Default: all."""
 
+    def __post_init__(self) -> None:
+        check_int("shards", self.shards, 1, optional=True)
+
 
 def check_data(config: DataCheckConfig) -> None:
     """Print every bad row and a summary; exit with 1 if a row is bad.
@@ -51,8 +58,6 @@ def check_data(config: DataCheckConfig) -> None:
     game = config.make_game(config.game)
     if not isinstance(game, Task):
         raise UsageError(f"{game.name} does not take data")
-    if config.rows is not None and config.rows < 1:
-        raise UsageError(f"rows must be at least 1, got {config.rows}")
     source = game.source
     count = len(source) if config.rows is None else min(config.rows, len(source))
     source.compare_ids(count)
@@ -75,8 +80,6 @@ def fetch_data(config: DataFetchConfig) -> None:
         UsageError: The number of shards is invalid, the folder holds other files, or an archive is refused.
         InfrastructureError: The Hub does not respond.
     """
-    if config.shards is not None and config.shards < 1:
-        raise UsageError(f"shards must be at least 1, got {config.shards}")
     output = OutputFolder(config.output_dir)
     with output.reserved():
         table = output.folder / f"osv5m-{config.split}.csv"

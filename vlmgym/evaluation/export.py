@@ -30,13 +30,7 @@ from vlmgym.workers.pool import ProcessPool
 ROWS: dict[Format, str] = {"sharegpt": "data.jsonl", "hf": "metadata.jsonl"}
 """Name of the file of rows; Hugging Face ImageFolder requires this one."""
 
-TAGS = {
-    "role_tag": "role",
-    "content_tag": "content",
-    "user_tag": "user",
-    "assistant_tag": "assistant",
-    "system_tag": "system",
-}
+TAGS = {f"{key}_tag": key for key in ("role", "content", "user", "assistant", "system")}
 """Tells LLaMA-Factory that messages have OpenAI's keys."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
@@ -12,7 +11,7 @@ import vlmgym
 from vlmgym.cli.gallery.exhibits import Exhibit, Level, levels_of
 from vlmgym.cli.gallery.responses import Example, examples
 from vlmgym.evaluation.report.document import asset, content_policy, marked
-from vlmgym.evaluation.report.images import encode_tile
+from vlmgym.evaluation.report.images import data_url
 from vlmgym.sandbox.core.config import DIFFICULTIES, Difficulty
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.presets import PRESETS
@@ -86,11 +85,9 @@ def _default_words(exhibit: Exhibit) -> str:
 def _images(images: Sequence[ImageArray], alt: str) -> str:
     elements = []
     for number, image in enumerate(images, 1):
-        kind, data = encode_tile(image)
-        source = f"data:{kind};base64,{base64.b64encode(data).decode()}"
         label = escape(alt if len(images) == 1 else f"{alt}, image {number}")
         height, width = image.shape[:2]
-        elements.append(f'<img src="{source}" alt="{label}" width="{width}" height="{height}">')
+        elements.append(f'<img src="{data_url(image)}" alt="{label}" width="{width}" height="{height}">')
     return f'<div class="images of-{len(elements)}">{"".join(elements)}</div>'
 
 

@@ -73,7 +73,7 @@ def _episode_data(episode: EpisodeRecord, with_images: bool) -> dict[str, Any]:
     return {
         "turns": turns,
         "final": texts.number(truths[-1]) if truths else None,
-        "texts": texts.all,
+        "texts": list(map(shown, texts)),
         "images": episode_images(game, positions) if game is not None and with_images else None,
         "installed": game is not None,
         "maxTurns": episode.max_turns,
@@ -90,20 +90,11 @@ def _installed_game(record: GameRecord) -> Game[Any, Any] | None:
     return record.game()
 
 
-class _Texts:
-    """Deduplicated texts of an episode."""
-
-    def __init__(self) -> None:
-        self.all: list[Any] = []
-        self._numbers: dict[str, int] = {}
+class _Texts(dict[str, int]):
+    """Indices of the distinct texts of an episode."""
 
     def number(self, text: str | None) -> int | None:
-        if text is None:
-            return None
-        if text not in self._numbers:
-            self._numbers[text] = len(self.all)
-            self.all.append(shown(text))
-        return self._numbers[text]
+        return None if text is None else self.setdefault(text, len(self))
 
 
 def _turn(turn: TurnRecord, game: Game[Any, Any] | None, truth: str | None, texts: _Texts) -> dict[str, Any]:

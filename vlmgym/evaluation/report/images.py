@@ -6,7 +6,7 @@ import base64
 import hashlib
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -67,18 +67,18 @@ class TileSheet:
         key = hashlib.sha256(tile.data).digest() + tile.shape[0].to_bytes(4, "big")  # the fastest hash in hashlib
         if key not in self._numbers:
             self._numbers[key] = len(self.tiles)
-            kind, data = encode_tile(tile)
-            self.tiles.append(f"data:{kind};base64,{base64.b64encode(data).decode()}")
+            self.tiles.append(data_url(tile))
         return self._numbers[key]
 
 
-def encode_tile(tile: ImageArray) -> tuple[str, bytes]:
-    """Encode a tile as lossless WebP, or as JPEG for noise and photographs; return type and bytes."""
+def data_url(image: ImageArray) -> str:
+    """Encode an image as lossless WebP, or as JPEG for noise and photographs."""
     file = io.BytesIO()
-    Image.fromarray(tile).save(file, "WEBP", lossless=True, method=1, quality=20)
-    if file.tell() <= max(1024, LOSSLESS_BYTES_PER_PIXEL * tile.shape[0] * tile.shape[1]):
-        return "image/webp", file.getvalue()
-    return "image/jpeg", encode_jpeg(tile, QUALITY)
+    Image.fromarray(image).save(file, "WEBP", lossless=True, method=1, quality=20)
+    kind, data = "webp", file.getvalue()
+    if len(data) > max(1024, LOSSLESS_BYTES_PER_PIXEL * image.shape[0] * image.shape[1]):
+        kind, data = "jpeg", encode_jpeg(image, QUALITY)
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 
 def episode_images(game: Game[Any, Any], states: Sequence[Any]) -> dict[str, Any]:
@@ -101,5 +101,4 @@ def episode_images(game: Game[Any, Any], states: Sequence[Any]) -> dict[str, Any
             numbers[position] = len(frames)
             frames.append([sheet.add(image, cut) for image, cut in zip(images, cuts, strict=True)])
         shown.append(numbers[position])
-    places = [{"columns": cut.columns, "rows": cut.rows} for cut in cuts]
-    return {"tiles": sheet.tiles, "cuts": places, "frames": frames, "shown": shown}
+    return {"tiles": sheet.tiles, "cuts": [asdict(cut) for cut in cuts], "frames": frames, "shown": shown}
