@@ -118,13 +118,6 @@ def test_endless_body(fault):
     assert "exceeds 16,777,216 bytes" in record.end_reason
 
 
-@pytest.mark.parametrize(("status", "end"), [(200, "no response: {}"), (400, "HTTP 400: {}")])
-def test_unrequested_encoding(status, end):
-    answer = Answer(status, gzip.compress(GOOD.body), {"Content-Encoding": "br"})
-    (record,), _ = play(lambda _: answer, retries=0)
-    assert end.format("the body has the unrequested encoding br") in record.end_reason
-
-
 def test_missing_server():
     with ApiServer().running() as server:
         pass

@@ -123,7 +123,7 @@ def test_run_ends_and_keeps_episodes_when_vllm_dies(tiny_checkpoint: Path, tmp_p
     out = tmp_path / "run"
     args = ["2048", *VLLM, "--model", str(tiny_checkpoint), "--max-model-len", "1024", *SAME, "--output-dir", str(out)]
     with no_process_left() as mark:
-        command = [*mark, *serving_vlmgym(), *args, "--max-turns", "20", "--episodes", "500", "--concurrency", "2"]
+        command = [*mark, *serving_vlmgym(), *args, "--max-turns", "3", "--episodes", "500", "--concurrency", "2"]
         with subprocess.Popen(command, cwd=ROOT, env=variables(), stderr=subprocess.PIPE, text=True) as run:
             until = time.monotonic() + 240
             while not (out / "episodes.jsonl").exists() or not (out / "episodes.jsonl").read_bytes():

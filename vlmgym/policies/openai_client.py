@@ -135,7 +135,8 @@ class OpenAIClient:
         async with self.limit.slot() as round_number:
             sent = time.perf_counter()
             try:
-                reply = read_completion(await self._post(body), self._redact)
+                request = self._client.post("/chat/completions", cast_to=bytes, body=body)
+                reply = read_completion(await self._limited(request), self._redact)
             except InvalidCompletion as error:
                 raise _Retryable(str(error)) from None
             except _Retryable as error:
@@ -179,9 +180,6 @@ class OpenAIClient:
             raise _Retryable("the server does not report token counts of streamed responses")
         ended = time.perf_counter()
         return StreamTiming(sent, first or ended, ended, usage.prompt_tokens, usage.completion_tokens)
-
-    async def _post(self, body: Mapping[str, Any]) -> bytes:
-        return await self._limited(self._client.post("/chat/completions", cast_to=bytes, body=body))
 
     async def _limited(self, request: Awaitable[T]) -> T:
         """Limit the time of a request, and classify its errors by how to handle them."""
@@ -277,12 +275,6 @@ class _BoundedHttp(openai.DefaultAioHttpClient):
                     raise InvalidCompletion(f"the body exceeds {MAX_BODY:,} bytes")
         finally:
             await response.aclose()
-        encoding = response.headers.get("content-encoding", "").strip()
-        if encoding.lower() not in ("", "identity"):
-            message = f"the body has the unrequested encoding {encoding}"
-            if response.is_success:
-                raise InvalidCompletion(message)
-            body = bytearray(message.encode())  # the status tells more
         framing = ("content-encoding", "content-length", "transfer-encoding")
         headers = [(name, value) for name, value in response.headers.multi_items() if name not in framing]
         return type(response)(response.status_code, headers=headers, content=bytes(body), request=request)
