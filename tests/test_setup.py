@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = ["bash", "cat", "cksum", "cp", "dirname", "grep", "ln", "mkdir", "mktemp", "mv", "rm", "sed", "tail", "tee"]
@@ -287,14 +286,6 @@ def test_failing_import_is_named(machine: Machine) -> None:
     assert done.stdout.count("Done.") == 1, "only the core environment"
     (machine.root / "no-import").unlink()
     assert machine.calls("--train"), "the installation is repeated"
-
-
-@pytest.mark.parametrize("path", [*(ROOT / "training").glob("*/*.txt")], ids=lambda path: path.name)
-def test_lists_with_numpy_1_have_no_pyarrow_26(path: Path) -> None:
-    lines = [line.partition(" #")[0] for line in path.read_text().splitlines() if line and not line.startswith("#")]
-    wanted = {requirement.name: requirement.specifier for requirement in map(Requirement, lines)}
-    if "pyarrow" in wanted and "1.26.4" in wanted["numpy"]:
-        assert "26.0.0" not in wanted["pyarrow"]
 
 
 def test_second_run_installs_only_what_is_missing(machine: Machine) -> None:
