@@ -86,7 +86,7 @@ def test_policy_that_exits_or_hangs_ends_the_process(tmp_path, body, message):
     options = [*BARE, "--policy", policy_file(tmp_path, body), "--timeout", "0.5"]
     failed = process("eval", "2048", *options, cwd=tmp_path, stderr=subprocess.PIPE)
     _, stderr = failed.communicate(timeout=60)
-    assert failed.returncode == 1
+    assert failed.returncode == 1, stderr
     assert message in stderr
     assert "Traceback" not in stderr
 

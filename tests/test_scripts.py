@@ -177,7 +177,7 @@ def test_interrupt_keeps_what_was_played(tmp_path, number, workers):
     wait_until(lambda: asked.exists() and asked.stat().st_size > 5)
     os.killpg(started.pid, number)
     _, stderr = started.communicate(timeout=30)
-    assert started.returncode == 128 + number
+    assert started.returncode == 128 + number, stderr
     assert re.search(r"\ninterrupted; 0 finished episodes are in .*; continue with --resume .*/o\n$", stderr)
     assert "Traceback" not in stderr
     kept = read_run(tmp_path / "o").episodes

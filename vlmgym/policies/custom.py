@@ -58,9 +58,11 @@ class CustomPolicy(BatchPolicy):
         """Call the function."""
         expected, start = len(prompts), time.perf_counter()
         call = self._thread.call(self.function, images, prompts)
-        await asyncio.wait([call], timeout=self.options.timeout)
-        if not call.done():
-            call.cancel()
+        try:
+            await asyncio.wait([call], timeout=self.options.timeout)
+        finally:
+            call.cancel()  # without effect if it is done
+        if call.cancelled():
             raise PolicyError(f"{self.name} timed out after {self.options.timeout:g} s with {expected} prompts")
         try:
             returned = call.result()
