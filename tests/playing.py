@@ -1,4 +1,4 @@
-"""A game, and a policy that stands for a model."""
+"""A small game, and a policy in place of a model."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ GAME = vlmgym.make_game("2048", size=64)
 
 
 def without_times(record):
-    """A record as data, without what differs between runs: times, and the name of the policy."""
+    """Dump a record without times and the name of the policy, which differ between runs."""
     data = record.model_dump(mode="json")
     data.pop("policy")
     data.pop("started")
@@ -20,7 +20,7 @@ def without_times(record):
 
 
 class Model(ModelPolicy):
-    """Plays at random, and fails in the turns that it is told, once each."""
+    """A random policy that fails once in each of the given turns."""
 
     name = "model"
     transform = None

@@ -1,4 +1,4 @@
-"""`--all-rows`: an evaluation that asks about every row of the data once."""
+"""`--all-rows` plays every row of the data once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUIET = ("--policy", "oracle", "--workers", "0", "--videos", "0", "--no-report",
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[[int], str]:
-    """Makes a table of so many questions; returns what to name as data."""
+    """Write a table with a number of questions and return its path."""
     Image.new("RGB", (20, 20)).save(tmp_path / "a.png")
 
     def table(count: int) -> str:
@@ -38,7 +38,7 @@ def evaluate(*words: str) -> None:
 
 
 def asked(folder: Path) -> list[int]:
-    """The rows that were asked about, in the order of their numbers."""
+    """Sorted indices of the played rows."""
     states: list[Any] = [episode.final_state for episode in read_run(folder).episodes]
     return sorted(state["row"]["index"] for state in states)
 

@@ -16,13 +16,13 @@ from vlmgym.cli.main import main
 from vlmgym.errors import UsageError
 
 DELAY, PAUSE = 0.1, 0.05
-"""Seconds before the first words, and after each piece."""
+"""Seconds before the first chunk, and after each chunk."""
 FIRST, WHOLE = DELAY + PAUSE, DELAY + 2 * PAUSE
-"""Seconds to the first words, and of a request, on a connection that has sent something before."""
+"""Seconds to the first token and per request, on a reused connection."""
 
 
 def streamed(*parts: Any, usage: bool = True) -> Answer:
-    """A response that comes in pieces, a new one after each pause."""
+    """A streamed response with a pause after each chunk."""
     chunks: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": {"content": part}}]} for part in parts]
     chunks[-1]["choices"][0]["finish_reason"] = "stop"
     if usage:

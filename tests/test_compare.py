@@ -1,4 +1,4 @@
-"""Two runs over the same seeds."""
+"""Comparisons of two runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that were edited by hand end in one sentence that says where."""
+"""Records edited by hand raise errors that name line and turn."""
 
 import json
 import math
@@ -29,7 +29,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture
 def edited(run, tmp_path):
-    """A copy of the run, the last of whose two records is changed by a function."""
+    """Copy the run and change its last record."""
 
     def edit(change):
         folder = tmp_path / "edited"

@@ -1,4 +1,4 @@
-"""Training sets out of saved runs."""
+"""Training data from saved runs."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_export_does_not_depend_on_workers(exported):
         assert (alone[0]["folder"] / name).read_bytes() == (shared[0]["folder"] / name).read_bytes()
 
 
-LOAD = """
+LOAD = """  # a program, since the library reads its environment on import
 import json, sys, numpy, datasets
 to, folder = sys.argv[1:]
 rows = []
@@ -176,7 +176,7 @@ def test_minimum_score_and_reward(played, exported):
 
 
 def change(run, to, how):
-    """A copy of a run in which one episode's record is another."""
+    """Copy a run and change the record of its first episode."""
     to.mkdir()
     (to / "run.json").write_bytes(RunFolder(run).run.read_bytes())
     first, *others = read_run(run).episodes

@@ -1,4 +1,4 @@
-"""Runs that are interrupted or find no room on the disk: one sentence, and everything finished is kept."""
+"""Interrupts and full disks end in one sentence and keep finished episodes."""
 
 import random
 import re
@@ -21,11 +21,11 @@ COMMANDS = {
 }
 ARGUMENTS = ["--size", "64", "--episodes", "30", "--max-turns", "20", "--workers", "0"]
 IN_BACKGROUND = ["bash", "-c", "trap '' INT; exec \"$@\"", "bash"]
-"""Starts a command as a shell script does one that ends with &: SIGINT is ignored."""
+"""Starts a command with SIGINT ignored, as shell scripts do with &."""
 
 
 def catches_interrupts(process: subprocess.Popen[str]) -> bool:
-    """Whether the process has a handler of its own for SIGINT."""
+    """Return whether the process handles SIGINT."""
     caught = re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{process.pid}/status").read_text())
     return caught is not None and bool(int(caught[1], 16) & 1 << signal.SIGINT - 1)
 
@@ -102,7 +102,7 @@ def test_terminated_background_run_is_resumed(policy: str, workers: int, tmp_pat
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[tuple[Path, list[str]]]:
-    """A folder on a disk of 600 kB and how to start a command there; without root, a limit on the size of files."""
+    """A folder on a disk of 600 kB, and a command prefix; without root, a limit on file sizes."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = subprocess.run(

@@ -1,4 +1,4 @@
-"""Another reward setting for a saved run."""
+"""Other reward settings for saved runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ REWARDS = st.builds(
 
 
 class Mixed(StatePolicy):
-    """Every part of a reward and every outcome, by chance."""
+    """Responses with all outcomes and reward components, at random."""
 
     name = "mixed"
 

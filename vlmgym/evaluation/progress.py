@@ -80,7 +80,7 @@ class LiveProgress(ProgressWithFacts):
     """Progress in turns, with episodes, mean scores, turns/s, tokens and errors so far."""
 
     def __init__(self, console: Console, games: Sequence[str], episodes: int, turns: int) -> None:
-        """Create the display of so many episodes of these games, of at most so many turns."""
+        """Create the display for a number of episodes of these games, each with a turn limit."""
         super().__init__(console)
         self._scores: dict[str, list[float]] = {game: [] for game in games}
         self._episodes, self._max_turns = episodes, turns

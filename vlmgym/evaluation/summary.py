@@ -157,7 +157,7 @@ def _by_number(item: tuple[str, int]) -> tuple[float, str]:
 
 
 def updated_summary(run: StoredRun) -> RunSummary:
-    """Summarise a stored run again; time and stop reason are those of its last summary."""
+    """Summarise a stored run again, keeping time and stop reason of its last summary."""
     return run.last_summary().model_copy(update={"games": summarise_run(run)})
 
 

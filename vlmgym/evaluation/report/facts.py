@@ -60,7 +60,7 @@ def run_facts(run: LabelledRun) -> dict[str, Any]:
 
 
 def game_facts(game: str, runs: Sequence[LabelledRun], rewards: Sequence[Sequence[EpisodeRewards]]) -> dict[str, Any]:
-    """Build summaries and curves of a game, one per run; `rewards` are those of each run's finished episodes."""
+    """Build summaries and curves of a game from the rewards of finished episodes, one per run."""
     summaries = [run.summary.games.get(game) for run in runs]
     words = [
         {} if summary is None else game_words(run.run.config, game, summary) for run, summary in zip(runs, summaries)
