@@ -1,4 +1,4 @@
-"""Spellings of an answer: each that has one reading is read, and nothing else is guessed at."""
+"""Spellings of answers: unambiguous ones are read, and nothing is guessed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DEGREES = "Paris, unknown, France, 48.86° N, 2.35° E"
 
 
 def action(game: Game[Any, Any], text: str) -> Any:
-    """The action that an answer is read as, None if it is refused."""
+    """Parse an answer; None if it is refused."""
     try:
         return game.parse(answer_only(text))
     except ParseError:
@@ -98,7 +98,7 @@ PLAIN = [
 
 
 def nested(frames: list[str]) -> st.SearchStrategy[str]:
-    """Up to three frames around a NUL, without a mark within itself: nobody can tell what `**"*x*"**` quotes."""
+    """Up to three frames around a NUL; no mark is nested in itself, which would be ambiguous."""
     chosen = st.lists(st.sampled_from(frames), max_size=3, unique=True)
     marks = ("*", "_", "`", "$", "'", '"', "{{{", ":")
     ends = (".", "!")

@@ -1,4 +1,4 @@
-"""Images made harder to see: the same pixels everywhere, the same shape, and harder in the way that was asked for."""
+"""Degradation of images: deterministic, shape-preserving, and as configured."""
 
 from __future__ import annotations
 

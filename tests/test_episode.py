@@ -18,7 +18,7 @@ BIG_SEED = 2**63 - 1
 
 
 def play(episode: Episode[Any, Any], turns: int, chance: np.random.Generator) -> list[object]:
-    """Mostly legal moves, some from the whole action space and some nonsense; what every turn gave."""
+    """Play legal, random and malformed turns; return the results."""
     seen: list[object] = []
     for _ in range(turns):
         if episode.ended is not None:

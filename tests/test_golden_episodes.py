@@ -1,6 +1,6 @@
 """Golden episodes: the same seed and actions give the same states, images, rewards and words, release after release.
 
-If a change is meant, raise the game's `version` and write the file again: `python -m tests.test_golden_episodes`.
+For an intended change, raise the game's `version` and regenerate the file: `python -m tests.test_golden_episodes`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GOLDEN = Path(__file__).with_name("golden_episodes.json")
 LEVELS = (1, 3, 5)
 TURNS = 40
 ILLEGAL_EVERY = 7
-"""Every seventh action is drawn from the whole action space, most of which is illegal."""
+"""Every seventh action is a random, mostly illegal one."""
 IMAGE_EVERY = 10
 SIZE = 160
 

@@ -1,7 +1,7 @@
 """Scoring takes time linear in the length of a response, whatever it repeats.
 
-The only file that asserts times: those of the CPU, the best of several, of texts that double in length, so that a
-quadratic or worse step fails at a few thousand characters instead of hanging at a million.
+The only file that asserts times: the best CPU time of several, for texts that double in length, so that a quadratic
+step fails at a few thousand characters instead of hanging at a million.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from vlmgym.sandbox.core.reward import score_response
 from vlmgym.sandbox.registry import game_ids, make_game
 
 LONGEST = 1_000_000
-"""Characters of the longest response, as many as policies keep."""
+"""Maximum length of a response, the same as in policies."""
 SECONDS = 0.05
-"""CPU time that scoring one response may take on an idle machine."""
+"""Maximum CPU time of scoring one response on an idle machine."""
 BUSY = 4
-"""How many times as long a busy machine may take, if time still grows with the length."""
+"""Factor on a busy machine, if the time still grows with the length."""
 TRIES = 5
 
 TAGS = tuple(f"<{mark}{name}>" for name in ("perception", "think", "thinking", "answer") for mark in ("", "/"))
@@ -55,12 +55,12 @@ UNICODE = (
 
 Tokens = tuple[str, ...]
 EVERYWHERE = ""
-"""No section: the text is the whole response."""
+"""The text is the whole response."""
 
 
 @lru_cache
 def grammar(game_id: str) -> tuple[Any, Any, dict[str, tuple[Tokens, ...]]]:
-    """A game, a position, and the tokens of what is right to say of it, by the section where it is said."""
+    """A game, a state, and the tokens of correct texts by section."""
     game = make_game(game_id)
     state = game.start_at(0, np.random.default_rng(0))
     action = game.best_action(state)
@@ -75,7 +75,7 @@ def grammar(game_id: str) -> tuple[Any, Any, dict[str, tuple[Tokens, ...]]]:
 
 
 def seconds(game: Any, state: Any, response: str) -> float:
-    """CPU time of scoring, the best of several tries unless one is fast enough."""
+    """Best CPU time of scoring in several tries."""
     taken = []
     for _ in range(TRIES):
         begun = time.thread_time()
@@ -87,7 +87,7 @@ def seconds(game: Any, state: Any, response: str) -> float:
 
 
 def check(game_id: str, place: str, build: Callable[[int], str]) -> None:
-    """Score the texts that `build` makes of a length, from short to long, in a section."""
+    """Score texts made by `build` in a section, from short to long."""
     game, state, _ = grammar(game_id)
     score_response(game, state, "", np.random.default_rng(0))  # imports and tables are not counted
     length, before = 125, 0.0
@@ -105,7 +105,7 @@ def repeated(unit: str, length: int) -> str:
 
 
 def stretched(tokens: Tokens, fillers: Sequence[str], end: str, length: int) -> str:
-    """The tokens with as much filling after each as makes the length."""
+    """Stretch tokens to a length by filling the gaps."""
     gaps = (repeated(filler, length // len(tokens)) for filler in islice(cycle(fillers), len(tokens)))
     return "".join(chain.from_iterable(zip(tokens, gaps))) + end
 

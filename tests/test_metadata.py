@@ -1,4 +1,4 @@
-"""What a run says of itself: difficulty, model, version of vlmgym; and progress that fits a terminal."""
+"""Metadata of a run (difficulty, model, version), and progress that fits a terminal."""
 
 import contextlib
 import dataclasses
@@ -34,7 +34,7 @@ def named(request: Request) -> Answer:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A run of two games against a server that says its model's name, and what it printed."""
+    """A run of two games against a server that names its model, and the output."""
     folder = tmp_path_factory.mktemp("metadata") / "run"
     command = ["eval", "2048", "swap", *QUICK, "--policy", "openai", "--model", "asked-model"]
     command += ["--output-dir", str(folder)]

@@ -1,4 +1,4 @@
-"""Published settings are what their sources say."""
+"""Presets match their sources."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from vlmgym.sandbox.presets import PRESETS
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_published_setting_is_a_game_that_says_where_it_is_from(name: str) -> None:
+def test_presets_make_games_and_name_their_source(name: str) -> None:
     game = make_game(name)
     assert game.name == PRESETS[name].game
     assert {config_field: getattr(game.config, config_field) for config_field in PRESETS[name].overrides} == PRESETS[
@@ -22,7 +22,7 @@ def test_a_published_setting_is_a_game_that_says_where_it_is_from(name: str) -> 
 
 
 @pytest.mark.parametrize("side", [6, 12])
-def test_g1_shisensho_has_four_tiles_of_each_kind_dealt_at_random(side: int) -> None:
+def test_g1_shisensho_has_four_tiles_per_kind(side: int) -> None:
     game = make_game(f"g1/shisensho-{side}x{side}")
     tiles, counts = np.unique(game.start(np.random.default_rng(0)).board, return_counts=True)
     assert set(counts) == {4}
@@ -34,13 +34,13 @@ def test_g1_swap_has_twelve_kinds() -> None:
     assert make_game("g1/swap").config.kinds == 12
 
 
-def test_config_fields_override_a_published_setting_and_levels_do_not() -> None:
+def test_config_fields_override_presets_but_levels_do_not() -> None:
     assert make_game("g1/swap", rows=7).config.rows == 7
     with pytest.raises(UsageError, match="g1/swap is a preset without levels"):
         make_game("g1/swap", reasoning=1)
 
 
-def test_the_vector_runner_knows_published_settings() -> None:
+def test_vector_environments_accept_presets() -> None:
     envs = make_vec("g1/swap", num_envs=2, num_workers=0, size=128)
     assert envs.games[0] == make_game("g1/swap", size=128)
     envs.close()

@@ -1,4 +1,4 @@
-"""The response form: which answer counts, and that nothing else is guessed at."""
+"""Grammar of responses: only the one answer counts, and nothing is guessed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TOKENS = (
     ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
 )
-"""Special tokens around thoughts, which servers without the model's reasoning parser leave in the text."""
+"""Special tokens around thoughts, left in the text by servers without a reasoning parser."""
 
 
 def answer(response: str) -> str:

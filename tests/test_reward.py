@@ -1,4 +1,4 @@
-"""From (state, response) to numbers."""
+"""Scoring of responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions from rows of the user's data: a small task, good rows and every kind of bad ones."""
+"""Tasks over user data: a small task with good rows and all kinds of bad rows."""
 
 import io
 import json
@@ -112,7 +112,7 @@ def noise():
 
 
 def rows_in(folder, count=12, **changed):
-    """A table of good rows, of which some are changed; returns what to name as data."""
+    """Write a table of good rows, some of them changed; return its path."""
     rows = [{"img": f"{colour}.png", "label": colour} for colour in (list(COLOURS) * count)[:count]]
     for colour in COLOURS:
         (folder / f"{colour}.png").write_bytes(encoded(colour))

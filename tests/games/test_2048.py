@@ -88,7 +88,7 @@ def test_legal_actions_match_step_and_gymnasium_2048(board: Board) -> None:
 
 
 @pytest.mark.parametrize("four", [0.0, 0.1, 0.5, 1.0])
-def test_new_tiles_are_uniform_and_fours_follow_four_probability(four: float) -> None:
+def test_new_tiles_are_uniform(four: float) -> None:
     game, rng, trials = game_2048(four_probability=four), np.random.default_rng(1), 4000
     state = State2048(((2, 0, 0, 0), *EMPTY[1:]))
     counts: dict[tuple[int, int], int] = {}

@@ -295,7 +295,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         return self._adapter.dump_json(state).decode()
 
     def from_json(self, text: str) -> StateT:
-        """Parse a state written by `to_json`; raise `StateError` if it is none of this game and config."""
+        """Parse a state written by `to_json`; raise `StateError` if it does not fit this game and config."""
         try:
             state: StateT = self._adapter.validate_json(text, strict=True)
         except ValidationError as error:
@@ -308,7 +308,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         return self._adapter.dump_python(state, mode="json")
 
     def from_data(self, data: Any) -> StateT:
-        """Parse a state from `to_data`; raise `StateError` if it is none of this game and config."""
+        """Parse a state from `to_data`; raise `StateError` if it does not fit this game and config."""
         try:
             text = json.dumps(data)
         except (TypeError, ValueError, RecursionError) as error:

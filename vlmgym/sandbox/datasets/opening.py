@@ -23,7 +23,7 @@ NLVR2_COLUMNS = ("left_image", "right_image")
 def add_image_paths(table: Table, name: str) -> Table:
     """Add columns with image paths derived from other columns, if the layout of the folder is known.
 
-    `name` is that of the file without the suffix, which is the split in the layout of OpenStreetView-5M.
+    `name` is the stem of the file, which is the split in the layout of OpenStreetView-5M.
     """
     columns, folder = set(table.columns), table.folder
     if folder is None:

@@ -64,7 +64,7 @@ class CaptionConfig(TaskConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionState(TaskState):
-    """An image and its keywords, the most obvious first, of which the caption must name `config.keywords`."""
+    """An image and its keywords, the most obvious first; the caption must name the first `config.keywords`."""
 
     keywords: tuple[Keyword, ...]
     photograph: str | None = None

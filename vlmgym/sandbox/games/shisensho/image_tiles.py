@@ -92,7 +92,7 @@ class TileImages:
     ) -> DealtImages:
         """Choose an image of the right class for every tile of a full board, without repeats while there are enough.
 
-        There are at most `variety` different images per class; `side` is that of a scaled image in pixels.
+        Each class has at most `variety` different images; `side` is in pixels.
         """
         skipped = list(self._unlabelled)
         if skipped and bad_rows == "fail":

@@ -23,7 +23,7 @@ Window = tuple[int, int, int]
 
 
 class Cascade(NamedTuple):
-    """Numbers of tiles cleared and of rounds in which runs vanished; `settled` is False if runs were left."""
+    """Number of tiles cleared and of rounds; `settled` is False if runs were left."""
 
     cleared: int
     rounds: int
