@@ -170,12 +170,9 @@ def run_evaluation(
         with ExitStack() as pools:
             players = pools.enter_context(open_pool(config.backend, episodes, config.workers))
             session = play_run(folder, played, policy, config, earlier, players, progress_console)
-            # Results are written locally, also with Ray.
-            workers = (
-                players
-                if isinstance(players, ProcessPool)
-                else pools.enter_context(ProcessPool(num_workers_for(episodes, None)))
-            )
+            workers = players
+            if not isinstance(workers, ProcessPool):  # Ray plays, but results are written locally
+                workers = pools.enter_context(ProcessPool(num_workers_for(episodes, None)))
             if before is None:
                 folder.clear_results()
             run = open_run(folder)

@@ -106,6 +106,10 @@ class _GameTally:
         mean, error = mean_and_stderr(self.scores) if self.scores else (None, None)
         one_stage = len(self.stages) < 2
         latencies = sorted(self.latencies)
+        stages = {}
+        for name, scores in self.stages.items():
+            stage_mean, stage_error = mean_and_stderr(scores)
+            stages[name] = StageSummary(episodes=len(scores), score_mean=stage_mean, score_stderr=stage_error)
 
         def per_turn(total: float) -> float | None:
             return total / self.turns if self.turns else None
@@ -131,14 +135,9 @@ class _GameTally:
             cost=math.fsum(self.costs) if self.costs else None,
             latency_p50=_quantile(latencies, 0.5),
             latency_p95=_quantile(latencies, 0.95),
-            stages={name: _stage(scores) for name, scores in self.stages.items()},
+            stages=stages,
             served_models=dict(self.served_models.most_common()),
         )
-
-
-def _stage(scores: Sequence[float]) -> StageSummary:
-    mean, error = mean_and_stderr(scores)
-    return StageSummary(episodes=len(scores), score_mean=mean, score_stderr=error)
 
 
 def _mean(values: Sequence[float]) -> float | None:

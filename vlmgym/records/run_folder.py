@@ -90,11 +90,9 @@ class RunFolder:
     def complete(self) -> bool:
         """Return whether every episode of the run has a result."""
         summary = self.read_summary()
-        return (
-            summary is not None
-            and summary.stop_reason is None
-            and not any(game.unfinished for game in summary.games.values())
-        )
+        if summary is None or summary.stop_reason is not None:
+            return False
+        return not any(game.unfinished for game in summary.games.values())
 
     def reopen(self) -> None:
         """Remove the summary of a run that continues."""
