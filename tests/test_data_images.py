@@ -59,7 +59,7 @@ def test_images_as_path_bytes_dict_or_data_url(tmp_path):
         ("data:image/png;base64,@@@", "not valid base64"),
         ("http://example.com/a.png", "only with urls=true"),
         ("HTTPS://example.com/a.png", "only with urls=true"),
-        ("file:///etc/hostname", "no image"),
+        ("file:///etc/hostname", "only with urls=true"),
     ],
 )
 def test_values_that_are_not_images_are_bad_rows(tmp_path, value, why):

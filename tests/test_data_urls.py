@@ -12,15 +12,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.colours import RED, encoded
+from tests.colours import GREEN, RED, encoded
 from vlmgym import make_game
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.datasets import download as download_module
-from vlmgym.sandbox.datasets.download import download, is_public
+from vlmgym.sandbox.datasets.download import download, download_object, is_public
 from vlmgym.sandbox.datasets.images import image_bytes
 from vlmgym.sandbox.datasets.opening import open_table
 from vlmgym.sandbox.datasets.rows import BadRow
@@ -124,6 +125,85 @@ def test_a_task_loads_urls_of_hosts_in_url_hosts(tmp_path):
         assert requested == []
     with pytest.raises(UsageError, match="url_hosts needs urls=true"):
         make_game("vqa", data=data["data"], url_hosts="127.0.0.1")
+
+
+# The columns of mixtrain's documentation, and a place in each of its rows.
+PLACES = {"country": ["France", "Japan"], "city": ["Paris", "Tokyo"], "lat": [48.86, 35.68], "lon": [2.35, 139.69]}
+
+
+def write_places(folder, kind, urls):
+    """Write a table of places as pandas users do."""
+    frame = pd.DataFrame({"image_url": urls, **PLACES})
+    path = folder / f"places.{kind}"
+    frame.to_csv(path, index=False) if kind == "csv" else frame.to_parquet(path)
+    return str(path)
+
+
+def seen(data, **settings):
+    """Pixels in the middle of the images of a geospot table, in the order of its rows."""
+    game = make_game("geospot", data=data, urls=True, order="rows", bad_rows="fail", **settings)
+    states = [game.start_at(seed, np.random.default_rng(0)) for seed in (0, 1)]
+    assert [(state.city, state.longitude) for state in states] == [("Paris", 2.35), ("Tokyo", 139.69)]
+    return [tuple(game.images(state)[0][320, 320]) for state in states]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.usefixtures("own_cache")
+def test_tables_of_image_urls_and_places_need_no_mapping(tmp_path, kind):
+    images = {"/a.png": encoded(RED), "/b%20c.png": encoded(GREEN)}
+    with web({path: body(image) for path, image in images.items()}) as (url, _):
+        data = write_places(tmp_path, kind, [f"{url}{path}" for path in images])
+        assert seen(data, url_hosts="127.0.0.1") == [RED, GREEN]
+    outside = tmp_path / "images of places"
+    outside.mkdir()
+    for name, image in (("a.png", encoded(RED)), ("b.png", encoded(GREEN))):
+        (outside / name).write_bytes(image)
+    (tmp_path / "table").mkdir()
+    data = write_places(tmp_path / "table", kind, [(outside / name).as_uri() for name in ("a.png", "b.png")])
+    with pytest.raises(UsageError, match=r"outside the folder .*: allow it with url_hosts=localhost"):
+        seen(data)
+    assert seen(data, url_hosts="localhost") == [RED, GREEN]
+    (outside / f"places.{kind}").write_bytes((tmp_path / "table" / f"places.{kind}").read_bytes())
+    assert seen(str(outside / f"places.{kind}")) == [RED, GREEN]
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("file://elsewhere/a.png", "not a file of this machine"),
+        ("file:///etc/../etc/passwd", "outside the folder"),
+        ("file:///a%00b", "cannot be read|outside"),
+        ("s3://bucket/a.png", "with your credentials: allow it with url_hosts=bucket"),
+        ("gs://bucket/a.png", "with your credentials: allow it with url_hosts=bucket"),
+    ],
+)
+def test_files_and_buckets_must_be_allowed_by_name(tmp_path, url, why):
+    with pytest.raises(BadRow, match=why):
+        image_bytes(url, tmp_path, ())
+    with pytest.raises(BadRow, match="only with urls=true"):
+        image_bytes(url, tmp_path)
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_images_in_buckets_are_loaded_by_fsspec(tmp_path, monkeypatch):
+    import fsspec
+    from fsspec.implementations.memory import MemoryFileSystem
+    from fsspec.registry import _registry
+
+    for url, package in (("s3://bucket/a.png", "s3fs"), ("gs://bucket/a.png", "gcsfs")):
+        with pytest.raises(UsageError, match=f"needs {package}: run pip install {package}"):
+            image_bytes(url, None, ("bucket",))
+    for scheme in ("s3", "gs"):
+        monkeypatch.setitem(_registry, scheme, MemoryFileSystem)
+    urls = [f"s3://bucket{random.random()}/a.png", "gs://other/b c.png"]
+    for url, image in zip(urls, (encoded(RED), encoded(GREEN))):
+        fsspec.filesystem("memory").pipe(url, image)
+    buckets = f"{urls[0].split('/')[2]},other"
+    assert seen(write_places(tmp_path, "parquet", urls), url_hosts=buckets) == [RED, GREEN]
+    with pytest.raises(BadRow, match="cannot be loaded"):
+        image_bytes("gs://other/missing.png", None, ("other",))
+    with pytest.raises(BadRow, match="larger than"):
+        download_object(urls[1], ("other",), max_bytes=10)
 
 
 @pytest.mark.parametrize(

@@ -87,8 +87,10 @@ class TaskConfig(GameConfig):
         "shuffled", "Order in which seeds 0, 1, 2, ... visit the rows: a fixed shuffle, or file order."
     )
     bad_rows: Literal["skip", "fail"] = setting("skip", "Skip and record invalid rows, or fail on them.")
-    urls: bool = setting(False, "Load images from http and https URLs in the data; their addresses must be public.")
-    url_hosts: tuple[str, ...] = setting((), "Non-public hosts to allow in URLs, comma-separated.")
+    urls: bool = setting(False, "Load images from URLs in the data: http, https, s3, gs, file.")
+    url_hosts: tuple[str, ...] = setting(
+        (), "Hosts to allow in URLs although they are not public: private hosts, buckets, localhost (also for files)."
+    )
 
     @field_validator("data", mode="before")
     @classmethod

@@ -1,8 +1,8 @@
-"""Downloading images from URLs in tables, which are untrusted: public addresses only, limited time and size.
+"""Downloading images from URLs in tables, which are untrusted: limited size, and only public or named hosts.
 
-A host is resolved once per connection, its addresses are checked, and the connection goes to a checked address, so
-that neither a redirect nor a second DNS answer can lead into a private network. Proxies are not used, because they
-resolve hosts themselves.
+For http and https, a host is resolved once per connection, its addresses are checked, and the connection goes to a
+checked address, so that neither a redirect nor a second DNS answer can lead into a private network. Proxies are not
+used, because they resolve hosts themselves.
 """
 
 from __future__ import annotations
@@ -18,8 +18,12 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from urllib.parse import urljoin, urlsplit
 
+from vlmgym.errors import UsageError
+from vlmgym.sandbox.datasets.extra import library, one_line
 from vlmgym.sandbox.datasets.rows import BadRow, shown
 
+BUCKETS = {"s3": "s3fs", "gs": "gcsfs"}
+"""Packages through which fsspec reads objects, by scheme."""
 SCHEMES: dict[str, type[HTTPConnection]] = {"http": HTTPConnection, "https": HTTPSConnection}
 SECONDS = 20.0
 MAX_BYTES = 1 << 25
@@ -54,6 +58,31 @@ def download(url: str, hosts: Collection[str] = (), seconds: float = SECONDS, ma
         if isinstance(error, TimeoutError) or time.monotonic() >= deadline:
             raise BadRow(f"{shown(url)} took longer than {seconds:g} seconds") from None
         raise BadRow(f"{shown(url)} cannot be loaded: {error}") from None
+    if len(body) > max_bytes:
+        raise BadRow(f"{shown(url)} is larger than {max_bytes >> 20} MB")
+    return body
+
+
+def download_object(url: str, buckets: Collection[str], max_bytes: int = MAX_BYTES) -> bytes:
+    """Download an object of Amazon S3 or Google Cloud Storage with the user's credentials, as fsspec finds them.
+
+    Because of these credentials, its bucket must be among `buckets`, names in lower case.
+
+    Raises:
+        BadRow: The bucket is not allowed, or the object is missing or too large.
+        UsageError: A package is missing.
+    """
+    bucket, package = urlsplit(url).hostname, BUCKETS[url.partition(":")[0].lower()]
+    if bucket not in buckets:
+        raise BadRow(f"{shown(url)} would be loaded with your credentials: allow it with url_hosts={bucket}")
+    fsspec = library("fsspec", f"loading {shown(url)}")
+    try:
+        system, path = fsspec.core.url_to_fs(url)
+        body: bytes = system.cat_file(path, end=max_bytes + 1)
+    except ImportError:
+        raise UsageError(f"loading {shown(url)} needs {package}: run pip install {package}") from None
+    except Exception as error:  # each backend raises exceptions of its own
+        raise BadRow(f"{shown(url)} cannot be loaded: {one_line(error)}") from None
     if len(body) > max_bytes:
         raise BadRow(f"{shown(url)} is larger than {max_bytes >> 20} MB")
     return body

@@ -12,12 +12,13 @@ from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from vlmgym.sandbox.datasets.download import SCHEMES, download
+from vlmgym.sandbox.datasets.download import BUCKETS, SCHEMES, download, download_object
 from vlmgym.sandbox.datasets.rows import BadRow, is_empty, shown
 
 MAX_FILE_BYTES = 1 << 26
@@ -25,6 +26,7 @@ MAX_PIXELS = 64_000_000
 """Checked before decoding. Pillow itself only warns, from 89 million pixels."""
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
 """Excludes formats that run other programs, such as EPS."""
+LOCALHOST = "localhost"
 MARGIN = (128, 128, 128)
 """Colour beside an image that is not square."""
 _CORRUPT = (OSError, SyntaxError, ValueError, TypeError, LookupError, EOFError, OverflowError, struct.error, zlib.error)
@@ -37,7 +39,8 @@ def image_bytes(value: Any, folder: Path | None, hosts: Collection[str] | None =
     """Load the encoded image that a row contains or refers to.
 
     It is bytes, `{"bytes": ..., "path": ...}` as in `datasets`, a base64 `data:` URL, a path inside `folder`, if there
-    is one, or an http or https URL, unless `hosts` is None; see `download`.
+    is one, or, unless `hosts` is None, a URL: http or https (see `download`), s3 or gs (see `download_object`), or a
+    file inside `folder`, or anywhere if `hosts` has `localhost`, which is the host that file URLs omit.
     """
     if isinstance(value, Mapping) and ("bytes" in value or "path" in value):
         value = value["path"] if value.get("bytes") is None else value["bytes"]
@@ -50,11 +53,13 @@ def image_bytes(value: Any, folder: Path | None, hosts: Collection[str] | None =
     scheme = value.partition(":")[0].lower()
     if scheme == "data":
         return _from_data_url(value)
-    if scheme in SCHEMES:
-        if hosts is None:
-            raise BadRow(f"the image is at {shown(value)}, and URLs are loaded only with urls=true")
-        return download(value, hosts)
-    return _from_file(value, folder)
+    if scheme not in (*SCHEMES, *BUCKETS, "file"):
+        return _from_file(value, folder)
+    if hosts is None:
+        raise BadRow(f"the image is at {shown(value)}, and URLs are loaded only with urls=true")
+    if scheme == "file":
+        return _from_file_url(value, folder, hosts)
+    return download(value, hosts) if scheme in SCHEMES else download_object(value, hosts)
 
 
 def _from_data_url(value: str) -> bytes:
@@ -67,13 +72,23 @@ def _from_data_url(value: str) -> bytes:
         raise BadRow(f"{shown(value)} is not valid base64: {error}") from None
 
 
-def _from_file(value: str, folder: Path | None) -> bytes:
+def _from_file_url(url: str, folder: Path | None, hosts: Collection[str]) -> bytes:
+    parts = urlsplit(url)
+    if parts.netloc.lower() not in ("", LOCALHOST):
+        raise BadRow(f"{shown(url)} is not a file of this machine")
+    path = unquote(parts.path)
+    if LOCALHOST in hosts:
+        return _from_file(path, Path("/"))
+    return _from_file(path, folder, f": allow it with url_hosts={LOCALHOST}")
+
+
+def _from_file(value: str, folder: Path | None, remedy: str = "") -> bytes:
     if folder is None:
-        raise BadRow(f"the image is a path, {shown(value)}, but the data have no folder")
+        raise BadRow(f"the image is a path, {shown(value)}, but the data have no folder{remedy}")
     try:
         path = (folder / value).resolve()
         if not path.is_relative_to(folder.resolve()):
-            raise BadRow(f"the image {shown(value)} is outside the folder {folder}")
+            raise BadRow(f"the image {shown(value)} is outside the folder {folder}{remedy}")
         if not path.is_file():
             raise BadRow(f"there is no image {shown(value)} in {folder}")
         if path.stat().st_size > MAX_FILE_BYTES:

@@ -124,7 +124,7 @@ class Caption(LineTask[CaptionState]):
     answer_noun = "caption"
     prompt_template = PROMPT_V1
     columns: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "image": ("image", "picture", "img", "image_path", "file_name"),
+        "image": ("image", "picture", "img", "image_url", "image_path", "file_name"),
         "keywords": ("keywords", "tags", "label"),
         "captions": ("captions", "caption", "sentences", "text"),
     }

@@ -181,7 +181,7 @@ class Geospot(Task[GeospotState, str]):
     State = GeospotState
     longest_answer = 500
     columns: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "image": ("image", "picture", "photo", "file_name", "path", "url"),
+        "image": ("image", "picture", "photo", "image_url", "file_name", "path", "url"),
         "latitude": ("latitude", "lat"),
         "longitude": ("longitude", "lon", "lng"),
         "country": ("country", "country_code"),

@@ -101,7 +101,7 @@ class Vqa(LineTask[VqaState]):
     longest_answer = 100
     prompt_template = PROMPT_V1
     columns: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "image": ("image", "picture", "img", "image_path", "file_name"),
+        "image": ("image", "picture", "img", "image_url", "image_path", "file_name"),
         "question": ("question", "query", "text"),
         "answer": ("answers", "answer", "multiple_choice_answer", "label"),
         "type": ("question_type", "type", "answer_type", "category"),
