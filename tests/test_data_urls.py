@@ -12,7 +12,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -133,7 +132,7 @@ PLACES = {"country": ["France", "Japan"], "city": ["Paris", "Tokyo"], "lat": [48
 
 def write_places(folder, kind, urls):
     """Write a table of places as pandas users do."""
-    frame = pd.DataFrame({"image_url": urls, **PLACES})
+    frame = pytest.importorskip("pandas").DataFrame({"image_url": urls, **PLACES})
     path = folder / f"places.{kind}"
     frame.to_csv(path, index=False) if kind == "csv" else frame.to_parquet(path)
     return str(path)

@@ -86,6 +86,8 @@ def test_configurations(qwen3: Path, names: tuple[str, ...]) -> None:
         (["worker.actor.model.model_path=null"], "must name a model: set MODEL"),
         (["trainer.n_gpus_per_node=0"], "must divide GPUs=0"),
         (["worker.actor.global_batch_size=0"], "worker.actor.global_batch_size=0 must divide"),
+        (["data.min_pixels=262144"], "data.min_pixels must be null, got 262144"),
+        (["data.max_pixels=1048576"], "data.max_pixels must be null, got 1048576"),
         (["trainer.total_epochs=3"], "trainer.total_epochs has no effect"),
         (["worker.reward.num_cpus=2"], "worker.reward has no effect"),
         (["algorithm.online_filtering=true"], "algorithm.online_filtering has no effect"),

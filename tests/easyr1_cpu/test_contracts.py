@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForImageTextToText, AutoModelForTokenClassification
+from PIL import Image
+from transformers import AutoModelForImageTextToText, AutoModelForTokenClassification, AutoProcessor
 from verl.models.monkey_patch import apply_ulysses_patch
 from verl.protocol import DataProto
 from verl.single_controller.ray import RayWorkerGroup
@@ -18,14 +19,17 @@ from verl.trainer import core_algos, ray_trainer
 from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
 from verl.utils.dataset import process_image
 from verl.workers.actor.dp_actor import DataParallelPPOActor
-from verl.workers.config import ActorConfig, CriticConfig
+from verl.workers.config import ActorConfig, CriticConfig, ModelConfig
 from verl.workers.critic.dp_critic import DataParallelPPOCritic
 from verl.workers.fsdp_workers import FSDPWorker
+from verl.workers.rollout.vllm_rollout_spmd import _process_multi_modal_data
 
 from tests.easyr1_cpu import flash
-from tests.easyr1_cpu.rollout_workers import a_prompt, encoder_of
+from tests.easyr1_cpu.rollout_workers import CONFIGS, a_prompt, encoder_of
 from training.easyr1 import check, critics
 from training.easyr1.batch import critic_batch
+from training.easyr1.config import read_config
+from training.easyr1.prompts import PromptEncoder, load_processors
 from training.easyr1.rollout_worker import Request
 from training.easyr1.worker import PatchedWorker
 from training.tiny_vlm import CLASSES
@@ -126,6 +130,28 @@ def test_prompt_with_image_placeholder(qwen3: Path) -> None:
 def test_prompt_that_is_too_long(qwen3: Path) -> None:
     with pytest.raises(UsageError, match=r"data\.max_prompt_length=100"):
         encoder_of(qwen3, 100).encode(*a_prompt())
+
+
+@pytest.mark.parametrize("size", [64, 200, 640, 1100])
+def test_training_and_evaluation_send_the_same_pixels(checkpoint: Path, size: int) -> None:
+    """With the limits of base.yaml, for rollouts, updates and the policy `transformers`."""
+    data = read_config([str(CONFIGS / "base.yaml"), str(CONFIGS / "2048.yaml")]).data
+    data.max_prompt_length = 4096
+    encoder = PromptEncoder(*load_processors(ModelConfig(str(checkpoint)), data), data)
+    prompt, images = a_prompt(size)
+    request = Request(0, 0, encoder.encode(prompt, images))
+    meta = {"min_pixels": data.min_pixels, "max_pixels": data.max_pixels, "video_fps": data.video_fps}
+    (rollout,) = _process_multi_modal_data(request.features["multi_modal_data"], **meta)["image"]
+    assert np.array_equal(rollout, images[0])
+    rows = critic_batch([request], meta)
+    PatchedCache(encoder.processor)._process_multi_modal_inputs(rows)
+    (update,) = rows.non_tensor_batch["multi_modal_inputs"]
+    local = AutoProcessor.from_pretrained(checkpoint)
+    evaluated = local(text=[local.image_token], images=[Image.fromarray(images[0])], return_tensors="pt")
+    assert torch.equal(update["image_grid_thw"], evaluated["image_grid_thw"])
+    assert torch.allclose(update["pixel_values"], evaluated["pixel_values"], atol=1e-6)
+    tokens = (request.features["input_ids"] == local.image_token_id).sum()
+    assert tokens == (evaluated["input_ids"] == local.image_token_id).sum()
 
 
 def test_forward_of_easyr1_equals_transformers(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,6 +73,9 @@ def _settings(config: RunConfig, section: Section) -> Iterator[str]:
             yield f"worker.{name}.loss_avg_mode must be token: other averages count the padding rows of episodes"
     if (trainer.val_only or trainer.val_freq > 0) and section.validation.episodes == 0:
         yield "trainer.val_only and trainer.val_freq need vlmgym.validation.episodes above 0"
+    for name, limit in (("min_pixels", config.data.min_pixels), ("max_pixels", config.data.max_pixels)):
+        if limit is not None:
+            yield f"data.{name} must be null, got {limit}: it resizes images in training only; set the game's size"
     for name in set(trainer.logger) - {"vlmgym", "console", "file"}:
         if find_spec(name) is None:
             yield f"trainer.logger names {name}, which is not installed"

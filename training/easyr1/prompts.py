@@ -109,6 +109,6 @@ class PromptEncoder(RLHFDataset):
                 raise
             raise UsageError(
                 f"a prompt has more tokens than data.max_prompt_length={self.max_prompt_length} ({error}): raise it, "
-                "use smaller images (data.max_pixels or the game's size), or shorten play.history"
+                "use smaller images (the game's size), or shorten play.history"
             ) from None
         return {name: encoded[name] for name in FEATURES}
