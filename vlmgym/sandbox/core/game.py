@@ -149,8 +149,12 @@ class Game(ABC, Generic[StateT, ActionT]):
 
         `perception` and `answer` say what the sections contain.
         """
-        form = response_format.INSTRUCTIONS_V1.format(perception=perception, answer=answer)
-        return self.prompt_template.format(**{**dict(self.config), **fields, "form": form})
+        form = _instructions(perception, answer)
+        return self.prompt_template.format_map({**self._config_fields, **fields, "form": form})
+
+    @cached_property
+    def _config_fields(self) -> dict[str, Any]:
+        return dict(self.config)
 
     def instructions(self, state: StateT) -> str:
         """`prompt`, or the configured replacement with `{prompt}` filled in."""
@@ -350,3 +354,8 @@ def _shared(game_class: Callable[[GameConfig], Game[Any, Any]], config: GameConf
 def is_int(value: object) -> bool:
     """True for an int, but not for `True` or `1.0`."""
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+@lru_cache
+def _instructions(perception: str, answer: str) -> str:
+    return response_format.INSTRUCTIONS_V1.format(perception=perception, answer=answer)
