@@ -84,6 +84,16 @@ def test_serving_checks_model_and_port(tmp_path: Path) -> None:
     assert_refused(run("serve_vllm.sh", tmp_path, PORT="x"), "PORT")
 
 
+def test_evaluation_checks_its_arguments(tmp_path: Path) -> None:
+    (tmp_path / "sharded" / "actor").mkdir(parents=True)
+    for args, words in (
+        ((), "usage: evaluate.sh"),
+        ((tmp_path / "sharded", "Qwen/Qwen2.5-VL-7B-Instruct"), "convert it with export.sh"),
+        ((tmp_path, tmp_path), "already exists: set OUT"),
+    ):
+        assert_refused(run("evaluate.sh", *args, OUT=str(tmp_path)), words)
+
+
 def assert_refused(done: subprocess.CompletedProcess[str], words: str) -> None:
     """Check for exit code 2 and one line on standard error that contains the words."""
     assert done.returncode == 2

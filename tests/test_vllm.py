@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.processes import no_process_left, processes, read_proc
 from tests.serving import ENVIRONMENT, ROOT, Server, serving_python, variables
 from vlmgym.evaluation import RunFolder, read_run
 from vlmgym.records.episode import EpisodeRecord, TurnRecord
@@ -144,30 +144,3 @@ def test_run_ends_and_keeps_episodes_when_vllm_dies(tiny_checkpoint: Path, tmp_p
     assert finished
     for record in finished:
         check_turns(record.turns)
-
-
-@contextmanager
-def no_process_left() -> Iterator[list[str]]:
-    """Yield a command prefix that marks its processes, and check that none of them is left."""
-    mark = f"VLMGYM_TEST={time.monotonic_ns()}"
-    yield ["env", mark]
-    until = time.monotonic() + 10
-    while left := [pid for pid in processes() if mark in read_proc(pid, "environ")]:
-        if time.monotonic() > until:
-            names = [read_proc(pid, "cmdline") for pid in left]
-            for pid in left:
-                os.kill(pid, signal.SIGKILL)
-            pytest.fail(f"left over: {names}")
-        time.sleep(0.2)
-
-
-def processes() -> list[int]:
-    return [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()]
-
-
-def read_proc(pid: int, what: str) -> str:
-    """Read a file of a process in /proc; empty if the process has ended or belongs to another user."""
-    try:
-        return Path(f"/proc/{pid}/{what}").read_bytes().decode(errors="replace")
-    except OSError:
-        return ""
