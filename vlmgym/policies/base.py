@@ -104,9 +104,10 @@ class Reply:
             elif value is not None or name == "text":
                 raise UsageError(f"{name} of a Reply must be a string, got {type(value).__name__}")
         for name in ("prompt_tokens", "completion_tokens", "requests"):
-            value = as_int(getattr(self, name))
-            check_int(f"{name} of a Reply", value, 0, optional=True)
-            object.__setattr__(self, name, value)
+            if getattr(self, name) is not None:
+                value = as_int(getattr(self, name))
+                check_int(f"{name} of a Reply", value, 0)
+                object.__setattr__(self, name, value)
         if self.latency is not None:
             if not (isinstance(self.latency, int | float | np.floating) and 0 <= self.latency < math.inf):
                 raise UsageError(f"latency of a Reply must be a number of seconds, got {self.latency!r}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 _SAME = ("```", "``", "`", "***", "**", "*", "___", "__", "_", "$$", "$", '"', "'")
 _QUOTES = ("\u201c\u201d", "\u2018\u2019", "\u201e\u201c", "\u00ab\u00bb", "\u300c\u300d")
@@ -54,6 +55,7 @@ def narrow(text: str) -> str:
     return text.translate(_WIDTHS)
 
 
+@lru_cache(maxsize=256)  # most answers of an action game repeat
 def plain(text: str, brackets: bool = False) -> str:
     """Normalise an answer that is not free text.
 

@@ -133,7 +133,9 @@ def score_action(
 
 def weigh(config: RewardConfig, outcome: Outcome, game: float, form: float, seen: Perception | None) -> float:
     """Combine the parts of a reward, as in `Scored`, into its total; no perception counts as 0."""
-    penalty = {Outcome.ILLEGAL: config.illegal, Outcome.UNPARSABLE: config.unparsable}.get(outcome)
+    penalty = None
+    if outcome is not Outcome.PLAYED:
+        penalty = config.illegal if outcome is Outcome.ILLEGAL else config.unparsable
     game_part = shape(game, config.shaping) if penalty is None else penalty
     perception = 0.0 if seen is None else seen.exact if config.perception_mode == "exact" else seen.partial
     return config.game_weight * game_part + config.format_weight * form + config.perception_weight * perception
