@@ -38,10 +38,22 @@ LAYERS = (
 """From the bottom up. A module imports its own package and the layers below."""
 
 GATEWAYS = {"vlmgym", "vlmgym.sandbox"}
-"""Packages whose `__init__` gathers the public names."""
+"""Packages above several layers. Their names are for users; of them, modules take only the version."""
+
+DYNAMIC_IMPORTS = {
+    "training.easyr1.critics",
+    "vlmgym.evaluation.live_log",
+    "vlmgym.policies",
+    "vlmgym.policies.custom",
+    "vlmgym.policies.openai_client",
+    "vlmgym.sandbox.datasets.extra",
+    "vlmgym.sandbox.registry",
+}
+"""Modules that import by name: what users name, optional libraries, and modules in a table."""
 
 MOST_LINES = 400
 
+IMPORTS_BY_NAME = re.compile(r"(?<!\w)((importlib\.)?import_module|__import__|runpy\.\w+|(?<!\.)(exec|eval))\(")
 MODULE_NAME = re.compile(r"((?:vlmgym|training)(?:\.\w+)+)(?::\w+)?")
 
 
@@ -79,9 +91,31 @@ def imported_by(module: str, strings: bool = True) -> frozenset[str]:
 @pytest.mark.parametrize("module", sorted(set(MODULES) - GATEWAYS))
 def test_modules_import_downwards(module: str) -> None:
     layer, package = layer_of(module)
-    for name in imported_by(module) - GATEWAYS - {"training"}:
+    for name in imported_by(module) - GATEWAYS:
         other_layer, other_package = layer_of(name)
         assert other_layer < layer or other_package == package, f"{module} imports {name}"
+
+
+def test_modules_take_only_the_version_of_vlmgym() -> None:
+    for module in set(MODULES) - GATEWAYS:
+        taken = set()
+        for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module in GATEWAYS:
+                taken |= {name for each in node.names if (name := f"{node.module}.{each.name}") not in MODULES}
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "vlmgym":
+                taken.add(f"vlmgym.{node.attr}")
+        assert taken <= {"vlmgym.__version__"}, module
+
+
+def test_packages_above_layers_import_only_the_sandbox() -> None:
+    for module in GATEWAYS:
+        for name in imported_by(module):
+            assert layer_of(name)[0] <= layer_of("vlmgym.sandbox.envs")[0], f"{module} imports {name}"
+
+
+def test_few_modules_import_by_name() -> None:
+    found = {module for module, path in MODULES.items() if IMPORTS_BY_NAME.search(path.read_text(encoding="utf-8"))}
+    assert found == DYNAMIC_IMPORTS
 
 
 def test_module_names_in_strings_count_as_imports() -> None:
@@ -103,7 +137,7 @@ def test_no_import_cycles() -> None:
 
 
 def test_files_are_short() -> None:
-    folders = ("vlmgym", "training", "tests", "benchmarks", "examples")
+    folders = ("vlmgym", "training", "tests", "benchmarks", "examples", "assets")
     paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     lines = {path.relative_to(ROOT).as_posix(): len(path.read_text(encoding="utf-8").splitlines()) for path in paths}
     assert {path: count for path, count in lines.items() if count > MOST_LINES} == {}
