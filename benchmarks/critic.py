@@ -67,8 +67,8 @@ def play(actor: Actor, config: TrainConfig, count: int) -> tuple[list[EpisodeRol
     episodes: list[EpisodeRollout] = []
     prompts: list[EncodedPrompt] = []
     for first in range(0, count, 64):
-        args = (curriculum, curriculum.begin(), config.seed, range(first, min(first + 64, count)), 1)
-        batch = list(start_rollouts(*args, config.play, config.states, config.reward))
+        picks = curriculum.picks(curriculum.begin(), config.seed, range(first, min(first + 64, count)))
+        batch = list(start_rollouts(picks, config.seed, 1, config.play, config.states, config.reward))
         samples, _ = roll_out(actor, batch, config.rollout, (config.seed, 2))
         episodes += batch
         prompts += [sample.prompt for each in samples for sample in each]

@@ -2,9 +2,11 @@
 
 nice python -m benchmarks.curricula
 python -m benchmarks.curricula --curricula 2048 --episodes 50
+python -m benchmarks.curricula --schedule
 
 Plays whole episodes with random, random-legal and oracle policies at every stage that advances by success. The
-thresholds of the curricula and the table in `docs/curricula.md` are based on this.
+thresholds of the curricula and the table in `docs/curricula.md` are based on this. --schedule prints when the stages of
+all built-in curricula begin in training.
 """
 
 from __future__ import annotations
@@ -17,14 +19,19 @@ from typing import Annotated, Literal
 
 import tyro
 
+from benchmarks.markdown import table
 from vlmgym.checks import check_int
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.curriculum import Curriculum
+from vlmgym.curriculum.file import builtin_names
+from vlmgym.curriculum.timetable import HEADER, timetable
 from vlmgym.evaluation import evaluate
 from vlmgym.evaluation.statistics import wilson
 from vlmgym.workers.pool import ProcessPool
 
 POLICIES: tuple[Literal["random", "random-legal", "oracle"], ...] = ("random", "random-legal", "oracle")
+BATCH_SIZES = (128, 1024)
+"""Initial states per step of GRPO (training/configs/base.yaml) and PPO (ppo.yaml)."""
 ORACLE_SHARE = 10
 """The oracle plays 1 / ORACLE_SHARE of the episodes."""
 
@@ -39,6 +46,8 @@ class Options:
     """Episodes per policy and stage; the oracle plays a tenth."""
     max_turns: int = 100
     """Maximum number of turns per episode."""
+    schedule: bool = False
+    """Print schedules at the batch sizes of training/configs instead."""
     workers: int = 2
     """Worker processes; 0 plays in this process."""
 
@@ -70,10 +79,24 @@ def rows(options: Options, workers: ProcessPool) -> Iterator[str]:
                     yield f"| {name} | {stage.game.name}: {stage.name} | {policy} | {count} | {spread} | {rate} |"
 
 
+def schedule() -> Iterator[str]:
+    """Yield the schedules of all built-in curricula, as a table for each batch size."""
+    for batch_size in BATCH_SIZES:
+        rows = [
+            (name, *time.cells)
+            for name in builtin_names()
+            for time in timetable(Curriculum.read(Path(name)), batch_size)
+        ]
+        yield f"{batch_size:,} states per step:\n\n{table(('curriculum', *HEADER), rows)}\n"
+
+
 def main() -> None:
     """Run the benchmark."""
     with reporting_errors():
         options = parse_options(Options, None, "python -m benchmarks.curricula")
+        if options.schedule:
+            print("\n".join(schedule()))
+            return
         with ProcessPool(options.workers) as workers:
             for line in rows(options, workers):
                 print(line, flush=True)

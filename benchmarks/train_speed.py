@@ -85,9 +85,8 @@ def trl_steps(checkpoint: Path, config: TrainConfig, options: Options, folder: P
     """Return wall and CPU seconds of TRL's steps on the same states."""
     curriculum = config.make_curriculum()
     rows = range(config.prompts * options.steps)
-    episodes = start_rollouts(
-        curriculum, curriculum.begin(), config.seed, rows, 1, config.play, config.states, config.reward
-    )
+    picks = curriculum.picks(curriculum.begin(), config.seed, rows)
+    episodes = start_rollouts(picks, config.seed, 1, config.play, config.states, config.reward)
     game = curriculum.games[0]
     data = [
         {

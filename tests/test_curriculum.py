@@ -36,6 +36,20 @@ BY_SUCCESS = CurriculumFile.model_validate(
     }
 )
 CURRICULUM, AGAIN = Curriculum.from_file(BY_SUCCESS), Curriculum.from_file(BY_SUCCESS)
+MIXED = Curriculum.from_file(
+    CurriculumFile.model_validate(
+        {
+            "entries": [
+                {
+                    "game": "2048",
+                    "by": "episode",
+                    "stages": [{"name": "one", "episodes": 5}, {"name": "two", "episodes": 7}, {"name": "three"}],
+                },
+                {"game": "swap", "by": "step", "stages": [{"name": "one", "steps": 3}, {"name": "two"}]},
+            ]
+        }
+    )
+)
 NEVER_DOWN = Curriculum.from_file(
     BY_SUCCESS.model_copy(update={"entries": (BY_SUCCESS.entries[0].model_copy(update={"down": None, "window": 1}),)})
 )
@@ -114,12 +128,59 @@ def test_success_must_be_finite() -> None:
         CURRICULUM.after(CURRICULUM.begin(), pick, float("nan"))
 
 
-def test_geospot_stages_begin_at_the_published_episodes() -> None:
-    curriculum = Curriculum.read(Path("geospot"))
-    _, picks = play(curriculum, curriculum.begin(), [0.0] * 1001)
-    stages = [picks[n].game.config.stage for n in (0, 99, 100, 299, 300, 599, 600, 999, 1000)]
-    assert stages == [1, 1, 2, 2, 3, 3, 4, 4, 5]
-    assert picks[1000].stage == "full"
+PUBLISHED = (0, 99, 100, 299, 300, 599, 600, 999, 1000)
+"""First and last episodes or steps of the published stages of geospot."""
+
+
+def test_geospot_of_vlm_gym_begins_stages_at_the_published_episodes() -> None:
+    curriculum = Curriculum.read(Path("geospot-vlm-gym"))
+    picks = curriculum.picks(curriculum.begin(), 0, range(1001))
+    assert [picks[n].game.config.stage for n in PUBLISHED] == [1, 1, 2, 2, 3, 3, 4, 4, 5]
+    assert {picks[n].game.config.preset for n in PUBLISHED} == {"vlm-gym"}
+
+
+def test_geospot_of_mixtrain_begins_stages_at_the_published_steps() -> None:
+    curriculum = Curriculum.read(Path("geospot-mixtrain"))
+    batches = [
+        curriculum.picks(curriculum.at_step(curriculum.begin(), n), 0, range(n * 8, n * 8 + 8)) for n in PUBLISHED
+    ]
+    stages = [{pick.game.config.stage for pick in batch.values()} for batch in batches]
+    assert stages == [{1}, {1}, {2}, {2}, {3}, {3}, {4}, {4}, {5}]
+    assert {pick.game.config.preset for pick in batches[0].values()} == {"mixtrain"}
+
+
+# Batches --------------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(1, 12), max_size=12))
+def test_stages_by_episode_change_inside_a_batch(batches: list[int]) -> None:
+    """The batch size changes no stage by episode, and stages by step change between batches only."""
+    progress, picks, start = MIXED.begin(), list[Pick](), 0
+    for step, size in enumerate(batches):
+        assert progress.steps == step
+        batch = MIXED.picks(progress, 7, range(start, start + size))
+        by_step = {pick.stage for pick in batch.values() if pick.entry == 1}
+        assert by_step <= {"one" if step < 3 else "two"}
+        picks += batch.values()
+        for pick in batch.values():
+            progress = MIXED.after(progress, pick, 0.5)
+        progress, start = MIXED.at_step(progress, step + 1), start + size
+        MIXED.check(progress)
+        assert Progress.model_validate_json(progress.model_dump_json()) == progress
+    stages = [pick.stage for pick in picks if pick.entry == 0]
+    assert stages == (["one"] * 5 + ["two"] * 7 + ["three"] * len(stages))[: len(stages)]
+
+
+def test_stages_by_success_wait_for_the_results_of_their_batch() -> None:
+    assert {pick.stage for pick in CURRICULUM.picks(CURRICULUM.begin(), 7, range(50)).values() if pick.entry == 0} == {
+        "one"
+    }
+
+
+def test_progress_by_step_of_another_step() -> None:
+    progress = MIXED.at_step(MIXED.begin(), 3)
+    with pytest.raises(UsageError, match="does not fit"):
+        MIXED.check(progress.model_copy(update={"steps": 2}))
 
 
 # Mixtures -------------------------------------------------------------------------------------------------------------
@@ -218,7 +279,10 @@ BAD_FILES = {
     ENTRY + "stages = [{ episodes = 5 }, { rows = 3 }]": ": entry 1, stage 2: unknown field 'rows'",
     ENTRY
     + "stages = [{ episodes = 5 }, { overrides = { row = 3 } }]": ": entry 1, stage 2: 2048: unknown config field",
-    ENTRY + "stages = [{}, {}]": ": entry 1: every stage except the last",
+    ENTRY + "stages = [{}, {}]": ": entry 1: every stage except the last must have episodes",
+    ENTRY + 'by = "step"\nstages = [{}, {}]': ": entry 1: every stage except the last must have steps",
+    ENTRY + "stages = [{ steps = 5 }, {}]": ': entry 1: stage 1 has steps, which need by = "step"',
+    SUCCESS.replace("{}, {}", "{ episodes = 5 }, {}"): ': entry 1: stage 1 has episodes, which need by = "episode"',
     ENTRY + "at_least = 5": ': entry 1: at_least needs by = "success"',
     SUCCESS: ': entry 1: by = "success" needs measure and window and up',
     SUCCESS + 'measure = "score"\nwindow = 5\nup = 1\ndown = 1': ": entry 1: down must be less than up",
@@ -259,7 +323,7 @@ def test_invalid_file_is_one_sentence(tmp_path: Path, text: str) -> None:
 
 
 def test_missing_or_unreadable_file(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"nowhere is neither a file nor .*2048, geospot, three-games"):
+    with pytest.raises(UsageError, match=r"nowhere is neither .*2048, geospot-mixtrain, geospot-vlm-gym, three-games"):
         Curriculum.read(Path("nowhere"))
     (tmp_path / "x.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match="is not UTF-8"):
@@ -285,7 +349,7 @@ def test_progress_of_another_curriculum(progress: Progress) -> None:
 
 def test_examples_of_the_documentation(tmp_path: Path) -> None:
     page = (Path(__file__).parent.parent / "docs" / "curricula.md").read_text(encoding="utf-8")
-    (toml,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    toml, _ = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "shown.toml").write_text(toml, encoding="utf-8")
     assert len(Curriculum.read(tmp_path / "shown.toml").games) == 6
     (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)

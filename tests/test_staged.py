@@ -232,7 +232,8 @@ def test_episodes_not_started_are_counted_by_game(path: Path, tmp_path: Path) ->
 REFUSED: dict[tuple[str, ...], str] = {
     ("--games", "swap"): "--curriculum already names the games",
     ("--perception", "2"): "sets the difficulty of its games",
-    ("--config", "rows=5"): "sets the difficulty of its games",
+    ("--config", "rows=5"): "rows cannot be set for a curriculum",
+    ("--config", "data=x.csv"): "no game of this curriculum takes data",
 }
 
 

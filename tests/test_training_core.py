@@ -35,12 +35,13 @@ from training.core.states import (
     start_rollouts,
 )
 from vlmgym import make_game
-from vlmgym.curriculum import Curriculum
+from vlmgym.curriculum import Curriculum, Pick
 from vlmgym.errors import GenerationError, UsageError
 from vlmgym.policies.base import Reply
 from vlmgym.records.episode import EpisodeRecord, PolicyRecord
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import RewardConfig, score_action, score_response
 
 SMALL = {"rows": 3, "columns": 3, "goal": 16, "size": 96}
@@ -187,11 +188,15 @@ def test_oracle_expert_finds_a_rewarded_action() -> None:
 # Rollouts -------------------------------------------------------------------------------------------------------------
 
 
+def picks_of(game: Game[Any, Any], count: int) -> dict[int, Pick]:
+    curriculum = Curriculum.of([game])
+    return curriculum.picks(curriculum.begin(), 0, range(count))
+
+
 def test_episodes_of_a_group_share_state_and_randomness() -> None:
     game = make_game("2048", **SMALL)
-    curriculum = Curriculum.of([game])
     states, play = StateConfig(moves=(0, 9)), PlayConfig(max_turns=3)
-    episodes = list(start_rollouts(curriculum, curriculum.begin(), 0, range(2), 3, play, states, SIGN))
+    episodes = list(start_rollouts(picks_of(game, 2), 0, 3, play, states, SIGN))
     ids = [(episode.prompt_id, episode.sample_idx) for episode in episodes]
     assert ids == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
     assert episodes[0].observation.prompt == game.prompt(game.start(np.random.default_rng(0)))
@@ -206,12 +211,11 @@ def test_episodes_of_a_group_share_state_and_randomness() -> None:
 
 
 def test_truncated_episodes_bootstrap_from_the_next_prompt() -> None:
-    curriculum = Curriculum.of([make_game("2048", **SMALL)])
+    picks = picks_of(make_game("2048", **SMALL), 3)
 
     def played(max_turns: int) -> list[EpisodeRollout]:
         play = PlayConfig(max_turns=max_turns, history=2, history_images=1)
-        args = (curriculum, curriculum.begin(), 0, range(3), 1, play, StateConfig(moves=(0, 9)), SIGN)
-        episodes = list(start_rollouts(*args, transform=blank))
+        episodes = list(start_rollouts(picks, 0, 1, play, StateConfig(moves=(0, 9)), SIGN, transform=blank))
         for episode in episodes:
             for move in ("up", "left"):
                 episode.respond(Reply(f"<answer>{move}</answer>"))
@@ -229,9 +233,8 @@ def test_truncated_episodes_bootstrap_from_the_next_prompt() -> None:
 
 
 def test_terminated_episodes_are_not_truncated() -> None:
-    curriculum = Curriculum.of([make_game("vqa", size=96)])
-    args = (curriculum, curriculum.begin(), 0, range(1), 1, PlayConfig(), StateConfig(), RewardConfig())
-    (episode,) = start_rollouts(*args)
+    picks = picks_of(make_game("vqa", size=96), 1)
+    (episode,) = start_rollouts(picks, 0, 1, PlayConfig(), StateConfig(), RewardConfig())
     episode.respond(Reply("<answer>1</answer>"))
     assert episode.done
     assert not episode.truncated

@@ -42,8 +42,9 @@ def config_of(name: str, *more: str, settings: Sequence[str] = ()) -> RunConfig:
 
 def test_scripts() -> None:
     games = ("2048", "shisensho", "shisensho_pictures", "swap", "geospot", "nlvr2", "mixed")
-    assert sorted(SCRIPTS) == sorted([*(f"rl_{game}" for game in games), "ppo_2048", "rl_2048_episodes"])
-    assert (SCRIPTS["ppo_2048"], SCRIPTS["rl_2048_episodes"]) == (("2048", "ppo"), ("2048", "episodes"))
+    others = {"ppo_2048": ("2048", "ppo"), "ppo_geospot": ("geospot", "ppo"), "rl_2048_episodes": ("2048", "episodes")}
+    assert sorted(SCRIPTS) == sorted([*(f"rl_{game}" for game in games), *others])
+    assert {name: SCRIPTS[name] for name in others} == others
 
 
 @pytest.mark.parametrize("names", [*((name,) for name in SCRIPTS), ("rl_2048", "lora", "low_memory")], ids="+".join)

@@ -54,7 +54,7 @@ def played_turns(qwen3: Path) -> list[DataProto]:
     """Play two groups of two episodes for three turns; all responses are `up`, except in one episode."""
     worker, turns = worker_of(qwen3), []
     tokenizer = worker.encoder.tokenizer
-    requests = worker.start([4, 7], 2, worker.curriculum.begin())
+    requests = worker.start([(4, 0, None), (7, 0, None)], 2)
     while requests:
         times = 2 if requests[0].sample_idx is None else 1
         ids = response_ids(requests, 2)
@@ -84,7 +84,7 @@ def test_turns(qwen3: Path) -> None:
 
 def test_records(qwen3: Path) -> None:
     worker = worker_of(qwen3)
-    requests = worker.start([4], 2, worker.curriculum.begin())
+    requests = worker.start([(4, 0, None)], 2)
     for _ in range(3):
         worker.play([((4, 0), Reply("nothing")), ((4, 1), Reply(RIGHT.format("up")))])
     found = worker.finish(2)
@@ -101,7 +101,7 @@ def test_records(qwen3: Path) -> None:
 def test_bootstrap_requests(qwen3: Path) -> None:
     """The limit of three turns truncates one of two episodes; the other one is still running."""
     worker = worker_of(qwen3)
-    worker.start([4, 7], 1, worker.curriculum.begin())
+    worker.start([(4, 0, None), (7, 0, None)], 1)
     for turn in range(3):
         worker.play([((4, 0), Reply("nothing"))])
         assert len(worker.bootstrap_requests()) == (turn == 2)
@@ -238,7 +238,7 @@ def test_prompt_stream_resumes() -> None:
 
 def test_initial_states_depend_on_seed_and_prompt_id(qwen3: Path) -> None:
     def start(worker: RolloutWorker, prompt_ids: list[int]) -> list[tuple[int, bytes]]:
-        requests = worker.start(prompt_ids, 1, worker.curriculum.begin())
+        requests = worker.start([(prompt_id, 0, None) for prompt_id in prompt_ids], 1)
         return [(one.prompt_id, one.features["multi_modal_data"]["images"][0]["bytes"]) for one in requests]
 
     worker = worker_of(qwen3)
@@ -252,9 +252,9 @@ def test_initial_states_depend_on_seed_and_prompt_id(qwen3: Path) -> None:
     [
         ({}, "games or curriculum must be set"),
         ({"games": [{"game": "chess"}]}, "unknown game 'chess'"),
-        ({"curriculum": "geospot", "nothing": 1}, "nothing: extra inputs are not permitted"),
-        ({"curriculum": "geospot", "states": {"moves": [5, 1]}}, "moves must be a minimum and a maximum"),
-        ({"curriculum": "geospot", "reward": {"shaping": "cubic"}}, "shaping"),
+        ({"curriculum": "three-games", "nothing": 1}, "nothing: extra inputs are not permitted"),
+        ({"curriculum": "three-games", "states": {"moves": [5, 1]}}, "moves must be a minimum and a maximum"),
+        ({"curriculum": "three-games", "reward": {"shaping": "cubic"}}, "shaping"),
     ],
 )
 def test_invalid_sections(section: dict[str, Any], words: str) -> None:

@@ -15,7 +15,7 @@ from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError
 from vlmgym.sandbox.core.reward import Outcome, score_response
 from vlmgym.sandbox.datasets.rows import BadRow, number_of
 from vlmgym.sandbox.games.geospot.game import Geospot, GeospotConfig, GeospotState, state_of
-from vlmgym.sandbox.games.geospot.gazetteer import EARTH_RADIUS_KM, distance_km, gazetteer
+from vlmgym.sandbox.games.geospot.gazetteer import distance_km, gazetteer
 from vlmgym.sandbox.games.geospot.place import Place, PlaceSpace, format_place, parse_place, place_of
 from vlmgym.sandbox.games.geospot.reward import CURRICULA, compare_places, compute_reward
 
@@ -97,7 +97,7 @@ def test_rewards_are_weighted_means(true, said, preset, stage):
     assert compute_reward(fewer, weights, scales)[0] <= total + 1e-12  # omitting a field does not pay
 
 
-def test_an_example_of_the_hierarchical_preset():
+def test_an_example_of_the_default_preset():
     game = make_game("geospot", stage=4)
     lyon = "Lyon, Auvergne-Rhône-Alpes, France, 45.7491, 4.8479"
     total, info = game.score(state_at(PARIS), lyon)
@@ -110,19 +110,38 @@ def test_an_example_of_the_hierarchical_preset():
     assert total == pytest.approx(expected / 1.1)
 
 
-def test_examples_of_the_weighted_preset():
-    state = state_at(PARIS)
-    for stage, tolerance in zip(range(1, 6), (500, 200, 100, 50, 25)):
-        game = make_game("geospot", preset="weighted", stage=stage)
-        assert game.score(state, answer("París", "Ile de France", "FR"))[0] == pytest.approx(0.7)
-        assert game.score(state, answer("Lyon", "Ile de France", "FRA"))[0] == pytest.approx(0.5)
-        north = LATITUDE + math.degrees(tolerance / EARTH_RADIUS_KM)
-        there = answer(latitude=f"{north:.6f}", longitude=LONGITUDE)
-        assert game.score(state, there)[0] == pytest.approx(0.3 / math.e, rel=1e-4)
+def test_stages_of_mixtrain():
+    """A field with a part earns exp(-distance / tolerance), names that differ included; the others earn nothing."""
+    state, parts = state_at(PARIS), {"country": 0.3, "region": 0.2, "city": 0.2, "coordinates": 0.3}
+    right = {
+        "city": "Paris",
+        "region": "Ile-de-France",
+        "country": "France",
+        "latitude": LATITUDE,
+        "longitude": LONGITUDE,
+    }
+    wrong = {"city": "Lyon", "region": "Auvergne-Rhône-Alpes", "country": "Belgium", "coordinates": LATITUDE + 1}
+    for stage, (tolerance, fields) in enumerate(zip((500, 200, 100, 50, 25), (1, 1, 2, 3, 4)), 1):
+        game, total = make_game("geospot", preset="mixtrain", stage=stage), sum(list(parts.values())[:fields])
+        for number, (field, part) in enumerate(parts.items()):
+            said = {**right, "latitude" if field == "coordinates" else field: wrong[field]}
+            reward, info = game.score(state, answer(**said))
+            lost = part * (1 - math.exp(-info["km"][field] / tolerance)) / total if number < fields else 0
+            assert reward == pytest.approx(1 - lost)
+
+
+def test_belgium_for_france_earns_less_at_each_stage_of_mixtrain_and_at_the_second_stage_of_vlm_gym():
+    belgium, state = answer(country="Belgium"), state_at(PARIS)
+    earned = [make_game("geospot", preset="mixtrain", stage=stage).score(state, belgium)[0] for stage in range(1, 6)]
+    assert earned[:2] == pytest.approx([0.42, 0.12], abs=0.01)
+    assert earned == sorted(earned, reverse=True)
+    wide, tight = (make_game("geospot", stage=stage).score(state, belgium) for stage in (1, 2))
+    km = wide[1]["km"]["country"]
+    assert (wide[0], tight[0]) == pytest.approx((math.exp(-km / 4000), math.exp(-km / 2000)))
 
 
 def test_unknown_names_earn_nothing_and_are_reported():
-    game = make_game("geospot", preset="weighted")
+    game = make_game("geospot", preset="mixtrain")
     total, info = game.score(state_at(PARIS), answer("Xyzzyville", "Ile-de-France", "Freedonia", 48.8534, 2.3488))
     assert info["not found"] == ["country", "city"]
     assert info["km"]["country"] is None
@@ -136,7 +155,7 @@ def test_truths_with_missing_fields_or_outside_the_gazetteer():
     right = Place("kleinkleckersdorf", None, "Germany", (51.0, 10.0))
     distances = compare_places(right, village, places).distances
     assert distances == {"country": 0, "city": 0, "coordinates": 0}
-    assert compute_reward(distances, *CURRICULA["hierarchical"][4][1:])[0] == 1
+    assert compute_reward(distances, *CURRICULA["vlm-gym"][4][1:])[0] == 1
     erfurt = compare_places(Place("Erfurt", None, "DE", None), village, places).distances
     assert erfurt["city"] == pytest.approx(distance_km(51.0, 10.0, 50.98, 11.03), rel=0.05)
     elsewhere = compare_places(Place("Kleinkleckersdorf", None, "France", None), village, places).distances
@@ -144,26 +163,24 @@ def test_truths_with_missing_fields_or_outside_the_gazetteer():
 
 
 def test_the_docs_show_the_curricula():
-    rows = [
-        line.strip("| ").split(" | ") for line in DOCS.read_text("utf-8").splitlines() if re.match(r"\| \d \|", line)
-    ]
-    hierarchical, weighted = rows[:5], rows[5:]
-    stages = enumerate(CURRICULA["hierarchical"], 1)
-    assert hierarchical == [[str(n), str(stage.episode), *map(str, stage.weights)] for n, stage in stages]
-    stages = enumerate(CURRICULA["weighted"], 1)
-    assert weighted == [[str(n), str(stage.episode), f"{stage.scales.coordinates:g}"] for n, stage in stages]
-    assert all(stage.scales == (2000, 500, 100, 25) for stage in CURRICULA["hierarchical"])
-    assert all(stage.weights == (0.3, 0.2, 0.2, 0.3) for stage in CURRICULA["weighted"])
+    page = DOCS.read_text("utf-8")
+    for preset, stages in CURRICULA.items():
+        for number, stage in enumerate(stages, 1):
+            numbers = [number, stage.begin, *stage.weights, *stage.scales]
+            assert f"| `{preset}` | {' | '.join(f'{each:g}' for each in numbers)} |" in page
+    assert all(stage.scales == (2000, 500, 100, 25) for stage in CURRICULA["vlm-gym"][1:])
 
 
 @pytest.mark.parametrize(
     ("preset", "stage", "constant"),
     [
-        ("hierarchical", 1, "Shanghai, Shanghai, China, 31.2222, 121.4581"),
-        ("hierarchical", 3, "Shanghai, Jiangsu, China, 19.4285, -99.1277"),
-        ("hierarchical", 5, "Itabashi, Jiangsu, China, 19.4285, -99.1277"),
-        ("weighted", 1, "Hong Kong, Maharashtra, China, 32.0617, 118.7778"),
-        ("weighted", 5, "Hong Kong, Maharashtra, China, 19.4285, -99.1277"),
+        ("vlm-gym", 1, "Shanghai, Shanghai, China, 31.2222, 121.4581"),
+        ("vlm-gym", 2, "Shanghai, Shanghai, China, 31.2222, 121.4581"),
+        ("vlm-gym", 3, "Shanghai, Jiangsu, China, 19.4285, -99.1277"),
+        ("vlm-gym", 5, "Itabashi, Jiangsu, China, 19.4285, -99.1277"),
+        ("mixtrain", 1, "Shanghai, Shanghai, China, 31.2222, 121.4581"),
+        ("mixtrain", 3, "Shanghai, Guangdong, China, 31.2222, 121.4581"),
+        ("mixtrain", 5, "Mexico City, Maharashtra, China, 19.4285, -99.1277"),
     ],
 )
 def test_the_docs_show_what_constant_answers_earn(preset, stage, constant):

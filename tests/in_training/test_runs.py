@@ -186,8 +186,8 @@ def test_truncated_episodes_bootstrap_from_the_value_of_the_next_turn(
     def play(max_turns: int) -> tuple[Trainer, list[EpisodeRollout], Any]:
         trainer = make_trainer(model, tmp_path, *args, "--play.max-turns", str(max_turns))
         config = trainer.config
-        start = (trainer.curriculum, trainer.progress, 0, range(4), 1)
-        episodes = list(start_rollouts(*start, config.play, config.states, config.reward))
+        picks = trainer.curriculum.picks(trainer.progress, 0, range(4))
+        episodes = list(start_rollouts(picks, 0, 1, config.play, config.states, config.reward))
         return trainer, episodes, roll_out(trainer.actor, episodes, config.rollout, (0,))[0]
 
     trainer, episodes, _ = play(2)
@@ -308,14 +308,14 @@ def test_novel_states_were_drawn_neither_for_sft_nor_for_training(model: Path) -
     cold, after = (*QUICK, *SMALL, *SFT), (*QUICK, *SMALL, "--model", str(model))
     config = read_config(cold)
     curriculum = config.make_curriculum()
-    start = (curriculum, curriculum.begin())
 
     def draw(stream: int, count: int) -> list[EpisodeRollout]:
-        args = (*start, config.seed + stream, range(count), 1)
-        return list(start_rollouts(*args, config.play, config.states, config.reward))
+        seed = config.seed + stream
+        picks = curriculum.picks(curriculum.begin(), seed, range(count))
+        return list(start_rollouts(picks, seed, 1, config.play, config.states, config.reward))
 
     assert NOVEL.novel(draw(SFT_STREAM, 8), cold, after) == NOVEL.novel(draw(0, 6), cold, after) == []
-    validation = validation_episodes(config, *start, 40)
+    validation = validation_episodes(config, curriculum, curriculum.begin(), 40)
     novel = NOVEL.novel(validation, cold, after)
     assert len(novel) > 20
     drawn = {episode.live.episode.state for stream in (SFT_STREAM, 0) for episode in draw(stream, 8)}

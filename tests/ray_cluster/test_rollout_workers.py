@@ -19,6 +19,7 @@ import ray
 from training.easyr1.rollout_worker import EpisodeResult
 from training.easyr1.section import Section
 from training.easyr1.worker_pool import WorkerPool
+from vlmgym.curriculum import Pick
 from vlmgym.errors import UsageError, WorkerError
 from vlmgym.policies.base import Reply
 
@@ -54,13 +55,18 @@ def make_section(workers: int) -> Section:
     return Section.read({"games": games, "play": {"max_turns": 3}, "rollout_workers": workers})
 
 
+def picks_of(section: Section, prompt_ids: list[int]) -> dict[int, Pick]:
+    curriculum = section.make_curriculum()
+    return curriculum.picks(curriculum.begin(), 0, prompt_ids)
+
+
 def test_workers_play_the_same_episodes_as_one_process() -> None:
     rows, copies, words = [4, 7, 9], 2, ("up", "left", "down")
 
     def play(workers: int) -> tuple[list[Any], list[EpisodeResult]]:
         section = make_section(workers)
         with closing(WorkerPool(section, Encoder(), 0, "tiny")) as pool:
-            results: list[Any] = pool.start(rows, copies, section.make_curriculum().begin())
+            results: list[Any] = pool.start(picks_of(section, rows), copies)
             places = [(row, copy) for row in rows for copy in range(copies)]
             for turn in range(3):
                 replies = [Reply(f"<answer>{words[(turn + copy) % 3]}</answer>") for _, copy in places]
@@ -80,4 +86,4 @@ def test_workers_play_the_same_episodes_as_one_process() -> None:
 def test_errors_of_workers(failure: str, error: type[Exception], message: str) -> None:
     section = make_section(1)
     with closing(WorkerPool(section, Encoder(failure), 0, "tiny")) as pool, pytest.raises(error, match=message):
-        pool.start([0], 1, section.make_curriculum().begin())
+        pool.start(picks_of(section, [0]), 1)

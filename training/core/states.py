@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 from gymnasium import spaces
 
-from vlmgym.curriculum import Curriculum, Progress
+from vlmgym.curriculum import Pick
 from vlmgym.errors import GenerationError, UsageError
 from vlmgym.policies.base import identity
 from vlmgym.rollout.episode import EpisodeRollout
@@ -181,10 +181,8 @@ def _advance(episode: Episode[Any, Any], moves: int, mover: Mover) -> None:
 
 
 def start_rollouts(
-    curriculum: Curriculum,
-    progress: Progress,
+    picks: Mapping[int, Pick],
     seed: int,
-    prompt_ids: Sequence[int],
     group_size: int,
     play: PlayConfig,
     states: StateConfig,
@@ -195,10 +193,10 @@ def start_rollouts(
 ) -> Iterator[EpisodeRollout]:
     """Start the episodes of some prompts, group by group; a group shares its initial state and random generator.
 
-    The transform is applied to each image before the model sees it.
+    `picks` has the game of each prompt by prompt_id, as returned by `Curriculum.picks`. The transform is applied to
+    each image before the model sees it.
     """
-    for prompt_id in prompt_ids:
-        pick = curriculum.pick(progress, seed, prompt_id)
+    for prompt_id, pick in picks.items():
         config = EpisodeConfig(pick.game, reward, play.max_turns, play.history, play.history_images, transform)
         snapshot = sample_state(pick.game, seed, prompt_id, states, reward, validation=validation)
         state = LiveEpisode.at(config, snapshot).state()

@@ -17,6 +17,7 @@ from training.easyr1.prompt_stream import PromptStream
 from training.easyr1.prompts import PromptEncoder, load_processors
 from training.easyr1.section import Section
 from vlmgym.curriculum import Curriculum
+from vlmgym.curriculum.timetable import describe
 from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import error_text
 
@@ -51,6 +52,8 @@ def check_run(config: RunConfig, machine: bool = True) -> tuple[list[str], list[
         check_validation_size(games, section.states.validation_fraction, section.validation.episodes, option)
     except UsageError as error:
         problems.append(str(error))
+    batch_size = config.data.rollout_batch_size // section.play.max_turns
+    facts += describe(curriculum, batch_size, config.trainer.max_steps or 0)
     return problems + [*check_checkpoint(config, curriculum)] * machine, facts
 
 
@@ -114,7 +117,8 @@ def _prompts(config: RunConfig, section: Section, curriculum: Curriculum, facts:
     tokens = images = 0
     for stage in (stage for entry in curriculum.entries for stage in entry.stages):
         alone, options = Curriculum.of([stage.game]), (section.play, section.states, section.reward)
-        for episode in start_rollouts(alone, alone.begin(), data.seed, range(4), 1, *options):
+        picks = alone.picks(alone.begin(), data.seed, range(4))
+        for episode in start_rollouts(picks, data.seed, 1, *options):
             length = int(encoder.encode(episode.observation.prompt, episode.observation.images)["attention_mask"].sum())
             tokens, images = max(tokens, length), max(images, len(episode.observation.images))
     facts.append(f"prompts have up to {tokens:,} tokens and {images} image(s), without earlier turns")

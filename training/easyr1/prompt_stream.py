@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from vlmgym.curriculum import Curriculum, Progress
+from vlmgym.curriculum import Curriculum, Pick, Progress
 from vlmgym.errors import UsageError
 
 
@@ -32,6 +32,10 @@ class PromptStream:
             prompt_ids = range(self.next_prompt_id, self.next_prompt_id + self.batch_size)
             self.next_prompt_id = prompt_ids.stop
             yield prompt_ids
+
+    def picks(self, prompt_ids: range) -> dict[int, Pick]:
+        """Return the games of a step, by prompt_id."""
+        return self.curriculum.picks(self.progress, self.seed, prompt_ids)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a checkpoint."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from training.core.states import FIRST_VALIDATION_SEED, start_rollouts
 from training.easyr1.section import Section
-from vlmgym.curriculum import Pick, Progress
+from vlmgym.curriculum import Pick
 from vlmgym.policies.base import Reply, identity
 from vlmgym.records.episode import EpisodeRecord, PolicyRecord, TurnRecord
 from vlmgym.rollout.episode import EpisodeRollout
@@ -84,11 +84,15 @@ class RolloutWorker:
         self.policy = PolicyRecord(name="easyr1", options={"model": model})
         self.episodes: dict[EpisodeId, EpisodeRollout] = {}
 
-    def start(self, prompt_ids: Sequence[int], group_size: int, progress: Progress) -> list[Request]:
-        """Start groups of episodes; a group shares its initial state and random generator."""
+    def start(self, prompts: Sequence[tuple[int, int, str | None]], group_size: int) -> list[Request]:
+        """Start groups of episodes; a group shares its initial state and random generator.
+
+        A prompt is its prompt_id, the index of its curriculum entry, and its stage.
+        """
         section = self.section
+        picks = {prompt_id: self.curriculum.at(entry, stage) for prompt_id, entry, stage in prompts}
         options = (section.play, section.states, section.reward)
-        return self._start(start_rollouts(self.curriculum, progress, self.seed, prompt_ids, group_size, *options))
+        return self._start(start_rollouts(picks, self.seed, group_size, *options))
 
     def start_validation(self, prompt_ids: Sequence[int]) -> list[Request]:
         """Start validation episodes, numbered game by game."""

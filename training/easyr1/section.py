@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from training.core.states import PlayConfig, StateConfig
 from vlmgym.curriculum import Curriculum, CurriculumFile, EntryFile
+from vlmgym.curriculum.data import with_data
 from vlmgym.errors import UsageError, describe_validation_error
 from vlmgym.sandbox.core.reward import RewardConfig
 
@@ -38,6 +39,7 @@ class Section(_Part):
     Attributes:
         games: Games with difficulty and stages, as in a curriculum file.
         curriculum: Curriculum file or name, instead of `games`.
+        overrides: Data settings of all tasks: `data`, `split`, `columns`, `urls` and so on (docs/data.md).
         play: Maximum turns (1 for single responses) and history in prompts.
         states: Initial states.
         reward: Reward weights and shaping.
@@ -48,6 +50,7 @@ class Section(_Part):
 
     games: tuple[EntryFile, ...] = ()
     curriculum: str | None = None
+    overrides: dict[str, Any] = {}
     play: PlayConfig = PlayConfig()
     states: StateConfig = StateConfig()
     reward: RewardConfig = RewardConfig()
@@ -80,5 +83,5 @@ class Section(_Part):
             UsageError: A game, config field or file does not exist.
         """
         if self.curriculum is not None:
-            return Curriculum.read(Path(self.curriculum))
-        return Curriculum.from_file(CurriculumFile(entries=self.games), "vlmgym.games")
+            return Curriculum.read(Path(self.curriculum), self.overrides)
+        return Curriculum.from_file(with_data(CurriculumFile(entries=self.games), self.overrides), "vlmgym.games")

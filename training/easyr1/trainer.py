@@ -58,7 +58,7 @@ class VlmgymTrainer(RayPPOTrainer):
         prompt_ids: range = next(self.data_iterator)
         turns: list[DataProto] = []
         results: list[StepResult] = []
-        requests = self.workers.start(prompt_ids, group_size, stream.progress)
+        requests = self.workers.start(stream.picks(prompt_ids), group_size)
         for asked, generated, found in self._play(requests, group_size, {}):
             turns.append(turn_batch(asked, group_size, generated, found))
             results += found
@@ -130,7 +130,7 @@ class VlmgymTrainer(RayPPOTrainer):
         return {"min_pixels": data.min_pixels, "max_pixels": data.max_pixels, "video_fps": data.video_fps}
 
     def _advance_curriculum(self, episodes: Sequence[EpisodeResult]) -> None:
-        """Advance the curriculum, counting each group as one episode with mean success."""
+        """Advance the curriculum by a step, counting each group as one episode with mean success."""
         stream = self.train_dataloader
         groups: dict[int, list[EpisodeResult]] = {}
         for episode in episodes:
@@ -139,6 +139,7 @@ class VlmgymTrainer(RayPPOTrainer):
             pick = self.curriculum.at(group[0].entry, group[0].stage)
             success = float(np.mean([episode.success for episode in group]))
             stream.progress = self.curriculum.after(stream.progress, pick, success)
+        stream.progress = self.curriculum.at_step(stream.progress, stream.progress.steps + 1)
 
     def _write(self, name: str, episodes: Sequence[EpisodeResult]) -> None:
         write_rollout_records(self.rollouts, name, (episode.record.model_dump_json() for episode in episodes))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from training.easyr1.rollout_worker import EpisodeId, EpisodeResult, Request, RolloutWorker, StepResult
 from training.easyr1.section import Section
-from vlmgym.curriculum import Progress
+from vlmgym.curriculum import Pick
 from vlmgym.policies.base import Reply
 from vlmgym.workers.process import receive_value
 from vlmgym.workers.ray import RayWorker
@@ -22,9 +22,10 @@ class WorkerPool:
         self._workers = [RayWorker(_make_handler, *args) for _ in range(section.rollout_workers)]
         self._local = None if self._workers else _make_handler(*args)
 
-    def start(self, prompt_ids: Sequence[int], group_size: int, progress: Progress) -> list[Request]:
-        """Start episodes, ordered by prompt_id; see `RolloutWorker.start`."""
-        return _by_prompt(self._distribute("start", prompt_ids, int, group_size, progress))
+    def start(self, picks: Mapping[int, Pick], group_size: int) -> list[Request]:
+        """Start groups of episodes, by prompt_id; return requests in this order."""
+        prompts = [(prompt_id, pick.entry, pick.stage) for prompt_id, pick in picks.items()]
+        return _by_prompt(self._distribute("start", prompts, lambda prompt: prompt[0], group_size))
 
     def start_validation(self, prompt_ids: Sequence[int]) -> list[Request]:
         """Start validation episodes; see `RolloutWorker.start_validation`."""

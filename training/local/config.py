@@ -280,6 +280,8 @@ class TrainConfig(GameOptions):
     """Steps between recorded rollouts. 0 records none."""
     wandb: str | None = None
     """Weights & Biases project to log to. TensorBoard files are always written."""
+    check: bool = False
+    """Report problems and the schedule of the curriculum, without training."""
     blank: bool = False
     """Train on grey images: a control for what can be learned without vision."""
     model: Annotated[ModelConfig, tyro.conf.arg(name="")] = field(default_factory=ModelConfig)
@@ -348,6 +350,4 @@ class TrainConfig(GameOptions):
         """
         if self.curriculum is None:
             return Curriculum.of([self.make_game(game) for game in self.games or DEFAULT_GAMES])
-        if self.any_given:
-            raise UsageError("a curriculum sets the difficulty and config fields of its games: remove those options")
-        return Curriculum.read(self.curriculum)
+        return Curriculum.read(self.curriculum, self.data_settings())

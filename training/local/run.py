@@ -31,7 +31,7 @@ TOKENIZER_STATES = 300
 _TOKENIZER_SEED = 2**40
 OPERATIONAL = (
     *("resume", "output_dir", "preset", "steps", "checkpoint_interval", "keep_checkpoints", "save_merged"),
-    *("record_interval", "wandb"),
+    *("record_interval", "wandb", "check"),
 )
 """Options that may change when a run is resumed."""
 RESOURCES = (

@@ -55,7 +55,8 @@ class Demonstrations:
         seed = config.seed + SFT_STREAM
         before = max(sft.random_turns, min(config.play.max_turns - 1, config.play.history + 1))
         play = replace(config.play, max_turns=max(config.play.max_turns, before + 1))
-        args = (self.curriculum, self.progress, seed, [index], 1, play, config.states, config.reward)
+        picks = self.curriculum.picks(self.progress, seed, [index])
+        args = (picks, seed, 1, play, config.states, config.reward)
         episode = next(start_rollouts(*args, transform=config.transform))
         game, state, observation = episode.pick.game, episode.live.episode.state, episode.observation
         rng = np.random.default_rng([seed, index])

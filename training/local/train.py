@@ -31,6 +31,7 @@ from training.local.sft import check_expert
 from training.local.trainer import Trainer
 from training.local.validation import ValidationResult
 from vlmgym.cli.console import reporting_errors
+from vlmgym.curriculum.timetable import describe
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.live_log import check_loggers
 from vlmgym.terminal import make_console
@@ -56,9 +57,13 @@ def main(args: Sequence[str] | None = None) -> None:
         curriculum = config.make_curriculum()
         check_evaluation(config, curriculum)
         check_expert(config, curriculum)
+        console = make_console()
+        if config.check:
+            for line in (*describe(curriculum, config.prompts, config.steps), "no problems found"):
+                console.print(line, soft_wrap=True, markup=False, highlight=False)
+            return
         if config.resume is None:
             run = TrainingRun.begin(config, args)
-        console = make_console()
         console.print(f"run     {run.folder}", soft_wrap=True)
         try:
             with (

@@ -111,8 +111,9 @@ class Trainer:
         config, clock = self.config, time.perf_counter
         start = clock()
         prompt_ids = range(self.step * config.prompts, (self.step + 1) * config.prompts)
-        args = (self.curriculum, self.progress, config.seed, prompt_ids, config.group_size)
-        episodes = list(start_rollouts(*args, config.play, config.states, config.reward, transform=config.transform))
+        picks = self.curriculum.picks(self.progress, config.seed, prompt_ids)
+        args = (picks, config.seed, config.group_size, config.play, config.states, config.reward)
+        episodes = list(start_rollouts(*args, transform=config.transform))
         started = clock()
         samples, seconds_scoring = roll_out(self.actor, episodes, config.rollout, (config.seed, _ROLLOUT_STREAM))
         rolled_out = clock()
@@ -210,12 +211,13 @@ class Trainer:
         return metrics
 
     def _advance_curriculum(self, episodes: Sequence[EpisodeRollout]) -> None:
-        """Count each group as one episode with its mean success."""
+        """Count a step, and each group as one episode with its mean success."""
         size = self.config.group_size
         for first in range(0, len(episodes), size):
             group = episodes[first : first + size]
             success = float(np.mean([self.curriculum.success(episode.pick, episode.turns) for episode in group]))
             self.progress = self.curriculum.after(self.progress, group[0].pick, success)
+        self.progress = self.curriculum.at_step(self.progress, self.step + 1)
 
     def policy_record(self) -> PolicyRecord:
         """Describe the model for records."""

@@ -58,8 +58,9 @@ def validation_episodes(
     config: TrainConfig, curriculum: Curriculum, progress: Progress, count: int
 ) -> list[EpisodeRollout]:
     """Start single-turn episodes at validation states, which neither training nor any decision uses."""
-    args = (curriculum, progress, config.seed + VALIDATION_STREAM, range(count), 1)
-    return list(start_rollouts(*args, PlayConfig(), config.states, config.reward, validation=True))
+    seed = config.seed + VALIDATION_STREAM
+    picks = {index: curriculum.pick(progress, seed, index) for index in range(count)}
+    return list(start_rollouts(picks, seed, 1, PlayConfig(), config.states, config.reward, validation=True))
 
 
 def validate(
@@ -87,8 +88,10 @@ def check_gate(
 
     With a finite dataset these are training questions, since all others are kept for validation.
     """
-    args = (curriculum, progress, config.seed + GATE_STREAM, range(count), 1)
-    episodes = list(start_rollouts(*args, PlayConfig(), config.states, config.reward, transform=config.transform))
+    seed = config.seed + GATE_STREAM
+    picks = {index: curriculum.pick(progress, seed, index) for index in range(count)}
+    args = (picks, seed, 1, PlayConfig(), config.states, config.reward)
+    episodes = list(start_rollouts(*args, transform=config.transform))
     return _respond(actor, config, episodes, GATE_STREAM, None)
 
 

@@ -6,6 +6,7 @@
 #     MODEL=Qwen/Qwen2.5-VL-3B-Instruct GPUS=8 bash training/scripts/rl_2048.sh trainer.max_steps=100
 #
 # MODEL        folder or Hub name of a Qwen-VL (Qwen/Qwen2.5-VL-7B-Instruct)
+# DATA         your own questions for a task: a table, a folder or a Hub id (docs/data.md)
 # GPUS, NODES  GPUs per machine, and machines (4, 1)
 # LORA=1       train LoRA adapters instead of all weights
 # LOW_MEMORY=1 keep weights and optimizer states in bfloat16
@@ -44,6 +45,7 @@ done
 
 settings=("trainer.n_gpus_per_node=${GPUS:-4}" "trainer.nnodes=${NODES:-1}")
 [ -z "${MODEL:-}" ] || settings+=("worker.actor.model.model_path=$MODEL")
+[ -z "${DATA:-}" ] || settings+=("vlmgym.overrides.data=$DATA")
 [ -z "${OUT:-}" ] || settings+=("trainer.save_checkpoint_path=$OUT")
 [ "${GPUS:-4}" != 1 ] || settings+=("worker.rollout.tensor_parallel_size=1")
 

@@ -200,10 +200,7 @@ def _played(
         return games
     if names:
         raise UsageError("--curriculum already names the games: give either games or --curriculum")
-    if config.any_given:
-        options = "--size, --perception, --reasoning, --strict, --config"
-        raise UsageError(f"a curriculum sets the difficulty of its games: leave out {options}")
-    return Curriculum.read(curriculum)
+    return Curriculum.read(curriculum, config.data_settings())
 
 
 def rows_of(played: Games) -> int:

@@ -16,6 +16,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+By = Literal["step", "episode", "success"]
 Measure = Literal["score", "reward", "played"]
 
 LARGEST = 1e6
@@ -32,6 +33,7 @@ class StageFile(StrictModel):
 
     Attributes:
         name: Name in records. Default: its number, from 1.
+        steps: Duration in training steps, with `by = "step"`; the last stage has none.
         episodes: Duration in episodes of the entry, with `by = "episode"`; the last stage has none.
         at_least: Success threshold. Default: from the entry.
         perception: Perceptual difficulty level, 1 to 5. Default: from the entry.
@@ -40,11 +42,17 @@ class StageFile(StrictModel):
     """
 
     name: str | None = Field(None, max_length=80)
+    steps: int | None = Field(None, ge=1)
     episodes: int | None = Field(None, ge=1)
     at_least: float | None = None
     perception: int | None = Field(None, ge=1, le=5)
     reasoning: int | None = Field(None, ge=1, le=5)
     overrides: dict[str, Any] = {}
+
+    @property
+    def duration(self) -> int | None:
+        """Number of steps or episodes; None for the last stage, and by success."""
+        return self.episodes if self.steps is None else self.steps
 
     @field_validator("name")
     @classmethod
@@ -63,7 +71,8 @@ class EntryFile(StrictModel):
         perception: Default perceptual difficulty level of the stages, 1 to 5.
         reasoning: Default reasoning difficulty level of the stages, 1 to 5.
         overrides: Config fields of the game at all stages.
-        by: Whether stages advance by number of episodes or by success.
+        by: Whether stages advance by number of training steps, by number of episodes of the entry, or by success. In
+            evaluation, which has no steps, each episode is one.
         measure: Success of an episode: its score, the mean total reward of its turns, or the share of turns that were
             played (neither illegal nor unparsable).
         at_least: Threshold that makes the success 1 or 0; None: the success is the measure itself.
@@ -78,7 +87,7 @@ class EntryFile(StrictModel):
     perception: int = Field(3, ge=1, le=5)
     reasoning: int = Field(3, ge=1, le=5)
     overrides: dict[str, Any] = {}
-    by: Literal["episode", "success"] = "episode"
+    by: By = "episode"
     measure: Measure | None = None
     at_least: float | None = None
     window: int | None = Field(None, ge=1, le=10_000)
@@ -89,19 +98,20 @@ class EntryFile(StrictModel):
     @model_validator(mode="after")
     def _one_schedule(self) -> EntryFile:
         for n, stage in enumerate(self.stages, 1):
-            if self.by == "success" and stage.episodes is not None:
-                raise ValueError(f'stage {n} has episodes, which need by = "episode"')
-            if self.by == "episode" and (stage.episodes is None) != (n == len(self.stages)):
-                raise ValueError("every stage except the last must have episodes")
+            for by, given in (("step", stage.steps), ("episode", stage.episodes)):
+                if given is not None and by != self.by:
+                    raise ValueError(f'stage {n} has {by}s, which need by = "{by}"')
+            if self.by != "success" and (stage.duration is None) != (n == len(self.stages)):
+                raise ValueError(f"every stage except the last must have {self.by}s")
         needed = {"measure": self.measure, "window": self.window, "up": self.up}
-        given = {name: value for name, value in {**needed, "down": self.down}.items() if value is not None}
+        limits = {name: value for name, value in {**needed, "down": self.down}.items() if value is not None}
         if self.by == "success":
-            if missing := [name for name in needed if name not in given]:
+            if missing := [name for name in needed if name not in limits]:
                 raise ValueError(f'by = "success" needs {" and ".join(missing)}')
             if len(self.stages) < 2:
                 raise ValueError('by = "success" needs at least two stages')
-        elif given or self.at_least is not None or any(stage.at_least is not None for stage in self.stages):
-            raise ValueError(f'{next(iter(given), "at_least")} needs by = "success"')
+        elif limits or self.at_least is not None or any(stage.at_least is not None for stage in self.stages):
+            raise ValueError(f'{next(iter(limits), "at_least")} needs by = "success"')
         if self.up is not None and self.down is not None and self.down >= self.up:
             raise ValueError(f"down must be less than up, got down = {self.down:g} and up = {self.up:g}")
         if self.by == "success":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import Field
 
-from vlmgym.curriculum.file import CurriculumFile, EntryFile, Measure, StageFile, StrictModel, read_file
+from vlmgym.curriculum.data import with_data
+from vlmgym.curriculum.file import By, CurriculumFile, EntryFile, Measure, StageFile, StrictModel, read_file
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import Outcome
@@ -42,11 +43,12 @@ class Entry:
     """A game of the mixture; see `EntryFile`.
 
     Attributes:
-        begins: Number of episodes of the entry at which each stage begins; None: by success.
+        begins: Number of steps or of episodes of the entry at which each stage begins; None: by success.
     """
 
     stages: tuple[Stage, ...]
     weight: float = 1.0
+    by: By = "episode"
     begins: tuple[int, ...] | None = (0,)
     measure: Measure = "score"
     window: int = 1
@@ -76,7 +78,7 @@ class EntryProgress(StrictModel):
         game: Id of its game.
         stage: Index of its stage.
         episodes: Number of counted episodes, at all stages.
-        recent: Latest successes at the stage, oldest first, at most `window`; empty if stages advance by episode.
+        recent: Latest successes at the stage, oldest first, at most `window`; empty unless stages advance by success.
     """
 
     game: str
@@ -86,16 +88,23 @@ class EntryProgress(StrictModel):
 
 
 class Progress(StrictModel):
-    """Progress of a curriculum. Serialise with `model_dump_json`, validate with `Curriculum.check`."""
+    """Progress of a curriculum. Serialise with `model_dump_json`, validate with `Curriculum.check`.
+
+    Attributes:
+        entries: Progress of each entry.
+        steps: Number of finished training steps.
+    """
 
     entries: tuple[EntryProgress, ...] = Field(strict=False)
+    steps: int = Field(0, ge=0)
 
 
 @dataclass(frozen=True)
 class Curriculum:
     """A mixture of games with stages.
 
-    Immutable: callers keep a `Progress`, `pick` each episode, and pass its success to `after`.
+    Immutable: callers keep a `Progress`, `pick` each episode, and pass its success to `after`. Trainers start a batch
+    with `picks` and end it with `at_step`.
 
     Attributes:
         entries: Games and their stages.
@@ -106,10 +115,13 @@ class Curriculum:
     file: CurriculumFile | None = None
 
     @classmethod
-    def read(cls, path: Path) -> Curriculum:
-        """Read a curriculum from a TOML file, or a built-in one by its name; see `read_file`."""
+    def read(cls, path: Path, data: Mapping[str, Any] | None = None) -> Curriculum:
+        """Read a curriculum from a TOML file, or a built-in one by its name; see `read_file`.
+
+        `data` has settings such as `data` and `split` that replace those of all tasks; see `with_data`.
+        """
         try:
-            return cls.from_file(read_file(path), str(path))
+            return cls.from_file(with_data(read_file(path), data or {}), str(path))
         except RecursionError:
             raise UsageError(f"{path} is nested too deeply") from None
 
@@ -150,7 +162,8 @@ class Curriculum:
         if ours != theirs:
             raise UsageError(f"the progress is for {', '.join(theirs)}, but the curriculum has {', '.join(ours)}")
         for n, (entry, state) in enumerate(zip(self.entries, progress.entries), 1):
-            due = state.stage if entry.begins is None else _stage_at(entry.begins, state.episodes)
+            count = progress.steps if entry.by == "step" else state.episodes
+            due = state.stage if entry.begins is None else _stage_at(entry.begins, count)
             window = entry.window if entry.begins is None else 0
             if (
                 state.stage != due
@@ -167,6 +180,27 @@ class Curriculum:
         entry = self.entry_at(seed, index)
         stage = self.entries[entry].stages[progress.entries[entry].stage]
         return Pick(entry, stage.game, stage.name)
+
+    def picks(self, progress: Progress, seed: int, indices: Iterable[int]) -> dict[int, Pick]:
+        """Pick the episodes of a batch, in order, before any of their results are known; return picks by index.
+
+        Stages by episode change inside the batch: the first index is the first episode after the progress. Stages by
+        step or by success are those of the progress.
+        """
+        picks = {}
+        for index in indices:
+            pick = picks[index] = self.pick(progress, seed, index)
+            if self.entries[pick.entry].by == "episode":
+                progress = self.after(progress, pick, 0.0)
+        return picks
+
+    def at_step(self, progress: Progress, steps: int) -> Progress:
+        """Return the progress after a number of training steps, which moves stages by step."""
+        entries = (
+            state.model_copy(update={"stage": _stage_at(entry.begins or (0,), steps)}) if entry.by == "step" else state
+            for entry, state in zip(self.entries, progress.entries)
+        )
+        return Progress(entries=tuple(entries), steps=steps)
 
     def at(self, entry: int, stage: str | None) -> Pick:
         """Return the pick of a recorded episode; raise `UsageError` if the entry has no such stage."""
@@ -199,16 +233,17 @@ class Curriculum:
             raise UsageError(f"the success of an episode must be finite, got {success!r}")
         entry, state = self.entries[pick.entry], progress.entries[pick.entry]
         stage, episodes, recent = state.stage, state.episodes + 1, state.recent
-        if entry.begins is not None:
-            stage = _stage_at(entry.begins, episodes)
-        elif pick.stage == entry.stages[stage].name:
+        if entry.by == "episode":
+            stage = _stage_at(entry.begins or (0,), episodes)
+        elif entry.by == "success" and pick.stage == entry.stages[stage].name:
             recent = (*recent, success)[-entry.window :]
             mean = math.fsum(recent) / len(recent)
             step = 0 if len(recent) < entry.window else int(mean >= entry.up) - int(mean <= entry.down)
             if 0 <= stage + step < len(entry.stages) and step:
                 stage, recent = stage + step, ()
         moved = EntryProgress(game=state.game, stage=stage, episodes=episodes, recent=recent)
-        return Progress(entries=(*progress.entries[: pick.entry], moved, *progress.entries[pick.entry + 1 :]))
+        entries = (*progress.entries[: pick.entry], moved, *progress.entries[pick.entry + 1 :])
+        return progress.model_copy(update={"entries": entries})
 
     @property
     def max_concurrency(self) -> int:
@@ -245,16 +280,16 @@ def _entry(file: EntryFile, where: str) -> Entry:
             raise UsageError(f"{place}: {error}") from None
         name = (stage.name or str(n)) if file.stages else None
         stages.append(Stage(name, game, file.at_least if stage.at_least is None else stage.at_least))
-    if file.by == "episode":
-        lasts = (stage.episodes or 0 for stage in file.stages[:-1])
-        return Entry(tuple(stages), file.weight, tuple(accumulate(lasts, initial=0)))
+    if file.by != "success":
+        durations = (stage.duration or 0 for stage in file.stages[:-1])
+        return Entry(tuple(stages), file.weight, file.by, tuple(accumulate(durations, initial=0)))
     up = math.inf if file.up is None else file.up
     down = -math.inf if file.down is None else file.down
-    return Entry(tuple(stages), file.weight, None, file.measure or "score", file.window or 1, up, down)
+    return Entry(tuple(stages), file.weight, "success", None, file.measure or "score", file.window or 1, up, down)
 
 
-def _stage_at(begins: Sequence[int], episodes: int) -> int:
-    return bisect_right(begins, episodes) - 1
+def _stage_at(begins: Sequence[int], count: int) -> int:
+    return bisect_right(begins, count) - 1
 
 
 def _measured(measure: Measure, turns: Sequence[TurnRecord]) -> float:

@@ -16,7 +16,7 @@ from vlmgym.sandbox.core.game import Game
 class CurriculumSchedule(Schedule):
     """Episodes of a curriculum in the order of their index.
 
-    With stages by success, episode i starts once all episodes up to i - `concurrency` have results, and its stage
+    With stages by success, episode i starts once all episodes up to i - `max_concurrency` have results, and its stage
     depends on exactly those results. A resumed run therefore reaches the same stages.
     """
 
@@ -71,7 +71,9 @@ class CurriculumSchedule(Schedule):
                     await self._changed.wait()
                 continue
             self._picked += 1
-            pick = self._picks[index] = self._curriculum.pick(self._progress, self._seed, index)
+            progress = self._curriculum.at_step(self._progress, index)  # each episode is a step
+            picks = self._curriculum.picks(progress, self._seed, range(self._counted, index + 1))
+            pick = self._picks[index] = picks[index]
             job = Job(self._config(pick.game), self._seed + index, index, pick.stage)
             if (record := self._recorded.pop(index, None)) is not None:
                 job.resume(record)

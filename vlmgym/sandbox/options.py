@@ -32,10 +32,17 @@ class GameOptions:
     ] = ()
     """Config fields that override the levels, e.g. rows=5 columns=5; list them with vlmgym games GAME."""
 
-    @property
-    def any_given(self) -> bool:
-        """True if any of these options differs from its default."""
-        return any(getattr(self, field.name) != field.default for field in fields(GameOptions))
+    def data_settings(self) -> dict[str, Any]:
+        """Return the fields set by `--config`, which for a curriculum may only be data settings.
+
+        Raises:
+            UsageError: Another of these options is given.
+        """
+        names = [field.name for field in fields(GameOptions) if field.name != "overrides"]
+        if any(getattr(self, name) != getattr(GameOptions, name) for name in names):
+            options = ", ".join(f"--{name}" for name in names)
+            raise UsageError(f"a curriculum sets the difficulty of its games: leave out {options}")
+        return parse_config_fields(itertools.chain.from_iterable(self.overrides))
 
     def make_game(self, name: str, preset: Mapping[str, Any] | None = None) -> Game[Any, Any]:
         """Make the game at this difficulty, with the config fields of a preset, which `--config` overrides."""

@@ -50,7 +50,7 @@ PRESETS: Mapping[str, Preset] = {
     ),
     "vlm-gym/geospot": Preset(
         "geospot",
-        {"preset": "hierarchical", "stage": 5, "tolerance": 1.0},
+        {"preset": "vlm-gym", "stage": 5, "tolerance": 1.0},
         "vlm-gym, envs/geospot.py: weights of its last stage, scales of 2000, 500, 100 and 25 km; its images are from "
         "OSV-5M, to be set by --config data=... (docs/data.md)",
     ),

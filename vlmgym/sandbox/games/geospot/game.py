@@ -70,7 +70,7 @@ class GeospotConfig(TaskConfig):
     tolerance: float = config_field(
         "reasoning", 1.0, "Factor on the scales; lower values demand more precision.", ge=0.01, le=100.0
     )
-    preset: Preset = setting("hierarchical", "Weights and scales of the reward; see docs/tasks/geospot.md.")
+    preset: Preset = setting("vlm-gym", "Weights and scales of the reward; see docs/tasks/geospot.md.")
     stage: int = setting(5, "Stage of the preset's curriculum; 5 is the full task.", ge=1, le=5)
     weights: tuple[float, float, float, float] | None = setting(
         None, "Weights of country, region, city and coordinates; null: the preset's."

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from vlmgym.sandbox.games.geospot.gazetteer import City, Country, Gazetteer, Region, distance_km, normalise
 from vlmgym.sandbox.games.geospot.place import Place
 
-Preset = Literal["hierarchical", "weighted"]
+Preset = Literal["vlm-gym", "mixtrain"]
 
 
 class Fields(NamedTuple):
@@ -23,9 +23,10 @@ class Fields(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """A stage of a curriculum, from its first training episode on."""
+    """A stage of a curriculum."""
 
-    episode: int
+    begin: int
+    """First episode (vlm-gym) or training step (mixtrain), counted from 0."""
     weights: Fields
     """Weights of the fields; the reward is divided by their sum."""
     scales: Fields
@@ -33,20 +34,27 @@ class Stage(NamedTuple):
 
 
 _SCALES = Fields(2000.0, 500.0, 100.0, 25.0)
-_WEIGHTS = Fields(0.3, 0.2, 0.2, 0.3)
 
 CURRICULA: Mapping[Preset, tuple[Stage, ...]] = {
-    # Weights and episodes as in vlm-gym (github.com/sdan/vlm-gym), where coordinates weigh max(city, region / 2).
-    "hierarchical": (
-        Stage(0, Fields(1.0, 0.0, 0.0, 0.0), _SCALES),
+    # Episodes, weights and scales of the code of vlm-gym (github.com/sdan/vlm-gym), where coordinates weigh
+    # max(city, region / 2); stage 1 is twice as tolerant, because the README says that stage 2 tightens it.
+    "vlm-gym": (
+        Stage(0, Fields(1.0, 0.0, 0.0, 0.0), Fields(*(2 * scale for scale in _SCALES))),
         Stage(100, Fields(0.5, 0.0, 0.0, 0.0), _SCALES),
         Stage(300, Fields(0.3, 0.4, 0.0, 0.2), _SCALES),
         Stage(600, Fields(0.2, 0.3, 0.3, 0.3), _SCALES),
         Stage(1000, Fields(0.15, 0.25, 0.4, 0.4), _SCALES),
     ),
-    "weighted": tuple(
-        Stage(episode, _WEIGHTS, Fields(0.0, 0.0, 0.0, tolerance))
-        for episode, tolerance in zip((0, 100, 300, 600, 1000), (500.0, 200.0, 100.0, 50.0, 25.0))
+    # Steps, parts and tolerances of mixtrain (mixtrain.ai/docs/examples/vlm-rl-training).
+    "mixtrain": tuple(
+        Stage(step, Fields(*weights), Fields(tolerance, tolerance, tolerance, tolerance))
+        for step, tolerance, weights in (
+            (0, 500.0, (0.3, 0.0, 0.0, 0.0)),
+            (100, 200.0, (0.3, 0.0, 0.0, 0.0)),
+            (300, 100.0, (0.3, 0.2, 0.0, 0.0)),
+            (600, 50.0, (0.3, 0.2, 0.2, 0.0)),
+            (1000, 25.0, (0.3, 0.2, 0.2, 0.3)),
+        )
     ),
 }
 """Stages by preset; the last stage is the full task."""

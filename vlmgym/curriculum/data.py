@@ -1,0 +1,47 @@
+"""Data settings of the tasks in a curriculum, given outside of its file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vlmgym.curriculum.file import CurriculumFile, EntryFile
+from vlmgym.errors import UsageError
+from vlmgym.sandbox.core.task import Task, TaskConfig
+from vlmgym.sandbox.presets import PRESETS
+from vlmgym.sandbox.registry import game_class
+
+DATA_SETTINGS = ("data", *TaskConfig.of_data)
+"""Config fields of tasks that say where their questions come from."""
+
+
+def with_data(file: CurriculumFile, settings: Mapping[str, Any]) -> CurriculumFile:
+    """Return a curriculum whose tasks use these data settings, at all stages, instead of those of the file.
+
+    Raises:
+        UsageError: There are other settings, or no entry is a task.
+    """
+    if others := [name for name in settings if name not in DATA_SETTINGS]:
+        raise UsageError(
+            f"{others[0]} cannot be set for a curriculum, which sets the difficulty and config fields of its games; "
+            f"only {', '.join(DATA_SETTINGS)} can"
+        )
+    if not settings:
+        return file
+    tasks = [_is_task(entry.game) for entry in file.entries]
+    if not any(tasks):
+        raise UsageError(f"no game of this curriculum takes {next(iter(settings))}")
+    entries = (_with(entry, settings) if task else entry for entry, task in zip(file.entries, tasks))
+    return file.model_copy(update={"entries": tuple(entries)})
+
+
+def _is_task(game: str) -> bool:
+    return issubclass(game_class(PRESETS[game].game if game in PRESETS else game), Task)
+
+
+def _with(entry: EntryFile, settings: Mapping[str, Any]) -> EntryFile:
+    stages = (
+        stage.model_copy(update={"overrides": {k: v for k, v in stage.overrides.items() if k not in settings}})
+        for stage in entry.stages
+    )
+    return entry.model_copy(update={"overrides": {**entry.overrides, **settings}, "stages": tuple(stages)})

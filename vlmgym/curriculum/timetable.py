@@ -1,0 +1,93 @@
+"""Timetable of a curriculum in training: when its stages begin, and how many states they have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from vlmgym.curriculum.schedule import Curriculum, Entry
+
+HEADER = ("game", "stage", "first step", "steps", "states")
+
+
+@dataclass(frozen=True, slots=True)
+class StageTime:
+    """A stage in training; numbers of a mixture are expectations.
+
+    Attributes:
+        game: Name of the game.
+        stage: Name of the stage.
+        first_step: Step of its first state, counted from 1; None if that depends on success.
+        steps: Number of steps, possibly a fraction, or the minimum by success; None if the stage lasts to the end.
+        per_step: Number of initial states in a batch.
+        by_success: True if success leads to the next stage.
+    """
+
+    game: str
+    stage: str
+    first_step: int | None
+    steps: float | None
+    per_step: float
+    by_success: bool
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Cells of a table, below `HEADER`."""
+        first = "by success" if self.first_step is None else f"{self.first_step:,}"
+        if self.steps is None:
+            return self.game, self.stage, first, "to the end", "to the end"
+        least = "at least " if self.by_success else ""
+        lasts = (self.steps, self.steps * self.per_step)
+        return self.game, self.stage, first, *(f"{least}{round(each, 1):,.10g}" for each in lasts)
+
+
+def timetable(curriculum: Curriculum, batch_size: int) -> list[StageTime]:
+    """Compute the timetable of the entries with several stages, for batches of `batch_size` initial states."""
+    total = sum(entry.weight for entry in curriculum.entries)
+    return [
+        time
+        for entry in curriculum.entries
+        if len(entry.stages) > 1
+        for time in _times(entry, batch_size * entry.weight / total)
+    ]
+
+
+def warnings(times: list[StageTime], steps: int) -> Iterator[str]:
+    """Describe the stages that are shorter than a batch, or begin after the last of `steps` steps."""
+    for time in times:
+        name = f"stage {time.stage} of {time.game}"
+        if time.first_step is not None and time.first_step > steps:
+            yield f"{name} begins at step {time.first_step:,}, but training ends after {steps:,}"
+        elif time.steps is not None and time.steps < 1:
+            states = time.steps * time.per_step
+            yield f"{name} has {states:,.10g} states, fewer than a batch ({time.per_step:,.5g})"
+
+
+def describe(curriculum: Curriculum, batch_size: int, steps: int) -> list[str]:
+    """Return the timetable and warnings of a training run as lines; nothing if no game has several stages."""
+    if not (times := timetable(curriculum, batch_size)):
+        return []
+    title, table = f"schedule of the curriculum with {batch_size:,} states per step:", [time.cells for time in times]
+    return [title, *_aligned([HEADER, *table]), *(f"warning: {each}" for each in warnings(times, steps))]
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table with aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
+
+
+def _times(entry: Entry, per_step: float) -> Iterator[StageTime]:
+    for number, stage in enumerate(entry.stages):
+        game, name = stage.game.name, stage.name or ""
+        last = number + 1 == len(entry.stages)
+        if entry.begins is None:
+            least = None if last else ceil(entry.window / per_step)
+            yield StageTime(game, name, None if number else 1, least, per_step, True)
+        else:
+            scale = 1 if entry.by == "step" else per_step
+            begin = entry.begins[number] / scale
+            steps = None if last else entry.begins[number + 1] / scale - begin
+            yield StageTime(game, name, int(begin) + 1, steps, per_step, False)
