@@ -72,7 +72,7 @@ def test_warnings_about_stages() -> None:
     assert "16 states per step" in title
     assert header.split("  ")[0] == "game"
     assert lines[3:] == [
-        "warning: stage small of 2048 has 12 states, fewer than a batch (16)",
+        "warning: stage small of 2048 has fewer states (12) than a batch (16)",
         "warning: stage 3 of 2048 begins at step 4, but training ends after 3",
     ]
     assert len(describe(curriculum_of(BY_EPISODE), 12, 5)) == 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -234,6 +235,32 @@ def test_prompt_stream_resumes() -> None:
     assert next(iter(again)) == next(steps) == range(8, 12)
     with pytest.raises(UsageError, match=r"data\.seed=3, got 4"):
         PromptStream(curriculum, 4, 4).load_state_dict(saved)
+
+
+def test_stages_change_inside_a_batch_and_resume() -> None:
+    stages = [{"name": "one", "episodes": 3}, {"name": "two"}]
+    later = [{"name": "one", "steps": 1}, {"name": "two"}]
+    games = [{"game": "2048", "stages": stages}, {"game": "swap", "by": "step", "stages": later}]
+    curriculum = Section.read({"games": games}).make_curriculum()
+
+    def take(stream: PromptStream, steps: int) -> list[list[str]]:
+        batches = []
+        for prompt_ids in itertools.islice(stream, steps):
+            picks = stream.picks(prompt_ids)
+            batches.append([f"{pick.entry} {pick.stage}" for pick in picks.values()])
+            for pick in picks.values():
+                stream.progress = curriculum.after(stream.progress, pick, 0.0)
+            stream.progress = curriculum.at_step(stream.progress, stream.progress.steps + 1)
+        return batches
+
+    whole, first, again = (PromptStream(curriculum, 0, 6) for _ in range(3))
+    batches = take(whole, 3)
+    assert [pick for batch in batches for pick in batch if pick.startswith("0")][:4] == ["0 one"] * 3 + ["0 two"]
+    assert {pick for pick in batches[0] if pick.startswith("1")} == {"1 one"}
+    assert {pick for batch in batches[1:] for pick in batch if pick.startswith("1")} == {"1 two"}
+    before = take(first, 1)
+    again.load_state_dict(first.state_dict())
+    assert before + take(again, 2) == batches
 
 
 def test_initial_states_depend_on_seed_and_prompt_id(qwen3: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -157,8 +158,38 @@ def test_episode_prompts_repeat_past_turns(finished: Run) -> None:
 
 
 def test_curriculum_stages_advance_and_are_recorded(finished: Run) -> None:
-    # The first stage ends after three groups; the two of a step start together.
-    assert [record.stage for record in rollouts(finished("curriculum"))] == ["bright"] * 12 + ["dark"] * 6
+    groups = [record.stage for record in rollouts(finished("curriculum"))][::3]
+    assert groups == ["bright", "dark", "dark", "first", "dark", "later"], "a step has two groups"
+
+
+def test_check_prints_the_schedule_and_trains_nothing(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main([*QUICK, "--model", str(model), *VARIANTS["curriculum"], "--output-dir", str(tmp_path / "run"), "--check"])
+    title, header, *lines = capsys.readouterr().out.splitlines()
+    assert "2 states per step" in title
+    assert [re.split("  +", line) for line in (header, *lines[:4])] == [
+        ["game", "stage", "first step", "steps", "states"],
+        ["2048", "bright", "1", "0.7", "1"],
+        ["2048", "dark", "1", "to the end", "to the end"],
+        ["swap", "first", "1", "2", "1"],
+        ["swap", "later", "3", "to the end", "to the end"],
+    ]
+    assert lines[4:] == ["warning: stage bright of 2048 has fewer states (1) than a batch (1.5)", "no problems found"]
+    assert not (tmp_path / "run").exists()
+
+
+def test_data_of_a_curriculum(tmp_path: Path) -> None:
+    (tmp_path / "places.csv").write_text("image,latitude,longitude,country\nx.png,48.86,2.35,FR\n")
+    args = ["--curriculum", "geospot-mixtrain", "--config", f"data={tmp_path}/places.csv", "split=train"]
+    games = read_config(args).make_curriculum().games
+    assert {(game.config.data, game.config.split, game.config.size) for game in games} == {
+        (f"{tmp_path}/places.csv", "train", 640)
+    }
+    with pytest.raises(UsageError, match="rows cannot be set for a curriculum"):
+        read_config([*args[:2], "--config", "rows=3"]).make_curriculum()
+    with pytest.raises(UsageError, match="leave out --size"):
+        read_config([*args, "--size", "96"]).make_curriculum()
 
 
 def test_kl_target_adapts_the_coefficient(finished: Run) -> None:

@@ -61,7 +61,7 @@ def warnings(times: list[StageTime], steps: int) -> Iterator[str]:
             yield f"{name} begins at step {time.first_step:,}, but training ends after {steps:,}"
         elif time.steps is not None and time.steps < 1:
             states = time.steps * time.per_step
-            yield f"{name} has {states:,.10g} states, fewer than a batch ({time.per_step:,.5g})"
+            yield f"{name} has fewer states ({states:,.10g}) than a batch ({time.per_step:,.5g})"
 
 
 def describe(curriculum: Curriculum, batch_size: int, steps: int) -> list[str]:
