@@ -23,23 +23,14 @@ from training.core.advantages import (
     whiten,
 )
 from training.core.expert import expert_response
-from training.core.states import (
-    FIRST_VALIDATION_SEED,
-    PlayConfig,
-    StateConfig,
-    all_actions,
-    blank,
-    check_validation_size,
-    sample_state,
-    split_questions,
-    start_rollouts,
-)
+from training.core.states import PlayConfig, blank, check_validation_size, start_rollouts
 from vlmgym import make_game
 from vlmgym.curriculum import Curriculum, Pick
 from vlmgym.errors import GenerationError, UsageError
 from vlmgym.policies.base import Reply
 from vlmgym.records.episode import EpisodeRecord, PolicyRecord
 from vlmgym.rollout.episode import EpisodeRollout
+from vlmgym.rollout.states import FIRST_VALIDATION_SEED, StateConfig, all_actions, sample_state, split_questions
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import RewardConfig, score_action, score_response

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from training.core.states import action_rewards
 from vlmgym.rollout.episode import EpisodeRollout
+from vlmgym.rollout.states import action_rewards
 
 
 def without_looking(episodes: Sequence[EpisodeRollout]) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from transformers import AutoModelForImageTextToText
 from tests.in_training.runs import EPISODES, NO_EPISODES, QUICK, SFT, SMALL, VARIANTS, curve, read, rollouts
 from tests.in_training.test_prefetch import MANY, WithPid, until_prefetched
 from tests.in_training.tiny import GAME, TOLERANCE, make_actor, make_samples
-from training.core.states import SFT_STREAM, all_actions, start_rollouts
+from training.core.states import SFT_STREAM, start_rollouts
 from training.local.checkpoint import last_checkpoint
 from training.local.config import TrainConfig
 from training.local.encoding import Encoder
@@ -39,6 +39,7 @@ from vlmgym.errors import UsageError
 from vlmgym.policies.base import Reply
 from vlmgym.records.episode import EpisodeRecord
 from vlmgym.rollout.episode import EpisodeRollout
+from vlmgym.rollout.states import all_actions
 from vlmgym.terminal import make_console
 
 CHANCE: Any = importlib.import_module("benchmarks.learning.chance")

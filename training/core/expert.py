@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from training.core.states import action_rewards, all_actions
 from vlmgym.errors import UsageError
+from vlmgym.rollout.states import action_rewards, all_actions
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import RewardConfig
 

@@ -1,62 +1,25 @@
-"""Initial states for training and validation, a pure function of config, seed and index, and episodes from there."""
+"""Training episodes: their length, and groups that share an initial state."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import product
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 
 from vlmgym.curriculum import Pick
-from vlmgym.errors import GenerationError, UsageError
+from vlmgym.errors import UsageError
 from vlmgym.policies.base import identity
 from vlmgym.rollout.episode import EpisodeRollout
+from vlmgym.rollout.states import StateConfig, sample_state, split_questions
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, Transform
-from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
-from vlmgym.sandbox.core.reward import RewardConfig, score_action
-from vlmgym.sandbox.core.task import Task
+from vlmgym.sandbox.core.reward import RewardConfig
 
-StateT = TypeVar("StateT")
-ActionT = TypeVar("ActionT")
-
-Mover = Literal["random-legal", "oracle"]
-
-FIRST_VALIDATION_SEED = 1_000_000
-"""First seed of validation episodes, for every game."""
-SFT_STREAM, VALIDATION_STREAM, GATE_STREAM = 2**32, 0x68656C64, 0x6C6F6F6B
-"""Added to the seed of a run to draw other states than reinforcement learning: for supervised fine-tuning, for
-validation, and for the gate that decides whether supervised fine-tuning has succeeded."""
-MAX_ATTEMPTS = 1000
-"""States drawn in search of an informative one."""
-MAX_ACTIONS = 4096
-"""Largest action space that is enumerated."""
-_STREAM = 0x737461746573
-"""Separates these random streams from evaluation episodes, whose seeds are single numbers."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StateConfig:
-    """Distribution of initial states."""
-
-    moves: tuple[int, int] = (0, 0)
-    """Minimum and maximum number of moves made before the state, drawn uniformly. 0 0 gives first states."""
-    mover: Mover = "random-legal"
-    """Policy that makes these moves. If the game would end, the state before the last move is used."""
-    informative: bool = False
-    """Keep only states where actions earn different rewards; others provide no learning signal."""
-    validation_fraction: float = 0.1
-    """Fraction of the questions of a finite dataset that is kept for validation and never trained on."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.moves[0] <= self.moves[1]:
-            raise UsageError(f"moves must be a minimum and a maximum, such as 0 20, got {self.moves}")
-        if not 0 < self.validation_fraction < 1:
-            raise UsageError(f"validation_fraction must be between 0 and 1, got {self.validation_fraction}")
+SFT_STREAM, GATE_STREAM = 2**32, 0x6C6F6F6B
+"""Added to the seed of a run to draw other states than reinforcement learning: for supervised fine-tuning, and for
+the gate that decides whether it has succeeded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,43 +42,6 @@ class PlayConfig:
             )
 
 
-class Split(NamedTuple):
-    """Seeds of the questions of a finite dataset."""
-
-    validation: range
-    training: range
-
-
-@lru_cache(maxsize=64)
-def split_questions(game: Game[Any, Any], validation_fraction: float) -> Split | None:
-    """Split the questions of a finite dataset; return None if questions are generated.
-
-    Of N questions, validation gets the ones that the first N x fraction seeds from 1,000,000 ask, so
-    `vlmgym eval --seed 1000000` asks them as well. The split depends only on N and the order of the rows.
-
-    Raises:
-        UsageError: A side would be empty, or the data cannot be opened.
-    """
-    count = game.question_count if isinstance(game, Task) else None
-    if count is None:
-        return None
-    middle, end = FIRST_VALIDATION_SEED + int(count * validation_fraction), FIRST_VALIDATION_SEED + count
-    split = Split(_drop_bad_tail(game, FIRST_VALIDATION_SEED, middle), _drop_bad_tail(game, middle, end))
-    if not (split.validation and split.training):
-        raise UsageError(
-            f"{game.name} has {count:,} questions, too few to keep a fraction of {validation_fraction:g} for "
-            "validation: provide more data or change validation_fraction of the states"
-        )
-    return split
-
-
-def _drop_bad_tail(game: Game[Any, Any], first: int, end: int) -> range:
-    """Drop trailing seeds with unusable rows, which would ask the next row: one of the other side."""
-    while end > first and game.start_at(end - 1, np.random.default_rng(0)).skipped:
-        end -= 1
-    return range(first, end)
-
-
 def check_validation_size(games: Iterable[Game[Any, Any]], validation_fraction: float, count: int, option: str) -> None:
     """Check that every game has enough validation questions.
 
@@ -131,53 +57,6 @@ def check_validation_size(games: Iterable[Game[Any, Any]], validation_fraction: 
                 f"{game.name} keeps {kept:,} of {total:,} questions for validation, but {option} needs "
                 f"{count:,}: lower it, or raise validation_fraction of the states above {validation_fraction:g}"
             )
-
-
-def sample_state(
-    game: Game[Any, Any],
-    seed: int,
-    index: int,
-    config: StateConfig = StateConfig(),
-    reward: RewardConfig = RewardConfig(),  # noqa: B008 - frozen
-    *,
-    validation: bool = False,
-) -> Snapshot:
-    """Sample an initial state, as a snapshot of an episode that starts there with its own random generator.
-
-    Finite datasets are cycled through in order, either the training or the validation questions.
-
-    Raises:
-        GenerationError: None of 1,000 states was informative.
-        UsageError: `informative` is set and the actions of the game cannot be enumerated.
-    """
-    split, question = split_questions(game, config.validation_fraction), index
-    if split is not None:
-        seeds = split.validation if validation else split.training
-        question = seeds[index % len(seeds)]
-    for attempt in range(MAX_ATTEMPTS if config.informative else 1):
-        rng = np.random.default_rng([_STREAM, seed, index, attempt])
-        episode: Episode[Any, Any] = Episode(game, question, reward, rng=rng)
-        _advance(episode, int(rng.integers(config.moves[0], config.moves[1] + 1)), config.mover)
-        if not config.informative or _is_informative(game, episode.state, reward):
-            snapshot = episode.snapshot()
-            return snapshot.model_copy(
-                update={"turn": 0, "score": 0.0, "outcomes": dict.fromkeys(snapshot.outcomes, 0), "feedback": ""}
-            )
-    raise GenerationError(f"no informative state of {game.name} in {MAX_ATTEMPTS}: all actions earn the same in each")
-
-
-def _advance(episode: Episode[Any, Any], moves: int, mover: Mover) -> None:
-    """Make moves without ending the episode."""
-    game = episode.game
-    for _ in range(moves):
-        state = episode.state
-        action = game.best_action(state) if mover == "oracle" else random_legal_action(game, state, episode.rng)
-        if action is None:
-            return
-        episode.act(action)
-        if episode.ended is not None:
-            episode.state = state
-            return
 
 
 def start_rollouts(
@@ -207,47 +86,3 @@ def start_rollouts(
 def blank(image: ImageArray) -> ImageArray:
     """Replace an image by a grey one of the same shape: a control that trains without vision."""
     return np.full_like(image, 128)
-
-
-def random_legal_action(game: Game[StateT, ActionT], state: StateT, rng: np.random.Generator) -> ActionT | None:
-    """Draw a legal action uniformly, or any action if they cannot be listed; None in a terminal state."""
-    legal = game.legal_actions(state)
-    if legal is None:
-        return game.random_action(rng)
-    return legal[int(rng.integers(len(legal)))] if legal else None
-
-
-def all_actions(game: Game[Any, ActionT]) -> list[ActionT]:
-    """List the action space, including illegal actions.
-
-    Raises:
-        UsageError: It cannot be enumerated, or has more than 4,096 actions.
-    """
-    space = game.action_space
-    if isinstance(space, spaces.Discrete) and space.n <= MAX_ACTIONS:
-        return [game.to_action(int(space.start + i)) for i in range(int(space.n))]
-    if isinstance(space, spaces.MultiDiscrete) and np.prod(space.nvec) <= MAX_ACTIONS:
-        ranges = [range(int(start), int(start + n)) for start, n in zip(space.start, space.nvec)]
-        return [game.to_action(action) for action in product(*ranges)]
-    raise UsageError(
-        f"the actions of {game.name} cannot be enumerated, as informative states and the greedy expert require"
-    )
-
-
-def action_rewards(game: Game[StateT, Any], state: StateT, reward: RewardConfig) -> Iterator[float]:
-    """Yield the immediate reward of each of `all_actions`, in order, under identical randomness.
-
-    Raises:
-        UsageError: The actions cannot be enumerated.
-    """
-    rng = np.random.default_rng(0)
-    start = rng.bit_generator.state
-    for action in all_actions(game):
-        rng.bit_generator.state = start  # faster than a new generator
-        yield score_action(game, state, action, rng, reward).total
-
-
-def _is_informative(game: Game[StateT, Any], state: StateT, reward: RewardConfig) -> bool:
-    rewards = action_rewards(game, state, reward)
-    first = next(rewards)
-    return any(other != first for other in rewards)

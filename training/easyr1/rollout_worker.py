@@ -7,12 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from training.core.states import FIRST_VALIDATION_SEED, start_rollouts
+from training.core.states import start_rollouts
 from training.easyr1.section import Section
 from vlmgym.curriculum import Pick
 from vlmgym.policies.base import Reply, identity
 from vlmgym.records.episode import EpisodeRecord, PolicyRecord, TurnRecord
 from vlmgym.rollout.episode import EpisodeRollout
+from vlmgym.rollout.states import FIRST_VALIDATION_SEED
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, Observation
 
 EpisodeId = tuple[int, int]

@@ -11,11 +11,12 @@ from typing import Annotated, Literal
 import tyro
 
 from training.core.expert import Expert
-from training.core.states import PlayConfig, StateConfig, blank
+from training.core.states import PlayConfig, blank
 from training.tiny_vlm import TinySize
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import identity
+from vlmgym.rollout.states import StateConfig
 from vlmgym.rollout.turn import Transform
 from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.sandbox.options import GameOptions

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from training.core.states import FIRST_VALIDATION_SEED, blank, check_validation_size
+from training.core.states import blank, check_validation_size
 from training.local.actor import Actor
 from training.local.config import TrainConfig
 from training.local.validation import validate, validation_episodes
@@ -25,6 +25,7 @@ from vlmgym.policies.batching import BatchPolicy
 from vlmgym.records.run import RunSummary
 from vlmgym.records.run_folder import RunFolder
 from vlmgym.records.store import open_run
+from vlmgym.rollout.states import FIRST_VALIDATION_SEED
 from vlmgym.sandbox.core.game import Game
 from vlmgym.workers.pool import ProcessPool
 

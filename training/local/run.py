@@ -14,7 +14,6 @@ from pydantic_core import to_jsonable_python
 
 from training.core.expert import expert_response
 from training.core.records import begin_rollout_records, write_rollout_records
-from training.core.states import sample_state
 from training.local.config import DEFAULT_GAMES, TrainConfig
 from training.local.options import drop_option, read_config
 from training.tiny_vlm import make_tiny_vlm
@@ -25,6 +24,7 @@ from vlmgym.records.episode import GameRecord, PolicyRecord
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.run import changes
 from vlmgym.rollout.episode import EpisodeRollout
+from vlmgym.rollout.states import sample_state
 
 TOKENIZER_STATES = 300
 """States whose prompts and responses train the tokenizer of a tiny model."""

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from training.core.expert import expert_response
-from training.core.states import SFT_STREAM, all_actions, start_rollouts
+from training.core.states import SFT_STREAM, start_rollouts
 from training.local.actor import Actor
 from training.local.config import SftConfig, TrainConfig
 from training.local.encoding import Encoder, TrainSample
@@ -19,6 +19,7 @@ from training.local.update import micro_batches
 from vlmgym.curriculum import Curriculum, Progress
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import Reply
+from vlmgym.rollout.states import all_actions
 
 
 def check_expert(config: TrainConfig, curriculum: Curriculum) -> None:

@@ -8,13 +8,14 @@ from typing import Literal
 
 import numpy as np
 
-from training.core.states import GATE_STREAM, VALIDATION_STREAM, PlayConfig, blank, start_rollouts
+from training.core.states import GATE_STREAM, PlayConfig, blank, start_rollouts
 from training.local.actor import Actor
 from training.local.config import TrainConfig
 from training.local.rollout import roll_out
 from vlmgym.curriculum import Curriculum, Progress
 from vlmgym.evaluation.statistics import confidence_interval
 from vlmgym.rollout.episode import EpisodeRollout
+from vlmgym.rollout.states import VALIDATION_STREAM
 from vlmgym.sandbox.core.task import Task
 
 Images = Literal["true", "blank", "shuffled"]

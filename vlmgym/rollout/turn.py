@@ -11,7 +11,7 @@ from vlmgym.records.episode import EpisodeRecord, GameRecord, PolicyRecord, Rewa
 from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.prompt import PastTurn, turn_images, turn_prompt
-from vlmgym.sandbox.core.reward import RewardConfig
+from vlmgym.sandbox.core.reward import RewardConfig, Scored
 
 TURN_LIMIT: Literal["turn limit"] = "turn limit"
 
@@ -107,14 +107,14 @@ class LiveEpisode:
 
     def respond(self, reply: Reply, cost: float | None = None) -> TurnRecord:
         """Take a turn with a reply."""
-        before = self.episode.state
+        before, prompt = self.episode.state, self.observation.prompt
         response = storable(reply.text)
-        scored = self.episode.respond(response)
+        scored = self.step(response)
         perception = scored.perception
-        turn = TurnRecord(
+        return TurnRecord(
             turn=self.episode.turn,
             state=self.config.game.to_data(before),
-            prompt=self.observation.prompt,
+            prompt=prompt,
             response=response,
             outcome=scored.outcome,
             action=list(scored.action) if isinstance(scored.action, tuple) else scored.action,
@@ -136,11 +136,16 @@ class LiveEpisode:
             requests=reply.requests,
             model=reply.model and storable(reply.model),
         )
+
+    def step(self, response: str) -> Scored[Any, Any]:
+        """Take a turn with a response, without recording it."""
+        before = self.episode.state
+        scored = self.episode.respond(response)
         if self.config.history:
-            latest = PastTurn(before, turn.turn, response, scored.outcome, scored.game, scored.feedback)
+            latest = PastTurn(before, self.episode.turn, response, scored.outcome, scored.game, scored.feedback)
             self.past = (*self.past, latest)[-self.config.history :]
         self.observation = self._observe(self.config.max_turns)
-        return turn
+        return scored
 
     def observation_after_limit(self) -> Observation:
         """The input of one more turn, for an episode that the turn limit ended."""
