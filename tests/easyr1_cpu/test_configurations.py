@@ -28,7 +28,7 @@ from vlmgym.errors import UsageError
 
 SCRIPTS = {
     path.stem: tuple(path.read_text().split('easyr1.sh" ')[1].split()[:-1])
-    for path in sorted((ROOT / "training" / "scripts").glob("*.sh"))
+    for path in sorted((ROOT / "training" / "scripts").glob("*_*.sh"))
     if 'easyr1.sh" ' in path.read_text()
 }
 """Files of training/configs that each script uses."""

@@ -1,0 +1,44 @@
+"""The recipes G0 and G1, and presets of local training, against EasyR1's configurations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.easyr1_cpu.rollout_workers import CONFIGS
+from training.easyr1.check import check_run
+from training.easyr1.config import RunConfig, read_config
+from training.easyr1.section import Section
+from training.local.options import read_config as read_local_config
+from vlmgym.sandbox.core.reward import RewardConfig
+
+GAMES = ("2048", "shisensho", "swap", "mixed")
+
+
+def config_of(*names: str) -> RunConfig:
+    return read_config([str(CONFIGS / f"{name}.yaml") for name in ("base", *names)])
+
+
+@pytest.mark.parametrize("game", GAMES)
+@pytest.mark.parametrize("recipe", [("g0",), ("g0", "g1")], ids=["g0", "g1"])
+def test_configurations_have_no_problems(qwen3: Path, game: str, recipe: tuple[str, ...]) -> None:
+    config = config_of(game, *recipe)
+    config.worker.actor.model.model_path = str(qwen3)
+    assert check_run(config, machine=False)[0] == []
+    reward = Section.read(config.vlmgym).reward
+    assert (reward.game_weight, reward.format_weight, reward.perception_weight) == (1, 1, "g1" in recipe)
+
+
+@pytest.mark.parametrize("preset", ["1x24gb", "1x80gb"])
+def test_presets_for_real_models_have_the_rewards_of_easyr1(preset: str) -> None:
+    local = read_local_config(["--preset", preset, "--model", "any"]).reward
+    for name in sorted(path.stem for path in CONFIGS.glob("*.yaml")):
+        reward = Section.read({"games": [{"game": "2048"}], **config_of(name).vlmgym, "curriculum": None}).reward
+        if name not in ("g0", "g1"):
+            assert weights(local) == weights(reward), name
+    assert local == Section.read(config_of("2048").vlmgym).reward
+
+
+def weights(reward: RewardConfig) -> tuple[float, ...]:
+    return reward.game_weight, reward.format_weight, reward.perception_weight

@@ -1,0 +1,140 @@
+"""The recipes G0 and G1: what they would run, and the data of a cold start."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from tests.test_training_scripts import assert_refused, run
+from tests.training import ROOT
+
+GAMES = {**{name: name for name in ("2048", "shisensho", "shisensho_cifar10", "swap")}, "all": "mixed"}
+"""Configuration of each game of the recipes."""
+LLAMAFACTORY = """\
+#!/bin/sh
+echo "$@" >>"$(dirname "$0")/calls"
+for setting; do
+    case $setting in output_dir=*) mkdir -p "${setting#*=}" && echo "{}" >"${setting#*=}/train_results.json" ;; esac
+done
+"""
+"""A command in place of llamafactory-cli, which records its arguments and leaves the file of a finished training."""
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_dry_run_of_g0(game: str, tmp_path: Path) -> None:
+    done = run("g0.sh", game, "data.seed=2", "--dry-run", OUT=str(tmp_path / "out"))
+    variable, *command = shlex.split(done.stdout)
+    assert variable == f"OUT={tmp_path / 'out'}"
+    assert command[2:] == [GAMES[game], "g0", f"trainer.experiment_name=g0_{game}", "data.seed=2"]
+    assert command[1].endswith("training/scripts/easyr1.sh")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_dry_run_of_g1(game: str, tmp_path: Path) -> None:
+    variables = {"OUT": str(tmp_path), "EPISODES": "7", "TEACHER": "--policy openai --model teacher", "MODEL": "base"}
+    done = run("g1.sh", game, "data.seed=2", "--dry-run", **variables)
+    play, export, sft, rl = map(shlex.split, done.stdout.splitlines())
+    assert play[1:3] == ["eval", game.partition("_")[0] if game != "all" else "2048"]
+    assert ("tiles=cifar10" in play, "swap" in play) == (game == "shisensho_cifar10", game in ("swap", "all"))
+    assert " ".join(play).count("--policy openai --model teacher --episodes 7") == 1
+    assert play[-2:] == ["--output-dir", f"{tmp_path}/episodes"]
+    assert export[1:3] == ["export", f"{tmp_path}/episodes"]
+    assert sft[1] == "MODEL=base"
+    assert sft[-2:] == [f"{tmp_path}/data", f"{tmp_path}/sft"]
+    assert rl[1:3] == [f"MODEL={tmp_path}/sft", f"OUT={tmp_path}/rl"]
+    assert rl[5:] == [GAMES[game], "g0", "g1", f"trainer.experiment_name=g1_{game}", "data.seed=2"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_stages_leave_their_results_and_are_not_repeated(tmp_path: Path) -> None:
+    command = tmp_path / "llamafactory-cli"
+    command.write_text(LLAMAFACTORY)
+    command.chmod(0o755)
+    out = tmp_path / "g1 shisensho"
+    variables = {"OUT": str(out), "EPISODES": "1", "STAGES": "data sft", "LLAMAFACTORY": str(command)}
+    done = run("g1.sh", "shisensho", **variables)
+    assert done.returncode == 0, done.stderr
+    rows = llamafactory_rows(out / "data")
+    assert len(rows) == 18, "all pairs of a board of 6 x 6"
+    for row in rows:
+        (response,) = [message["content"] for message in row["messages"] if message["role"] == "assistant"]
+        assert re.fullmatch(r"<perception>.+</perception>\n<think>.+</think>\n<answer>.+</answer>", response, re.DOTALL)
+    assert run("g1.sh", "shisensho", **variables).returncode == 0
+    (call,) = (tmp_path / "calls").read_text().splitlines()
+    assert call.startswith(f"train {ROOT}/training/sft/sft.yaml model_name_or_path=Qwen/Qwen2.5-VL-7B-Instruct ")
+    assert f"dataset_dir={out}/data media_dir={out}/data dataset=data output_dir={out}/sft" in call
+
+
+def test_only_right_turns_of_a_teacher_are_kept(tmp_path: Path) -> None:
+    """The teacher repeats the oracle's moves, but misreads the board in every second turn."""
+    variables = {"EPISODES": "1", "STAGES": "data"}
+    assert run("g1.sh", "shisensho", OUT=str(tmp_path / "oracle"), **variables).returncode == 0
+    teacher = tmp_path / "teacher.py"
+    teacher.write_text(
+        "import json, pathlib\n"
+        f"rows = pathlib.Path({str(tmp_path / 'oracle' / 'data' / 'data.jsonl')!r}).read_text().splitlines()\n"
+        "responses = [json.loads(row)['messages'][-1]['content'] for row in rows]\n"
+        "def policy(images, prompts):\n"
+        "    return [responses[p.turn].replace('>', '>red heart, ' if p.turn % 2 else '>', 1) for p in prompts]\n"
+    )
+    done = run("g1.sh", "shisensho", OUT=str(tmp_path / "out"), TEACHER=f"--policy {teacher}:policy", **variables)
+    assert done.returncode == 0, done.stderr
+    assert [row["turn"] for row in llamafactory_rows(tmp_path / "out" / "data")] == [*range(1, 19, 2)]
+
+
+def llamafactory_rows(folder: Path) -> list[dict[str, Any]]:
+    """Read a data set by the rules of data/README.md of LLaMA-Factory for images in the format sharegpt."""
+    ((name, info),) = json.loads((folder / "dataset_info.json").read_text()).items()
+    assert "," not in name
+    assert info["formatting"] == "sharegpt"
+    tags, columns = info["tags"], info["columns"]
+    rows = [json.loads(line) for line in (folder / info["file_name"]).read_text(encoding="utf-8").splitlines()]
+    for row in rows:
+        messages = row[columns["messages"]]
+        roles = [message[tags["role_tag"]] for message in messages]
+        assert roles == [tags["user_tag"], tags["assistant_tag"]] * (len(messages) // 2), "they alternate"
+        texts = "".join(message[tags["content_tag"]] for message in messages)
+        assert texts.count("<image>") == len(row[columns["images"]]) > 0
+        for path in row[columns["images"]]:
+            Image.open(folder / path).verify()
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("script", "args", "variables", "words"),
+    [
+        ("g0.sh", (), {}, "the first argument must be a game"),
+        ("g0.sh", ("--check",), {}, "the first argument must be a game"),
+        ("g0.sh", ("chess",), {}, "training/configs/chess.yaml does not exist"),
+        ("g1.sh", ("chess",), {}, "the first argument must be a game"),
+        ("g1.sh", ("2048",), {"STAGES": "data rest"}, "STAGES must be some of data, sft and rl, got rest"),
+        ("g1.sh", ("2048",), {"EPISODES": "0"}, "EPISODES must be a number of at least 1, got 0"),
+        ("g1.sh", ("2048",), {"LLAMAFACTORY": "nowhere"}, "nowhere not found: pip install llamafactory"),
+    ],
+)
+def test_refused(script: str, args: tuple[str, ...], variables: dict[str, str], words: str) -> None:
+    assert_refused(run(script, *args, **variables), words)
+
+
+@pytest.mark.parametrize(("script", "word"), [("g0.sh", "--dry-run"), ("g1.sh", "EPISODES")])
+def test_help(script: str, word: str) -> None:
+    done = run(script, "--help")
+    assert word in done.stdout
+    assert "LOW_MEMORY=1" in done.stdout, "variables of easyr1.sh"
+
+
+def test_interrupted_episodes_are_resumed(tmp_path: Path) -> None:
+    variables = {"OUT": str(tmp_path / "out"), "EPISODES": "2", "STAGES": "data"}
+    play, _ = map(shlex.split, run("g1.sh", "shisensho", "--dry-run", **variables).stdout.splitlines())
+    subprocess.run(play, check=True, capture_output=True, timeout=120)  # as if it ended before the export
+    done = run("g1.sh", "shisensho", **variables)
+    assert done.returncode == 0, done.stderr
+    assert len(llamafactory_rows(tmp_path / "out" / "data")) == 36

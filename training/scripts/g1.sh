@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# G1 of the G1 paper: a cold start on right perception and moves, then reinforcement learning. docs/g1.md describes it.
+#
+#     bash training/scripts/g1.sh 2048 --dry-run    # print what would run
+#     bash training/scripts/g1.sh 2048 --check      # check the reinforcement learning in seconds, without training
+#     bash training/scripts/g1.sh 2048
+#
+# The first argument is a game: 2048, shisensho, shisensho_cifar10, swap, or all (2048, Shisen-Sho and Swap together).
+# Each stage leaves its result in OUT. A later run continues with the first stage that is not finished.
+#
+#     data  OUT/episodes, OUT/data   a teacher's turns with legal moves, exact format and right <perception>
+#     sft   OUT/sft                  the model after supervised fine-tuning with LLaMA-Factory (sft.sh)
+#     rl    OUT/rl                   EasyR1's checkpoints and rollouts (easyr1.sh)
+#
+# OUT          checkpoints/vlmgym/g1_GAME
+# STAGES       stages to run ("data sft rl")
+# EPISODES     episodes per game (200)
+# TEACHER      policy that plays them, as options of vlmgym eval (--policy oracle)
+# DATA         local copy of CIFAR-10 (downloaded from the Hub)
+# LLAMAFACTORY command of LLaMA-Factory (llamafactory-cli)
+#
+# Other variables and settings, for the stage rl, are those of easyr1.sh:
+set -euo pipefail
+scripts=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P)
+root=${scripts%/training/scripts}
+fail() { echo "g1.sh: $1" >&2 && exit 2; }
+
+config=${1:-}
+case $config in
+-h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exec bash "$scripts/easyr1.sh" --help ;;
+2048 | shisensho | swap) play=("$config") ;;
+shisensho_cifar10) play=(shisensho --config tiles=cifar10 split=train ${DATA:+"data=$DATA"}) ;;
+all) play=(2048 shisensho swap) config=mixed ;;
+*) fail "the first argument must be a game: 2048, shisensho, shisensho_cifar10, swap or all" ;;
+esac
+game=$1 dry=no check=no settings=()
+for argument in "${@:2}"; do
+    case $argument in
+    --dry-run) dry=yes ;;
+    --check) check=yes ;;
+    *) settings+=("$argument") ;;
+    esac
+done
+stages=${STAGES:-data sft rl} episodes=${EPISODES:-200} llamafactory=${LLAMAFACTORY:-llamafactory-cli}
+for stage in $stages; do
+    case $stage in data | sft | rl) ;; *) fail "STAGES must be some of data, sft and rl, got $stage" ;; esac
+done
+[[ $episodes =~ ^[1-9][0-9]*$ ]] || fail "EPISODES must be a number of at least 1, got $episodes"
+out=${OUT:-checkpoints/vlmgym/g1_$game}
+case $out in /*) ;; *) out=$PWD/$out ;; esac
+
+wanted() { [[ " $stages " = *" $1 "* ]]; }
+run() { # command
+    if [ $dry = no ]; then "$@"; else printf '%q ' "$@" && echo; fi
+}
+train() { # model, further arguments
+    run env "MODEL=$1" "OUT=$out/rl" bash "$scripts/easyr1.sh" "$config" g0 g1 "trainer.experiment_name=g1_$game" \
+        ${settings[@]+"${settings[@]}"} "${@:2}"
+}
+
+base=${MODEL:-Qwen/Qwen2.5-VL-7B-Instruct}
+if [ $check = yes ]; then
+    train "$base" --check && exit
+fi
+if [ $dry = no ]; then # find problems before hours of playing and fine-tuning
+    ! wanted sft || [ -e "$out/sft" ] || command -v "$llamafactory" >/dev/null ||
+        fail "$llamafactory not found: pip install llamafactory deepspeed in a separate environment, or set LLAMAFACTORY"
+    ! wanted rl || train "$base" --check
+    [ -e "$root/.venv/.vlmgym-setup" ] || bash "$root/setup.sh"
+fi
+if wanted data && ! [ -e "$out/data" ]; then
+    place=--output-dir
+    if [ -e "$out/episodes" ]; then place=--resume; fi
+    # shellcheck disable=SC2206  # words are options
+    teacher=(${TEACHER:---policy oracle})
+    # a total of 1 is a right format and perception
+    run "$root/.venv/bin/vlmgym" eval "${play[@]}" "${teacher[@]}" --episodes "$episodes" --videos 0 --no-report \
+        --reward.game-weight 0 --reward.format-weight 0.5 --reward.perception-weight 0.5 \
+        --reward.perception-mode exact $place "$out/episodes"
+    run "$root/.venv/bin/vlmgym" export "$out/episodes" --format sharegpt --min-reward 1 --output-dir "$out/data"
+fi
+if wanted sft && ! [ -e "$out/sft/train_results.json" ]; then # LLaMA-Factory writes it at the end
+    run env "MODEL=$base" "LLAMAFACTORY=$llamafactory" bash "$scripts/sft.sh" "$out/data" "$out/sft"
+fi
+if wanted rl; then train "$out/sft"; fi
