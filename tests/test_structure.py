@@ -31,14 +31,17 @@ LAYERS = (
     ("vlmgym.records",),
     ("vlmgym.policies", "vlmgym.curriculum"),
     ("vlmgym.rollout",),
-    ("vlmgym.evaluation",),
-    ("vlmgym.cli",),
+    ("vlmgym.api", "vlmgym.evaluation"),
+    ("vlmgym.cli", "vlmgym.integrations"),
     ("vlmgym.__main__", "vlmgym.test", "training"),
 )
 """From the bottom up. A module imports its own package and the layers below."""
 
 GATEWAYS = {"vlmgym", "vlmgym.sandbox"}
 """Packages above several layers. Their names are for users; of them, modules take only the version."""
+
+INTEGRATIONS = {module for module in MODULES if module.startswith("vlmgym.integrations")}
+"""Adapters to other libraries, which use vlmgym as users do."""
 
 DYNAMIC_IMPORTS = {
     "training.easyr1.critics",
@@ -97,7 +100,7 @@ def test_modules_import_downwards(module: str) -> None:
 
 
 def test_modules_take_only_the_version_of_vlmgym() -> None:
-    for module in set(MODULES) - GATEWAYS:
+    for module in set(MODULES) - GATEWAYS - INTEGRATIONS:
         taken = set()
         for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module in GATEWAYS:
@@ -107,9 +110,14 @@ def test_modules_take_only_the_version_of_vlmgym() -> None:
         assert taken <= {"vlmgym.__version__"}, module
 
 
-def test_packages_above_layers_import_only_the_sandbox() -> None:
+def test_integrations_import_only_the_public_interface() -> None:
+    for module in INTEGRATIONS:
+        assert imported_by(module) <= {"vlmgym", "vlmgym.errors"}, module
+
+
+def test_packages_above_layers_import_only_the_sandbox_and_the_public_interface() -> None:
     for module in GATEWAYS:
-        for name in imported_by(module):
+        for name in imported_by(module) - {"vlmgym.api"}:
             assert layer_of(name)[0] <= layer_of("vlmgym.sandbox.envs")[0], f"{module} imports {name}"
 
 

@@ -21,18 +21,52 @@ from vlmgym.sandbox.registry import game_ids, make_game
 
 __version__ = "0.1.0"
 
-__all__ = ["UsageError", "VlmgymError", "__version__", "game_ids", "make_game", "make_vec", "register_game"]
+__all__ = [
+    "Episode",
+    "Outcome",
+    "RewardConfig",
+    "Row",
+    "Scored",
+    "StateConfig",
+    "UsageError",
+    "VlmgymError",
+    "__version__",
+    "game_ids",
+    "make_dataset",
+    "make_game",
+    "make_vec",
+    "register_game",
+    "reward_fn",
+    "score",
+    "to_hf_dataset",
+]
 
 register_with_gymnasium()
 
 if TYPE_CHECKING:
+    from vlmgym.api import (
+        Episode,
+        Outcome,
+        RewardConfig,
+        Row,
+        Scored,
+        StateConfig,
+        make_dataset,
+        reward_fn,
+        score,
+        to_hf_dataset,
+    )
     from vlmgym.sandbox.envs.vector.make import make_vec
 
 
 def __getattr__(name: str) -> Any:
-    """`make_vec`, on first use: it brings pygame, which a program that only lists games does not need."""
+    """Import the names that bring pygame or records on first use; a program that only lists games needs neither."""
     if name == "make_vec":
         from vlmgym.sandbox.envs.vector.make import make_vec
 
         return make_vec
+    if name in __all__:
+        from vlmgym import api
+
+        return getattr(api, name)
     raise AttributeError(f"module 'vlmgym' has no attribute {name!r}")

@@ -1,0 +1,218 @@
+"""The public interface: episodes, snapshots, datasets and rewards."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+import vlmgym
+from vlmgym import Episode, RewardConfig, StateConfig, make_dataset, make_game, reward_fn, score, to_hf_dataset
+from vlmgym.errors import EpisodeEnded, StateError, UsageError
+from vlmgym.evaluation import evaluate
+from vlmgym.policies import Prompt, random_response
+
+PAGE = Path(__file__).parent.parent / "docs" / "api.md"
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+SMALL: dict[str, Any] = {"rows": 3, "columns": 3, "goal": 16, "size": 64}
+REWARD = RewardConfig(shaping="sign", format_weight=0.1, perception_weight=0.5, illegal=-1.0, unparsable=-2.0)
+RESPONSES = (
+    "<answer>up</answer>",
+    "<answer>left</answer>",
+    "<think>?</think><answer>right</answer>",
+    "<answer>down</answer>",
+    "no answer",
+    "\ud800",
+)
+
+
+def pixels(images: list[Any]) -> list[tuple[tuple[int, ...], bytes]]:
+    return [(np.asarray(image).shape, np.asarray(image).tobytes()) for image in images]
+
+
+def assert_same(one: Episode, other: Episode) -> None:
+    assert one.snapshot() == other.snapshot()
+    assert (one.prompt, one.score, one.end_reason) == (other.prompt, other.score, other.end_reason)
+    assert pixels(one.images) == pixels(other.images)
+
+
+@pytest.mark.parametrize("game_id", vlmgym.game_ids())
+def test_an_episode_equals_the_record_of_an_evaluation(game_id: str) -> None:
+    game = make_game(game_id, size=128)
+    settings: dict[str, Any] = {"max_turns": 6, "history": 2, "history_images": 1, "reward": REWARD}
+    shown: dict[tuple[int, int], Any] = {}
+
+    def policy(images_batch: list[list[Any]], prompt_batch: list[Prompt]) -> list[str]:
+        for images, prompt in zip(images_batch, prompt_batch):
+            shown[prompt.seed, prompt.turn] = pixels(images)
+        return ["no answer" if prompt.turn == 2 else random_response(prompt) for prompt in prompt_batch]
+
+    for record in evaluate(game, policy, 2, seed=5, workers=0, **settings):
+        episode = Episode(game, record.seed, **settings)
+        for turn in record.turns:
+            assert not episode.done
+            assert episode.prompt == turn.prompt
+            assert pixels(episode.images) == shown[record.seed, turn.turn - 1]
+            scored = episode.respond(turn.response)
+            assert (scored.outcome, scored.total, scored.game, scored.feedback, dict(scored.info)) == (
+                turn.outcome,
+                turn.reward.total,
+                turn.reward.game,
+                turn.feedback,
+                turn.info,
+            )
+        assert episode.done
+        assert (episode.score, episode.end_reason) == (record.score, record.end_reason)
+        assert episode.truncated == (record.status == "turn limit")
+
+
+@given(st.lists(st.sampled_from(RESPONSES), max_size=8), st.integers(0, 3), st.sampled_from(RESPONSES))
+def test_snapshots_continue_and_score_as_the_episode(responses: list[str], history: int, last: str) -> None:
+    episode = Episode("2048", 3, max_turns=20, history=history, history_images=history // 2, reward=REWARD, **SMALL)
+    for response in responses:
+        episode.respond(response)
+    snapshot = episode.snapshot()
+    restored = Episode.restore(snapshot)
+    assert_same(restored, episode)
+    expected = episode.respond(last)
+    assert restored.respond(last) == expected
+    assert_same(restored, episode)
+    assert score(snapshot, last) == expected
+    assert reward_fn([""], [last], [snapshot]) == [expected.total]
+    assert reward_fn([""], [[{"role": "assistant", "content": last}]], snapshot=[snapshot]) == [expected.total]
+
+
+@pytest.mark.parametrize("game", ["2048", "nlvr2"])
+def test_messages_have_the_same_pixels_in_every_form(game: str) -> None:
+    episode = Episode(game, 1, size=64)
+    decode: dict[str, Callable[[dict[str, Any]], Any]] = {
+        "url": lambda part: Image.open(io.BytesIO(base64.b64decode(part["image_url"]["url"].partition(",")[2]))),
+        "pil": lambda part: part["image"],
+        "bytes": lambda part: Image.open(io.BytesIO(part["image"])),
+    }
+    for form, image in decode.items():
+        (message,) = episode.messages(form)  # type: ignore[arg-type]
+        *images, text = message["content"]
+        assert text == {"type": "text", "text": episode.prompt}
+        assert pixels([image(part) for part in images]) == pixels(episode.images)
+
+
+def test_an_ended_episode_shows_its_final_state_and_takes_no_turn() -> None:
+    episode = Episode("2048", 0, max_turns=2, **SMALL)
+    for _ in range(2):
+        response = episode.oracle()
+        assert response is not None
+        episode.respond(response)
+    assert (episode.done, episode.truncated, episode.end_reason) == (True, True, "turn limit")
+    assert pixels(episode.images) == pixels(Episode.restore(episode.snapshot()).images)
+    for call in (episode.messages, episode.oracle, episode.answer, lambda: episode.respond("<answer>up</answer>")):
+        with pytest.raises(EpisodeEnded, match=r"^this episode of 2048 has ended \(turn limit\): start another$"):
+            call()
+
+
+def test_rows_start_the_episodes_of_their_seeds() -> None:
+    rows = make_dataset(["2048", "nlvr2"], 6, seed=2, size=64)
+    assert [(row["game"], row["seed"]) for row in rows] == [(g, s) for s in (2, 3, 4) for g in ("2048-v0", "nlvr2-v0")]
+    for row in rows:
+        episode = Episode(row["game"], row["seed"], size=64)
+        assert_same(Episode.restore(row["snapshot"]), episode)
+        assert row["prompt"] == [{"role": "user", "content": episode.prompt}]
+        assert pixels(row["images"]) == pixels(episode.images)
+        assert score(row["snapshot"], f"<answer>{row['answer']}</answer>").outcome == "played"
+
+
+def test_sampled_states_are_reproducible_and_informative() -> None:
+    options: dict[str, Any] = {"states": StateConfig(moves=(0, 9), informative=True), "reward": REWARD, **SMALL}
+    rows = make_dataset("2048", 8, **options)
+    snapshots = [row["snapshot"] for row in rows]
+    assert snapshots == [row["snapshot"] for row in make_dataset("2048", 8, **options)]
+    assert len(set(snapshots)) == 8
+    for snapshot in snapshots:
+        moves = ("up", "right", "down", "left")
+        assert len({score(snapshot, f"<answer>{move}</answer>").total for move in moves}) > 1
+
+
+@pytest.mark.parametrize("states", [None, StateConfig()])
+def test_questions_of_validation_are_never_trained_on(states: StateConfig | None, tmp_path: Path) -> None:
+    Image.new("RGB", (64, 64)).save(tmp_path / "image.png")
+    lines = [f"image.png,Question {i}?,yes" for i in range(20)]
+    (tmp_path / "questions.csv").write_text("\n".join(["image,question,answer", *lines]))
+    game = make_game("vqa", data=str(tmp_path / "questions.csv"), size=64)
+    train, validation = (
+        {row["prompt"][0]["content"] for row in make_dataset(game, 40, 0, split, states=states)}
+        for split in ("train", "validation")
+    )
+    assert (len(train), len(validation)) == (18, 2)
+    assert train.isdisjoint(validation)
+
+
+def test_validation_has_seeds_of_its_own() -> None:
+    seeds = [row["seed"] for row in make_dataset("2048", 3, 4, "validation", **SMALL)]
+    assert seeds == [1_000_004, 1_000_005, 1_000_006]
+
+
+def test_hf_datasets_keep_pixels_and_columns() -> None:
+    rows = make_dataset(["nlvr2", "caption"], 4, size=64)
+    table = to_hf_dataset(rows)
+    assert table.column_names == ["prompt", "images", "snapshot", "seed", "game", "answer"]
+    for row, stored in zip(rows, table, strict=True):
+        assert pixels(stored["images"]) == pixels(row["images"])
+        assert {**stored, "images": None} == {**row, "images": None}
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Episode("2049"), "unknown game '2049'"),
+        (lambda: Episode(["2048", "swap"]), "game must be an id, a name or a Game, got"),  # type: ignore[arg-type]
+        (lambda: Episode("2048", -1), "seed must be an integer of at least 0, got -1"),
+        (lambda: Episode("2048", max_turns=0), "max_turns must be an integer of at least 1, got 0"),
+        (lambda: Episode("2048", history_images=1), "history_images must be at most history, got 1 and 0"),
+        (lambda: Episode("2048", reward=1), "reward must be a RewardConfig, got 1"),  # type: ignore[arg-type]
+        (lambda: Episode("2048").respond(None), "response must be a str, got None"),  # type: ignore[arg-type]
+        (lambda: Episode("2048").messages("png"), "images must be url, pil or bytes, got 'png'"),  # type: ignore[arg-type]
+        (lambda: Episode.restore(5), "snapshot must be a str, got 5"),  # type: ignore[arg-type]
+        (lambda: Episode.restore("{}"), "not a snapshot of an episode: game: field required"),
+        (lambda: score("", "<answer>up</answer>"), "not a snapshot of an episode: invalid JSON"),
+        (lambda: make_dataset("2048", 0), "n must be an integer of at least 1, got 0"),
+        (lambda: make_dataset("2048", 1, split="test"), "split must be train or validation"),  # type: ignore[arg-type]
+        (lambda: make_dataset("2048", 1, 10**6), "seeds of split train must be below 1,000,000, got 1,000,000"),
+        (lambda: make_dataset("2048", 1, states={}), "states must be a StateConfig, got"),  # type: ignore[arg-type]
+        (lambda: make_dataset([], 1), "games must not be empty"),
+        (lambda: reward_fn([""], [[{}, {}]], [""]), "reward_fn scores completions of one message, got one of 2"),
+    ],
+)
+def test_bad_input_ends_in_one_sentence(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        call()
+    assert str(error.value).startswith(message)
+    assert "\n" not in str(error.value)
+
+
+def test_edited_snapshots_are_rejected() -> None:
+    snapshot = Episode("2048", 1, history=1, **SMALL).snapshot()
+    for old, new in (('"rows":3', '"rows":4'), ('"rows":3', '"rows":-1'), ("2048-v0", "2048-v9"), ("PCG64", "MT19937")):
+        assert old in snapshot
+        with pytest.raises((StateError, UsageError)) as error:
+            Episode.restore(snapshot.replace(old, new))
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", BLOCKS, ids=lambda code: code.splitlines()[0])
+def test_code_of_the_page_runs(code: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

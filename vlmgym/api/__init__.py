@@ -1,0 +1,20 @@
+"""The public interface for trainers and evaluators, documented in docs/api.md; import its names from `vlmgym`."""
+
+from vlmgym.api.dataset import Row, make_dataset, to_hf_dataset
+from vlmgym.api.episode import Episode
+from vlmgym.api.rewards import reward_fn, score
+from vlmgym.rollout.states import StateConfig
+from vlmgym.sandbox.core.reward import Outcome, RewardConfig, Scored
+
+__all__ = [
+    "Episode",
+    "Outcome",
+    "RewardConfig",
+    "Row",
+    "Scored",
+    "StateConfig",
+    "make_dataset",
+    "reward_fn",
+    "score",
+    "to_hf_dataset",
+]

@@ -1,0 +1,162 @@
+"""Datasets of prompts with images, and the snapshots that score the responses."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from PIL import Image
+
+from vlmgym.api.episode import Episode, episode_config
+from vlmgym.checks import as_int, check_instance, check_int
+from vlmgym.errors import UsageError, missing_extra, short_repr
+from vlmgym.rollout.states import (
+    FIRST_VALIDATION_SEED,
+    VALIDATION_STREAM,
+    StateConfig,
+    sample_state,
+    split_questions,
+)
+from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode
+from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.reward import RewardConfig
+from vlmgym.sandbox.registry import make_games
+from vlmgym.sandbox.rendering.encode import encode_png
+
+if TYPE_CHECKING:
+    import datasets
+
+Split = Literal["train", "validation"]
+
+
+class Row(TypedDict):
+    """One state of a game.
+
+    Attributes:
+        prompt: One user message, whose text goes after the images.
+        images: The images, as PIL images that are decoded when first used.
+        snapshot: The episode, for `score`, `reward_fn` and `Episode.restore`.
+        seed: Seed of the episode.
+        game: Id of the game.
+        answer: What the oracle would write inside `<answer>`; None without an oracle.
+    """
+
+    prompt: list[dict[str, str]]
+    images: list[Image.Image]
+    snapshot: str
+    seed: int
+    game: str
+    answer: str | None
+
+
+def make_dataset(
+    games: object,
+    n: int,
+    seed: int = 0,
+    split: Split = "train",
+    *,
+    states: StateConfig | None = None,
+    max_turns: int = 100,
+    history: int = 0,
+    history_images: int = 0,
+    reward: RewardConfig = RewardConfig(),  # noqa: B008 - frozen
+    perception: int = 3,
+    reasoning: int = 3,
+    **overrides: Any,
+) -> list[Row]:
+    """Make a dataset of states, a pure function of its arguments.
+
+    By default, row i is the initial state of the episode with seed `seed` + i, for `validation` counted from
+    1,000,000; tasks over a finite dataset ask its training or validation questions in order. With several games,
+    rows alternate between them.
+
+    Args:
+        games: One or more games, as ids, names or games made by `vlmgym.make_game`.
+        n: Number of rows.
+        seed: Seed of the first row, or with `states` of all of them.
+        split: `train` or `validation`; they share no seed.
+        states: Distribution of states after some moves. Default: initial states.
+        max_turns: Turn limit of an episode that starts at a row; see `Episode` for this and the other settings.
+        history: Number of earlier turns repeated in each prompt.
+        history_images: Number of those turns that include images.
+        reward: Weights and shaping of the reward.
+        perception: Perceptual difficulty, 1 to 5.
+        reasoning: Reasoning difficulty, 1 to 5.
+        overrides: Config fields that override the levels, e.g. `size=320`.
+
+    Raises:
+        UsageError: An argument is invalid.
+    """
+    n, seed = as_int(n), as_int(seed)
+    check_int("n", n, 1)
+    check_int("seed", seed, 0)
+    if split not in ("train", "validation"):
+        raise UsageError(f"split must be train or validation, got {short_repr(split)}")
+    if states is not None:
+        check_instance("states", states, StateConfig)
+    made = make_games(games, perception, reasoning, **overrides)
+    configs = [episode_config(game, reward, max_turns, history, history_images) for game in made]
+    rows = []
+    for i in range(n):
+        index, which = divmod(i, len(configs))
+        config = configs[which]
+        if states is None:
+            live = LiveEpisode.start(config, _seed(config.game, seed + index, split))
+        else:
+            live = LiveEpisode.at(config, _sample(config, seed, index, split, states))
+        rows.append(_row(Episode.of(live)))
+    return rows
+
+
+def to_hf_dataset(rows: list[Row]) -> datasets.Dataset:
+    """Convert rows of `make_dataset` to a `datasets.Dataset`.
+
+    Raises:
+        UsageError: The package datasets is not installed.
+    """
+    try:
+        from datasets import Dataset, Features, Image, Value
+    except ModuleNotFoundError:
+        raise missing_extra("to_hf_dataset", "datasets", "data") from None
+    text = Value("string")
+    features = Features(
+        {
+            "prompt": [{"role": text, "content": text}],
+            "images": [Image()],
+            "snapshot": text,
+            "seed": Value("int64"),
+            "game": text,
+            "answer": text,
+        }
+    )
+    return Dataset.from_list(rows, features=features)
+
+
+def _seed(game: Game[Any, Any], index: int, split: Split) -> int:
+    """Return the seed of an initial state."""
+    questions = split_questions(game, StateConfig().validation_fraction)
+    if questions is not None:
+        seeds = questions.training if split == "train" else questions.validation
+        return seeds[index % len(seeds)]
+    if split == "validation":
+        return FIRST_VALIDATION_SEED + index
+    if index >= FIRST_VALIDATION_SEED:
+        raise UsageError(f"seeds of split train must be below {FIRST_VALIDATION_SEED:,}, got {index:,}")
+    return index
+
+
+def _sample(config: EpisodeConfig, seed: int, index: int, split: Split, states: StateConfig) -> Any:
+    validation = split == "validation"
+    stream = seed + VALIDATION_STREAM if validation else seed
+    return sample_state(config.game, stream, index, states, config.reward, validation=validation)
+
+
+def _row(episode: Episode) -> Row:
+    return Row(
+        prompt=[{"role": "user", "content": episode.prompt}],
+        images=[Image.open(io.BytesIO(encode_png(image))) for image in episode.images],
+        snapshot=episode.snapshot(),
+        seed=episode.seed,
+        game=episode.game.id,
+        answer=episode.answer(),
+    )

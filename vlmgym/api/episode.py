@@ -1,0 +1,272 @@
+"""A running episode and its snapshots, as other trainers and evaluators use them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from PIL import Image
+from pydantic import BaseModel, ConfigDict, JsonValue, NonNegativeInt, PositiveInt, ValidationError
+
+from vlmgym.checks import as_int, check_instance
+from vlmgym.errors import EpisodeEnded, StateError, UsageError, describe_validation_error, short_repr
+from vlmgym.policies.chat_api import image_url
+from vlmgym.records.episode import GameRecord
+from vlmgym.rollout.limits import check_limits
+from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, storable
+from vlmgym.sandbox.core.episode import Episode as CoreEpisode
+from vlmgym.sandbox.core.episode import Snapshot
+from vlmgym.sandbox.core.game import Game, ImageArray
+from vlmgym.sandbox.core.prompt import PastTurn, turn_images
+from vlmgym.sandbox.core.reward import Outcome, RewardConfig, Scored
+from vlmgym.sandbox.registry import make_games
+from vlmgym.sandbox.rendering.encode import encode_png
+
+ImageForm = Literal["url", "pil", "bytes"]
+
+
+class _PastTurn(BaseModel):
+    """A `PastTurn` with its state as plain data."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    state: JsonValue
+    turn: PositiveInt
+    response: str
+    outcome: Outcome
+    reward: float
+    feedback: str
+
+
+class _Snapshot(BaseModel):
+    """An episode with its config, so that it can be restored anywhere."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    game: GameRecord
+    reward: RewardConfig
+    max_turns: PositiveInt
+    history: NonNegativeInt
+    history_images: NonNegativeInt
+    episode: Snapshot
+    past: tuple[_PastTurn, ...]
+
+
+class Episode:
+    """One episode of a game, played one response at a time.
+
+    Rewards, prompts and images are exactly those of `vlmgym eval` with the same game, config, seed and responses.
+    """
+
+    def __init__(
+        self,
+        game: str | Game[Any, Any],
+        seed: int | None = None,
+        *,
+        max_turns: int = 100,
+        history: int = 0,
+        history_images: int = 0,
+        reward: RewardConfig = RewardConfig(),  # noqa: B008 - frozen
+        perception: int = 3,
+        reasoning: int = 3,
+        **overrides: Any,
+    ) -> None:
+        """Start an episode.
+
+        Args:
+            game: Id or name, e.g. `2048`, or a game made by `vlmgym.make_game`, which keeps its own config.
+            seed: Seed of the episode; None draws one from the system.
+            max_turns: Turn limit; illegal and unparsable responses count.
+            history: Number of earlier turns repeated in each prompt.
+            history_images: Number of those turns that include images.
+            reward: Weights and shaping of the reward.
+            perception: Perceptual difficulty, 1 to 5.
+            reasoning: Reasoning difficulty, 1 to 5.
+            overrides: Config fields that override the levels, e.g. `size=320`.
+
+        Raises:
+            UsageError: An argument is invalid.
+        """
+        if not isinstance(game, str | Game):
+            raise UsageError(f"game must be an id, a name or a Game, got {short_repr(game)}")
+        (made,) = make_games(game, perception, reasoning, **overrides)
+        config = episode_config(made, reward, max_turns, history, history_images)
+        self._live = LiveEpisode(config, CoreEpisode(made, seed, reward))
+
+    @classmethod
+    def of(cls, live: LiveEpisode) -> Episode:
+        """Wrap an episode of the turn engine."""
+        episode = cls.__new__(cls)
+        episode._live = live
+        return episode
+
+    @classmethod
+    def restore(cls, snapshot: str) -> Episode:
+        """Restore an episode from `snapshot()`, in any process; it continues exactly as the original.
+
+        Raises:
+            StateError: The string is not a snapshot, or not of an installed game.
+        """
+        check_instance("snapshot", snapshot, str)
+        try:
+            stored = _Snapshot.model_validate_json(snapshot)
+        except ValidationError as error:
+            raise StateError(f"not a snapshot of an episode: {describe_validation_error(error)}") from None
+        game = stored.game.game()
+        config = EpisodeConfig(game, stored.reward, stored.max_turns, stored.history, stored.history_images)
+        past = tuple(
+            PastTurn(game.from_data(turn.state), turn.turn, turn.response, turn.outcome, turn.reward, turn.feedback)
+            for turn in stored.past
+        )
+        return cls.of(LiveEpisode(config, CoreEpisode.restore(game, stored.episode, stored.reward), past))
+
+    def snapshot(self) -> str:
+        """Snapshot the episode with its game and config, as one line of JSON."""
+        config, game = self._live.config, self.game
+        past = (
+            _PastTurn(
+                state=game.to_data(turn.state),
+                turn=turn.turn,
+                response=turn.response,
+                outcome=turn.outcome,
+                reward=turn.reward,
+                feedback=turn.feedback,
+            )
+            for turn in self._live.past
+        )
+        return _Snapshot(
+            game=GameRecord.of(game),
+            reward=config.reward,
+            max_turns=config.max_turns,
+            history=config.history,
+            history_images=config.history_images,
+            episode=self._live.episode.snapshot(),
+            past=tuple(past),
+        ).model_dump_json()
+
+    @property
+    def game(self) -> Game[Any, Any]:
+        """The game with its config."""
+        return self._live.config.game
+
+    @property
+    def seed(self) -> int:
+        """Seed of the episode."""
+        return self._live.episode.seed
+
+    @property
+    def turn(self) -> int:
+        """Number of turns taken, including illegal and unparsable ones."""
+        return self._live.episode.turn
+
+    @property
+    def max_turns(self) -> int:
+        """Turn limit."""
+        return self._live.config.max_turns
+
+    @property
+    def score(self) -> float:
+        """Sum of the game's own rewards so far."""
+        return self._live.episode.score
+
+    @property
+    def done(self) -> bool:
+        """True once the game or the turn limit has ended the episode."""
+        return self._live.observation.end is not None
+
+    @property
+    def truncated(self) -> bool:
+        """True if the turn limit ended the episode, not the game."""
+        return self.done and not self._live.observation.terminated
+
+    @property
+    def end_reason(self) -> str | None:
+        """Why the episode has ended, or None."""
+        return self._live.observation.end
+
+    @property
+    def feedback(self) -> str:
+        """Why the last response was not played, or empty."""
+        return self._live.episode.feedback
+
+    @property
+    def prompt(self) -> str:
+        """Text of the turn: rules, response format, history and feedback; empty after the end."""
+        return self._live.observation.prompt
+
+    @property
+    def images(self) -> list[ImageArray]:
+        """Images of the turn, uint8 RGB arrays: those of earlier turns, then the current ones.
+
+        After the end, they show the final state.
+        """
+        live = self._live
+        return turn_images(self.game, live.episode.state, live.past, live.config.history_images)
+
+    def messages(self, images: ImageForm = "url") -> list[dict[str, Any]]:
+        """Return the chat messages of the turn: one user message with the images, then the text.
+
+        Args:
+            images: `url` gives `image_url` parts with PNG data URLs, as the OpenAI API takes them; `pil` and `bytes`
+                give `image` parts with a PIL image or a PNG file, as chat templates of Hugging Face take them.
+
+        Raises:
+            EpisodeEnded: There are no more turns.
+        """
+        self._check_running()
+        if images not in ("url", "pil", "bytes"):
+            raise UsageError(f"images must be url, pil or bytes, got {short_repr(images)}")
+        parts = [_part(image, images) for image in self.images]
+        return [{"role": "user", "content": [*parts, {"type": "text", "text": self.prompt}]}]
+
+    def answer(self) -> str | None:
+        """Return what the oracle would write inside `<answer>`, or None if the game has no oracle.
+
+        Raises:
+            EpisodeEnded: There are no more turns.
+        """
+        self._check_running()
+        action = self.game.best_action(self._live.episode.state)
+        return None if action is None else self.game.format(action)
+
+    def oracle(self) -> str | None:
+        """Return the oracle's full response: true perception, reasoning and answer; None if the game has no oracle.
+
+        Raises:
+            EpisodeEnded: There are no more turns.
+        """
+        self._check_running()
+        state = self._live.episode.state
+        action = self.game.best_action(state)
+        return None if action is None else self.game.respond(state, action)
+
+    def respond(self, response: str) -> Scored[Any, Any]:
+        """Take a turn with a model's full response.
+
+        Raises:
+            EpisodeEnded: There are no more turns.
+        """
+        check_instance("response", response, str)
+        self._check_running()
+        return self._live.step(storable(response))
+
+    def _check_running(self) -> None:
+        if self.done:
+            raise EpisodeEnded(f"this episode of {self.game.name} has ended ({self.end_reason}): start another")
+
+
+def episode_config(
+    game: Game[Any, Any], reward: RewardConfig, max_turns: int, history: int, history_images: int
+) -> EpisodeConfig:
+    """Check the settings of an episode; images are drawn when asked for."""
+    check_instance("reward", reward, RewardConfig)
+    max_turns, history, history_images = as_int(max_turns), as_int(history), as_int(history_images)
+    check_limits(1, max_turns, 0, 1, history, history_images)
+    return EpisodeConfig(game, reward, max_turns, history, history_images)
+
+
+def _part(image: ImageArray, form: ImageForm) -> dict[str, Any]:
+    if form == "pil":
+        return {"type": "image", "image": Image.fromarray(image)}
+    if form == "bytes":
+        return {"type": "image", "image": encode_png(image)}
+    return {"type": "image_url", "image_url": {"url": image_url("png", image)}}
