@@ -114,6 +114,27 @@ def test_stages_by_success_of_another_game_do_not_delay_stages_by_episode_or_ste
         assert episode.stage == ("1" if episode.index < 2 else "2" if episode.index < 7 else "3")
 
 
+def test_resumed_evaluation_has_the_stages_of_an_uninterrupted_one(tmp_path: Path) -> None:
+    path, folder = tmp_path / "my.toml", tmp_path / "run"
+    path.write_text(
+        '[[entries]]\ngame = "2048"\noverrides = { size = 64 }\nby = "step"\n'
+        "stages = [{ steps = 3 }, { steps = 4 }, {}]\n"
+        '[[entries]]\ngame = "vqa"\noverrides = { size = 64 }\nstages = [{ episodes = 2 }, {}]\n'
+    )
+    args = ["eval", "--curriculum", str(path), "--episodes", "12", "--max-turns", "1", "--workers", "0"]
+    args += ["--videos", "0", "--no-report"]
+    main([*args, "--output-dir", str(folder)])
+
+    def stages() -> list[tuple[int, str, str | None]]:
+        return sorted((record.index, record.game.id, record.stage) for record in read_run(folder).episodes)
+
+    whole, lines = stages(), (folder / "episodes.jsonl").read_bytes().splitlines(keepends=True)
+    assert len({stage for _, _, stage in whole}) == 3
+    (folder / "episodes.jsonl").write_bytes(b"".join(lines[:5]))
+    main([*args, "--resume", str(folder)])
+    assert stages() == whole
+
+
 # Data -----------------------------------------------------------------------------------------------------------------
 
 

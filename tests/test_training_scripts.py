@@ -74,7 +74,7 @@ def test_easyr1_variables_are_checked(name: str, variables: dict[str, str], word
 def test_easyr1_scripts_have_help(script: str) -> None:
     done = run(script, "--help")
     assert (done.returncode, done.stderr) == (0, "")
-    for word in ("MODEL ", "GPUS, NODES ", "LORA=1 ", "LOW_MEMORY=1 ", "OUT ", "--check", "SETTING=VALUE"):
+    for word in ("MODEL ", "DATA ", "GPUS, NODES ", "LORA=1 ", "LOW_MEMORY=1 ", "OUT ", "--check", "SETTING=VALUE"):
         assert word in done.stdout
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
@@ -180,7 +181,25 @@ def test_check_prints_the_schedule_and_trains_nothing(
     assert not (tmp_path / "run").exists()
 
 
-def test_data_of_a_curriculum(tmp_path: Path) -> None:
+def test_training_on_data_of_a_curriculum(tmp_path: Path) -> None:
+    rows = ["photo,latitude,longitude,land"]
+    for number in range(12):
+        Image.new("RGB", (32, 32), (20 * number, 0, 0)).save(tmp_path / f"{number}.png")
+        rows.append(f"{number}.png,{40 + number},{number},FR")
+    (tmp_path / "places.csv").write_text("\n".join(rows))
+    (tmp_path / "small.toml").write_text(
+        '[[entries]]\ngame = "geospot"\noverrides = { size = 96, preset = "mixtrain" }\nby = "step"\n'
+        'stages = [{ name = "country", steps = 1, overrides = { stage = 1 } }, { name = "full" }]\n'
+    )
+    args = ["--curriculum", str(tmp_path / "small.toml"), "--config", f"data={tmp_path}/places.csv"]
+    args += ["columns=image=photo,country=land", "--states.validation-fraction", "0.4", "--states.moves", "0", "0"]
+    main([*QUICK, *args, *NO_EPISODES, "--sft.expert", "oracle", "--output-dir", str(tmp_path / "run")])
+    records = rollouts(tmp_path / "run")
+    assert [record.stage for record in records] == ["country"] * 6 + ["full"] * 12
+    assert all(f"{tmp_path}/places.csv" in json.dumps(record.turns[0].state) for record in records)
+
+
+def test_data_settings_of_a_curriculum(tmp_path: Path) -> None:
     (tmp_path / "places.csv").write_text("image,latitude,longitude,country\nx.png,48.86,2.35,FR\n")
     args = ["--curriculum", "geospot-mixtrain", "--config", f"data={tmp_path}/places.csv", "split=train"]
     games = read_config(args).make_curriculum().games
