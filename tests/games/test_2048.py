@@ -17,7 +17,6 @@ from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError
 from vlmgym.sandbox.games.game2048.game import DIRECTIONS, Board, Game2048, State2048, slide
 
 EMPTY: Board = ((0,) * 4,) * 4
-MIXED: Board = ((0, 2, 4, 8), (16, 32, 64, 128), (256, 512, 1024, 2048), (4096, 8192, 16384, 131072))
 STUCK: Board = ((2, 4, 2, 4), (4, 2, 4, 2), (2, 4, 2, 4), (4, 2, 4, 2))
 
 

@@ -10,17 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from tests.games.places import LATITUDE, LONGITUDE, PARIS, answer, state_at
 from vlmgym import make_game
 from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError
 from vlmgym.sandbox.core.reward import Outcome, score_response
 from vlmgym.sandbox.datasets.rows import BadRow, number_of
-from vlmgym.sandbox.games.geospot.game import Geospot, GeospotConfig, GeospotState, state_of
+from vlmgym.sandbox.games.geospot.game import Geospot, GeospotConfig, state_of
 from vlmgym.sandbox.games.geospot.gazetteer import distance_km, gazetteer
 from vlmgym.sandbox.games.geospot.place import Place, PlaceSpace, format_place, parse_place, place_of
 from vlmgym.sandbox.games.geospot.reward import CURRICULA, compare_places, compute_reward
 
-LATITUDE, LONGITUDE = 48.8534, 2.3488
-PARIS = Place("Paris", "Île-de-France", "France", (LATITUDE, LONGITUDE))
 DOCS = Path(__file__).parents[2] / "docs" / "tasks" / "geospot.md"
 
 latitudes = st.floats(-90, 90)
@@ -29,22 +28,6 @@ names = st.one_of(st.none(), st.text(st.characters(exclude_categories=("C", "Z")
     lambda name: name is None or (name.casefold() != "unknown" and name.isprintable())
 )
 coordinates = st.tuples(latitudes, longitudes).map(lambda pair: (round(pair[0], 6) + 0.0, round(pair[1], 6) + 0.0))
-
-
-def answer(city="unknown", region="unknown", country="unknown", latitude="unknown", longitude="unknown"):
-    return f"city: {city}\nregion: {region}\ncountry: {country}\nlatitude: {latitude}\nlongitude: {longitude}"
-
-
-def state_at(place):
-    latitude, longitude = place.coordinates
-    return GeospotState(
-        city=place.city,
-        region=place.region,
-        country=place.country,
-        latitude=latitude,
-        longitude=longitude,
-        middle=place.coordinates,
-    )
 
 
 # Rewards --------------------------------------------------------------------------------------------------------------

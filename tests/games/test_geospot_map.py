@@ -5,37 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.games.places import PARIS, answer, state_at
 from vlmgym import make_game
 from vlmgym.sandbox.games.geospot.drawing import MARK, Viewport, viewport_around
 from vlmgym.sandbox.games.geospot.game import GeospotState
 from vlmgym.sandbox.games.geospot.gazetteer import distance_km, gazetteer
-from vlmgym.sandbox.games.geospot.place import Place
-
-LATITUDE, LONGITUDE = 48.8534, 2.3488
-PARIS = Place("Paris", "Île-de-France", "France", (LATITUDE, LONGITUDE))
 
 latitudes = st.floats(-90, 90)
 longitudes = st.floats(-180, 180)
-names = st.one_of(st.none(), st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=40)).filter(
-    lambda name: name is None or (name.casefold() != "unknown" and name.isprintable())
-)
-coordinates = st.tuples(latitudes, longitudes).map(lambda pair: (round(pair[0], 6) + 0.0, round(pair[1], 6) + 0.0))
-
-
-def answer(city="unknown", region="unknown", country="unknown", latitude="unknown", longitude="unknown"):
-    return f"city: {city}\nregion: {region}\ncountry: {country}\nlatitude: {latitude}\nlongitude: {longitude}"
-
-
-def state_at(place):
-    latitude, longitude = place.coordinates
-    return GeospotState(
-        city=place.city,
-        region=place.region,
-        country=place.country,
-        latitude=latitude,
-        longitude=longitude,
-        middle=place.coordinates,
-    )
 
 
 def marked(game, state):

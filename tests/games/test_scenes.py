@@ -37,7 +37,6 @@ from vlmgym.sandbox.games.tiles import COLOUR_NAMES, SHAPE_NAMES
 from vlmgym.sandbox.rendering.degrade import crop_margin
 from vlmgym.sandbox.rendering.palette import COLOURS
 
-VOCABULARY = Vocabulary.of(8, 8)
 kinds = st.builds(Kind, st.sampled_from(SIZES), st.sampled_from(COLOUR_NAMES), st.sampled_from(SHAPE_NAMES))
 seeds = st.integers(0, 2**32)
 
