@@ -192,7 +192,7 @@ def test_scale_of_images(size: int, shown: int) -> None:
         ({"game": "2048", "overrides": (("rows",),)}, "NAME=VALUE"),
         ({"game": "2048", "overrides": (("rows=five",),)}, "rows"),
         ({"game": "2048", "overrides": (("rows=5",), ("rows=6",))}, "rows is set twice"),
-        ({"game": "2048", "seed": -1}, "seed must be at least 0, got -1"),
+        ({"game": "2048", "seed": -1}, "seed must be an integer of at least 0, got -1"),
     ],
 )
 def test_invalid_options(options: Any, message: str) -> None:

@@ -8,7 +8,6 @@ from typing import Annotated
 import numpy as np
 import tyro
 
-from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.envs.human.player import Player
 from vlmgym.sandbox.envs.human.session import PlayWindow
@@ -30,8 +29,6 @@ class PlayConfig(GameOptions):
 def play(config: PlayConfig) -> None:
     """Open a window and let a person play until it is closed."""
     game = config.make_game(config.game)
-    if config.seed is not None and config.seed < 0:
-        raise UsageError(f"seed must be at least 0, got {config.seed}")
     seed = int(np.random.default_rng().integers(SEEDS)) if config.seed is None else config.seed
     player = Player(
         Episode(game, seed),
