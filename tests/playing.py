@@ -4,9 +4,18 @@ import asyncio
 
 import vlmgym
 from vlmgym.errors import InfrastructureError
+from vlmgym.evaluation.summary import GameTally
 from vlmgym.policies import ModelPolicy, Reply, random_response
 
 GAME = vlmgym.make_game("2048", size=64)
+
+
+def summarise(episodes, planned=None):
+    """Summarise the records of one game."""
+    tally = GameTally()
+    for episode in episodes:
+        tally.add(episode)
+    return tally.summary(planned)
 
 
 def without_times(record):

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 import vlmgym
-from tests.playing import GAME, Model, without_times
+from tests.playing import GAME, Model, summarise, without_times
 from tests.processes import gone
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EpisodeRecord, GameRunRecord, Hooks, evaluate
-from vlmgym.evaluation.summary import summarise
 from vlmgym.policies import random_response
 from vlmgym.policies.sampling import SamplingOptions
 from vlmgym.records.run import game_run_document

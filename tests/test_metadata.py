@@ -19,9 +19,9 @@ from PIL import Image
 
 import vlmgym
 from tests.api_server import Answer, ApiServer, Request, completion, well_behaved
+from tests.playing import summarise
 from vlmgym.cli.main import main
 from vlmgym.evaluation import evaluate, read_run
-from vlmgym.evaluation.summary import summarise
 
 QUICK = ["--episodes", "2", "--max-turns", "3", "--workers", "0", "--videos", "0"]
 

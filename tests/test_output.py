@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import vlmgym
+from tests.playing import summarise
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import evaluate, read_run
 from vlmgym.evaluation.artifacts import Session, write_summary
 from vlmgym.evaluation.curves import EpisodeRewards, draw_curves, mean_curve
-from vlmgym.evaluation.summary import summarise
 from vlmgym.evaluation.video import write_video
 from vlmgym.records.episode import GameRecord, PolicyRecord, now
 from vlmgym.records.files import LineLog, OutputError, replace_file

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from benchmarks import protocols
+from tests.playing import summarise
 from vlmgym import make_game
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import evaluate
-from vlmgym.evaluation.summary import summarise
 from vlmgym.sandbox.presets import PRESETS
 from vlmgym.sandbox.registry import BUILT_IN
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import vlmgym
+from tests.playing import summarise
 from vlmgym.evaluation import evaluate
 from vlmgym.evaluation.statistics import confidence_interval, mean_and_stderr
-from vlmgym.evaluation.summary import summarise
 
 GAME = vlmgym.make_game("2048", size=64)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from vlmgym.evaluation.statistics import confidence_interval, mean_and_stderr
 from vlmgym.records.episode import EpisodeRecord
@@ -15,24 +15,16 @@ from vlmgym.sandbox.core.response_format import parse_response
 from vlmgym.sandbox.core.reward import Outcome
 
 
-def summarise(episodes: Iterable[EpisodeRecord], planned: int | None = None) -> Summary:
-    """Summarise the latest records of one game's episodes; `planned` counts those that have none."""
-    tally = _GameTally()
-    for episode in episodes:
-        tally.add(episode)
-    return tally.summary(planned)
-
-
 class Tally:
     """Running totals of a run. Records are not kept, so a run may be larger than memory."""
 
     def __init__(self, config: RunRecord) -> None:
         self._config = config
-        self._games = {game: _GameTally() for game in config.game_ids}
+        self._games = {game: GameTally() for game in config.game_ids}
 
     def add(self, episode: EpisodeRecord) -> None:
         """Add the latest record of an episode."""
-        self._games.setdefault(episode.game.id, _GameTally()).add(episode)
+        self._games.setdefault(episode.game.id, GameTally()).add(episode)
 
     def summaries(self) -> dict[str, Summary]:
         """Summarise each game, by its id."""
@@ -44,7 +36,7 @@ def states_perception(response: str) -> bool:
     return "<perception" in response.casefold() and bool(parse_response(response).perceptions)
 
 
-class _GameTally:
+class GameTally:
     """Running totals of a game. Sums are computed at the end, exactly and independent of order."""
 
     def __init__(self) -> None:
@@ -63,6 +55,7 @@ class _GameTally:
         self.latencies, self.costs = array("d"), array("d")
 
     def add(self, episode: EpisodeRecord) -> None:
+        """Add the latest record of an episode."""
         self.episodes += 1
         for turn in episode.turns:
             for name, tokens in (("prompt", turn.prompt_tokens), ("completion", turn.completion_tokens)):
@@ -99,7 +92,8 @@ class _GameTally:
                 self.perception.append(turn.reward.perception)
                 self.exact.append(turn.reward.perception_exact or 0.0)
 
-    def summary(self, planned: int | None) -> Summary:
+    def summary(self, planned: int | None = None) -> Summary:
+        """Summarise the episodes; `planned` counts those without a record as not started."""
         unfinished = dict(self.unfinished)
         if planned is not None and planned > self.episodes:
             unfinished["not started"] = planned - self.episodes
