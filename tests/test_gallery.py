@@ -56,8 +56,8 @@ def test_captions_name_changed_config_fields(path, watched):
     assert overrides("2048", "perception-1") == "coordinates, similarity 0"
     assert overrides("geospot", "reasoning-3") == "the published setting"
     assert overrides("shisensho", "reasoning-3") == "the default", "published boards may have no solution"
-    assert "variety" in overrides("shisensho_pictures", "perception-1")
-    assert "colours" not in overrides("shisensho_pictures", "perception-1")
+    assert "variety" in overrides("shisensho_images", "perception-1")
+    assert "colours" not in overrides("shisensho_images", "perception-1")
 
 
 def test_example_responses_have_their_scores(path, watched):
@@ -86,7 +86,7 @@ def test_wrong_example_is_illegal(name):
 
 
 def test_shown_states_have_not_ended():
-    (played,) = exhibits_of(["shisensho_pictures"])
+    (played,) = exhibits_of(["shisensho_images"])
     for level in levels_of(replace(played, moves=10), "reasoning", SIZE):  # 4 x 4 are cleared in 8
         assert level.game.ended(level.state) is None
     exhibit = replace(*exhibits_of(["2048"]), moves=5)

@@ -36,7 +36,7 @@ class CalibrateConfig:
     """Options of the command line."""
 
     game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
-    """Names, for instance 2048 or shisensho_pictures; all that are declared if none is given."""
+    """Names, for instance 2048 or shisensho_images; all that are declared if none is given."""
     episodes: int = 200
     """Episodes per player and level; oracles of board games play fewer."""
     images: int = 300

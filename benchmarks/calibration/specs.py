@@ -74,7 +74,7 @@ effort shows how crowded boards are.""",
     _SHISENSHO,
     replace(
         _SHISENSHO,
-        name="shisensho_pictures",
+        name="shisensho_images",
         title="Shisen-Sho with images of handwritten digits",
         overrides={"tiles": "digits"},
         reading=ReadingSpec("cell", dealt_boards, haze=0.5, one_example=True),

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -25,6 +26,7 @@ from training.easyr1.prompt_stream import PromptStream
 from training.easyr1.prompts import load_processors
 from training.easyr1.section import Section
 from vlmgym.errors import UsageError
+from vlmgym.sandbox.games.shisensho.labelled_images import BATCHES, FOLDER, RECORD
 
 SCRIPTS = {
     path.stem: tuple(path.read_text().split('easyr1.sh" ')[1].split()[:-1])
@@ -40,16 +42,28 @@ def config_of(name: str, *more: str, settings: Sequence[str] = ()) -> RunConfig:
     return read_config([*(str(CONFIGS / f"{each}.yaml") for each in ("base", *SCRIPTS[name], *more)), *settings])
 
 
+def write_cifar10(folder: Path) -> None:
+    """Write the training batches of CIFAR-10 with ten black images each."""
+    (folder / FOLDER).mkdir()
+    for name in BATCHES["train"]:
+        records = np.zeros((10, RECORD), np.uint8)
+        records[:, 0] = range(10)
+        (folder / FOLDER / name).write_bytes(records.tobytes())
+
+
 def test_scripts() -> None:
-    games = ("2048", "shisensho", "shisensho_pictures", "swap", "geospot", "nlvr2", "mixed")
+    games = ("2048", "shisensho", "shisensho_cifar10", "swap", "geospot", "nlvr2", "vqa", "caption", "mixed")
     others = {"ppo_2048": ("2048", "ppo"), "ppo_geospot": ("geospot", "ppo"), "rl_2048_episodes": ("2048", "episodes")}
     assert sorted(SCRIPTS) == sorted([*(f"rl_{game}" for game in games), *others])
     assert {name: SCRIPTS[name] for name in others} == others
 
 
 @pytest.mark.parametrize("names", [*((name,) for name in SCRIPTS), ("rl_2048", "lora", "low_memory")], ids="+".join)
-def test_configurations(qwen3: Path, names: tuple[str, ...]) -> None:
+def test_configurations(qwen3: Path, tmp_path: Path, names: tuple[str, ...]) -> None:
     config = config_of(*names)
+    if names == ("rl_shisensho_cifar10",):
+        write_cifar10(tmp_path)
+        config.vlmgym["games"][0]["overrides"]["data"] = str(tmp_path)
     config.worker.actor.model.model_path = str(qwen3)
     problems, facts = check_run(config, machine=False)
     assert problems == []

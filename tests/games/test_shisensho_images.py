@@ -21,7 +21,7 @@ from vlmgym.sandbox.games.tiles import EMPTY
 from vlmgym.sandbox.registry import make_game
 from vlmgym.testing import GAME_CHECKS, Check, check_name, run_check
 
-SCRIPT = Path(__file__).parents[2] / "vlmgym" / "test" / "eval_shisensho_pictures.py"
+SCRIPT = Path(__file__).parents[2] / "vlmgym" / "test" / "eval_shisensho_images.py"
 
 
 def game_of(perception: int = 3, reasoning: int = 3, **overrides: Any) -> ShisenSho:
@@ -272,7 +272,7 @@ def test_script_defaults_to_digits(tmp_path: Path) -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    record = json.loads((tmp_path / "logs" / "test_shisensho_pictures.json").read_text())
+    record = json.loads((tmp_path / "logs" / "test_shisensho_images.json").read_text())
     assert '"tiles": "digits"' in json.dumps(record)
 
 

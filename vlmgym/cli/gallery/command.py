@@ -24,7 +24,7 @@ class GalleryConfig:
     """Render every game at every level into one page, with prompts and scored responses."""
 
     game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
-    """Names or ids of games, or shisensho_pictures. Default: all installed games."""
+    """Names or ids of games, or shisensho_images. Default: all installed games."""
     output: Path = Path("gallery.html")
     """Output page."""
     poster: Path | None = None

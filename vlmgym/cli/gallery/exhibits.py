@@ -67,7 +67,7 @@ EXHIBITS = (
         moves=4,
     ),
     Exhibit(
-        "shisensho_pictures",
+        "shisensho_images",
         "Shisen-Sho with images",
         "shisensho",
         "The same with images that match by what they show: here, handwritten digits.",

@@ -1,0 +1,181 @@
+"""The commands of docs/real_data.md, with miniatures of the data sets in the same layout and a tiny model."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.colours import encoded
+from tests.hub_server import Hub, serving_hub
+from tests.in_training.runs import HERE, NO_EPISODES
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "real_data.md").read_text()
+REAL_MODEL = "Qwen/Qwen3-VL-4B-Instruct"
+MACHINE = "not installed|this machine|Ray has|GiB"
+"""In problems of a machine without GPUs."""
+ROWS = {"train": 40, "held out": 8}
+PLACES = (("FR", "Île-de-France", "Paris", 48.85, 2.35), ("JP", "Tokyo", "Tokyo", 35.68, 139.69))
+OSV5M_COLUMNS = (
+    *("id", "latitude", "longitude", "thumb_original_url", "country", "sequence", "captured_at", "lon_bin", "lat_bin"),
+    *("cell", "region", "sub-region", "city", "land_cover", "road_index", "drive_side", "climate", "soil", "dist_sea"),
+)
+
+
+def commands(section: str) -> list[str]:
+    """Return the commands of a section, each on one line."""
+    text = PAGE.split(f"\n## {section}\n")[1].partition("\n## ")[0].replace("\\\n", "")
+    return re.findall(r"^ {4}(\S.*)$", text, re.MULTILINE)
+
+
+def write_osv5m(root: Path) -> None:
+    """Write the tables, and the images as zip files with one folder each."""
+    repo = root / "osv5m" / "osv5m"
+    for split, first, count in (("train", 100, ROWS["train"]), ("test", 900, ROWS["held out"])):
+        (repo / "images" / split).mkdir(parents=True)
+        lines = [",".join(OSV5M_COLUMNS)]
+        with zipfile.ZipFile(repo / "images" / split / "00.zip", "w") as archive:
+            for number in range(first, first + count):
+                country, region, city, latitude, longitude = PLACES[number % 2]
+                row = {"id": number, "latitude": latitude, "longitude": longitude, "country": country, "city": city}
+                row |= {"region": region, "cell": '"(1, 2)"'}
+                lines.append(",".join(str(row.get(column, "")) for column in OSV5M_COLUMNS))
+                archive.writestr(f"00/{number}.jpg", encoded((number % 256, 0, 0), (80, 60), "JPEG"))
+        (repo / f"{split}.csv").write_text("\n".join(lines) + "\n")
+
+
+def write_parquet(path: Path, rows: list[dict[str, Any]], features: dict[str, Any]) -> None:
+    """Write a table as the Hub does; the names of images and classes are in its metadata."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    pq.write_table(pa.Table.from_pylist(rows).replace_schema_metadata(metadata), path)
+
+
+def image(number: int) -> dict[str, Any]:
+    return {"bytes": encoded((number % 256, 99, 0), (64, 48), "JPEG"), "path": f"{number}.jpg"}
+
+
+def write_nlvr2(root: Path) -> None:
+    """Write a repository with a loading script, and its copy as Parquet files on another branch."""
+    (root / "HuggingFaceM4" / "NLVR2").mkdir(parents=True)
+    (root / "HuggingFaceM4" / "NLVR2" / "NLVR2.py").write_text("import datasets")
+    label = {"names": ["True", "False"], "_type": "ClassLabel"}
+    features = {"left_image": {"_type": "Image"}, "right_image": {"_type": "Image"}, "label": label}
+    for split, name, count in (("train", "train", ROWS["train"]), ("validation", "dev", ROWS["held out"])):
+        rows = [
+            {
+                "identifier": f"{name}-{n}-0-0",
+                "directory": "7",
+                "sentence": f"There are {n} dogs.",
+                "left_image": image(n),
+                "right_image": image(n + 1),
+                "label": n % 2,
+            }
+            for n in range(count)
+        ]
+        folder = root / "HuggingFaceM4" / "NLVR2@refs_convert_parquet" / "default" / split
+        write_parquet(folder / "0000.parquet", rows, features)
+
+
+def write_textvqa(root: Path) -> None:
+    """Write Parquet files of the splits, the last of which has no answers."""
+    for split, first, count in (("train", 0, ROWS["train"]), ("validation", 500, ROWS["held out"]), ("test", 900, 2)):
+        rows = [
+            {
+                "image_id": f"{n:016x}",
+                "question_id": n,
+                "question": f"what number is on bus {n}?",
+                "question_tokens": ["what"],
+                "image": image(n),
+                "image_width": 64,
+                "image_height": 48,
+                "flickr_original_url": "",
+                "flickr_300k_url": "",
+                "image_classes": ["Bus"],
+                "set_name": split,
+                "answers": [] if split == "test" else [str(n)] * 7 + ["unanswerable"] * 3,
+            }
+            for n in range(first, first + count)
+        ]
+        path = root / "lmms-lab" / "textvqa" / "data" / f"{split}-00000-of-00001.parquet"
+        write_parquet(path, rows, {"image": {"_type": "Image"}})
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[Hub]:
+    with serving_hub(tmp_path / "hub") as found:
+        yield found
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A folder in which the documented commands run with this Python."""
+    folder = tmp_path / "checkout"
+    (folder / ".venv-train" / "bin").mkdir(parents=True)
+    for name, command in (("python", ""), ("vlmgym", " -m vlmgym")):
+        path = folder / ".venv-train" / "bin" / name
+        path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)}{command} "$@"\n')
+        path.chmod(0o755)
+    (folder / "training").symlink_to(ROOT / "training")
+    return folder
+
+
+def run(command: str, checkout: Path, hub: Hub) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **hub.environment, "PYTHONPATH": str(ROOT), "VLMGYM_CACHE": str(checkout / "cache")}
+    environment.pop("HF_HUB_OFFLINE", None)
+    return subprocess.run(
+        command, shell=True, cwd=checkout, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def questions(run: Path, pattern: str) -> list[Any]:
+    """States of the first turns that are recorded in the files of a run."""
+    lines = [line for path in run.glob(pattern) for line in path.read_text().splitlines()]
+    return [json.loads(line)["turns"][0]["state"] for line in lines]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("section", "write"), [("OSV-5M", write_osv5m), ("NLVR2", write_nlvr2), ("TextVQA", write_textvqa)]
+)
+def test_documented_commands(model: Path, hub: Hub, checkout: Path, section: str, write: Any) -> None:
+    write(hub.root)
+    stand_ins = {
+        "--preset 1x80gb": shlex.join(["--preset", str(HERE / "quick.args"), "--size", "96", *NO_EPISODES]),
+        "--episodes 500 --max-tokens 1024": f"--episodes {ROWS['held out']} --max-tokens 8 --workers 0",
+        REAL_MODEL: str(model),
+    }
+    *documented, easyr1 = commands(section)
+    for command in documented:
+        pasted = command
+        for part, stand_in in stand_ins.items():
+            pasted = pasted.replace(part, stand_in)
+        done = run(pasted, checkout, hub)
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        assert "data check" not in command or " 0 bad" in done.stdout
+    name = section.lower().replace("-", "")
+    logs = checkout / "logs"
+    before, after = (questions(logs / f"{name}-{when}", "episodes.jsonl") for when in ("before", "after"))
+    assert before == after
+    assert {state["row"]["index"] for state in after} == set(range(ROWS["held out"])), "each row is asked once"
+    trained = questions(logs / name / "rollouts", "step_*.jsonl")
+    assert len(trained) == 18
+    assert {state["row"]["digest"] for state in trained}.isdisjoint(state["row"]["digest"] for state in after)
+    if find_spec("verl") is not None:
+        here = f"MODEL={model} {easyr1} vlmgym.validation.episodes=4".replace("bash training", f"bash {ROOT}/training")
+        checked = run(here, checkout, hub)
+        problems = re.findall(r"^(?:error: |- )(?!the configuration has)(.*)", checked.stderr, re.MULTILINE)
+        assert "prompts have up to" in checked.stdout, checked.stderr
+        assert [one for one in problems if not re.search(MACHINE, one)] == []
