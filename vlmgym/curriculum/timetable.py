@@ -13,7 +13,7 @@ HEADER = ("game", "stage", "first step", "steps", "states")
 
 @dataclass(frozen=True, slots=True)
 class StageTime:
-    """A stage in training; numbers of a mixture are expectations.
+    """A stage in training; in a mixture, the numbers of stages by episode are averages.
 
     Attributes:
         game: Name of the game.
