@@ -133,11 +133,13 @@ fi
 if [ $train = yes ]; then
     use_env .venv-train 11
     if begin "the training packages ($device)"; then
-        modules=(datasets torch torchvision transformers peft)
+        modules=(datasets torch torchvision transformers peft training.local.train)
         install_build openai,tasks,train training/requirements/gpu.txt training/requirements/cpu.txt
         [ $extra != dev ] || install --no-deps --requirement training/requirements/dev.txt || failed "installing pytest"
         if install --no-deps --requirement training/requirements/easyr1.txt; then
-            modules+=("verl.$([ $device = gpu ] && echo workers.fsdp_workers || echo utils.dataset)") # works without vLLM
+            if [ $device = cpu ]; then modules+=(verl.utils.dataset); else # the others need vLLM
+                modules+=(vllm verl.workers.fsdp_workers training.easyr1.trainer training.easyr1.worker)
+            fi
         else
             fingerprint="without EasyR1" # the next run tries again
             echo "EasyR1 could not be installed from GitHub: local training works, distributed training does not."
@@ -146,4 +148,9 @@ if [ $train = yes ]; then
     fi
 fi
 printf '\n%s\n' "Play 2048:      .venv/bin/python vlmgym/test/eval_2048.py"
+if [ $train = yes ]; then
+    script=local_2048.sh
+    if [ $device = gpu ] && [ "$fingerprint" != "without EasyR1" ]; then script=rl_2048.sh; fi
+    echo "Train:          bash training/scripts/$script"
+fi
 if [ $extra = dev ]; then echo "Run the tests:  .venv/bin/python -m pytest -n 2 --dist loadgroup"; fi

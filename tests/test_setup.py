@@ -252,7 +252,10 @@ def test_serving_without_gpu_needs_linux(machine: Machine) -> None:
 def test_training_without_github(machine: Machine) -> None:
     machine.python("python3", 11)
     (machine.root / "no-github").touch()
-    assert "EasyR1 could not be installed from GitHub" in machine.setup("--train").stdout
+    machine.gpu(True)
+    said = machine.setup("--train").stdout
+    assert "EasyR1 could not be installed from GitHub" in said
+    assert "bash training/scripts/local_2048.sh" in said
     (machine.root / "no-github").unlink()
     assert machine.calls("--train")[-1] == EASYR1
     assert machine.calls("--train") == []
@@ -277,12 +280,29 @@ def test_serving_needs_python_3_11(machine: Machine) -> None:
     assert "venv by 3.12" in machine.calls("--serve")
 
 
-def test_failing_import_is_named(machine: Machine) -> None:
+EASYR1_MODULES = ("vllm", "verl.workers.fsdp_workers", "training.easyr1.trainer", "training.easyr1.worker")
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_all_modules_of_training_are_imported(machine: Machine, gpu: bool) -> None:
+    machine.python("python3", 11)
+    machine.gpu(gpu)
+    done = machine.setup("--train")
+    last = [line for line in done.stdout.splitlines() if line][-1]
+    assert last == f"Train:          bash training/scripts/{'rl' if gpu else 'local'}_2048.sh"
+    imported = {line.partition(" ")[2] for line in (machine.clone / "setup.log").read_text().splitlines()}
+    assert {"datasets", "torch", "torchvision", "transformers", "peft", "training.local.train"} <= imported
+    assert imported.issuperset(EASYR1_MODULES) == gpu
+    assert ("verl.utils.dataset" in imported) != gpu
+
+
+@pytest.mark.parametrize("module", EASYR1_MODULES)
+def test_failing_import_is_named(machine: Machine, module: str) -> None:
     machine.python("python3", 11)
     machine.gpu(True)
-    (machine.root / "no-import").write_text("verl.workers.fsdp_workers")
+    (machine.root / "no-import").write_text(module)
     done = machine.setup("--train")
-    assert_fails(done, "'import verl.workers.fsdp_workers' fails in it: ImportError: NumPy 2.0 needed")
+    assert_fails(done, f"'import {module}' fails in it: ImportError: NumPy 2.0 needed")
     assert done.stdout.count("Done.") == 1, "only the core environment"
     (machine.root / "no-import").unlink()
     assert machine.calls("--train"), "the installation is repeated"

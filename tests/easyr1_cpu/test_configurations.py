@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -167,6 +168,9 @@ def test_machine(qwen3: Path, tmp_path: Path) -> None:
     ):
         assert any(words in problem for problem in problems), (words, problems)
     assert "billion parameters need at least" in facts[0]
+    config.vlmgym["rollout_workers"] += 4
+    needed = [float(re.findall(r"need at least ([\d.]+) GiB", fact)[0]) for fact in (facts[0], check_run(config)[1][0])]
+    assert needed[1] == pytest.approx(needed[0] + 4), "1 GiB for each rollout worker"
     config.worker.rollout.dtype = "auto"
     assert any("must be bf16, fp16 or fp32, got auto" in problem for problem in check_run(config)[0])
 

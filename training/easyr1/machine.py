@@ -24,6 +24,8 @@ from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import error_text
 
 GIB = 2**30
+ROLLOUT_WORKER_MEMORY = GIB
+"""Host memory of a rollout worker, roughly: torch, the model's processor, and its episodes."""
 REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements" / "easyr1.txt"
 GPU_MEMORY = "import torch; print(*(torch.cuda.mem_get_info(gpu)[0] for gpu in range({})))"
 SMALLER = "set LOW_MEMORY=1 or LORA=1, use more GPUS or a smaller MODEL"
@@ -47,6 +49,7 @@ def check_machine(config: RunConfig, section: Section, facts: list[str]) -> Iter
         yield from check_cpus(config, section, os.cpu_count() or 1)
     sizes = {name: model_size(part.model, name == "critic") for name, part in config.trained.items()}
     host, update, checkpoint = estimate_memory(config, sizes)
+    host += ROLLOUT_WORKER_MEMORY * section.rollout_workers / trainer.nnodes
     needed = f"{host / GIB:.1f} GiB of host memory, {update / GIB:.1f} GiB of each GPU, {checkpoint / GIB:.1f} GiB"
     facts.append(f"{sizes['actor'][0] / 1e9:.3g} billion parameters need at least {needed} per checkpoint")
     if host > (free := free_memory()):
