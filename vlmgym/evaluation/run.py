@@ -23,7 +23,7 @@ from vlmgym.records.run import CurriculumRecord, RunRecord, RunSummary, differen
 from vlmgym.records.run_folder import RunFolder
 from vlmgym.records.store import StoredRun, drop_torn_line, open_run
 from vlmgym.rollout.event_loop import run_async
-from vlmgym.rollout.runner import Hooks, evaluate
+from vlmgym.rollout.runner import Hooks, play_episodes
 from vlmgym.sandbox.core.game import Game
 from vlmgym.workers.pool import WorkerPool
 
@@ -176,14 +176,14 @@ def play_run(
         try:
             run_async(workers.start())
             began = time.perf_counter()
-            evaluate(
+            play_episodes(
                 games,
                 policy,
                 config.episodes,
+                workers,
                 max_turns=config.max_turns,
                 seed=config.seed,
                 concurrency=config.concurrency,
-                workers=workers,
                 history=config.history,
                 history_images=config.history_images,
                 reward=config.reward,

@@ -109,6 +109,44 @@ def evaluate(
         policy.check(game)
     check_policy(policy, budget, history_images)
     check_concurrency(made, episodes, concurrency)
+    total = episodes if isinstance(games, Curriculum) else episodes * len(made)
+    with nullcontext(workers) if isinstance(workers, WorkerPool) else open_pool(backend, total, workers) as pool:
+        return play_episodes(
+            games if isinstance(games, Curriculum) else made,
+            policy,
+            episodes,
+            pool,
+            max_turns=max_turns,
+            seed=seed,
+            concurrency=concurrency,
+            history=history,
+            history_images=history_images,
+            reward=reward,
+            budget=budget,
+            resume=resume,
+            hooks=hooks,
+            collect=collect,
+        )
+
+
+def play_episodes(
+    games: Sequence[Game[Any, Any]] | Curriculum,
+    policy: Policy,
+    episodes: int,
+    workers: WorkerPool,
+    *,
+    max_turns: int,
+    seed: int,
+    concurrency: int,
+    history: int,
+    history_images: int,
+    reward: RewardConfig,
+    budget: Budget,
+    resume: Iterable[EpisodeRecord],
+    hooks: Hooks,
+    collect: bool,
+) -> list[EpisodeRecord]:
+    """Play episodes with arguments that have been checked; see `evaluate`."""
     transform = policy.transform if isinstance(policy, ModelPolicy) else None
 
     def configure(game: Game[Any, Any]) -> EpisodeConfig:
@@ -118,7 +156,7 @@ def evaluate(
     if isinstance(games, Curriculum):
         schedule = CurriculumSchedule(games, configure, seed, episodes)
     else:
-        schedule = FixedSchedule([*map(configure, made)], seed, episodes)
+        schedule = FixedSchedule([*map(configure, games)], seed, episodes)
     usage = Usage(budget)
     collected: dict[tuple[str, int], EpisodeRecord] = {}
     for record in resume:
@@ -132,12 +170,9 @@ def evaluate(
             collected[record.key] = record
         hooks.on_episode(record)
 
-    with (
-        nullcontext(workers) if isinstance(workers, WorkerPool) else open_pool(backend, schedule.total, workers) as pool
-    ):
-        runner = _Runner(schedule, policy, pool, concurrency, usage, replace(hooks, on_episode=on_episode))
-        with infrequent_gc():
-            run_async(runner.run())
+    runner = _Runner(schedule, policy, workers, concurrency, usage, replace(hooks, on_episode=on_episode))
+    with infrequent_gc():
+        run_async(runner.run())
     return sorted(collected.values(), key=schedule.order)
 
 
