@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 from rich.table import Table
 
+from vlmgym.checks import check_int
 from vlmgym.errors import InfrastructureError, UsageError
 from vlmgym.policies.base import Prompt
 from vlmgym.policies.chat_api import image_url
@@ -32,6 +34,7 @@ from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.options import GameOptions
 
 if TYPE_CHECKING:
+    from vlmgym.policies.local_model import LocalModel
     from vlmgym.policies.openai_client import StreamTiming
 
 MOVES = 20
@@ -43,7 +46,7 @@ Advance = Callable[[float], None]
 
 @dataclass(frozen=True, kw_only=True)
 class BenchModelConfig(GameOptions):
-    """Measure a model server with game images: time to first token, tokens and requests per second."""
+    """Measure a model server with game images or a prompt: time to first token, tokens and requests per second."""
 
     base_url: str = OPENAI
     """Base URL of the server, such as http://localhost:8000/v1."""
@@ -72,10 +75,18 @@ class BenchModelConfig(GameOptions):
     """Device for transformers, such as cuda:1. Default: a GPU if available."""
     dtype: DType = "auto"
     """Dtype for transformers; auto: as saved. Use the same as the server."""
+    prompt: str | None = None
+    """Instead of game images, send this text --runs times, one at a time, after a warm-up. A server that caches
+    prompts reads it only once."""
+    runs: int = 10
+    """Number of times --prompt is sent."""
     output: Path | None = None
     """JSON file for all measurements."""
 
     def __post_init__(self) -> None:
+        check_int("runs", self.runs, 2)
+        if self.prompt is not None and self.concurrency != BenchModelConfig.concurrency:
+            raise UsageError("a prompt is sent one at a time: leave out --concurrency or --prompt")
         if not self.concurrency or min(self.concurrency) < 1:
             raise UsageError(f"concurrency must be numbers of at least 1, got {self.concurrency}")
         if not 0 < self.seconds < float("inf"):
@@ -135,21 +146,15 @@ def bench_model(config: BenchModelConfig, console: Console | None = None) -> Mod
     """
     console = console or Console()
     game = config.make_game(config.game)
-    policy = OpenAIPolicy(config.server())
-    local = None if config.against is None else import_local_model("--against")
-    checkpoint = None if config.against is None else resolve_checkpoint(config.against, "transformers")
-    if config.output is not None:
-        check_own_file(config.output)
-        if not config.output.absolute().parent.is_dir():
-            raise UsageError(f"there is no folder {config.output.parent} to write {config.output.name} into")
+    policy, load = prepare(config)
     levels = sorted(set(config.concurrency))
     server: list[Speed] = []
     transformers: list[Speed] = []
     seeds = itertools.count()
     columns = (*Progress.get_default_columns(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("loading" if local else "", total=config.seconds * len(levels) * (2 if local else 1))
-        model = None if local is None or checkpoint is None else local(checkpoint, config.device, config.dtype)
+        task = progress.add_task("loading" if load else "", total=config.seconds * len(levels) * (2 if load else 1))
+        model = load() if load else None
 
         def measuring(what: str) -> Advance:
             begin = config.seconds * (len(server) + len(transformers))
@@ -165,8 +170,39 @@ def bench_model(config: BenchModelConfig, console: Console | None = None) -> Mod
     speeds = ModelSpeeds(tuple(server), tuple(transformers))
     _print(speeds, config, console)
     if config.output is not None:
-        _write(speeds, config, game, config.output)
+        record = GameRecord.of(game).model_dump(mode="json")
+        found = {"game": record, "seconds": config.seconds, "speeds": asdict(speeds)}
+        write_own_json(config.output, describe(config) | found)
     return speeds
+
+
+def prepare(config: BenchModelConfig) -> tuple[OpenAIPolicy, Callable[[], LocalModel] | None]:
+    """Create the policy and the function that loads transformers' model; check the output file.
+
+    Raises:
+        UsageError: An option is invalid or a package is missing.
+    """
+    policy, load = OpenAIPolicy(config.server()), None
+    if config.against is not None:
+        local_model, checkpoint = import_local_model("--against"), resolve_checkpoint(config.against, "transformers")
+        load = partial(local_model, checkpoint, config.device, config.dtype)
+    if config.output is not None:
+        check_own_file(config.output)
+        if not config.output.absolute().parent.is_dir():
+            raise UsageError(f"there is no folder {config.output.parent} to write {config.output.name} into")
+    return policy, load
+
+
+def describe(config: BenchModelConfig) -> dict[str, Any]:
+    """Describe what was measured, and when, for the output file."""
+    server = config.server()
+    return {
+        "measured": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "server": {"base_url": server.address, "model": server.model, "extra_body": server.extra_fields},
+        "max_tokens": config.max_tokens,
+        "ignore_eos": config.ignore_eos,
+        "against": config.against,
+    }
 
 
 def _question(game: Game[Any, Any], seed: int) -> tuple[list[ImageArray], Prompt]:
@@ -293,18 +329,3 @@ def _print(speeds: ModelSpeeds, config: BenchModelConfig, console: Console) -> N
             row += [f"{other:,.0f}", f"{speed.tokens_per_second / other:.1f}"]
         table.add_row(*row)
     console.print(table)
-
-
-def _write(speeds: ModelSpeeds, config: BenchModelConfig, game: Game[Any, Any], file: Path) -> None:
-    server = config.server()
-    found = {
-        "measured": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "server": {"base_url": server.address, "model": server.model, "extra_body": server.extra_fields},
-        "game": GameRecord.of(game).model_dump(mode="json"),
-        "seconds": config.seconds,
-        "max_tokens": config.max_tokens,
-        "ignore_eos": config.ignore_eos,
-        "against": config.against,
-        "speeds": asdict(speeds),
-    }
-    write_own_json(file, found)

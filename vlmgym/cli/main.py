@@ -14,6 +14,7 @@ import tyro
 import vlmgym
 from vlmgym.cli.bench import BenchConfig, bench
 from vlmgym.cli.bench_model import BenchModelConfig, bench_model
+from vlmgym.cli.bench_prompt import bench_prompt
 from vlmgym.cli.console import reporting_errors
 from vlmgym.cli.data import DataCheckConfig, DataFetchConfig, check_data, fetch_data
 from vlmgym.cli.eval import policy_options, run_evaluation, with_options
@@ -94,7 +95,7 @@ def games_command(
 ACTIONS: dict[type, Callable[[Any], object]] = {
     PlayConfig: play,
     BenchConfig: bench,
-    BenchModelConfig: bench_model,
+    BenchModelConfig: lambda config: (bench_model if config.prompt is None else bench_prompt)(config),
     ReportConfig: report,
     RescoreConfig: rescore,
     CompareConfig: compare,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,12 +86,14 @@ class LocalModel:
         top_k: int | None = None,
         stop: Sequence[str] = (),
         ignore_eos: bool = False,
+        on_token: Callable[[], None] | None = None,
     ) -> list[Reply | InfrastructureError]:
         """Generate a reply to each prompt, or the error for prompts that exceed the context length.
 
         Image placeholder tokens are never generated. Sampling options default to the model's generation config.
 
-        Stop sequences are omitted from the response. `ignore_eos` continues after its end, for benchmarks.
+        Stop sequences are omitted from the response. For benchmarks, `ignore_eos` continues after its end, and
+        `on_token` is called after each token of the batch.
 
         Raises:
             PolicyError: Out of memory, or the model failed.
@@ -99,7 +101,8 @@ class LocalModel:
         sampling = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
         try:
             with torch.inference_mode():
-                return self._generate_fitting(requests, max_tokens, self._warpers(sampling), list(stop), ignore_eos)
+                warpers = self._warpers(sampling)
+                return self._generate_fitting(requests, max_tokens, warpers, list(stop), ignore_eos, on_token)
         except (RuntimeError, MemoryError) as error:
             out_of_memory = isinstance(error, MemoryError | torch.cuda.OutOfMemoryError)
             if out_of_memory or "can't allocate memory" in str(error):  # torch's message on a CPU
@@ -121,6 +124,7 @@ class LocalModel:
         warpers: list[Any] | None,
         stop: list[str],
         ignore_eos: bool,
+        on_token: Callable[[], None] | None,
     ) -> list[Reply | InfrastructureError]:
         batch = self._tokenize(requests)
         lengths = batch["attention_mask"].sum(dim=1).tolist()
@@ -135,7 +139,7 @@ class LocalModel:
             batch = self._tokenize([requests[i] for i in fitting])
         seeds = [requests[i].seed for i in fitting]
         sampler = [] if warpers is None else [*warpers, SeededSampler(seeds, self.device)]
-        rows = self._generate_tokens(batch, sampler, max_tokens, stop, ignore_eos)
+        rows = self._generate_tokens(batch, sampler, max_tokens, stop, ignore_eos, on_token)
         for i, row in zip(fitting, rows, strict=True):
             replies[i] = self._reply(row, lengths[i], stop, ignore_eos)
         return replies
@@ -176,7 +180,13 @@ class LocalModel:
         return warpers
 
     def _generate_tokens(
-        self, batch: Any, sampler: list[Any], max_tokens: int, stop: list[str], ignore_eos: bool
+        self,
+        batch: Any,
+        sampler: list[Any],
+        max_tokens: int,
+        stop: list[str],
+        ignore_eos: bool,
+        on_token: Callable[[], None] | None,
     ) -> list[list[int]]:
         config = copy.deepcopy(self.model.generation_config)
         config.do_sample = False  # `SeededSampler` samples
@@ -194,7 +204,7 @@ class LocalModel:
             **batch,
             generation_config=config,
             logits_processor=LogitsProcessorList(sampler),
-            stopping_criteria=StoppingCriteriaList([_Stopped(self._stopped)]),
+            stopping_criteria=StoppingCriteriaList([_Stopped(self._stopped, on_token)]),
             tokenizer=self.processor.tokenizer,
         )
         rows: list[list[int]] = sequences[:, batch["input_ids"].shape[1] :].tolist()
@@ -215,12 +225,15 @@ class LocalModel:
 
 
 class _Stopped(StoppingCriteria):  # type: ignore[misc]
-    """Stops all rows once an event is set."""
+    """Stops all rows once an event is set, and reports each token."""
 
-    def __init__(self, event: threading.Event) -> None:
-        self._event = event
+    def __init__(self, event: threading.Event, on_token: Callable[[], None] | None) -> None:
+        self._event, self._on_token = event, on_token
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **options: Any) -> torch.Tensor:
+        if self._on_token is not None:
+            input_ids.tolist()  # waits until the GPU has the token
+            self._on_token()
         return torch.full((len(input_ids),), self._event.is_set(), device=input_ids.device)
 
 
