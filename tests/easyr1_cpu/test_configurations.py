@@ -64,7 +64,7 @@ def test_configurations(qwen3: Path, tmp_path: Path, names: tuple[str, ...]) -> 
     config = config_of(*names)
     if names == ("rl_shisensho_cifar10",):
         write_cifar10(tmp_path)
-        config.vlmgym["games"][0]["overrides"]["data"] = str(tmp_path)
+        config.vlmgym["overrides"] = {"data": str(tmp_path)}  # as DATA=
     config.worker.actor.model.model_path = str(qwen3)
     problems, facts = check_run(config, machine=False)
     assert problems == []

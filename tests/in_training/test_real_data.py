@@ -153,7 +153,9 @@ def questions(run: Path, pattern: str) -> list[Any]:
 def test_documented_commands(model: Path, hub: Hub, checkout: Path, section: str, write: Any) -> None:
     write(hub.root)
     stand_ins = {
-        "--preset 1x80gb": shlex.join(["--preset", str(HERE / "quick.args"), "--size", "96", *NO_EPISODES]),
+        " --steps 1500": "",
+        " --games ": " --size 96 --games ",
+        "--preset 1x80gb": shlex.join(["--preset", str(HERE / "quick.args"), *NO_EPISODES]),
         "--episodes 500 --max-tokens 1024": f"--episodes {ROWS['held out']} --max-tokens 8 --workers 0",
         REAL_MODEL: str(model),
     }

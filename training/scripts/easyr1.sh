@@ -6,7 +6,7 @@
 #     MODEL=Qwen/Qwen2.5-VL-3B-Instruct GPUS=8 bash training/scripts/rl_2048.sh trainer.max_steps=100
 #
 # MODEL        folder or Hub name of a Qwen-VL (Qwen/Qwen2.5-VL-7B-Instruct)
-# DATA         your own questions for a task: a table, a folder or a Hub id (docs/data.md)
+# DATA         your own questions for a task: a table, a folder or a Hub id (docs/data.md); or a copy of CIFAR-10
 # GPUS, NODES  GPUs per machine, and machines (4, 1)
 # LORA=1       train LoRA adapters instead of all weights
 # LOW_MEMORY=1 keep weights and optimizer states in bfloat16

@@ -1,4 +1,4 @@
-"""Data settings of the tasks in a curriculum, given outside of its file."""
+"""Data settings of a curriculum, given outside of its file."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ DATA_SETTINGS = ("data", *TaskConfig.of_data)
 
 
 def with_data(file: CurriculumFile, settings: Mapping[str, Any]) -> CurriculumFile:
-    """Return a curriculum whose tasks use these data settings, at all stages, instead of those of the file.
+    """Return a curriculum that uses these data settings, at all stages, instead of those of the file.
+
+    They apply to tasks and to entries that set data in the file, such as Shisen-Sho with a split of CIFAR-10.
 
     Raises:
-        UsageError: There are other settings, or no entry is a task.
+        UsageError: There are other settings, or no entry takes data.
     """
     if others := [name for name in settings if name not in DATA_SETTINGS]:
         raise UsageError(
@@ -28,10 +30,10 @@ def with_data(file: CurriculumFile, settings: Mapping[str, Any]) -> CurriculumFi
         )
     if not settings:
         return file
-    tasks = [_is_task(entry.game) for entry in file.entries]
-    if not any(tasks):
+    takers = [_is_task(entry.game) or not entry.overrides.keys().isdisjoint(DATA_SETTINGS) for entry in file.entries]
+    if not any(takers):
         raise UsageError(f"no game of this curriculum takes {next(iter(settings))}")
-    entries = (_with(entry, settings) if task else entry for entry, task in zip(file.entries, tasks))
+    entries = (_with(entry, settings) if takes else entry for entry, takes in zip(file.entries, takers))
     return file.model_copy(update={"entries": tuple(entries)})
 
 
