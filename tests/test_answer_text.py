@@ -32,7 +32,7 @@ DEGREES = "Paris, unknown, France, 48.86° N, 2.35° E"
 
 
 def action(game: Game[Any, Any], text: str) -> Any:
-    """Parse an answer; None if it is refused."""
+    """Parse an answer; None if it is rejected."""
     try:
         return game.parse(answer_only(text))
     except ParseError:
@@ -61,18 +61,18 @@ def rows() -> list[tuple[str, ...]]:
 @pytest.mark.parametrize(("name", "answer", "read", "strict"), rows())
 def test_documented_spellings_are_read(name: str, answer: str, read: str, strict: str) -> None:
     game, text = GAMES[name], code(answer)
-    meant = None if read == "refused" else game.parse_answer(code(read))
+    meant = None if read == "rejected" else game.parse_answer(code(read))
     assert action(game, text) == meant
     if strict == "same":
         assert meant is not None
     else:
-        meant = None if strict == "refused" else game.parse_answer(code(strict))
+        meant = None if strict == "rejected" else game.parse_answer(code(strict))
     assert action(STRICT[name], text) == meant
 
 
 def test_every_game_is_in_the_table() -> None:
     for name in GAMES:
-        read = {read == "refused" for game, _, read, _ in rows() if game == name}
+        read = {read == "rejected" for game, _, read, _ in rows() if game == name}
         assert read == ({False} if name == "caption" else {False, True}), name
 
 
