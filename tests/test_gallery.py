@@ -1,4 +1,4 @@
-"""The gallery in a real browser, and what it says of games."""
+"""The gallery in a real browser, and its captions."""
 
 import io
 from dataclasses import replace
@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from vlmgym.cli.gallery.command import GalleryConfig, gallery
-from vlmgym.cli.gallery.exhibits import EXHIBITS, Exhibit, exhibits_of, levels_of
+from vlmgym.cli.gallery.items import ITEMS, GalleryItem, items_of, levels_of
 from vlmgym.cli.gallery.page import write_page
 from vlmgym.cli.gallery.poster import draw_poster
 from vlmgym.cli.gallery.responses import examples
@@ -29,15 +29,15 @@ def path(tmp_path_factory):
 
 
 def test_every_level_of_every_game_is_shown(path, watched):
-    shown = {game_class(exhibit.game) for exhibit in EXHIBITS}
+    shown = {game_class(item.game) for item in ITEMS}
     assert shown >= {game_class(game) for game in game_ids() if game_class(game).__module__.startswith("vlmgym.")}
     page = watched.visit(path)
-    for exhibit in EXHIBITS:
+    for item in ITEMS:
         for difficulty in DIFFICULTIES:
             for level in LEVELS:
-                images = page.locator(f"[id='{exhibit.name}'] figure.{difficulty}-{level} img")
+                images = page.locator(f"[id='{item.name}'] figure.{difficulty}-{level} img")
                 widths = images.evaluate_all("all => all.map(one => one.complete && one.naturalWidth)")
-                assert widths == [SIZE] * len(exhibit.at(SIZE).image_shapes)
+                assert widths == [SIZE] * len(item.at(SIZE).image_shapes)
     assert len(watched.requests) == 1
     for width in (360, 1280):
         page.set_viewport_size({"width": width, "height": 700})
@@ -62,8 +62,8 @@ def test_captions_name_changed_config_fields(path, watched):
 
 def test_example_responses_have_their_scores(path, watched):
     page = watched.visit(path)
-    for exhibit in EXHIBITS:
-        section = page.locator(f"[id='{exhibit.name}']")
+    for item in ITEMS:
+        section = page.locator(f"[id='{item.name}']")
         assert "<answer>" in section.locator(".prompt pre").inner_text()
         cards = section.locator(".example").all()
         numbers = [card.locator("dd").all_inner_texts() for card in cards]
@@ -78,49 +78,49 @@ def test_example_responses_have_their_scores(path, watched):
 
 @pytest.mark.parametrize("name", ["2048", "shisensho", "swap"])
 def test_wrong_example_is_illegal(name):
-    (exhibit,) = exhibits_of([name])
-    game = exhibit.at(SIZE)
-    bad = examples(exhibit, game, exhibit.position(game))[1]
+    (item,) = items_of([name])
+    game = item.at(SIZE)
+    bad = examples(item, game, item.position(game))[1]
     assert bad.scored.outcome is Outcome.ILLEGAL
     assert bad.scored.feedback
 
 
 def test_shown_states_have_not_ended():
-    (played,) = exhibits_of(["shisensho_images"])
+    (played,) = items_of(["shisensho_images"])
     for level in levels_of(replace(played, moves=10), "reasoning", SIZE):  # 4 x 4 are cleared in 8
         assert level.game.ended(level.state) is None
-    exhibit = replace(*exhibits_of(["2048"]), moves=5)
-    assert len({level.state for level in levels_of(exhibit, "perception", SIZE)}) == 1
+    item = replace(*items_of(["2048"]), moves=5)
+    assert len({level.state for level in levels_of(item, "perception", SIZE)}) == 1
 
 
 def test_game_of_a_user_without_oracle(lamps):
-    exhibit = exhibits_of()[-1]
-    assert exhibit.about.startswith("Switch off all lamps.")
-    assert (exhibit.title, exhibit.game) == ("lamps", "lamps-v0")
-    html = write_page([exhibit], SIZE)
+    item = items_of()[-1]
+    assert item.about.startswith("Switch off all lamps.")
+    assert (item.title, item.game) == ("lamps", "lamps-v0")
+    html = write_page([item], SIZE)
     assert html.count("<figure") == 2 * len(LEVELS)
     assert 'class="panel example"' not in html
 
 
 def test_games_are_found_by_id_or_name():
-    assert exhibits_of(["swap-v0"]) == exhibits_of(["swap"])
+    assert items_of(["swap-v0"]) == items_of(["swap"])
     with pytest.raises(UsageError, match="'chess'"):
-        exhibits_of(["chess"])
+        items_of(["chess"])
 
 
 def test_text_is_escaped(path):
     html = write_page([], SIZE, [("caption", "it needs <script>alert(1)</script>")])
-    assert "caption is left out: it needs &lt;script&gt;alert(1)&lt;/script&gt;" in html
+    assert "caption is not shown: it needs &lt;script&gt;alert(1)&lt;/script&gt;" in html
     evil = "<b onclick='x()'>\""
-    (exhibit,) = exhibits_of(["nlvr2"])
-    html = write_page([replace(exhibit, title=evil, about=evil, words=lambda *_: evil)], SIZE)
+    (item,) = items_of(["nlvr2"])
+    html = write_page([replace(item, title=evil, about=evil, words=lambda *_: evil)], SIZE)
     assert "<b" not in html.replace("<body", "")
 
 
 def test_games_that_cannot_be_drawn_are_left_out_unless_named(tmp_path, monkeypatch, capsys):
-    bad = Exhibit("folder", "Folder", "shisensho", "", overrides={"tiles": "folder"})
-    monkeypatch.setattr("vlmgym.cli.gallery.exhibits.EXHIBITS", (*exhibits_of(["swap"]), bad))
-    monkeypatch.setattr("vlmgym.cli.gallery.exhibits.load_games", lambda: ({}, {}))
+    bad = GalleryItem("folder", "Folder", "shisensho", "", overrides={"tiles": "folder"})
+    monkeypatch.setattr("vlmgym.cli.gallery.items.ITEMS", (*items_of(["swap"]), bad))
+    monkeypatch.setattr("vlmgym.cli.gallery.items.load_games", lambda: ({}, {}))
     path = tmp_path / "gallery.html"
     main(["gallery", "--output", str(path), "--size", str(SIZE)])
     assert "Folder is left out: shisensho: tiles=folder needs data" in path.read_text()
@@ -135,7 +135,7 @@ def test_games_that_cannot_be_drawn_are_left_out_unless_named(tmp_path, monkeypa
 def test_poster_has_a_column_per_game_and_a_row_per_level(tmp_path):
     path = tmp_path / "poster.png"
     main(["gallery", "swap", "--output", str(tmp_path / "g.html"), "--size", str(SIZE), "--poster", str(path)])
-    one, two = (Image.open(io.BytesIO(png)) for png in (path.read_bytes(), draw_poster(exhibits_of(["swap", "nlvr2"]))))
+    one, two = (Image.open(io.BytesIO(png)) for png in (path.read_bytes(), draw_poster(items_of(["swap", "nlvr2"]))))
     assert one.format == two.format == "PNG"
     assert one.height == two.height > len(LEVELS) * 200
     assert two.width - one.width == 2 * 200 + 14 + 7  # nlvr2 has two images

@@ -211,9 +211,9 @@ def test_games_that_fail_to_load_hide_no_others(installed: Path) -> None:
         installed,
         "-c",
         "from vlmgym.cli.main import main\n"
-        "from vlmgym.cli.gallery.exhibits import exhibits_of\n"
+        "from vlmgym.cli.gallery.items import items_of\n"
         "main(['games'])\n"
-        "print('gallery', *(shown.game for shown in exhibits_of()))\n",
+        "print('gallery', *(shown.game for shown in items_of()))\n",
     ).splitlines()
     listed = {line.split()[0]: line for line in lines if line}
     for number, reason in enumerate(FAILING_MODULES.values()):

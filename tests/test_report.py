@@ -57,7 +57,7 @@ def test_small_run_is_one_page(folder, watched):
             assert f"{round(value or 0, 2):,g}" in text
         assert f"illegal {game.illegal_rate:.1%}" in text
     about = opened.inner_text("#panel-overview details")
-    for fact in ("policy", "seeds 0 to 4", "at most 12 an episode", "game_weight=1.0", "gymnasium-2048", "format"):
+    for fact in ("policy", "seeds 0 to 4", "at most 12 per episode", "game_weight=1.0", "gymnasium-2048", "format"):
         assert fact in about
     opened.get_by_role("tab", name="Curves").click()
     expect(opened.locator(".plot svg path.mean")).to_have_count(2)
@@ -100,7 +100,7 @@ def test_filters_and_order(folder, watched):
     choose(opened, "Order", "best score first")
     best = [int(row.split()[-1].replace(",", "")) for row in rows(opened)]
     assert best == sorted((one.score for one in episodes if one.game.id == "2048-v0"), reverse=True)
-    choose(opened, "Turns", "without refused turns")
+    choose(opened, "Turns", "without invalid turns")
     assert rows(opened) == []
     choose(opened, "Game", "all games")
     choose(opened, "Turns", "with illegal turns")
@@ -143,15 +143,15 @@ def test_hostile_responses_are_inert(folder, watched):
 
 def test_content_policy_refuses_intruders(folder, watched):
     opened = watched.visit(folder.report, "#2048-v0/0/1")
-    refused = opened.evaluate(INTRUSION)
+    rejected = opened.evaluate(INTRUSION)
     kinds = {"script-src-attr", "script-src-elem", "img-src", "connect-src", "style-src-attr", "frame-src"}
-    assert set(refused) >= kinds
+    assert set(rejected) >= kinds
     assert opened.title() != "owned"
 
 
 INTRUSION = """async () => {
-  const refused = [];
-  document.addEventListener('securitypolicyviolation', (event) => refused.push(event.effectiveDirective));
+  const rejected = [];
+  document.addEventListener('securitypolicyviolation', (event) => rejected.push(event.effectiveDirective));
   const place = document.createElement('div');
   document.body.append(place);
   place.innerHTML = `<p style="color: red" onclick="document.title = 'owned'"></p><img src="http://127.0.0.1:9/">
@@ -162,9 +162,9 @@ INTRUSION = """async () => {
   place.append(script);
   await fetch('http://127.0.0.1:9/').catch(() => null);
   // Violations are reported later, on a busy machine much later.
-  for (let waited = 0; waited < 100 && new Set(refused).size < 6; waited++)
+  for (let waited = 0; waited < 100 && new Set(rejected).size < 6; waited++)
     await new Promise((resolve) => setTimeout(resolve, 100));
-  return refused;
+  return rejected;
 }"""
 
 

@@ -97,7 +97,7 @@ def test_missing_episode_file_is_reported(large, watched):
     try:
         opened = watched.visit(large, "#2048-v0/7/1")
         opened.wait_for_selector("text=This episode cannot be shown: report/")
-        assert f"{lost.name} is not beside this page" in opened.inner_text(".message")
+        assert f"{lost.name} is not next to this page" in opened.inner_text(".message")
     finally:
         hidden.rename(lost)
     opened.evaluate("location.hash = '#2048-v0/900/1'")
@@ -144,7 +144,7 @@ def test_episodes_without_a_result(watched, tmp_path, few):
         choose(opened, "Ended", status)
         assert len(rows(opened)) == count
     opened.evaluate("location.hash = '#2048-v0/2/1'")
-    opened.wait_for_selector("text=The position")
+    opened.wait_for_selector("text=The state")
     assert canvas(opened, ".before").shape == (640, 640, 3)
     watched.check()
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import tyro
 
 from vlmgym.checks import check_int
-from vlmgym.cli.gallery.exhibits import Exhibit, exhibits_of
+from vlmgym.cli.gallery.items import GalleryItem, items_of
 from vlmgym.cli.gallery.page import write_page
 from vlmgym.cli.gallery.poster import draw_poster
 from vlmgym.errors import UsageError
@@ -47,28 +47,28 @@ def gallery(config: GalleryConfig) -> None:
         if path is not None:
             check_own_file(path)
     console = make_console()
-    shown = exhibits_of(config.game)
+    shown = items_of(config.game)
     left_out: list[tuple[str, str]] = []
     if not config.game:
         shown, left_out = _drawable(shown, config.size)
         if not shown:
             raise UsageError(f"no game can be drawn: {left_out[0][1]}")
     write_own_file(config.output, write_page(shown, config.size, left_out).encode())
-    console.print(f"page    {config.output}", soft_wrap=True)
+    console.print(f"gallery {config.output}", soft_wrap=True)
     if config.poster is not None:
         write_own_file(config.poster, draw_poster(shown))
         console.print(f"poster  {config.poster}", soft_wrap=True)
 
 
-def _drawable(exhibits: Sequence[Exhibit], size: int) -> tuple[list[Exhibit], list[tuple[str, str]]]:
-    """Separate exhibits that can be drawn from those whose libraries or data are missing, with the reasons."""
+def _drawable(items: Sequence[GalleryItem], size: int) -> tuple[list[GalleryItem], list[tuple[str, str]]]:
+    """Separate items that can be drawn from those whose libraries or data are missing, with the reasons."""
     shown, left_out = [], []
-    for exhibit in exhibits:
+    for item in items:
         try:
-            game = exhibit.at(size)
-            game.images(Episode(game, exhibit.seed).state)
+            game = item.at(size)
+            game.images(Episode(game, item.seed).state)
         except UsageError as error:
-            left_out.append((exhibit.title, str(error)))
+            left_out.append((item.title, str(error)))
         else:
-            shown.append(exhibit)
+            shown.append(item)
     return shown, left_out

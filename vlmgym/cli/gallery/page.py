@@ -8,7 +8,7 @@ from importlib.resources import files
 from string import Template
 
 import vlmgym
-from vlmgym.cli.gallery.exhibits import Exhibit, Level, levels_of
+from vlmgym.cli.gallery.items import GalleryItem, Level, levels_of
 from vlmgym.cli.gallery.responses import Example, examples
 from vlmgym.evaluation.report.document import asset, content_policy, marked
 from vlmgym.evaluation.report.images import data_url
@@ -20,66 +20,66 @@ from vlmgym.sandbox.registry import game_class
 FOR_THE: dict[Difficulty, str] = {"perception": "harder to see", "reasoning": "harder to solve"}
 
 
-def write_page(exhibits: Sequence[Exhibit], size: int, left_out: Sequence[tuple[str, str]] = ()) -> str:
-    """Build the page; `left_out` has the titles of games that cannot be shown, and the reasons."""
+def write_page(items: Sequence[GalleryItem], size: int, left_out: Sequence[tuple[str, str]] = ()) -> str:
+    """Build the page; `left_out` has titles of games that cannot be rendered, and the reasons."""
     folder = files(__package__) / "assets"
     style = asset("base.css") + (folder / "gallery.css").read_text(encoding="utf-8")
     return Template((folder / "gallery.html").read_text(encoding="utf-8")).substitute(
         policy=content_policy(style),
         style=style,
-        links="".join(f'<a href="#{escape(one.name)}">{escape(one.title)}</a>' for one in exhibits),
-        left_out="".join(f'<p class="banner">{escape(f"{title} is left out: {why}")}</p>' for title, why in left_out),
-        exhibits="".join(_exhibit(exhibit, size) for exhibit in exhibits),
+        links="".join(f'<a href="#{escape(one.name)}">{escape(one.title)}</a>' for one in items),
+        left_out="".join(f'<p class="banner">{escape(f"{title} is not shown: {why}")}</p>' for title, why in left_out),
+        items="".join(_item(item, size) for item in items),
         version=vlmgym.__version__,
         size=size,
     )
 
 
-def _exhibit(exhibit: Exhibit, size: int) -> str:
-    game = exhibit.at(size)
-    state = exhibit.position(game)
-    title = exhibit.title
+def _item(item: GalleryItem, size: int) -> str:
+    game = item.at(size)
+    state = item.position(game)
+    title = item.title
     return f"""
-<section id="{escape(exhibit.name)}" class="exhibit">
+<section id="{escape(item.name)}" class="item">
 <h2>{escape(title)}</h2>
-<p class="lead">{escape(exhibit.about)}</p>
-{"".join(_strip(exhibit, difficulty, size) for difficulty in DIFFICULTIES)}
-<div class="told">
-<article class="panel prompt"><h4>What a model is told</h4>
+<p class="lead">{escape(item.about)}</p>
+{"".join(_strip(item, difficulty, size) for difficulty in DIFFICULTIES)}
+<div class="responses">
+<article class="panel prompt"><h4>Prompt</h4>
 {_images(game.images(state), f"{title} at level 3")}
 <pre {_scrolling(f"{title}: prompt")}>{escape(game.instructions(state))}</pre></article>
-{"".join(_example(example, title) for example in examples(exhibit, game, state))}
+{"".join(_example(example, title) for example in examples(item, game, state))}
 </div>
 </section>"""
 
 
-def _strip(exhibit: Exhibit, difficulty: Difficulty, size: int) -> str:
+def _strip(item: GalleryItem, difficulty: Difficulty, size: int) -> str:
     return f"""
 <div class="difficulty">
 <h3>{difficulty} <span class="faint">{FOR_THE[difficulty]}</span></h3>
-<div class="strip" {_scrolling(f"{exhibit.title}: levels of {difficulty}")}>
-{"".join(_level(exhibit, level) for level in levels_of(exhibit, difficulty, size))}
+<div class="strip" {_scrolling(f"{item.title}: levels of {difficulty}")}>
+{"".join(_level(item, level) for level in levels_of(item, difficulty, size))}
 </div>
 </div>"""
 
 
-def _level(exhibit: Exhibit, level: Level) -> str:
-    asked = "" if exhibit.words is None else f'<p class="asked">{escape(exhibit.words(level.game, level.state))}</p>'
-    overrides = level.overrides or [_default_words(exhibit) if level.level == 3 else "as level 3"]
+def _level(item: GalleryItem, level: Level) -> str:
+    caption = "" if item.words is None else f'<p class="caption">{escape(item.words(level.game, level.state))}</p>'
+    overrides = level.overrides or [_default_words(item) if level.level == 3 else "as level 3"]
     return f"""
 <figure class="level {level.difficulty}-{level.level}">
-{_images(level.game.images(level.state), f"{exhibit.title}, {level.difficulty} {level.level}")}
+{_images(level.game.images(level.state), f"{item.title}, {level.difficulty} {level.level}")}
 <figcaption><span class="number">{level.level}</span>
 <span class="config-fields">{escape(", ".join(overrides))}</span></figcaption>
-{asked}</figure>"""
+{caption}</figure>"""
 
 
-def _default_words(exhibit: Exhibit) -> str:
+def _default_words(item: GalleryItem) -> str:
     """Describe level 3."""
-    game, config = game_class(exhibit.game), game_class(exhibit.game).Config.at()
+    game, config = game_class(item.game), game_class(item.game).Config.at()
     presets = (preset.overrides.items() for preset in PRESETS.values() if game_class(preset.game) is game)
     same = any(all(getattr(config, name) == value for name, value in overrides) for overrides in presets)
-    return "the published setting" if same and not exhibit.overrides else "the default"
+    return "the published setting" if same and not item.overrides else "the default"
 
 
 def _images(images: Sequence[ImageArray], alt: str) -> str:
@@ -98,7 +98,7 @@ def _scrolling(label: str) -> str:
 
 def _example(example: Example, title: str) -> str:
     scored = example.scored
-    numbers = {"game": f"{scored.game:.3g}", "form": f"{scored.format:g}"}
+    numbers = {"game": f"{scored.game:.3g}", "format": f"{scored.format:g}"}
     if scored.perception is not None:
         numbers["perception"] = f"{scored.perception.partial:.0%}"
     response = "".join(

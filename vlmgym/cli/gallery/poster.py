@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from PIL import Image, ImageDraw
 from PIL.PngImagePlugin import PngInfo
 
-from vlmgym.cli.gallery.exhibits import Exhibit
+from vlmgym.cli.gallery.items import GalleryItem
 from vlmgym.sandbox.core.config import LEVELS
 from vlmgym.sandbox.rendering.canvas import Canvas, text_width
 from vlmgym.sandbox.rendering.palette import THEMES
@@ -24,16 +24,16 @@ RADIUS = 8
 """Corner radius in pixels."""
 
 
-def draw_poster(exhibits: Sequence[Exhibit], side: int = 200) -> bytes:
+def draw_poster(items: Sequence[GalleryItem], side: int = 200) -> bytes:
     """Draw the poster as a PNG with 256 colours; images are `side` pixels wide."""
-    columns = [_column(exhibit, side) for exhibit in exhibits]
+    columns = [_column(item, side) for item in items]
     widths = [column[0].width for column in columns]
     lefts = [MARGIN + LABELS + sum(widths[:i]) + i * GAP for i in range(len(widths))]
     tops = [MARGIN + HEAD + i * (side + GAP) for i in range(len(LEVELS))]
     right = MARGIN + LABELS + sum(widths) + GAP * (len(widths) - 1)
     page = Canvas(right + MARGIN, tops[-1] + side + MARGIN, THEME.page)
-    for exhibit, left, width in zip(exhibits, lefts, widths):
-        page.text(exhibit.title, left + width / 2, MARGIN + HEAD * 0.4, _fitting(exhibit.title, width), THEME.label)
+    for item, left, width in zip(items, lefts, widths):
+        page.text(item.title, left + width / 2, MARGIN + HEAD * 0.4, _fitting(item.title, width), THEME.label)
     for level, top in zip(LEVELS, tops):
         page.text(str(level), MARGIN + LABELS * 0.4, top + side / 2, 34, THEME.label)
         words = {LEVELS[0]: "easy", 3: "default", LEVELS[-1]: "hard"}.get(level)
@@ -49,12 +49,12 @@ def draw_poster(exhibits: Sequence[Exhibit], side: int = 200) -> bytes:
     return file.getvalue()
 
 
-def _column(exhibit: Exhibit, side: int) -> list[Image.Image]:
+def _column(item: GalleryItem, side: int) -> list[Image.Image]:
     """Draw a game at the five levels of both difficulties."""
     column = []
     for level in LEVELS:
-        game = exhibit.at(side * SCALE, level, level)
-        images = [Image.fromarray(each) for each in game.images(exhibit.position(game, level - 3))]
+        game = item.at(side * SCALE, level, level)
+        images = [Image.fromarray(each) for each in game.images(item.position(game, level - 3))]
         joined = Image.new("RGB", (len(images) * side + (len(images) - 1) * BETWEEN, side), THEME.page)
         for i, image in enumerate(images):
             joined.paste(_framed(image, side), (i * (side + BETWEEN), 0))

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from vlmgym.cli.gallery.exhibits import AnyGame, Exhibit
+from vlmgym.cli.gallery.items import AnyGame, GalleryItem
 from vlmgym.sandbox.core.reward import Outcome, Scored, score_response
 
-OTHERS = 4
+OTHER_STATES = 4
 """Number of other states to take a wrong response from."""
 
 
@@ -23,7 +23,7 @@ class Example:
     scored: Scored[Any, Any]
 
 
-def examples(exhibit: Exhibit, game: AnyGame, state: Any) -> list[Example]:
+def examples(item: GalleryItem, game: AnyGame, state: Any) -> list[Example]:
     """Return responses to a state from best to worst; none without an oracle.
 
     The wrong one is the oracle's response to another state; the last names the oracle's action in prose.
@@ -33,14 +33,17 @@ def examples(exhibit: Exhibit, game: AnyGame, state: Any) -> list[Example]:
         return []
 
     def score(title: str, response: str) -> Example:
-        return Example(title, response, score_response(game, state, response, np.random.default_rng(exhibit.seed)))
+        return Example(title, response, score_response(game, state, response, np.random.default_rng(item.seed)))
 
-    others = [exhibit.position(game, 1 + i) for i in range(OTHERS)]
-    blind = (score("right for another image", _best(game, other)) for other in others)
+    others = [item.position(game, 1 + i) for i in range(OTHER_STATES)]
+    blind = (score("correct for another image", _best(game, other)) for other in others)
     return [
-        score("by the oracle", _best(game, state)),
-        min(blind, key=_worth),
-        score("the oracle's, without its form", f"{game.explain(state, action)} My answer is {game.format(action)}."),
+        score("from the oracle", _best(game, state)),
+        min(blind, key=_rank),
+        score(
+            "the oracle's answer, not in the response format",
+            f"{game.explain(state, action)} My answer is {game.format(action)}.",
+        ),
     ]
 
 
@@ -48,7 +51,7 @@ def _best(game: AnyGame, state: Any) -> str:
     return game.respond(state, game.best_action(state))
 
 
-def _worth(example: Example) -> tuple[bool, float, float]:
+def _rank(example: Example) -> tuple[bool, float, float]:
     """Sort key: illegal first, then by reward and perception."""
     scored = example.scored
     return scored.outcome is Outcome.PLAYED, scored.game, scored.perception.partial if scored.perception else 0.0

@@ -31,7 +31,7 @@ class ReportConfig:
     images: str = str(IMAGES)
     """Number of episodes per game with images, or all."""
     workers: int | None = None
-    """Number of worker processes; 0: none. Default: one per core."""
+    """Number of worker processes that draw; 0 draws in the main process. Default: one per core."""
 
     def __post_init__(self) -> None:
         if self.images != "all" and not (self.images.isascii() and self.images.isdecimal()):
@@ -48,7 +48,7 @@ def report(config: ReportConfig) -> None:
         images = None if config.images == "all" else int(config.images)
         with ProcessPool(num_workers_for(len(run.episodes), config.workers)) as workers:
             write_report(run, updated_summary(run), workers, make_console(stderr=True), images)
-    console.print(f"page    {run.folder.report}", soft_wrap=True)
+    console.print(f"report  {run.folder.report}", soft_wrap=True)
 
 
 def write_report(

@@ -12,7 +12,7 @@ from pydantic_core import to_json
 from vlmgym.sandbox.core.response_format import parse_response
 
 LONGEST = 20_000
-"""Maximum characters of a text on the page."""
+"""Maximum number of characters of a text on the page."""
 _TAIL = 4_000
 
 

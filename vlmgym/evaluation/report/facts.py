@@ -38,7 +38,7 @@ def run_facts(run: LabelledRun) -> dict[str, Any]:
         "policy": config.policy.label,
         "lead": [
             _episodes(config),
-            f"at most {config.max_turns:,} turns an episode",
+            f"at most {config.max_turns:,} turns per episode",
             f"started {config.started[:16].replace('T', ' ')} UTC",
         ],
         "facts": [
@@ -46,7 +46,7 @@ def run_facts(run: LabelledRun) -> dict[str, Any]:
             *((f"policy: {name}", _words(value)) for name, value in config.policy.options.items() if value is not None),
             *_games(config),
             ("episodes", _episodes(config)),
-            ("turns", f"at most {config.max_turns:,} an episode"),
+            ("turns", f"at most {config.max_turns:,} per episode"),
             ("history", _history(config)),
             ("reward", _settings(config.reward.model_dump(exclude_none=True))),
             *((f"option: {name}", _words(value)) for name, value in set_options.items()),
@@ -123,4 +123,4 @@ def _episodes(config: RunRecord) -> str:
 def _history(config: RunRecord) -> str:
     if not config.history:
         return "no earlier turns in the prompt"
-    return f"{config.history} earlier turns in the prompt, the images of {config.history_images} of them"
+    return f"{config.history} earlier turns in the prompt, {config.history_images} of them with images"

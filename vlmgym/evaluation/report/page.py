@@ -77,7 +77,7 @@ def write_page(
 
     try:
         calls = [(job.source, drawn) for job, drawn in zip(jobs, _with_images(jobs, images))]
-        call_in_order(workers, make_episode, calls, take, label="page", console=console, ahead=AHEAD)
+        call_in_order(workers, make_episode, calls, take, label="Writing report", console=console, ahead=AHEAD)
         data = _page_data(path, title, runs, list(zip(jobs, pages)), images, tables, store)
         output.write(path, _document(title, data, store.inline).encode())
         store.remove_others()

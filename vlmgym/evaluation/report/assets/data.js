@@ -1,13 +1,13 @@
-// What the page holds, and episodes as they are needed: from the page itself, or from scripts beside it.
+// Page data, and episodes loaded on demand from the page itself or from scripts next to it.
 
 const page = JSON.parse(document.getElementById("page").textContent);
 const GAMES = page.games.map((game) => game.id);
 const KEPT = 12; // files in memory
 
 const files = new Map(); // number -> promise of the file's episodes by name, the latest last
-const awaited = new Map(); // script beside the page -> takes its episodes
+const awaited = new Map(); // script next to the page -> callback that takes its episodes
 
-// Called by the scripts beside the page.
+// Called by the scripts next to the page.
 window.vlmgymEpisodes = (episodes) => awaited.get(document.currentScript)?.(episodes);
 
 async function loadEpisode(run, cell) {
@@ -26,8 +26,8 @@ async function loadFile(number) {
   try {
     return await new Promise((resolve, reject) => {
       awaited.set(script, resolve);
-      script.addEventListener("error", () => reject(new Error(`${file} is not beside this page`)));
-      script.addEventListener("load", () => reject(new Error(`${file} does not hold the episode`)));
+      script.addEventListener("error", () => reject(new Error(`${file} is not next to this page`)));
+      script.addEventListener("load", () => reject(new Error(`${file} does not contain the episode`)));
       document.head.append(script);
     });
   } catch (error) {

@@ -11,11 +11,11 @@ function decoded(images, tile) {
   return images.decoded[tile];
 }
 
-// Show the images of a position in a holder, which keeps its old content until they are decoded.
-async function showImages(holder, images, position, words) {
+// Show the images of a state in a holder, which keeps its old content until they are decoded.
+async function showImages(holder, images, state, words) {
   const ticket = {};
   holder.ticket = ticket;
-  const frame = images.frames[images.shown[position]];
+  const frame = images.frames[images.shown[state]];
   const drawn = await Promise.all(frame.map((tiles) => Promise.all(tiles.map((tile) => decoded(images, tile)))));
   if (holder.ticket !== ticket) return;
   const old = [...holder.querySelectorAll("canvas")];

@@ -1,5 +1,5 @@
-// Keys: left and right for turns, j and k (or up and down in the list) for episodes, n and b for refused turns.
-// A key acts only while what it changes is on the screen, and never while another part of the page has the focus.
+// Keys: left and right for turns, j and k (or up and down in the list) for episodes, n and b for invalid turns.
+// A key acts only while the element it changes is visible, and never while another part of the page has the focus.
 
 function listenToKeys({ viewer, bar, list, slider }, actions) {
   document.addEventListener("keydown", (event) => {

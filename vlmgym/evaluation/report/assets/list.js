@@ -1,14 +1,14 @@
-// The list of episodes: filtered and sorted; only the rows in sight are in the document.
+// The list of episodes: filtered and sorted; only visible rows are in the document.
 
 const ROW = 46; // pixels
-const SPARE = 6; // rows above and below those in sight
+const SPARE = 6; // rows above and below the visible ones
 
 const ORDERS = {
   seed: { words: "seed", key: (row) => row.seed, up: true },
   best: { words: "best score first", key: (row) => scoreOf(row) },
   worst: { words: "worst score first", key: (row) => scoreOf(row), up: true },
   longest: { words: "most turns first", key: (row) => most(row, (cell) => cell.turns) },
-  wrong: { words: "most refused turns first", key: (row) => most(row, (cell) => cell.illegal + cell.unparsable) },
+  wrong: { words: "most invalid turns first", key: (row) => most(row, (cell) => cell.illegal + cell.unparsable) },
   blind: { words: "worst perception first", key: (row) => least(row, (cell) => cell.perception), up: true },
 };
 if (page.difference) {
@@ -20,7 +20,7 @@ const CONTENTS = {
   all: { words: "all turns", has: () => true },
   illegal: { words: "with illegal turns", has: (cell) => cell.illegal > 0 },
   unparsable: { words: "with unparsable turns", has: (cell) => cell.unparsable > 0 },
-  clean: { words: "without refused turns", has: (cell) => !cell.illegal && !cell.unparsable },
+  clean: { words: "without invalid turns", has: (cell) => !cell.illegal && !cell.unparsable },
   blind: { words: "with wrong perception", has: (cell) => cell.perception !== null && cell.perception < 1 },
 };
 
@@ -49,7 +49,7 @@ function episodeList(onChoose) {
   const node = element("div", { class: "chooser panel" },
     element("div", { class: "filters" },
       GAMES.length < 2 ? null : choice("game", "Game", [["all", "all games"], ...GAMES.map((game, i) => [String(i), game])]),
-      statuses.length < 2 ? null : choice("status", "Ended", [["all", "in any way"], ["result", "with a result"], ...statuses.map((status) => [`= ${status}`, status])]),
+      statuses.length < 2 ? null : choice("status", "Ended", [["all", "any way"], ["result", "with a result"], ...statuses.map((status) => [`= ${status}`, status])]),
       choice("content", "Turns", worded(CONTENTS)),
       choice("order", "Order", worded(ORDERS))),
     count, page.difference ? listHead() : null, box);

@@ -1,4 +1,4 @@
-// The head of the page and the overview: scores of all games, tables of a comparison, what was run.
+// The head of the page and the overview: scores of all games, tables of a comparison, run configuration.
 
 function showHead() {
   const head = document.getElementById("head");
@@ -16,7 +16,7 @@ function showHead() {
     const which = page.runs.length > 1 ? `${run.label}: ` : "";
     const notes = [];
     if (run.stop_reason) notes.push(`The run was stopped: ${run.stop_reason}.`);
-    if (missing.length) notes.push(`Episodes without a result, which are in no score: ${missing.join(", ")}. ${run.bias}`);
+    if (missing.length) notes.push(`Episodes without a result, not included in any score: ${missing.join(", ")}. ${run.bias}`);
     if (notes.length) head.append(element("p", { class: "banner" }, recorded(which + notes.join(" "))));
   }
 }
@@ -40,7 +40,7 @@ function scoreTable() {
   const table = element("table", { class: "scores" },
     element("thead", {}, element("tr", {}, heads.map((head) => element("th", { scope: "col" }, head)))),
     element("tbody", {}, rows));
-  const note = "Each interval is a 95% confidence interval of the mean score; a dash: a single episode, equal scores, or several stages.";
+  const note = "Each interval is a 95% confidence interval of the mean score; a dash marks a single episode, equal scores, or several stages.";
   return [scrolled("Scores", table), element("p", { class: "faint note" }, note)];
 }
 
@@ -88,12 +88,12 @@ function pageTable(table) {
   ].filter((node) => node !== null);
 }
 
-// What was run, and all numbers.
+// Run configuration and all metrics.
 function details() {
-  const asked = page.runs.map((run) => new Map(run.facts));
+  const configs = page.runs.map((run) => new Map(run.facts));
   const facts = [...new Set(page.runs.flatMap((run) => run.facts.map(([name]) => name)))];
   const heads = page.runs.length > 1 ? ["", ...page.runs.map((run) => run.label)] : null;
-  const run = rowsOf(heads, facts.map((name) => [name, ...asked.map((of) => of.get(name) ?? "")]));
+  const run = rowsOf(heads, facts.map((name) => [name, ...configs.map((config) => config.get(name) ?? "")]));
   const columns = page.games.flatMap((game) =>
     page.runs.map((run) => page.runs.length > 1 ? `${game.id}, ${run.label}` : game.id));
   const names = [...new Set(page.games.flatMap((game) => game.table.map(([name]) => name)))];
@@ -101,7 +101,7 @@ function details() {
     const found = game.table.find(([other]) => other === name);
     return found ? found[1] : page.runs.map(() => "");
   })]);
-  return [folded("What was run", run, true), folded("All numbers", rowsOf(["", ...columns], numbers), false)];
+  return [folded("Run configuration", run, true), folded("All metrics", rowsOf(["", ...columns], numbers), false)];
 }
 
 function folded(title, table, open) {

@@ -1,7 +1,7 @@
-// A pane shows one turn of one episode of one run. It is built once; only its contents change, so folded stays folded.
+// A pane shows one turn of one episode of one run. It is built once and only its contents change, so that collapsed sections stay collapsed.
 
 function episodePane(run) {
-  const whose = page.runs.length > 1 ? `${page.runs[run].label}: ` : ""; // in the names of landmarks, which are unique
+  const whose = page.runs.length > 1 ? `${page.runs[run].label}: ` : ""; // names of landmarks must be unique
   const label = page.runs.length > 1 ? element("span", { class: `label run-${run}` }, recorded(page.runs[run].label)) : null;
   const summary = element("span", { class: "faint" });
   const before = figure("before");
@@ -13,13 +13,13 @@ function episodePane(run) {
     element("pre", { tabindex: 0, role: "region", "aria-label": whose + title }, recorded(text));
   const response = block("Response", scrollingText("Response", ""));
   response.text.classList.add("response");
-  const perception = unfolding("Perception against the truth", true);
-  const reasoning = unfolding("Reasoning apart from the response", false);
-  const truth = unfolding("The image in words", false);
+  const perception = unfolding("Perception vs. ground truth", true);
+  const reasoning = unfolding("Reasoning returned separately", false);
+  const truth = unfolding("Text description of the image", false);
   const prompt = unfolding("Prompt", false);
   const facts = element("dl", { class: "numbers" });
   const body = element("div", { class: "pane-body" },
-    element("div", { class: "looks" }, before.node, after.node),
+    element("div", { class: "views" }, before.node, after.node),
     element("div", { class: "said" }, outcome, feedback, reward, response.node, perception.node, reasoning.node, truth.node, prompt.node, facts));
   const message = element("p", { class: "faint message", role: "status" });
   const node = element("section", { class: "pane", "aria-label": page.runs.length > 1 ? page.runs[run].label : "Episode" },
@@ -31,12 +31,12 @@ function episodePane(run) {
     const words = (number) => number === null || number === undefined ? null : episode.texts[number];
     const truthNow = turn ? turn.truth : episode.final;
     const truthNext = last || !turn ? episode.final : episode.turns[index + 1].truth;
-    before.show(episode, index, turn ? `What the model saw in turn ${index + 1}` : "The position", words(truthNow));
+    before.show(episode, index, turn ? `What the model saw in turn ${index + 1}` : "The state", words(truthNow));
     after.node.hidden = !turn;
     if (turn) after.show(episode, index + 1, last ? `After the last turn: ${plain(cell.end)}` : "After the turn", words(truthNext));
     for (const part of [outcome, reward, response.node, facts]) part.hidden = !turn;
     feedback.hidden = !turn?.feedback;
-    truth.show(words(truthNow), (text) => scrollingText("Image in words", text));
+    truth.show(words(truthNow), (text) => scrollingText("Text description", text));
     reasoning.show(turn?.reasoning ?? null, (text) => scrollingText("Reasoning", text));
     prompt.show(turn ? words(turn.prompt) : null, (text) => scrollingText("Prompt", text));
     perception.show(turn?.grids ?? null, (grids) => gridTable(grids, whose));
@@ -52,12 +52,12 @@ function episodePane(run) {
     response.text.replaceChildren(...turn.response.map(([section, text]) =>
       element("span", section ? { class: `section ${section}`, "data-section": section } : { class: "outside" }, recorded(text))));
     const shortened = turn.response.some(([, text]) => typeof text !== "string");
-    response.note.textContent = !turn.response.length ? "is empty" : shortened ? "is shortened here" : "";
+    response.note.textContent = !turn.response.length ? "is empty" : shortened ? "is truncated here" : "";
     facts.replaceChildren(...pairs([
       ["latency", turn.latency === null ? "" : `${number(turn.latency, 3)} s`],
       ["tokens", turn.promptTokens === null ? "" : `${number(turn.promptTokens)} in, ${number(turn.completionTokens)} out`],
       ["cost", turn.cost === null ? "" : number(turn.cost, 6)],
-      ["stopped by", turn.finish], ["requests", turn.requests === null ? "" : number(turn.requests)], ...turn.info]));
+      ["finish reason", turn.finish], ["requests", turn.requests === null ? "" : number(turn.requests)], ...turn.info]));
   }
 
   return {
@@ -87,14 +87,14 @@ function figure(name) {
   const caption = element("figcaption");
   return {
     node: element("figure", { class: name }, holder, caption),
-    show(episode, position, words, truth) {
+    show(episode, state, words, truth) {
       caption.replaceChildren(...recorded(words));
       const described = `${words}${truth ? ": " + plain(truth) : ""}`;
       const failed = (why) => { holder.ticket = null; holder.replaceChildren(element("p", { class: "no-image" }, why)); };
-      if (episode.images) showImages(holder, episode.images, position, described).catch((error) => failed(error.message));
+      if (episode.images) showImages(holder, episode.images, state, described).catch((error) => failed(error.message));
       else failed(episode.installed
-        ? `This page has images of the first ${plural(page.images, "episode")} of each game. vlmgym report RUN --images all draws the others.`
-        : "The game was not installed, in this version, where this page was made, so there is no image.");
+        ? `This page has images of the first ${plural(page.images, "episode")} of each game. vlmgym report RUN --images all renders the others.`
+        : "There is no image, because this version of the game was not installed when this page was generated.");
     },
   };
 }
@@ -121,7 +121,7 @@ function pairs(entries) {
     element("div", {}, element("dt", {}, recorded(name)), element("dd", {}, recorded(value))));
 }
 
-// What was written, cell by cell, with the truth below what is wrong.
+// The predicted cells, with the true value below each wrong one.
 function gridTable({ seen, truth }, whose) {
   let right = 0, all = 0;
   const height = Math.max(seen.length, truth.length);
@@ -139,7 +139,7 @@ function gridTable({ seen, truth }, whose) {
         element("span", { class: "real" }, real === undefined ? "no cell" : recorded(real || "empty")));
     }));
   });
-  const words = right === all ? `all ${plural(all, "cell")} right` : `${number(right)} of ${plural(all, "cell")} right; the truth stands below what is wrong`;
+  const words = right === all ? `all ${plural(all, "cell")} correct` : `${number(right)} of ${plural(all, "cell")} correct; the true value is below each wrong one`;
   return element("div", {}, element("p", { class: "faint" }, words),
     scrolled(`${whose}Perception`, element("table", { class: "grid" }, element("tbody", {}, rows))));
 }

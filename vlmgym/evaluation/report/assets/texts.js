@@ -1,4 +1,4 @@
-// Elements and texts. Recorded text becomes text nodes, and nothing else.
+// Elements and texts. Recorded text only ever becomes text nodes.
 
 function element(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
@@ -18,27 +18,27 @@ function fill(node, attributes, children) {
   return node;
 }
 
-// Signs that have no shape of their own, or that turn the direction of what follows; joiners of emoji are left alone.
+// Invisible characters, and those that change the text direction; emoji joiners are kept.
 const UNSEEN =
   /([\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}])/u;
 
-function signName(sign) {
-  const code = sign.codePointAt(0);
+function characterName(character) {
+  const code = character.codePointAt(0);
   if (code < 32) return String.fromCodePoint(0x2400 + code);
   if (code === 127) return "\u2421";
   return "U+" + code.toString(16).toUpperCase().padStart(4, "0");
 }
 
-// A recorded text as nodes: a string, or {head, left_out, tail} of a very long one.
+// Convert recorded text to nodes; very long text is {head, left_out, tail}.
 function recorded(text) {
   if (text === null || text === undefined) return [];
   if (typeof text === "string") {
     return text.split(UNSEEN).map((part, i) => {
       if (i % 2 === 0) return document.createTextNode(part);
-      return element("span", { class: "unseen", title: "an invisible sign" }, signName(part));
+      return element("span", { class: "unseen", title: "an invisible character" }, characterName(part));
     });
   }
-  const note = `${text.left_out.toLocaleString("en")} characters are left out here; the record has them all`;
+  const note = `${text.left_out.toLocaleString("en")} characters are omitted here; the record has them all`;
   return [...recorded(text.head), element("span", { class: "left-out" }, note), ...recorded(text.tail)];
 }
 

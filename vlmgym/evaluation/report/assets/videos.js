@@ -1,4 +1,4 @@
-// The list of videos, which lie beside the page.
+// The list of videos, which are stored next to the page.
 
 function videos() {
   return page.episodes.flatMap((row) => row.runs.flatMap((cell, run) => cell?.video ? [{ row, cell, run }] : []));

@@ -1,4 +1,4 @@
-// The viewer: the list of episodes, the turn's slider, and a pane for each run. Its address is #game/seed/turn.
+// The viewer: the list of episodes, the turn slider, and a pane for each run. Its address is #game/seed/turn.
 
 function makeViewer() {
   const place = document.getElementById("panel-episodes");
@@ -17,7 +17,7 @@ function makeViewer() {
     element("div", { class: "slider" }, track, slider), next, position, Object.values(jumps));
   place.append(
     element("div", { class: "viewer-head" }, element("h2", {}, "Episodes"),
-      element("p", { class: "faint hint" }, "\u2190 \u2192 turns; j k episodes; n b refused turns")),
+      element("p", { class: "faint hint" }, "\u2190 \u2192 turns; j k episodes; n b invalid turns")),
     element("div", { class: `viewer runs-${page.runs.length}` }, list.node,
       element("div", { class: "stage" }, title, bar, element("div", { class: `panes runs-${page.runs.length}` }, panes.map((pane) => pane.node)))));
 
@@ -35,14 +35,14 @@ function makeViewer() {
     showAddress();
     await Promise.all(row.runs.map(async (cell, run) => {
       if (cell === null) return panes[run].say("This run has no record of this episode.");
-      const late = setTimeout(() => { if (row === chosen) panes[run].say("Loading ..."); }, 150);
+      const slow = setTimeout(() => { if (row === chosen) panes[run].say("Loading ..."); }, 150);
       try {
         const episode = await loadEpisode(run, cell);
         if (row === chosen) episodes[run] = episode;
       } catch (error) {
         if (row === chosen) panes[run].say(`This episode cannot be shown: ${error.message}.`);
       } finally {
-        clearTimeout(late);
+        clearTimeout(slow);
       }
     }));
     if (row === chosen) go(index);
@@ -74,7 +74,7 @@ function makeViewer() {
     return [...found].sort((a, b) => a - b);
   }
 
-  // To the next turn with one of these outcomes, from the last round to the first.
+  // Go to the next turn with one of these outcomes, wrapping around.
   function jump(direction, outcomes) {
     const found = places(outcomes);
     if (!found.length) return;
@@ -94,14 +94,14 @@ function makeViewer() {
     if (location.hash !== address) history.replaceState(null, "", address);
   }
 
-  // The episode and the turn that an address names, or null.
+  // The episode and turn that an address refers to, or null.
   function find(address) {
     const [game, seed, turn] = address.split("/");
     const found = page.episodes.find((one) => encodeURIComponent(GAMES[one.game]) === game && String(one.seed) === seed);
     return found ? { row: found, turn: (Number(turn) || 1) - 1 } : null;
   }
 
-  // Show an episode; null: the one that was shown last, or the first.
+  // Show an episode; null shows the last one shown, or the first.
   function show(found) {
     if (!page.episodes.length) return;
     if (!found && !row) list.refresh();
@@ -132,7 +132,7 @@ function episodeAddress(row, turn = 1) {
   return `#${encodeURIComponent(GAMES[row.game])}/${row.seed}/${turn}`;
 }
 
-// Turns with the same outcome one after another: [from, to, outcome].
+// Runs of consecutive turns with the same outcome: [from, to, outcome].
 function runsOf(turns) {
   const found = [];
   turns.forEach((turn, i) => {

@@ -15,7 +15,7 @@ AnyGame = Game[Any, Any]
 
 
 @dataclass(frozen=True)
-class Exhibit:
+class GalleryItem:
     """A game in the gallery.
 
     Attributes:
@@ -56,87 +56,87 @@ class Exhibit:
         return state
 
 
-EXHIBITS = (
-    Exhibit("2048", "2048", "2048", "Slide the board; equal tiles merge.", seed=31, moves=40),
-    Exhibit(
+ITEMS = (
+    GalleryItem("2048", "2048", "2048", "Slide the board; equal tiles merge.", seed=31, moves=40),
+    GalleryItem(
         "shisensho",
         "Shisen-Sho",
         "shisensho",
-        "Name two equal tiles that a path of at most two turns joins.",
+        "Name two equal tiles connected by a path with at most two turns.",
         without=("variety",),
         moves=4,
     ),
-    Exhibit(
+    GalleryItem(
         "shisensho_images",
         "Shisen-Sho with images",
         "shisensho",
-        "The same with images that match by what they show: here, handwritten digits.",
+        "The same with images that match by class: here, handwritten digits.",
         overrides={"tiles": "digits"},
         without=("colours", "shapes", "similarity"),
         moves=4,
     ),
-    Exhibit("swap", "Swap", "swap", "Swap two adjacent tiles so that three or more equal ones line up."),
-    Exhibit(
+    GalleryItem("swap", "Swap", "swap", "Swap two adjacent tiles so that three or more equal ones line up."),
+    GalleryItem(
         "geospot",
         "Geospot",
         "geospot",
-        "Say which city a map of lights marks.",
+        "Name the city marked on a map of city lights.",
         words=lambda _, state: f"{state.city}, {state.country}",
     ),
-    Exhibit(
+    GalleryItem(
         "nlvr2",
         "NLVR2",
         "nlvr2",
         "Say whether a statement about two images is true.",
         words=lambda _, state: str(state.statement),
     ),
-    Exhibit(
+    GalleryItem(
         "vqa",
         "VQA",
         "vqa",
-        "Answer a question about an image in a word or a number.",
+        "Answer a question about an image with a word or a number.",
         seed=9,
         words=lambda _, state: str(state.question),
     ),
-    Exhibit(
+    GalleryItem(
         "caption",
         "Caption",
         "caption",
-        "Describe a photograph; what it shows counts, long lists do not.",
+        "Describe a photograph; scored by keywords, with a penalty for long lists.",
         seed=14,
         words=lambda game, state: game.describe(state),
     ),
 )
 
 
-def exhibits_of(names: Sequence[str] = ()) -> list[Exhibit]:
-    """Return the exhibits of named games, by default of all installed games.
+def items_of(names: Sequence[str] = ()) -> list[GalleryItem]:
+    """Return the items of named games, by default of all installed games.
 
     Raises:
         UsageError: There is no such game.
     """
-    known = {exhibit.name: exhibit for exhibit in EXHIBITS}
+    known = {item.name: item for item in ITEMS}
     if names:
         return [known.get(name) or _other(name) for name in names]
-    shown = {game_class(exhibit.game) for exhibit in EXHIBITS}
+    shown = {game_class(item.game) for item in ITEMS}
     loaded, failed = load_games()
     others = [_other(game_id) for game_id, found in loaded.items() if found not in shown]
-    return [*EXHIBITS, *others, *(Exhibit(game_id, game_id, game_id, "") for game_id in failed)]
+    return [*ITEMS, *others, *(GalleryItem(game_id, game_id, game_id, "") for game_id in failed)]
 
 
-def _other(name: str) -> Exhibit:
-    """Make an exhibit for a game that is not listed above, or find one by game id."""
+def _other(name: str) -> GalleryItem:
+    """Make an item for a game that is not listed above, or find one by game id."""
     found = game_class(name)
     about = (found.__doc__ or "").strip().partition("\n")[0]
-    same = (exhibit for exhibit in EXHIBITS if game_class(exhibit.game) is found)
-    return next(same, Exhibit(found.name, found.name, name, about))
+    same = (item for item in ITEMS if game_class(item.game) is found)
+    return next(same, GalleryItem(found.name, found.name, name, about))
 
 
 @dataclass(frozen=True)
 class Level:
-    """A state of an exhibit at one level of one difficulty, with the other at 3."""
+    """A state of an item at one level of one difficulty, with the other at 3."""
 
-    exhibit: Exhibit
+    item: GalleryItem
     difficulty: Difficulty
     level: int
     game: AnyGame
@@ -146,20 +146,20 @@ class Level:
     def overrides(self) -> list[str]:
         """Describe the differences from level 3."""
         config = type(self.game).Config
-        published: Any = config.at(**self.exhibit.overrides)
-        names = set(config.levels.get(self.difficulty, {}).get(self.level, {})) - set(self.exhibit.without)
+        published: Any = config.at(**self.item.overrides)
+        names = set(config.levels.get(self.difficulty, {}).get(self.level, {})) - set(self.item.without)
         values = {name: getattr(self.game.config, name) for name in config.model_fields if name in names}
         return [_config_field(name, value) for name, value in values.items() if value != getattr(published, name)]
 
 
-def levels_of(exhibit: Exhibit, difficulty: Difficulty, size: int) -> list[Level]:
-    """Return an exhibit at the five levels of one difficulty."""
+def levels_of(item: GalleryItem, difficulty: Difficulty, size: int) -> list[Level]:
+    """Return an item at the five levels of one difficulty."""
     found = []
     for level in LEVELS:
         perception, reasoning = (level, 3) if difficulty == "perception" else (3, level)
-        game = exhibit.at(size, perception, reasoning)
+        game = item.at(size, perception, reasoning)
         later = 0 if difficulty == "perception" else level - 3
-        found.append(Level(exhibit, difficulty, level, game, exhibit.position(game, later)))
+        found.append(Level(item, difficulty, level, game, item.position(game, later)))
     return found
 
 
