@@ -33,7 +33,7 @@ from zlib_ng import zlib_ng
 
 from benchmarks.scripts import repeat
 from vlmgym.cli.console import parse_options, reporting_errors
-from vlmgym.cli.timing import Rates, Turn, measure
+from vlmgym.cli.timing import Rates, Trial, measure
 from vlmgym.errors import UsageError
 from vlmgym.records.files import check_own_file, write_own_json
 from vlmgym.sandbox.registry import make_game
@@ -56,9 +56,9 @@ class Options:
     size: int = 640
     """Image size in pixels."""
     rounds: int = 5
-    """Turns of each candidate."""
+    """Trials per candidate."""
     seconds: float = 0.3
-    """Minimum length of a turn in seconds; all images are encoded at least once."""
+    """Minimum length of a trial in seconds; all images are encoded at least once."""
     json: Path | None = None
     """Write the results to this file."""
 
@@ -182,7 +182,7 @@ def images_of(perception: int, size: int) -> list[ImageArray]:
     return images
 
 
-def encoding(encode: Encode, images: list[ImageArray]) -> Turn:
+def encoding(encode: Encode, images: list[ImageArray]) -> Trial:
     def all_images() -> int:
         for image in images:
             encode(image)

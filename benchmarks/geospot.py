@@ -97,7 +97,7 @@ def constant_answers() -> Table:
     ]
     for preset, stages in CURRICULA.items():
         for number, stage in enumerate(stages, 1):
-            total = sum(stage.weights) - stage.weights.region * ~known  # without a region there is one field less
+            total = sum(stage.weights) - stage.weights.region * ~known  # without a region there is one field fewer
             best = []
             for km, weight, scale in zip(far, stage.weights, stage.scales):
                 kernels = np.exp(-km / scale) if scale else np.equal(km, 0).astype(np.float64)

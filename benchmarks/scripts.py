@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from vlmgym.cli.timing import Script, Turn, legal_action
+from vlmgym.cli.timing import Script, Trial, legal_action
 from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.envs.vector.make import make_vec
 
 
-def repeat(work: Callable[[], int]) -> Turn:
-    """Make a turn that repeats `work`, which returns its number of units."""
+def repeat(work: Callable[[], int]) -> Trial:
+    """Return a trial that repeats `work`, which returns its number of units."""
 
     def turn(seconds: float) -> float:
         work()  # warm up the caches
@@ -28,7 +28,7 @@ def repeat(work: Callable[[], int]) -> Turn:
     return turn
 
 
-def copying(size: int, num_envs: int) -> Turn:
+def copying(size: int, num_envs: int) -> Trial:
     """Copy one frame per environment step."""
     rng = np.random.default_rng(0)
     sources = rng.integers(0, 256, (num_envs, size, size, 3), np.uint8)

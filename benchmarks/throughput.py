@@ -65,7 +65,7 @@ ASYNC, SYNC = "AsyncVectorEnv, gymnasium-2048", "SyncVectorEnv, gymnasium-2048"
 SCRIPTED = 20_000
 """Approximate number of actions in a script, more than the caches of games hold."""
 ENCODING = 0.3
-"""Length of a turn in the part `encoding`, relative to other parts."""
+"""Length of a trial in the part `encoding`, relative to other parts."""
 SPREAD = {"2048": 100, "shisensho": 20, "swap": 20}
 """Moves over which the starts of environments are spread: about one random episode."""
 ROOM = 1.25
@@ -85,9 +85,9 @@ class Options:
     started: int = 1024
     """Number of environments in the part `start`."""
     rounds: int = 5
-    """Turns of each candidate."""
+    """Trials per candidate."""
     seconds: float = 1.0
-    """Length of a turn in seconds."""
+    """Length of a trial in seconds."""
     parts: tuple[Part, ...] = ("steps", "environments", "memory", "start", "encoding")
     """Parts to measure."""
     json: Path | None = None

@@ -44,9 +44,9 @@ class Options:
     """Measure and print a table."""
 
     rounds: int = 5
-    """Turns of each trainer."""
+    """Trials per trainer."""
     steps: int = 4
-    """Steps per turn; the first is not counted."""
+    """Steps per trial; the first is not counted."""
     tokens: int = 52
     """Tokens per response."""
 

@@ -1,4 +1,4 @@
-"""A real headless Chromium for tests of pages, and what reports show in it."""
+"""A real headless Chromium for tests of pages, and helpers to read reports."""
 
 import base64
 import io
@@ -30,7 +30,7 @@ EVIL = "<img src=x onerror=\"document.title='owned'\"><script>document.title='ow
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """The system's Chromium. Without one, tests are skipped, or fail where CI=true promises one.
+    """The system's Chromium. Without one, tests are skipped, or fail in CI (CI=true).
 
     Close it before the module's tests end: while it is open, the thread has a running event loop.
     """
@@ -46,7 +46,7 @@ def chromium() -> Iterator[Browser]:
 
 
 class Watched:
-    """A page, with its complaints and requests."""
+    """A page, with its errors and requests."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -70,7 +70,7 @@ class Watched:
         return self.page
 
     def check(self) -> None:
-        """No errors, and no requests except from disk."""
+        """Check that there were no errors, and no requests except from disk."""
         assert self.troubles == []
         assert [url for url in self.requests if not url.startswith(("file:", "data:"))] == []
 

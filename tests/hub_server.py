@@ -1,4 +1,4 @@
-"""A local server that imitates the Hugging Face Hub and serves the data sets and models of a folder."""
+"""A local server that imitates the Hugging Face Hub and serves the datasets and models of a folder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Hub:
 
 @contextmanager
 def serving_hub(root: Path) -> Iterator[Hub]:
-    """Serve `root/OWNER/NAME/...` as data sets and as models, and other revisions as `NAME@REVISION`, with _ for /."""
+    """Serve `root/OWNER/NAME/...` as datasets and as models, and other revisions as `NAME@REVISION`, with _ for /."""
     hub = Hub(root)
 
     class Handler(BaseHTTPRequestHandler):

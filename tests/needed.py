@@ -1,4 +1,4 @@
-"""What tests need and a machine may lack."""
+"""Requirements of tests that a machine may lack."""
 
 import os
 from typing import NoReturn
@@ -7,7 +7,7 @@ import pytest
 
 
 def lacking(what: str) -> NoReturn:
-    """Skip the test, or fail it where CI=true promises that everything is there."""
+    """Skip the test, or fail it in CI (CI=true), where everything must be available."""
     if os.environ.get("CI") == "true":
         pytest.fail(what)
     pytest.skip(what)

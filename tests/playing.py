@@ -45,6 +45,6 @@ class Model(ModelPolicy):
         self.asked.append(place)
         if place in self.fails:
             self.fails.remove(place)
-            raise InfrastructureError("the server is away")
+            raise InfrastructureError("the server is down")
         await asyncio.sleep(0.001)
         return Reply(random_response(prompt), self.tokens, self.tokens)

@@ -108,4 +108,4 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     with suppress(subprocess.TimeoutExpired):
         process.wait(timeout=30)
     with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)  # whatever is left of it
+        os.killpg(process.pid, signal.SIGKILL)  # anything left of it

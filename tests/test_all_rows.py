@@ -43,7 +43,7 @@ def asked(folder: Path) -> list[int]:
     return sorted(state["row"]["index"] for state in states)
 
 
-def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def rejected(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     with pytest.raises(SystemExit) as ended:
         evaluate(*words, "--all-rows")
     assert ended.value.code == 2
@@ -71,14 +71,14 @@ def test_run_is_resumed_with_all_rows(
     evaluate("vqa", "--all-rows", "--config", f"data={data}", "--resume", str(folder))  # nothing is left to play
     assert asked(folder) == list(range(13))
     Path(data).write_text("".join(Path(data).read_text().splitlines(keepends=True)[:6]))
-    assert "episodes was 13 and is 5" in refused(capsys, "vqa", "--config", f"data={data}", "--resume", str(folder))
+    assert "episodes was 13 and is 5" in rejected(capsys, "vqa", "--config", f"data={data}", "--resume", str(folder))
 
 
 def test_invalid_combinations(write: Callable[[int], str], capsys: pytest.CaptureFixture[str]) -> None:
     data = f"data={write(4)}"
-    assert "--all-rows needs data for vqa" in refused(capsys, "vqa")
-    assert "--all-rows needs data for 2048" in refused(capsys, "2048")
-    assert "leave out --episodes" in refused(capsys, "vqa", "--config", data, "--episodes", "3")
+    assert "--all-rows needs data for vqa" in rejected(capsys, "vqa")
+    assert "--all-rows needs data for 2048" in rejected(capsys, "2048")
+    assert "leave out --episodes" in rejected(capsys, "vqa", "--config", data, "--episodes", "3")
     with pytest.raises(UsageError, match="--all-rows does not work with --curriculum"):
         run_evaluation([], EvalConfig(all_rows=True), curriculum=Path("2048"))
     with pytest.raises(UsageError, match="vqa has 4, caption has 16"):

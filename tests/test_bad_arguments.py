@@ -72,7 +72,7 @@ def check_rejected(call: Callable[[], Any]) -> None:
 
 
 @pytest.fixture(scope="module")
-def runner() -> Iterator[GameVectorEnv]:
+def envs() -> Iterator[GameVectorEnv]:
     made = make_vec("2048", 2, 0, size=64)
     made.reset(seed=0)
     yield made
@@ -124,38 +124,38 @@ def test_invalid_games(games: Any) -> None:
 
 
 CALLS = {
-    "step": lambda runner, value: runner.step(value),
-    "send": lambda runner, value: runner.send(value),
-    "send env_ids": lambda runner, value: runner.send([0], value),
-    "reset seed": lambda runner, value: runner.reset(seed=value),
-    "reset options": lambda runner, value: runner.reset(options=value),
-    "reset mask": lambda runner, value: runner.reset(options={"reset_mask": value}),
-    "set_states": lambda runner, value: runner.set_states(value),
-    "set_states one": lambda runner, value: runner.set_states([value, value]),
-    "set_states env_ids": lambda runner, value: runner.set_states(runner.get_states(), value),
-    "set_states seed": lambda runner, value: runner.set_states(runner.get_states(), seed=value),
-    "branch": lambda runner, value: runner.branch(value),
-    "branch seed": lambda runner, value: runner.branch(1, seed=value),
-    "branch workers": lambda runner, value: runner.branch(1, num_workers=value),
-    "branch render": lambda runner, value: runner.branch(1, render=value),
-    "image": lambda runner, value: runner.image(value),
-    "call": lambda runner, value: runner.call(value),
-    "get_attr": lambda runner, value: runner.get_attr(value),
-    "call arguments": lambda runner, value: runner.call("prompt", value),
-    "set_attr name": lambda runner, value: runner.set_attr(value, 1) if not isinstance(value, str) else runner.recv(),
-    "set_attr reward": lambda runner, value: runner.set_attr("reward", value),
-    "Response": lambda runner, value: Response(value) if not isinstance(value, str) else runner.recv(),
+    "step": lambda envs, value: envs.step(value),
+    "send": lambda envs, value: envs.send(value),
+    "send env_ids": lambda envs, value: envs.send([0], value),
+    "reset seed": lambda envs, value: envs.reset(seed=value),
+    "reset options": lambda envs, value: envs.reset(options=value),
+    "reset mask": lambda envs, value: envs.reset(options={"reset_mask": value}),
+    "set_states": lambda envs, value: envs.set_states(value),
+    "set_states one": lambda envs, value: envs.set_states([value, value]),
+    "set_states env_ids": lambda envs, value: envs.set_states(envs.get_states(), value),
+    "set_states seed": lambda envs, value: envs.set_states(envs.get_states(), seed=value),
+    "branch": lambda envs, value: envs.branch(value),
+    "branch seed": lambda envs, value: envs.branch(1, seed=value),
+    "branch workers": lambda envs, value: envs.branch(1, num_workers=value),
+    "branch render": lambda envs, value: envs.branch(1, render=value),
+    "image": lambda envs, value: envs.image(value),
+    "call": lambda envs, value: envs.call(value),
+    "get_attr": lambda envs, value: envs.get_attr(value),
+    "call arguments": lambda envs, value: envs.call("prompt", value),
+    "set_attr name": lambda envs, value: envs.set_attr(value, 1) if not isinstance(value, str) else envs.recv(),
+    "set_attr reward": lambda envs, value: envs.set_attr("reward", value),
+    "Response": lambda envs, value: Response(value) if not isinstance(value, str) else envs.recv(),
 }
 
 
 @pytest.mark.parametrize("name", CALLS)
 @given(value=STRANGE)
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_runner_rejects_invalid_values(name: str, value: Any, runner: GameVectorEnv) -> None:
-    before = runner.get_states()
-    check_rejected(lambda: CALLS[name](runner, value))
-    assert not runner.closed
-    assert runner.get_states() == before
+def test_vector_environment_rejects_invalid_values(name: str, value: Any, envs: GameVectorEnv) -> None:
+    before = envs.get_states()
+    check_rejected(lambda: CALLS[name](envs, value))
+    assert not envs.closed
+    assert envs.get_states() == before
 
 
 EPISODES: dict[str, Callable[[Any], Any]] = {
@@ -185,13 +185,13 @@ def test_invalid_actions_are_illegal(game_id: str, value: Any) -> None:
         assert episode.act(value).outcome is Outcome.ILLEGAL
 
 
-def test_calls_out_of_order(runner: GameVectorEnv) -> None:
-    check_rejected(runner.recv)
-    runner.send([0], [1])
-    in_flight: list[Callable[[], Any]] = [lambda: runner.step([0, 0]), runner.reset, runner.get_states]
-    for call in (*in_flight, lambda: runner.send([0, 0]), lambda: runner.branch(2)):
+def test_calls_out_of_order(envs: GameVectorEnv) -> None:
+    check_rejected(envs.recv)
+    envs.send([0], [1])
+    in_flight: list[Callable[[], Any]] = [lambda: envs.step([0, 0]), envs.reset, envs.get_states]
+    for call in (*in_flight, lambda: envs.send([0, 0]), lambda: envs.branch(2)):
         check_rejected(call)
-    runner.recv()
+    envs.recv()
     new = make_vec("2048", 2, 0, size=64)
     before_reset: list[Callable[[], Any]] = [lambda: new.step([0, 0]), new.recv, new.get_states, new.render]
     for call in (*before_reset, lambda: new.branch(2)):
@@ -201,10 +201,10 @@ def test_calls_out_of_order(runner: GameVectorEnv) -> None:
         check_rejected(call)
 
 
-def test_runners_and_pools_cannot_be_copied(runner: GameVectorEnv) -> None:
+def test_vector_environments_and_pools_cannot_be_copied(envs: GameVectorEnv) -> None:
     with ProcessPool(1) as workers:
         for copied in (pickle.dumps, copy.deepcopy):
-            check_rejected(partial(copied, runner))
+            check_rejected(partial(copied, envs))
             check_rejected(partial(copied, workers))
 
 
@@ -213,18 +213,18 @@ def test_runners_and_pools_cannot_be_copied(runner: GameVectorEnv) -> None:
 
 @pytest.mark.skipif(available_memory() is None, reason="the system does not say how much memory is available")
 @pytest.mark.parametrize("render", [True, False])
-def test_environments_that_do_not_fit_into_memory(render: bool, runner: GameVectorEnv) -> None:
+def test_environments_that_do_not_fit_into_memory(render: bool, envs: GameVectorEnv) -> None:
     with pytest.raises(UsageError, match=r"1,000,000,000 environments need .* GB of memory and .* is available: use"):
         make_vec("2048", 10**9, render=render)
     with pytest.raises(UsageError, match=r"2,000,000,000 environments need"):
-        runner.branch(10**9, render=render)
+        envs.branch(10**9, render=render)
 
 
-def test_too_many_workers(runner: GameVectorEnv) -> None:
+def test_too_many_workers(envs: GameVectorEnv) -> None:
     most = WORKERS_PER_CORE * available_cores()
     for call in (
         lambda: make_vec("2048", 10**5, most + 1, size=64),
-        lambda: runner.branch(10**4, num_workers=most + 1),
+        lambda: envs.branch(10**4, num_workers=most + 1),
         lambda: evaluate("2048", "random", 10**5, workers=most + 1),
         lambda: EvalConfig(workers=10**5),
     ):

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from benchmarks.scripts import repeat, spread_states, uniform_script
 from vlmgym.cli import bench as bench_module
-from vlmgym.cli.bench import AS_FAST, BenchConfig, bench, measure_layouts, recommend
+from vlmgym.cli.bench import TIE_RATIO, BenchConfig, bench, measure_layouts, recommend
 from vlmgym.cli.main import main
 from vlmgym.cli.timing import Rates, Script, legal_script, measure, opened, play
 from vlmgym.errors import UsageError
@@ -29,17 +29,17 @@ def test_rates():
     assert str(rates) == "2,500 (1,000 to 5,000)"
 
 
-def test_contestants_take_turns():
+def test_candidates_take_turns():
     turns = []
 
-    def contestant(name, rate):
+    def candidate(name, rate):
         def turn(seconds):
             turns.append((name, seconds))
             return rate
 
         return turn
 
-    rates = measure({"a": contestant("a", 1.0), "b": contestant("b", 2.0)}, 3, 0.5, "test")
+    rates = measure({"a": candidate("a", 1.0), "b": candidate("b", 2.0)}, 3, 0.5, "test")
     assert turns == [("a", 0.5), ("b", 0.5)] * 3
     assert rates == {"a": Rates((1.0,) * 3), "b": Rates((2.0,) * 3)}
     assert repeat(lambda: 7)(0) > 0
@@ -71,12 +71,12 @@ def test_spread_script_starts_at_different_moves(name):
     assert turns[:12] == list(range(12))
     assert turns[24] == 0
     with opened({"ours": lambda: make_vec(game, 25, 0, render=False)}) as made:
-        runner = made["ours"]
-        runner.reset(seed=script.seed)
-        runner.set_states(script.states)
+        envs = made["ours"]
+        envs.reset(seed=script.seed)
+        envs.set_states(script.states)
         for actions in script.steps:
-            assert set(runner.step(actions)[4]["outcome"]) <= {"played", None}
-        assert play(runner, script)(0.01) > 0
+            assert set(envs.step(actions)[4]["outcome"]) <= {"played", None}
+        assert play(envs, script)(0.01) > 0
 
 
 def test_uniform_script():
@@ -119,7 +119,7 @@ def test_script_restarts_at_its_end():
 def test_recommended_layout_is_the_smallest_fast_one(rates):
     found = recommend({layout: Rates((rate,)) for layout, rate in rates.items()})
     chosen = (found.num_workers, found.num_envs)
-    enough = max(rates.values()) * AS_FAST
+    enough = max(rates.values()) * TIE_RATIO
     assert rates[chosen] >= enough
     assert all(rate < enough for layout, rate in rates.items() if layout < chosen)
     assert ("the fastest here" in found.reason) == (rates[chosen] == max(rates.values()))

@@ -101,9 +101,9 @@ def test_failed_request_is_one_sentence(answer: Answer, message: str, capsys: py
         main(["bench-model", "--base-url", server.url, "--model", "tiny", "--size", "64", "--concurrency", "2",
               "--seconds", "5", "--timeout", "0.5"])  # fmt: skip
     assert ended.value.code == 1
-    said = capsys.readouterr().err
-    assert message in said
-    assert "Traceback" not in said
+    err = capsys.readouterr().err
+    assert message in err
+    assert "Traceback" not in err
     assert len(server.requests) <= 5, "a request was sent again, or others went on"
 
 
@@ -134,11 +134,11 @@ def test_real_server_against_transformers(vllm_server: Server, tmp_path: Path) -
     assert done.returncode == 0, done.stderr
     assert "ratio" in done.stdout
     speeds = json.loads(out.read_text())["speeds"]
-    for name, told in (("server", True), ("transformers", False)):
+    for name, timed in (("server", True), ("transformers", False)):
         assert [level["at_once"] for level in speeds[name]] == [1, 4]
         for level in speeds[name]:
             assert level["completion_tokens"] == 12
             assert level["prompt_tokens"] > 200
             assert 0 < level["tokens_per_second"] < 100_000
-            assert (level["first_token"] is not None) == told
+            assert (level["first_token"] is not None) == timed
     assert speeds["server"][0]["first_token"] < speeds["server"][0]["latency"]

@@ -100,7 +100,7 @@ def test_lone_surrogates_and_control_characters_are_recorded(tmp_path, run):
     assert turn.outcome == "unparsable"
 
 
-def test_folder_of_a_running_run_is_refused(tmp_path, run):
+def test_folder_of_a_running_run_is_rejected(tmp_path, run):
     (tmp_path / "link").symlink_to(tmp_path / "here")
     with RunFolder(tmp_path / "here").reserved():
         for folder in ("here", "link"):

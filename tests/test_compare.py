@@ -165,17 +165,17 @@ def test_other_differences_are_noted(runs, tmp_path, capsys):
         "history is 1 in other and 0 in baseline",
     )
     assert "reward" not in found.games["2048-v0"].metrics
-    told = " ".join(capsys.readouterr().out.split())
+    out = " ".join(capsys.readouterr().out.split())
     for note in found.notes:
-        assert note in told
+        assert note in out
 
 
 def test_command_line_and_page(runs, tmp_path, capsys):
     args = ["compare", str(runs[0]), str(runs[1]), "--workers", "0", "--output-dir", str(tmp_path / "out")]
     main([*args, "--labels", "<script>alert(1)</script>", "[red]base"])
-    told = capsys.readouterr().out
-    assert "5 pairs; left out: 1 only in <script>" in told
-    assert "[red]base" in told
+    out = capsys.readouterr().out
+    assert "5 pairs; left out: 1 only in <script>" in out
+    assert "[red]base" in out
     page = (tmp_path / "out" / "compare.html").read_text(encoding="utf-8")
     assert "<script>alert(1)" not in page
     assert "<title>&lt;script&gt;alert(1)&lt;/script&gt; vs [red]base</title>" in page

@@ -49,12 +49,12 @@ def test_a_config_field_overrides_its_level() -> None:
 
 @pytest.mark.parametrize("difficulty", DIFFICULTIES)
 @pytest.mark.parametrize("level", [0, 6, -1, 2.5, "3", True, None])
-def test_unknown_levels_are_refused(difficulty: str, level: Any) -> None:
+def test_unknown_levels_are_rejected(difficulty: str, level: Any) -> None:
     with pytest.raises(UsageError, match=f"{difficulty} must be between 1"):
         Config2048.at(**{difficulty: level})
 
 
-def test_unknown_fields_are_refused() -> None:
+def test_unknown_fields_are_rejected() -> None:
     with pytest.raises(UsageError, match=r"unknown config field 'row'; the fields are .*columns.*rows"):
         make_game("2048", row=5)
 
@@ -67,7 +67,7 @@ def test_unknown_fields_are_refused() -> None:
         {"theme": "pink"}, {"similarity": 1.0}, {"noise": float("inf")}, {"clutter": -1},
     ],
 )  # fmt: skip
-def test_invalid_values_are_refused(overrides: dict[str, Any]) -> None:
+def test_invalid_values_are_rejected(overrides: dict[str, Any]) -> None:
     with pytest.raises(UsageError) as caught:
         make_game("2048", **overrides)
     message = str(caught.value)
@@ -76,7 +76,7 @@ def test_invalid_values_are_refused(overrides: dict[str, Any]) -> None:
     assert "got" in message
 
 
-def test_tiny_cells_are_refused() -> None:
+def test_tiny_cells_are_rejected() -> None:
     with pytest.raises(UsageError, match="size=64 leaves"):
         make_game("2048", size=64, rows=8, columns=8)
 

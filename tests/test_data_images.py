@@ -73,7 +73,7 @@ def test_values_that_are_not_images_are_bad_rows(tmp_path, value, why):
 
 
 def test_paths_without_a_folder_and_huge_files_are_bad_rows(tmp_path, monkeypatch):
-    with pytest.raises(BadRow, match="have no folder"):
+    with pytest.raises(BadRow, match="has no folder"):
         image_bytes("a.png", None)
     (tmp_path / "a.png").write_bytes(encoded())
     monkeypatch.setattr(images, "MAX_FILE_BYTES", 10)

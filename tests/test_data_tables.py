@@ -188,7 +188,7 @@ def test_damaged_parquet_and_different_columns_are_errors(tmp_path):
         open_table(str(tmp_path / "a.parquet"))
     pq.write_table(numbered(2), tmp_path / "a.parquet")
     pq.write_table(pa.table({"other": [1]}), tmp_path / "b.parquet")
-    with pytest.raises(UsageError, match=r"b\.parquet has other columns than .*a\.parquet"):
+    with pytest.raises(UsageError, match=r"b\.parquet has different columns from .*a\.parquet"):
         open_table(str(tmp_path))
     content = bytearray((tmp_path / "a.parquet").read_bytes())
     content[4:40] = bytes(36)  # the header of the first page; the index of pages is at the end of the file

@@ -169,7 +169,7 @@ def test_tables_of_image_urls_and_places_need_no_mapping(tmp_path, kind):
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("file://elsewhere/a.png", "not a file of this machine"),
+        ("file://elsewhere/a.png", "not a file on this machine"),
         ("file:///etc/../etc/passwd", "outside the folder"),
         ("file:///a%00b", "cannot be read|outside"),
         ("s3://bucket/a.png", "with your credentials: allow it with url_hosts=bucket"),
@@ -255,7 +255,7 @@ def spellings(ip):
     ]  # fmt: skip
 
 
-def refused(url):
+def rejected(url):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(socket, "create_connection", None)  # calling it raises TypeError
         with pytest.raises(BadRow):
@@ -266,7 +266,7 @@ def refused(url):
 def test_private_ipv4_addresses_are_never_contacted(network, chance, spelling):
     network = IPv4Network(network)
     ip = IPv4Address(int(network[0]) + chance.randrange(network.num_addresses))
-    refused(f"http://{spellings(ip)[spelling]}/a.png")
+    rejected(f"http://{spellings(ip)[spelling]}/a.png")
 
 
 @given(st.sampled_from(NOT_PUBLIC_6), st.randoms(use_true_random=False))
@@ -274,7 +274,7 @@ def test_private_ipv6_addresses_are_never_contacted(network, chance):
     network = IPv6Network(network)
     ip = IPv6Address(int(network[0]) + chance.randrange(network.num_addresses))
     for text in (ip.compressed, ip.exploded, f"{ip}%lo"):
-        refused(f"http://[{text}]/a.png")
+        rejected(f"http://[{text}]/a.png")
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"])

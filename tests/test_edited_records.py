@@ -79,7 +79,7 @@ CONTRADICTIONS = [
 
 
 @pytest.mark.parametrize(("change", "message"), CONTRADICTIONS)
-def test_contradictions_are_refused(edited, change, message, capsys):
+def test_contradictions_are_rejected(edited, change, message, capsys):
     folder = edited(change)
     with pytest.raises(SystemExit, match="2"):
         main(["report", str(folder), "--workers", "0"])
@@ -95,7 +95,7 @@ def test_contradictions_are_refused(edited, change, message, capsys):
         (lambda r, x: r["turns"][0].update(latency=x), math.inf),
     ],
 )
-def test_huge_numbers_are_refused(edited, change, number):
+def test_huge_numbers_are_rejected(edited, change, number):
     folder = edited(lambda record: change(record, number))
     with pytest.raises(UsageError, match=r"^line 2 of .* at most 1e\+100"):
         read_run(folder)

@@ -64,12 +64,12 @@ def test_jpeg_is_close_and_closer_at_a_higher_quality():
         np.zeros((0, 4, 3), np.uint8),
     ],
 )
-def test_other_arrays_are_refused(encode, image):
+def test_other_arrays_are_rejected(encode, image):
     with pytest.raises(UsageError, match=r"an image must be uint8 of shape \(height, width, 3\)"):
         encode(image)
 
 
 @pytest.mark.parametrize("quality", [0, 96])
-def test_quality_out_of_range_is_refused(quality):
+def test_quality_out_of_range_is_rejected(quality):
     with pytest.raises(UsageError, match=f"between 1 and 95, got {quality}"):
         encode_jpeg(np.zeros((4, 4, 3), np.uint8), quality)

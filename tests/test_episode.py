@@ -127,7 +127,7 @@ def test_a_drawn_seed_reproduces_the_episode() -> None:
     assert Episode(game, first.seed).snapshot() == first.snapshot()
 
 
-def test_a_snapshot_of_another_game_or_configuration_is_refused() -> None:
+def test_a_snapshot_of_another_game_or_configuration_is_rejected() -> None:
     snapshot = Episode(make_game("2048"), seed=0).snapshot()
     for other in (make_game("2048", rows=5), make_game("swap")):
         with pytest.raises(StateError):
@@ -145,7 +145,7 @@ def test_a_snapshot_of_another_game_or_configuration_is_refused() -> None:
         {"bit_generator": "PCG64", "state": {"state": -1, "inc": 1}, "has_uint32": 0, "uinteger": 0},
     ],
 )
-def test_a_snapshot_with_a_broken_generator_is_refused(rng: dict[str, Any]) -> None:
+def test_a_snapshot_with_a_broken_generator_is_rejected(rng: dict[str, Any]) -> None:
     game = make_game("2048")
     snapshot = Episode(game, seed=0).snapshot().model_copy(update={"rng": rng})
     with pytest.raises(StateError, match="generator"):

@@ -167,16 +167,18 @@ def test_workers_end_with_a_killed_parent(tmp_path):
 
 
 def test_loading_hook():
-    told = []
+    events = []
 
     class Loads(Model):
         loading = "a checkpoint"
 
         async def open(self):
-            told.append("open")
+            events.append("open")
 
-    evaluate(GAME, Loads(), 1, max_turns=2, workers=0, hooks=Hooks(told.append, on_turns=lambda _: told.append("turn")))
-    assert told == ["a checkpoint", "open", None, "turn", "turn"]
+    evaluate(
+        GAME, Loads(), 1, max_turns=2, workers=0, hooks=Hooks(events.append, on_turns=lambda _: events.append("turn"))
+    )
+    assert events == ["a checkpoint", "open", None, "turn", "turn"]
 
 
 def test_numpy_integers():

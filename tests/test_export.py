@@ -267,9 +267,9 @@ def test_command_line(played, tmp_path, capsys):
     out = tmp_path / "a, b"
     args = ["export", str(played[0]), "--format", "sharegpt", "--output-dir", str(out), "--workers", "0"]
     main([*args, "--top", "1", "--outcome", "played", "illegal"])
-    told = capsys.readouterr().out
-    assert "left out episodes: 10" in told
-    assert f"load    dataset_dir: {out}, dataset: a__b" in told.replace("\n", "")
+    printed = capsys.readouterr().out
+    assert "left out episodes: 10" in printed
+    assert f"load    dataset_dir: {out}, dataset: a__b" in printed.replace("\n", "")
     assert "a__b" in json.loads((out / "dataset_info.json").read_text())
     with pytest.raises(SystemExit, match="2"):
         main(args)

@@ -83,10 +83,10 @@ def test_terminated_background_run_is_resumed(policy: str, workers: int, tmp_pat
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
     assert "Traceback" not in stderr
-    told = re.search(r"\ninterrupted; (\d+) finished episodes are in .*; continue with --resume .*\n$", stderr)
-    assert told is not None
+    match = re.search(r"\ninterrupted; (\d+) finished episodes are in .*; continue with --resume .*\n$", stderr)
+    assert match is not None
     finished = [episode.seed for episode in read_run(tmp_path / "o").episodes if episode.score is not None]
-    assert len(finished) == int(told[1]) >= 3
+    assert len(finished) == int(match[1]) >= 3
     budget = ["--episodes", "5000", "--resume", "o"]
     resumed = subprocess.Popen(
         [sys.executable, "-m", "vlmgym", *options, *budget], cwd=tmp_path, stderr=subprocess.PIPE

@@ -57,8 +57,8 @@ def test_the_record_has_difficulty_model_and_version(run):
 
 def test_reports_show_difficulty_model_and_version(run):
     folder, printed = run
-    told = f"vlmgym {vlmgym.__version__}"
-    title = f"2048-v0, swap-v0 (perception 3, reasoning 4): openai asked-model, {told}"
+    version = f"vlmgym {vlmgym.__version__}"
+    title = f"2048-v0, swap-v0 (perception 3, reasoning 4): openai asked-model, {version}"
     page = (folder / "report.html").read_text()
     assert f"<title>{title}</title>" in page
     assert '["difficulty",["perception 3, reasoning 4, size=160"]]' in page
@@ -67,7 +67,7 @@ def test_reports_show_difficulty_model_and_version(run):
     assert re.search(r"difficulty( +│ perception 3, reasoning 4, size=160){2}", printed)
     assert re.search(r"served model +│ played-model-2026 +│ played-model-2026", printed)
     with Image.open(folder / "curves_2048.png") as curves:
-        assert curves.info["Title"] == f"2048-v0, openai asked-model, perception 3, reasoning 4, size=160, {told}"
+        assert curves.info["Title"] == f"2048-v0, openai asked-model, perception 3, reasoning 4, size=160, {version}"
 
 
 def test_a_missing_perception_counts_as_zero(run):

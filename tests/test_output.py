@@ -66,7 +66,7 @@ def test_video_shows_every_turn_and_plays_in_browsers(tmp_path, episodes):
     write_video(path, GAME, episodes[0], fps=5)
     facts, images = frames(path)
     assert facts == ("h264", "yuv420p", 5)
-    assert len(images) == len(episodes[0].turns) + 5  # the start, and one second of the last position
+    assert len(images) == len(episodes[0].turns) + 5  # the start, and one second of the last state
     board = GAME.draw(GAME.from_json(json.dumps(episodes[0].turns[7].state)))
     shown = images[7][: board.shape[0], : board.shape[1]]
     assert np.abs(shown.astype(int) - board).mean() < 8

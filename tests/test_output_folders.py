@@ -356,7 +356,7 @@ def test_report_of_a_run_copied_without_its_list(tmp_path, runs):
 @pytest.mark.parametrize(
     "args", [["eval", "2048", "--resume", ""], ["compare", "", ""], ["gallery", "--poster", ""], ["report", ""]]
 )
-def test_empty_path_is_refused(tmp_path, monkeypatch, args):
+def test_empty_path_is_rejected(tmp_path, monkeypatch, args):
     monkeypatch.chdir(tmp_path)
     check_refusal(*result_of(partial(main, args)))
     assert not list(tmp_path.iterdir())

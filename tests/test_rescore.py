@@ -98,22 +98,22 @@ def test_own_settings_change_nothing(run, tmp_path):
 def test_changes_are_printed(run, capsys):
     before = files(run)
     main(["rescore", str(run), "--reward.illegal", "-2.5"])
-    told = capsys.readouterr().out
-    assert "reward: format_weight 0.25 -> 0.0, illegal -1.0 -> -2.5" in told
+    printed = capsys.readouterr().out
+    assert "reward: format_weight 0.25 -> 0.0, illegal -1.0 -> -2.5" in printed
     old, new = read_run(run), read_run(run.with_name("run-rescored"))
     assert new.config.reward == RewardConfig(illegal=-2.5)
     assert [episode.score for episode in new.episodes] == [episode.score for episode in old.episodes]
     assert list(new.episodes) == [rescored(episode, RewardConfig(illegal=-2.5)) for episode in old.episodes]
     for game in ("2048-v0", "swap-v0"):
-        assert game in told
+        assert game in printed
     swap = [episode for episode in new.episodes if episode.game.id == "swap-v0"]
     mean = sum(turn.reward.total for episode in swap for turn in episode.turns) / 36
-    assert f"{mean:,.4g}" in told
+    assert f"{mean:,.4g}" in printed
     assert files(run) == before
     assert new.folder.complete()
 
 
-def test_existing_folders_are_refused(run, capsys):
+def test_existing_folders_are_rejected(run, capsys):
     for out in (run, run / "run.json"):
         with pytest.raises(SystemExit, match="2"):
             main(["rescore", str(run), "--output-dir", str(out)])

@@ -144,6 +144,6 @@ def test_native_actions_have_only_a_game_part(game: Game2048) -> None:
         {"unparsable": float("-inf")},
     ],
 )
-def test_invalid_reward_configs_are_refused(config: dict[str, Any]) -> None:
+def test_invalid_reward_configs_are_rejected(config: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="reward: "):
         RewardConfig(**config)

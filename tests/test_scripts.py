@@ -79,12 +79,12 @@ def test_script_plays_at_random_until_edited(tmp_path, run, script):
     assert shipped in script.read_text()
     script.write_text(script.read_text().replace(shipped, '["<answer>left</answer>" for _ in prompt_batch]'))
     assert run(*BARE, "--output-dir", "edited", script=script).code == 0
-    said = {
+    responses = {
         folder: [turn.response for episode in read_run(tmp_path / folder).episodes for turn in episode.turns]
         for folder in ("shipped", "random", "edited")
     }
-    assert said["shipped"] == said["random"]
-    assert set(said["edited"]) == {"<answer>left</answer>"}
+    assert responses["shipped"] == responses["random"]
+    assert set(responses["edited"]) == {"<answer>left</answer>"}
 
 
 def test_command_has_the_options_of_the_scripts(run):

@@ -66,7 +66,7 @@ def whole(curriculum: Curriculum) -> list[EpisodeRecord]:
 def facts(records: Iterable[EpisodeRecord]) -> list[Any]:
     """Return the fields that do not differ between runs."""
     responses = [[turn.response for turn in record.turns] for record in records]
-    return [(r.index, r.seed, r.game, r.stage, said, r.score) for r, said in zip(records, responses)]
+    return [(r.index, r.seed, r.game, r.stage, response, r.score) for r, response in zip(records, responses)]
 
 
 class Model(ModelPolicy):
@@ -88,7 +88,7 @@ class Model(ModelPolicy):
         self.begun.add(prompt.seed)
         await asyncio.sleep(self.order.random() / 100)
         if prompt.seed in self.fails:
-            raise InfrastructureError("the server is away")
+            raise InfrastructureError("the server is down")
         return Reply(random_response(prompt), self.tokens, self.tokens)
 
 
@@ -252,14 +252,14 @@ def test_resume_needs_the_same_curriculum(path: Path, tmp_path: Path, capsys: py
     folder, other = str(tmp_path / "run"), tmp_path / "other.toml"
     run(path, "--episodes", "2", "--output-dir", folder)
     other.write_text(TOML.replace("up = 0.6", "up = 0.9"))
-    for args, said in (
+    for args, message in (
         (["--curriculum", str(other)], "curriculum.entries.0.up was 0.6 and is 0.9"),
         (["2048"], "it had a curriculum"),
     ):
         with pytest.raises(SystemExit) as caught:
             main([*COMMAND, *args, "--episodes", "2", "--resume", folder])
         assert caught.value.code == 2
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 def test_compare_uses_episodes_at_equal_stages(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

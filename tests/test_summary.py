@@ -54,24 +54,24 @@ def test_planned_episodes_that_were_not_started(records):
 
 def test_single_value_has_no_error_or_interval():
     assert mean_and_stderr([3.0]) == (3.0, None)
-    assert confidence_interval([3.0], within_one=False) is None
+    assert confidence_interval([3.0], unit_interval=False) is None
 
 
 @pytest.mark.parametrize(
-    ("values", "within_one", "interval"),
+    ("values", "unit_interval", "interval"),
     [
         ([1.0, 2.0, 3.0, 4.0], True, (0.4457, 4.5543)),  # Student: 2.5 +- 3.1824 x 0.6455, t of 3 degrees
         ([1.0] * 10, True, (0.7225, 1.0)),  # Wilson: 1 / (1 + 1.96^2 / 10)
         ([1.0, 1.0, 1.0, 1.0, 0.0], True, (0.3755, 0.9638)),
     ],
 )
-def test_interval(values, within_one, interval):
-    assert confidence_interval(values, within_one=within_one) == pytest.approx(interval, abs=1e-4)
+def test_interval(values, unit_interval, interval):
+    assert confidence_interval(values, unit_interval=unit_interval) == pytest.approx(interval, abs=1e-4)
 
 
-@pytest.mark.parametrize(("value", "within_one"), [(18.0, True), (0.0, False)])
-def test_equal_values_have_no_interval(value, within_one):
-    assert confidence_interval([value] * 10, within_one=within_one) is None
+@pytest.mark.parametrize(("value", "unit_interval"), [(18.0, True), (0.0, False)])
+def test_equal_values_have_no_interval(value, unit_interval):
+    assert confidence_interval([value] * 10, unit_interval=unit_interval) is None
 
 
 def test_only_games_of_one_turn_have_shares():

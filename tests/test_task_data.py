@@ -190,7 +190,7 @@ def test_changed_rows_and_images_are_not_drawn(tmp_path):
         drawn_anew()
 
 
-def test_states_of_other_data_are_refused(tmp_path):
+def test_states_of_other_data_are_rejected(tmp_path):
     game = colour(rows_in(tmp_path))
     state = start(game, 0)
     for other in (Colour(), colour(str(tmp_path / "other.jsonl"))):
@@ -211,10 +211,10 @@ BAD = {
     "image that is missing": ({"img": "missing.png"}, "no image 'missing.png'"),
     "image that is cut off": ({"img": "cut.png"}, "corrupt"),
     "image that is a bomb": ({"img": "bomb.png"}, "more than 64000000"),
-    "image that is no image": ({"img": "rows.jsonl"}, "none of the formats"),
+    "image that is not an image": ({"img": "rows.jsonl"}, "none of the formats"),
     "path that leaves the folder": ({"img": "../outside.png"}, "outside the folder"),
     "address": ({"img": "http://example.com/1.png"}, "only with urls=true"),
-    "label that is no Unicode": ({"label": "\ud800 what"}, "colour is not valid Unicode"),
+    "label that is not Unicode": ({"label": "\ud800 what"}, "colour is not valid Unicode"),
     "label of control characters": ({"label": "r\x00ed"}, "control character"),
     "label that is very long": ({"label": "red" * 10_000}, "30000 characters"),
     "id of another row": ({"id": "one"}, "its id 'one' is also the id of row 0"),
@@ -240,7 +240,7 @@ def test_a_bad_row_is_skipped_or_fails(tmp_path, change, why):
     assert why in state.skipped[0].reason
     assert skipping.metrics(state, [{}]) == {"bad rows skipped": 1.0}
     assert start(skipping, 2).skipped == start(failing, 2).skipped == ()
-    assert json.loads(skipping.to_json(state))["skipped"][0]["index"] == 3  # so that records tell it
+    assert json.loads(skipping.to_json(state))["skipped"][0]["index"] == 3  # so that records show it
     with pytest.raises(UsageError, match=r"row 3 of .*rows\.jsonl is bad: ") as error:
         start(failing, 3)
     assert why in str(error.value)

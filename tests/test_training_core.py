@@ -74,7 +74,7 @@ def test_actions_in_informative_states_earn_different_rewards() -> None:
         assert sorted(rewards) == [0.0, 0.0, 1.0, 1.0]  # tiles merge along one axis only
 
 
-def test_impossible_state_configs_are_refused() -> None:
+def test_impossible_state_configs_are_rejected() -> None:
     with pytest.raises(GenerationError, match="no informative state"):
         sample_state(make_game("2048", **SMALL), 0, 0, StateConfig(informative=True), RewardConfig(game_weight=0.0))
     with pytest.raises(UsageError, match="cannot be enumerated"):
@@ -141,7 +141,7 @@ def test_only_finite_datasets_are_split() -> None:
     assert sample_state(generated, 0, 3) == sample_state(generated, 0, 3, validation=True)
 
 
-def test_too_few_validation_questions_are_refused(tmp_path: Path) -> None:
+def test_too_few_validation_questions_are_rejected(tmp_path: Path) -> None:
     game = make_game("vqa", data=write_table(tmp_path, 40))
     check_validation_size([game], 0.2, 8, "--evaluation.states")
     with pytest.raises(

@@ -52,7 +52,7 @@ def test_sft_reports_missing_arguments(exported: Path, tmp_path: Path) -> None:
         ((exported, tmp_path), "already exists"),
         ((exported, tmp_path / "out"), "nowhere not found: pip install llamafactory"),
     ):
-        assert_refused(run("sft.sh", *args, LLAMAFACTORY="nowhere"), words)
+        assert_rejected(run("sft.sh", *args, LLAMAFACTORY="nowhere"), words)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_sft_reports_missing_arguments(exported: Path, tmp_path: Path) -> None:
     ],
 )
 def test_easyr1_variables_are_checked(name: str, variables: dict[str, str], words: str) -> None:
-    assert_refused(run("easyr1.sh", name, "--check", **variables), words)
+    assert_rejected(run("easyr1.sh", name, "--check", **variables), words)
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_easyr1_scripts_have_help(script: str) -> None:
 
 def test_serving_checks_model_and_port(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    assert_refused(run("serve_vllm.sh", tmp_path / "none", PORT="8000"), "config.json")
-    assert_refused(run("serve_vllm.sh", tmp_path, PORT="x"), "PORT")
+    assert_rejected(run("serve_vllm.sh", tmp_path / "none", PORT="8000"), "config.json")
+    assert_rejected(run("serve_vllm.sh", tmp_path, PORT="x"), "PORT")
 
 
 def test_evaluation_checks_its_arguments(tmp_path: Path) -> None:
@@ -91,10 +91,10 @@ def test_evaluation_checks_its_arguments(tmp_path: Path) -> None:
         ((tmp_path / "sharded", "Qwen/Qwen2.5-VL-7B-Instruct"), "convert it with export.sh"),
         ((tmp_path, tmp_path), "already exists: set OUT"),
     ):
-        assert_refused(run("evaluate.sh", *args, OUT=str(tmp_path)), words)
+        assert_rejected(run("evaluate.sh", *args, OUT=str(tmp_path)), words)
 
 
-def assert_refused(done: subprocess.CompletedProcess[str], words: str) -> None:
+def assert_rejected(done: subprocess.CompletedProcess[str], words: str) -> None:
     """Check for exit code 2 and one line on standard error that contains the words."""
     assert done.returncode == 2
     assert words in done.stderr

@@ -36,7 +36,7 @@ def test_infrastructure_error_ends_only_its_episode():
         ("error", 4),
         ("turn limit", 8),
     ]
-    assert (records[1].score, records[1].end_reason) == (None, "the server is away")
+    assert (records[1].score, records[1].end_reason) == (None, "the server is down")
     assert len(ended) == 3
 
 
@@ -76,7 +76,7 @@ def test_records_are_not_kept_without_collect():
 
     options = {"max_turns": 8, "workers": 0, "concurrency": 1, "resume": earlier(), "hooks": Hooks(on_episode=count)}
     assert evaluate(GAME, Model(), 12, **options, collect=False) == []
-    assert most <= 3  # the unfinished one, the one at hand, and the one before it
+    assert most <= 3  # the unfinished one, the current one, and the one before it
     kept = evaluate(GAME, Model(), 12, **(options | {"resume": earlier()}))
     assert len(kept) == 12
     assert most > 10
@@ -106,7 +106,7 @@ def test_run_stops_after_many_errors_in_a_row():
     records = evaluate(GAME, policy, 50, max_turns=3, workers=0, concurrency=4, hooks=Hooks(on_stop=reasons.append))
     assert 10 <= len(policy.asked) <= 13
     assert {record.status for record in records if record.end_reason != reasons[0]} == {"error"}
-    assert reasons == ["10 episodes in a row ended as errors, the last with: the server is away"]
+    assert reasons == ["10 episodes in a row ended as errors, the last with: the server is down"]
 
 
 def test_token_budget_stops_the_run():
@@ -122,7 +122,7 @@ def test_token_budget_stops_the_run():
         hooks=Hooks(on_stop=reasons.append),
     )
     used = sum(turn.prompt_tokens + turn.completion_tokens for record in records for turn in record.turns)
-    assert 100 <= used <= 110  # what was being asked when the budget was used up is answered
+    assert 100 <= used <= 110  # requests in flight when the budget ran out are answered
     assert {record.status for record in records} == {"turn limit", "stopped"}
     assert reasons == ["the budget of 100 tokens is used up"]
     more = evaluate(

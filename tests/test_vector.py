@@ -111,7 +111,7 @@ def test_copies_and_views(make_envs):
         assert not np.shares_memory(old_copy, new_copy)
 
 
-def test_view_outlives_its_runner():
+def test_view_outlives_its_environment():
     envs = make_vec("2048", 2, 1, size=64, copy=False)
     view, _ = envs.reset(seed=0)
     before = view.copy()

@@ -115,7 +115,7 @@ def test_offline_vllm_matches_the_server_and_rejects_overlong_prompts(
         else:
             assert (record.status, record.score, record.turns) == ("error", None, ())
             assert record.end_reason.startswith(
-                f"vLLM refused the prompt: This model's maximum context length is {limit}"
+                f"vLLM rejected the prompt: This model's maximum context length is {limit}"
             )
 
 

@@ -1,4 +1,4 @@
-"""The environment for training that `bash setup.sh --train` makes."""
+"""The training environment, created by `bash setup.sh --train`."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from tests.needed import lacking
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = ROOT / ".venv-train"
 VARIABLES = {"HF_HUB_OFFLINE": "1", "RAY_worker_niceness": "0"}
-"""Of tests: without them Ray lets all other programs go first, and tests wait for what is far away."""
+"""Environment of tests: offline, and without the low priority that Ray gives its workers."""
 
 
 def training_python() -> Path:
-    """The Python that has torch, transformers and peft; without it the test is skipped, or fails where CI runs."""
+    """Return the Python with torch, transformers and peft; without it, skip the test, or fail it in CI."""
     if not (ENVIRONMENT / ".vlmgym-setup").exists():
         lacking(f"there is no finished {ENVIRONMENT.name}: run bash setup.sh --train")
     return ENVIRONMENT / "bin" / "python"
 
 
 def easyr1_python() -> Path:
-    """The Python that has EasyR1, too; without it the test is skipped, also where CI runs: it may have no network."""
+    """Return the Python with EasyR1; without it, skip the test, also in CI, which may have no network."""
     python = training_python()
     if not _has_easyr1(python):
-        pytest.skip("EasyR1 is not installed: run bash setup.sh --train where GitHub answers")
+        pytest.skip("EasyR1 is not installed: run bash setup.sh --train with access to GitHub")
     return python
 
 
 def run_training(*args: str, timeout: float = 300.0, **variables: str) -> str:
-    """What a module or script, run by that Python from the project's folder, writes to standard output."""
+    """Run a module or script with that Python in the project's folder; return its standard output."""
     command = [str(training_python()), *args]
     environment = {**os.environ, **VARIABLES, **variables}
     done = subprocess.run(

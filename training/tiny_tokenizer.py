@@ -65,7 +65,7 @@ def game_texts(turns: int = 8) -> Iterator[str]:
 def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
     """Train byte-level BPE with Qwen's pre-tokenizer (one token per digit), its special tokens, and the tags.
 
-    Other texts than those of the training data can be encoded, too, in more tokens.
+    Text unlike the training data can also be encoded, using more tokens.
 
     Raises:
         UsageError: The vocabulary is too small for bytes, special tokens and tags.

@@ -65,7 +65,7 @@ class TinySize:
     vocabulary: int = 1024
     """Maximum vocabulary size; the texts of the games need about 700."""
     tied: bool = True
-    """Tie input and output embeddings, with which an untrained model repeats the last token."""
+    """Tie input and output embeddings; an untrained model then repeats the last token."""
     context: int = 4096
     """Maximum number of tokens of prompt and response."""
     image_tokens: int = 256

@@ -11,7 +11,7 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
-# pygame greets on standard output, and asks setuptools for a module that setuptools warns of.
+# Importing pygame would print a greeting, and a deprecation warning of setuptools.
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 warnings.filterwarnings("ignore", message="pkg_resources is deprecated", module="pygame.pkgdata")
 
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Import the names that bring pygame or records on first use; a program that only lists games needs neither."""
+    """Import names that depend on pygame or records on first use; listing games needs neither."""
     if name == "make_vec":
         from vlmgym.sandbox.envs.vector.make import make_vec
 

@@ -17,7 +17,7 @@ def as_int(value: T) -> T | int:
 
 
 def check_int(name: str, value: object, minimum: int, *, optional: bool = False) -> None:
-    """Raise `UsageError` unless a value is an integer of at least `minimum`, or None if `optional`; no booleans."""
+    """Raise `UsageError` unless a value is an integer (not a bool) of at least `minimum`, or None if `optional`."""
     if optional and value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:

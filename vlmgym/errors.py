@@ -72,7 +72,7 @@ def truncate(text: str, max_length: int) -> str:
 
 def missing_extra(who: str, library: str, extra: str) -> UsageError:
     """Return the error for a feature that needs a missing library of an extra."""
-    return UsageError(f"{who} needs {library}: run pip install -e '.[{extra}]' in the folder of vlmgym")
+    return UsageError(f"{who} needs {library}: run pip install -e '.[{extra}]' in the vlmgym folder")
 
 
 def describe_validation_error(error: ValidationError) -> str:

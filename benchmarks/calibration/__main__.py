@@ -28,7 +28,7 @@ from vlmgym.records.output_folder import OutputFolder
 from vlmgym.sandbox.datasets.extra import library
 
 FEWEST = 5
-"""Episodes and images that intervals need, at least."""
+"""Minimum number of episodes and images for intervals."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class CalibrateConfig:
     """Options of the command line."""
 
     game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
-    """Names, for instance 2048 or shisensho_images; all that are declared if none is given."""
+    """Names, for instance 2048 or shisensho_images; default: all specs."""
     episodes: int = 200
     """Episodes per player and level; oracles of board games play fewer."""
     images: int = 300

@@ -14,7 +14,7 @@ from vlmgym.sandbox.rendering.degrade import resize
 SIDE = 16
 """Side of a resized crop in pixels."""
 WIDEST = 2048
-"""Maximum width of a strip of crops that is resized concatenate."""
+"""Maximum width of a strip of crops that is resized at once."""
 
 Kinds = Callable[[AnyGame], Sequence[Hashable]]
 

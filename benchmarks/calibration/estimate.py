@@ -34,7 +34,7 @@ class Estimate:
     def of(cls, values: Sequence[float]) -> Estimate:
         """Estimate the mean of at least one value."""
         mean, _ = mean_and_stderr(values)
-        interval = confidence_interval(values, within_one=True) if len(set(values)) > 1 else None
+        interval = confidence_interval(values, unit_interval=True) if len(set(values)) > 1 else None
         low, high = interval or (mean, mean)
         return cls(mean, low, high, len(values))
 

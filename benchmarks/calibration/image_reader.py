@@ -80,14 +80,14 @@ class FirstReader:
             reader = self._one_example(number) if one_example else templates
             haze = np.random.default_rng([HAZE, number])
             for shares, seen in ((blurred, hazy(every, self._spec.reading.haze, haze)), (clear, every)):
-                shares.append(sum(label == said for label, said in zip(labels, reader.read(seen))) / len(labels))
+                shares.append(sum(label == guess for label, guess in zip(labels, reader.read(seen))) / len(labels))
         return blurred, clear
 
     def shares_through_haze(self, seen: Seen, label: str, only: Collection[str], seed: Sequence[int]) -> list[float]:
         """Share of `HAZES` hazy copies of each crop that are read as `label`."""
         reader, haze, rng = self._templates.among(only), self._spec.reading.haze, np.random.default_rng([HAZE, *seed])
         read = [reader.read(hazy(seen, haze, rng)) for _ in range(HAZES if haze else 1)]
-        return [said.count(label) / len(said) for said in zip(*read)]
+        return [guesses.count(label) / len(guesses) for guesses in zip(*read)]
 
     def _one_example(self, number: int) -> TemplateReader:
         return TemplateReader(*self._spec.reading.crop(self._easiest, np.random.default_rng([TESTING, number])))

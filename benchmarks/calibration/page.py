@@ -13,7 +13,7 @@ from benchmarks.calibration.measure import Calibration, Samples
 from benchmarks.calibration.reader import HELD_OUT
 from benchmarks.calibration.spec import Player, Spec
 from benchmarks.markdown import table, wrapped
-from vlmgym.cli.games import value_in_words
+from vlmgym.cli.games import format_value
 from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS, Difficulty
 
 PLAYERS: Mapping[Player, str] = {
@@ -99,7 +99,7 @@ def config_field_table(spec: Spec, difficulty: Difficulty) -> str:
     levels = config.levels.get(difficulty, {})
     names = list(dict.fromkeys(name for level in LEVELS for name in levels.get(level, {})))
     games = {level: spec.at(**{difficulty: level}).config for level in LEVELS}
-    rows = [(f"`{name}`", [value_in_words(getattr(games[level], name)) for level in LEVELS]) for name in names]
+    rows = [(f"`{name}`", [format_value(getattr(games[level], name)) for level in LEVELS]) for name in names]
     return _table(difficulty, rows)
 
 

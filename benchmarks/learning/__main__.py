@@ -149,7 +149,7 @@ def run_seed(options: Options, seed: int) -> list[Trained]:
     trained = []
     for blank in [False, True] if seed in options.seeds[: options.blank] else [False]:
         name = f"{options.task}-{seed}{'-blank' if blank else ''}"
-        # SFT learns little without images, which should not stop the run.
+        # SFT learns little without images; that should not stop the run.
         grey = ["--blank", "--sft.gate", "0"] if blank else []
         cold = options.output_dir / f"{name}-cold"
         minutes = train(cold, *shared, *grey, "--steps", "0")

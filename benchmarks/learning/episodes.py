@@ -76,7 +76,7 @@ class Options:
     """Train on whole episodes and write a page."""
 
     seeds: tuple[int, ...] = (42, 43)
-    """Seeds; settings were chosen with others."""
+    """Seeds; settings were chosen with other seeds."""
     runs: tuple[str, ...] = tuple(RUNS)
     """Variants to train."""
     steps: int = 80
@@ -172,7 +172,7 @@ def _line(one: Trained, first: Trained, parts: Sequence[slice]) -> list[str]:
 
 
 def _mean(numbers: Floats) -> str:
-    return with_interval(float(np.mean(numbers)), confidence_interval([*numbers], within_one=False))
+    return with_interval(float(np.mean(numbers)), confidence_interval([*numbers], unit_interval=False))
 
 
 def main() -> None:

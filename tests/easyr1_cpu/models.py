@@ -32,10 +32,10 @@ def make_beginner(out: Path, seed: int) -> None:
         [{"role": "user", "content": "x"}], add_generation_prompt=True, tokenize=False
     )
     start = tokenizer.encode(prompt)[-3:]  # where the assistant begins
-    said = [tokenizer.encode(f"<answer>{word}</answer>") + [tokenizer.eos_token_id] for word in words]
-    longest = max(map(len, said))
-    ids = torch.tensor([start + row + [tokenizer.pad_token_id] * (longest - len(row)) for row in said])
-    mask = torch.tensor([[1] * (len(start) + len(row)) + [0] * (longest - len(row)) for row in said])
+    responses = [tokenizer.encode(f"<answer>{word}</answer>") + [tokenizer.eos_token_id] for word in words]
+    longest = max(map(len, responses))
+    ids = torch.tensor([start + row + [tokenizer.pad_token_id] * (longest - len(row)) for row in responses])
+    mask = torch.tensor([[1] * (len(start) + len(row)) + [0] * (longest - len(row)) for row in responses])
     labels = ids.masked_fill((mask == 0) | (torch.arange(ids.shape[1]) < len(start)), -100)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     torch.manual_seed(seed)

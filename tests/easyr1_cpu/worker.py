@@ -73,7 +73,7 @@ class CpuWorker(CpuProcess, PatchedWorker, Images):
             return
         self.actor = DataParallelPPOActor(part, whole, self.optimizer)
         self.end = GenerationConfig.from_pretrained(path).eos_token_id
-        self.never = self.tokenizer.convert_tokens_to_ids(["<|image_pad|>", "<|video_pad|>"])
+        self.suppressed_tokens = self.tokenizer.convert_tokens_to_ids(["<|image_pad|>", "<|video_pad|>"])
         if not self.config.actor.disable_kl:
             self.reference = DataParallelPPOActor(self.config.ref, self._load(False).requires_grad_(False))
 
@@ -112,7 +112,7 @@ class CpuWorker(CpuProcess, PatchedWorker, Images):
             logits = self.module(
                 input_ids=tokens, attention_mask=mask, position_ids=places.transpose(0, 1), use_cache=False, **seen
             ).logits[:, -1]
-            logits[:, self.never] = -torch.inf
+            logits[:, self.suppressed_tokens] = -torch.inf
             if temperature:
                 drawn = torch.multinomial(torch.softmax(logits / temperature, -1), 1)[:, 0]
             else:

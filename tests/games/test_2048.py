@@ -211,7 +211,7 @@ def with_cell(value: object) -> str:
         "", "null", "[]", "0", '"board"', "board", "\x00", "{" * 10_000, "[" * 10_000,
     ],
 )  # fmt: skip
-def test_invalid_state_is_refused_in_one_sentence(text: str) -> None:
+def test_invalid_state_is_rejected_in_one_sentence(text: str) -> None:
     with pytest.raises(StateError, match="invalid state of 2048") as caught:
         game_2048().from_json(text)
     assert "\n" not in str(caught.value)

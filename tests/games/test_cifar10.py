@@ -69,7 +69,7 @@ def test_archive_is_read_without_extracting(archive: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("content", [b"", bytes(100), bytes([10]) * RECORD], ids=["empty", "cut off", "class of 10"])
-def test_damaged_batch_is_refused(content: bytes, archive: Path) -> None:
+def test_damaged_batch_is_rejected(content: bytes, archive: Path) -> None:
     (archive / "cifar-10-batches-bin" / "test_batch.bin").write_bytes(content)
     with pytest.raises(UsageError, match="cannot read"):
         open_cifar10(archive, "test")
@@ -86,14 +86,14 @@ def test_oversized_batch_is_not_unpacked(archive: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["cifar-10-batches-py/data_batch_1", "data_batch_1", "cifar-10-python.tar.gz"])
-def test_pickled_version_is_refused(tmp_path: Path, name: str) -> None:
+def test_pickled_version_is_rejected(tmp_path: Path, name: str) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).touch()
     with pytest.raises(UsageError, match=r"pickles.*cifar-10-binary\.tar\.gz"):
         make_game("shisensho", tiles="cifar10", data=str(tmp_path)).start(np.random.default_rng(0))
 
 
-def test_missing_batches_and_splits_are_refused(archive: Path) -> None:
+def test_missing_batches_and_splits_are_rejected(archive: Path) -> None:
     with pytest.raises(UsageError, match="test and train, got 'dev'"):
         make_game("shisensho", tiles="cifar10", data=str(archive), split="dev").start(np.random.default_rng(0))
     (archive / "cifar-10-batches-bin" / "data_batch_4.bin").unlink()

@@ -39,7 +39,7 @@ def test_unknown_actions_are_not_formatted(game_id: str) -> None:
 
 
 @pytest.mark.parametrize("game_id", game_ids())
-def test_invalid_json_is_refused_in_one_line(game_id: str) -> None:
+def test_invalid_json_is_rejected_in_one_line(game_id: str) -> None:
     game = make_game(game_id)
     good = game.to_json(game.start(np.random.default_rng(0)))
     for text in ("", "null", "[]", "{}", "x", good[:-1], good + good, "{" * 10_000):

@@ -114,7 +114,7 @@ def test_golden_images(level: int) -> None:
 # States ---------------------------------------------------------------------------------------------------------------
 
 
-def test_states_with_other_images_are_refused() -> None:
+def test_states_with_other_images_are_rejected() -> None:
     game = game_of()
     plain = game.to_data(start(game))
     rows = plain["images"]["rows"]
@@ -227,7 +227,7 @@ def test_changed_images_are_detected(folder: Path) -> None:
         in_folder(folder).from_json(text)
 
 
-def test_link_out_of_the_folder_is_a_bad_image(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_link_outside_the_folder_is_a_bad_image(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     outside = tmp_path_factory.mktemp("outside") / "secret.png"
     Image.new("RGB", (4, 4)).save(outside)
     for path in (folder / "cat").iterdir():
@@ -242,7 +242,7 @@ def test_link_out_of_the_folder_is_a_bad_image(folder: Path, tmp_path_factory: p
     [("a,b", "cannot appear in a list"), ("(a)", "cannot appear in a list"), ("empty", "cannot appear in a list"),
      ("two  blanks", "cannot appear in a list"), ("CAT", "differ only in case")],
 )  # fmt: skip
-def test_ambiguous_class_names_are_refused(folder: Path, label: str, reason: str) -> None:
+def test_ambiguous_class_names_are_rejected(folder: Path, label: str, reason: str) -> None:
     (folder / "owl").rename(folder / label)
     with pytest.raises(UsageError, match=reason):
         start(in_folder(folder))
@@ -276,7 +276,7 @@ def test_script_defaults_to_digits(tmp_path: Path) -> None:
     assert '"tiles": "digits"' in json.dumps(record)
 
 
-def test_data_without_labels_are_refused(tmp_path: Path) -> None:
+def test_data_without_labels_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("image,name\na.png,x\n")
     with pytest.raises(UsageError, match="there is no column for label"):
         start(in_folder(tmp_path / "rows.csv"))

@@ -145,7 +145,7 @@ def test_any_line_is_an_action() -> None:
         ("x" * 101, f"the answer '{'x' * 37}...' has 101 characters; at most 100 are allowed"),
     ],
 )
-def test_a_refused_line_is_told_why(answer: str, fault: str) -> None:
+def test_a_rejected_line_comes_with_a_reason(answer: str, fault: str) -> None:
     with pytest.raises(ParseError, match=re.escape(fault) + "$"):
         Vqa().parse_answer(answer)
     with pytest.raises(IllegalAction, match=re.escape(fault) + "$"):

@@ -51,7 +51,7 @@ class Reference:
         self.processor = AutoProcessor.from_pretrained(checkpoint)
         self.processor.image_processor = AutoImageProcessor.from_pretrained(checkpoint, use_fast=False)
         self.model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=torch.float32).eval()
-        self.never = self.processor.tokenizer.convert_tokens_to_ids(list(IMAGE_TOKENS))
+        self.suppressed_tokens = self.processor.tokenizer.convert_tokens_to_ids(list(IMAGE_TOKENS))
 
     def batch(self, text: str, images: Sequence[ImageArray]) -> dict[str, torch.Tensor]:
         content = [*({"type": "image"} for _ in images), {"type": "text", "text": text}]
@@ -69,7 +69,7 @@ class Reference:
         longer = {name: torch.cat([batch[name], added], dim=1) for name, added in more.items() if name in batch}
         with torch.no_grad():
             logits: torch.Tensor = self.model(**{**batch, **longer}).logits[0, before - 1 :]
-        logits[:, self.never] = -torch.inf
+        logits[:, self.suppressed_tokens] = -torch.inf
         return logits
 
 
@@ -286,13 +286,13 @@ def test_tokens_are_sampled_with_their_probabilities() -> None:
 
 
 def test_image_tokens_are_never_sampled(actor: Actor) -> None:
-    assert set(actor.encoder.tokenizer.convert_tokens_to_ids(list(IMAGE_TOKENS))) == set(actor.never)
+    assert set(actor.encoder.tokenizer.convert_tokens_to_ids(list(IMAGE_TOKENS))) == set(actor.suppressed)
     drawn = {token for row in respond(actor, make_prompts(2) * 20, range(40), 24, 100.0) for token in row}
     assert len(drawn) > 300, "the test samples too few distinct tokens"
-    assert not drawn & set(actor.never)
+    assert not drawn & set(actor.suppressed)
 
 
-def test_too_long_prompts_are_refused(actor: Actor) -> None:
+def test_too_long_prompts_are_rejected(actor: Actor) -> None:
     text, images = make_prompts(1)[0]
     with pytest.raises(UsageError, match=r"context of 4,096"):
         respond(actor, [(text + " up" * actor.context, images)], [0], 4, 1.0)

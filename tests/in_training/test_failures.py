@@ -1,4 +1,4 @@
-"""Training runs that fail: divergence, memory, full disks, and options that are refused."""
+"""Training runs that fail: divergence, memory, full disks, and options that are rejected."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def test_full_memory_is_reported_with_options_to_lower(fill: Callable[[], Any]) 
 
 
 @pytest.mark.parametrize("content", [None, "{}", '{"model_type": "gpt2"}'])
-def test_folders_without_a_qwen_vl_are_refused(tmp_path: Path, content: str | None) -> None:
+def test_folders_without_a_qwen_vl_are_rejected(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "config.json").write_text(content)
     with pytest.raises(UsageError, match=str(tmp_path)):
         make_actor(tmp_path)
 
 
-def test_unknown_devices_are_refused(model: Path) -> None:
+def test_unknown_devices_are_rejected(model: Path) -> None:
     with pytest.raises(UsageError, match="device nowhere"):
         make_actor(model, device="nowhere")
 
@@ -130,7 +130,7 @@ def test_full_disks_leave_no_partial_checkpoint(model: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("left", [0.0, 0.5])
-def test_truncated_checkpoints_are_refused(
+def test_truncated_checkpoints_are_rejected(
     finished: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], left: float
 ) -> None:
     run = tmp_path / "run"
@@ -180,7 +180,7 @@ def test_truncated_checkpoints_are_refused(
         (("--record-interval", "-1", *QUICK), "record_interval must be at least 0, got -1"),
     ],
 )
-def test_invalid_options_are_refused_in_one_sentence(
+def test_invalid_options_are_rejected_in_one_sentence(
     args: Sequence[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = () if "--resume" in args else ("--output-dir", str(tmp_path / "run"))

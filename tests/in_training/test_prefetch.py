@@ -56,7 +56,7 @@ class Unreadable:
 
 
 def unreadable_elsewhere(home: int, number: int) -> Any:
-    """Return the number in one process, something unreadable in others."""
+    """Return the number in the home process, and an object that cannot be unpickled in others."""
     return slowly(number) if os.getpid() == home else Unreadable()
 
 

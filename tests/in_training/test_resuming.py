@@ -108,7 +108,7 @@ def test_resume_options_about_memory_are_accepted_and_kept(
         (("--config", "similarity=0.5"), "games.0.config.similarity was 0.1 and is 0.5"),
     ],
 )
-def test_resume_options_that_affect_results_are_refused(
+def test_resume_options_that_affect_results_are_rejected(
     finished: Run, capsys: pytest.CaptureFixture[str], args: Sequence[str], change: str
 ) -> None:
     code, message = fail(capsys, "--resume", str(finished("blank")), *args)
@@ -122,7 +122,7 @@ def test_resume_options_that_affect_results_are_refused(
         ("curriculum", "curriculum.toml", ("episodes = 1", "episodes = 4"), "stages.0.episodes was 1 and is 4"),
     ],
 )
-def test_edited_files_of_a_run_are_refused(
+def test_edited_files_of_a_run_are_rejected(
     finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], variant: str, file: str, edit: Any, change: str
 ) -> None:
     run, edited = tmp_path / "run", tmp_path / file
@@ -140,7 +140,9 @@ def test_edited_files_of_a_run_are_refused(
 # Files ----------------------------------------------------------------------------------------------------------------
 
 
-def test_occupied_output_folders_are_refused(finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_occupied_output_folders_are_rejected(
+    finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = finished("blank")
     code, message = fail(capsys, *QUICK, "--output-dir", str(run))
     assert (code, f"{run} contains a training run" in message) == (2, True)
@@ -157,7 +159,7 @@ def test_occupied_output_folders_are_refused(finished: Run, tmp_path: Path, caps
     "file",
     ["notes.txt", "options.json", "curve.png", "checkpoints/step_000002/model.safetensors", "model/x", ".vlmgym.jsonl"],
 )
-def test_folders_with_foreign_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str) -> None:
+def test_folders_with_foreign_files_are_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str) -> None:
     path = tmp_path / "run" / file
     path.parent.mkdir(parents=True)
     path.write_text("foreign")

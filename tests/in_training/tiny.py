@@ -46,7 +46,7 @@ def make_prompts(count: int) -> list[tuple[str, list[ImageArray]]]:
 def make_samples(actor: Actor, lengths: Sequence[int]) -> list[TrainSample]:
     """Create those prompts with random responses of the given lengths."""
     rng = np.random.default_rng(0)
-    words = [token for token in range(len(actor.encoder.tokenizer)) if token not in actor.never]
+    words = [token for token in range(len(actor.encoder.tokenizer)) if token not in actor.suppressed]
     return [
         TrainSample(actor.encoder.encode(text, images), rng.choice(words, length).tolist())
         for (text, images), length in zip(make_prompts(len(lengths)), lengths)

@@ -1,4 +1,4 @@
-"""Vector runners and evaluations on a Ray cluster of three nodes; runs in .venv-train."""
+"""Vector environments and evaluations on a Ray cluster of three nodes; runs in .venv-train."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def equal(ours: Any, theirs: Any) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(ours[:4], theirs[:4], strict=True))
 
 
-def test_runner_matches_local_one_and_survives_a_node(cluster: Cluster) -> None:
+def test_environments_match_local_ones_and_survive_the_loss_of_a_node(cluster: Cluster) -> None:
     ours, theirs = make_vec("2048", 6, backend="ray", **SMALL), make_vec("2048", 6, 0, **SMALL)
     assert ours.num_workers == 3
     assert np.array_equal(ours.reset(seed=3)[0], theirs.reset(seed=3)[0])
@@ -85,23 +85,23 @@ def test_runner_matches_local_one_and_survives_a_node(cluster: Cluster) -> None:
     copies, theirs_too = ours.branch(2, num_workers=1, render=False), theirs.branch(2)
     assert copies.step([0] * 12)[1].tolist() == theirs_too.step([0] * 12)[1].tolist()
     assert np.array_equal(copies.image(3), theirs_too.image(3))
-    for runner in (ours, theirs, copies, theirs_too):
-        runner.close()
+    for envs in (ours, theirs, copies, theirs_too):
+        envs.close()
     cluster.add_node(num_cpus=1)
 
 
 def test_send_and_recv(cluster: Cluster) -> None:
-    runner, theirs = make_vec("2048", 2, 2, backend="ray", size=64), make_vec("2048", 2, 0, size=64)
-    runner.reset(seed=0), theirs.reset(seed=0)
-    runner.send([0, 1])
+    envs, theirs = make_vec("2048", 2, 2, backend="ray", size=64), make_vec("2048", 2, 0, size=64)
+    envs.reset(seed=0), theirs.reset(seed=0)
+    envs.send([0, 1])
     rewards = dict(zip((0, 1), theirs.step([0, 1])[1]))
     for _ in range(2):
-        *_, ids = received = runner.recv()
+        *_, ids = received = envs.recv()
         assert received[1].tolist() == [rewards.pop(int(ids[0]))]
     assert not rewards
     with pytest.raises(UsageError, match="action"):
-        runner.step([0, "x"])
-    runner.close()
+        envs.step([0, "x"])
+    envs.close()
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def grpo_advantages(
 
 
 def informative_fraction(rewards: Sequence[Sequence[float]], groups: Sequence[Hashable]) -> float:
-    """Compute the fraction of episodes whose group has different total rewards; the others teach GRPO nothing."""
+    """Compute the fraction of episodes whose group has different total rewards; the others give GRPO no signal."""
     totals: dict[Hashable, list[float]] = {}
     for earned, group in zip(rewards, groups):
         totals.setdefault(group, []).append(sum(earned))

@@ -22,7 +22,7 @@ from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import error_text
 
 GROUPED, OTHERS = ("grpo", "rloo", "grpo_passk"), ("gae", "reinforce_plus_plus")
-"""Estimators that compare the responses to a prompt, and others."""
+"""Advantage estimators that need several responses per prompt, and the others."""
 UNUSED = (
     *("data.train_files", "data.val_files", "data.val_batch_size", "data.format_prompt", "data.image_dir"),
     *("data.mini_rollout_batch_size", "algorithm.online_filtering", "worker.reward", "trainer.total_epochs"),

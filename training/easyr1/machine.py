@@ -76,7 +76,7 @@ def check_gpus(gpus: int, needed: float) -> Iterator[str]:
 
 
 def free_memory(groups: Path = Path("/sys/fs/cgroup"), mine: Path = Path("/proc/self/cgroup")) -> int:
-    """Count the free bytes of host memory, also within the limits of a container or Slurm job (cgroup 2)."""
+    """Return the free host memory in bytes, within the limits of the container or Slurm job (cgroup 2)."""
     free = int(psutil.virtual_memory().available)
     lines = mine.read_text().splitlines() if mine.exists() else []
     path = groups / next((line[3:] for line in lines if line.startswith("0::")), "").lstrip("/")

@@ -75,7 +75,7 @@ class Actor(nn.Module):
         """Load a checkpoint.
 
         Raises:
-            UsageError: It does not load, is not a Qwen-VL, or the device does not exist.
+            UsageError: It cannot be loaded, is not a Qwen-VL, or the device does not exist.
         """
         super().__init__()
         self.encoder = Encoder(checkpoint)
@@ -88,7 +88,7 @@ class Actor(nn.Module):
         """With gradient checkpointing, layers in training keep no cache, so prompts cannot be shared."""
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
-        self.never = image_token_ids(model.config)
+        self.suppressed = image_token_ids(model.config)
         """Image tokens, which are never sampled."""
         ends = model.generation_config.eos_token_id
         self.ends = {self.encoder.end, *(ends if isinstance(ends, list) else [ends])}
@@ -300,7 +300,7 @@ class Actor(nn.Module):
             load_adapters(self.adapters, folder / ADAPTER)
 
     def _mask_image_tokens(self, logits: torch.Tensor) -> torch.Tensor:
-        return logits.index_fill(-1, torch.tensor(self.never, dtype=torch.int64, device=logits.device), -torch.inf)
+        return logits.index_fill(-1, torch.tensor(self.suppressed, dtype=torch.int64, device=logits.device), -torch.inf)
 
     def _inputs(self, prompts: Sequence[EncodedPrompt]) -> dict[str, Any]:
         batch = self.encoder.collate_prompts(prompts, self.device, self.model.dtype)

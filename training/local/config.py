@@ -48,7 +48,7 @@ def check_numbers(config: object, **limits: Sequence[str]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """Model and how it is held in memory."""
+    """Model, precision and memory options."""
 
     model: str | None = None
     """Folder or Hub name of a Qwen2-VL, Qwen2.5-VL or Qwen3-VL. Default: create a tiny, random Qwen3-VL."""
@@ -100,8 +100,8 @@ class SftConfig:
     expert: Expert = "greedy"
     """Source of right answers: the oracle of the game, or an action with the highest immediate reward (greedy)."""
     random_turns: int = 0
-    """Maximum number of random turns before a state, drawn uniformly, so that prompts with feedback on an invalid turn
-    are known. With --play.max-turns above 1, at least 1."""
+    """Maximum number of random turns before a state, drawn uniformly, so that the model has seen prompts with feedback
+    on an invalid turn. With --play.max-turns above 1, at least 1."""
     target: float = 0.99
     """Stop once perception accuracy and format compliance of generated responses reach this. Above 1, take all
     steps."""

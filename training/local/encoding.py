@@ -79,7 +79,7 @@ class Encoder:
         """Load tokenizer and image processor.
 
         Raises:
-            UsageError: They do not load, or lack a chat template or an image token.
+            UsageError: They cannot be loaded, or lack a chat template or an image token.
         """
         try:
             folder = download_processor(checkpoint)

@@ -149,7 +149,7 @@ def evaluate_episodes(
     policy = TrainedPolicy(actor, options)
     run_folder = RunFolder(folder)
     with run_folder.reserved(), ProcessPool(0) as workers:
-        run_folder.output.remove(run_folder.folder)  # left by an interrupted run
+        run_folder.output.remove(run_folder.folder)  # leftovers of an interrupted run
         run_folder.write_config(make_run_record(eval_config, games, policy))
         part = play_run(run_folder, games, policy, eval_config, None, workers, console, standalone=False)
         run = open_run(run_folder)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from rich.console import Console
 
 from training.local.validation import ValidationResult
-from vlmgym.evaluation.progress import ProgressWithFacts
+from vlmgym.evaluation.progress import ProgressWithStatus
 
 LOG_INTERVAL = 10
 """Steps between lines if the output is not a terminal."""
@@ -15,7 +15,7 @@ SMOOTHING = 0.9
 """Smoothing factor of the reward shown."""
 
 
-class SftProgress(ProgressWithFacts):
+class SftProgress(ProgressWithStatus):
     """Progress of supervised fine-tuning: batches, loss and checks."""
 
     def __init__(self, console: Console, steps: int) -> None:
@@ -35,7 +35,7 @@ class SftProgress(ProgressWithFacts):
         print_unless_terminal(self.console, f"sft step {self.tasks[0].completed}: {self._check.removeprefix(', ')}")
 
 
-class StepProgress(ProgressWithFacts):
+class StepProgress(ProgressWithStatus):
     """Progress of reinforcement learning, with the remaining time."""
 
     def __init__(self, console: Console, steps: int) -> None:

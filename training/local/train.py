@@ -95,7 +95,7 @@ def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = 
     Raises:
         UsageError: An option is invalid.
         SftError: Supervised fine-tuning failed its gate.
-        TrainingError: Training diverged or ran out of memory; the last checkpoint is good.
+        TrainingError: Training diverged or ran out of memory; the last checkpoint remains valid.
     """
     start = time.perf_counter()
     trainer = Trainer(config, run)
@@ -163,7 +163,7 @@ def evaluate_before(trainer: Trainer, console: Console) -> dict[str, Any]:
 
 @contextmanager
 def withdrawing_unused_options(config: TrainConfig, run: TrainingRun) -> Iterator[None]:
-    """If options fail before there are results, remove them, so that the folder accepts others."""
+    """Remove the options if they fail before there are results, so that the folder accepts others."""
     try:
         yield
     except (SftError, DivergedError):

@@ -53,7 +53,7 @@ class Trainer:
         """Load the base model.
 
         Raises:
-            UsageError: It does not load, or a game does not exist.
+            UsageError: It cannot be loaded, or a game does not exist.
         """
         torch.set_num_threads(config.model.threads)
         self.config, self.run = config, run

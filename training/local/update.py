@@ -16,7 +16,7 @@ from training.local.encoding import TrainSample
 from training.local.errors import DivergedError
 
 MIN_FILL = 0.75
-"""Minimum share of its padded row that each sample fills; padding costs the same as tokens, but passes cost too."""
+"""Minimum share of its padded row that each sample fills; padding costs as much as tokens, but passes cost too."""
 
 
 def policy_loss(

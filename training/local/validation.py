@@ -109,7 +109,7 @@ def _respond(
     return ValidationResult(
         responses=len(found),
         reward=float(np.mean(rewards)),
-        reward_ci=confidence_interval(rewards, within_one=proportions),
+        reward_ci=confidence_interval(rewards, unit_interval=proportions),
         perception=float(np.mean(perception)) if perception else None,
         format=float(np.mean([reward.format for reward in found])),
     )

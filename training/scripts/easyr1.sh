@@ -12,7 +12,7 @@
 # LOW_MEMORY=1 keep weights and optimizer states in bfloat16
 # OUT          folder of checkpoints, rollouts and curves (checkpoints/vlmgym/NAME)
 #
-# Further arguments are settings of the configuration: SETTING=VALUE, for instance data.seed=2 or worker.rollout.n=16.
+# Further arguments override settings: SETTING=VALUE, for instance data.seed=2 or worker.rollout.n=16.
 set -euo pipefail
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P)
 

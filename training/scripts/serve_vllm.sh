@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Serve a Hugging Face folder or Hub name with vLLM and print how to play with it:
+# Serve a Hugging Face folder or Hub name with vLLM and print how to evaluate it:
 #
 #     bash training/scripts/serve_vllm.sh checkpoints/2048
 #     PORT=8001 NAME=mine bash training/scripts/serve_vllm.sh checkpoints/2048 --tensor-parallel-size 2
@@ -27,7 +27,7 @@ case $(cat "$root/.venv-serve/.vlmgym-setup") in
     set -- --enforce-eager "$@"
     ;;
 esac
-echo "Once it is ready, play:"
+echo "Once the server is ready, evaluate it with:"
 echo "    .venv/bin/python vlmgym/test/eval_2048.py --policy openai --base-url http://127.0.0.1:$port/v1 --model $name"
 exec "$root/.venv-serve/bin/python" -m vllm.entrypoints.openai.api_server --model "$model" --served-model-name "$name" \
     --host "${HOST:-127.0.0.1}" --port "$port" "$@"

@@ -9,7 +9,7 @@
 # MODEL        folder or Hub name of a Qwen-VL (Qwen/Qwen2.5-VL-7B-Instruct)
 # LLAMAFACTORY command of LLaMA-Factory (llamafactory-cli), from a separate environment with its own library versions
 #
-# Further arguments are settings of LLaMA-Factory: SETTING=VALUE, for instance num_train_epochs=3. A single GPU needs
+# Further arguments override settings of LLaMA-Factory: SETTING=VALUE, for instance num_train_epochs=3. A single GPU needs
 # deepspeed=null, and finetuning_type=lora if a full model does not fit.
 set -euo pipefail
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P)

@@ -19,11 +19,11 @@ from vlmgym.sandbox.options import GameOptions
 from vlmgym.workers.limits import available_cores, check_num_workers
 
 ROUNDS = 3
-AS_FAST = 0.95
+TIE_RATIO = 0.95
 """Fraction of the best rate that counts as equally fast."""
-SCRIPTED = 10_000
+ACTIONS = 10_000
 """Approximate number of scripted actions; larger than the caches of games."""
-STEADY = 16
+MIN_STEPS = 16
 """Minimum number of steps in a script."""
 
 Layout = tuple[int, int]
@@ -41,7 +41,7 @@ class BenchConfig(GameOptions):
     envs: tuple[int, ...] = (16, 64, 256)
     """Numbers of environments to try."""
     seconds: float = 20.0
-    """Total measuring time, without the start of processes."""
+    """Total measuring time in seconds, excluding process startup."""
 
     def __post_init__(self) -> None:
         if not self.envs or min(self.envs) < 1:
@@ -83,7 +83,7 @@ def bench(config: BenchConfig, console: Console | None = None) -> Recommendation
     console.print(table)
     console.print(
         f"Recommended: make_vec({config.game!r}, num_envs={found.num_envs}, num_workers={found.num_workers}, "
-        f"copy=False), {found.reason}. Leave a core to whatever else you run, such as a model's preprocessing.",
+        f"copy=False), {found.reason}. Leave one core free for other work, such as a model's preprocessing.",
         highlight=False,
     )
     return found
@@ -94,10 +94,12 @@ def measure_layouts(config: BenchConfig) -> dict[Layout, Rates]:
     game = config.make_game(config.game)
     layouts = config.layouts()
     if not layouts:
-        raise UsageError(f"no number of environments in {config.envs} is as large as one of workers {config.workers}")
+        raise UsageError(f"one of envs {config.envs} must be at least as large as one of workers {config.workers}")
     needed = sum(envs for _, envs in layouts) * frame_bytes(game)
     check_memory(needed, "the frames of these layouts", "use fewer envs or a smaller size")
-    scripts = {envs: legal_script(game, envs, max(STEADY, SCRIPTED // envs)) for envs in {envs for _, envs in layouts}}
+    scripts = {
+        envs: legal_script(game, envs, max(MIN_STEPS, ACTIONS // envs)) for envs in {envs for _, envs in layouts}
+    }
     runners = {
         f"{workers} workers, {envs} environments": partial(make_vec, game, envs, workers, copy=False)
         for workers, envs in layouts
@@ -109,15 +111,15 @@ def measure_layouts(config: BenchConfig) -> dict[Layout, Rates]:
 
 
 def recommend(rates: Mapping[Layout, Rates]) -> Recommendation:
-    """Recommend the layout with the fewest workers, then environments, among the fastest."""
+    """Recommend the layout with the fewest workers, then the fewest environments, among the fastest."""
     best, fastest = max(rates.items(), key=lambda item: item[1].median)
-    enough = fastest.median * AS_FAST
+    enough = fastest.median * TIE_RATIO
     workers, envs = min(layout for layout, measured in rates.items() if measured.median >= enough)
     if rates[workers, envs].median == fastest.median:
         reason = "the fastest here"
     else:
         reason = (
-            f"as fast as the fastest ({best[0]} workers, {best[1]} environments) to within {1 - AS_FAST:.0%}, with "
+            f"as fast as the fastest ({best[0]} workers, {best[1]} environments) to within {1 - TIE_RATIO:.0%}, with "
             "fewer processes or environments"
         )
     return Recommendation(workers, envs, reason)

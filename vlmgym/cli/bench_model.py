@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from vlmgym.policies.openai_client import StreamTiming
 
 MOVES = 20
-"""States are fewer than this many random moves after the start."""
+"""Upper bound of the number of random moves before a state."""
 
 Advance = Callable[[float], None]
 """Called with the seconds measured so far."""
@@ -111,7 +111,7 @@ class BenchModelConfig(GameOptions):
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Measurements with `at_once` concurrent requests, or in batches of as many.
+    """Measurements at `at_once` concurrent requests, or with batches of that size.
 
     Times are medians in seconds, except the 95th percentile of the first token (None without streaming). Rates are of
     all requests together, at full concurrency. Tokens are means per request, images included.
@@ -189,7 +189,7 @@ def prepare(config: BenchModelConfig) -> tuple[OpenAIPolicy, Callable[[], LocalM
     if config.output is not None:
         check_own_file(config.output)
         if not config.output.absolute().parent.is_dir():
-            raise UsageError(f"there is no folder {config.output.parent} to write {config.output.name} into")
+            raise UsageError(f"cannot write {config.output}: the folder {config.output.parent} does not exist")
     return policy, load
 
 

@@ -25,7 +25,7 @@ INTERRUPTED = 130
 
 
 PATHS = tyro.constructors.ConstructorRegistry()
-"""Parses path options; an empty path is refused, since it would mean the current folder."""
+"""Parser of path options; rejects an empty path, which would mean the current folder."""
 
 
 @PATHS.primitive_rule

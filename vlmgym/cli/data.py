@@ -1,4 +1,4 @@
-"""The command `vlmgym data`: check the rows of a data set, or download a large one."""
+"""The command `vlmgym data`: check the rows of a dataset, or download a large one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class DataCheckConfig(GameOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class DataFetchConfig:
-    """Download a data set that is too large for `data=`. Complete parts are not downloaded again."""
+    """Download a dataset that is too large for `data=`. Complete parts are not downloaded again."""
 
     dataset: tyro.conf.Positional[Literal["osv5m"]]
     """osv5m: OpenStreetView-5M, 5 million street views with coordinates (osv5m/osv5m on the Hub)."""
@@ -74,10 +74,10 @@ def check_data(config: DataCheckConfig) -> None:
 
 
 def fetch_data(config: DataFetchConfig) -> None:
-    """Download a data set and print a command that uses it.
+    """Download a dataset and print a command that uses it.
 
     Raises:
-        UsageError: The number of shards is invalid, the folder holds other files, or an archive is refused.
+        UsageError: The number of shards is invalid, the folder holds other files, or an archive is rejected.
         InfrastructureError: The Hub does not respond.
     """
     output = OutputFolder(config.output_dir)

@@ -17,7 +17,7 @@ import tyro
 from rich.console import Console
 
 from vlmgym.cli.console import parse_options, reporting_errors
-from vlmgym.cli.games import in_short
+from vlmgym.cli.games import list_fields
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.artifacts import Session, write_curves, write_summary, write_videos
@@ -65,10 +65,10 @@ def evaluate_script(
         options = policy_options(args, custom_policy)
         config = with_options(EvalConfig, options)
         found = game_class(game)
-        about = f"{config.__doc__} The config fields of {found.name} for --config are {in_short(found.Config)}."
+        about = f"{config.__doc__} The config fields of {found.name} for --config are {list_fields(found.Config)}."
         parsed = parse_options(config, args, Path(file).name, about)
-        place = ScriptFolder(Path(file).resolve().parent, Path(file).stem.replace("eval_", "test_", 1))
-        run_evaluation([game], parsed.config, parsed.options, place, custom_policy, preset)
+        default = ScriptFolder(Path(file).resolve().parent, Path(file).stem.replace("eval_", "test_", 1))
+        run_evaluation([game], parsed.config, parsed.options, default, custom_policy, preset)
 
 
 def policy_options(args: Sequence[str] | None, custom_policy: CustomFunction | None = None) -> type[PolicyOptions]:
@@ -81,12 +81,12 @@ def policy_options(args: Sequence[str] | None, custom_policy: CustomFunction | N
         named = None  # --policy without a value is reported by the main parser
     policy = named if named is not None else custom_policy or "random"
     options = options_type(policy)
-    _refuse_options_of_others(sys.argv[1:] if args is None else args, policy, options)
+    _reject_options_of_others(sys.argv[1:] if args is None else args, policy, options)
     return options
 
 
-def _refuse_options_of_others(args: Sequence[str], policy: PolicySpec, options: type[PolicyOptions]) -> None:
-    """Refuse options of other policies, naming the policies that have them."""
+def _reject_options_of_others(args: Sequence[str], policy: PolicySpec, options: type[PolicyOptions]) -> None:
+    """Reject options of other policies, and name the policies that have them."""
     owners: dict[str, list[str]] = {}
     for name in (*POLICIES, "MODULE:FUNCTION"):
         for option in _names(options_type(name)):
@@ -119,7 +119,7 @@ def run_evaluation(
     game_names: Sequence[str],
     config: EvalConfig,
     options: PolicyOptions | None = None,
-    place: RunFolder | None = None,
+    default_folder: RunFolder | None = None,
     custom_policy: CustomFunction | None = None,
     preset: Mapping[str, Any] | None = None,
     curriculum: Path | None = None,
@@ -130,7 +130,7 @@ def run_evaluation(
         game_names: Ids or names of the games.
         config: The options.
         options: Policy options; None: defaults.
-        place: Default output folder if `config` names none; None: a new folder under `logs`.
+        default_folder: Output folder if `config` names none; None: a new folder under `logs`.
         custom_policy: Default policy if `config.policy` is None.
         preset: Config fields that `config` may override.
         curriculum: Curriculum file or name to play instead of games.
@@ -151,7 +151,7 @@ def run_evaluation(
     check_policy(policy, config.budget, config.history_images)
     check_loggers(tensorboard=config.tensorboard, wandb=config.wandb)
     check_concurrency(games, config.episodes, config.concurrency)
-    folder = _folder(config, place, games, policy)
+    folder = _folder(config, default_folder, games, policy)
     record = make_run_record(config, played, policy)
     console, progress_console = make_console(), make_console(stderr=True)
     if config.resume is not None:
@@ -185,8 +185,8 @@ def run_evaluation(
             write_videos(run, config.videos, config.fps, workers, progress_console)
             if config.report:
                 write_report(run, summary, workers, progress_console)
-    _print_places(console, run, config)
-    _tell_unfinished(folder, summary, session, progress_console)
+    _print_paths(console, run, config)
+    _report_unfinished(folder, summary, session, progress_console)
     return summary
 
 
@@ -213,15 +213,17 @@ def rows_of(played: Games) -> int:
             raise UsageError(f"--all-rows needs data for {game.name}: add --config data=...")
         rows[game.name] = len(game.source)
     if len(set(rows.values())) > 1:
-        told = ", ".join(f"{name} has {count}" for name, count in rows.items())
-        raise UsageError(f"--all-rows needs data with the same number of rows for every game: {told}")
+        counts = ", ".join(f"{name} has {count}" for name, count in rows.items())
+        raise UsageError(f"--all-rows needs data with the same number of rows for every game: {counts}")
     return next(iter(rows.values()))
 
 
-def _folder(config: EvalConfig, place: RunFolder | None, games: Sequence[Game[Any, Any]], policy: Policy) -> RunFolder:
+def _folder(
+    config: EvalConfig, default: RunFolder | None, games: Sequence[Game[Any, Any]], policy: Policy
+) -> RunFolder:
     chosen = config.resume or config.output_dir
-    if place is not None and (chosen is None or (config.resume and chosen.resolve() == place.folder.resolve())):
-        return place
+    if default is not None and (chosen is None or (config.resume and chosen.resolve() == default.folder.resolve())):
+        return default
     return RunFolder(chosen or _claimed(_name(games, policy)))
 
 
@@ -245,20 +247,20 @@ def _claimed(name: str) -> Path:
     raise AssertionError("unreachable")
 
 
-def _print_places(console: Console, run: StoredRun, config: EvalConfig) -> None:
+def _print_paths(console: Console, run: StoredRun, config: EvalConfig) -> None:
     folder = run.folder
     for name in map(game_name, run.config.game_ids):
         for word, path in (("records", folder.record(name)), ("curves ", folder.curves(name))):
             if path is not None and path.exists():
                 console.print(f"{word} {path}", soft_wrap=True)
     if config.report:
-        console.print(f"page    {folder.report}", soft_wrap=True)
+        console.print(f"report  {folder.report}", soft_wrap=True)
     if videos := list(run.videos().values()):
         console.print(f"videos  {videos[0]}{' ...' if len(videos) > 1 else ''}", soft_wrap=True)
     console.print(f"run     {folder.folder}", soft_wrap=True)
 
 
-def _tell_unfinished(folder: RunFolder, summary: RunSummary, session: Session, console: Console) -> None:
+def _report_unfinished(folder: RunFolder, summary: RunSummary, session: Session, console: Console) -> None:
     """Report episodes without a result; exit with an error unless a budget stopped the run."""
     errors = sum(game.unfinished.get("error", 0) for game in summary.games.values())
     if summary.stop_reason:

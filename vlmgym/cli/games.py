@@ -51,20 +51,20 @@ def options_of(config: type[GameConfig]) -> list[Option]:
                 continue
             set_at = [config.levels.get(difficulty, {}).get(level, {}) for level in LEVELS] if difficulty else []
             levels = [level.get(name, schema["default"]) for level in set_at if any(name in at for at in set_at)]
-            default, values = value_in_words(schema["default"]), tuple(map(value_in_words, levels))
+            default, values = format_value(schema["default"]), tuple(map(format_value, levels))
             found.append(Option(name, KINDS[difficulty], default, values, _accepted(schema), schema["description"]))
     return found
 
 
-def in_short(config: type[GameConfig]) -> str:
-    """List the names of all config fields by kind, in one sentence."""
+def list_fields(config: type[GameConfig]) -> str:
+    """List the names of all config fields by kind, on one line."""
     # Scripts call this at every start, so avoid the JSON schema, which takes milliseconds.
     difficulty_of = config.field_difficulties()
     names = {
         kind: ", ".join(name for name in config.model_fields if difficulty_of.get(name) == difficulty)
         for difficulty, kind in KINDS.items()
     }
-    return "; ".join(f"{kind}: {told}" for kind, told in names.items() if told)
+    return "; ".join(f"{kind}: {fields}" for kind, fields in names.items() if fields)
 
 
 def table(config: type[GameConfig]) -> str:
@@ -78,7 +78,7 @@ def table(config: type[GameConfig]) -> str:
     )
 
 
-def tell_games(names: Sequence[str]) -> None:
+def print_games(names: Sequence[str]) -> None:
     """Print the docstring and config fields of games, and the definition of published settings."""
     console = make_console()
     settings = [PRESETS.get(name) for name in names]
@@ -88,11 +88,11 @@ def tell_games(names: Sequence[str]) -> None:
             console.print(f"{name}\n{preset.words()}\n", highlight=False, markup=False, soft_wrap=True)
         console.print(inspect.cleandoc(found.__doc__ or ""), highlight=False, soft_wrap=True)
         for kind in KINDS.values():
-            told = Table("", "default", "levels 1 to 5", "accepts", "", box=SIMPLE, title=kind, title_justify="left")
+            fields = Table("", "default", "levels 1 to 5", "accepts", "", box=SIMPLE, title=kind, title_justify="left")
             for one in options_of(found.Config):
                 if one.kind == kind:
-                    told.add_row(one.name, one.default, " ".join(one.levels), one.accepted, one.description)
-            console.print(told)
+                    fields.add_row(one.name, one.default, " ".join(one.levels), one.accepted, one.description)
+            console.print(fields)
 
 
 def page() -> str:
@@ -101,7 +101,7 @@ def page() -> str:
     return "\n".join([PAGE, *parts])
 
 
-def value_in_words(value: object) -> str:
+def format_value(value: object) -> str:
     """Format a value in the syntax of `--config`."""
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 

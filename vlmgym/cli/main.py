@@ -19,7 +19,7 @@ from vlmgym.cli.console import reporting_errors
 from vlmgym.cli.data import DataCheckConfig, DataFetchConfig, check_data, fetch_data
 from vlmgym.cli.eval import policy_options, run_evaluation, with_options
 from vlmgym.cli.gallery.command import GalleryConfig, gallery
-from vlmgym.cli.games import tell_games
+from vlmgym.cli.games import print_games
 from vlmgym.cli.play import PlayConfig, play
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.compare import CompareConfig, compare
@@ -81,7 +81,7 @@ def games_command(
         game: Names or ids of games, or names of published settings, to show.
     """
     if game:
-        tell_games(game)
+        print_games(game)
         return
     loaded, failed = load_games()
     summaries = {game_id: (found.__doc__ or "").strip().partition("\n")[0] for game_id, found in loaded.items()}

@@ -1,4 +1,4 @@
-"""Compare rates of several contestants fairly: in turns, over several rounds, in one run."""
+"""Compare the rates of several candidates fairly: alternating, over several rounds, in one run."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.envs.vector.make import make_vec
 
-Turn = Callable[[float], float]
+Trial = Callable[[float], float]
 """Works for about the given seconds and returns a rate in units per second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Rates of one contestant, one per round."""
+    """Rates of one candidate, one per round."""
 
     rounds: tuple[float, ...]
 
@@ -47,13 +47,13 @@ class Rates:
         return f"{_short(self.median)} ({_short(self.slowest)} to {_short(self.fastest)})"
 
 
-def measure(contestants: Mapping[str, Turn], rounds: int, seconds: float, what: str) -> dict[str, Rates]:
-    """Measure contestants in turns, so that other load affects all equally."""
-    rates: dict[str, list[float]] = {name: [] for name in contestants}
+def measure(candidates: Mapping[str, Trial], rounds: int, seconds: float, what: str) -> dict[str, Rates]:
+    """Measure candidates alternately, so that other load affects all equally."""
+    rates: dict[str, list[float]] = {name: [] for name in candidates}
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), transient=True) as progress:
-        task = progress.add_task(what, total=rounds * len(contestants))
+        task = progress.add_task(what, total=rounds * len(candidates))
         for _ in range(rounds):
-            for name, turn in contestants.items():
+            for name, turn in candidates.items():
                 rates[name].append(turn(seconds))
                 progress.advance(task)
     return {name: Rates(tuple(measured)) for name, measured in rates.items()}
@@ -90,8 +90,8 @@ def legal_action(episode: Any, rng: np.random.Generator) -> Any:
     return legal[int(rng.integers(len(legal)))] if legal else episode.game.random_action(rng)
 
 
-def play(env: Any, script: Script) -> Turn:
-    """Make a turn that plays a script on a `VectorEnv`, restarting at its end.
+def play(env: Any, script: Script) -> Trial:
+    """Return a trial that plays a script on a `VectorEnv`, restarting at its end.
 
     The rate is in environment steps per second. Resets at the start of the script are not timed; autoresets are. The
     observations of a step are held until the next.

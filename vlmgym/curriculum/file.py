@@ -77,8 +77,8 @@ class EntryFile(StrictModel):
             played (neither illegal nor unparsable).
         at_least: Threshold that makes the success 1 or 0; None: the success is the measure itself.
         window: Number of latest episodes of the stage over which success is averaged.
-        up: Mean success at which the next stage begins.
-        down: Mean success at which the previous stage returns; None: never.
+        up: Mean success from which the curriculum advances to the next stage.
+        down: Mean success up to which it goes back to the previous stage; None: never.
         stages: Stages in order; if empty, the entry is a single stage without a name.
     """
 
@@ -141,8 +141,8 @@ class CurriculumFile(StrictModel):
 
     Attributes:
         max_concurrency: Maximum number of concurrent episodes in an evaluation with stages by success. The stage of an
-            episode depends on the results of all earlier episodes except the latest `max_concurrency` - 1, whichever
-            ends first.
+            episode depends on the results of all earlier episodes except the latest `max_concurrency` - 1, in
+            whatever order they end.
         entries: Games of the mixture.
     """
 
@@ -195,7 +195,7 @@ def _builtin() -> Path:
 
 
 def _describe(error: ValidationError) -> str:
-    """Describe the first problem and its place; entries and stages are counted from 1."""
+    """Describe the first problem and its location; entries and stages are counted from 1."""
     errors = error.errors(include_url=False)
     first = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
     model: type[BaseModel] = CurriculumFile

@@ -227,7 +227,7 @@ class Curriculum:
         """Return the progress after an episode.
 
         Episodes of an earlier stage count, but do not affect the success of the current one. A group of responses to
-        one state is one call, for instance with their mean success, which must be finite.
+        one state counts as one episode, for instance with their mean success. `success` must be finite.
         """
         if not math.isfinite(success):
             raise UsageError(f"the success of an episode must be finite, got {success!r}")

@@ -30,7 +30,7 @@ class Session:
 
 
 def write_summary(run: StoredRun, session: Session, before: RunSummary | None = None) -> RunSummary:
-    """Write `summary.json` of all sessions (`before`: of the earlier ones), and the documents of single games."""
+    """Write `summary.json` over all sessions (`before` is that of earlier ones), and the document of each game."""
     summaries = summarise_run(run)
     for game in run.config.game_ids:
         if (path := run.folder.record(game_name(game))) is not None:

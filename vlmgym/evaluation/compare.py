@@ -143,7 +143,7 @@ def compare(config: CompareConfig) -> Comparison:
         title = f"{labels[0]} vs {labels[1]}"
         with ProcessPool(num_workers_for(len(first.episodes) + len(second.episodes), config.workers)) as workers:
             write_page(page, runs, title=title, workers=workers, tables=tables, console=progress_console)
-        console.print(f"page    {page}", soft_wrap=True)
+        console.print(f"report  {page}", soft_wrap=True)
     console.print(f"numbers {numbers}", soft_wrap=True)
     return comparison
 
@@ -190,7 +190,7 @@ def check_comparable(first: RunRecord, second: RunRecord, labels: tuple[str, str
 def compare_games(
     first: Iterable[EpisodeRecord], second: Iterable[EpisodeRecord], labels: tuple[str, str]
 ) -> dict[str, GameComparison]:
-    """Compare every game with results for the same seed and stage; records are not kept."""
+    """Compare every game with results for the same seed and stage, without keeping records in memory."""
     rewards: set[RewardConfig] = set()
     stages: tuple[Stages, Stages] = ({}, {})
     mine, theirs = _all_facts(first, rewards, stages[0]), _all_facts(second, rewards, stages[1])

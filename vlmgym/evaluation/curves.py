@@ -22,7 +22,7 @@ Values = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True, slots=True)
 class EpisodeRewards:
-    """Game reward of each turn of an episode with a result, and whether the game ended it, not the turn limit."""
+    """Game reward of each turn of an episode with a result, and whether the game, not the turn limit, ended it."""
 
     rewards: tuple[float, ...]
     ended: bool
@@ -64,7 +64,7 @@ def mean_curve(episodes: Sequence[EpisodeRewards], *, one_stage: bool) -> MeanCu
         return MeanCurve(turns, mean, None)
     shares = all(len(episode.rewards) == 1 and episode.ended for episode in episodes)
     intervals = [
-        confidence_interval(column.tolist(), within_one=shares) or (middle, middle)
+        confidence_interval(column.tolist(), unit_interval=shares) or (middle, middle)
         for column, middle in zip(totals.T, mean)
     ]
     low, high = np.array(intervals).T

@@ -114,7 +114,7 @@ class _RunningGame:
         numbers: dict[str, float] = {"episodes": len(self.scores)}
         if self.scores:
             numbers |= {"score": self.scores[-1], "score_mean": sum(self.scores) / len(self.scores)}
-        interval = confidence_interval(self.scores, within_one=self.one_turn_each) if len(self.stages) == 1 else None
+        interval = confidence_interval(self.scores, unit_interval=self.one_turn_each) if len(self.stages) == 1 else None
         if interval is not None:
             numbers["score_ci_low"], numbers["score_ci_high"] = interval
         numbers |= {f"turns_{outcome.value}": count for outcome, count in self.outcomes.items()}
@@ -203,7 +203,7 @@ def begin_wandb(project: str, folder: Path, id_file: Path, config: Mapping[str, 
     """Start a Weights & Biases run, or resume the one whose id is in the file. Logged rows must have a `step`.
 
     Raises:
-        UsageError: Weights & Biases refuses the run.
+        UsageError: Weights & Biases rejects the run.
     """
     import wandb
 
@@ -221,6 +221,6 @@ def begin_wandb(project: str, folder: Path, id_file: Path, config: Mapping[str, 
             config=dict(config),
         )
     except wandb.Error as error:
-        raise UsageError(f"Weights & Biases refuses the run: {one_line(str(error))}") from None
+        raise UsageError(f"Weights & Biases rejects the run: {one_line(str(error))}") from None
     run.define_metric("*", step_metric="step")  # wandb's internal steps cannot be repeated after a crash
     return run

@@ -61,7 +61,7 @@ def call_in_order(
     run_async(run())
 
 
-class ProgressWithFacts(Progress):
+class ProgressWithStatus(Progress):
     """A progress bar with a status text below it."""
 
     facts = ""
@@ -76,7 +76,7 @@ class ProgressWithFacts(Progress):
             yield Text(self.facts)
 
 
-class LiveProgress(ProgressWithFacts):
+class LiveProgress(ProgressWithStatus):
     """Progress in turns, with episodes, mean scores, turns/s, tokens and errors so far."""
 
     def __init__(self, console: Console, games: Sequence[str], episodes: int, turns: int) -> None:

@@ -28,7 +28,7 @@ def mean_and_stderr(values: Sequence[float]) -> tuple[float, float | None]:
 
 
 def confidence_interval(
-    values: Sequence[float], level: float = LEVEL, *, within_one: bool
+    values: Sequence[float], level: float = LEVEL, *, unit_interval: bool
 ) -> tuple[float, float] | None:
     """Compute the confidence interval of a mean: Wilson for shares (all values 0 or 1), otherwise Student's t.
 
@@ -37,11 +37,12 @@ def confidence_interval(
     Args:
         values: The sample.
         level: Confidence level.
-        within_one: Whether values range from 0 to 1 by definition; otherwise 0 and 1 are no sign of a share.
+        unit_interval: True if values are within [0, 1] by definition. Otherwise, values that happen to be all 0 or 1
+            are not treated as a share.
     """
     if len(values) < 2:
         return None
-    if within_one and set(values) <= {0.0, 1.0}:
+    if unit_interval and set(values) <= {0.0, 1.0}:
         return wilson(round(sum(values)), len(values), level)
     if len(set(values)) == 1:
         return None

@@ -114,7 +114,7 @@ class GameTally:
             turns=self.turns,
             score_mean=mean,
             score_stderr=error if one_stage else None,
-            score_ci=confidence_interval(self.scores, within_one=self.one_turn_each) if one_stage else None,
+            score_ci=confidence_interval(self.scores, unit_interval=self.one_turn_each) if one_stage else None,
             score_max=max(self.scores, default=None),
             illegal_rate=per_turn(self.outcomes[Outcome.ILLEGAL]),
             unparsable_rate=per_turn(self.outcomes[Outcome.UNPARSABLE]),

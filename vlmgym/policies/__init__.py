@@ -38,7 +38,7 @@ def make_policy(choice: PolicySpec, options: PolicyOptions | None = None) -> Pol
         return CustomPolicy(choice, options=options)
     if choice in POLICIES:
         return _class(choice)(options)
-    _refuse_unknown(choice)
+    _reject_unknown(choice)
     return CustomPolicy(load_function(choice), choice, options)
 
 
@@ -53,7 +53,7 @@ def options_type(choice: PolicySpec) -> type[PolicyOptions]:
     if isinstance(choice, str):
         if choice in POLICIES:
             return _class(choice).Options
-        _refuse_unknown(choice)
+        _reject_unknown(choice)
     return CustomOptions
 
 
@@ -63,7 +63,7 @@ def _class(name: str) -> type[Policy]:
     return found
 
 
-def _refuse_unknown(name: str) -> None:
+def _reject_unknown(name: str) -> None:
     if ":" not in name:
         raise UsageError(f"unknown policy {name!r}; choose {', '.join(POLICIES)} or MODULE:FUNCTION")
 

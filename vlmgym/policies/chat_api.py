@@ -95,13 +95,13 @@ def read_completion(body: bytes, redact: Callable[[str], str]) -> Reply:
 def error_message(body: bytes, redact: Callable[[str], str]) -> str:
     """Extract the error message from a response body, as one printable line without secrets."""
     try:
-        said = _json(body)
+        found = _json(body)
     except InvalidCompletion:
-        said = body.decode(errors="replace")
+        found = body.decode(errors="replace")
     for name in ("error", "message", "detail"):
-        if isinstance(said, dict) and said.get(name):
-            said = said[name]
-    text = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)
+        if isinstance(found, dict) and found.get(name):
+            found = found[name]
+    text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
     return printable(redact(text), MAX_MESSAGE) or "no message"
 
 

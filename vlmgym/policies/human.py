@@ -58,7 +58,7 @@ class HumanPolicy(ModelPolicy):
 
         Raises:
             PolicyError: The window was closed.
-            DisplayError: The display is gone.
+            DisplayError: The display was lost.
         """
         if self._window is None or prompt.snapshot is None:
             raise PolicyError("the policy human works in evaluations only")
@@ -90,7 +90,7 @@ class HumanPolicy(ModelPolicy):
         return self._player
 
     async def _show_final_state(self, window: PlayWindow, player: Player) -> None:
-        """Keep an ended episode on the screen for a moment."""
+        """Show the final state for a few seconds, or until a key is pressed."""
         start = time.perf_counter()
         while (
             player.episode.ended is not None and not window.closed and time.perf_counter() - start < FINAL_STATE_SECONDS

@@ -201,20 +201,20 @@ class OpenAIClient:
     def _status_error(self, error: openai.APIStatusError) -> Exception:
         """Return the exception for an HTTP status other than 200."""
         status, headers = error.status_code, error.response.headers
-        said = f"HTTP {status}: {error_message(error.response.content, self._redact)}"
+        reason = f"HTTP {status}: {error_message(error.response.content, self._redact)}"
         if status in (408, 429) or status >= 500:
-            return _Retryable(said, overloaded=status in (429, 503), retry_after=retry_after(headers))
+            return _Retryable(reason, overloaded=status in (429, 503), retry_after=retry_after(headers))
         if status == 401:
             how = "name the environment variable with the right key with --api-key-env"
-            return PolicyError(f"the server rejects the API key ({said}); {how}")
+            return PolicyError(f"the server rejects the API key ({reason}); {how}")
         # After the first success, these are temporary: a router has lost a model for a while.
         wrong = InfrastructureError if self._answered else PolicyError
         if status == 404:
-            return wrong(f"unknown model or URL ({said}); check --model and --base-url")
+            return wrong(f"unknown model or URL ({reason}); check --model and --base-url")
         if 300 <= status < 400 and "location" in headers:
             where = printable(self._redact(headers["location"]), MAX_MESSAGE)
             return wrong(f"the server redirects to {where} (HTTP {status}); pass the new URL as --base-url")
-        return InfrastructureError(f"the server rejected the request ({said})")
+        return InfrastructureError(f"the server rejected the request ({reason})")
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

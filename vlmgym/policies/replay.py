@@ -50,7 +50,7 @@ class ReplayPolicy(ModelPolicy):
         run = open_run(self.options.record)
         self._games = run.config.games
         self._episodes = {(episode.game, episode.seed): episode for episode in run.episodes}
-        self._replies: dict[tuple[str, int], list[Reply]] = {}  # of running episodes, most recently used last
+        self._replies: dict[tuple[str, int], list[Reply]] = {}  # records of running episodes, most recently used last
         self._running = 1
 
     def check(self, game: Game[Any, Any]) -> None:

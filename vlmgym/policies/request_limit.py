@@ -59,7 +59,7 @@ class RequestLimit:
             self._width = max(1.0, self._width / 2)
 
     def pause(self, seconds: float) -> None:
-        """Start no request for some seconds; of several pauses, the one that ends last counts."""
+        """Hold back new requests for some seconds; overlapping pauses last until the latest end."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         if self._pause is not None:

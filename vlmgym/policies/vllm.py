@@ -152,7 +152,7 @@ class VLLMPolicy(ModelPolicy):
         except EngineDeadError:
             raise PolicyError("vLLM died; see its output above") from None
         except (VLLMClientError, ValueError) as error:
-            raise InfrastructureError(f"vLLM refused the prompt: {error_text(error)}") from None
+            raise InfrastructureError(f"vLLM rejected the prompt: {error_text(error)}") from None
         except EngineGenerateError as error:
             raise InfrastructureError(f"vLLM failed: {error_text(error.__cause__ or error)}") from None
 

@@ -24,7 +24,7 @@ from vlmgym.sandbox.core.reward import Outcome, RewardConfig
 from vlmgym.sandbox.registry import game_class
 
 RECORD_VERSION: Literal[2] = 2
-"""Raised when a field changes meaning or is removed. Readers refuse other versions and ignore unknown fields."""
+"""Raised when a field changes meaning or is removed. Readers reject other versions and ignore unknown fields."""
 
 LARGEST = 1e100
 """Largest number in a record; keeps squares and sums in summaries finite."""
@@ -197,7 +197,7 @@ class EpisodeRecord(_Record):
     metrics: dict[str, Number | str]
 
     @model_validator(mode="after")
-    def _refuse_contradictions(self) -> EpisodeRecord:
+    def _reject_contradictions(self) -> EpisodeRecord:
         if (self.score is None) != (self.status in ("stopped", "error")):
             verb = "must" if self.score is None else "cannot"
             raise ValueError(f"an episode whose status is {self.status!r} {verb} have a score")

@@ -21,15 +21,15 @@ MARKER = ".vlmgym.jsonl"
 class OutputFolder:
     """A folder with a list of the files in it that belong to vlmgym.
 
-    Files are listed before they are written, so a kill leaves none unlisted. Only listed files are ever replaced, moved
-    or removed, and symbolic links are not followed.
+    Files are listed before they are written, so that none is unlisted if the process is killed. Only listed files are
+    ever replaced, moved or removed, and symbolic links are not followed.
 
     Methods raise `UsageError` if something that vlmgym did not write is in the way, and `OutputError` if a file cannot
     be read, written or removed.
     """
 
     def __init__(self, folder: Path, marker: Path | None = None) -> None:
-        """Name the folder, and the file of its list if that is elsewhere; nothing is accessed yet."""
+        """Set the folder, and the path of its list if that is elsewhere, without accessing either."""
         self.folder = folder.absolute()  # a policy may change the working directory
         self.list = FileList(marker or self.folder / MARKER)
 
@@ -45,7 +45,7 @@ class OutputFolder:
             if made:
                 self.folder.mkdir(parents=True)
             elif self.list.id is None and not adopt:
-                self._refuse_foreign()
+                self._reject_foreign()
             lock = os.open(self.list.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             with writing(self.folder):
@@ -74,7 +74,7 @@ class OutputFolder:
         """Check that the folder is new, empty, or vlmgym's."""
         with writing(self.folder):
             if self._exists() and self.list.id is None:
-                self._refuse_foreign()
+                self._reject_foreign()
 
     def check(self, *paths: Path) -> None:
         """Check that files of the folder can be written without replacing foreign ones."""
@@ -141,13 +141,13 @@ class OutputFolder:
         if entries:
             self.list.discard(*entries)
         for folder in sorted(emptied, reverse=True):
-            with suppress(OSError):  # it holds foreign files
+            with suppress(OSError):  # it contains files that are not ours
                 folder.rmdir()
 
     def move(self, other: OutputFolder) -> None:
         """Move all listed files and the id to another folder, and take a new id.
 
-        After a kill, both folders have the same id, and calling this again completes the move.
+        If the process is killed, both folders have the same id, and calling this again completes the move.
         """
         if other.list.id != self.list.id:
             other.list.rename(self.list.id)
@@ -179,7 +179,7 @@ class OutputFolder:
         self.put(part, final)
 
     def make_temporary(self, part: Path) -> None:
-        """Make an empty temporary folder, which is removed after a kill."""
+        """Make an empty temporary folder, which the next run removes if this process is killed."""
         self.check(part)
         with writing(part):
             self._remove_temporary(part)
@@ -206,8 +206,8 @@ class OutputFolder:
             self._remove_temporary(old)
             self.list.discard(*sorted(set(before).difference(files)), *temporary)
 
-    def take_whole(self) -> None:
-        """Empty a folder that is being built."""
+    def begin_building(self) -> None:
+        """Empty a folder and mark it as being built."""
         with writing(self.folder):
             found = [path for path in self.folder.iterdir() if path != self.list.path]
             if WHOLE not in self.list.entries():
@@ -217,7 +217,7 @@ class OutputFolder:
             for path in found:
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
-    def release_whole(self) -> None:
+    def end_building(self) -> None:
         """Mark the folder as built: from now on, only its listed files are vlmgym's."""
         self.list.discard(WHOLE)
         if not self.list.entries():
@@ -232,7 +232,7 @@ class OutputFolder:
             raise UsageError(f"{self.folder} is a file: choose a folder")
         return True
 
-    def _refuse_foreign(self) -> None:
+    def _reject_foreign(self) -> None:
         names = sorted(entry.name for entry in os.scandir(self.folder) if entry.name != self.list.path.name)
         if names:
             some = ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
@@ -276,23 +276,23 @@ def new_folder(folder: Path) -> Iterator[Path]:
     part = OutputFolder(place)
     try:
         with part.reserved():
-            part.take_whole()  # including leftovers of a killed process
+            part.begin_building()  # including leftovers of a killed process
             try:
                 yield place
                 with writing(folder):
                     place.rename(folder)
             except BaseException:
-                part.take_whole()
+                part.begin_building()
                 part.remove(place)
                 raise
-            OutputFolder(folder).release_whole()
+            OutputFolder(folder).end_building()
     finally:
         with suppress(OSError):
             place.rmdir()
 
 
 def foreign(path: Path) -> UsageError:
-    """Make the error about an existing path that vlmgym did not write."""
+    """Return the error for an existing path that vlmgym did not write."""
     return UsageError(f"{path} exists and was not written by vlmgym: move it away, or choose another folder")
 
 

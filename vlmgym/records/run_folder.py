@@ -95,7 +95,7 @@ class RunFolder:
         return not any(game.unfinished for game in summary.games.values())
 
     def reopen(self) -> None:
-        """Remove the summary of a run that continues."""
+        """Remove the summary of a run that is being resumed."""
         self.output.remove(self.summary)
 
     def read_summary(self) -> RunSummary | None:
@@ -144,7 +144,7 @@ class ScriptFolder(RunFolder):
             self.output.remove(self.report, self.folder / "report")  # it links videos that the new run replaces
             self.output.move(self._archive())
         else:
-            self.output.list.rename()  # the id may be that of files which were moved before a kill
+            self.output.list.rename()  # after a kill, the id may be that of files already moved
 
     def _archive(self) -> OutputFolder:
         """Choose the destination of the last run; after an interrupted move, the one that has its other files."""

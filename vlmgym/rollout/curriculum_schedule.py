@@ -1,4 +1,4 @@
-"""Schedule of a curriculum, with the same stages whichever concurrent episode ends first."""
+"""Schedule of a curriculum, whose stages do not depend on the order in which concurrent episodes end."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class CurriculumSchedule(Schedule):
         self._changed.set()
 
     def finish(self, record: EpisodeRecord) -> None:
-        """Take in the success of an episode, or that it has no result."""
+        """Add the success of an episode, or note that it has no result."""
         if record.score is None:
             self._failed.add(record.index)
         else:
@@ -95,7 +95,7 @@ class CurriculumSchedule(Schedule):
         self._changed.set()
 
     def order(self, record: EpisodeRecord) -> int:
-        """Order by index."""
+        """Return the index of the episode."""
         return record.index
 
     def _pick_of(self, record: EpisodeRecord) -> Pick:

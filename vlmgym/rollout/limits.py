@@ -80,7 +80,7 @@ class Usage:
 
     @property
     def exceeded(self) -> str | None:
-        """Message about the budget that is used up, or None."""
+        """Message about the exhausted budget, or None."""
         budget = self.budget
         if budget.budget_tokens is not None and self.tokens >= budget.budget_tokens:
             return f"the budget of {budget.budget_tokens:,} tokens is used up"

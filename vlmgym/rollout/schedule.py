@@ -87,7 +87,7 @@ class Schedule(ABC):
         self.closed = True
 
     def finish(self, record: EpisodeRecord) -> None:  # noqa: B027 - optional to override
-        """Take in the record of an episode that has ended."""
+        """Add the record of an episode that has ended."""
 
     @abstractmethod
     def order(self, record: EpisodeRecord) -> int:
@@ -130,5 +130,5 @@ class FixedSchedule(Schedule):
         return None if self.closed else next((job for job in jobs if not job.done), None)
 
     def order(self, record: EpisodeRecord) -> int:
-        """Order by game, then by seed."""
+        """Return the index in the order by game, then by seed."""
         return self._order[record.game.id] * self._episodes + record.seed - self._seed

@@ -69,7 +69,7 @@ def split_questions(game: Game[Any, Any], validation_fraction: float) -> Split |
     `vlmgym eval --seed 1000000` asks them as well. The split depends only on N and the order of the rows.
 
     Raises:
-        UsageError: A side would be empty, or the data cannot be opened.
+        UsageError: A split would be empty, or the data cannot be opened.
     """
     count = game.question_count if isinstance(game, Task) else None
     if count is None:
@@ -85,7 +85,7 @@ def split_questions(game: Game[Any, Any], validation_fraction: float) -> Split |
 
 
 def _drop_bad_tail(game: Game[Any, Any], first: int, end: int) -> range:
-    """Drop trailing seeds with unusable rows, which would ask the next row: one of the other side."""
+    """Drop trailing seeds with unusable rows, for which a row of the other split would be asked."""
     while end > first and game.start_at(end - 1, np.random.default_rng(0)).skipped:
         end -= 1
     return range(first, end)

@@ -61,7 +61,7 @@ class EpisodeState(NamedTuple):
     Attributes:
         snapshot: State, random generator and outcome counts.
         past: Earlier turns repeated in prompts, at most `EpisodeConfig.history`.
-        observation: Input of the next turn.
+        observation: Observation of the next turn.
     """
 
     snapshot: Snapshot
@@ -148,7 +148,7 @@ class LiveEpisode:
         return scored
 
     def observation_after_limit(self) -> Observation:
-        """The input of one more turn, for an episode that the turn limit ended."""
+        """Return the observation of one more turn, for an episode that the turn limit ended."""
         return self._observe(self.config.max_turns + 1)
 
     def _observe(self, max_turns: int) -> Observation:

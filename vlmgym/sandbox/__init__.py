@@ -1,1 +1,1 @@
-"""Games, images, words and rewards. Knows nothing of policies, evaluation or training."""
+"""Games, images, words and rewards. Independent of policies, evaluation and training."""

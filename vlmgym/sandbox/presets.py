@@ -40,13 +40,13 @@ PRESETS: Mapping[str, Preset] = {
     "g1/shisensho-12x12": Preset(
         "shisensho",
         {"rows": 12, "columns": 12, **_SHISENSHO},
-        "G1, games/gamematch.py as released, GRID_SIZE = 12; its actions only reach 6x6 cells, here they reach all",
+        "G1, games/gamematch.py as released, GRID_SIZE = 12; its actions only reach 6x6 cells, here all",
     ),
     "g1/swap": Preset(
         "swap",
         {"rows": 8, "columns": 8, "colours": 4, "shapes": 3},
-        "G1, games/gamematch3.py: 8x8, 4 colours x 3 shapes; its score counts tiles, with a bonus for long runs, here "
-        "it counts swaps",
+        "G1, games/gamematch3.py: 8x8, 4 colours x 3 shapes; its score counts tiles, with a bonus for long runs; here "
+        "the score counts swaps",
     ),
     "vlm-gym/geospot": Preset(
         "geospot",

@@ -5,9 +5,9 @@ from vlmgym.policies import ImageArray, Prompt, random_response
 
 
 def custom_policy(images_batch: list[list[ImageArray]], prompt_batch: list[Prompt]) -> list[str]:
-    """Answer a batch of prompts, one string or `Reply` each. Edit this to ask your own model.
+    """Answer a batch of prompts, one string or `Reply` each. Edit this to query your own model.
 
-    As shipped it plays at random, the same as `--policy random`.
+    By default it plays at random, like `--policy random`.
 
     Args:
         images_batch: For each prompt its list of images, uint8 RGB arrays (height, width, 3).

@@ -13,7 +13,7 @@ from vlmgym.testing.states import AnyGame, Seeds, at_level, observation
 
 
 def check_identity(game: AnyGame, seeds: Seeds) -> None:
-    """The id belongs to the class, which has a docstring, frozen states and equality by config."""
+    """Check that the id belongs to the class, which has a docstring, frozen states and equality by config."""
     found = type(game)
     if game.id in game_ids():
         assert game_class(game.id) is found, f"the id {game.id} is registered for {game_class(game.id)}"
@@ -24,7 +24,7 @@ def check_identity(game: AnyGame, seeds: Seeds) -> None:
 
 
 def check_config_fields(game: AnyGame, seeds: Seeds) -> None:
-    """Every config field belongs to a difficulty, and configs are frozen."""
+    """Check that every config field belongs to a difficulty, and configs are frozen."""
     difficulties = game.Config.field_difficulties()
     assert game.config.model_config.get("frozen"), "the config is not frozen"
     for difficulty in DIFFICULTIES:
@@ -37,7 +37,7 @@ def check_config_fields(game: AnyGame, seeds: Seeds) -> None:
 
 
 def check_levels(game: AnyGame, seeds: Seeds) -> None:
-    """Both difficulties have five different levels, 3 is the default, and all 25 pairs can be started and drawn."""
+    """Check that both difficulties have five different levels, 3 is the default, and all 25 pairs can be drawn."""
     for difficulty in DIFFICULTIES:
         levels = game.Config.levels.get(difficulty, {})
         assert sorted(levels) == list(LEVELS), f"{difficulty} has levels {sorted(levels)}, expected 1 to 5"

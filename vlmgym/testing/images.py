@@ -14,7 +14,7 @@ from vlmgym.testing.transcript import digest
 
 
 def check_images(game: AnyGame, seeds: Seeds) -> None:
-    """Images are uint8 RGB with the declared shapes; writing into one does not change the next."""
+    """Check that images are uint8 RGB with the declared shapes; writing into one does not change the next."""
     for state in islice(sample_states(game, seeds), 4):
         images = game.images(state)
         shapes = [image.shape for image in images]
@@ -35,7 +35,7 @@ def check_images(game: AnyGame, seeds: Seeds) -> None:
 
 
 def check_image_and_description(game: AnyGame, seeds: Seeds) -> None:
-    """States with different descriptions have different images."""
+    """Check that states with different descriptions have different images."""
     seen: dict[tuple[str, ...], str] = {}
     for state in sample_states(game, seeds):
         description = game.describe(state)
@@ -45,7 +45,7 @@ def check_image_and_description(game: AnyGame, seeds: Seeds) -> None:
 
 
 def check_environment(game: AnyGame, seeds: Seeds) -> None:
-    """Gymnasium's own checker accepts the environment without a warning."""
+    """Check that Gymnasium's own checker accepts the environment without a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(GameEnv(game), skip_render_check=True)  # other render modes require a registered id

@@ -19,13 +19,13 @@ from vlmgym.workers.process import WorkerProcess, receive_value
 
 
 def check_determinism(game: AnyGame, seeds: Seeds) -> None:
-    """The same seed and actions give the same episode in any game object with the same config."""
+    """Check that the same seed and actions give the same episode in any game object with the same config."""
     for seed in seeds:
         assert_same(transcript(game, seed), transcript(same_game_again(game), seed), f"seed {seed}, played twice")
 
 
 def check_determinism_over_processes(game: AnyGame, seeds: Seeds) -> None:
-    """A new process, with another hash seed, gives the same states, rewards, text and pixels."""
+    """Check that a new process, with another hash seed, gives the same states, rewards, text and pixels."""
     assert "<locals>" not in type(game).__qualname__, (
         "a class defined in a function cannot be imported by another process"
     )
@@ -47,7 +47,7 @@ def _make_handler() -> Callable[..., list[list[dict[str, Any]]]]:
 
 
 def check_seeds(game: AnyGame, seeds: Seeds) -> None:
-    """Different seeds give different episodes under the same choice of moves."""
+    """Check that different seeds give different episodes under the same choice of moves."""
     episodes = set()
     for seed in range(8):
         episode: Episode[Any, Any] = Episode(game, seed)
@@ -60,7 +60,7 @@ def check_seeds(game: AnyGame, seeds: Seeds) -> None:
 
 
 def check_random_actions(game: AnyGame, seeds: Seeds) -> None:
-    """Random actions depend only on the generator and belong to the action space."""
+    """Check that random actions depend only on the generator and belong to the action space."""
     for seed in seeds:
         drawn, again = ([g.random_action(np.random.default_rng([seed, i])) for i in range(20)] for g in (game, game))
         assert drawn == again, f"random_action gives {drawn}, then {again} with the same generators"
@@ -69,7 +69,7 @@ def check_random_actions(game: AnyGame, seeds: Seeds) -> None:
 
 
 def check_global_random_state(game: AnyGame, seeds: Seeds) -> None:
-    """No method uses the global random state of `random` or `numpy.random`."""
+    """Check that no method uses the global random state of `random` or `numpy.random`."""
     before = random.getstate(), repr(np.random.get_state())  # noqa: NPY002 - compared, not used
     again = same_game_again(game)
     transcript(again, seeds[0])

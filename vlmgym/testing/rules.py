@@ -15,8 +15,8 @@ from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.reward import score_action
 from vlmgym.testing.states import (
     ACTIONS,
+    MAX_TURNS_TO_END,
     TURNS,
-    TURNS_TO_THE_END,
     AnyGame,
     Seeds,
     accepts,
@@ -32,12 +32,12 @@ from vlmgym.testing.states import (
 )
 from vlmgym.testing.transcript import assert_same
 
-TURNS_OF_THE_ORACLE = 10
+ORACLE_TURNS = 10
 """Moves of the oracle per seed."""
 
 
 def check_legal_actions(game: AnyGame, seeds: Seeds) -> None:
-    """`step` accepts exactly the legal actions, inside and outside the action space."""
+    """Check that `step` accepts exactly the legal actions, inside and outside the action space."""
     for state in sample_states(game, seeds):
         listed, legal = game.legal_actions(state), legal_actions(game, state)
         assert listed is None or len(set(legal)) == len(legal), f"legal_actions contains duplicates: {legal}"
@@ -56,7 +56,7 @@ def check_legal_actions(game: AnyGame, seeds: Seeds) -> None:
 
 
 def check_illegal_actions(game: AnyGame, seeds: Seeds) -> None:
-    """An illegal action raises an error with a reason before the generator is used."""
+    """Check that an illegal action raises an error with a reason before the generator is used."""
     for state in sample_states(game, seeds):
         for action in [*islice(sample_actions(game), 50), *actions_out_of_range(game)]:
             rng = np.random.default_rng(0)
@@ -72,7 +72,7 @@ def check_illegal_actions(game: AnyGame, seeds: Seeds) -> None:
 
 
 def check_steps(game: AnyGame, seeds: Seeds) -> None:
-    """Rewards are finite, `info` is JSON, and `terminated` agrees with `ended`."""
+    """Check that rewards are finite, `info` is JSON, and `terminated` agrees with `ended`."""
     for state in sample_states(game, seeds):
         for action in legal_actions(game, state)[:20]:
             step = game.step(state, action, np.random.default_rng(0))
@@ -88,7 +88,7 @@ def check_steps(game: AnyGame, seeds: Seeds) -> None:
 
 
 def check_end(game: AnyGame, seeds: Seeds) -> list[str]:
-    """A state has legal actions until the episode ends; then it has none, and `step` rejects all actions."""
+    """Check that a state has legal actions until the episode ends; then it has none, and `step` rejects all actions."""
     unreached = []
     for state in sample_states(game, seeds):
         reason, legal = game.ended(state), game.legal_actions(state)
@@ -111,12 +111,12 @@ def check_end(game: AnyGame, seeds: Seeds) -> list[str]:
             pass
         else:
             raise AssertionError(f"an action can be scored in the final state {text}")
-    note = f"{TURNS_TO_THE_END} random moves reached no end with the seeds {', '.join(unreached)}"
+    note = f"{MAX_TURNS_TO_END} random moves reached no end with the seeds {', '.join(unreached)}"
     return [note] if unreached else []
 
 
 def check_metrics(game: AnyGame, seeds: Seeds) -> None:
-    """Metrics are finite numbers or strings, after any number of turns and also if `info` is read from JSON."""
+    """Check that metrics are finite numbers or strings after any number of turns, also with `info` from JSON."""
     for seed in seeds:
         chooser = np.random.default_rng([seed, 1])
         episode: Episode[Any, Any] = Episode(game, seed)
@@ -138,7 +138,7 @@ def check_metrics(game: AnyGame, seeds: Seeds) -> None:
 
 
 def check_oracle(game: AnyGame, seeds: Seeds) -> list[str]:
-    """The oracle plays legally and deterministically, also in states that it reaches itself."""
+    """Check that the oracle plays legally and deterministically, also in states that it reaches itself."""
     found = False
     for seed in seeds:
         for state in islice(walk(game, seed), 3):
@@ -146,7 +146,7 @@ def check_oracle(game: AnyGame, seeds: Seeds) -> list[str]:
                 found |= _checked_oracle(game, state) is not None
         rng = np.random.default_rng(seed)
         state = game.start(rng)
-        for _ in range(TURNS_OF_THE_ORACLE):
+        for _ in range(ORACLE_TURNS):
             if game.ended(state) is not None or (best := _checked_oracle(game, state)) is None:
                 break
             state = game.step(state, best, rng).state

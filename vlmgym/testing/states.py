@@ -20,7 +20,7 @@ TURNS = 8
 """Legal moves per seed."""
 ACTIONS = 300
 """Maximum number of actions to try in a state."""
-TURNS_TO_THE_END = 500
+MAX_TURNS_TO_END = 500
 """Maximum number of random moves to reach a final state."""
 
 
@@ -58,7 +58,7 @@ def find_final_state(game: AnyGame, seed: int) -> Any:
     """Return a final state reached by random play, or None."""
     chooser, rng = np.random.default_rng([seed, 3]), np.random.default_rng(seed)
     state = game.start(rng)
-    for _ in range(TURNS_TO_THE_END):
+    for _ in range(MAX_TURNS_TO_END):
         if game.ended(state) is not None:
             return state
         if (action := choose(game, state, chooser)) is None:

@@ -12,7 +12,7 @@ from vlmgym.testing.states import AnyGame, Seeds, legal_actions, sample_actions,
 
 
 def check_format_and_parse(game: AnyGame, seeds: Seeds) -> None:
-    """`parse` inverts `format` for every action; anything else raises `ParseError`."""
+    """Check that `parse` inverts `format` for every action; anything else raises `ParseError`."""
     for action in sample_actions(game):
         text = game.format(action)
         back = game.parse_answer(text)
@@ -33,7 +33,7 @@ def check_format_and_parse(game: AnyGame, seeds: Seeds) -> None:
 
 
 def check_responses(game: AnyGame, seeds: Seeds) -> None:
-    """`respond` gives a response that plays the action with perfect format and perception."""
+    """Check that `respond` gives a response that plays the action with perfect format and perception."""
     for state in sample_states(game, seeds):
         for action in legal_actions(game, state)[:5]:
             response = game.respond(state, action)
@@ -45,7 +45,7 @@ def check_responses(game: AnyGame, seeds: Seeds) -> None:
 
 
 def check_prompt(game: AnyGame, seeds: Seeds) -> None:
-    """The prompt names all sections of a response."""
+    """Check that the prompt names all sections of a response."""
     for state in sample_states(game, seeds):
         prompt = game.prompt(state)
         for section in response_format.SECTIONS:

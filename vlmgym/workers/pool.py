@@ -131,7 +131,7 @@ class ProcessPool:
             cancel(future)
         self._queue.clear()
         for worker in self._workers:
-            worker.hang_up()
+            worker.shut_down()
         deadline = time.monotonic() + CLOSE_TIMEOUT
         for worker in self._workers:
             worker.join(max(0.0, deadline - time.monotonic()))

@@ -75,7 +75,7 @@ class PoolWorker:
             loop.add_reader(self._channel, self._read)
             self._write()
 
-    def hang_up(self) -> None:
+    def shut_down(self) -> None:
         """Cancel pending calls, and let the process exit after its current call."""
         self._unregister()
         self._channel.close()
@@ -83,7 +83,7 @@ class PoolWorker:
             cancel(future)
 
     def join(self, timeout: float) -> None:
-        """Wait for the process after `hang_up`, and kill it after `timeout` seconds."""
+        """Wait for the process after `shut_down`, and kill it after `timeout` seconds."""
         self._process.close(timeout)
 
     def _write(self) -> None:

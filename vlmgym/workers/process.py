@@ -1,4 +1,4 @@
-"""Worker processes: start, talk, end. They leave Ctrl-C to their parent and never outlive it."""
+"""Worker processes: start, communicate, end. They ignore Ctrl-C and never outlive their parent."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Worker(Protocol):
         """
 
     def fileno(self) -> int:
-        """File descriptor that is readable when a result is there or the worker died."""
+        """File descriptor that is readable when a result is available or the worker died."""
 
     def exit_status(self) -> str:
         """Describe how a dead worker ended."""
@@ -154,7 +154,7 @@ def _serve(end: socket.socket, make_handler: Callable[..., Handler], args: tuple
 
 @contextlib.contextmanager
 def block_sigint() -> Iterator[None]:
-    """Start processes that ignore Ctrl-C from their first moment; they must call `exit_with_parent`.
+    """Start processes that ignore Ctrl-C from the start; they must call `exit_with_parent`.
 
     The parent receives a Ctrl-C at the end of the block.
     """

@@ -121,7 +121,7 @@ def node_name(node: dict[str, Any]) -> str:
 class RayWorker:
     """A `Worker` in an actor, on the next node of the cluster.
 
-    It reserves no CPU, so that more workers than CPUs find room, for instance after the loss of a machine.
+    It reserves no CPU, so that more workers than CPUs fit, for instance after the loss of a machine.
 
     Attributes:
         node: Id of the node it runs on, once known.
@@ -224,7 +224,7 @@ class _Actor:
 
 
 class RayPool:
-    """Calls functions in a Ray cluster, like `ProcessPool` does in processes of this machine.
+    """Calls functions in a Ray cluster, like `ProcessPool` does in processes on this machine.
 
     The functions must be pure: calls on a lost machine are repeated on others.
     """

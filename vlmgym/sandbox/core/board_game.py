@@ -52,12 +52,12 @@ class BoardConfig(GameConfig):
 class BoardGame(Game[StateT, ActionT]):
     """A game whose image is a grid of cells; image and description are both derived from `cells`.
 
-    Games whose actions are no cells override `action_space`, `parse_answer` and `normalise_answer`, and set
+    Games whose actions are not cells override `action_space`, `parse_answer` and `normalise_answer`, and set
     `action_names` or override `format`.
     """
 
     cells_in_action: ClassVar[int] = 0
-    """Number of cells in an action, in `vlmgym play` the number of clicks; 0 if actions are no cells."""
+    """Number of cells in an action, in `vlmgym play` the number of clicks; 0 if actions are not cells."""
     answer_verbs: ClassVar[tuple[str, ...]] = ()
     """Verbs allowed before the cells of an answer."""
 

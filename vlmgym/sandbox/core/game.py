@@ -95,7 +95,7 @@ class Game(ABC, Generic[StateT, ActionT]):
     def start_at(self, seed: int, rng: np.random.Generator) -> StateT:
         """Initial state of the episode with this seed; `start(rng)` by default.
 
-        A task over a data set picks a row by the seed, so that consecutive seeds visit every row once. `rng` is seeded
+        A task over a dataset picks a row by the seed, so that consecutive seeds visit every row once. `rng` is seeded
         with `seed`.
         """
         return self.start(rng)
@@ -174,7 +174,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         return unwrap(text) if isinstance(self.action_space, spaces.Text) else plain(text)
 
     def format(self, action: ActionT) -> str:
-        """Format an action as text, the inverse of `parse_answer`: its name, or the text that it is."""
+        """Format an action as text, the inverse of `parse_answer`: its name, or the action itself if it is text."""
         if not self.action_names:
             return str(action)
         names = dict(enumerate(self.action_names))

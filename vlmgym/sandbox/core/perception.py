@@ -34,12 +34,12 @@ def compare_grids(truth: str, text: str) -> Perception:
     larger grid, so that extra and missing cells cost the same.
     """
     expected = read_grid(truth)
-    right, told, equal = 0, 0, True
+    right, written, equal = 0, 0, True
     for row, seen in zip_longest(expected, _rows(text[:LONGEST_PERCEPTION]), fillvalue=()):
         right += sum(map(eq, row, seen))
-        told += len(seen)
+        written += len(seen)
         equal = equal and row == seen
-    cells = max(sum(map(len, expected)), told)
+    cells = max(sum(map(len, expected)), written)
     return Perception(right / cells if cells else float(equal), float(equal))
 
 

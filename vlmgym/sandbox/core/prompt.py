@@ -75,8 +75,8 @@ def _numbers(index: int, each: int) -> str:
 
 
 def _past(past: PastTurn[StateT], images: str) -> str:
-    said = past.response.strip()
-    if len(said) > LONGEST_PAST_RESPONSE:
-        said = "..." + said[-LONGEST_PAST_RESPONSE:]
+    response = past.response.strip()
+    if len(response) > LONGEST_PAST_RESPONSE:
+        response = "..." + response[-LONGEST_PAST_RESPONSE:]
     what = f"{past.outcome.value}: {past.feedback}" if past.feedback else past.outcome.value
-    return f"Turn {past.turn} ({images}{what}, reward {past.reward:g}): {said}"
+    return f"Turn {past.turn} ({images}{what}, reward {past.reward:g}): {response}"

@@ -80,8 +80,8 @@ class LineSpace(spaces.Text):
             return f"has {len(x):,} characters; at most {self.max_length:,} are allowed"
         if len(x.splitlines()) > 1:
             return "has more than one line"
-        refused = (character for character in x if character != "\t" and unicodedata.category(character) in _REFUSED)
-        return next((f"contains the character {character!r}, which is not allowed" for character in refused), None)
+        rejected = (character for character in x if character != "\t" and unicodedata.category(character) in _REFUSED)
+        return next((f"contains the character {character!r}, which is not allowed" for character in rejected), None)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, LineSpace):

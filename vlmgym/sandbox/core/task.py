@@ -75,7 +75,7 @@ class TaskConfig(GameConfig):
     crop: float = config_field("perception", 0.0, "Fraction of width and height cropped at the edges.", ge=0.0, le=0.4)
 
     of_data: ClassVar[tuple[str, ...]] = ("split", "columns", "order", "bad_rows", "urls", "url_hosts")
-    """Settings that require `data`."""
+    """Names of the settings that require `data`."""
 
     data: str | None = setting(
         None,

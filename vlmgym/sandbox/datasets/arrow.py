@@ -87,7 +87,7 @@ def open_parquet(paths: Sequence[Path], folder: Path | None) -> Table:
         for path in paths:
             parts.append(pa.ipc.open_stream(pa.memory_map(str(_arrow_copy(path)))).read_all())
             if parts[-1].column_names != parts[0].column_names:
-                raise UsageError(f"{path} has other columns than {paths[0]}")
+                raise UsageError(f"{path} has different columns from {paths[0]}")
         unique_columns(parts[0].column_names, paths[0])  # before concatenating, which cannot align repeated names
         return ArrowTable(pa.concat_tables(parts, promote_options="permissive"), folder, paths[0])
     except (pa.ArrowException, OSError) as error:

@@ -17,7 +17,7 @@ def library(name: str, purpose: str, extra: str = "data") -> Any:
 
 
 def download_failures() -> tuple[type[Exception], ...]:
-    """Exceptions of `huggingface_hub` for a Hub that is unreachable or refuses a request."""
+    """Exceptions of `huggingface_hub` for a Hub that is unreachable or rejects a request."""
     return (OSError, library("huggingface_hub.errors", "the Hub").HTTPError)
 
 

@@ -15,12 +15,12 @@ from vlmgym.sandbox.datasets.rows import Table
 HUB_ID = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)(@(?P<revision>[\w./-]+))?(:(?P<config>[\w.-]+))?")
 """`owner/name`, optionally with `@revision` and `:config`."""
 CONVERTED = "refs/convert/parquet"
-"""Branch with the Hub's Parquet copy of data sets whose loading scripts `datasets` no longer runs."""
+"""Branch with the Hub's Parquet copy of datasets whose loading scripts `datasets` no longer runs."""
 OSV5M = "osv5m/osv5m"
 
 
 def open_hub(name: str, split: str | None) -> Table:
-    """Open a split of a data set on the Hub, downloading it to the cache of `datasets` if needed.
+    """Open a split of a dataset on the Hub, downloading it to the cache of `datasets` if needed.
 
     The split may be None if there is only one.
     """
@@ -45,11 +45,11 @@ def open_hub(name: str, split: str | None) -> Table:
 
 def open_saved(folder: Path, split: str | None) -> Table:
     """Open a split of a folder written by `save_to_disk` of `datasets`."""
-    datasets = library("datasets", f"the data set saved in {folder}")
+    datasets = library("datasets", f"the dataset saved in {folder}")
     try:
         loaded = datasets.load_from_disk(str(folder))
     except (OSError, ValueError, LookupError) as error:
-        raise UsageError(f"cannot open the data set saved in {folder}: {one_line(error)}") from None
+        raise UsageError(f"cannot open the dataset saved in {folder}: {one_line(error)}") from None
     return _table(loaded, split, str(folder), folder)
 
 

@@ -75,7 +75,7 @@ def _from_data_url(value: str) -> bytes:
 def _from_file_url(url: str, folder: Path | None, hosts: Collection[str]) -> bytes:
     parts = urlsplit(url)
     if parts.netloc.lower() not in ("", LOCALHOST):
-        raise BadRow(f"{shown(url)} is not a file of this machine")
+        raise BadRow(f"{shown(url)} is not a file on this machine")
     path = unquote(parts.path)
     if LOCALHOST in hosts:
         return _from_file(path, Path("/"))
@@ -84,7 +84,7 @@ def _from_file_url(url: str, folder: Path | None, hosts: Collection[str]) -> byt
 
 def _from_file(value: str, folder: Path | None, remedy: str = "") -> bytes:
     if folder is None:
-        raise BadRow(f"the image is a path, {shown(value)}, but the data have no folder{remedy}")
+        raise BadRow(f"the image is a path, {shown(value)}, but the data has no folder{remedy}")
     try:
         path = (folder / value).resolve()
         if not path.is_relative_to(folder.resolve()):

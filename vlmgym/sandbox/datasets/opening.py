@@ -75,7 +75,7 @@ Versions = tuple[tuple[str, int, int, int], ...]
 
 
 def open_table(data: str, split: str | None = None) -> Table:
-    """Open a file, a folder, a URL of fsspec or a data set on the Hub; cached per process until local files change."""
+    """Open a file, a folder, a URL of fsspec or a dataset on the Hub; cached per process until local files change."""
     path = Path(data).expanduser()
     try:
         return _open(data, path, split, _versions(path, split))

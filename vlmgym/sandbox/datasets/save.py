@@ -48,7 +48,7 @@ def save_table(table: Any, folder: str | Path | None = None, paths: Collection[s
     paths = (paths,) if isinstance(paths, str) else paths
     target = None if folder is None else Path(folder).expanduser()
     if target is not None and target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise UsageError(f"{target} already exists: name a new or an empty folder")
+        raise UsageError(f"{target} already exists: choose a new or empty folder")
     parent = cache_folder("tables") if target is None else target.parent
     parent.mkdir(parents=True, exist_ok=True)
     unfinished = parent / f".unfinished-{uuid4().hex}"

@@ -59,7 +59,7 @@ class Source:
         return Example(fields, tuple(map(decode, encoded)), content_hash(fields, encoded))
 
     def compare_ids(self, count: int) -> None:
-        """Compare the ids of the first `count` rows, so that `read` refuses repeated ones in a table of any size.
+        """Compare the ids of the first `count` rows, so that `read` rejects repeated ones in a table of any size.
 
         Takes about 40 bytes per row. Tables of up to `MAX_COMPARED` rows are always compared.
         """

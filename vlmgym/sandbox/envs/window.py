@@ -14,7 +14,7 @@ from vlmgym.errors import DisplayError
 
 _log = logging.getLogger("vlmgym")
 
-UNSEEN_DRIVERS = ("dummy", "offscreen")
+OFFSCREEN_DRIVERS = ("dummy", "offscreen")
 """SDL's off-screen video drivers; SDL falls back to the second one without a display."""
 
 NO_DISPLAY = "there is no display for a window: DISPLAY and WAYLAND_DISPLAY are not set"
@@ -77,7 +77,7 @@ class Window:
             surface = pygame.display.set_mode((width, height))
         except pygame.error as error:
             raise DisplayError(f"no window can be opened: {error}") from None
-        if self._surface is None and _is_unseen():
+        if self._surface is None and _is_offscreen():
             if self.needs_screen:
                 pygame.display.quit()
                 raise DisplayError(NO_DISPLAY)
@@ -92,12 +92,12 @@ def check_screen() -> None:
         pygame.display.init()
     except pygame.error as error:
         raise DisplayError(f"no window can be opened: {error}") from None
-    unseen = _is_unseen()
+    offscreen = _is_offscreen()
     pygame.display.quit()
-    if unseen:
+    if offscreen:
         raise DisplayError(NO_DISPLAY)
 
 
-def _is_unseen() -> bool:
+def _is_offscreen() -> bool:
     """True if SDL draws off screen without the user having chosen that."""
-    return pygame.display.get_driver() in UNSEEN_DRIVERS and not os.environ.get("SDL_VIDEODRIVER")
+    return pygame.display.get_driver() in OFFSCREEN_DRIVERS and not os.environ.get("SDL_VIDEODRIVER")

@@ -1,1 +1,1 @@
-"""One file a game."""
+"""The built-in games, one package each."""

@@ -70,7 +70,7 @@ def crop_margin(length: int, crop: float) -> int:
 
 def resize(image: Pixels, height: int, width: int) -> Pixels:
     """Resize an image of up to 2048 x 2048 pixels; each pixel is the mean of the area that it covers."""
-    return _turned(_resize_rows(_turned(_resize_rows(image, height)), width))
+    return _transposed(_resize_rows(_transposed(_resize_rows(image, height)), width))
 
 
 def _resize_rows(image: Pixels, new: int) -> Pixels:
@@ -105,7 +105,7 @@ def _blur(image: Pixels, radius: int, axis: int) -> Pixels:
     return blurred
 
 
-def _turned(image: Pixels) -> Pixels:
+def _transposed(image: Pixels) -> Pixels:
     """Transpose rows and columns in memory, so that work on rows is fast."""
     rows, columns, channels = image.shape
     points = image.view(f"V{channels}")[..., 0]  # moving whole pixels is faster than moving channels

@@ -1,6 +1,6 @@
 """Named filled shapes, and outlines widened by a distance.
 
-The result is a polygon, anti-aliased like all shapes; OpenCV could only widen the mask of a drawn shape.
+The result is a polygon, anti-aliased like all shapes; OpenCV can only widen the mask of a drawn shape.
 """
 
 from __future__ import annotations

@@ -92,9 +92,9 @@ def _draw_last(canvas: Canvas, y: float, episode: Episode[Any, Any], last: Score
     canvas.rectangle(_MARGIN, y, _INNER, 64, _CARD, radius=8)
     text, colour = "The episode continues." if episode.turn else "No turns yet.", _FAINT
     if last is not None:
-        said = "" if last.action is None else f" {episode.game.format(last.action)}"
+        action = "" if last.action is None else f" {episode.game.format(last.action)}"
         why = f": {last.feedback}" if last.feedback else ""
-        text, colour = f"{last.outcome.value}{said}, reward {last.game:g}{why}", OUTCOME_COLOURS[last.outcome.value]
+        text, colour = f"{last.outcome.value}{action}, reward {last.game:g}{why}", OUTCOME_COLOURS[last.outcome.value]
     if (end := episode.ended) is not None:
         text = f"The episode has ended: {end}. {text}"
     canvas.rectangle(_MARGIN, y, 6, 64, colour, radius=3)

@@ -13,7 +13,7 @@ FPS = 30
 
 
 class PlayWindow:
-    """Shows the frames of a player and passes on keys and clicks."""
+    """Shows the frames of a player and forwards keys and clicks."""
 
     def __init__(self, title: str) -> None:
         """Prepare the window, which opens with the first frame."""

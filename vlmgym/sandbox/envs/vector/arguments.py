@@ -19,9 +19,9 @@ from vlmgym.sandbox.envs.vector.frame_env import EnvSettings
 from vlmgym.sandbox.envs.vector.worker_group import Ids
 
 MAX_TIMEOUT = 1_000_000
-"""Seconds; `poll` accepts up to 24 days."""
+"""Maximum timeout in seconds; `poll` accepts up to 24 days."""
 COPIES = 2
-"""Number of observations that a program usually holds: the last ones, while the next are created."""
+"""Number of observations that a program usually holds: the last ones, and those being created."""
 
 
 def read_settings(reward: object, autoreset: object, max_turns: object, full_info: object) -> EnvSettings:

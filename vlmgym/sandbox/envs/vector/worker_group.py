@@ -105,7 +105,7 @@ class WorkerGroup:
             timeout: See `submit`.
 
         Raises:
-            UsageError: A worker refused the call; the others have handled it.
+            UsageError: A worker rejected the call; the others have handled it.
             WorkerError: A worker hangs.
         """
         calls = []

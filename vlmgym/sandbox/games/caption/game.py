@@ -44,7 +44,7 @@ class CaptionConfig(TaskConfig):
     keywords: int = config_field("reasoning", 4, "Number of keywords to name, the most obvious ones.", ge=1, le=50)
     words: int = config_field("reasoning", 20, "Number of words of a caption that count.", ge=1, le=200)
     precision: float = config_field(
-        "reasoning", 0.75, "Precision required for the full reward; with 0, no word costs.", ge=0.0, le=1.0
+        "reasoning", 0.75, "Precision required for the full reward; 0 disables the penalty.", ge=0.0, le=1.0
     )
 
     levels = with_task_perception(
@@ -72,7 +72,7 @@ class CaptionState(TaskState):
 
 
 class _Score(NamedTuple):
-    """The keywords that a caption names, the words that cost, and the resulting reward."""
+    """The keywords that a caption names, the unmatched words, and the resulting reward."""
 
     named: tuple[bool, ...]
     unmatched: tuple[str, ...]

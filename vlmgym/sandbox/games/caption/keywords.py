@@ -79,7 +79,7 @@ _FUNCTION_WORDS = (
     "photograph image shot view"
 )
 FUNCTION_WORDS = frozenset(map(singular, _FUNCTION_WORDS.split()))
-"""Words without content: never keywords of reference captions, and free of cost in captions."""
+"""Function words: never keywords of reference captions, and not penalised in captions."""
 
 
 def named_keywords(caption: str, keywords: Sequence[Keyword], limit: int) -> tuple[bool, ...]:
@@ -89,7 +89,7 @@ def named_keywords(caption: str, keywords: Sequence[Keyword], limit: int) -> tup
 
 
 def unmatched_words(caption: str, keywords: Sequence[Keyword], limit: int) -> tuple[str, ...]:
-    """List the distinct words among the first of a caption that are no part of a keyword, without `FUNCTION_WORDS`."""
+    """List the distinct words among the first of a caption that are not part of a keyword, without `FUNCTION_WORDS`."""
     words = tuple(tokenise(caption)[:limit])
     left = dict.fromkeys(range(len(words)))
     for synonym in {_words(synonym) for keyword in keywords for synonym in keyword}:

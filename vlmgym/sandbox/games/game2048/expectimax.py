@@ -26,7 +26,7 @@ Values = NDArray[np.float64]
 BUDGET = 300_000
 """Maximum estimated number of cells in the last layer, over all boards."""
 MAX_DEPTH = 8
-"""Maximum number of own moves to look ahead; reached only on almost full boards."""
+"""Maximum search depth in moves; reached only on almost full boards."""
 
 LINE_VALUE = 200_000
 """Base value of a line, so that any board is worth more than a loss, which is worth 0."""
@@ -54,9 +54,9 @@ class SearchResult:
     values: tuple[float, ...]
     """Value of each of the four moves, -1 for one that changes nothing."""
     depth: int
-    """Number of own moves looked ahead."""
+    """Search depth in moves."""
     nodes: int
-    """Number of boards in the tree, after own moves and after new tiles."""
+    """Number of boards in the tree, after moves and after new tiles."""
 
 
 def search(

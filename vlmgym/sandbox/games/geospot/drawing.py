@@ -52,7 +52,7 @@ class Viewport:
 
 @dataclass(frozen=True, slots=True)
 class MapStyle:
-    """Style of a map: config fields of `GeospotConfig`. What will be cropped has no labels."""
+    """Style of a map: config fields of `GeospotConfig`. Areas that will be cropped are not labelled."""
 
     size: int
     lights: int

@@ -29,10 +29,10 @@ def fetch_osv5m(out: Path, split: str, shards: int | None, say: Callable[[str], 
     Each shard is downloaded, extracted and removed before the next one; complete shards are skipped.
 
     `out` receives the images in `images/SPLIT/NN/`, `SPLIT.csv` as on the Hub, and the returned `osv5m-SPLIT.csv`, a
-    table of all images that are present, including earlier downloads. `say` receives lines of progress.
+    table of all images that are present, including earlier downloads. `say` is called with progress messages.
 
     Raises:
-        UsageError: There is no such split, or an archive is refused.
+        UsageError: There is no such split, or an archive is rejected.
         InfrastructureError: The Hub does not respond, or the disk is full.
     """
     if split not in SPLITS:
@@ -71,7 +71,7 @@ def unzip_images(archive: Path, folder: Path) -> None:
         with zipfile.ZipFile(archive) as opened:
             images = [member for member in opened.infolist() if member.filename.lower().endswith(".jpg")]
             if (total := sum(member.file_size for member in images)) > MAX_BYTES:
-                raise UsageError(f"{archive} is refused: its images have {total} bytes in total, more than {MAX_BYTES}")
+                raise UsageError(f"{archive} is rejected: its images total {total} bytes, more than {MAX_BYTES}")
             folder.mkdir(parents=True)
             for member in images:
                 path = folder / PurePosixPath(member.filename).name

@@ -1,6 +1,6 @@
 """Statements about two scenes, constructed so that the text alone does not reveal the truth.
 
-A statement is generated first, then its truth by a fair coin, then two scenes that make it so. Hence half of the
+A statement is generated first, then its truth by a fair coin, then two scenes that match. Hence half of the
 statements with the same wording are true. Where possible, a single scene does not reveal the truth either; see
 `PATTERNS` for the exceptions. The wording is part of the published states: changing it changes the noise of images.
 """
@@ -38,8 +38,8 @@ PATTERNS: dict[str, tuple[Sequence[Pattern], Sequence[Pattern]]] = {
 }
 """For each quantifier, the images for which the clause holds when the statement is true, and when it is false.
 
-With `one`, a single image reveals nothing. With `both` and `neither`, a single image reveals a quarter of the
-statements to be false, so that guessing from it is right in 75% of cases; this is unavoidable.
+With `one`, a single image reveals nothing. With `both` and `neither`, a single image proves a quarter of the
+statements false, so guessing from it is right 75% of the time; this is unavoidable.
 """
 
 

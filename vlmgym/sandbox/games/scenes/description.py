@@ -51,7 +51,7 @@ def describe_scene(scene: Scene, crop: float = 0.0) -> str:
 def compare_descriptions(truths: Sequence[Sequence[ObjectDescription]], texts: Sequence[str]) -> Perception:
     """Score descriptions of images against their scenes. The order of lines does not matter.
 
-    Lines are matched one-to-one to objects such that the total credit is maximal. A pair whose centres differ by at
+    Lines are matched one-to-one to objects so as to maximise the total credit. A pair whose centres differ by at
     most `TOLERANCE` in x and in y earns the share of size, colour and shape that is correct, any other pair nothing.
     `partial` is the total credit divided by the number of objects or of lines, whichever is larger, so extra lines
     cost the same as missing ones. `exact` requires full credit and no extra lines.

@@ -222,7 +222,7 @@ class Swap(BoardGame[SwapState, Pair]):
 
     @cached_property
     def rules(self) -> SwapRules:
-        """Rules on boards of the configured size."""
+        """Rules for boards of the configured size."""
         return SwapRules(self.config.rows, self.config.columns)
 
     @cached_property

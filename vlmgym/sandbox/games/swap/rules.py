@@ -31,7 +31,7 @@ class Cascade(NamedTuple):
 
 
 class SwapRules:
-    """The rules on boards of one size, with precomputed tables."""
+    """The rules for boards of one size, with precomputed tables."""
 
     def __init__(self, rows: int, columns: int) -> None:
         self.rows, self.columns = rows, columns
