@@ -19,9 +19,9 @@ cd -- "$here"
 log="$here/setup.log"
 export PIP_USER=0 PIP_REQUIRE_VIRTUALENV=0 PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 GIT_TERMINAL_PROMPT=0
 
-fail() { echo "setup.sh: $1" >&2 && exit "${2:-1}"; } # sentence, status
+fail() { echo "setup.sh: $1" >&2 && exit "${2:-1}"; } # message, status
 
-failed() { # what; the end of the log has the reason
+failed() { # action; the end of the log has the reason
     local offline='connection|timed? ?out|unreachable|proxy|sslerror|http error|resolution|dns|fetch|no matching distribution'
     if tail -n 30 "$log" | grep -qi 'no space left'; then fail "$1 failed: the disk is full (see $log)."; fi
     if tail -n 30 "$log" | grep -qiE "$offline"; then fail "$1 failed: check the network and the package index (see $log)."; fi
@@ -34,7 +34,7 @@ fits() { "$1" -c "import sys; sys.exit(not (3, $2) <= sys.version_info[:2] <= (3
 put_aside() { # path, which may hold the user's files
     [ -e "$1" ] || [ -L "$1" ] || return 0
     kept=$(mktemp -d "$1.old.XXXXXX")
-    echo "Moving the present $1 into $kept" && mv -- "$1" "$kept/"
+    echo "Moving the existing $1 into $kept" && mv -- "$1" "$kept/"
 }
 
 use_env() { # folder, oldest minor version: create it unless its Python works
@@ -55,7 +55,7 @@ use_env() { # folder, oldest minor version: create it unless its Python works
 
 active_env() {
     local virtual=${VIRTUAL_ENV:-} conda=${CONDA_PREFIX:-}
-    if ! [ -x "$virtual/bin/python" ]; then virtual=''; fi # its folder is gone
+    if ! [ -x "$virtual/bin/python" ]; then virtual=''; fi # its folder no longer exists
     if [ "${CONDA_DEFAULT_ENV:-}" = base ] || [ -d "$conda/condabin" ]; then conda=''; fi
     if [ -n "$conda" ] && [ "$(command -v python)" = "$conda/bin/python" ]; then virtual=''; fi # activated last
     echo "${virtual:-$conda}"
@@ -65,7 +65,7 @@ install() { # arguments of pip install
         tee -a "$log" | { grep --line-buffered -iE '^ *(resolved|downloading|install)|error|retrying' || true; }
 }
 
-install_build() { # extras, requirements for GPUs, requirements for the CPU: all its packages with their versions
+install_build() { # extras, requirements for GPUs, requirements for the CPU (with all versions)
     local index=https://download.pytorch.org/whl/cpu shim=torchvision_beside_cpu_torch packages
     if [ $device = gpu ]; then install --editable ".[$1]" --requirement "$2" || failed "installing $2" && return; fi
     install --no-deps --extra-index-url "$index" --constraint "$3" torch torchvision || # PyPI has no CPU builds
@@ -85,7 +85,7 @@ begin() { # what: returns 1 if an earlier run has installed the same
     esac
     echo "Installing $1 into $env (log: $log)"
     has_uv || "$python" -m pip --version >>"$log" 2>&1 || "$python" -m ensurepip >>"$log" 2>&1 || failed "adding pip to $env"
-    has_uv || install 'pip>=21.3' || failed "updating pip in $env" # older ones make no editable install of pyproject.toml
+    has_uv || install 'pip>=21.3' || failed "updating pip in $env" # older ones cannot install pyproject.toml projects as editable
 }
 
 finish() { # modules
@@ -109,7 +109,7 @@ for option in "$@"; do
 done
 { : >"$log"; } 2>/dev/null || fail "$here is not writable."
 trap 'fail "interrupted; run it again to continue." 130' INT
-if nvidia-smi >/dev/null 2>&1; then device=gpu; else device=cpu; fi # nvidia-smi may be there without a GPU
+if nvidia-smi >/dev/null 2>&1; then device=gpu; else device=cpu; fi # nvidia-smi may be installed without a GPU
 fingerprint="$(cat pyproject.toml training/requirements/*.txt training/serving/*.txt | cksum) $here $device"
 
 active=$(active_env)

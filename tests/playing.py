@@ -38,11 +38,11 @@ class Model(ModelPolicy):
 
     def __init__(self, fails=(), tokens=None):
         super().__init__()
-        self.fails, self.tokens, self.asked = set(fails), tokens, []
+        self.fails, self.tokens, self.requested = set(fails), tokens, []
 
     async def respond(self, images, prompt):
         place = (prompt.game.name, prompt.seed, prompt.turn)
-        self.asked.append(place)
+        self.requested.append(place)
         if place in self.fails:
             self.fails.remove(place)
             raise InfrastructureError("the server is down")

@@ -37,7 +37,7 @@ def evaluate(*words: str) -> None:
     main(["eval", *words, *QUIET])
 
 
-def asked(folder: Path) -> list[int]:
+def played_rows(folder: Path) -> list[int]:
     """Sorted indices of the played rows."""
     states: list[Any] = [episode.final_state for episode in read_run(folder).episodes]
     return sorted(state["row"]["index"] for state in states)
@@ -53,12 +53,12 @@ def rejected(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 def test_every_row_is_played_once(write: Callable[[int], str], tmp_path: Path) -> None:
     folder = tmp_path / "run"
     evaluate("vqa", "--all-rows", "--seed", "7", "--config", f"data={write(13)}", "--output-dir", str(folder))
-    assert asked(folder) == list(range(13))
+    assert played_rows(folder) == list(range(13))
 
 
 def test_games_with_equal_numbers_of_rows(write: Callable[[int], str], tmp_path: Path) -> None:
     evaluate("vqa", "caption", "--all-rows", "--config", f"data={write(4)}", "--output-dir", str(tmp_path / "run"))
-    assert asked(tmp_path / "run") == sorted(2 * list(range(4)))
+    assert played_rows(tmp_path / "run") == sorted(2 * list(range(4)))
 
 
 def test_run_is_resumed_with_all_rows(
@@ -67,9 +67,9 @@ def test_run_is_resumed_with_all_rows(
     data, folder = write(13), tmp_path / "run"
     evaluate("vqa", "--episodes", "3", "--config", f"data={data}", "--output-dir", str(folder))
     evaluate("vqa", "--all-rows", "--config", f"data={data}", "--resume", str(folder))
-    assert asked(folder) == list(range(13))
+    assert played_rows(folder) == list(range(13))
     evaluate("vqa", "--all-rows", "--config", f"data={data}", "--resume", str(folder))  # nothing is left to play
-    assert asked(folder) == list(range(13))
+    assert played_rows(folder) == list(range(13))
     Path(data).write_text("".join(Path(data).read_text().splitlines(keepends=True)[:6]))
     assert "episodes was 13 and is 5" in rejected(capsys, "vqa", "--config", f"data={data}", "--resume", str(folder))
 

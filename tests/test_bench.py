@@ -153,7 +153,7 @@ def test_default_layouts():
         (["--envs", "0"], "envs"),
         (["--workers", "-1"], "workers"),
         (["--seconds", "nan"], "seconds"),
-        (["--workers", "4", "--envs", "2"], "no number of environments"),
+        (["--workers", "4", "--envs", "2"], "must be at least as large as one of workers"),
         (["--size", "100000"], "size"),
     ],
 )

@@ -123,7 +123,7 @@ def test_games_that_cannot_be_drawn_are_left_out_unless_named(tmp_path, monkeypa
     monkeypatch.setattr("vlmgym.cli.gallery.items.load_games", lambda: ({}, {}))
     path = tmp_path / "gallery.html"
     main(["gallery", "--output", str(path), "--size", str(SIZE)])
-    assert "Folder is left out: shisensho: tiles=folder needs data" in path.read_text()
+    assert "Folder is not shown: shisensho: tiles=folder needs data" in path.read_text()
     with pytest.raises(SystemExit):
         main(["gallery", "folder", "--output", str(path)])
     assert "tiles=folder needs data" in capsys.readouterr().err

@@ -46,11 +46,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 def test_the_record_has_difficulty_model_and_version(run):
-    asked = json.loads((run[0] / "run.json").read_text())
+    config = json.loads((run[0] / "run.json").read_text())
     overrides = {"2048-v0": {"size": 160}, "swap-v0": {"size": 160}}
-    assert asked["difficulty"] == {"perception": 3, "reasoning": 4, "overrides": overrides}
-    assert asked["policy"]["options"]["model"] == "asked-model"
-    assert asked["versions"]["vlmgym"] == vlmgym.__version__
+    assert config["difficulty"] == {"perception": 3, "reasoning": 4, "overrides": overrides}
+    assert config["policy"]["options"]["model"] == "asked-model"
+    assert config["versions"]["vlmgym"] == vlmgym.__version__
     summary = json.loads((run[0] / "summary.json").read_text())
     assert summary["games"]["2048-v0"]["served_models"] == {"played-model-2026": 6}
 

@@ -247,22 +247,22 @@ def test_unloadable_policies(tmp_path, monkeypatch):
 
 
 def test_policy_serves_one_run_at_a_time():
-    asked, go_on = threading.Event(), threading.Event()
+    started, release = threading.Event(), threading.Event()
 
     def function(images_batch, prompt_batch):
-        asked.set()
-        assert go_on.wait(10)
+        started.set()
+        assert release.wait(10)
         return ["" for _ in prompt_batch]
 
     policy = CustomPolicy(function)
     with ThreadPoolExecutor(1) as thread:
         first = thread.submit(evaluate, GAME, policy, 2, max_turns=2, workers=0)
-        assert asked.wait(10)
+        assert started.wait(10)
         try:
             with pytest.raises(UsageError, match=r"function is already used by another run"):
                 evaluate(GAME, policy, 1, max_turns=1, workers=0)
         finally:
-            go_on.set()
+            release.set()
         assert [record.status for record in first.result()] == ["turn limit"] * 2
     assert len(evaluate(GAME, policy, 1, max_turns=1, workers=0)) == 1
 

@@ -220,7 +220,7 @@ def test_killed_run_says_what_was_not_started(folder, tmp_path, watched):
     main(["report", str(killed.folder), "--workers", "0"])
     banner = watched.visit(killed.report, "#swap-v0/0/1").inner_text(".banner")
     assert "The run was stopped: the run was interrupted." in banner
-    assert "in no score: 8 not started. Means cover 2 of 10 episodes." in banner
+    assert "not included in any score: 8 not started. Means cover 2 of 10 episodes." in banner
 
 
 def test_images_option_is_checked(tmp_path, capsys):

@@ -137,7 +137,7 @@ def test_episodes_without_a_result(watched, tmp_path, few):
     opened = watched.visit(tmp_path / "report.html", "#2048-v0/1/1")
     banner = opened.inner_text(".banner")
     assert "the budget is used up" in banner
-    assert "in no score: 2 error" in banner
+    assert "not included in any score: 2 error" in banner
     assert "Means cover 1 of 3 episodes." in banner
     assert "HTTP 500: <img" in opened.inner_text(".pane h3")
     for status, count in (("with a result", 1), ("error", 2)):

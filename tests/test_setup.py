@@ -98,7 +98,7 @@ class Machine:
         return run(shutil.which("bash") or "bash", self.clone / "setup.sh", *options, cwd=self.root, env=variables)
 
     def calls(self, *options: str, **variables: str) -> list[str]:
-        """Run setup.sh and return what it asked of venv, pip and uv."""
+        """Run setup.sh and return its calls of venv, pip and uv."""
         record = self.root / "calls"
         record.unlink(missing_ok=True)
         done = self.setup(*options, **variables)

@@ -141,11 +141,11 @@ class PlaysOn(Game2048):
 
 
 class AlternatingOracle(Game2048):
-    asked = count()
+    calls = count()
 
     def best_action(self, state):
         legal = self.legal_actions(state)
-        return legal[next(self.asked) % len(legal)]
+        return legal[next(self.calls) % len(legal)]
 
 
 def first_direction_in_prose(self, text):

@@ -46,7 +46,7 @@ def test_resume_plays_what_has_no_result():
     hooks = Hooks(on_turns=new.extend)
     again = evaluate(GAME, policy, 4, max_turns=8, workers=0, history=2, resume=first, hooks=hooks)
     assert len(new) == 12
-    assert sorted(set(policy.asked)) == [("2048", 1, turn) for turn in range(4, 8)] + [
+    assert sorted(set(policy.requested)) == [("2048", 1, turn) for turn in range(4, 8)] + [
         ("2048", 3, turn) for turn in range(8)
     ]
     assert [record.attempt for record in again] == [1, 2, 1, 1]
@@ -95,7 +95,7 @@ def test_resume_restarts_episodes_with_other_prompts():
         workers=0,
         resume=[first[0].model_copy(update={"turns": (*turns[:2], changed, turns[3])})],
     )
-    assert policy.asked == [("2048", 0, turn) for turn in range(6)]
+    assert policy.requested == [("2048", 0, turn) for turn in range(6)]
     assert again[0].status == "turn limit"
 
 
@@ -104,7 +104,7 @@ def test_run_stops_after_many_errors_in_a_row():
     fails = {("2048", seed, 0) for seed in range(100)}
     policy = Model(fails)
     records = evaluate(GAME, policy, 50, max_turns=3, workers=0, concurrency=4, hooks=Hooks(on_stop=reasons.append))
-    assert 10 <= len(policy.asked) <= 13
+    assert 10 <= len(policy.requested) <= 13
     assert {record.status for record in records if record.end_reason != reasons[0]} == {"error"}
     assert reasons == ["10 episodes in a row ended as errors, the last with: the server is down"]
 
@@ -138,7 +138,7 @@ def test_cost_budget_counts_earlier_sessions():
     assert sum(len(record.turns) for record in records) == 4
     policy = Model(tokens=5)
     assert evaluate(GAME, policy, 4, max_turns=3, workers=0, resume=records, budget=budget)[0] == records[0]
-    assert policy.asked == []
+    assert policy.requested == []
 
 
 @pytest.mark.parametrize(("policy", "error"), [(Model(), PolicyError), ("random", UsageError)])

@@ -43,7 +43,7 @@ HEAD_SIZE = 32
 MERGE = 2
 """Patches along each side of the square that becomes one token."""
 MIN_IMAGE_TOKENS = 4
-"""Smaller images are enlarged."""
+"""Minimum number of tokens per image; smaller images are enlarged."""
 CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
 """Mean and standard deviation of RGB values in CLIP, which Qwen2-VL and Qwen2.5-VL use."""
 CLASSES: dict[Kind, str] = {"qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL"}

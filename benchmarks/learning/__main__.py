@@ -98,13 +98,15 @@ def measure(folder: Path, args: Sequence[str], answers: int) -> dict[str, Valida
     return {name: ValidationResult(**one) for name, one in once(folder / f"measured_{answers}.json", find).items()}
 
 
-def measure_novel(folder: Path, cold: Sequence[str], after: Sequence[str], answers: int) -> ValidationResult | None:
+def measure_novel(
+    folder: Path, sft_args: Sequence[str], rl_args: Sequence[str], answers: int
+) -> ValidationResult | None:
     """Measure the model of a run in validation states that did not occur in training.
 
     Args:
         folder: Folder of the run.
-        cold: Options of the SFT run.
-        after: Options of the run.
+        sft_args: Options of the SFT run.
+        rl_args: Options of the run.
         answers: Number of validation states to filter.
 
     Returns:
@@ -112,8 +114,8 @@ def measure_novel(folder: Path, cold: Sequence[str], after: Sequence[str], answe
     """
 
     def find() -> dict[str, Any] | None:
-        config = read_config(cold)
-        if not (episodes := novel(validation_episodes_of(config, answers), cold, after)):
+        config = read_config(sft_args)
+        if not (episodes := novel(validation_episodes_of(config, answers), sft_args, rl_args)):
             return None
         return asdict(validate(Actor(folder / "model", config.model), config, episodes, "true", 1.0))
 
@@ -121,16 +123,17 @@ def measure_novel(folder: Path, cold: Sequence[str], after: Sequence[str], answe
     return None if plain is None else ValidationResult(**plain)
 
 
-def measure_chance(folder: Path, cold: Sequence[str], answers: int) -> tuple[float, float]:
+def measure_chance(folder: Path, sft_args: Sequence[str], answers: int) -> tuple[float, float]:
     """Measure random answers and the best constant answer in the validation states of a seed.
 
     Args:
         folder: Folder of the SFT run.
-        cold: Its options.
+        sft_args: Its options.
         answers: Number of validation states.
     """
     random, constant = once(
-        folder / f"chance_{answers}.json", lambda: without_looking(validation_episodes_of(read_config(cold), answers))
+        folder / f"chance_{answers}.json",
+        lambda: without_looking(validation_episodes_of(read_config(sft_args), answers)),
     )
     return random, constant
 
@@ -151,16 +154,16 @@ def run_seed(options: Options, seed: int) -> list[Trained]:
         name = f"{options.task}-{seed}{'-blank' if blank else ''}"
         # SFT learns little without images; that should not stop the run.
         grey = ["--blank", "--sft.gate", "0"] if blank else []
-        cold = options.output_dir / f"{name}-cold"
-        minutes = train(cold, *shared, *grey, "--steps", "0")
-        before = measure(cold, shared, options.answers)
-        chance = measure_chance(cold, shared, options.answers)
+        sft = options.output_dir / f"{name}-cold"
+        minutes = train(sft, *shared, *grey, "--steps", "0")
+        before = measure(sft, shared, options.answers)
+        chance = measure_chance(sft, shared, options.answers)
         for run in options.runs[:1] if blank else options.runs:
             folder = options.output_dir / f"{name}-{run.lower().replace(', ', '-').replace(' ', '-')}"
-            go_on = ["--sft.steps", "0", "--model", str(cold / "model"), *RUNS[run]]
-            more = train(folder, *shared, *grey, *go_on)
+            rl_args = ["--sft.steps", "0", "--model", str(sft / "model"), *RUNS[run]]
+            more = train(folder, *shared, *grey, *rl_args)
             after = measure(folder, shared, options.answers)
-            unseen = measure_novel(folder, shared, [*shared, *go_on], options.answers)
+            unseen = measure_novel(folder, shared, [*shared, *rl_args], options.answers)
             curve = read_curve(folder / "curve.jsonl")
             label = f"{run}, blank" if blank else run
             trained.append(Trained(label, seed, minutes, more, chance, before, after, unseen, curve))

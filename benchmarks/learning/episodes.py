@@ -114,13 +114,13 @@ class Trained:
 
 def run_seed(options: Options, seed: int) -> list[Trained]:
     """Run all variants for a seed."""
-    cold = options.output_dir / f"episodes-{seed}-cold"
-    train(cold, *SHARED, "--seed", str(seed), "--steps", "0")
+    sft = options.output_dir / f"episodes-{seed}-cold"
+    train(sft, *SHARED, "--seed", str(seed), "--steps", "0")
     trained = []
     for run in options.runs:
         folder = options.output_dir / f"episodes-{seed}-{run.replace(', ', '-').replace(' ', '-')}"
-        go_on = [*SHARED, *PPO, *RUNS[run], "--seed", str(seed), "--steps", str(options.steps)]
-        minutes = train(folder, *go_on, "--model", str(cold / "model"))
+        rl_args = [*SHARED, *PPO, *RUNS[run], "--seed", str(seed), "--steps", str(options.steps)]
+        minutes = train(folder, *rl_args, "--model", str(sft / "model"))
         result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
         before, after = (ValidationResult(**result[when]["states"]) for when in ("before", "after"))
         trained.append(Trained(run, seed, minutes, read_curve(folder / "curve.jsonl"), before, after))

@@ -14,22 +14,22 @@ from vlmgym.rollout.states import sample_state
 from vlmgym.sandbox.core.game import ImageArray
 
 
-def novel(episodes: Iterable[EpisodeRollout], cold: Sequence[str], after: Sequence[str]) -> list[EpisodeRollout]:
+def novel(episodes: Iterable[EpisodeRollout], sft_args: Sequence[str], rl_args: Sequence[str]) -> list[EpisodeRollout]:
     """Select episodes whose images occurred neither in SFT nor in RL.
 
     Args:
         episodes: Episodes of the trained game.
-        cold: Options of the SFT run; all its batches count, even if it stopped early.
-        after: Options of the RL run.
+        sft_args: Options of the SFT run; all its batches count, even if it stopped early.
+        rl_args: Options of the RL run.
 
     Raises:
         UsageError: The training includes later turns of episodes.
     """
-    batches, steps = read_config(cold).sft, read_config(after)
+    batches, steps = read_config(sft_args).sft, read_config(rl_args)
     if batches.random_turns or steps.play.max_turns > 1:
         raise UsageError("only the first turn of each episode can be sampled again")
-    shown = images_drawn(tuple(cold), SFT_STREAM, batches.steps * batches.batch_size)
-    shown |= images_drawn(tuple(after), 0, steps.steps * steps.prompts)
+    shown = images_drawn(tuple(sft_args), SFT_STREAM, batches.steps * batches.batch_size)
+    shown |= images_drawn(tuple(rl_args), 0, steps.steps * steps.prompts)
     return [episode for episode in episodes if digest(episode.observation.images) not in shown]
 
 

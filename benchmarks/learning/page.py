@@ -20,11 +20,11 @@ from .tasks import Task
 LAST = 30
 """Last steps to average the explained variance over."""
 PAGE = """\
-# What a tiny model learns: {what}
+# What a tiny model learns: {title}
 
 Written by `.venv-train/bin/python -m benchmarks.learning {args}`.
 
-{asked}, with 95% intervals, in {answers} validation states. Without looking at the image, random answers reach
+{question}, with 95% intervals, in {answers} validation states. Without looking at the image, random answers reach
 {random:.2f} and the best constant answer {constant:.2f} (computed from the rules, means over the seeds). For each
 seed, a tiny Qwen3-VL with random weights was trained by SFT once, and from there by each algorithm; {seeds}. *Greedy*
 uses the most likely tokens; everything else is sampled at temperature 1. *Blank* and *shuffled*: the trained model
@@ -35,7 +35,7 @@ measured with real ones. *Explained variance* is that of the critic over the las
 
 ![rewards over steps]({image})
 
-{known}. Compare the *greedy* columns. Validation states are sampled with other seeds than training states, but a
+{sft_outcome}. Compare the *greedy* columns. Validation states are sampled with other seeds than training states, but a
 small board has few states, so some occur in both. *Novel boards* counts only validation states whose images occurred
 neither in the steps of the run nor in its SFT batches, which were sampled again from the seed. Rotated and mirrored
 boards count as novel.
@@ -65,7 +65,7 @@ class Trained:
     Attributes:
         run: Name.
         seed: Seed.
-        cold_minutes: Duration of SFT.
+        sft_minutes: Duration of SFT.
         minutes: Duration of RL.
         chance: Rewards of random answers and of the best constant answer.
         before: Validation after SFT, by condition.
@@ -76,7 +76,7 @@ class Trained:
 
     run: str
     seed: int
-    cold_minutes: float
+    sft_minutes: float
     minutes: float
     chance: tuple[float, float]
     before: dict[str, ValidationResult]
@@ -100,18 +100,18 @@ def write_page(folder: Path, name: str, task: Task, args: Sequence[str], trained
     output.claim(image, page)
     random, constant = np.mean(list({one.seed: one.chance for one in trained}.values()), axis=0)
     curves = [(one.run, [row["reward"] for row in one.curve]) for one in trained]
-    draw_curves(image, curves, task.share, ("best constant answer", float(constant)))
+    draw_curves(image, curves, task.reward_label, ("best constant answer", float(constant)))
     text = PAGE.format(
         args=shlex.join(args),
-        what=task.what,
-        asked=task.asked,
+        title=task.title,
+        question=task.question,
         answers=trained[0].after["sampled"].responses,
         random=random,
         constant=constant,
         last=LAST,
         table=table(HEAD, map(_line, trained)),
         image=image.name,
-        known=task.known,
+        sft_outcome=task.sft_outcome,
         seeds=task.seeds,
     )
     page.write_text(wrapped(text), encoding="utf-8")
@@ -129,7 +129,7 @@ def _line(one: Trained) -> list[str]:
         "none" if one.novel is None else f"{_shown(one.novel)}, {one.novel.responses} boards",
         f"{one.after['sampled'].perception:.0%}",
         f"{np.mean(explained):.2f}" if explained else "",
-        f"{one.cold_minutes:.1f} + {one.minutes:.1f}",
+        f"{one.sft_minutes:.1f} + {one.minutes:.1f}",
     ]
 
 

@@ -12,18 +12,18 @@ class Task:
 
     Attributes:
         args: Options of `training.local.train`.
-        what: Title.
-        asked: The question, and the meaning of the reward.
-        share: Label of the reward's axis.
-        known: What SFT leaves to be learned by RL.
+        title: Title of the page.
+        question: The question, and the meaning of the reward.
+        reward_label: Label of the reward axis.
+        sft_outcome: Accuracy after SFT, and the part left to RL.
         seeds: Whether settings were chosen with the seeds of the page.
     """
 
     args: list[str]
-    what: str
-    asked: str
-    share: str
-    known: str
+    title: str
+    question: str
+    reward_label: str
+    sft_outcome: str
     seeds: str = "settings were chosen with other seeds"
 
 
@@ -31,7 +31,7 @@ MERGES = (
     "A single move of 2048 on a {} board with tiles up to {}, in states where the direction matters: the share of "
     "moves that merge tiles"
 )
-KNOWN = (
+SFT_OUTCOME = (
     "SFT answers are correct {} and random otherwise, so the most likely answers are already correct wherever the "
     "board is read correctly; RL makes the model confident in them"
 )
@@ -41,7 +41,7 @@ TASKS: dict[str, Task] = {
         "2048 on 3x3",
         MERGES.format("3x3", 8),
         "share of moves that merge",
-        KNOWN.format("in two of five cases"),
+        SFT_OUTCOME.format("in two of five cases"),
         "settings were chosen with other seeds, except that seed 10 was used in early experiments",
     ),
     "4x4": Task(
@@ -49,7 +49,7 @@ TASKS: dict[str, Task] = {
         "2048 on 4x4",
         MERGES.format("4x4", 8),
         "share of moves that merge",
-        KNOWN.format("in two of five cases"),
+        SFT_OUTCOME.format("in two of five cases"),
     ),
     "shisensho": Task(
         shlex.split(

@@ -79,10 +79,10 @@ def reference(checkpoint: Path) -> Reference:
 
 
 def respond(
-    actor: Actor, asked: Sequence[tuple[str, list[ImageArray]]], seeds: Sequence[int], tokens: int, temperature: float
+    actor: Actor, inputs: Sequence[tuple[str, list[ImageArray]]], seeds: Sequence[int], tokens: int, temperature: float
 ) -> list[list[int]]:
     """Generate a response to each prompt."""
-    prompts = [actor.encoder.encode(text, images) for text, images in asked]
+    prompts = [actor.encoder.encode(text, images) for text, images in inputs]
     responses: list[list[int]] = actor.generate(prompts, range(len(prompts)), seeds, tokens, temperature)
     return responses
 
@@ -130,8 +130,8 @@ def test_image_tokens_are_never_split(actor: Actor, checkpoint: Path, tmp_path: 
     shutil.copytree(checkpoint, splitting)
     config = splitting / "tokenizer_config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "split_special_tokens": True}))
-    asked = make_prompts(1)[0]
-    assert Encoder(splitting).encode(*asked).ids.tolist() == actor.encoder.encode(*asked).ids.tolist()
+    inputs = make_prompts(1)[0]
+    assert Encoder(splitting).encode(*inputs).ids.tolist() == actor.encoder.encode(*inputs).ids.tolist()
 
 
 def test_prompts_cannot_contain_image_tokens(actor: Actor) -> None:
@@ -147,9 +147,9 @@ def test_logprobs_equal_those_of_hugging_face(actor: Actor, reference: Reference
     with torch.no_grad():
         found = actor.compute_logprobs(some, TEMPERATURE)
     assert found.mask.sum(dim=1).tolist() == list(LENGTHS)
-    for row, (sample, asked) in enumerate(zip(some, make_prompts(len(some)))):
+    for row, (sample, inputs) in enumerate(zip(some, make_prompts(len(some)))):
         length = len(sample.response)
-        logits = reference.logits(*asked, sample.response)[:-1] / TEMPERATURE
+        logits = reference.logits(*inputs, sample.response)[:-1] / TEMPERATURE
         expected = logits.log_softmax(-1)[range(length), sample.response]
         torch.testing.assert_close(found.logprobs[row, :length], expected, rtol=0, atol=TOLERANCE)
         entropy = torch.distributions.Categorical(logits=logits).entropy()
@@ -242,9 +242,9 @@ def test_entropy_ignores_impossible_tokens() -> None:
 def test_tokens_are_sampled_from_the_logits_of_hugging_face(
     actor: Actor, reference: Reference, temperature: float
 ) -> None:
-    asked, seeds = make_prompts(4), [5, 6, 7, 8]
-    responses = respond(actor, asked, seeds, 10, temperature)
-    for each, seed, response in zip(asked, seeds, responses):
+    inputs, seeds = make_prompts(4), [5, 6, 7, 8]
+    responses = respond(actor, inputs, seeds, 10, temperature)
+    for each, seed, response in zip(inputs, seeds, responses):
         chance = SeededSampler([seed], torch.device("cpu"), temperature) if temperature else None
         for logits, token in zip(reference.logits(*each, response), response):
             drawn = logits if chance is None else chance(None, logits[None])[0]
@@ -252,12 +252,12 @@ def test_tokens_are_sampled_from_the_logits_of_hugging_face(
 
 
 def test_responses_depend_on_their_seed_and_not_on_the_batch(actor: Actor) -> None:
-    asked, seeds = make_prompts(4), [5, 6, 7, 8]
-    together = respond(actor, asked, seeds, 8, 1.0)
-    assert respond(actor, asked, seeds, 8, 1.0) == together
-    assert respond(actor, asked[::-1], seeds[::-1], 8, 1.0)[::-1] == together
-    assert [respond(actor, [each], [seed], 8, 1.0)[0] for each, seed in zip(asked, seeds)] == together
-    assert len(set(map(tuple, respond(actor, asked[:1] * 4, seeds, 8, 1.0)))) == 4
+    inputs, seeds = make_prompts(4), [5, 6, 7, 8]
+    together = respond(actor, inputs, seeds, 8, 1.0)
+    assert respond(actor, inputs, seeds, 8, 1.0) == together
+    assert respond(actor, inputs[::-1], seeds[::-1], 8, 1.0)[::-1] == together
+    assert [respond(actor, [each], [seed], 8, 1.0)[0] for each, seed in zip(inputs, seeds)] == together
+    assert len(set(map(tuple, respond(actor, inputs[:1] * 4, seeds, 8, 1.0)))) == 4
 
 
 def test_responses_to_a_shared_prompt_equal_single_ones_and_stop_at_the_end_token(
@@ -304,13 +304,13 @@ def test_too_long_prompts_are_rejected(actor: Actor) -> None:
 def test_saved_models_are_equal_in_hugging_face_and_vlmgym(actor: Actor, tmp_path: Path) -> None:
     actor.save(tmp_path)
     again = Reference(tmp_path)
-    some, asked = make_samples(actor, (4,)), make_prompts(1)[0]
-    logprobs = again.logits(*asked, some[0].response)[:-1].div(TEMPERATURE).log_softmax(-1)
+    some, inputs = make_samples(actor, (4,)), make_prompts(1)[0]
+    logprobs = again.logits(*inputs, some[0].response)[:-1].div(TEMPERATURE).log_softmax(-1)
     expected = logprobs[range(4), some[0].response].numpy()
     np.testing.assert_allclose(logprobs_of(actor, some)[0], expected, rtol=0, atol=TOLERANCE)
-    greedy = actor.encoder.text(respond(actor, [asked], [0], 12, 0.0)[0])
+    greedy = actor.encoder.text(respond(actor, [inputs], [0], 12, 0.0)[0])
     reply = LocalModel(str(tmp_path), "cpu", "float32").generate(
-        [GenerationRequest(asked[1], asked[0])], 12, temperature=0
+        [GenerationRequest(inputs[1], inputs[0])], 12, temperature=0
     )[0]
     assert isinstance(reply, Reply)
     assert reply.text == greedy

@@ -75,11 +75,11 @@ def check_gpus(gpus: int, needed: float) -> Iterator[str]:
             yield f"GPU {gpu}: an update needs {needed / GIB:.1f} GiB, {free / GIB:.1f} GiB are free: {SMALLER}"
 
 
-def free_memory(groups: Path = Path("/sys/fs/cgroup"), mine: Path = Path("/proc/self/cgroup")) -> int:
+def free_memory(cgroups: Path = Path("/sys/fs/cgroup"), process: Path = Path("/proc/self/cgroup")) -> int:
     """Return the free host memory in bytes, within the limits of the container or Slurm job (cgroup 2)."""
     free = int(psutil.virtual_memory().available)
-    lines = mine.read_text().splitlines() if mine.exists() else []
-    path = groups / next((line[3:] for line in lines if line.startswith("0::")), "").lstrip("/")
+    lines = process.read_text().splitlines() if process.exists() else []
+    path = cgroups / next((line[3:] for line in lines if line.startswith("0::")), "").lstrip("/")
     for group in (path, *path.parents):
         if (group / "memory.max").is_file() and (limit := (group / "memory.max").read_text().strip()) != "max":
             free = min(free, int(limit) - int((group / "memory.current").read_text()))

@@ -12,7 +12,7 @@ from vlmgym.workers.process import WorkerProcess, receive_value
 
 T = TypeVar("T")
 MIN_ITEMS = 20
-"""With fewer items, all are computed before a worker process has started."""
+"""Minimum number of items; fewer are computed before a worker process has started."""
 
 
 @contextmanager

@@ -170,8 +170,8 @@ def check_comparable(first: RunRecord, second: RunRecord, labels: tuple[str, str
             f"{labels[1]}"
         )
     notes = []
-    for label, mine, theirs in ((labels[0], games, others), (labels[1], others, games)):
-        if alone := [game for game in mine if game not in theirs]:
+    for label, own, other in ((labels[0], games, others), (labels[1], others, games)):
+        if alone := [game for game in own if game not in other]:
             notes.append(f"{', '.join(alone)} is left out: only in {label}")
     if different := _differences(first.reward.model_dump(), second.reward.model_dump(), labels):
         notes.append(
@@ -179,9 +179,9 @@ def check_comparable(first: RunRecord, second: RunRecord, labels: tuple[str, str
             "settings"
         )
     for name in ("history", "history_images"):
-        mine, theirs = getattr(first, name), getattr(second, name)
-        if mine != theirs:
-            notes.append(f"{name} is {mine} in {labels[0]} and {theirs} in {labels[1]}")
+        a, b = getattr(first, name), getattr(second, name)
+        if a != b:
+            notes.append(f"{name} is {a} in {labels[0]} and {b} in {labels[1]}")
     if different := _differences(first.versions, second.versions, labels):
         notes.append(f"versions differ ({different})")
     return notes
@@ -193,17 +193,17 @@ def compare_games(
     """Compare every game with results for the same seed and stage, without keeping records in memory."""
     rewards: set[RewardConfig] = set()
     stages: tuple[Stages, Stages] = ({}, {})
-    mine, theirs = _all_facts(first, rewards, stages[0]), _all_facts(second, rewards, stages[1])
+    of_first, of_second = _all_facts(first, rewards, stages[0]), _all_facts(second, rewards, stages[1])
     elsewhere = {key for key, stage in stages[0].items() if key in stages[1] and stages[1][key] != stage}
     compared = {}
-    for game in dict.fromkeys(game for game, _ in mine):
-        same = [key for key in mine if key[0] == game and key in theirs and key not in elsewhere]
-        pairs = [(mine[key], theirs[key]) for key in same]
+    for game in dict.fromkeys(game for game, _ in of_first):
+        same = [key for key in of_first if key[0] == game and key in of_second and key not in elsewhere]
+        pairs = [(of_first[key], of_second[key]) for key in same]
         results = [(a, b) for a, b in pairs if a is not None and b is not None]
         if results:
             left_out = {
-                f"only in {labels[0]}": sum(key[0] == game and key not in theirs for key in mine),
-                f"only in {labels[1]}": sum(key[0] == game and key not in mine for key in theirs),
+                f"only in {labels[0]}": sum(key[0] == game and key not in of_second for key in of_first),
+                f"only in {labels[1]}": sum(key[0] == game and key not in of_first for key in of_second),
                 "at different stages": sum(key[0] == game for key in elsewhere),
                 f"without a result in {labels[0]}": sum(a is None for a, _ in pairs),
                 f"without a result in {labels[1]}": sum(b is None for _, b in pairs),

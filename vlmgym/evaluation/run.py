@@ -28,7 +28,7 @@ from vlmgym.sandbox.core.game import Game
 from vlmgym.workers.pool import WorkerPool
 
 MAX_CURRICULUM_EPISODES = 1_000_000
-"""Limit of a curriculum, whose episodes are all assigned to games before the run."""
+"""Maximum number of episodes of a curriculum, which are all assigned to games before the run."""
 
 Games = Sequence[Game[Any, Any]] | Curriculum
 """The games of a run, or its curriculum."""

@@ -12,7 +12,7 @@ from vlmgym.errors import VlmgymError
 from vlmgym.policies.base import ModelPolicy, Prompt, Reply
 
 MAX_DELAY = 0.02
-"""Seconds that a prompt waits for others to fill the batch; about the time of drawing an image."""
+"""Maximum seconds that a prompt waits for others to fill the batch; about the time to draw an image."""
 
 Ask = Callable[[list[list[Any]], list[Prompt]], Awaitable[Sequence[Reply | VlmgymError]]]
 """Function from a list of images per prompt, and the prompts, to one reply or error per prompt."""

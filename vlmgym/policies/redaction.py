@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
 MIN_LENGTH = 8
-"""Shorter keys (`none`, `EMPTY`) are placeholders that also occur in ordinary text, and are not redacted."""
+"""Minimum length of redacted keys; shorter ones (`none`, `EMPTY`) are placeholders and occur in ordinary text."""
 REDACTED = "[redacted]"
 
 

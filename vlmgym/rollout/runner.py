@@ -29,7 +29,7 @@ TURNS_PER_CALL = 10
 """Turns that a worker plays with a `StatePolicy` before it reports progress."""
 
 MAX_CONSECUTIVE_ERRORS = 10
-"""The run stops after this many failed episodes without a response in between."""
+"""Number of failed episodes in a row, without a response in between, after which the run stops."""
 
 
 @dataclass(frozen=True)

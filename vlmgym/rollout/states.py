@@ -27,7 +27,7 @@ FIRST_VALIDATION_SEED = 1_000_000
 VALIDATION_STREAM = 0x68656C64
 """Added to a seed to draw other states for validation than for training."""
 MAX_ATTEMPTS = 1000
-"""States drawn in search of an informative one."""
+"""Maximum number of states to draw in search of an informative one."""
 MAX_ACTIONS = 4096
 """Largest action space that is enumerated."""
 _STREAM = 0x737461746573

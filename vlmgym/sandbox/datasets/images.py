@@ -23,7 +23,7 @@ from vlmgym.sandbox.datasets.rows import BadRow, is_empty, shown
 
 MAX_FILE_BYTES = 1 << 26
 MAX_PIXELS = 64_000_000
-"""Checked before decoding. Pillow itself only warns, from 89 million pixels."""
+"""Maximum size, checked before decoding. Pillow itself only warns, from 89 million pixels."""
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
 """Excludes formats that run other programs, such as EPS."""
 LOCALHOST = "localhost"

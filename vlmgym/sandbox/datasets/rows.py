@@ -21,7 +21,7 @@ DECIMAL = r"[+\-\u2212]?(?:[0-9]{1,15}(?:\.[0-9]{1,40})?|\.[0-9]{1,40})(?:[eE]-[
 """Optional sign (also U+2212), ASCII digits, optional negative exponent, optional full stop."""
 _DECIMAL = re.compile(DECIMAL)
 MAX_TEXT = 20_000
-"""Characters of a text that goes into a prompt."""
+"""Maximum number of characters of a text in a prompt."""
 EXACT = 2.0**53
 """Largest magnitude up to which floats represent all integers exactly."""
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")

@@ -19,7 +19,7 @@ ID = "id"
 """Optional field of every task. Only the first row with an id is good."""
 ID_COLUMNS = ("identifier", "question_id", "uuid", "id")
 MAX_COMPARED = 200_000
-"""Rows up to which ids are compared while playing; in larger tables only by `vlmgym data check`."""
+"""Maximum number of rows whose ids are compared during play; `vlmgym data check` compares larger tables."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ Write the caption on one line of at most {longest} characters.
 COST_V1 = " Words for things that are not in the image or do not matter lower the score."
 
 MAX_PERCEPTION_LENGTH = 5_000
-"""Characters of a `<perception>` to read: 25 for each of the 200 words that can count."""
+"""Maximum number of characters of a `<perception>` that are read: 25 for each of at most 200 words."""
 
 
 class CaptionConfig(TaskConfig):

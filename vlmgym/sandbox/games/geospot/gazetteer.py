@@ -78,7 +78,7 @@ def without_generic_words(key: str) -> str:
 EARTH_RADIUS_KM = 6371.0088
 """Mean radius of the WGS 84 ellipsoid (Moritz, Geodetic Reference System 1980)."""
 MAX_NAMESAKE_KM = 100.0
-"""A city of the right name that is farther away than this is a different city."""
+"""Maximum distance of a city with the right name; farther away, it is a different city."""
 CACHED_NAMES = 2**16
 GZIP = 31
 """`wbits` of zlib for the gzip format."""

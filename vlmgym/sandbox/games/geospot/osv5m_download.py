@@ -20,7 +20,7 @@ from vlmgym.sandbox.datasets.hub import OSV5M
 SPLITS = ("test", "train")
 IMAGES = "images"
 MAX_BYTES = 1 << 36
-"""Bytes of all images in an archive, which has 50,000 of them."""
+"""Maximum total size in bytes of the images in an archive, which has 50,000 of them."""
 
 
 def fetch_osv5m(out: Path, split: str, shards: int | None, say: Callable[[str], None] = print) -> Path:

@@ -97,7 +97,7 @@ def comparison(rng: np.random.Generator, config: SceneConfig) -> Statement:
 
 
 def spatial(rng: np.random.Generator, config: SceneConfig) -> Statement:
-    """An object is in a direction from another one in one image or both."""
+    """One image, or both, contain an object in a given direction from another."""
     return _quantified(rng, "spatial", _spatial_clause(rng, config), ("left", "right", "both", "one"))
 
 

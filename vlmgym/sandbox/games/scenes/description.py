@@ -14,7 +14,7 @@ from vlmgym.sandbox.games.scenes.scene import SIZES, Scene, Vocabulary
 TOLERANCE = 10
 """Largest error of a centre in x and in y, in percent of the image's side."""
 MAX_LINES = 200
-"""Lines of a description that can match; more only lower the score."""
+"""Maximum number of lines of a description that are matched; more only lower the score."""
 LINE_FORMAT = (
     "one per line, for example: large red circle at (42, 31), where x and y are percentages of the width and height "
     "inside the frame, from the top left corner"

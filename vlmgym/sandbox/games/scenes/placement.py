@@ -60,9 +60,9 @@ def measure_visibility(scene: Scene, crop: float = 0.0) -> Iterator[Visibility]:
 
 
 MAX_ATTEMPTS = 3000
-"""Layouts tried per scene, including repaired ones."""
+"""Maximum number of layouts to try per scene, including repaired ones."""
 MAX_REPAIRS = 25
-"""Rounds of moving the objects of a layout that are not visible enough."""
+"""Maximum number of rounds of moving the objects of a layout that are not visible enough."""
 POSITIONS_PER_OBJECT = 100
 """Random positions tried for each object of a layout."""
 MARGIN = 12

@@ -11,7 +11,7 @@ from vlmgym.errors import GenerationError
 from vlmgym.sandbox.games.shisensho.paths import Board, PathFinder, Square, end_reason
 
 MAX_DEALS = 1000
-"""Attempts to deal a board that meets the constraints."""
+"""Maximum number of attempts to deal a board that meets the constraints."""
 
 
 def deal(finder: PathFinder, tiles: Sequence[str], solvable: bool, rng: np.random.Generator) -> Board:

@@ -37,7 +37,7 @@ IMAGE_SHARE = 0.86
 CACHE_BYTES = 1 << 26
 """Size of the cache of scaled images."""
 MAX_VERIFIED = 1024
-"""Number of verified boards to remember."""
+"""Maximum number of verified boards to remember."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ SIDE = 32
 RECORD = 1 + 3 * SIDE * SIDE
 """Bytes of an image: its class, then the red, green and blue planes."""
 MAX_BATCH = 1 << 26
-"""Bytes of a batch; the originals have 31 million."""
+"""Maximum size of a batch in bytes; the originals have 31 million."""
 
 
 class LabelledImages(Table):

@@ -30,13 +30,13 @@ from vlmgym.sandbox.rendering.canvas import Canvas
 Board = tuple[tuple[int, ...], ...]
 
 MIN_KINDS = 3
-"""With two kinds, more than half of the cascades on 8 x 8 last over 1000 rounds."""
+"""Minimum number of kinds: with two, more than half of the cascades on 8 x 8 last over 1000 rounds."""
 MAX_ROUNDS = 200
-"""Rounds of a cascade before a new board is dealt; the longest of 2000 with 3 kinds on 16 x 16 had 97."""
+"""Maximum rounds of a cascade before a new board is dealt; the longest of 2000 with 3 kinds on 16 x 16 had 97."""
 MAX_DEALS = 10_000
-"""Attempts to deal a board; the hardest, 3 x 3 with 64 kinds, takes 160 on average."""
+"""Maximum attempts to deal a board; the hardest, 3 x 3 with 64 kinds, takes 160 on average."""
 MAX_RESHUFFLES = 100
-"""Attempts to reshuffle a board before a new one is dealt."""
+"""Maximum attempts to reshuffle a board before a new one is dealt."""
 
 PROMPT_V1 = """\
 The image shows the board of a match-3 game with {rows} rows and {columns} columns. Rows are numbered from {origin} at \
