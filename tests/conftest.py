@@ -45,7 +45,7 @@ class Skipped(pytest.File):
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Skip files of the training environment, visibly, where it is missing."""
+    """Report test files of the training environment as skipped where it is missing."""
     needed = TRAINING.get(module_path.parent.name)
     return Skipped.from_parent(parent, path=module_path) if needed and find_spec(needed) is None else None
 

@@ -126,7 +126,7 @@ def test_recommended_layout_is_the_smallest_fast_one(rates):
 
 
 def test_bench_measures_every_layout_and_recommends_one(monkeypatch):
-    monkeypatch.setattr(bench_module, "SCRIPTED", 40)
+    monkeypatch.setattr(bench_module, "ACTIONS", 40)
     config = BenchConfig(game="shisensho", size=120, workers=(1, 0), envs=(4, 2), seconds=0.1)
     assert config.layouts() == [(0, 2), (0, 4), (1, 2), (1, 4)]
     shown = io.StringIO()
@@ -136,7 +136,7 @@ def test_bench_measures_every_layout_and_recommends_one(monkeypatch):
 
 
 def test_command(capsys, monkeypatch):
-    monkeypatch.setattr(bench_module, "SCRIPTED", 40)
+    monkeypatch.setattr(bench_module, "ACTIONS", 40)
     main(["bench", "2048", "--size", "120", "--workers", "0", "--envs", "2", "--seconds", "0.05"])
     assert "Recommended: make_vec('2048', num_envs=2, num_workers=0" in " ".join(capsys.readouterr().out.split())
 

@@ -1,4 +1,4 @@
-"""Scoring takes time linear in the length of a response, whatever it repeats.
+"""Scoring takes time linear in the length of any response.
 
 The only file that asserts times: the best CPU time of several, for texts that double in length, so that a quadratic
 step fails at a few thousand characters instead of hanging at a million.

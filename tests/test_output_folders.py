@@ -1,4 +1,4 @@
-"""Commands that write never change files of the user."""
+"""Commands that write never change the user's files."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def trees(names: list[str]) -> st.SearchStrategy[dict[str, str]]:
 
 
 def plant(folder: Path, tree: Mapping[str, str]) -> None:
-    """Make files of the user where nothing is in the way."""
+    """Create user files where nothing exists yet."""
     outside = folder.parent / "outside"
     outside.mkdir(exist_ok=True)
     (outside / "kept").write_text("kept")
@@ -143,7 +143,7 @@ COMMANDS = ("eval", "resume", "report", "compare", "rescore", "export", "calibra
 
 @pytest.fixture
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skip slow measuring and drawing; files are written as ever."""
+    """Skip slow measuring and drawing; files are written as usual."""
     for name, result in (("calibrate", None), ("write_page", "page"), ("draw_plots", b"plots"), ("_summary", "")):
         monkeypatch.setattr(calibration, name, lambda *_, result=result: result)
     monkeypatch.setattr(gallery, "write_page", lambda *_: '<meta name="generator" content="vlmgym">')
@@ -154,7 +154,7 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 @settings(max_examples=20, **QUICK)
 @given(tree=trees(NAMES))
-def test_commands_keep_files_of_the_user(fast, runs, name, tree):
+def test_commands_keep_user_files(fast, runs, name, tree):
     with TemporaryDirectory() as folder:
         out = Path(folder).resolve() / "out"
         out.mkdir()
@@ -166,7 +166,7 @@ def test_commands_keep_files_of_the_user(fast, runs, name, tree):
         if code:
             check_refusal(code, error)
             assert after == before
-        elif name not in ("gallery", "rollouts"):  # the others refuse folders with files of the user
+        elif name not in ("gallery", "rollouts"):  # the others reject folders with the user's files
             assert not [path for path in before if path.startswith("out/")]
 
 
@@ -216,7 +216,7 @@ def test_scripts_keep_files_beside_them(fast, before, after, first):
                 check_refusal(code, error, 1 if f"{beside}/logs/test_2048: " in error else 2)
 
 
-def test_previous_run_is_moved_without_files_of_the_user(tmp_path):
+def test_previous_run_is_moved_without_user_files(tmp_path):
     place = ScriptFolder(tmp_path, "test_2048")
     for text in ("first", "second"):
         place.write(place.run, text.encode())

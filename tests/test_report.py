@@ -127,7 +127,7 @@ def test_hostile_responses_are_inert(folder, watched):
     assert "U+202E" in text
     assert "\u202e" not in text
     watched.visit(folder.report, "#2048-v0/0/6")
-    assert "80,000 characters are left out here" in opened.inner_text("pre.response")
+    assert "80,000 characters are omitted here" in opened.inner_text("pre.response")
     assert len(opened.inner_text("pre.response")) < LONGEST + 200
     watched.visit(folder.report, "#2048-v0/0/7")
     assert opened.locator("[data-section]").all_inner_texts()[1].startswith("<think><img src=x")

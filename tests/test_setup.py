@@ -18,7 +18,7 @@ CPU_INDEX = "--extra-index-url https://download.pytorch.org/whl/cpu"
 
 PYTHON = """\
 #!{bash}
-# Behaves like Python 3.{minor} as far as setup.sh asks, and records calls of venv and pip.
+# Behaves like Python 3.{minor} as far as setup.sh needs, and records calls of venv and pip.
 case "$1 ${{2:-}}" in
     "-c import sys; "*) minimum=${{2#*(3, }}; [ "${{minimum%%)*}}" -le {minor} ] && [ {minor} -le 13 ] ;;
     "-c import ensurepip, venv") {can_create_venv} ;;

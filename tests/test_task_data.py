@@ -131,7 +131,7 @@ def start(game, seed):
     return game.start_at(seed, np.random.default_rng(seed))
 
 
-# Which row belongs to which seed --------------------------------------------------------------------------------------
+# Rows and seeds -------------------------------------------------------------------------------------------------------
 
 
 @given(first=st.integers(0, 10**6), count=st.integers(1, 20), order=st.sampled_from(["shuffled", "rows"]))
@@ -164,7 +164,7 @@ def test_the_state_has_the_row_but_not_the_image(tmp_path):
     assert Episode(game, 4).respond("<answer>green</answer>").game == 1.0
 
 
-# What is checked when a state is used ---------------------------------------------------------------------------------
+# Checks of states -----------------------------------------------------------------------------------------------------
 
 
 def test_changed_rows_and_images_are_not_drawn(tmp_path):

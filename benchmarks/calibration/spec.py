@@ -80,7 +80,7 @@ class ReadingSpec:
         training_overrides: Config overrides of the level-1 reader's training images, so that it knows the kinds of all
             levels.
         aspects: The fitted reader learns each word of a label separately, and all must be correct.
-        one_example: The level-1 reader is trained anew for each board, on the level-1 board of the same seed.
+        one_example: The level-1 reader is retrained for each board, on the level-1 board of the same seed.
     """
 
     unit: str

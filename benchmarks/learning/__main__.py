@@ -61,7 +61,7 @@ class Options:
     task: str = "3x3"
     """A task of benchmarks/learning/tasks.py."""
     seeds: tuple[int, ...] = (10, 11, 12)
-    """Seeds; the page says if settings were chosen with them."""
+    """Seeds; the page states if settings were chosen with them."""
     runs: tuple[str, ...] = ("GRPO", "PPO")
     """Algorithms: GRPO, PPO, "PPO over tokens", "PPO over tokens, lambda 0.95"."""
     blank: int = 1

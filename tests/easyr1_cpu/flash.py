@@ -33,7 +33,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
             monkeypatch.setattr(module, name, function, raising=False)
     attention = {
         "flash_attn_varlen_func": attend_packed,
-        "fa_peft_integration_check": lambda *states, target_dtype: states,  # makes float32 bfloat16
+        "fa_peft_integration_check": lambda *states, target_dtype: states,  # converts float32 to bfloat16
         "_flash_supports_window_size": False,
         "_flash_supports_deterministic": False,
         "_flash_use_top_left_mask": False,

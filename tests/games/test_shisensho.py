@@ -174,7 +174,7 @@ def test_number_of_tiles_per_kind(rows: int, columns: int, copies: int, per_kind
 @settings(max_examples=40)
 @given(st.integers(1, 4), st.integers(2, 9), st.integers(0, 4), st.integers(0, 2**32))
 def test_removal_order_is_legal(half_rows: int, columns: int, turns: int, seed: int) -> None:
-    """Pairs can be removed in this order whatever the tiles are."""
+    """Pairs can be removed in this order for any assignment of tiles."""
     finder = PathFinder(2 * half_rows, columns, turns)
     pairs = dealing.removal_order(finder, np.random.default_rng(seed))
     if pairs is None:

@@ -1,4 +1,4 @@
-"""Fixtures of training runs. Imports of torch are delayed, since the core environment reads this file, too."""
+"""Fixtures of training runs. Imports of torch are delayed, since the core environment also loads this file."""
 
 from __future__ import annotations
 

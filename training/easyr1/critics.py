@@ -20,7 +20,7 @@ def register_critics() -> None:
 
 
 def critic_class(kind: str, name: str) -> type[Any]:
-    """Make the critic class of a model type; the head is initialized to zero, others come from the checkpoint."""
+    """Make the critic class of a model type; the head is initialised to zero, other weights are loaded."""
     module = import_module(f"transformers.models.{kind}.modeling_{kind}")
     base, backbone = getattr(module, f"{name}PreTrainedModel"), getattr(module, f"{name}Model")
     generator = getattr(module, f"{name}ForConditionalGeneration")

@@ -59,8 +59,8 @@ class VlmgymTrainer(RayPPOTrainer):
         turns: list[DataProto] = []
         results: list[StepResult] = []
         requests = self.workers.start(stream.picks(prompt_ids), group_size)
-        for asked, generated, found in self._play(requests, group_size, {}):
-            turns.append(turn_batch(asked, group_size, generated, found))
+        for prompts, generated, found in self._play(requests, group_size, {}):
+            turns.append(turn_batch(prompts, group_size, generated, found))
             results += found
         if self.use_critic and self.section.play.max_turns > 1:  # single responses are not truncated episodes
             self.bootstrap_requests = self.workers.bootstrap_requests()

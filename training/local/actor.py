@@ -69,7 +69,7 @@ class _Prefill:
 
 
 class Actor(nn.Module):
-    """A Qwen-VL; for PPO with a value head, which reads the last hidden state and its mean over the images."""
+    """The trained Qwen-VL. For PPO, a value head reads the last hidden state and its mean over the images."""
 
     def __init__(self, checkpoint: Path | str, config: ModelConfig, *, critic: bool = False) -> None:
         """Load a checkpoint.
@@ -142,7 +142,7 @@ class Actor(nn.Module):
         Args:
             prompts: The prompts; each passes through the model once.
             index: Prompt of each response.
-            seeds: Seed of each response, which determines its tokens whatever else is in the batch.
+            seeds: Seed of each response, which determines its tokens regardless of the rest of the batch.
             max_tokens: Maximum length of a response.
             temperature: Sampling temperature, 0 for greedy decoding.
 

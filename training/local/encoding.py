@@ -90,7 +90,7 @@ class Encoder:
         self.image_token = self.tokenizer.convert_tokens_to_ids(IMAGE)
         if not self.tokenizer.chat_template or self.image_token in (None, self.tokenizer.unk_token_id):
             raise UsageError(f"{checkpoint} is not a Qwen-VL: its tokenizer lacks a chat template or {IMAGE}")
-        self.tokenizer.split_special_tokens = False  # keeps image tokens whole, whatever the checkpoint sets
+        self.tokenizer.split_special_tokens = False  # keeps image tokens whole, regardless of the checkpoint
         self.files = [folder / name for name in PROCESSOR_FILES if (folder / name).is_file()]
         """Files that a checkpoint of the trained model copies."""
         self.end: int = self.tokenizer.eos_token_id

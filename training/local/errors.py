@@ -6,7 +6,7 @@ from vlmgym.errors import VlmgymError
 
 
 class TrainingError(VlmgymError):
-    """Training cannot continue; the message says what helps."""
+    """Training cannot continue; the message suggests a remedy."""
 
 
 class DivergedError(TrainingError):

@@ -42,7 +42,7 @@ class TrainedPolicyOptions(PolicyOptions):
 
 
 class TrainedPolicy(BatchPolicy):
-    """The model in training as a policy, which batches whatever prompts are ready."""
+    """The model in training as a policy, which batches all prompts that are ready."""
 
     name = "training"
     counts_tokens = True

@@ -24,7 +24,7 @@ def read_config(args: Sequence[str]) -> TrainConfig:
     known = _parse_known(args)
     name = known.preset or ("tiny" if known.model is None else "1x24gb")
     preset = read_preset(name)
-    if (PRESETS / f"{name}.args").is_file():  # a file of the user applies to any game
+    if (PRESETS / f"{name}.args").is_file():  # a user's file applies to any game
         if known.curriculum is not None:
             preset = drop_option(drop_option(preset, "--config"), "--size")
         elif known.games not in (None, [*DEFAULT_GAMES]):

@@ -38,8 +38,8 @@ RESOURCES = (
     *("model.device", "model.threads", "model.gradient_checkpointing", "update.micro_batch_size"),
     "rollout.batch_size",
 )
-"""Options about memory and time that may change, too. They affect results only by rounding, except that another kind
-of device draws other tokens."""
+"""Options about memory and time, which may also change. They affect results only by rounding, except that another
+kind of device samples other tokens."""
 GAME_OPTIONS = ("games", "curriculum", "perception", "reasoning", "overrides", "size", "strict")
 """Options that select games; the games themselves are compared instead."""
 

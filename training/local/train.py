@@ -177,7 +177,7 @@ def withdrawing_unused_options(config: TrainConfig, run: TrainingRun) -> Iterato
 
 @contextmanager
 def memory_errors() -> Iterator[None]:
-    """Turn running out of memory into an error that says what to lower."""
+    """Turn running out of memory into an error that lists options to lower."""
     try:
         yield
     except (torch.cuda.OutOfMemoryError, MemoryError):

@@ -166,7 +166,7 @@ def read_file(path: Path) -> CurriculumFile:
     """Read a curriculum file, or a built-in curriculum by its name.
 
     Raises:
-        UsageError: There is no such file, or it is invalid; the message says where, and what is accepted.
+        UsageError: There is no such file, or it is invalid; the message states the location and what is accepted.
     """
     if str(path) in builtin_names():
         text = (_builtin() / f"{path}.toml").read_text(encoding="utf-8")

@@ -101,7 +101,7 @@ class EarlierSessions:
 
 
 def resume_run(folder: RunFolder, config: RunRecord, console: Console) -> EarlierSessions:
-    """Read a run to resume with a configuration. A torn last line is dropped; nothing else is changed."""
+    """Read the run to resume, which must have the same configuration. Only drops a torn last line."""
     run = open_run(folder)
     if different := differences(run.config, config):
         raise UsageError(f"cannot resume {folder.folder} with other options: {'; '.join(different)}")

@@ -31,7 +31,7 @@ class Batcher:
         self._batcher: asyncio.Task[None] | None = None
 
     def set_running_episodes(self, episodes: int) -> None:
-        """Set how many episodes are running; a batch of that many prompts is full."""
+        """Set the number of running episodes; a batch of as many prompts is full."""
         self._running = episodes
         if len(self._waiting) >= min(episodes, self._max_size or episodes):
             self._full.set()

@@ -43,7 +43,7 @@ class LineLog:
             open_line = length > 0 and os.pread(self._file.fileno(), 1, length - 1) not in b"\r\n"
             left = memoryview(("\n" * open_line + line + "\n").encode())
             try:
-                while left:  # a nearly full disk writes a part first, and fails with the rest
+                while left:  # on a nearly full disk, a first write is partial and the next one fails
                     left = left[self._file.write(left) :]
                 os.fsync(self._file.fileno())
             except OSError:
@@ -108,7 +108,7 @@ def write_own_json(path: Path, numbers: Mapping[Any, Any]) -> None:
 
 
 def temporary(path: Path) -> Path:
-    """Return an unused temporary name beside a file, with the same suffix."""
+    """Return an unused temporary name in the same folder, with the same suffix."""
     return path.with_name(f".{path.stem}.{uuid4().hex[:12]}.part{path.suffix}")
 
 

@@ -1,6 +1,6 @@
 """Read a saved run: locate the records of its episodes, and load each one on demand.
 
-Whatever cannot be read is a `UsageError` that names the file, and the line of a record.
+Anything unreadable raises a `UsageError` that names the file and, for records, the line.
 """
 
 from __future__ import annotations

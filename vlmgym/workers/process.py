@@ -158,7 +158,7 @@ def block_sigint() -> Iterator[None]:
 
     The parent receives a Ctrl-C at the end of the block.
     """
-    resource_tracker.ensure_running()  # starting it with the first process would unblock the signal
+    resource_tracker.ensure_running()  # if started with the first process, it would unblock the signal
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

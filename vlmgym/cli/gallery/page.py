@@ -75,7 +75,7 @@ def _level(item: GalleryItem, level: Level) -> str:
 
 
 def _default_words(item: GalleryItem) -> str:
-    """Describe level 3."""
+    """Describe the config of level 3."""
     game, config = game_class(item.game), game_class(item.game).Config.at()
     presets = (preset.overrides.items() for preset in PRESETS.values() if game_class(preset.game) is game)
     same = any(all(getattr(config, name) == value for name, value in overrides) for overrides in presets)

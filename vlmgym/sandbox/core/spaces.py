@@ -60,7 +60,7 @@ class LineSpace(spaces.Text):
         self.words, self.most = tuple(words), min(most, len(words))
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        """Sample 1 to `most` distinct words, uniformly in number and in words."""
+        """Sample a uniform number of distinct words, from 1 to `most`, uniformly."""
         count = int(self.np_random.integers(1, self.most + 1))
         return ", ".join(self.words[int(i)] for i in self.np_random.choice(len(self.words), count, replace=False))
 

@@ -293,7 +293,7 @@ class Task(Game[TaskStateT, ActionT]):
         return Step(self.on_invalid(state), reward, True, info)
 
     def on_invalid(self, state: TaskStateT) -> TaskStateT:
-        """End the episode, whatever the response."""
+        """End the episode, regardless of the response."""
         return replace(state, answered=True)
 
     def ended(self, state: TaskStateT) -> str | None:

@@ -81,7 +81,7 @@ def download_object(url: str, buckets: Collection[str], max_bytes: int = MAX_BYT
         body: bytes = system.cat_file(path, end=max_bytes + 1)
     except ImportError:
         raise UsageError(f"loading {shown(url)} needs {package}: run pip install {package}") from None
-    except Exception as error:  # each backend raises exceptions of its own
+    except Exception as error:  # each backend raises its own exceptions
         raise BadRow(f"{shown(url)} cannot be loaded: {one_line(error)}") from None
     if len(body) > max_bytes:
         raise BadRow(f"{shown(url)} is larger than {max_bytes >> 20} MB")

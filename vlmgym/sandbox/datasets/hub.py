@@ -76,7 +76,7 @@ def download_tables(url: str) -> list[Path]:
         if not paths:
             raise UsageError(f"no file matches {url}")
         return [_download(system, path) for path in paths]
-    except Exception as error:  # each backend raises exceptions of its own
+    except Exception as error:  # each backend raises its own exceptions
         if isinstance(error, UsageError):
             raise
         raise UsageError(f"cannot open {url}: {one_line(error)}") from None

@@ -28,7 +28,7 @@ FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF"
 """Excludes formats that run other programs, such as EPS."""
 LOCALHOST = "localhost"
 MARGIN = (128, 128, 128)
-"""Colour beside an image that is not square."""
+"""Colour of the margin of images that are not square."""
 _CORRUPT = (OSError, SyntaxError, ValueError, TypeError, LookupError, EOFError, OverflowError, struct.error, zlib.error)
 """Exceptions of Pillow's decoders for corrupt files."""
 _warnings_lock = Lock()

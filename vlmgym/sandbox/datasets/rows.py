@@ -108,7 +108,7 @@ def decimal_of(text: str) -> float | None:
 
 
 def truth_of(fields: Row, name: str) -> bool:
-    """Read a field as a boolean: true or false in any case, 1 or 0."""
+    """Read a field as a boolean: true or false in upper or lower case, 1 or 0."""
     value = _value(fields, name)
     word = str(value).strip().casefold()
     if word in ("true", "1", "1.0"):

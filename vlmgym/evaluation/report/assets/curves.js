@@ -90,7 +90,7 @@ function plot(title, curves, width, withSingle, readout) {
   svg.append(cursor);
   svg.addEventListener("pointermove", (event) => {
     const turn = ((event.clientX - svg.getBoundingClientRect().left - MARGIN.left) / (right - MARGIN.left)) * turns;
-    const told = curves.map((curve) => {
+    const values = curves.map((curve) => {
       const i = nearest(curve.turns, turn);
       cursor.setAttribute("x1", x(curve.turns[i]));
       cursor.setAttribute("x2", x(curve.turns[i]));
@@ -98,7 +98,7 @@ function plot(title, curves, width, withSingle, readout) {
       return [curve.turns[i], number(curve.mean[i]) + interval];
     });
     cursor.setAttribute("visibility", "visible");
-    readout.textContent = `turn ${told[0][0]}: ${told.map(([, words]) => words).join(" and ")}`;
+    readout.textContent = `turn ${values[0][0]}: ${values.map(([, words]) => words).join(" and ")}`;
   });
   svg.addEventListener("pointerleave", () => {
     cursor.setAttribute("visibility", "hidden");

@@ -75,7 +75,7 @@ class MapStyle:
 def viewport_around(
     latitude: float, longitude: float, span: float, right: float, up: float, crop: float = 0.0
 ) -> Viewport:
-    """Place a viewport such that a location is off its centre, as far as the poles allow.
+    """Place a viewport with a location off its centre, as far as the poles allow.
 
     `right` and `up` are the location's offsets from the centre relative to the map's side, -0.5 to 0.5. What is left
     after cropping does not extend beyond the poles.
@@ -208,7 +208,7 @@ def _paint_names(
     degrees: bool,
     crop: float,
 ) -> None:
-    """Label the largest cities such that labels overlap neither each other nor the mark, so its city has no label."""
+    """Label the largest cities so that labels overlap neither each other nor the mark, whose city has no label."""
     capitals = canvas.width / 50
     x, y, radius = mark
     reach = radius * 2.2

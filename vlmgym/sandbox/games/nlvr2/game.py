@@ -169,7 +169,7 @@ class Nlvr2(Task[Nlvr2State, int]):
         return self.fill_prompt(perception, "true or false", scene=scene, statement=state.statement)
 
     def parse_answer(self, text: str) -> int:
-        """Parse `true`, `false`, `yes` or `no` in any case, with or without a full stop."""
+        """Parse `true`, `false`, `yes` or `no`, ignoring case and a full stop."""
         answer = ACTIONS.get(text.strip().casefold().removesuffix("."))
         if answer is None:
             raise ParseError(f"the answer must be true or false, got {truncate(text, 40)!r}")

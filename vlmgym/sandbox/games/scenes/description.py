@@ -21,14 +21,14 @@ LINE_FORMAT = (
 )
 """Format of a description in prompts."""
 NOT_DESCRIBED = "not described"
-"""Stands for the description of the user's own images."""
+"""Description of the user's own images."""
 
 _LINE = re.compile(r"[-*]? ?(\w+) (\w+) (\w+) at \(? ?(\d{1,3}) ?%? ?, ?(\d{1,3}) ?%? ?\)?[.,;]?")
 """A line with single spaces; `\\s*` would backtrack excessively on long runs of spaces."""
 
 
 class ObjectDescription(NamedTuple):
-    """An object in words; x and y are percentages."""
+    """Text description of an object; x and y are percentages."""
 
     size: str
     colour: str

@@ -1,4 +1,4 @@
-"""Random placement of objects such that enough of each stays visible."""
+"""Random placement of objects that keeps enough of each visible."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def place_objects(
     rotation: int,
     accept: Callable[[Sequence[SceneObject]], bool] = lambda objects: True,
 ) -> Scene:
-    """Place objects at random such that a share of at least `visible` of each is visible, in one piece, after cropping.
+    """Place objects at random; at least the share `visible` of each is visible, in one piece, after cropping.
 
     `accept` is an additional constraint on the objects in the order of `kinds`; their order in the scene is random.
     """
