@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tests.test_training_scripts import assert_refused, run
+from tests.test_training_scripts import assert_rejected, run
 from tests.training import ROOT
 
 GAMES = {**{name: name for name in ("2048", "shisensho", "shisensho_cifar10", "swap")}, "all": "mixed"}
@@ -91,7 +91,7 @@ def test_only_right_turns_of_a_teacher_are_kept(tmp_path: Path) -> None:
 
 
 def llamafactory_rows(folder: Path) -> list[dict[str, Any]]:
-    """Read a data set by the rules of data/README.md of LLaMA-Factory for images in the format sharegpt."""
+    """Read a dataset by the rules of data/README.md of LLaMA-Factory for images in the format sharegpt."""
     ((name, info),) = json.loads((folder / "dataset_info.json").read_text()).items()
     assert "," not in name
     assert info["formatting"] == "sharegpt"
@@ -120,8 +120,8 @@ def llamafactory_rows(folder: Path) -> list[dict[str, Any]]:
         ("g1.sh", ("2048",), {"LLAMAFACTORY": "nowhere"}, "nowhere not found: pip install llamafactory"),
     ],
 )
-def test_refused(script: str, args: tuple[str, ...], variables: dict[str, str], words: str) -> None:
-    assert_refused(run(script, *args, **variables), words)
+def test_rejected(script: str, args: tuple[str, ...], variables: dict[str, str], words: str) -> None:
+    assert_rejected(run(script, *args, **variables), words)
 
 
 @pytest.mark.parametrize(("script", "word"), [("g0.sh", "--dry-run"), ("g1.sh", "EPISODES")])

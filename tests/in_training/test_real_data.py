@@ -1,4 +1,4 @@
-"""The commands of docs/real_data.md, with miniatures of the data sets in the same layout and a tiny model."""
+"""The commands of docs/real_data.md, with miniatures of the datasets in the same layout and a tiny model."""
 
 from __future__ import annotations
 
