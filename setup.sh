@@ -90,9 +90,7 @@ begin() { # what: returns 1 if an earlier run has installed the same
 
 finish() { # modules
     "$python" -c 'import importlib, sys
-for name in sys.argv[1:]:
-    print("import", name, flush=True)
-    importlib.import_module(name)' "$@" >>"$log" 2>&1 ||
+for name in sys.argv[1:]: print("import", name, flush=True), importlib.import_module(name)' "$@" >>"$log" 2>&1 ||
         fail "$env is installed, but '$(grep '^import ' "$log" | tail -n 1)' fails in it: $(tail -n 1 "$log") (see $log)."
     echo "$fingerprint $extra" >"$env/.vlmgym-setup" && echo "Done."
 }
@@ -137,9 +135,8 @@ if [ $train = yes ]; then
         install_build openai,tasks,train training/requirements/gpu.txt training/requirements/cpu.txt
         [ $extra != dev ] || install --no-deps --requirement training/requirements/dev.txt || failed "installing pytest"
         if install --no-deps --requirement training/requirements/easyr1.txt; then
-            if [ $device = cpu ]; then modules+=(verl.utils.dataset); else # the others need vLLM
-                modules+=(vllm verl.workers.fsdp_workers training.easyr1.trainer training.easyr1.worker)
-            fi
+            if [ $device = cpu ]; then modules+=(verl.utils.dataset) # the others need vLLM
+            else modules+=(vllm verl.workers.fsdp_workers training.easyr1.trainer training.easyr1.worker); fi
         else
             fingerprint="without EasyR1" # the next run tries again
             echo "EasyR1 could not be installed from GitHub: local training works, distributed training does not."
@@ -148,9 +145,6 @@ if [ $train = yes ]; then
     fi
 fi
 printf '\n%s\n' "Play 2048:      .venv/bin/python vlmgym/test/eval_2048.py"
-if [ $train = yes ]; then
-    script=local_2048.sh
-    if [ $device = gpu ] && [ "$fingerprint" != "without EasyR1" ]; then script=rl_2048.sh; fi
-    echo "Train:          bash training/scripts/$script"
-fi
+if [ $device = gpu ] && [ "$fingerprint" != "without EasyR1" ]; then script=rl_2048.sh; else script=local_2048.sh; fi
+if [ $train = yes ]; then echo "Train:          bash training/scripts/$script"; fi
 if [ $extra = dev ]; then echo "Run the tests:  .venv/bin/python -m pytest -n 2 --dist loadgroup"; fi
