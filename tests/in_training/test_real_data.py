@@ -1,4 +1,7 @@
-"""The commands of docs/real_data.md, with miniatures of the datasets in the same layout and a tiny model."""
+"""Documented commands of tasks, with a tiny model.
+
+Those of docs/real_data.md run with miniatures of the datasets in the same layout.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,12 @@ import pytest
 
 from tests.colours import encoded
 from tests.hub_server import Hub, serving_hub
-from tests.in_training.runs import HERE, NO_EPISODES
+from tests.in_training.runs import HERE, NO_EPISODES, QUICK, read
+from training.local.train import main
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "real_data.md").read_text()
+RECIPES = (ROOT / "docs" / "training_local.md").read_text().replace("\\\n", "")
 REAL_MODEL = "Qwen/Qwen3-VL-4B-Instruct"
 MACHINE = "not installed|this machine|Ray has|GiB"
 """In problems of a machine without GPUs."""
@@ -181,3 +186,10 @@ def test_documented_commands(model: Path, hub: Hub, checkout: Path, section: str
         problems = re.findall(r"^(?:error: |- )(?!the configuration has)(.*)", checked.stderr, re.MULTILINE)
         assert "prompts have up to" in checked.stdout, checked.stderr
         assert [one for one in problems if not re.search(MACHINE, one)] == []
+
+
+@pytest.mark.parametrize("game", ["vqa", "caption"])
+def test_documented_recipes(model: Path, tmp_path: Path, game: str) -> None:
+    (recipe,) = re.findall(rf"training\.local\.train (--games {game} (?!.*data=).*)", RECIPES)
+    main([*QUICK, *shlex.split(recipe), "--model", str(model), "--output-dir", str(tmp_path / "run")])
+    assert read(tmp_path / "run" / "result.json")["total_steps"] == 3
