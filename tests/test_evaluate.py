@@ -19,6 +19,7 @@ from vlmgym.policies.sampling import SamplingOptions
 from vlmgym.records.run import game_run_document
 from vlmgym.rollout.turn import TURN_LIMIT
 from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.core.prompt import LONGEST_PAST_RESPONSE
 from vlmgym.sandbox.core.reward import Outcome
 
 
@@ -200,6 +201,13 @@ def test_several_games_have_the_same_seeds():
     assert [without_times(record) for record in together] == [without_times(record) for record in alone]
     with pytest.raises(UsageError, match="a game is named twice"):
         evaluate([GAME, GAME], "random", 2)
+
+
+def test_long_responses_are_shortened_in_prompts():
+    record = evaluate(GAME, answers("up" + " " * 5000 + "up"), 1, max_turns=2, workers=0, history=1)[0]
+    assert len(record.turns[0].response) > 5000
+    assert len(record.turns[1].prompt) - len(record.turns[0].prompt) < LONGEST_PAST_RESPONSE + 300
+    assert "  up</answer>" in record.turns[1].prompt
 
 
 def test_history_images_come_first():

@@ -4,6 +4,7 @@ import base64
 import contextlib
 import io
 import json
+import sys
 import time
 from dataclasses import asdict
 
@@ -248,6 +249,13 @@ def test_invalid_options(options, message):
 def test_model_is_required():
     with pytest.raises(UsageError, match="needs --model"):
         OpenAIPolicy(OpenAIOptions(base_url="http://localhost:8000/v1"))
+
+
+def test_missing_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "openai", None)
+    monkeypatch.delitem(sys.modules, "vlmgym.policies.openai_client", raising=False)
+    with pytest.raises(UsageError, match=r"needs openai: run pip install -e '.\[openai\]'"):
+        OpenAIPolicy(OpenAIOptions(base_url="http://localhost:1/v1", model="m"))
 
 
 @pytest.mark.parametrize("file", ["missing.pem", "empty.pem"])

@@ -73,6 +73,11 @@ def test_game_without_oracle():
         make_policy("oracle").check(NoOracle())
 
 
+def test_game_that_does_not_list_legal_actions():
+    with pytest.raises(UsageError, match="caption does not list its legal actions"):
+        make_policy("random-legal").check(vlmgym.make_game("caption"))
+
+
 def test_policy_rng_depends_on_seed_and_turn_only():
     draws = {tuple(policy_rng(seed, turn).integers(1000, size=4)) for seed in range(5) for turn in range(5)}
     games = {tuple(np.random.default_rng(seed).integers(1000, size=4)) for seed in range(5)}

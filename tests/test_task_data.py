@@ -246,6 +246,12 @@ def test_a_bad_row_is_skipped_or_fails(tmp_path, change, why):
     assert why in str(error.value)
 
 
+def test_data_without_a_good_row_are_an_error(tmp_path):
+    data = rows_in(tmp_path, 4, **{f"row{number}": {"label": "mauve"} for number in range(4)})
+    with pytest.raises(UsageError, match=r"4 consecutive rows .* are bad; the last, row 2: .*'mauve'"):
+        start(colour(data, order="rows"), 3)
+
+
 @pytest.mark.parametrize(("change", "why"), BAD.values(), ids=BAD)
 def test_data_check_lists_every_bad_row(tmp_path, registered, capsys, change, why):
     with pytest.raises(SystemExit) as ended:
