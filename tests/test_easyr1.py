@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.serving import serve, variables
+from tests.serving import serving_python, variables
 from tests.training import ROOT, VARIABLES, easyr1_python, run_training
-from vlmgym.cli.main import main
+from vlmgym.evaluation import RunFolder, read_run
 from vlmgym.records.episode import EpisodeRecord
 
 FILES = ROOT / "tests" / "easyr1_cpu"
@@ -27,7 +27,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folders of runs of three steps in each mode, and of two runs that learn.
 
     Importing EasyR1's dependencies takes longest, so one process does all runs. It is killed during the last one, PPO,
-    which a second process resumes.
+    which a second process resumes, along with a copy of the first one from its second step.
     """
     easyr1_python()
     folder = tmp_path_factory.mktemp("runs")
@@ -47,8 +47,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     first = folder / "first.json"
     first.write_text(json.dumps({"models": str(folder), "runs": [*whole, [*last, "trainer.max_steps=50"]]}))
     kill_after_checkpoint(first, folder / "ppo")
+    shutil.copytree(folder / "state", folder / "again")
+    more = [f"trainer.save_checkpoint_path={folder / 'again'}", "trainer.max_steps=4"]
+    more.append(f"trainer.load_checkpoint_path={folder / 'again' / 'global_step_2'}")
     rest = folder / "again.json"
-    rest.write_text(json.dumps({"models": None, "runs": [last]}))
+    rest.write_text(json.dumps({"models": None, "runs": [last, [*runs["state"], *more]]}))
     run_training("-m", "tests.easyr1_cpu.fit", str(rest), timeout=900)
     return folder
 
@@ -175,24 +178,58 @@ def test_killed_run_resumes_with_the_same_states(runs: Path) -> None:
 
 
 @pytest.mark.slow
+def test_results(runs: Path) -> None:
+    for mode, per_step in (("state", 8), ("ppo", 4)):  # the second was killed and resumed
+        result = json.loads((runs / mode / "result.json").read_text())
+        counts = [result[name] for name in ("total_steps", "total_episodes", "final_episodes")]
+        assert counts == [3, 3 * per_step, 3 * per_step]
+        played = [episode for step in (1, 2, 3) for episode in records(runs / mode, f"step_{step:06d}.jsonl")]
+        totals = [sum(turn.reward.total for turn in episode.turns) for episode in played]
+        assert result["final_reward"] == pytest.approx(np.mean(totals))
+        assert set(result["paths"]) == {"checkpoint", "metrics", "rollouts"}
+        assert result["paths"]["checkpoint"] == str(runs / mode / "global_step_3")
+    result = json.loads((runs / "state" / "result.json").read_text())
+    validated = result["validation"]["after"]["episodes"]["2048-v0"]
+    assert (result["validation"]["before"], validated["episodes"]) == (None, 2)
+    assert validated["score"] == pytest.approx(metrics(runs / "state")[-1]["val/score"])
+
+
+@pytest.mark.slow
+def test_named_checkpoint_resumes_with_more_steps(runs: Path) -> None:
+    """A copy of the run `state`, with checkpoints 2 and 3, was resumed from 2 with four steps."""
+    again, aside = runs / "again", runs / "again" / "after_step_000002"
+    assert [row["step"] for row in metrics(again)] == [1, 2, 3, 4]
+    assert metrics(again)[:2] == metrics(runs / "state")[:2]
+    for name in ("result.json", "curve.jsonl", "rollouts/step_000003.jsonl", "global_step_3/vlmgym.json"):
+        assert (aside / name).read_bytes() == (runs / "state" / name).read_bytes()
+    ours, theirs = (records(run, "step_000003.jsonl") for run in (again, runs / "state"))
+    assert [each.turns[0].state for each in ours] == [each.turns[0].state for each in theirs]
+    result = json.loads((again / "result.json").read_text())
+    assert [result[name] for name in ("total_steps", "total_episodes", "final_episodes")] == [4, 32, 32]
+    assert last_step(again) == 4
+
+
+@pytest.mark.slow
 def test_trained_model_is_exported_served_and_compared(runs: Path, tmp_path: Path) -> None:
     """Run the commands of docs/training.md."""
 
     def run(*command: str | Path) -> str:
+        environment = variables(OUT=str(tmp_path / "out"), VLLM_CACHE_ROOT=str(tmp_path / "cache"))
         done = subprocess.run(
-            [*map(str, command)], cwd=ROOT, env=variables(), capture_output=True, text=True, timeout=300, check=False
+            [*map(str, command)], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=580, check=False
         )
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
         return done.stdout
 
-    scripts, python = ROOT / "training" / "scripts", sys.executable
-    output = run("bash", scripts / "export.sh", runs / "state" / "global_step_3", tmp_path / "model")
-    assert f"serve_vllm.sh {tmp_path / 'model'}" in output
-    play = [python, str(ROOT / "vlmgym" / "test" / "eval_2048.py"), "--config", "size=64", "--episodes", "2"]
-    play += ["--max-turns", "2", "--videos", "0", "--no-report"]
-    with serve(tmp_path / "model", tmp_path, "trained", script=scripts / "serve_vllm.sh") as server:
-        options = ["--base-url", server.base_url, "--model", server.model, "--max-tokens", "8"]
-        run(*play, "--policy", "openai", *options, "--output-dir", tmp_path / "trained")
-    run(*play, "--policy", "random", "--output-dir", tmp_path / "baseline")
-    main(["compare", str(tmp_path / "trained"), str(tmp_path / "baseline"), "--output-dir", str(tmp_path / "page")])
-    assert (tmp_path / "page" / "compare.html").stat().st_size > 10_000
+    serving_python()
+    scripts, checkpoint = ROOT / "training" / "scripts", runs / "state" / "global_step_3"
+    output = run("bash", scripts / "export.sh", checkpoint, tmp_path / "model")
+    assert f"evaluate.sh {tmp_path / 'model'}" in output
+    assert (tmp_path / "model" / "vlmgym.json").read_bytes() == (checkpoint / "vlmgym.json").read_bytes()
+    run("bash", scripts / "evaluate.sh", tmp_path / "model", runs / "tiny", "2", "--videos", "0", "--no-report")
+    trained = read_run(RunFolder(tmp_path / "out" / "trained"))
+    assert trained.config.policy.options["max_tokens"] == 8
+    assert trained.config.games[0].config["size"] == 64
+    assert [(episode.seed, len(episode.turns)) for episode in trained.episodes] == [(1_000_000, 1), (1_000_001, 1)]
+    comparison = json.loads((tmp_path / "out" / "compare" / "compare.json").read_text())
+    assert comparison["games"]["2048-v0"]["pairs"] == 2

@@ -10,6 +10,7 @@ import pytest
 
 from tests.training import ROOT
 from vlmgym.cli.main import main
+from vlmgym.evaluation import RunFolder, read_run
 
 SCRIPTS = ROOT / "training" / "scripts"
 
@@ -43,6 +44,20 @@ def test_sft_passes_data_and_template(exported: Path, tmp_path: Path, model: str
         " num_train_epochs=3\n",
     ):
         assert setting in done.stdout
+
+
+def test_fine_tuned_checkpoints_are_evaluated_as_trained(exported: Path, tmp_path: Path) -> None:
+    """The command in place of LLaMA-Factory only creates the folder of the checkpoint."""
+    command, out, run_folder = tmp_path / "train", tmp_path / "out", tmp_path / "run"
+    command.write_text('#!/bin/sh\nfor word; do case $word in output_dir=*) mkdir "${word#*=}" ;; esac; done\n')
+    command.chmod(0o755)
+    done = run("sft.sh", exported, out, LLAMAFACTORY=str(command))
+    assert done.returncode == 0, done.stderr
+    play = ["eval", "--as-trained", str(out), "--policy", "oracle", "--episodes", "1", "--videos", "0", "--no-report"]
+    main([*play, "--workers", "0", "--output-dir", str(run_folder)])
+    played = read_run(RunFolder(run_folder))
+    assert played.config.games == read_run(RunFolder(exported.parent / "run")).config.games
+    assert (played.config.max_turns, [episode.seed for episode in played.episodes]) == (1, [1_000_000])
 
 
 def test_sft_reports_missing_arguments(exported: Path, tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def run_seed(options: Options, seed: int) -> list[Trained]:
         rl_args = [*SHARED, *PPO, *RUNS[run], "--seed", str(seed), "--steps", str(options.steps)]
         minutes = train(folder, *rl_args, "--model", str(sft / "model"))
         result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-        before, after = (ValidationResult(**result[when]["states"]) for when in ("before", "after"))
+        before, after = (ValidationResult(**result["validation"][when]["states"]) for when in ("before", "after"))
         trained.append(Trained(run, seed, minutes, read_curve(folder / "curve.jsonl"), before, after))
     return trained
 

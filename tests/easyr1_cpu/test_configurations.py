@@ -26,6 +26,7 @@ from training.easyr1.launch import fetch_model
 from training.easyr1.prompt_stream import PromptStream
 from training.easyr1.prompts import load_processors
 from training.easyr1.section import Section
+from training.easyr1.trained import trained_record
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.games.shisensho.labelled_images import BATCHES, FOLDER, RECORD
 
@@ -303,16 +304,16 @@ def test_incomplete_checkpoints(tmp_path: Path, gpus: int, missing: str, words: 
         (folder / missing).unlink()
     settings = [f"trainer.n_gpus_per_node={gpus}", f"trainer.save_checkpoint_path={tmp_path}"]
     config = config_of("ppo_2048", settings=settings)
-    assert [*check_checkpoint(config, curriculum)] == [], "without the tracker, a run starts over"
+    assert [*check_checkpoint(config, SECTION, curriculum)] == [], "without the tracker, a run starts over"
     (tmp_path / "checkpoint_tracker.json").write_text('{"last_global_step": 25}')
-    problems = [*check_checkpoint(config, curriculum)]
+    problems = [*check_checkpoint(config, SECTION, curriculum)]
     assert len(problems) == bool(words)
     assert all(words in problem for problem in problems)
     (tmp_path / "checkpoint_tracker.json").write_text('{"last_global_step": 50}')
-    (problem,) = check_checkpoint(config, curriculum)
+    (problem,) = check_checkpoint(config, SECTION, curriculum)
     assert problem.startswith(f"{tmp_path / 'checkpoint_tracker.json'} names no checkpoint")
     config.trainer.load_checkpoint_path = str(tmp_path)
-    (problem,) = check_checkpoint(config, curriculum)
+    (problem,) = check_checkpoint(config, SECTION, curriculum)
     assert f"cannot resume from {tmp_path}" in problem
 
 
@@ -349,9 +350,24 @@ def test_invalid_state_of_the_prompt_stream(tmp_path: Path, write: Callable[[Pat
     save_parts(folder, "actor")
     write(folder)
     config = config_of("rl_2048", settings=[f"trainer.load_checkpoint_path={folder}"])
-    problems = [*check_checkpoint(config, SECTION.make_curriculum())]
+    problems = [*check_checkpoint(config, SECTION, SECTION.make_curriculum())]
     assert len(problems) == bool(words)
     assert all(words in problem for problem in problems), problems
+
+
+def test_changed_settings_are_refused_when_a_run_is_resumed(tmp_path: Path) -> None:
+    folder, curriculum = tmp_path / "global_step_25", SECTION.make_curriculum()
+    save_parts(folder, "actor")
+    save_stream(folder)
+    config = config_of("rl_2048", settings=[f"trainer.load_checkpoint_path={folder}"])
+    trained_record(config, SECTION, curriculum, curriculum.begin(), 25, "template").write(folder)
+    config.trainer.max_steps = 5000
+    assert [*check_checkpoint(config, SECTION, curriculum)] == []
+    config.data.max_response_length = 16
+    reward = SECTION.reward.model_copy(update={"format_weight": 9.0})
+    other = SECTION.model_copy(update={"reward": reward})
+    (problem,) = check_checkpoint(config, other, curriculum)
+    assert "with other settings: max_tokens was 1024 and is 16; reward.format_weight was" in problem
 
 
 def test_free_memory_in_a_container(tmp_path: Path) -> None:

@@ -15,10 +15,13 @@ from verl.trainer.config import DataConfig
 from verl.workers.config import ModelConfig
 
 from tests.easyr1_cpu import sharded
-from tests.easyr1_cpu.rollout_workers import ROOT, a_prompt, encoder_of
+from tests.easyr1_cpu.rollout_workers import ROOT, SECTION, a_prompt, encoder_of
+from training.easyr1.config import RunConfig
 from training.easyr1.export import export, whole_weights
 from training.easyr1.prompts import load_processors
+from training.easyr1.trained import trained_record
 from vlmgym.errors import UsageError
+from vlmgym.evaluation.trained import TrainedRecord
 from vlmgym.records.files import OutputError
 
 
@@ -29,7 +32,9 @@ def test_export(qwen3: Path, tmp_path: Path) -> None:
     torch.save(model.state_dict(), actor / "model_world_size_1_rank_0.pt")
     for part in (model.config, model.generation_config, load_processors(ModelConfig(str(qwen3)), DataConfig())[1]):
         part.save_pretrained(actor / "huggingface")
+    trained = trained_of(actor.parent)
     export(actor.parent, tmp_path / "out", torch.float32)
+    assert TrainedRecord.read(tmp_path / "out") == trained
     again = AutoModelForImageTextToText.from_pretrained(tmp_path / "out")
     for (name, ours), theirs in zip(again.named_parameters(), model.parameters()):
         assert torch.equal(ours, theirs), name
@@ -46,6 +51,14 @@ def test_export(qwen3: Path, tmp_path: Path) -> None:
     (actor / "model_world_size_1_rank_0.pt").write_bytes(half)
     with pytest.raises(UsageError, match="cannot read"):
         export(actor.parent, tmp_path / "other")
+
+
+def trained_of(folder: Path) -> TrainedRecord:
+    """Write what a checkpoint was trained on."""
+    curriculum = SECTION.make_curriculum()
+    trained = trained_record(RunConfig(), SECTION, curriculum, curriculum.begin(), 3, "template")
+    trained.write(folder)
+    return trained
 
 
 def test_export_to_a_full_disk(qwen3: Path, tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ import torch
 
 from tests.in_training.runs import NO_EPISODES, QUICK, SMALL, fail
 from tests.in_training.tiny import GAME, make_actor, make_checkpoint, make_prompts, make_samples
+from training.core.states import PlayConfig
+from training.core.trained import make_trained_record
 from training.local.checkpoint import last_checkpoint, save_checkpoint
 from training.local.encoding import TrainSample
 from training.local.errors import TrainingError
@@ -25,6 +27,8 @@ from training.local.train import memory_errors
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.records.files import OutputError
+from vlmgym.rollout.states import StateConfig
+from vlmgym.sandbox.core.reward import RewardConfig
 
 FULL_GPU = torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
 
@@ -117,7 +121,12 @@ def test_full_disks_leave_no_partial_checkpoint(model: Path, tmp_path: Path) -> 
     optimizer = torch.optim.AdamW(actor.parameters())
     sft_loss(actor, [TrainSample(actor.encoder.encode(*make_prompts(1)[0]), [actor.encoder.end])], 1)
     optimizer.step()
-    args: Any = (tmp_path, 1, actor, optimizer, Curriculum.of([GAME]).begin(), {})
+    curriculum = Curriculum.of([GAME])
+    start = curriculum.begin()
+    trained = make_trained_record(
+        curriculum, start, PlayConfig(), StateConfig(), RewardConfig(), trainer="local grpo", step=1
+    )
+    args: Any = (tmp_path, 1, actor, optimizer, start, {}, trained)
     weights = (model / "model.safetensors").stat().st_size
     for size in (weights // 2, weights + 100_000):  # too small for the weights, and for the optimiser
         with limited_file_size(size), pytest.raises(OutputError, match=f"cannot write {tmp_path}"):

@@ -28,7 +28,7 @@ def test_grpo_improves_answers_that_depend_on_the_image(tmp_path: Path) -> None:
     run = tmp_path / "run"
     main([*ARGS, "--output-dir", str(run)])
     result = json.loads((run / "result.json").read_text())
-    before, after = (result[when]["states"] for when in ("before", "after"))
+    before, after = (result["validation"][when]["states"] for when in ("before", "after"))
     assert after["reward_ci"][0] > before["reward_ci"][1] > before["reward"], "nothing was learned"
     assert after["reward_ci"][0] > CHANCE + 0.1
 

@@ -36,7 +36,7 @@ def assert_same(run: Path, other: Path) -> None:
     for name in ("final_reward", "total_steps", "total_episodes"):
         assert ours[name] == theirs[name]
     for when in ("before", "after"):
-        assert ours[when]["states"] == theirs[when]["states"]
+        assert ours["validation"][when]["states"] == theirs["validation"][when]["states"]
 
 
 @pytest.mark.parametrize("variant", ["ppo, tokens", "lora, bfloat16", "curriculum"])
@@ -82,7 +82,32 @@ def test_finished_runs_can_be_extended(finished: Run, tmp_path: Path) -> None:
     main(["--resume", str(run), "--steps", "4"])
     assert [row["step"] for row in curve(run)] == [1, 2, 3, 4]
     assert curve(run)[:3] == curve(finished("blank"))
-    assert read(run / "result.json")["before"] == read(finished("blank") / "result.json")["before"]
+    ours, theirs = (read(each / "result.json") for each in (run, finished("blank")))
+    assert ours["validation"]["before"] == theirs["validation"]["before"]
+
+
+def test_named_checkpoints_resume_and_later_steps_are_put_aside(finished: Run, tmp_path: Path) -> None:
+    """The run has checkpoints 2 and 3; resumed from 2, it ends the same, and all that came after 2 is kept."""
+    whole, run = finished("grpo"), tmp_path / "run"
+    shutil.copytree(whole, run)
+    main(["--resume", str(run / "checkpoints" / "step_2"), "--steps", "4"])
+    assert [row["step"] for row in curve(run)] == [1, 2, 3, 4]
+    assert curve(run)[:3] == curve(whole)
+    assert [record.seed for record in rollouts(run)] == list(range(24))
+    result = read(run / "result.json")
+    assert (result["total_steps"], result["total_episodes"], result["final_episodes"]) == (4, 24, 24)
+    aside = run / "after_step_000002"
+    kept = ["checkpoints/step_000003/trainer.pt", "rollouts/step_000003.jsonl", "result.json", "curve.jsonl"]
+    for name in (*kept, "model/model.safetensors", "model/vlmgym.json"):
+        assert (aside / name).read_bytes() == (whole / name).read_bytes(), name
+    main(["--resume", str(run / "checkpoints" / "step_000003")])  # of the new steps
+    assert curve(run) == curve(run / "after_step_000003")
+    assert len(curve(run)) == 4
+
+
+def test_a_missing_checkpoint_is_reported(finished: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    code, message = fail(capsys, "--resume", str(finished("grpo") / "checkpoints" / "step_000001"))
+    assert (code, "checkpoints of this run are: step_000002, step_000003" in message) == (2, True)
 
 
 def test_resume_options_about_memory_are_accepted_and_kept(

@@ -126,15 +126,14 @@ def test_variant(finished: Run, model: Path, variant: str) -> None:
     assert all(1 <= len(record.turns) <= record.max_turns for record in records)
 
     result = read(run / "result.json")
-    assert set(result) == {
-        *("final_reward", "total_steps", "total_episodes", "before", "after", "seconds", "paths"),
-    }
+    counts = ("final_reward", "final_episodes", "total_steps", "total_episodes")
+    assert set(result) == {*counts, "validation", "seconds", "paths"}
     assert (result["total_steps"], result["total_episodes"]) == (3, len(records))
     totals = [sum(turn.reward.total for turn in record.turns) for record in records]
     assert result["final_reward"] == pytest.approx(np.mean(totals))
-    assert result["before"]["states"]["responses"] == result["after"]["states"]["responses"] == 4
+    assert [result["validation"][when]["states"]["responses"] for when in ("before", "after")] == [4, 4]
     assert ("report" in result["paths"]) == (variant == "mixture")
-    assert {"model", "curve", "rollouts"} <= set(result["paths"])
+    assert {"model", "checkpoint", "metrics", "curve", "rollouts"} <= set(result["paths"])
     assert all(Path(path).exists() for path in result["paths"].values())
 
     trained, before = load_file(run / "model" / "model.safetensors"), load_file(model / "model.safetensors")
@@ -271,9 +270,13 @@ def test_whole_episodes_are_evaluated_on_validation_seeds(finished: Run) -> None
         folder = run / "evaluation" / when
         lines = (folder / "episodes.jsonl").read_text().splitlines()
         records = [EpisodeRecord.model_validate_json(line) for line in lines]
-        assert {record.game.id for record in records} == set(result[when]["episodes"]) == {"2048-v0", "swap-v0"}
+        assert (
+            {record.game.id for record in records}
+            == set(result["validation"][when]["episodes"])
+            == {"2048-v0", "swap-v0"}
+        )
         for record in records:
-            assert result[when]["episodes"][record.game.id]["score"] == record.score
+            assert result["validation"][when]["episodes"][record.game.id]["score"] == record.score
             assert record.seed >= 1_000_000
         assert "<html" in (folder / "report.html").read_text()
 

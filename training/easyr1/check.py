@@ -16,6 +16,7 @@ from training.easyr1.machine import check_machine
 from training.easyr1.prompt_stream import PromptStream
 from training.easyr1.prompts import PromptEncoder, load_processors
 from training.easyr1.section import Section
+from training.easyr1.trained import changed_settings
 from vlmgym.curriculum import Curriculum
 from vlmgym.curriculum.timetable import describe
 from vlmgym.errors import UsageError
@@ -54,7 +55,7 @@ def check_run(config: RunConfig, machine: bool = True) -> tuple[list[str], list[
         problems.append(str(error))
     batch_size = config.data.rollout_batch_size // section.play.max_turns
     facts += describe(curriculum, batch_size, config.trainer.max_steps or 0)
-    return problems + [*check_checkpoint(config, curriculum)] * machine, facts
+    return problems + [*check_checkpoint(config, section, curriculum)] * machine, facts
 
 
 def _settings(config: RunConfig, section: Section) -> Iterator[str]:
@@ -131,7 +132,7 @@ def _prompts(config: RunConfig, section: Section, curriculum: Curriculum, facts:
         yield f"worker.rollout.max_num_batched_tokens must be at least {needed}, the longest prompt and response"
 
 
-def check_checkpoint(config: RunConfig, curriculum: Curriculum) -> Iterator[str]:
+def check_checkpoint(config: RunConfig, section: Section, curriculum: Curriculum) -> Iterator[str]:
     """Check that the checkpoint that EasyR1 would load exists and belongs to the same kind of run."""
     trainer, named = config.trainer, config.trainer.load_checkpoint_path
     if named is None and trainer.find_last_checkpoint:
@@ -148,6 +149,8 @@ def check_checkpoint(config: RunConfig, curriculum: Curriculum) -> Iterator[str]
         yield f"cannot resume from {folder}, which has no {missing[0]}: {why}"
         return
     try:
+        if changed := changed_settings(folder, config, section, curriculum):
+            yield f"cannot resume from {folder} with other settings: {'; '.join(changed)}"
         PromptStream(curriculum, config.data.seed, 1).load_state_dict(torch.load(folder / STREAM, weights_only=True))
     except Exception as error:  # torch raises almost anything for a damaged file
         yield f"cannot resume from {folder}: {STREAM}: {error_text(error)}"

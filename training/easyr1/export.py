@@ -22,6 +22,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText, GenerationConf
 from training.core.saving import PROCESSOR_FILES, saving
 from vlmgym.cli.console import reporting_errors
 from vlmgym.errors import UsageError
+from vlmgym.evaluation.trained import TRAINED, TrainedRecord
 from vlmgym.policies.checkpoint import error_text
 from vlmgym.records.output_folder import new_folder
 
@@ -39,6 +40,7 @@ def export(checkpoint: Path, out: Path, dtype: torch.dtype = torch.bfloat16) -> 
     source = actor / "huggingface"
     if not (source / "config.json").is_file():
         raise UsageError(f"{checkpoint} is not an EasyR1 checkpoint: it has no actor/huggingface/config.json")
+    trained = TrainedRecord.read(actor.parent) if (actor.parent / TRAINED).is_file() else None
     weights = whole_weights(actor)
     config = AutoConfig.from_pretrained(source)
     adapter = actor / "lora_adapter" / "adapter_config.json"
@@ -57,6 +59,8 @@ def export(checkpoint: Path, out: Path, dtype: torch.dtype = torch.bfloat16) -> 
         for name in PROCESSOR_FILES:
             if (source / name).is_file() and not (part / name).exists():
                 shutil.copy(source / name, part / name)
+        if trained is not None:
+            trained.write(part)
 
 
 def whole_weights(actor: Path) -> dict[str, torch.Tensor]:
@@ -137,7 +141,7 @@ def main(checkpoint: tyro.conf.Positional[Path], out: tyro.conf.Positional[Path]
         out: New folder.
     """
     export(checkpoint, out)
-    print(f"serve {out}: bash training/scripts/serve_vllm.sh {out}")
+    print(f"evaluate {out}: bash training/scripts/evaluate.sh {out} BASELINE")
 
 
 if __name__ == "__main__":

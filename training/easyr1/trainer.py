@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,8 +14,11 @@ import numpy as np
 from transformers import GenerationConfig
 from verl.protocol import DataProto, pad_dataproto_to_divisor, unpad_dataproto
 from verl.trainer.ray_trainer import RayPPOTrainer
+from verl.utils.checkpoint import CHECKPOINT_TRACKER
 
 from training.core.records import begin_rollout_records, write_rollout_records
+from training.core.result import last_rewards, validation_summary, write_result
+from training.core.rewind import set_aside
 from training.easyr1.batch import (
     critic_batch,
     decode_replies,
@@ -24,9 +31,11 @@ from training.easyr1.batch import (
 from training.easyr1.prompt_stream import PromptStream
 from training.easyr1.rollout_worker import EpisodeId, EpisodeResult, Request, StepResult
 from training.easyr1.section import Section
+from training.easyr1.trained import trained_record
 from training.easyr1.worker_pool import WorkerPool
 from vlmgym.curriculum import Curriculum
 from vlmgym.records.episode import PolicyRecord
+from vlmgym.records.files import replace_file, writing
 from vlmgym.sandbox.core.reward import Outcome
 
 
@@ -43,14 +52,56 @@ class VlmgymTrainer(RayPPOTrainer):
         validates = section.validation.episodes > 0
         super().__init__(**arguments, reward_fn=None, val_reward_fn=workers if validates else None)
         self.section, self.curriculum, self.workers = section, curriculum, workers
-        self.rollouts = Path(self.config.trainer.save_checkpoint_path) / "rollouts"
+        self.folder = Path(self.config.trainer.save_checkpoint_path)
+        self.rollouts = self.folder / "rollouts"
         self.bootstrap_requests: list[tuple[EpisodeId, Request]] = []
         self.end_tokens = read_end_tokens(self.config.worker.actor.model.model_path, self.tokenizer)
 
     def fit(self) -> None:
-        """Train; see `RayPPOTrainer.fit`."""
+        """Train and write `result.json`; see `RayPPOTrainer.fit`."""
+        start = time.perf_counter()
+        if self.config.trainer.load_checkpoint_path is not None:
+            self._rewind(Path(self.config.trainer.load_checkpoint_path))
         self._begin_records()
         super().fit()
+        if not self.config.trainer.val_only:
+            self._write_result(time.perf_counter() - start)
+
+    def _rewind(self, checkpoint: Path) -> None:
+        """Put aside what this run wrote after a named checkpoint of its own, which becomes its last one."""
+        if checkpoint.absolute().parent != self.folder.absolute():
+            return
+        step = int(checkpoint.name.removeprefix("global_step_"))
+        if (aside := set_aside(self.folder, step)) is None:
+            return
+        print(f"resuming after step {step}; later steps are in {aside}")
+        tracker = self.folder / CHECKPOINT_TRACKER
+        if tracker.exists():
+            shutil.copy2(tracker, aside / tracker.name)
+        last = {"last_global_step": step, "last_actor_path": str(checkpoint.absolute() / "actor")}
+        last |= {"best_global_step": step, "best_val_reward_score": -1.0}  # as EasyR1 starts
+        replace_file(tracker, json.dumps(last, indent=2).encode())
+        if "tensorboard" in self.config.trainer.logger:
+            from torch.utils.tensorboard import SummaryWriter
+
+            SummaryWriter(os.environ["TENSORBOARD_DIR"], purge_step=step + 1).close()
+
+    def _write_result(self, seconds: float) -> None:
+        step = self.global_step
+        write_result(
+            self.folder,
+            rewards=last_rewards(self.rollouts, step),
+            steps=step,
+            episodes=self.train_dataloader.next_prompt_id * self.config.worker.rollout.n,
+            before=validation_summary(self.rollouts, 0),
+            after=validation_summary(self.rollouts, step),
+            seconds=seconds,
+            paths={
+                "checkpoint": self.folder / f"global_step_{step}",
+                "metrics": self.folder / "curve.jsonl",
+                "rollouts": self.rollouts,
+            },
+        )
 
     def _make_batch_data(self, metrics: dict[str, Any]) -> DataProto:
         """Play the episodes of a step."""
@@ -104,6 +155,15 @@ class VlmgymTrainer(RayPPOTrainer):
         metrics = {**response_metrics("val", results), **episode_metrics("val", episodes)}
         self.val_reward_score = metrics["val/score"]
         return metrics
+
+    def _save_checkpoint(self) -> None:
+        """Write what the model was trained on, and the checkpoint, which is complete last."""
+        folder = self.folder / f"global_step_{self.global_step}"
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        progress, template = self.train_dataloader.progress, self.tokenizer.chat_template
+        trained_record(self.config, self.section, self.curriculum, progress, self.global_step, template).write(folder)
+        super()._save_checkpoint()
 
     def _play(
         self, requests: list[Request], group_size: int, sampling: dict[str, Any]

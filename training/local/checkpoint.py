@@ -14,9 +14,13 @@ from training.core.saving import saving
 from training.local.actor import MODEL, Actor
 from vlmgym.curriculum import Progress
 from vlmgym.errors import UsageError, describe_validation_error
+from vlmgym.evaluation.trained import TrainedRecord
 from vlmgym.policies.checkpoint import error_text
 from vlmgym.records.files import replace_file
 from vlmgym.records.output_folder import OutputFolder
+
+STATE = "trainer.pt"
+"""File of a checkpoint with the state of the trainer."""
 
 
 def save_checkpoint(
@@ -26,12 +30,13 @@ def save_checkpoint(
     optimizer: torch.optim.Optimizer,
     progress: Progress,
     extra: dict[str, Any],
+    trained: TrainedRecord,
     *,
     merged: bool = False,
 ) -> Path:
     """Write a checkpoint and return its folder, which contains `model`, or `adapter` with LoRA (and `model` if merged).
 
-    `extra` is further state of the trainer: numbers and lists.
+    `extra` is further state of the trainer: numbers and lists. `trained` is also written next to the model.
 
     Raises:
         OutputError: It cannot be written.
@@ -44,8 +49,11 @@ def save_checkpoint(
         critic = None if actor.critic is None else actor.critic.state_dict()
         state = {"critic": critic, "optimizer": optimizer.state_dict(), "step": step, **extra}
         with saving(checkpoint):
-            torch.save(state, part / "trainer.pt")
+            torch.save(state, part / STATE)
         replace_file(part / "progress.json", progress.model_dump_json().encode())
+        trained.write(part)
+        if (part / MODEL).is_dir():
+            trained.write(part / MODEL)
     return checkpoint
 
 
@@ -68,7 +76,7 @@ def load_checkpoint(
         UsageError: It is unreadable or belongs to another model.
     """
     try:
-        state = torch.load(checkpoint / "trainer.pt", map_location="cpu", weights_only=True)  # runs no pickled code
+        state = torch.load(checkpoint / STATE, map_location="cpu", weights_only=True)  # runs no pickled code
         actor.load_trained(checkpoint)
         critic = state.pop("critic")
         if actor.critic is not None:

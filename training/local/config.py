@@ -270,7 +270,8 @@ class TrainConfig(GameOptions):
     output_dir: Path | None = None
     """Output folder. Default: a new folder in logs/."""
     resume: Path | None = None
-    """Folder of a run to resume from its last checkpoint, with its options."""
+    """Run to resume with its options: its folder, for the last checkpoint, or RUN/checkpoints/step_..., which puts
+    aside later steps."""
     checkpoint_interval: int = 50
     """Steps between checkpoints."""
     keep_checkpoints: int = 2

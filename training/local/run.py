@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import count
@@ -14,6 +15,8 @@ from pydantic_core import to_jsonable_python
 
 from training.core.expert import expert_response
 from training.core.records import begin_rollout_records, write_rollout_records
+from training.core.result import RESULT
+from training.local.checkpoint import STATE
 from training.local.config import DEFAULT_GAMES, TrainConfig
 from training.local.options import drop_option, read_config
 from training.tiny_vlm import make_tiny_vlm
@@ -61,8 +64,10 @@ class TrainingRun:
         self.after = folder / "evaluation" / "after"
         self.before_result = folder / "before.json"
         self.model = folder / "model"
-        self.result = folder / "result.json"
+        self.result = folder / RESULT
         self.wandb = folder / "wandb_id"
+        self.checkpoint: Path | None = None
+        """Checkpoint named on resuming."""
         self._created_tiny = False
         self._resume_args: list[str] = []
 
@@ -84,14 +89,26 @@ class TrainingRun:
         return run
 
     @classmethod
-    def reopen(cls, folder: Path, args: Sequence[str]) -> tuple[TrainingRun, TrainConfig]:
+    def reopen(cls, resume: Path, args: Sequence[str]) -> tuple[TrainingRun, TrainConfig]:
         """Reopen a run with its options, followed by the given ones.
 
+        Args:
+            resume: Folder of the run, or of one of its checkpoints.
+            args: Command line.
+
         Raises:
-            UsageError: There is no run, or something that affects results has changed: an option, or the contents of a
-                preset, curriculum or game file.
+            UsageError: There is no run or checkpoint, or something that affects results has changed: an option, or the
+                contents of a preset, curriculum or game file.
         """
+        step = re.fullmatch(r"step_(\d+)", resume.name)
+        named = step is not None and resume.absolute().parent.name == "checkpoints"
+        folder = resume.absolute().parents[1] if named else resume
         run = cls(folder)
+        if step is not None and named:
+            run.checkpoint = run.checkpoints / f"step_{int(step[1]):06d}"
+            if not (run.checkpoint / STATE).is_file():
+                names = ", ".join(sorted(path.name for path in run.checkpoints.glob("step_*"))) or "none"
+                raise UsageError(f"{resume} is not a checkpoint; the checkpoints of this run are: {names}")
         try:
             options = json.loads(run.options.read_text(encoding="utf-8"))
             resolved = json.loads(run.config.read_text(encoding="utf-8"))

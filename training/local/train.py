@@ -15,10 +15,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 from rich.console import Console
 
+from training.core.result import write_result
+from training.core.rewind import set_aside
 from training.local.checkpoint import drop_old_checkpoints, last_checkpoint
 from training.local.config import TrainConfig
 from training.local.curves import Curves, wandb_run
@@ -82,11 +83,11 @@ def main(args: Sequence[str] | None = None) -> None:
                 hint = f"--resume {run.folder} {start}"
             error.args = (f"{str(error) or 'interrupted'}; {hint}",)
             raise
-        for name in ("before", "after"):
-            if "states" in result[name]:
-                console.print(f"{name:7} {ValidationResult(**result[name]['states']).summary()}", soft_wrap=True)
+        for name, validation in result["validation"].items():
+            if "states" in validation:
+                console.print(f"{name:7} {ValidationResult(**validation['states']).summary()}", soft_wrap=True)
         for name, path in result["paths"].items():
-            console.print(f"{name:9}{path}", soft_wrap=True)
+            console.print(f"{name:11}{path}", soft_wrap=True)
 
 
 def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = None) -> dict[str, Any]:
@@ -102,9 +103,11 @@ def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = 
     run.keep_resume_options()
     fine_tune(trainer, console)
     before = evaluate_before(trainer, console)
-    if (checkpoint := last_checkpoint(run.checkpoints)) is not None:
+    if (checkpoint := run.checkpoint or last_checkpoint(run.checkpoints)) is not None:
         trainer.load(checkpoint)
         console.print(f"resuming after step {trainer.step}")
+        if run.checkpoint is not None and (aside := set_aside(run.folder, trainer.step)) is not None:
+            console.print(f"later steps are in {aside}", soft_wrap=True)
     run.begin_records(config, trainer.curriculum, trainer.policy_record())
     with Curves(run.folder, wandb, after=trainer.step) as curves, StepProgress(console, config.steps) as progress:
         progress.show(trainer.step, {})
@@ -117,24 +120,25 @@ def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = 
                 drop_old_checkpoints(run.checkpoints, config.keep_checkpoints)
     with run.output.building(run.model) as part:
         trainer.actor.save(part)
+        trainer.trained_record().write(part)
     after = evaluate(trainer.actor, config, trainer.curriculum, trainer.step, run.after, console)
-    paths = {
-        "model": run.model,
-        "curve": run.folder / "curve.png",
-        "rollouts": run.rollouts,
-        "report": run.after / "report.html",
-    }
-    result = {
-        "final_reward": float(np.mean(trainer.rewards)) if trainer.rewards else None,
-        "total_steps": trainer.step,
-        "total_episodes": trainer.step * config.batch_size,
-        "before": before,
-        "after": after,
-        "seconds": time.perf_counter() - start,
-        "paths": {name: str(path) for name, path in paths.items() if path.exists()},
-    }
-    run.output.write(run.result, (json.dumps(result, indent=1) + "\n").encode())
-    return result
+    return write_result(
+        run.folder,
+        rewards=trainer.rewards,
+        steps=trainer.step,
+        episodes=trainer.step * config.batch_size,
+        before=before,
+        after=after,
+        seconds=time.perf_counter() - start,
+        paths={
+            "model": run.model,
+            "checkpoint": last_checkpoint(run.checkpoints) or run.checkpoints,
+            "metrics": run.folder / "curve.jsonl",
+            "curve": run.folder / "curve.png",
+            "rollouts": run.rollouts,
+            "report": run.after / "report.html",
+        },
+    )
 
 
 def fine_tune(trainer: Trainer, console: Console) -> None:

@@ -22,7 +22,9 @@ from training.core.advantages import (
     informative_fraction,
     whiten,
 )
+from training.core.result import FINAL_EPISODES
 from training.core.states import start_rollouts
+from training.core.trained import make_trained_record
 from training.local.actor import Actor
 from training.local.checkpoint import load_checkpoint, save_checkpoint
 from training.local.config import PpoConfig, TrainConfig
@@ -35,11 +37,10 @@ from training.local.run import TrainingRun
 from training.local.sft import Demonstrations, fine_tune
 from training.local.update import infer, update
 from training.local.validation import ValidationResult, check_gate
+from vlmgym.evaluation.trained import TrainedRecord
 from vlmgym.records.episode import PolicyRecord, TurnRecord
 from vlmgym.rollout.episode import EpisodeRollout
 
-FINAL_EPISODES = 100
-"""Number of last episodes averaged in `final_reward`."""
 GATE_STATES = 64
 """States responded to in a check of supervised fine-tuning."""
 _ROLLOUT_STREAM, _MINIBATCH_STREAM = 2, 3
@@ -225,6 +226,24 @@ class Trainer:
         options = {"algorithm": self.config.algorithm, "step": self.step, "temperature": temperature}
         return PolicyRecord(name="training", options=options)
 
+    def trained_record(self) -> TrainedRecord:
+        """Describe what the model was trained on."""
+        config = self.config
+        return make_trained_record(
+            self.curriculum,
+            self.progress,
+            config.play,
+            config.states,
+            config.reward,
+            trainer=f"local {config.algorithm}",
+            step=self.step,
+            temperature=config.rollout.temperature,
+            top_p=1.0,
+            max_tokens=config.rollout.max_tokens,
+            chat_template=self.actor.encoder.tokenizer.chat_template,
+            blank=config.blank,
+        )
+
     def save(self, folder: Path) -> None:
         """Write a checkpoint.
 
@@ -239,7 +258,8 @@ class Trainer:
             )
         extra = {"rewards": self.rewards, "kl_coef": self.kl_coef}
         merged = self.config.save_merged
-        save_checkpoint(folder, self.step, self.actor, self.optimizer, self.progress, extra, merged=merged)
+        arguments = (self.step, self.actor, self.optimizer, self.progress, extra, self.trained_record())
+        save_checkpoint(folder, *arguments, merged=merged)
 
     def load(self, checkpoint: Path) -> None:
         """Resume from a checkpoint."""

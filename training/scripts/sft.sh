@@ -30,6 +30,9 @@ case $model in
 esac
 name=$(sed -n 's/^ "\(.*\)": {$/\1/p' "$data/dataset_info.json")
 [ -n "$name" ] || fail "$data/dataset_info.json was not written by vlmgym export"
-FORCE_TORCHRUN=1 exec "$command" train "$root/training/sft/sft.yaml" "model_name_or_path=$model" "template=$template" \
+FORCE_TORCHRUN=1 "$command" train "$root/training/sft/sft.yaml" "model_name_or_path=$model" "template=$template" \
     "dataset_dir=$data" "media_dir=$data" "dataset=$name" "output_dir=$out" \
     "deepspeed=$root/training/sft/zero3.json" "$@"
+if [ -d "$out" ] && [ -e "$data/vlmgym.json" ]; then
+    cp -- "$data/vlmgym.json" "$out/" # for vlmgym eval --as-trained
+fi

@@ -123,6 +123,7 @@ def run_evaluation(
     custom_policy: CustomFunction | None = None,
     preset: Mapping[str, Any] | None = None,
     curriculum: Path | None = None,
+    played: Games | None = None,
 ) -> RunSummary:
     """Play the configured episodes and write all files of the run.
 
@@ -134,13 +135,15 @@ def run_evaluation(
         custom_policy: Default policy if `config.policy` is None.
         preset: Config fields that `config` may override.
         curriculum: Curriculum file or name to play instead of games.
+        played: Games or curriculum to play instead of all these.
 
     Raises:
         UsageError: An option is invalid; nothing was played.
         VlmgymError: The run failed; finished episodes are kept.
         SystemExit: Some episodes ended as errors; all files are written.
     """
-    played = _played(game_names, config, preset, curriculum)
+    if played is None:
+        played = _played(game_names, config, preset, curriculum)
     if config.all_rows:
         config = dataclasses.replace(config, episodes=rows_of(played), all_rows=False)
     games = all_games(played)

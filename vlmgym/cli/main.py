@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import tyro
 
 import vlmgym
+from vlmgym.cli.as_trained import trained_games, with_trained_options
 from vlmgym.cli.bench import BenchConfig, bench
 from vlmgym.cli.bench_model import BenchModelConfig, bench_model
 from vlmgym.cli.bench_prompt import bench_prompt
@@ -41,6 +42,12 @@ class EvalCommand(EvalConfig):
     """Games, given as an option."""
     curriculum: Path | None = None
     """Curriculum to play instead of games: a TOML file, or geospot, 2048 or three-games; --episodes is the total."""
+    as_trained: Path | None = None
+    """Checkpoint whose games, difficulty, turn limit, history, reward and sampling are played instead, on validation
+    seeds (its vlmgym.json). Other options override it, except those of games. The policies vllm and transformers load
+    the checkpoint itself, unless --model is given."""
+    full_curriculum: bool = False
+    """With --as-trained, play its curriculum from the first stage, instead of the stages that training had reached."""
 
 
 def evaluate_command(args: Sequence[str]) -> Callable[..., None]:
@@ -48,10 +55,17 @@ def evaluate_command(args: Sequence[str]) -> Callable[..., None]:
     both: Any = with_options(EvalCommand, policy_options(args))
 
     def command(chosen: Any) -> None:
-        games = (*chosen.config.game, *chain.from_iterable(chosen.config.games))
-        if not games and chosen.config.curriculum is None:
+        config = chosen.config
+        games, played = (*config.game, *chain.from_iterable(config.games)), None
+        if config.as_trained is not None:
+            if games or config.curriculum is not None:
+                raise UsageError("--as-trained names the games: leave out games and --curriculum")
+            played = trained_games(config.as_trained, config.full_curriculum, config)
+        elif config.full_curriculum:
+            raise UsageError("--full-curriculum needs --as-trained")
+        elif not games and config.curriculum is None:
             raise UsageError(f"name a game: vlmgym eval {'|'.join(found.name for found in load_games()[0].values())}")
-        run_evaluation(games, chosen.config, chosen.options, curriculum=chosen.config.curriculum)
+        run_evaluation(games, config, chosen.options, curriculum=config.curriculum, played=played)
 
     command.__annotations__ = {"chosen": Annotated[both, tyro.conf.arg(name="")]}
     command.__doc__ = EvalCommand.__doc__
@@ -124,8 +138,10 @@ def main(args: Sequence[str] | None = None) -> None:
         if words == ["--version"]:
             print(f"vlmgym {vlmgym.__version__}")
             return
+        if words[:1] == ["eval"]:
+            words = with_trained_options(words)
         commands = {"eval": evaluate_command(words if words[:1] == ["eval"] else []), **COMMANDS}
         about = "Visual game environments for vision-language models. vlmgym --version prints the version."
-        options = tyro.extras.subcommand_cli_from_dict(commands, args=args, prog="vlmgym", description=about)
+        options = tyro.extras.subcommand_cli_from_dict(commands, args=words, prog="vlmgym", description=about)
         if options is not None:
             ACTIONS[type(options)](options)

@@ -17,6 +17,7 @@ from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.export_rows import IMAGES, Format, Rows, TurnFilter, export_episode
 from vlmgym.evaluation.progress import call_in_order
+from vlmgym.evaluation.trained import TrainedRecord
 from vlmgym.records.episode import versions
 from vlmgym.records.files import replace_file, writing
 from vlmgym.records.output_folder import new_folder
@@ -109,6 +110,7 @@ def export(config: ExportConfig) -> None:
             raise UsageError(f"no turn of {run.folder.folder} passes the filters: {_counts(left_out)}")
         if config.format == "sharegpt":
             replace_file(folder / "dataset_info.json", _json(_dataset_info(config.output_dir)))
+        TrainedRecord.of_run(run.config).write(folder)
         images = sum(1 for _ in (folder / IMAGES).rglob("*.png"))
         counts = {"rows": count, "images": images, "turns_left_out": left_out}
         replace_file(folder / "export.json", _json(_origin(run, config, counts)))

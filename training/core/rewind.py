@@ -1,0 +1,56 @@
+"""Resume from an earlier checkpoint: put aside what was written after it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from itertools import count
+from pathlib import Path
+
+from training.core.plots import read_curve
+from training.core.result import RESULT
+from vlmgym.records.files import writing
+from vlmgym.records.output_folder import MARKER, OutputFolder
+
+NUMBERED = ("checkpoints/step_*", "global_step_*", "rollouts/step_*.jsonl", "rollouts/validation_*.jsonl")
+"""Files and folders of a step."""
+FINAL = (RESULT, "curve.png", "model", "evaluation/after*")
+"""Files and folders of the last step."""
+
+
+def set_aside(folder: Path, step: int) -> Path | None:
+    """Move all that was written after a step to a new folder `after_step_...` of the run; nothing is deleted.
+
+    Metrics are copied, since their file also has earlier steps, which the trainer keeps.
+
+    Returns:
+        The new folder; None if there are no later steps.
+
+    Raises:
+        OutputError: A file cannot be moved.
+    """
+    folder = folder.absolute()
+    later = [path for pattern in NUMBERED for path in sorted(folder.glob(pattern)) if _step(path) > step]
+    curve = folder / "curve.jsonl"
+    if not later and not any(row["step"] > step for row in read_curve(curve)):
+        return None
+    name = f"after_step_{step:06d}"
+    names = (name if n == 1 else f"{name}-{n}" for n in count(1))
+    aside = next(path for path in map(folder.joinpath, names) if not path.exists())
+    for path in (*later, *(path for pattern in FINAL for path in sorted(folder.glob(pattern)))):
+        target = aside / path.relative_to(folder)
+        with writing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(target)
+        for owner in (folder, path.parent):
+            if (owner / MARKER).exists():
+                OutputFolder(owner).remove(path)  # from its list
+    if curve.exists():
+        with writing(aside):
+            aside.mkdir(exist_ok=True)
+            shutil.copy2(curve, aside / curve.name)
+    return aside
+
+
+def _step(path: Path) -> int:
+    return int(re.findall(r"\d+", path.stem)[-1])

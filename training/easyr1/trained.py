@@ -1,0 +1,49 @@
+"""What an EasyR1 checkpoint was trained on, and whether a run may resume from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from training.core.trained import make_trained_record
+from training.easyr1.config import RunConfig
+from training.easyr1.section import Section
+from vlmgym.curriculum import Curriculum, Progress
+from vlmgym.evaluation.trained import TRAINED, TrainedRecord
+from vlmgym.records.run import changes
+
+FIXED = {"trainer", "curriculum", "reward", "history", "history_images", "max_turns"}
+FIXED |= {"temperature", "top_p", "max_tokens"}
+"""Fields that must not change when a run is resumed."""
+
+
+def trained_record(
+    config: RunConfig, section: Section, curriculum: Curriculum, progress: Progress, step: int, chat_template: str
+) -> TrainedRecord:
+    """Describe the checkpoint of a step."""
+    rollout = config.worker.rollout
+    return make_trained_record(
+        curriculum,
+        progress,
+        section.play,
+        section.states,
+        section.reward,
+        trainer=f"easyr1 {config.algorithm.adv_estimator}",
+        step=step,
+        temperature=rollout.temperature,
+        top_p=rollout.top_p,
+        max_tokens=config.data.max_response_length,
+        chat_template=chat_template,
+    )
+
+
+def changed_settings(checkpoint: Path, config: RunConfig, section: Section, curriculum: Curriculum) -> list[str]:
+    """List what has changed since a checkpoint was written, such as `max_turns was 1 and is 8`.
+
+    Raises:
+        UsageError: The `vlmgym.json` of the checkpoint is invalid.
+    """
+    if not (checkpoint / TRAINED).exists():
+        return []
+    after = trained_record(config, section, curriculum, curriculum.begin(), 0, "")
+    old, new = (each.model_dump(mode="json", include=FIXED) for each in (TrainedRecord.read(checkpoint), after))
+    return [str(change) for change in changes(old, new)]

@@ -1,0 +1,72 @@
+"""`vlmgym eval --as-trained CHECKPOINT`: options and games from the `vlmgym.json` of a checkpoint."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from vlmgym.errors import UsageError
+from vlmgym.evaluation.config import EvalConfig
+from vlmgym.evaluation.run import Games
+from vlmgym.evaluation.trained import TrainedRecord
+from vlmgym.policies import options_type
+from vlmgym.sandbox.core.reward import RewardConfig
+from vlmgym.sandbox.options import GameOptions
+
+MODEL_FOLDERS = ("", "model")
+"""Subfolders of a checkpoint that may have the model."""
+
+
+def with_trained_options(args: Sequence[str]) -> list[str]:
+    """Insert the options of `--as-trained` after the command, so that later ones override them.
+
+    Sampling options and the model are only inserted if the policy has such options.
+
+    Raises:
+        UsageError: The checkpoint has no valid `vlmgym.json`.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--as-trained", "--as_trained")
+    parser.add_argument("--policy")
+    try:
+        known, _ = parser.parse_known_args(args)
+    except argparse.ArgumentError:  # an option without a value, which the main parser reports
+        return list(args)
+    if not known.as_trained:
+        return list(args)
+    checkpoint = Path(known.as_trained)
+    record = TrainedRecord.read(checkpoint)
+    options = [f"--{name.replace('_', '-')}={getattr(record, name)}" for name in ("history", "history_images")]
+    options += [f"--max-turns={record.max_turns}", f"--seed={record.first_seed}"]
+    for name, value in record.reward.model_dump().items():
+        if value != getattr(RewardConfig(), name):
+            options.append(f"--reward.{name.replace('_', '-')}={value}")
+    accepted = {field.name for field in dataclasses.fields(options_type(known.policy or "random"))}
+    for name in ("temperature", "top_p", "max_tokens"):
+        if name in accepted and getattr(record, name) is not None:
+            options.append(f"--{name.replace('_', '-')}={getattr(record, name)}")
+    if "dtype" in accepted:  # the policy loads a checkpoint
+        found = (folder for name in MODEL_FOLDERS if ((folder := checkpoint / name) / "config.json").is_file())
+        options += [f"--model={folder}" for folder in found]
+    return [args[0], *options, *args[1:]]
+
+
+def trained_games(checkpoint: Path, full_curriculum: bool, config: EvalConfig) -> Games:
+    """Make the games of a checkpoint, or its full curriculum.
+
+    Raises:
+        UsageError: Another option changes the games, training showed no true images, or fewer questions were kept for
+            validation than are played.
+    """
+    if any(getattr(config, field.name) != field.default for field in dataclasses.fields(GameOptions)):
+        options = "--size, --perception, --reasoning, --strict, --config"
+        raise UsageError(f"--as-trained sets the difficulty of its games: leave out {options}")
+    record = TrainedRecord.read(checkpoint)
+    if record.blank:
+        raise UsageError(f"{checkpoint} was trained on grey images, which an evaluation does not show")
+    kept = record.validation_questions
+    if kept is not None and config.seed <= record.first_seed and not config.all_rows and config.episodes > kept:
+        raise UsageError(f"{kept:,} questions were kept for validation: lower --episodes {config.episodes:,}")
+    return record.full_curriculum() if full_curriculum else record.reached_games()

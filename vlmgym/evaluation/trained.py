@@ -1,0 +1,145 @@
+"""`vlmgym.json` in a checkpoint: what it was trained on, so that `vlmgym eval --as-trained` can play exactly that."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from vlmgym.curriculum import Curriculum, CurriculumFile
+from vlmgym.errors import UsageError, describe_validation_error
+from vlmgym.records.episode import GameRecord
+from vlmgym.records.files import replace_file
+from vlmgym.records.run import RunRecord
+from vlmgym.rollout.states import FIRST_VALIDATION_SEED
+from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.reward import RewardConfig
+
+TRAINED = "vlmgym.json"
+"""Name of the file in a checkpoint."""
+
+
+class TrainedRecord(BaseModel):
+    """What a checkpoint was trained on.
+
+    Attributes:
+        record: Version of this format.
+        trainer: Trainer and algorithm, such as `local grpo`.
+        step: Number of training steps.
+        games: Games with their configurations, which include response format and prompt; with a curriculum, each at the
+            stage that training had reached.
+        stages: Names of these stages; None for games without stages.
+        curriculum: Contents of the curriculum file, if any.
+        reward: Weights and shaping of the reward.
+        history: Number of earlier turns repeated in each prompt.
+        history_images: Number of those turns that include images.
+        max_turns: Turn limit of an episode.
+        temperature: Sampling temperature; None if the checkpoint was not trained on its own samples.
+        top_p: Total probability of the tokens sampled from; None as above.
+        max_tokens: Maximum response length in tokens; None as above.
+        chat_template: Chat template of the prompts, which the tokenizer of the checkpoint applies.
+        first_seed: First seed of validation episodes, which were not trained on.
+        validation_questions: Smallest number of questions that a dataset kept for validation; None if questions are
+            generated.
+        blank: Whether grey images replaced the true ones.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    record: Literal[1] = 1
+    trainer: str
+    step: int = Field(ge=0)
+    games: tuple[GameRecord, ...] = Field(min_length=1)
+    stages: tuple[str | None, ...]
+    curriculum: dict[str, JsonValue] | None = None
+    reward: RewardConfig
+    history: int = Field(ge=0)
+    history_images: int = Field(ge=0)
+    max_turns: int = Field(ge=1)
+    temperature: float | None = Field(None, ge=0)
+    top_p: float | None = Field(None, gt=0, le=1)
+    max_tokens: int | None = Field(None, ge=1)
+    chat_template: str | None = None
+    first_seed: int = Field(ge=0)
+    validation_questions: int | None = Field(None, ge=1)
+    blank: bool = False
+
+    @classmethod
+    def read(cls, checkpoint: Path) -> TrainedRecord:
+        """Read the file of a checkpoint.
+
+        Raises:
+            UsageError: There is none, or it is invalid.
+        """
+        path = checkpoint / TRAINED
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except OSError as error:
+            raise UsageError(
+                f"cannot read {path}: {error.strerror}; name a checkpoint that vlmgym has trained or exported"
+            ) from None
+        except ValidationError as error:
+            raise UsageError(f"{path} is invalid: {describe_validation_error(error)}") from None
+
+    @classmethod
+    def of_run(cls, run: RunRecord) -> TrainedRecord:
+        """Describe a model that is fine-tuned on the episodes of a run, with a curriculum at its last stages.
+
+        Raises:
+            UsageError: The curriculum is invalid.
+        """
+        games, stages = run.games, tuple[str | None, ...](None for _ in run.games)
+        if run.curriculum is not None:
+            entries = _curriculum(run.curriculum.file).entries
+            games = tuple(GameRecord.of(entry.stages[-1].game) for entry in entries)
+            stages = tuple(entry.stages[-1].name for entry in entries)
+        return cls(
+            trainer="sft",
+            step=0,
+            games=games,
+            stages=stages,
+            curriculum=None if run.curriculum is None else run.curriculum.file,
+            reward=run.reward,
+            history=run.history,
+            history_images=run.history_images,
+            max_turns=run.max_turns,
+            first_seed=max(FIRST_VALIDATION_SEED, run.seed + run.episodes),
+        )
+
+    def write(self, folder: Path) -> None:
+        """Write the file atomically.
+
+        Raises:
+            OutputError: It cannot be written.
+        """
+        replace_file(folder / TRAINED, self.model_dump_json(indent=1).encode() + b"\n")
+
+    def reached_games(self) -> list[Game[object, object]]:
+        """Make the games at the stages that training had reached.
+
+        Raises:
+            UsageError: A game is not installed, or one appears at several stages.
+        """
+        if len({game.id for game in self.games}) < len(self.games):
+            raise UsageError("the checkpoint was trained on several stages of a game at once: add --full-curriculum")
+        return [game.game() for game in self.games]
+
+    def full_curriculum(self) -> Curriculum:
+        """Make the curriculum from its first stage.
+
+        Raises:
+            UsageError: There is none, or it is invalid.
+        """
+        if self.curriculum is None:
+            raise UsageError("the checkpoint was trained without a curriculum: leave out --full-curriculum")
+        return _curriculum(self.curriculum)
+
+
+def _curriculum(contents: dict[str, JsonValue]) -> Curriculum:
+    try:
+        file = CurriculumFile.model_validate_json(json.dumps(contents))
+    except ValidationError as error:
+        raise UsageError(f"the recorded curriculum is invalid: {describe_validation_error(error)}") from None
+    return Curriculum.from_file(file, "the recorded curriculum")
