@@ -31,7 +31,7 @@ failed() { # action; the end of the log has the reason
 has_uv() { command -v uv >/dev/null; }
 fits() { "$1" -c "import sys; sys.exit(not (3, $2) <= sys.version_info[:2] <= (3, 13))" >/dev/null 2>&1; }
 
-put_aside() { # path, which may hold the user's files
+put_aside() { # path, which may contain user files
     [ -e "$1" ] || [ -L "$1" ] || return 0
     kept=$(mktemp -d "$1.old.XXXXXX")
     echo "Moving the existing $1 into $kept" && mv -- "$1" "$kept/"

@@ -78,7 +78,7 @@ def test_invalid_combinations(write: Callable[[int], str], capsys: pytest.Captur
     data = f"data={write(4)}"
     assert "--all-rows needs data for vqa" in rejected(capsys, "vqa")
     assert "--all-rows needs data for 2048" in rejected(capsys, "2048")
-    assert "leave out --episodes" in rejected(capsys, "vqa", "--config", data, "--episodes", "3")
+    assert "remove --episodes" in rejected(capsys, "vqa", "--config", data, "--episodes", "3")
     with pytest.raises(UsageError, match="--all-rows does not work with --curriculum"):
         run_evaluation([], EvalConfig(all_rows=True), curriculum=Path("2048"))
     with pytest.raises(UsageError, match="vqa has 4, caption has 16"):

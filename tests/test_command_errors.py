@@ -11,16 +11,16 @@ from vlmgym.evaluation import RunFolder, read_run
 
 USAGE = [
     (["nonsense"], "unknown game 'nonsense'; the games are 2048-v0, "),
-    (["2048", "2048-v0"], "a game is named twice"),
+    (["2048", "2048-v0"], "a game is listed twice"),
     ([], "name a game: vlmgym eval 2048|"),
-    (["2048", "--games", "swap", "--games", "2048"], "a game is named twice"),
+    (["2048", "--games", "swap", "--games", "2048"], "a game is listed twice"),
     (["2048", "--policy", "best"], "unknown policy 'best'"),
     (["2048", "--policy", ""], "unknown policy ''"),
     (["2048", "--policy", "nowhere:f"], "cannot load 'nowhere'"),
     (["2048", "--policy", "leaves.py:f"], "cannot load 'leaves.py': SystemExit: 0"),
     (["2048", "--policy", "raises.py:f"], "cannot load 'raises.py': BaseException: no"),
-    (["2048", "--model=x"], "--model is not an option of the policy random: choose --policy openai (or vllm, tr"),
-    (["2048", "--tensor_parallel_size", "2"], "the policy random: choose --policy vllm"),
+    (["2048", "--model=x"], "--model is not an option of the random policy: choose --policy openai (or vllm, tr"),
+    (["2048", "--tensor_parallel_size", "2"], "the random policy: choose --policy vllm"),
     (["2048", "--timeout", "9"], "choose --policy openai (or MODULE:FUNCTION)"),
     (["2048", "--policy", "f.py:g", "--timeout", "nan"], "timeout must be a positive number of seconds"),
     (["2048", "--episodes", "0"], "episodes must be an integer of at least 1, got 0"),
@@ -42,8 +42,8 @@ USAGE = [
     (["2048", "--budget-cost", "2"], "budget_cost requires price_in and price_out"),
     (["2048", "--budget-tokens", "5"], "random does not count tokens"),
     (["2048", "--output-dir", "a", "--resume", "b"], "a resumed run continues in its own folder"),
-    (["2048", "--resume", "nowhere"], "nowhere holds no run: cannot read"),
-    (["2048", "--output-dir", "earlier"], "earlier holds files that vlmgym did not write ('run.json')"),
+    (["2048", "--resume", "nowhere"], "nowhere is not a run: cannot read"),
+    (["2048", "--output-dir", "earlier"], "earlier contains files that vlmgym did not write ('run.json')"),
 ]
 
 

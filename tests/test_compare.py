@@ -146,7 +146,7 @@ def test_runs_that_cannot_be_compared(runs, tmp_path, games, options, fact):
 def test_invalid_options(runs, tmp_path):
     with pytest.raises(UsageError, match="with itself"):
         compared(runs[0], runs[0], tmp_path / "out")
-    with pytest.raises(UsageError, match="holds no run"):
+    with pytest.raises(UsageError, match="is not a run"):
         compared(runs[0], tmp_path, tmp_path / "out")
     for labels in (("a", "a"), ("", "b")):
         with pytest.raises(UsageError, match="two different names"):

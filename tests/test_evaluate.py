@@ -199,7 +199,7 @@ def test_several_games_have_the_same_seeds():
     assert [record.key for record in together] == [(game.id, seed) for game in games for seed in (3, 4)]
     alone = [record for game in games for record in evaluate(game, "random", 2, max_turns=5, seed=3, workers=0)]
     assert [without_times(record) for record in together] == [without_times(record) for record in alone]
-    with pytest.raises(UsageError, match="a game is named twice"):
+    with pytest.raises(UsageError, match="a game is listed twice"):
         evaluate([GAME, GAME], "random", 2)
 
 

@@ -173,5 +173,5 @@ def test_missing_display(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys
 def test_human_works_in_evaluations_only():
     policy = make_policy("human")
     assert isinstance(policy, HumanPolicy)
-    with pytest.raises(PolicyError, match="in evaluations only"):
+    with pytest.raises(PolicyError, match="only in evaluations"):
         policy.respond([], Prompt("text", GAME, 0, 0)).send(None)

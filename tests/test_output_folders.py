@@ -367,7 +367,7 @@ def test_empty_path_is_rejected(tmp_path, monkeypatch, args):
     [
         ("file", 2, "file is a file"),
         (".", 2, "did not write ('file', 'loop')"),
-        ("/", 2, "/ holds files that vlmgym did not write ("),
+        ("/", 2, "/ contains files that vlmgym did not write ("),
         ("loop", 1, "loop: Too many levels of symbolic links"),
     ],
 )

@@ -36,7 +36,7 @@ def test_g1_swap_has_twelve_kinds() -> None:
 
 def test_config_fields_override_presets_but_levels_do_not() -> None:
     assert make_game("g1/swap", rows=7).config.rows == 7
-    with pytest.raises(UsageError, match="g1/swap is a preset without levels"):
+    with pytest.raises(UsageError, match="g1/swap is a preset without difficulty levels"):
         make_game("g1/swap", reasoning=1)
 
 

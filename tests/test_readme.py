@@ -45,7 +45,7 @@ NOT_RUN = {
 }
 """Commands that are not run, with the reason."""
 MISSING = {
-    ".venv-serve/bin/vlmgym eval 2048 --policy vllm --model Qwen/Qwen2.5-VL-3B-Instruct": "the policy vllm needs vllm",
+    ".venv-serve/bin/vlmgym eval 2048 --policy vllm --model Qwen/Qwen2.5-VL-3B-Instruct": "the vllm policy needs vllm",
     ".venv-serve/bin/vlmgym eval 2048 --policy transformers --model Qwen/Qwen2.5-VL-3B-Instruct": (
         "the policy transformers needs torch"
     ),

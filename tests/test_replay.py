@@ -98,9 +98,9 @@ def test_other_game_or_config(run: Path, lamps: Any):
 
 
 def test_missing_record(tmp_path: Path):
-    with pytest.raises(UsageError, match="replay needs --record"):
+    with pytest.raises(UsageError, match="the replay policy needs --record"):
         make_policy("replay")
-    with pytest.raises(UsageError, match="holds no run"):
+    with pytest.raises(UsageError, match="is not a run"):
         replay(tmp_path)
 
 
@@ -114,7 +114,7 @@ def test_command_line_and_resume(run: Path, tmp_path: Path, capsys: pytest.Captu
     main([*args, "--resume", str(tmp_path / "again")])
     with pytest.raises(SystemExit, match="2"):
         main([*args, "--resume", str(tmp_path / "again"), "--record", str(tmp_path / "other")])
-    assert "holds no run" in capsys.readouterr().err
+    assert "is not a run" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="1"):
         main([*args, "--episodes", "6", "--output-dir", str(tmp_path / "more")])
     assert "2 episodes have no score" in " ".join(capsys.readouterr().err.split())

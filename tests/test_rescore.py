@@ -122,7 +122,7 @@ def test_existing_folders_are_rejected(run, capsys):
 
 
 def test_invalid_runs(run, tmp_path):
-    with pytest.raises(vlmgym.UsageError, match="nowhere holds no run"):
+    with pytest.raises(vlmgym.UsageError, match="nowhere is not a run"):
         rescore(RescoreConfig(run=tmp_path / "nowhere"))
     lines = RunFolder(run).episodes.read_bytes().splitlines(keepends=True)
     RunFolder(run).episodes.write_bytes(b"".join([lines[0], b"{}\n", *lines[2:]]))

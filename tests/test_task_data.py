@@ -178,7 +178,7 @@ def test_changed_rows_and_images_are_not_drawn(tmp_path):
     with pytest.raises(StateError, match=r"row 3 of .* has changed"):
         drawn_anew()
     (tmp_path / "red.png").unlink()
-    with pytest.raises(StateError, match=r"row 3 of .* is now bad: there is no image 'red\.png'"):
+    with pytest.raises(StateError, match=r"row 3 of .* is no longer valid: there is no image 'red\.png'"):
         drawn_anew()
     (tmp_path / "red.png").write_bytes(encoded("red"))
     assert tuple(drawn_anew()[0][32, 32]) == COLOURS["red"]

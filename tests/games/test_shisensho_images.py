@@ -223,7 +223,7 @@ def test_changed_images_are_detected(folder: Path) -> None:
     with pytest.raises(StateError, match="have changed"):
         in_folder(folder).from_json(text)
     (folder / "owl" / "2.png").write_bytes(b"no image")
-    with pytest.raises(StateError, match="is now bad"):
+    with pytest.raises(StateError, match="is no longer valid"):
         in_folder(folder).from_json(text)
 
 

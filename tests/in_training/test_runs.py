@@ -207,7 +207,7 @@ def test_data_settings_of_a_curriculum(tmp_path: Path) -> None:
     }
     with pytest.raises(UsageError, match="rows cannot be set for a curriculum"):
         read_config([*args[:2], "--config", "rows=3"]).make_curriculum()
-    with pytest.raises(UsageError, match="leave out --size"):
+    with pytest.raises(UsageError, match="remove --size"):
         read_config([*args, "--size", "96"]).make_curriculum()
 
 

@@ -37,8 +37,8 @@ class PlayConfig:
     def __post_init__(self) -> None:
         if self.max_turns < 1 or not 0 <= self.history_images <= self.history:
             raise UsageError(
-                f"max_turns must be at least 1, and history_images between 0 and history, got {self.max_turns}, "
-                f"{self.history_images} and {self.history}"
+                "max_turns must be at least 1, and history_images between 0 and history, "
+                f"got max_turns={self.max_turns}, history={self.history} and history_images={self.history_images}"
             )
 
 

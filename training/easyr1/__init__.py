@@ -1,1 +1,1 @@
-"""Distributed RL with EasyR1 (Ray, FSDP, vLLM), installed and not forked; see docs/training.md."""
+"""Distributed RL with EasyR1 (Ray, FSDP, vLLM), installed unmodified; see docs/training.md."""

@@ -3,7 +3,7 @@
     python -m training.easyr1 training/configs/base.yaml training/configs/2048.yaml trainer.n_gpus_per_node=4
     python -m training.easyr1 training/configs/base.yaml training/configs/2048.yaml --check
 
-Takes YAML files, later ones overriding earlier ones, and single settings. --check reports problems without training.
+Takes YAML files, later ones overriding earlier ones, and individual settings. --check only reports problems.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ UNUSED = (
     *("data.mini_rollout_batch_size", "algorithm.online_filtering", "worker.reward", "trainer.total_epochs"),
     *("worker.rollout.val_override_config", "trainer.val_generations_to_log"),
 )
-"""EasyR1 settings without effect: prompts, rewards and validation are configured in the section vlmgym."""
+"""EasyR1 settings that have no effect: the vlmgym section configures prompts, rewards and validation."""
 STREAM, FILES = "dataloader.pt", ("model", "optim", "extra_state")
 """Files of a checkpoint: the state of `PromptStream`, and of each process (trainer.save_model_only: only the first)."""
 

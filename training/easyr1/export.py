@@ -72,7 +72,7 @@ def whole_weights(actor: Path) -> dict[str, torch.Tensor]:
     found = {path.name: path for path in actor.glob("model_world_size_*_rank_*.pt")}
     sizes = {int(re.findall(r"\d+", name)[0]) for name in found}
     if len(sizes) != 1:
-        raise UsageError(f"{actor} must have weights of one number of GPUs, got {sorted(sizes)}")
+        raise UsageError(f"{actor} must have weights from runs with the same number of GPUs, got {sorted(sizes)}")
     size = sizes.pop()
     names = [f"model_world_size_{size}_rank_{rank}.pt" for rank in range(size)]
     if missing := [name for name in names if name not in found]:

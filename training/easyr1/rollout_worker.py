@@ -124,7 +124,7 @@ class RolloutWorker:
     def finish(self, group_size: int | None) -> list[EpisodeResult]:
         """Finish all episodes and return their results.
 
-        The group size determines the seeds in records; it is None for validation episodes, which have their own.
+        With a group size, records number the episodes by sample; with None (validation), they keep their seeds.
         """
         finished = []
         for episode_id, episode in self.episodes.items():

@@ -46,7 +46,7 @@ class WorkerPool:
         return sorted(self._call_all("finish", group_size), key=lambda result: (result.prompt_id, result.sample_idx))
 
     def close(self) -> None:
-        """End the workers."""
+        """Stop the workers."""
         for worker in self._workers:
             worker.close()
 

@@ -211,7 +211,7 @@ class UpdateConfig:
     """Adapt that coefficient to keep the divergence near this many nats per token (Ziegler et al. 2019,
     https://arxiv.org/abs/1909.08593). Default: keep it fixed."""
     loss_over: Literal["tokens", "responses", "constant"] = "tokens"
-    """Mean of the loss. tokens: over all tokens; responses: over the tokens of each response, then over responses;
+    """Averaging of the loss. tokens: over all tokens; responses: over the tokens of each response, then over responses;
     constant: over responses x max_tokens (Dr. GRPO)."""
     max_loss: float = 1e3
     """Stop if the policy loss exceeds this. Advantages are of order 1, so a healthy loss is near 0."""

@@ -16,7 +16,7 @@ PRESETS = Path(__file__).parent / "presets"
 
 
 def read_config(args: Sequence[str]) -> TrainConfig:
-    """Parse a command line on top of its preset; `--config` overrides single fields of the preset.
+    """Parse a command line on top of its preset; `--config` overrides individual fields of the preset.
 
     Raises:
         UsageError: There is no such preset, a value is invalid, or options contradict each other.
@@ -44,7 +44,7 @@ def read_config(args: Sequence[str]) -> TrainConfig:
 
 
 def _check_algorithm(config: TrainConfig, args: Sequence[str]) -> None:
-    """Refuse options of the other algorithm, except in a preset, which serves both."""
+    """Reject options of the other algorithm, except in a preset, which serves both."""
     given = [word.partition("=")[0] for word in args if word.startswith("--")]
     other = {"grpo": "ppo", "ppo": "grpo"}[config.algorithm]
     for option in given:

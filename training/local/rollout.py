@@ -21,7 +21,7 @@ def roll_out(
 ) -> tuple[list[list[TrainSample]], float]:
     """Roll out all episodes in parallel until each one ends.
 
-    Each response derives the seed of its tokens from `seed`, prompt_id, sample_idx and turn.
+    The sampling seed of each response is derived from `seed`, prompt_id, sample_idx and turn.
 
     Returns:
         A sample for each turn of each episode, and the seconds spent on scoring and rendering.

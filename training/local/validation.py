@@ -58,7 +58,7 @@ class ValidationResult:
 def validation_episodes(
     config: TrainConfig, curriculum: Curriculum, progress: Progress, count: int
 ) -> list[EpisodeRollout]:
-    """Start single-turn episodes at validation states, which neither training nor any decision uses."""
+    """Start single-turn episodes at validation states, which are used for neither training nor decisions."""
     seed = config.seed + VALIDATION_STREAM
     picks = {index: curriculum.pick(progress, seed, index) for index in range(count)}
     return list(start_rollouts(picks, seed, 1, PlayConfig(), config.states, config.reward, validation=True))
@@ -85,7 +85,7 @@ def validate(
 def check_gate(
     actor: Actor, config: TrainConfig, curriculum: Curriculum, progress: Progress, count: int
 ) -> ValidationResult:
-    """Respond to states used for neither training nor validation, to decide if supervised fine-tuning has succeeded.
+    """Respond to states used for neither training nor validation, to decide whether supervised fine-tuning succeeded.
 
     With a finite dataset these are training questions, since all others are kept for validation.
     """

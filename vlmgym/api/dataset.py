@@ -74,7 +74,7 @@ def make_dataset(
         games: One or more games, as ids, names or games made by `vlmgym.make_game`.
         n: Number of rows.
         seed: Seed of the first row, or with `states` of all of them.
-        split: `train` or `validation`; they share no seed.
+        split: `train` or `validation`; they have no seeds in common.
         states: Distribution of states after some moves. Default: initial states.
         max_turns: Turn limit of an episode that starts at a row; see `Episode` for this and the other settings.
         history: Number of earlier turns repeated in each prompt.

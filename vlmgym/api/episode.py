@@ -74,7 +74,7 @@ class Episode:
 
         Args:
             game: Id or name, e.g. `2048`, or a game made by `vlmgym.make_game`, which keeps its own config.
-            seed: Seed of the episode; None draws one from the system.
+            seed: Seed of the episode; None for a random one.
             max_turns: Turn limit; illegal and unparsable responses count.
             history: Number of earlier turns repeated in each prompt.
             history_images: Number of those turns that include images.

@@ -1,4 +1,4 @@
-"""`vlmgym bench`: find the fastest numbers of workers and environments on this machine."""
+"""`vlmgym bench`: find the fastest number of workers and environments on this machine."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ Layout = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class BenchConfig(GameOptions):
-    """Measure throughput for about half a minute and recommend numbers of workers and environments."""
+    """Measure throughput for about half a minute and recommend a number of workers and environments."""
 
     game: Annotated[str, tyro.conf.Positional] = "2048"
     """Id or name of the game."""
     workers: tuple[int, ...] = ()
-    """Numbers of workers to try. Default: 0, 1 and powers of 2 up to the number of cores."""
+    """Worker counts to try. Default: 0, 1 and powers of 2 up to the number of cores."""
     envs: tuple[int, ...] = (16, 64, 256)
-    """Numbers of environments to try."""
+    """Environment counts to try."""
     seconds: float = 20.0
     """Total measuring time in seconds, excluding process startup."""
 
     def __post_init__(self) -> None:
         if not self.envs or min(self.envs) < 1:
-            raise UsageError(f"envs must be numbers of at least 1, got {self.envs}")
+            raise UsageError(f"every number in envs must be at least 1, got {self.envs}")
         for count in self.workers:
             check_num_workers("workers", count)
         if not 0 < self.seconds < float("inf"):

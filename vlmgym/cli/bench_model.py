@@ -61,7 +61,7 @@ class BenchModelConfig(GameOptions):
     game: str = "2048"
     """Game whose images and prompts are sent; no image is sent twice."""
     concurrency: tuple[int, ...] = (1, 8, 32)
-    """Numbers of concurrent requests to measure."""
+    """Concurrency levels to measure."""
     seconds: float = 10.0
     """Seconds per measurement, after a warm-up."""
     max_tokens: int = 128
@@ -74,7 +74,7 @@ class BenchModelConfig(GameOptions):
     device: str | None = None
     """Device for transformers, such as cuda:1. Default: a GPU if available."""
     dtype: DType = "auto"
-    """Dtype for transformers; auto: as saved. Use the same as the server."""
+    """Dtype for transformers; auto uses that of the checkpoint. Should match the server."""
     prompt: str | None = None
     """Instead of game images, send this text --runs times, one at a time, after a warm-up. A server that caches
     prompts reads it only once."""
@@ -86,9 +86,9 @@ class BenchModelConfig(GameOptions):
     def __post_init__(self) -> None:
         check_int("runs", self.runs, 2)
         if self.prompt is not None and self.concurrency != BenchModelConfig.concurrency:
-            raise UsageError("a prompt is sent one at a time: leave out --concurrency or --prompt")
+            raise UsageError("a prompt is sent one at a time: remove --concurrency or --prompt")
         if not self.concurrency or min(self.concurrency) < 1:
-            raise UsageError(f"concurrency must be numbers of at least 1, got {self.concurrency}")
+            raise UsageError(f"every number in concurrency must be at least 1, got {self.concurrency}")
         if not 0 < self.seconds < float("inf"):
             raise UsageError(f"seconds must be a number above 0, got {self.seconds}")
 

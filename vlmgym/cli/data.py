@@ -21,12 +21,12 @@ from vlmgym.sandbox.options import GameOptions
 
 @dataclass(frozen=True, kw_only=True)
 class DataCheckConfig(GameOptions):
-    """Check data as a task reads them: decode every image and report each bad row or repeated id."""
+    """Check data the way a task reads it: decode every image and report each bad row or repeated id."""
 
     game: tyro.conf.Positional[str]
     """Id or name of the task. Choose the data with --config data=..."""
     rows: int | None = None
-    """Number of rows to check, from the first. Default: all."""
+    """Number of rows to check, starting with the first. Default: all."""
 
     def __post_init__(self) -> None:
         check_int("rows", self.rows, 1, optional=True)
@@ -41,7 +41,7 @@ class DataFetchConfig:
     output_dir: Path
     """Destination folder."""
     split: Literal["test", "train"] = "test"
-    """test has 210,122 images in 5 shards, train 4.9 million in 98."""
+    """Split to download: test (210,122 images in 5 shards) or train (4.9 million images in 98 shards)."""
     shards: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Number of shards, of about 50,000 images each. Default: all."""
 

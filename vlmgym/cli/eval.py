@@ -98,7 +98,7 @@ def _reject_options_of_others(args: Sequence[str], policy: PolicySpec, options: 
             chosen = policy if isinstance(policy, str) else "of this script"
             first, *others = owners[option]
             also = f" (or {', '.join(others)})" if others else ""
-            raise UsageError(f"{option} is not an option of the policy {chosen}: choose --policy {first}{also}")
+            raise UsageError(f"{option} is not an option of the {chosen} policy: choose --policy {first}{also}")
 
 
 def _names(options: type[Any]) -> list[str]:
@@ -199,7 +199,7 @@ def _played(
     if curriculum is None:
         games = [config.make_game(name, preset) for name in names]
         if len({game.id for game in games}) < len(games):
-            raise UsageError("a game is named twice")
+            raise UsageError("a game is listed twice")
         return games
     if names:
         raise UsageError("--curriculum already names the games: give either games or --curriculum")

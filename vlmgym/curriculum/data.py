@@ -1,4 +1,4 @@
-"""Data settings of a curriculum, given outside of its file."""
+"""Data settings of a curriculum, given outside its file."""
 
 from __future__ import annotations
 

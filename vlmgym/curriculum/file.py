@@ -73,8 +73,8 @@ class EntryFile(StrictModel):
         overrides: Config fields of the game at all stages.
         by: Whether stages advance by number of training steps, by number of episodes of the entry, or by success. In
             evaluation, which has no steps, each episode is one.
-        measure: Success of an episode: its score, the mean total reward of its turns, or the share of turns that were
-            played (neither illegal nor unparsable).
+        measure: Success of an episode: its score, the mean total reward of its turns, or the fraction of turns that
+            were played (neither illegal nor unparsable).
         at_least: Threshold that makes the success 1 or 0; None: the success is the measure itself.
         window: Number of latest episodes of the stage over which success is averaged.
         up: Mean success from which the curriculum advances to the next stage.
@@ -124,16 +124,16 @@ class EntryFile(StrictModel):
         given = [value for value in least if value is not None]
         if given and len(given) < len(least):
             raise ValueError(
-                f"stage {least.index(None) + 1} has no at_least, but others have: give it to all stages or to none"
+                f"stage {least.index(None) + 1} has no at_least, but others do: set it for all stages or for none"
             )
         if self.measure == "played" and (wrong := [value for value in given if not 0 < value <= 1]):
             raise ValueError(f'at_least must be above 0 and at most 1 with measure = "played", got {wrong[0]:g}')
         if self.measure != "played" and not given:
             return
         if self.up is not None and not 0 < self.up <= 1:
-            raise ValueError(f"up must be above 0 and at most 1, because success is a share, got {self.up:g}")
+            raise ValueError(f"up must be above 0 and at most 1, because success is a fraction, got {self.up:g}")
         if self.down is not None and self.down < 0:
-            raise ValueError(f"down must be at least 0, because success is a share, got {self.down:g}")
+            raise ValueError(f"down must be at least 0, because success is a fraction, got {self.down:g}")
 
 
 class CurriculumFile(StrictModel):

@@ -146,7 +146,7 @@ class Curriculum:
 
     @classmethod
     def of(cls, games: Sequence[Game[Any, Any]]) -> Curriculum:
-        """Make a curriculum of at least one game, equally frequent and without stages."""
+        """Make a curriculum without stages that samples at least one game uniformly."""
         if not games:
             raise UsageError("a curriculum needs at least one game")
         return cls(tuple(Entry((Stage(None, game),)) for game in games))

@@ -54,7 +54,7 @@ class CompareConfig:
     page: bool = True
     """Write compare.html."""
     workers: int | None = None
-    """Number of worker processes that draw; 0 draws in the main process. Default: one per core."""
+    """Number of worker processes that render images; 0 renders in the main process. Default: one per core."""
 
     def __post_init__(self) -> None:
         if self.labels is not None and (not all(map(str.strip, self.labels)) or self.labels[0] == self.labels[1]):
@@ -252,7 +252,7 @@ def _all_facts(
 
 
 def _facts(episode: EpisodeRecord, score: float) -> Facts:
-    """Compute the metrics of an episode; rates are shares of its turns."""
+    """Compute the metrics of an episode; rates are fractions of its turns."""
     turns = episode.turns
     facts = {name: float(value) for name, value in episode.metrics.items() if not isinstance(value, str)}
     facts["score"] = score
@@ -340,7 +340,7 @@ def _note(labels: tuple[str, str]) -> str:
     return (
         f"Differences are {difference_name(*labels)}: positive if {labels[0]} is higher. Means are over pairs of "
         f"episodes with the same seed. Intervals are {LEVEL:.0%} confidence intervals: paired bootstrap "
-        f"({RESAMPLES:,} resamples) for differences, Wilson for shares."
+        f"({RESAMPLES:,} resamples) for differences, Wilson for proportions."
     )
 
 

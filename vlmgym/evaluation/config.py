@@ -30,7 +30,7 @@ class EvalConfig(GameOptions):
     max_turns: int = 100
     """Turn limit of an episode; illegal and unparsable responses count."""
     seed: int = 0
-    """First seed."""
+    """Seed of the first episode."""
     workers: int | None = None
     """Worker processes, at most 8 per core and one per episode; 0 plays in the main process. Default: one per core."""
     backend: Backend = "process"
@@ -63,7 +63,7 @@ class EvalConfig(GameOptions):
         check_limits(self.episodes, self.max_turns, self.seed, self.concurrency, self.history, self.history_images)
         check_num_workers("workers", self.workers, self.backend)
         if self.all_rows and self.episodes != EvalConfig.episodes:
-            raise UsageError("--all-rows sets the number of episodes: leave out --episodes")
+            raise UsageError("--all-rows sets the number of episodes: remove --episodes")
         check_int("videos", self.videos, 0)
         if not 1 <= self.fps <= 60:
             raise UsageError(f"fps must be between 1 and 60, got {self.fps}")
@@ -72,4 +72,4 @@ class EvalConfig(GameOptions):
             and self.output_dir is not None
             and self.resume.resolve() != self.output_dir.resolve()
         ):
-            raise UsageError("a resumed run continues in its own folder: leave out --output-dir")
+            raise UsageError("a resumed run continues in its own folder: remove --output-dir")

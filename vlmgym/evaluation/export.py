@@ -53,13 +53,13 @@ class ExportConfig:
     min_score: float | None = None
     """Minimum score of an episode."""
     top: int | None = None
-    """Number of best episodes per game; ties go to lower seeds."""
+    """Number of episodes of each game to export, best first; ties go to lower seeds."""
     top_fraction: float | None = None
-    """Share of best episodes per game, above 0 and at most 1, rounded up."""
+    """Fraction of the episodes of each game to export, best first; above 0 and at most 1, rounded up."""
     unfinished: bool = False
     """Include episodes without a result (stopped or failed)."""
     workers: int | None = None
-    """Number of worker processes that draw; 0 draws in the main process. Default: one per core."""
+    """Number of worker processes that render images; 0 renders in the main process. Default: one per core."""
 
     def __post_init__(self) -> None:
         for name, number in (("min_reward", self.min_reward), ("min_score", self.min_score)):
@@ -74,7 +74,7 @@ class ExportConfig:
             raise UsageError("top and top_fraction cannot be combined")
         if self.unfinished and (self.min_score, self.top, self.top_fraction) != (None, None, None):
             raise UsageError(
-                "unfinished episodes have no score: leave out --unfinished, or --min-score, --top and --top-fraction"
+                "unfinished episodes have no score: remove --unfinished, or --min-score, --top and --top-fraction"
             )
         check_num_workers("workers", self.workers)
 

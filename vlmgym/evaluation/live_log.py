@@ -28,10 +28,10 @@ from vlmgym.sandbox.core.reward import Outcome
 
 
 class Logger(Protocol):
-    """Destination of logged numbers."""
+    """Destination of logged metrics."""
 
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
-        """Log the numbers of a step."""
+        """Log the metrics of a step."""
 
     def close(self, *, failed: bool) -> None:
         """Flush and close."""
@@ -144,7 +144,7 @@ class TensorBoardLogger:
             self._add(step=0, summary=text_pb("config", f"```json\n{json.dumps(config, indent=1)}\n```"))
 
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
-        """Write a scalar for each number."""
+        """Write a scalar for each metric."""
         for name, value in numbers.items():
             self._add(step=step, summary=self._scalar(name, value))
 

@@ -30,7 +30,7 @@ class RescoreConfig:
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of the run, which is not changed."""
     reward: RewardConfig = field(default_factory=RewardConfig)
-    """The new settings. Options that are left out have their defaults, not the values of the run."""
+    """The new settings. Omitted options take their defaults, not the values of the run."""
     output_dir: Path | None = None
     """Folder of the new run. Default: RUN-rescored."""
 

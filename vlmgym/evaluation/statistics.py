@@ -30,9 +30,9 @@ def mean_and_stderr(values: Sequence[float]) -> tuple[float, float | None]:
 def confidence_interval(
     values: Sequence[float], level: float = LEVEL, *, unit_interval: bool
 ) -> tuple[float, float] | None:
-    """Compute the confidence interval of a mean: Wilson for shares (all values 0 or 1), otherwise Student's t.
+    """Compute the confidence interval of a mean: Wilson for proportions (all values 0 or 1), otherwise Student's t.
 
-    None for fewer than two values, and for equal values that are not shares.
+    None for fewer than two values, and for equal values that are not proportions.
 
     Args:
         values: The sample.
@@ -84,7 +84,7 @@ class PairedDifference(BaseModel):
 
 
 class Share(BaseModel):
-    """A share of all pairs: their number, the fraction, and Wilson's score interval."""
+    """A share of all pairs: count, fraction, and Wilson's score interval."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -150,7 +150,7 @@ def _by_number(item: tuple[str, int]) -> tuple[float, str]:
 
 
 def updated_summary(run: StoredRun) -> RunSummary:
-    """Summarise a stored run again, keeping time and stop reason of its last summary."""
+    """Summarise a stored run again, keeping the time and stop reason of its last summary."""
     return run.last_summary().model_copy(update={"games": summarise_run(run)})
 
 

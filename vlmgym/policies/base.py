@@ -177,8 +177,8 @@ class ModelPolicy(Policy):
     """Responds to images and a prompt."""
 
     transform: Callable[[ImageArray], Any] | None = staticmethod(identity)
-    """Picklable function applied to each image in the worker process that draws it, for instance to encode it. None if
-    the policy does not use images; nothing is drawn then."""
+    """Picklable function applied to each image in the worker process that renders it, for instance to encode it. None
+    if the policy does not use images; nothing is rendered then."""
     max_concurrency: int | None = None
     """Maximum number of concurrent episodes; None for no limit."""
     supports_history_images: ClassVar[bool] = True
@@ -189,9 +189,7 @@ class ModelPolicy(Policy):
         """Open the policy and reserve it until `end_run`; runs in other threads that use it get a `UsageError`."""
         with _begin_lock:
             if self._in_use:
-                raise UsageError(
-                    f"the policy {self.name} is already used by another run; create one policy object per run"
-                )
+                raise UsageError(f"policy {self.name} is already used by another run; create one policy object per run")
             self._in_use = True
         try:
             await self.open()

@@ -1,4 +1,4 @@
-"""Policies that respond to the state: random ones, the baseline of every score, and the game's oracle."""
+"""Policies that respond to the state: random baselines and the game's oracle."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class CustomPolicy(BatchPolicy):
         try:
             await asyncio.wait([call], timeout=self.options.timeout)
         finally:
-            call.cancel()  # without effect if it is done
+            call.cancel()  # no effect if it is done
         if call.cancelled():
             raise PolicyError(f"{self.name} timed out after {self.options.timeout:g} s with {expected} prompts")
         try:

@@ -61,7 +61,7 @@ class HumanPolicy(ModelPolicy):
             DisplayError: The display was lost.
         """
         if self._window is None or prompt.snapshot is None:
-            raise PolicyError("the policy human works in evaluations only")
+            raise PolicyError("the human policy works only in evaluations")
         player = self._begin(prompt, prompt.snapshot)
         start = time.perf_counter()
         self._window.draw(player)

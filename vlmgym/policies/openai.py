@@ -1,4 +1,4 @@
-"""The policy `openai`: models behind an OpenAI-compatible server (OpenAI, vLLM, llama.cpp and others)."""
+"""The `openai` policy: models behind an OpenAI-compatible server (OpenAI, vLLM, llama.cpp and others)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class OpenAIPolicy(ModelPolicy):
         """
         super().__init__(options)
         if not self.options.model:
-            raise UsageError("the policy openai needs --model")
+            raise UsageError("the openai policy needs --model")
         self.transform = partial(image_url, self.options.image_format)
         self._key = self._read_key()
         recorded = json.dumps(self.options.extra_fields)
@@ -108,5 +108,5 @@ def _client_type() -> type[OpenAIClient]:
     try:
         from vlmgym.policies.openai_client import OpenAIClient
     except ImportError as error:
-        raise missing_extra("the policy openai", error.name or str(error), "openai") from None
+        raise missing_extra("the openai policy", error.name or str(error), "openai") from None
     return OpenAIClient

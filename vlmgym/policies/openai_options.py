@@ -1,4 +1,4 @@
-"""Options of the policy `openai`."""
+"""Options of the `openai` policy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SECRET_FIELDS = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class OpenAIOptions(SamplingOptions):
-    """Options of the policy `openai`."""
+    """Options of the `openai` policy."""
 
     operational: ClassVar[frozenset[str]] = frozenset({"base_url", "api_key_env", "max_requests", "timeout", "retries"})
 
@@ -45,7 +45,7 @@ class OpenAIOptions(SamplingOptions):
     detail: Detail = "auto"
     """Resolution at which OpenAI's models process images, which affects their token count."""
     extra_body: str = "{}"
-    """More request fields as a JSON object, such as '{"reasoning_effort": "low"}'. Recorded, so API keys are
+    """Additional request fields as a JSON object, such as '{"reasoning_effort": "low"}'. Recorded, so API keys are
     rejected."""
     max_requests: int = 64
     """Maximum concurrent requests; drops on HTTP 429 and 503, and recovers."""
@@ -53,8 +53,8 @@ class OpenAIOptions(SamplingOptions):
     """Maximum seconds per request."""
     retries: int = 5
     """Maximum retries after a timeout, a connection error, an invalid body, HTTP 408, 429 or 5xx. Retries wait with
-    exponential backoff and jitter, and at least for Retry-After. If they fail, the episode ends as an error and gets
-    no score."""
+    exponential backoff and jitter, and at least as long as Retry-After. If they fail, the episode ends as an error and
+    gets no score."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -16,7 +16,7 @@ from vlmgym.sandbox.core.game import Game
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayOptions(PolicyOptions):
-    """Options of the policy replay."""
+    """Options of the `replay` policy."""
 
     record: Path | None = None
     """Folder of the run to replay. Responses are matched by game, seed and turn."""
@@ -46,7 +46,7 @@ class ReplayPolicy(ModelPolicy):
         """
         super().__init__(options)
         if self.options.record is None:
-            raise UsageError("the policy replay needs --record, the folder of a run")
+            raise UsageError("the replay policy needs --record, the folder of a run")
         run = open_run(self.options.record)
         self._games = run.config.games
         self._episodes = {(episode.game, episode.seed): episode for episode in run.episodes}

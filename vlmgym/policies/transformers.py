@@ -1,4 +1,4 @@
-"""The policy `transformers`: a checkpoint in this process. Slower than vLLM, with fewer dependencies."""
+"""The `transformers` policy: a checkpoint in this process. Slower than vLLM, with fewer dependencies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TransformersOptions(CheckpointOptions):
-    """Options of the policy `transformers`."""
+    """Options of the `transformers` policy."""
 
     operational: ClassVar[frozenset[str]] = frozenset({"device", "batch_size"})
 

@@ -1,4 +1,4 @@
-"""The policy `vllm`: offline vLLM, without a server."""
+"""The `vllm` policy: offline vLLM, without a server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SPAWN = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
 
 @dataclass(frozen=True, kw_only=True)
 class VLLMOptions(CheckpointOptions):
-    """Options of the policy `vllm`."""
+    """Options of the `vllm` policy."""
 
     operational: ClassVar[frozenset[str]] = frozenset({"gpu_memory_utilization", "tensor_parallel_size"})
 
@@ -47,7 +47,7 @@ class VLLMOptions(CheckpointOptions):
     """Maximum images per prompt, for which vLLM reserves memory. Default: vLLM's own. With --history-images N, a prompt
     has the images of N + 1 turns."""
     engine_args: str = "{}"
-    """More engine arguments as a JSON object, such as '{"enforce_eager": true, "max_num_seqs": 32}'."""
+    """Additional engine arguments as a JSON object, such as '{"enforce_eager": true, "max_num_seqs": 32}'."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -120,7 +120,7 @@ class VLLMPolicy(ModelPolicy):
         try:
             import vllm  # noqa: F401 - fails early if vLLM is missing
         except ImportError as error:
-            raise UsageError(f"the policy vllm needs {error.name}: {INSTALL}") from None
+            raise UsageError(f"the vllm policy needs {error.name}: {INSTALL}") from None
         self._thread = DaemonThread("vllm")
         self._numbers = itertools.count()
 

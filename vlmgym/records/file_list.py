@@ -20,7 +20,7 @@ temporary folders in it."""
 class FileList:
     """Paths relative to a folder, and an id of its current contents.
 
-    The file is untrusted: entries outside of the folder are ignored. Methods raise `UsageError` if it is not a list,
+    The file is untrusted: entries outside the folder are ignored. Methods raise `UsageError` if it is not a list,
     and `OutputError` if it cannot be read or written.
     """
 

@@ -38,7 +38,7 @@ class OutputFolder:
         """Create the folder if needed, and lock it against other processes.
 
         Args:
-            adopt: Accept a folder that holds files but no list.
+            adopt: Accept a folder that contains files but no list.
         """
         with writing(self.folder):
             made = not self._exists()
@@ -91,7 +91,7 @@ class OutputFolder:
                 raise foreign(path)
 
     def check_all_of(self, folder: Path) -> None:
-        """Check that a folder holds listed files only."""
+        """Check that a folder contains only listed files."""
         if os.path.lexists(folder) and not self.owns_all_of(folder):
             raise foreign(folder)
 
@@ -122,7 +122,7 @@ class OutputFolder:
             )
 
     def is_empty(self) -> bool:
-        """Return whether the folder holds nothing except the list."""
+        """Return whether the folder contains nothing except the list."""
         with writing(self.folder):
             return self.folder.is_dir() and {*self.folder.iterdir()} <= {self.list.path}
 
@@ -187,7 +187,7 @@ class OutputFolder:
             part.mkdir(parents=True)
 
     def put(self, part: Path, final: Path) -> None:
-        """Rename a temporary folder to `final` and list its files, replacing a folder that holds listed files only."""
+        """Rename a temporary folder to `final`, replacing one that contains only listed files, and list its files."""
         with writing(final):
             files = [self._entry(final / path.relative_to(part)) for path in part.rglob("*") if path.is_file()]
             self.check_all_of(final)
@@ -237,8 +237,8 @@ class OutputFolder:
         if names:
             some = ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
             raise UsageError(
-                f"{self.folder} holds files that vlmgym did not write ({some}): choose a new or empty folder (copied "
-                f"runs need their {MARKER})"
+                f"{self.folder} contains files that vlmgym did not write ({some}): choose a new or empty folder "
+                f"(copied runs need their {MARKER})"
             )
 
     def _entry(self, path: Path) -> str:

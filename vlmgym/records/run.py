@@ -104,12 +104,12 @@ class Summary(_Record):
         score_ci: 95% confidence interval of the mean: Wilson if every episode has a single turn and a score of 0 or 1,
             otherwise Student's t. None for a single episode, for several stages, and for equal scores.
         score_max: Highest score.
-        illegal_rate: Share of turns with an illegal action; None without turns.
-        unparsable_rate: Share of turns without a readable action; None without turns.
+        illegal_rate: Fraction of turns with an illegal action; None without turns.
+        unparsable_rate: Fraction of turns without a readable action; None without turns.
         format_compliance: Mean format reward over turns; None without turns.
-        perception_accuracy: Mean share of correct cells in `<perception>`, over turns; None if the game has no
+        perception_accuracy: Mean fraction of correct cells in `<perception>`, over turns; None if the game has no
             ground truth or no response has a `<perception>`.
-        perception_exact_match: Share of turns with a fully correct `<perception>`; None as above.
+        perception_exact_match: Fraction of turns with a fully correct `<perception>`; None in the same cases.
         end_reasons: Number of episodes by the reason why they ended.
         metric_means: Mean and standard error of each numeric metric.
         metric_counts: Counts of the values of each other metric.

@@ -47,7 +47,7 @@ class RunFolder:
         return None
 
     def owner(self, path: Path) -> OutputFolder:
-        """Return the output folder whose list holds a file of the run."""
+        """Return the output folder whose list contains a file of the run."""
         return self.output
 
     def write(self, path: Path, data: bytes | Iterable[bytes]) -> None:
@@ -68,7 +68,7 @@ class RunFolder:
     def make_room(self) -> None:
         """Make room for a new run."""
         if {self.run, self.episodes} & set(self.output.owned()):
-            raise UsageError(f"{self.folder} already holds a run: --resume it, or choose another --output-dir")
+            raise UsageError(f"{self.folder} already contains a run: --resume it, or choose another --output-dir")
 
     def clear_results(self) -> None:
         """Remove the results of an earlier run."""
@@ -132,13 +132,13 @@ class ScriptFolder(RunFolder):
         return self.logs / f"{self.name}.json"
 
     def owner(self, path: Path) -> OutputFolder:
-        """Return the output folder whose list holds a file of the run."""
+        """Return the output folder whose list contains a file of the run."""
         return self.output if path.is_relative_to(self.folder) else self.beside
 
     def make_room(self) -> None:
         """Move the last run to `NAME.previous` if it was complete, replacing the one there, otherwise to `NAME.1`, ...
 
-        Files that vlmgym did not write stay; a `NAME.previous` that holds some is not replaced.
+        Files that vlmgym did not write stay; a `NAME.previous` that contains some is not replaced.
         """
         if self.output.owned():
             self.output.remove(self.report, self.folder / "report")  # it links videos that the new run replaces
@@ -174,9 +174,9 @@ class ScriptFolder(RunFolder):
 
 
 def saved_folder(folder: Path) -> RunFolder:
-    """Return the folder of a saved run, a `ScriptFolder` if its videos are outside.
+    """Return the folder of a saved run: a `ScriptFolder` if its videos are next to a script.
 
-    The two lists of a script have the same id once the files outside also belong to this run.
+    Files next to the script belong to this run if their list has the same id as the list of the folder.
     """
     found = RunFolder(folder)
     if found.folder.parent.name != "logs" or not (found.folder / MARKER_BESIDE).exists():

@@ -208,7 +208,7 @@ def read_config(folder: RunFolder) -> RunRecord:
         text = folder.run.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise UsageError(f"{folder.folder} holds no run: cannot read {folder.run}: {reason}") from None
+        raise UsageError(f"{folder.folder} is not a run: cannot read {folder.run}: {reason}") from None
     return _validated(RunRecord, text, str(folder.run))
 
 

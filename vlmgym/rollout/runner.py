@@ -186,9 +186,9 @@ def check_concurrency(games: Sequence[Game[Any, Any]], episodes: int, concurrenc
 def check_policy(policy: Policy, budget: Budget, history_images: int) -> None:
     """Raise `UsageError` unless the policy supports history images and token counts where they are needed."""
     if history_images and isinstance(policy, ModelPolicy) and not policy.supports_history_images:
-        raise UsageError(f"{policy.name} does not support images of earlier turns: leave out --history-images")
+        raise UsageError(f"{policy.name} does not support images of earlier turns: remove --history-images")
     if budget != Budget() and not policy.counts_tokens:
-        raise UsageError(f"{policy.name} does not count tokens: leave out prices and budgets")
+        raise UsageError(f"{policy.name} does not count tokens: remove prices and budgets")
 
 
 @dataclass

@@ -40,7 +40,7 @@ class EpisodeConfig:
 
 
 class Observation(NamedTuple):
-    """What the policy sees before a turn.
+    """Input of the policy before a turn.
 
     Attributes:
         images: Transformed images; empty without a transform and after the end.
@@ -191,7 +191,7 @@ def play_reply(
 def play_turns(
     config: EpisodeConfig, state: EpisodeState, policy: StatePolicy, limit: int
 ) -> tuple[list[TurnRecord], EpisodeState]:
-    """Play up to `limit` turns with a policy that answers from the state."""
+    """Play up to `limit` turns with a policy that responds to the state."""
     live = LiveEpisode.restore(config, state)
     episode = live.episode
     turns: list[TurnRecord] = []

@@ -41,7 +41,7 @@ class GameOptions:
         names = [field.name for field in fields(GameOptions) if field.name != "overrides"]
         if any(getattr(self, name) != getattr(GameOptions, name) for name in names):
             options = ", ".join(f"--{name}" for name in names)
-            raise UsageError(f"a curriculum sets the difficulty of its games: leave out {options}")
+            raise UsageError(f"a curriculum sets the difficulty of its games: remove {options}")
         return parse_config_fields(itertools.chain.from_iterable(self.overrides))
 
     def make_game(self, name: str, preset: Mapping[str, Any] | None = None) -> Game[Any, Any]:

@@ -112,7 +112,7 @@ def make_game(game: str, /, perception: int = 3, reasoning: int = 3, **overrides
         raise UsageError(f"game must be an id or a name such as '2048', got {short_repr(game)}")
     if (preset := PRESETS.get(game)) is not None:
         if (perception, reasoning) != (3, 3):
-            raise UsageError(f"{game} is a preset without levels: leave them at 3 and override config fields")
+            raise UsageError(f"{game} is a preset without difficulty levels: keep them at 3 and override config fields")
         return make_game(preset.game, **{**preset.overrides, **overrides})
     found = game_class(game)
     try:

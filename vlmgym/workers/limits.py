@@ -1,4 +1,4 @@
-"""Where worker processes run, and how many."""
+"""Location and number of worker processes."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class WorkerPool(Protocol):
         """Call a function in a worker."""
 
     def close(self) -> None:
-        """End the processes."""
+        """Stop the processes."""
 
     def __enter__(self) -> WorkerPool: ...
 
@@ -125,7 +125,7 @@ class ProcessPool:
         return await future
 
     def close(self) -> None:
-        """Cancel pending calls and end the processes; kill those that stay busy."""
+        """Cancel pending calls and stop the processes; kill those that stay busy."""
         self._closed = True
         for _, future in self._queue:
             cancel(future)

@@ -19,7 +19,7 @@ from vlmgym.workers.channel import UNPICKLABLE, Channel, ChannelClosed
 from vlmgym.workers.messages import Handler, Result, handle, read_result, unsendable
 
 RESTARTS = 3
-"""How many times in a row a worker may be restarted during the same call."""
+"""Maximum number of restarts of a worker during the same call."""
 
 
 class Worker(Protocol):
@@ -59,7 +59,7 @@ class Worker(Protocol):
         """Describe how a dead worker ended."""
 
     def close(self) -> None:
-        """End the worker, by force if it is busy. Idempotent."""
+        """Stop the worker; kill it if it is busy. Idempotent."""
 
 
 def receive_value(worker: Worker) -> Any:

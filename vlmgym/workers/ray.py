@@ -44,7 +44,7 @@ def join_cluster() -> Any:
     try:
         import ray
     except ImportError:
-        raise missing_extra("the backend ray", "Ray", "ray") from None
+        raise missing_extra("the ray backend", "Ray", "ray") from None
     if not ray.is_initialized():
         address = os.environ.get("RAY_ADDRESS")
         try:
@@ -71,7 +71,7 @@ def cluster_workers_for(ray: Any, num_tasks: int, num_workers: int | None) -> in
     """
     cpus = int(ray.cluster_resources().get("CPU", 0))
     if num_workers == 0:
-        raise UsageError("the backend ray needs at least 1 worker")
+        raise UsageError("the ray backend needs at least 1 worker")
     if (num_workers or 1) > cpus:
         raise UsageError(f"the Ray cluster has {cpus} CPUs, too few for {num_workers or 1} workers")
     return min(cpus if num_workers is None else num_workers, num_tasks)

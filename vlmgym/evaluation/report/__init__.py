@@ -6,7 +6,7 @@ The page opens from disk, makes no network requests and needs no build step. It 
 - `make_episode`: text and images of one episode. Small runs are part of the page; otherwise episodes are grouped into
   scripts in a folder next to the page, loaded on demand (a page opened from disk may load scripts, but not fetch data).
 
-A page holds one or two runs. With two (`compare.html`), the viewer has a pane per run and both step together; results
+A page shows one or two runs. With two (`compare.html`), the viewer has a pane per run and both step together; results
 of the comparison are passed as plain-text tables.
 
 Recorded text is escaped and only ever becomes text nodes; a content security policy allows only the page's own scripts.

@@ -54,7 +54,7 @@ def marked(response: str) -> list[tuple[str, Any]]:
 
 
 def safe_json(data: Any) -> str:
-    """Serialize JSON that can be embedded in an HTML script element.
+    """Serialise JSON that can be embedded in an HTML script element.
 
     Numbers that JSON cannot hold (infinities, NaN) become null.
     """

@@ -60,7 +60,7 @@ def plain(text: str, brackets: bool = False) -> str:
     """Normalise an answer that is not free text.
 
     Strips everything that `unwrap` strips, a leading label such as `Answer:`, a JSON object with such a label as its
-    only key, a final full stop or exclamation mark, and, if asked to, brackets around the whole text. Full-width
+    only key, a final full stop or exclamation mark, and, if requested, brackets around the whole text. Full-width
     characters become ASCII.
     """
     text, before = narrow(text), None

@@ -45,7 +45,7 @@ class Episode(Generic[StateT, ActionT]):
         *,
         rng: np.random.Generator | None = None,
     ) -> None:
-        """Start an episode with a seed, or with one from the system; `rng` replaces the generator seeded with it."""
+        """Start an episode with a seed, by default a random one; `rng` replaces the generator seeded with it."""
         check_instance("game", game, Game)
         seed = as_int(seed)
         check_int("seed", seed, 0, optional=True)

@@ -50,7 +50,7 @@ class RewardConfig(BaseModel):
     )
     shaping: Shaping = Field("raw", description="Shaping of the game part.")
     illegal: Weight | None = Field(
-        None, description="Replaces the shaped game part of an illegal action; None keeps it."
+        None, description="Reward of an illegal action, instead of the shaped game part; None keeps the game part."
     )
     unparsable: Weight | None = Field(None, description="Same as illegal, for an unparsable response.")
 

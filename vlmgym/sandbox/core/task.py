@@ -1,4 +1,4 @@
-"""One-turn tasks: questions about one or more images, generated or from the user's data."""
+"""One-turn tasks: questions about one or more images, generated or from user data."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ class Task(Game[TaskStateT, ActionT]):
             try:
                 found, images = self._load(state.row.index)
             except BadRow as error:
-                raise StateError(f"{which} is now bad: {error}") from None
+                raise StateError(f"{which} is no longer valid: {error}") from None
             if found.row != state.row:
                 raise StateError(f"{which} has changed since the question was asked")
         return [image.copy() for image in images]

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face Hub, folders saved by `datasets`, and files that fsspec can download."""
+"""Datasets on the Hugging Face Hub, folders saved by `datasets`, and files that fsspec can download."""
 
 from __future__ import annotations
 

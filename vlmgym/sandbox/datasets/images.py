@@ -120,7 +120,7 @@ def decode(encoded: bytes) -> Image.Image:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise BadRow(f"the image has more than {MAX_PIXELS} pixels") from None
     except UnidentifiedImageError:
-        raise BadRow(f"the image has none of the formats {', '.join(FORMATS)}") from None
+        raise BadRow(f"the image is in none of the formats {', '.join(FORMATS)}") from None
     except _CORRUPT as error:
         raise BadRow(f"the image is corrupt: {error}") from None
 

@@ -43,7 +43,8 @@ def save_table(table: Any, folder: str | Path | None = None, paths: Collection[s
         A value for `data=`, for example `make_game("vqa", data=save_table(frame))`.
 
     Raises:
-        UsageError: The table has another type or no rows, a value has no JSON form, or the folder is not empty.
+        UsageError: The table has another type or no rows, a value cannot be converted to JSON, or the folder is not
+            empty.
     """
     paths = (paths,) if isinstance(paths, str) else paths
     target = None if folder is None else Path(folder).expanduser()
@@ -133,4 +134,4 @@ def _plain(value: Any, folder: Path, is_path: bool) -> Any:
         return [_plain(item, folder, is_path) for item in value]
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
-    raise BadRow(f"{shown(value)} ({type(value).__name__}) has no JSON form")
+    raise BadRow(f"{shown(value)} ({type(value).__name__}) cannot be converted to JSON")

@@ -16,7 +16,7 @@ LONGEST_RESPONSE = 2**16
 
 
 class ResponseWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Makes responses the actions: the action space is text, and `info["prompt"]` holds the prompt.
+    """Takes responses as actions: the action space is text, and `info["prompt"]` contains the prompt.
 
     Wrappers between this one and the environment, such as a time limit, see `Response` objects as actions.
 

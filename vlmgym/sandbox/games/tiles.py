@@ -30,7 +30,7 @@ def paint_colour_shape(
 ) -> None:
     """Paint a tile of `tile_kinds` onto a square canvas that shows an empty cell, which it leaves if `EMPTY`.
 
-    `angle` rotates the shape, not the tile; `similarity` is the share of `MIDDLE` in the shape's colour.
+    `angle` rotates the shape, not the tile; `similarity` is the fraction of `MIDDLE` in the shape's colour.
     """
     if kind == EMPTY:
         return

@@ -68,7 +68,7 @@ class Canvas:
         angle: float = 0.0,
         align: str = "centre",
     ) -> None:
-        """Draw one line of text with capitals of a height, shrunk to `max_width`, at an angle counter-clockwise.
+        """Draw one line of text with the given cap height, shrunk to `max_width`, at an angle counter-clockwise.
 
         `x` is the centre or edge selected by `align` (`centre`, `left` or `right`), `y` the middle of the capitals.
         """
@@ -118,13 +118,13 @@ _RGBX_BYTES = (0xFF, 0xFF00, 0xFF0000, 0) if sys.byteorder == "little" else (0xF
 """Channel masks for red first in memory and an unused byte last."""
 
 CAPITALS = 0.729
-"""Height of the font's capitals relative to its size."""
+"""Cap height of the font relative to its size."""
 BELOW_CAPITALS = 0.0645
 """Distance from the middle of the capitals down to the middle of a rendered line, relative to the font's size."""
 
 
 def text_width(text: str, height: float) -> float:
-    """Width in pixels of a line of text whose capitals have this height."""
+    """Width in pixels of a line of text with this cap height."""
     return _font(_font_size(height)).size(text)[0] / SUPERSAMPLE
 
 

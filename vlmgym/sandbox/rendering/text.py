@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from vlmgym.sandbox.rendering.canvas import Canvas, Colour, text_width
 
 LINE_PITCH = 2.0
-"""Line spacing relative to the height of capitals."""
+"""Line spacing relative to the cap height."""
 
 
 def wrap(text: str, height: float, width: float) -> list[str]:
@@ -34,7 +34,7 @@ def wrap(text: str, height: float, width: float) -> list[str]:
 
 
 def fit(text: str, width: float, height: float, largest: float, smallest: float) -> tuple[list[str], float]:
-    """Wrap text at the largest height of capitals at which it fits into a box; return lines and height.
+    """Wrap text at the largest cap height that fits a box; return the lines and the cap height.
 
     If the text does not fit even at the smallest height, it is truncated and ends with an ellipsis.
     """

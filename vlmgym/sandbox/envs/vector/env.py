@@ -316,7 +316,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         return self._group.closed
 
     def close(self, **kwargs: Any) -> None:
-        """End all workers. Idempotent."""
+        """Stop all workers. Idempotent."""
         self._finalizer()
 
     def __reduce__(self) -> NoReturn:

@@ -142,7 +142,7 @@ class FrameEnv(GameEnv):
             self._episode.reward = value
 
     def numbers(self, reward: float, terminated: bool, truncated: bool) -> StepNumbers:
-        """Return the numbers of the last step."""
+        """Return the numeric results of the last step, `STEP_DTYPE`."""
         episode, outcome = self.episode, OUTCOME_NAMES.index(self.last_outcome)
         return reward, terminated, truncated, self.over, episode.score, episode.turn, episode.seed, outcome
 

@@ -38,7 +38,7 @@ def make_vec(
     """Create a vector environment of one game or several.
 
     Args:
-        game: Id, name or game; with several, environments take them in turn.
+        game: Id, name or game; several are assigned to the environments in turn.
         num_envs: Number of environments.
         num_workers: Number of worker processes, each with its own environments; 0 to run in this process. At most 8 per
             core, and one per environment. Default: one per core (with `ray`, one per CPU of the cluster).

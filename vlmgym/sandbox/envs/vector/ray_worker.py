@@ -17,12 +17,12 @@ from vlmgym.workers.ray import RayWorker
 
 
 class Written(NamedTuple):
-    """A step's reply, with everything that the step wrote into the buffers of its machine.
+    """Result of a step on another machine: the reply, and everything written to the buffers there.
 
     Attributes:
-        reply: The reply.
-        ids: Environments that were stepped; indices in the vector environment, as below.
-        numbers: Their numbers.
+        reply: Reply of the worker.
+        ids: Stepped environments, as indices in the vector environment, like `ended`.
+        numbers: Their numeric results, `STEP_DTYPE`.
         frames: Their frames, for each image.
         ended: Environments whose episodes ended and were reset.
         final_frames: Their final frames, for each image.

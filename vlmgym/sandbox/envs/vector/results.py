@@ -25,7 +25,7 @@ class Results:
     """Reads the results of steps in the format of Gymnasium.
 
     Attributes:
-        numbers: Numbers of the last step of each environment, `STEP_DTYPE`.
+        numbers: Numeric results of the last step of each environment, `STEP_DTYPE`.
         frames: For each image of the game, the frames of all environments.
     """
 
@@ -69,7 +69,7 @@ class Results:
 
         Args:
             ids: The environments.
-            numbers: Their numbers.
+            numbers: Their numeric results.
             replies: Replies of workers, and the environments that each is about.
             starts: For each reply, the index of the first environment of its worker.
             add: Function that adds the infos of one environment.
@@ -101,7 +101,7 @@ class Results:
 
 
 def _truncate(infos: Infos, length: int) -> Infos:
-    """Cut arrays, which Gymnasium creates for all environments, to a length."""
+    """Truncate arrays, which Gymnasium creates for all environments."""
     return {
         name: _truncate(value, length) if isinstance(value, dict) else value[:length] for name, value in infos.items()
     }

@@ -135,7 +135,7 @@ class WorkerGroup:
         return start
 
     def close(self) -> None:
-        """End all workers. Idempotent."""
+        """Stop all workers. Idempotent."""
         if not self.closed:
             self.closed = True
             for worker in self.workers:

@@ -39,7 +39,7 @@ class WorkerHandle(Protocol):
         """Return an object for `multiprocessing.connection.wait`; None if a result is available."""
 
     def close(self) -> None:
-        """End the worker."""
+        """Stop the worker."""
 
 
 class LocalWorker:
@@ -131,11 +131,11 @@ class RestartingWorker:
         return value
 
     def waitable(self) -> Worker:
-        """Return the worker, which is readable when a result is available or it died."""
+        """Return the worker, which is readable when a result is available or the worker has died."""
         return self._worker
 
     def close(self) -> None:
-        """End the process, by force if it is busy. Idempotent."""
+        """Stop the process; kill it if it is busy. Idempotent."""
         self._worker.close()
 
     def _start(self) -> Worker:

@@ -99,15 +99,15 @@ class Caption(LineTask[CaptionState]):
         words from the keywords of all photographs.
 
     Reward:
-        Coverage x min(1, precision / `precision`), 0 to 1. Coverage is the share of the first `keywords` keywords that
-        the caption names. Precision is T / (T + F), where T counts all keywords named, also the less important ones,
-        and F counts the distinct other words except function words such as `the`. Hence a list of everything that may
-        be in the image earns little. 0 for an unparsable response.
+        Coverage x min(1, precision / `precision`), 0 to 1. Coverage is the fraction of the first `keywords` keywords
+        that the caption names. Precision is T / (T + F), where T counts all keywords named, also the less important
+        ones, and F counts the distinct other words except function words such as `the`. Hence a list of everything that
+        may be in the image earns little. 0 for an unparsable response.
 
     Episode end:
         After one turn. `info` has the keywords `named` and `missed`, less important keywords named (`also`), words that
         cost (`unmatched`), the number of `words`, `coverage` and `precision`. Metrics: `coverage`, `precision`, and
-        `all named`, the share of captions that name all of the first `keywords`.
+        `all named`, the fraction of captions that name all of the first `keywords`.
 
     Arguments:
         `data`: Your own images. Columns: `image` and either `keywords`, `tags` or `label` (a list, or text such as

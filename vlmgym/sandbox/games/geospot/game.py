@@ -165,7 +165,7 @@ class Geospot(Task[GeospotState, str]):
 
     Episode end:
         After one turn. `info` has `km` (distances), `score` and `not found` by field. Metrics: distance, GeoScore,
-        and shares of matching names and of answers within 25, 200 and 750 km.
+        and fractions of matching names and of answers within 25, 200 and 750 km.
 
     Arguments:
         `preset`, `stage`, `weights`, `scales`, `tolerance`: Weights and scales of the reward.
@@ -225,7 +225,7 @@ class Geospot(Task[GeospotState, str]):
         needed = {name for name, weight in self._scoring[0]._asdict().items() if weight}
         present = {name for name, value in zip(NAMES, (city, region, country)) if value} | {"coordinates"}
         if not needed & present:
-            raise BadRow(f"the row has no {' or '.join(sorted(needed))}, on which the whole reward depends")
+            raise BadRow(f"the row has no {' or '.join(sorted(needed))}, which the reward needs")
         state = GeospotState(city=city, region=region, country=country, latitude=latitude, longitude=longitude)
         try:
             parse_place(self.solution(state))

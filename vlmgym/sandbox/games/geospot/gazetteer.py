@@ -1,6 +1,6 @@
 """Countries, first-level regions and cities with at least 15,000 inhabitants, and distances between them.
 
-The data files and their sources are described in `data/README.md`. Names are normalised for look-up.
+The data files and their sources are described in `data/README.md`. Names are normalised for lookup.
 """
 
 from __future__ import annotations

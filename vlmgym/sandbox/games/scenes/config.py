@@ -33,7 +33,7 @@ class SceneConfig(TaskConfig):
 
     theme: ThemeName = config_field("perception", "light", "Background colour.")
     similarity: float = config_field("perception", 0.1, "Similarity of the objects' colours.", ge=0.0, le=0.9)
-    visible: float = config_field("perception", 0.7, "Minimum visible share of each object's area.", ge=0.5, le=1.0)
+    visible: float = config_field("perception", 0.7, "Minimum visible fraction of each object's area.", ge=0.5, le=1.0)
     rotation: int = config_field("perception", 20, "Maximum rotation of objects in degrees.", ge=0, le=30)
     objects: int = config_field("reasoning", 8, "Maximum number of objects in an image.", ge=3, le=16)
     colours: int = config_field("reasoning", 6, "Number of object colours.", ge=3, le=MAX_COLOURS)

@@ -20,7 +20,7 @@ VISIBLE, HIDDEN = (255, 255, 255), (0, 0, 0)
 
 
 class Visibility(NamedTuple):
-    """The share of an object that is neither covered nor cropped.
+    """The fraction of an object that is neither covered nor cropped.
 
     It is `connected` if it is one piece without a neck narrower than 1% of the image's side, so that it cannot be
     mistaken for two objects.
@@ -70,7 +70,7 @@ MARGIN = 12
 EXTENT = 1.1
 """Largest distance of an outline from the object's centre, relative to its radius."""
 DENSITY, DENSITY_OVERLAPPING = 0.45, 0.35
-"""Share of the area that random placement easily fills with discs whose diameter is the distance between objects.
+"""Fraction of the area that random placement easily fills with discs whose diameter is the distance between objects.
 
 Discs that do not overlap jam at 0.547. Overlapping objects must also stay connected, which takes more attempts.
 """

@@ -148,7 +148,7 @@ class TileImages:
         try:
             digest = self._digest(dealt.rows, side)
         except BadRow as error:
-            raise StateError(f"an image of {self._data} is now bad: {error}") from None
+            raise StateError(f"an image of {self._data} is no longer valid: {error}") from None
         if digest != dealt.digest:
             raise StateError(f"the images of {self._data} have changed since the tiles were dealt")
         self._verified[dealt, side] = None
@@ -160,7 +160,7 @@ class TileImages:
         try:
             return self._load(row, side)[1]
         except BadRow as error:
-            raise StateError(f"row {row} of {self._data} is now bad: {error}") from None
+            raise StateError(f"row {row} of {self._data} is no longer valid: {error}") from None
 
     def _digest(self, rows: Iterable[Iterable[int]], side: int) -> str:
         parts = [f"{row} {self._load(row, side)[0]}" for row in _flat(rows)]
