@@ -53,9 +53,9 @@ def make_samples(actor: Actor, lengths: Sequence[int]) -> list[TrainSample]:
     ]
 
 
-def make_move_model(folder: Path) -> Path:
+def make_move_model(folder: Path, kind: Kind = "qwen3_vl") -> Path:
     """Create a model that responds with random moves; takes a second."""
-    actor = make_actor(make_checkpoint(folder / "before"))
+    actor = make_actor(make_checkpoint(folder / "before", kind))
     prompts = [actor.encoder.encode(text, images) for text, images in make_prompts(16)]
     moves = [actor.encoder.tokens(f"<answer>{move}</answer>") for move in ("up", "right", "down", "left")]
     batches = [

@@ -1,0 +1,61 @@
+"""Train a vision-language model on a game with TRL's GRPO; docs/integrations/trl.md explains it.
+
+python examples/train_with_trl.py                # single moves, any vision-language model that TRL supports
+python examples/train_with_trl.py --turns 10     # whole episodes; the model needs a chat template with tools
+"""
+
+import argparse
+
+import torch
+from transformers import AutoProcessor
+from trl import GRPOConfig, GRPOTrainer
+
+import vlmgym
+from vlmgym.integrations.trl import GameEnvironment, episode_limits
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="Qwen/Qwen3-VL-2B-Instruct")
+    parser.add_argument("--game", default="2048")
+    parser.add_argument("--size", type=int, default=320, help="image size in pixels")
+    parser.add_argument("--turns", type=int, default=1, help="turns per episode")
+    parser.add_argument("--response-tokens", type=int, default=256, help="maximum number of tokens per response")
+    parser.add_argument("--rows", type=int, default=1000)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--batch", type=int, default=8, help="rollouts per device and step")
+    parser.add_argument("--group", type=int, default=8, help="rollouts per state")
+    parser.add_argument("--output-dir", default="logs/trl")
+    options = parser.parse_args()
+
+    reward = vlmgym.RewardConfig(shaping="log2", illegal=-1.0, unparsable=-1.0)
+    states = vlmgym.StateConfig(moves=(0, 50))
+    rows = vlmgym.make_dataset(
+        options.game, options.rows, states=states, max_turns=options.turns, reward=reward, size=options.size
+    )
+    if options.turns == 1:
+        limits = {"max_completion_length": options.response_tokens}
+        how = {"reward_funcs": vlmgym.reward_fn}
+    else:
+        limits = episode_limits(rows[:1], AutoProcessor.from_pretrained(options.model), options.response_tokens)
+        how = {"environment_factory": GameEnvironment}
+    gpu = torch.cuda.is_available()
+    config = GRPOConfig(
+        output_dir=options.output_dir,
+        max_steps=options.steps,
+        per_device_train_batch_size=options.batch,
+        num_generations=options.group,
+        learning_rate=1e-6,
+        logging_steps=1,
+        report_to="none",
+        bf16=gpu,
+        use_cpu=not gpu,
+        **limits,
+    )
+    trainer = GRPOTrainer(options.model, args=config, train_dataset=vlmgym.to_hf_dataset(rows), **how)
+    trainer.train()
+    trainer.save_model(options.output_dir)
+
+
+if __name__ == "__main__":
+    main()

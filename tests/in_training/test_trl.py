@@ -1,0 +1,210 @@
+"""TRL's GRPOTrainer over the public interface: single moves, and whole episodes through tool calls."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+import trl
+from packaging.version import Version
+from transformers import AutoModelForImageTextToText, AutoProcessor
+from trl import GRPOConfig, GRPOTrainer
+
+from tests.in_training.tiny import make_checkpoint, make_move_model
+from training.tiny_vlm import Kind
+from vlmgym import Episode, RewardConfig, make_dataset, reward_fn, to_hf_dataset
+from vlmgym.errors import UsageError
+from vlmgym.integrations.trl import GameEnvironment, episode_limits
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "train_with_trl.py"
+PAGE = (ROOT / "docs" / "integrations" / "trl.md").read_text()
+SINGLE_MOVES, EPISODES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+TEMPLATES = Path(trl.__file__).parent / "chat_templates"
+SMALL: dict[str, Any] = {"rows": 3, "columns": 3, "goal": 16, "size": 64}
+REWARD = RewardConfig(shaping="log2", illegal=-1.0, unparsable=-2.0)
+TURNS = 6
+needs_environments = pytest.mark.skipif(
+    Version(transformers.__version__) < Version("5.2"),
+    reason="environments of TRL need transformers 5.2: run by tests/test_trl.py in .venv-serve",
+)
+
+
+def grpo_config(folder: Path, **options: Any) -> GRPOConfig:
+    quick = {"per_device_train_batch_size": 8, "num_generations": 2, "logging_steps": 1, "save_strategy": "no"}
+    on_cpu = {"use_cpu": True, "bf16": False, "report_to": "none"}
+    return GRPOConfig(output_dir=str(folder), **{"learning_rate": 1e-3, **quick, **on_cpu, **options})
+
+
+def load(folder: Path) -> torch.nn.Module:
+    """Load a model; given a path, TRL fails on Qwen2.5-VL with transformers 4.57."""
+    model: torch.nn.Module = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)
+    return model
+
+
+def parameters(model: torch.nn.Module) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).clone()
+
+
+# Single moves ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["qwen2_5_vl", "qwen3_vl"])
+def test_single_moves_are_rewarded_as_in_an_episode(kind: Kind, tmp_path: Path) -> None:
+    folder = make_move_model(tmp_path / "model", kind)
+    rows = make_dataset("2048", 8, reward=REWARD, **{**SMALL, "size": 96})
+    seen: list[tuple[str, str, float]] = []
+
+    def recorded(prompts: Any, completions: Any, **columns: Any) -> list[float]:
+        rewards = reward_fn(prompts, completions, **columns)
+        seen.extend(zip(columns["snapshot"], (completion[0]["content"] for completion in completions), rewards))
+        return rewards
+
+    trainer = GRPOTrainer(
+        model=load(folder),
+        reward_funcs=recorded,
+        args=grpo_config(tmp_path, max_steps=2, max_completion_length=16, temperature=0.5),
+        train_dataset=to_hf_dataset(rows),
+        processing_class=AutoProcessor.from_pretrained(folder),
+    )
+    before = parameters(trainer.model)
+    trainer.train()
+    assert len(seen) == 16
+    for first, second in zip(seen[::2], seen[1::2]):
+        assert first[0] == second[0]
+    for snapshot, response, reward in seen:
+        assert reward == Episode.restore(snapshot).respond(response).total
+    assert len({reward for _, _, reward in seen}) > 1
+    assert not torch.equal(before, parameters(trainer.model))
+
+
+# Episodes -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny Qwen3-VL with the chat template of the real one."""
+    folder = make_checkpoint(tmp_path_factory.mktemp("checkpoint"))
+    processor = AutoProcessor.from_pretrained(folder)
+    processor.chat_template = (TEMPLATES / "qwen3_vl.jinja").read_text()
+    processor.save_pretrained(folder)
+    return folder
+
+
+def respond_by_hand(snapshot: str, always: str | None) -> tuple[list[str], list[Any], float]:
+    """Play an episode and return responses, images and reward; `always` replaces the oracle."""
+    episode = Episode.restore(snapshot)
+    responses: list[str] = []
+    images, reward = [*episode.images], 0.0
+    while not episode.done:
+        responses.append(always or f"<answer>{episode.answer()}</answer>")
+        reward += episode.respond(responses[-1]).total
+        images += [] if episode.done else episode.images
+    return responses, images, reward
+
+
+@needs_environments
+def test_episodes_equal_those_played_by_hand(checkpoint: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    rows = make_dataset("2048", 2, max_turns=TURNS, reward=REWARD, **{**SMALL, "goal": 8})
+    processor = AutoProcessor.from_pretrained(checkpoint)
+    limits = episode_limits(rows[:1], processor, 64)
+    trainer = GRPOTrainer(
+        model=load(checkpoint),
+        processing_class=processor,
+        train_dataset=to_hf_dataset(rows),
+        args=grpo_config(tmp_path, max_steps=2, per_device_train_batch_size=4, **limits),
+        environment_factory=GameEnvironment,
+    )
+    expected = [
+        [respond_by_hand(row["snapshot"], always) for always in (None, "<answer>left</answer>")] for row in rows
+    ]
+    responses = [[played[0] for played in group] for group in expected]
+    calls = 0
+    steps: list[tuple[list[Any], list[Any]]] = []
+
+    def generate(prompt_ids: Any, images: Any, fields: Any, num_generations: int, has_tool_images: bool = False) -> Any:
+        """Call the tool once per turn, and once more after the end."""
+        nonlocal calls
+        calls = calls + 1 if has_tool_images else 0
+        ids = []
+        for i, environment in enumerate(trainer.environments):
+            mine = responses[environment._episode.seed][i % 2]
+            response = mine[calls] if calls < len(mine) else "<answer>up</answer>"
+            call = f'{{"name": "respond", "arguments": {{"response": "{response}"}}}}'
+            text = f"<tool_call>\n{call}\n</tool_call>{processor.tokenizer.eos_token}"
+            ids.append(processor.tokenizer(text, add_special_tokens=False)["input_ids"])
+        if calls == TURNS:
+            episodes = [environment._episode for environment in trainer.environments]
+            rewards = [environment.get_reward() for environment in trainer.environments]
+            facts = [(each.seed, each.turn, reward) for each, reward in zip(episodes, rewards)]
+            steps.append((facts, [list(map(np.asarray, shown)) for shown in images]))
+        return ids, None
+
+    monkeypatch.setattr(trainer, "_generate_single_turn", generate)
+    before = parameters(trainer.model)
+    trainer.train()
+    assert len(steps) == 2
+    for facts, shown in steps:
+        assert [seed for seed, *_ in facts] in ([0, 0, 1, 1], [1, 1, 0, 0])
+        for i, (seed, turn, reward) in enumerate(facts):
+            taken, images, total = expected[seed][i % 2]
+            assert (turn, reward) == (len(taken), pytest.approx(total))
+            assert len(shown[i]) == len(images)
+            assert all(map(np.array_equal, shown[i], images))
+    assert min(len(taken) for taken, _, _ in chain(*expected)) < TURNS  # a game ended before the limit
+    logged = [entry for entry in trainer.state.log_history if "reward" in entry]
+    mean = np.mean([total for _, _, total in chain(*expected)])
+    assert [entry["reward"] for entry in logged] == [pytest.approx(mean)] * 2
+    assert not torch.equal(before, parameters(trainer.model))
+
+
+def test_a_dataset_without_snapshots_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"^train_dataset has no column snapshot: make it with vlmgym\.make_dataset"):
+        GameEnvironment().reset(prompt=[{"role": "user", "content": "Play."}])
+
+
+def test_a_template_without_images_of_tools_is_refused(checkpoint: Path) -> None:
+    processor = AutoProcessor.from_pretrained(checkpoint)
+    processor.chat_template = (TEMPLATES / "gemma4.jinja").read_text()
+    with pytest.raises(UsageError, match=r"^the chat template does not show images that tools return: train single"):
+        episode_limits([], processor, 64)
+
+
+def test_a_rollout_without_a_call_is_unparsable() -> None:
+    (row,) = make_dataset("2048", 1, max_turns=3, reward=REWARD, **SMALL)
+    environment = GameEnvironment()
+    environment.reset(**row)
+    assert environment.get_reward() == REWARD.unparsable
+    assert environment.get_reward() == REWARD.unparsable
+
+
+@pytest.mark.parametrize("turns", ["1", pytest.param("3", marks=needs_environments)])
+def test_the_example_trains(turns: str, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = ["--turns", turns, "--size", "64", "--rows", "4", "--steps", "1", "--batch", "2", "--group", "2"]
+    options = [*quick, "--response-tokens", "8", "--model", str(checkpoint), "--output-dir", str(tmp_path / "out")]
+    monkeypatch.setattr(sys, "argv", [str(EXAMPLE), *options])
+    runpy.run_path(str(EXAMPLE), run_name="__main__")
+    assert (tmp_path / "out" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("code", [SINGLE_MOVES, pytest.param(EPISODES, marks=needs_environments)])
+def test_code_of_the_page_runs(code: str, checkpoint: Path, tmp_path: Path) -> None:
+    quick = "max_steps=1, per_device_train_batch_size=2, num_generations=2, use_cpu=True, bf16=False, report_to='none'"
+    for part, stand_in in (
+        (r'"Qwen/.*?"', repr(str(checkpoint))),
+        (r'output_dir=".*?"', f"output_dir={str(tmp_path)!r}, {quick}"),
+        ("1000", "4"),
+        ("size=320", "size=64"),
+        ("256|128", "8"),
+    ):
+        code, count = re.subn(part, stand_in, code)
+        assert count == 1
+    exec(code, {})

@@ -1,0 +1,125 @@
+"""Train on whole episodes with TRL's GRPOTrainer; docs/integrations/trl.md.
+
+For single moves, TRL needs no adapter: `vlmgym.make_dataset` and `vlmgym.reward_fn` are enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from PIL import Image
+
+from vlmgym import Episode, Row
+from vlmgym.errors import EpisodeEnded, UsageError
+
+INSTRUCTIONS = (
+    "\n\nPlay turn by turn: give each response by calling the tool `respond`. It returns the image of the next turn. "
+    "Once the tool says that the episode has ended, do not call it again."
+)
+
+
+class GameEnvironment:
+    """An `environment_factory` for `GRPOTrainer`: the model responds through a tool, which returns the next images.
+
+    The dataset must come from `vlmgym.make_dataset`. Its snapshots give all rollouts of a group the same initial state
+    and randomness. The reward of a rollout is the sum of `Scored.total` over its turns.
+    """
+
+    def __init__(self) -> None:
+        self._episode: Episode | None = None
+        self._reward = 0.0
+
+    def reset(self, snapshot: str | None = None, **columns: Any) -> str:
+        """Start the episode of a row; the images of the row are shown by the trainer.
+
+        Raises:
+            UsageError: The dataset has no snapshots.
+        """
+        if snapshot is None:
+            raise UsageError(
+                "train_dataset has no column snapshot: make it with vlmgym.make_dataset, so that the rollouts of a "
+                "group start in the same state"
+            )
+        self._episode, self._reward = Episode.restore(snapshot), 0.0
+        return INSTRUCTIONS
+
+    def respond(self, response: str) -> list[dict[str, Any]]:
+        """
+        Take the next turn.
+
+        Args:
+            response: Your response in the requested form, such as "<answer>...</answer>".
+
+        Returns:
+            The image of the next turn, or that the episode has ended.
+        """
+        episode = self._running()
+        if episode.done:
+            raise EpisodeEnded("The episode has ended. Do not call this tool again.")
+        self._reward += episode.respond(response).total
+        if episode.done:
+            return [_text(f"The episode has ended: {episode.end_reason}. Do not call this tool again.")]
+        shown = episode.images[-len(episode.game.image_shapes) :]
+        said = f"Your response was not played: {episode.feedback}." if episode.feedback else "This is the next turn."
+        return [*({"type": "image", "image": Image.fromarray(image)} for image in shown), _text(said)]
+
+    def get_reward(self) -> float:
+        """Return the reward of the rollout; one without any call counts as an unparsable response."""
+        episode = self._running()
+        if episode.turn == 0:
+            self._reward += episode.respond("").total
+        return self._reward
+
+    def _running(self) -> Episode:
+        assert self._episode is not None, "the trainer resets first"
+        return self._episode
+
+
+def episode_limits(rows: Iterable[Row], processing_class: Any, response_tokens: int) -> dict[str, int]:
+    """Return the arguments of `GRPOConfig` with which whole episodes fit into a completion.
+
+    TRL counts all tokens after the first prompt, including those of images, and drops the rest of an episode without
+    an error.
+
+    Args:
+        rows: Rows of the dataset; one per game is enough.
+        processing_class: Processor of the model.
+        response_tokens: Maximum number of tokens per response, including about 30 of the tool call.
+
+    Raises:
+        UsageError: The model would not see the images of later turns.
+    """
+    _check_template(processing_class)
+    turns = most = 0
+    for row in rows:
+        turns = max(turns, Episode.restore(row["snapshot"]).max_turns)
+        content = [*({"type": "image", "image": image} for image in row["images"]), _text(row["prompt"][0]["content"])]
+        # The rules in it are longer than the text of any later turn.
+        tokens = processing_class.apply_chat_template(
+            [[{"role": "user", "content": content}]], add_generation_prompt=True, tokenize=True, return_dict=True
+        )
+        most = max(most, len(tokens["input_ids"][0]))
+    return {"max_completion_length": turns * (most + response_tokens), "max_tool_calling_iterations": turns}
+
+
+def _check_template(processing_class: Any) -> None:
+    """Check that the chat template shows images of tool results; some drop them without an error."""
+    call = {"type": "function", "function": {"name": "respond", "arguments": {"response": ""}}}
+    before = [
+        {"role": "user", "content": [_text("")]},
+        {"role": "assistant", "content": [_text("")], "tool_calls": [call]},
+    ]
+    with_image, without = (
+        processing_class.apply_chat_template([*before, {"role": "tool", "name": "respond", "content": content}])
+        for content in ([{"type": "image"}, _text("")], [_text("")])
+    )
+    if with_image == without:
+        raise UsageError(
+            "the chat template does not show images that tools return: train single moves with vlmgym.reward_fn, or "
+            "use a model such as Qwen3-VL"
+        )
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
