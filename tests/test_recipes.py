@@ -9,11 +9,13 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from tests.test_training_scripts import assert_rejected, run
 from tests.training import ROOT
+from vlmgym.sandbox.games.shisensho.labelled_images import BATCHES, FOLDER, RECORD
 
 GAMES = {**{name: name for name in ("2048", "shisensho", "shisensho_cifar10", "swap")}, "all": "mixed"}
 """Configuration of each game of the recipes."""
@@ -71,6 +73,19 @@ def test_stages_leave_their_results_and_are_not_repeated(tmp_path: Path) -> None
     (call,) = (tmp_path / "calls").read_text().splitlines()
     assert call.startswith(f"train {ROOT}/training/sft/sft.yaml model_name_or_path=Qwen/Qwen2.5-VL-7B-Instruct ")
     assert f"dataset_dir={out}/data media_dir={out}/data dataset=data output_dir={out}/sft" in call
+
+
+def test_cold_start_on_cifar10(tmp_path: Path) -> None:
+    folder = tmp_path / "cifar" / FOLDER
+    folder.mkdir(parents=True)
+    for name in BATCHES["train"]:
+        records = np.zeros((10, RECORD), np.uint8)
+        records[:, 0] = range(10)
+        (folder / name).write_bytes(records.tobytes())
+    variables = {"OUT": str(tmp_path / "out"), "EPISODES": "1", "STAGES": "data", "DATA": str(folder.parent)}
+    done = run("g1.sh", "shisensho_cifar10", **variables)
+    assert done.returncode == 0, done.stderr
+    assert all("a photograph" in row["messages"][0]["content"] for row in llamafactory_rows(tmp_path / "out" / "data"))
 
 
 def test_only_right_turns_of_a_teacher_are_kept(tmp_path: Path) -> None:

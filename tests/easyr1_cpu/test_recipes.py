@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.easyr1_cpu.rollout_workers import CONFIGS
+from tests.easyr1_cpu.test_configurations import write_cifar10
 from training.easyr1.check import check_run
 from training.easyr1.config import RunConfig, read_config
 from training.easyr1.section import Section
 from training.local.options import read_config as read_local_config
 from vlmgym.sandbox.core.reward import RewardConfig
 
-GAMES = ("2048", "shisensho", "swap", "mixed")
+GAMES = ("2048", "shisensho", "shisensho_cifar10", "swap", "mixed")
 
 
 def config_of(*names: str) -> RunConfig:
@@ -22,8 +23,11 @@ def config_of(*names: str) -> RunConfig:
 
 @pytest.mark.parametrize("game", GAMES)
 @pytest.mark.parametrize("recipe", [("g0",), ("g0", "g1")], ids=["g0", "g1"])
-def test_configurations_have_no_problems(qwen3: Path, game: str, recipe: tuple[str, ...]) -> None:
+def test_configurations_have_no_problems(qwen3: Path, tmp_path: Path, game: str, recipe: tuple[str, ...]) -> None:
     config = config_of(game, *recipe)
+    if game == "shisensho_cifar10":
+        write_cifar10(tmp_path)
+        config.vlmgym["games"][0]["overrides"]["data"] = str(tmp_path)
     config.worker.actor.model.model_path = str(qwen3)
     assert check_run(config, machine=False)[0] == []
     reward = Section.read(config.vlmgym).reward
