@@ -190,7 +190,7 @@ def test_hf_datasets_keep_pixels_and_columns() -> None:
         (lambda: make_dataset("2048", 1, 10**6), "seeds of split train must be below 1,000,000, got 1,000,000"),
         (lambda: make_dataset("2048", 1, states={}), "states must be a StateConfig, got"),  # type: ignore[arg-type]
         (lambda: make_dataset([], 1), "games must not be empty"),
-        (lambda: reward_fn([""], [[{}, {}]], [""]), "reward_fn scores completions of one message, got one of 2"),
+        (lambda: reward_fn([""], [[{}, {}]], [""]), "reward_fn takes completions of one message, got 2 messages"),
     ],
 )
 def test_bad_input_ends_in_one_sentence(call: Callable[[], object], message: str) -> None:

@@ -96,7 +96,9 @@ def failing(answer: Answer, after: int) -> Behaviour:
         (Answer(200, b"", delay=30), "no response: timed out after 0.5 s"),
     ],
 )
-def test_failed_request_is_one_sentence(answer: Answer, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_request_is_reported_in_one_sentence(
+    answer: Answer, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with ApiServer(failing(answer, after=3)).running() as server, pytest.raises(SystemExit) as ended:
         main(["bench-model", "--base-url", server.url, "--model", "tiny", "--size", "64", "--concurrency", "2",
               "--seconds", "5", "--timeout", "0.5"])  # fmt: skip

@@ -48,7 +48,7 @@ USAGE = [
 
 
 @pytest.mark.parametrize(("args", "message"), USAGE)
-def test_usage_error_is_one_sentence_and_writes_nothing(tmp_path, run, args, message):
+def test_usage_error_is_reported_in_one_sentence_and_writes_nothing(tmp_path, run, args, message):
     earlier = tmp_path / "earlier" / "run.json"
     earlier.parent.mkdir()
     earlier.write_text("an earlier run")
@@ -71,7 +71,7 @@ def test_options_that_cannot_be_parsed(run, args):
     assert done.err
 
 
-def test_failing_policy_is_one_sentence(tmp_path, run):
+def test_failing_policy_is_reported_in_one_sentence(tmp_path, run):
     done = run("eval", "2048", *SMALL, "--policy", policy_file(tmp_path, "raise ValueError('no model')"))
     assert done.code == 1
     assert "raised ValueError: no model" in done.err
@@ -116,7 +116,7 @@ def test_policy_may_change_the_working_directory(tmp_path, run):
     assert (tmp_path / "here" / "summary.json").is_file()
 
 
-def test_unwritable_folder_is_one_sentence(tmp_path, run):
+def test_unwritable_folder_is_reported_in_one_sentence(tmp_path, run):
     (tmp_path / "file").touch()
     done = run("eval", "2048", *SMALL, "--output-dir", tmp_path / "file" / "run")
     assert done.code == 1
@@ -135,7 +135,7 @@ def test_unwritable_folder_is_one_sentence(tmp_path, run):
         ("eval 2048 --episodes 1 --max-turns 2 --size 96 --workers 0 --videos 0 --output-dir $O", 0),
     ],
 )
-def test_closed_full_and_ascii_output_is_no_traceback(args, code, tmp_path):
+def test_closed_full_and_ascii_output_causes_no_traceback(args, code, tmp_path):
     variables = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "O": str(tmp_path / "o")}
     command = f"{sys.executable} -m vlmgym {args}"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, env=variables, timeout=60)

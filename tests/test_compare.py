@@ -112,7 +112,7 @@ def test_swapped_runs_change_signs(runs, tmp_path):
             assert metric.difference == pytest.approx(-turned.metrics[name].difference)
 
 
-def test_episodes_without_a_result_are_no_pairs(runs, tmp_path):
+def test_episodes_without_a_result_are_not_paired(runs, tmp_path):
     run = tmp_path / "changed"
     run.mkdir()
     (run / "run.json").write_bytes(RunFolder(runs[1]).run.read_bytes())

@@ -312,7 +312,7 @@ def test_byte_order_mark_is_skipped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", BAD_FILES, ids=range(len(BAD_FILES)))
-def test_invalid_file_is_one_sentence(tmp_path: Path, text: str) -> None:
+def test_invalid_file_is_reported_in_one_sentence(tmp_path: Path, text: str) -> None:
     path = tmp_path / "my.toml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(UsageError) as caught:

@@ -123,7 +123,7 @@ def small_disk(tmp_path: Path) -> Iterator[tuple[Path, list[str]]]:
     ],
     ids=["records", "videos"],
 )
-def test_full_disk_is_one_sentence(
+def test_full_disk_is_reported_in_one_sentence(
     arguments: list[str], place: str, workers: int, small_disk: tuple[Path, list[str]]
 ) -> None:
     folder, start = small_disk

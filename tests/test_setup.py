@@ -328,7 +328,9 @@ def test_second_run_installs_only_what_is_missing(machine: Machine) -> None:
         ("ERROR: Failed building wheel for pygame\n", "Failed building wheel for pygame"),
     ],
 )
-def test_failed_installation_is_one_sentence_and_repeated(machine: Machine, pip_says: str, words: str) -> None:
+def test_failed_installation_is_reported_in_one_sentence_and_repeated(
+    machine: Machine, pip_says: str, words: str
+) -> None:
     machine.python("python3", 11)
     (machine.root / "pip-output").write_text(pip_says + "\n")
     done = machine.setup()

@@ -32,7 +32,7 @@ def test_the_mark_is_at_the_city(perception):
     for seed in range(8):
         state = game.start(np.random.default_rng(seed))
         km = distance_km(*marked(game, state), state.latitude, state.longitude)
-        assert km < 1.5 * game.config.span * 111.2 / game.config.size  # one pixel and a half
+        assert km < 1.5 * game.config.span * 111.2 / game.config.size  # 1.5 pixels
 
 
 @pytest.mark.parametrize("level", range(1, 6))

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# G1 of the G1 paper: a cold start on right perception and moves, then reinforcement learning. docs/g1.md describes it.
+# G1 of the G1 paper: a cold start on correct perception and moves, then reinforcement learning; see docs/g1.md.
 #
 #     bash training/scripts/g1.sh 2048 --dry-run    # print what would run
 #     bash training/scripts/g1.sh 2048 --check      # check the reinforcement learning in seconds, without training
 #     bash training/scripts/g1.sh 2048
 #
 # The first argument is a game: 2048, shisensho, shisensho_cifar10, swap, or all (2048, Shisen-Sho and Swap together).
-# Each stage leaves its result in OUT. A later run continues with the first stage that is not finished.
+# Each stage writes its result to OUT. A later run continues with the first unfinished stage.
 #
 #     data  OUT/episodes, OUT/data   a teacher's turns with legal moves, exact format and right <perception>
 #     sft   OUT/sft                  the model after supervised fine-tuning with LLaMA-Factory (sft.sh)
@@ -19,7 +19,7 @@
 # DATA         local copy of CIFAR-10 (downloaded from the Hub)
 # LLAMAFACTORY command of LLaMA-Factory (llamafactory-cli)
 #
-# Other variables and settings, for the stage rl, are those of easyr1.sh:
+# The stage rl also takes the variables and settings of easyr1.sh:
 set -euo pipefail
 scripts=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P)
 root=${scripts%/training/scripts}
@@ -62,7 +62,7 @@ base=${MODEL:-Qwen/Qwen2.5-VL-7B-Instruct}
 if [ $check = yes ]; then
     train "$base" --check && exit
 fi
-if [ $dry = no ]; then # find problems before hours of playing and fine-tuning
+if [ $dry = no ]; then # report problems before hours of play and fine-tuning
     ! wanted sft || [ -e "$out/sft" ] || command -v "$llamafactory" >/dev/null ||
         fail "$llamafactory not found: pip install llamafactory deepspeed in a separate environment, or set LLAMAFACTORY"
     ! wanted rl || train "$base" --check
@@ -73,7 +73,7 @@ if wanted data && ! [ -e "$out/data" ]; then
     if [ -e "$out/episodes" ]; then place=--resume; fi
     # shellcheck disable=SC2206  # words are options
     teacher=(${TEACHER:---policy oracle})
-    # a total of 1 is a right format and perception
+    # a total of 1 requires correct format and perception
     run "$root/.venv/bin/vlmgym" eval "${play[@]}" "${teacher[@]}" --episodes "$episodes" --videos 0 --no-report \
         --reward.game-weight 0 --reward.format-weight 0.5 --reward.perception-weight 0.5 \
         --reward.perception-mode exact $place "$out/episodes"

@@ -42,6 +42,6 @@ def _text(completion: str | Sequence[Mapping[str, Any]]) -> str:
     if isinstance(completion, str):
         return completion
     if len(completion) != 1:
-        raise UsageError(f"reward_fn scores completions of one message, got one of {len(completion)}")
+        raise UsageError(f"reward_fn takes completions of one message, got {len(completion)} messages")
     content = completion[0]["content"]
     return content if isinstance(content, str) else "".join(part["text"] for part in content)

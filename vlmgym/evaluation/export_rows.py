@@ -44,7 +44,7 @@ class TurnFilter:
     outcomes: frozenset[Outcome]
     min_reward: float | None
 
-    def refusal(self, turn: TurnRecord) -> str | None:
+    def reason_to_skip(self, turn: TurnRecord) -> str | None:
         """Return why a turn is left out, or None."""
         if turn.outcome not in self.outcomes:
             return turn.outcome.value
@@ -73,8 +73,8 @@ def export_episode(
     images = _Images(record.game.game(), folder)
     rows = Rows()
     for i, turn in enumerate(record.turns):
-        if (refusal := turns.refusal(turn)) is not None:
-            rows.left_out[refusal] += 1
+        if (reason := turns.reason_to_skip(turn)) is not None:
+            rows.left_out[reason] += 1
             continue
         past = [earlier.state for earlier in record.turns[:i]]
         shown = [*shown_again(past, record.history_images), turn.state]

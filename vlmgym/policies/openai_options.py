@@ -137,7 +137,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _reject_secrets(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object of `extra_body`."""
+    """Build a JSON object of `extra_body`; reject fields that hold secrets."""
     if any(SECRET_FIELDS.search(name) for name, _ in fields):
         raise UsageError(
             "extra_body is recorded, so it cannot have fields such as api_key and authorization; "

@@ -116,7 +116,7 @@ def widen(outline: Outline, distance: float) -> Outline:
         widened.append(moved[one])
         if other > one + 1:
             edges = (moved[i % len(moved)] for i in (one, one + 1, other - 1, other))
-            widened.append(_meeting(*edges))
+            widened.append(_intersection(*edges))
     return widened
 
 
@@ -134,7 +134,7 @@ def _beside(point: Point, angle: float, distance: float) -> Point:
     return point[0] + distance * math.cos(angle), point[1] + distance * math.sin(angle)
 
 
-def _meeting(a: Point, b: Point, c: Point, d: Point) -> Point:
+def _intersection(a: Point, b: Point, c: Point, d: Point) -> Point:
     """Intersection of the lines ab and cd."""
     (ux, uy), (vx, vy) = (b[0] - a[0], b[1] - a[1]), (d[0] - c[0], d[1] - c[1])
     along = ((c[0] - a[0]) * vy - (c[1] - a[1]) * vx) / (ux * vy - uy * vx)

@@ -51,7 +51,7 @@ def fetch_osv5m(out: Path, split: str, shards: int | None, say: Callable[[str], 
         for number, name in enumerate(chosen, 1):
             shard = images / Path(name).stem
             if shard.is_dir():
-                say(f"shard {number} of {len(chosen)} is present")
+                say(f"shard {number} of {len(chosen)} is complete")
                 continue
             say(f"shard {number} of {len(chosen)}: downloading {name}")
             archive = Path(hub.hf_hub_download(OSV5M, name, repo_type="dataset", local_dir=out))

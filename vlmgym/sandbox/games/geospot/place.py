@@ -46,14 +46,14 @@ class Place:
 
 
 class PlaceSpace(spaces.Space[str]):
-    """Gymnasium space of all texts that `parse_place` accepts."""
+    """Gymnasium space of all strings that `parse_place` accepts."""
 
     def __init__(self, seed: Any = None) -> None:
         super().__init__(dtype=str, seed=seed)
 
     @property
     def is_np_flattenable(self) -> bool:
-        """False, because elements are texts."""
+        """False, because elements are strings."""
         return False
 
     def sample(self, mask: None = None, probability: None = None) -> str:
@@ -62,7 +62,7 @@ class PlaceSpace(spaces.Space[str]):
         return format_place(place_of(cities.city_at(int(self.np_random.integers(len(cities))))))
 
     def contains(self, x: Any) -> bool:
-        """True for a text that `parse_place` accepts."""
+        """True for a string that `parse_place` accepts."""
         try:
             return isinstance(x, str) and parse_place(x) is not None
         except ParseError:
