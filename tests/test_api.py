@@ -157,7 +157,7 @@ def test_questions_of_validation_are_never_trained_on(states: StateConfig | None
     assert train.isdisjoint(validation)
 
 
-def test_validation_has_seeds_of_its_own() -> None:
+def test_validation_seeds_are_separate() -> None:
     seeds = [row["seed"] for row in make_dataset("2048", 3, 4, "validation", **SMALL)]
     assert seeds == [1_000_004, 1_000_005, 1_000_006]
 

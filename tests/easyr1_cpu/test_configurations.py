@@ -355,7 +355,7 @@ def test_invalid_state_of_the_prompt_stream(tmp_path: Path, write: Callable[[Pat
     assert all(words in problem for problem in problems), problems
 
 
-def test_changed_settings_are_refused_when_a_run_is_resumed(tmp_path: Path) -> None:
+def test_changed_settings_are_rejected_when_a_run_is_resumed(tmp_path: Path) -> None:
     folder, curriculum = tmp_path / "global_step_25", SECTION.make_curriculum()
     save_parts(folder, "actor")
     save_stream(folder)

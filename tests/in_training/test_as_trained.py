@@ -70,7 +70,7 @@ def test_curriculum_is_played_at_the_stage_reached_or_in_full(finished: Run, tmp
     assert [game.game() for game in in_full.config.games] == list(curriculum.games)
 
 
-def test_checkpoints_without_the_file_or_with_grey_images_are_refused(
+def test_checkpoints_without_the_file_or_with_grey_images_are_rejected(
     finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     grey, broken = finished("blank") / "model", tmp_path / "broken"

@@ -260,7 +260,7 @@ class TrainConfig(GameOptions):
     games: tuple[str, ...] | None = None
     """Games or tasks, sampled with equal weights. Default: 2048."""
     curriculum: Path | None = None
-    """Curriculum to use instead: a TOML file, or a name such as geospot (docs/curricula.md)."""
+    """Curriculum to use instead: a TOML file, or a name such as geospot-mixtrain (docs/curricula.md)."""
     steps: int = 100
     """Steps of reinforcement learning."""
     batch_size: int = 64

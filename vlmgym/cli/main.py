@@ -41,7 +41,7 @@ class EvalCommand(EvalConfig):
     games: Annotated[tuple[tuple[str, ...], ...], tyro.conf.arg(metavar="GAME ..."), tyro.conf.UseAppendAction] = ()
     """Games, given as an option."""
     curriculum: Path | None = None
-    """Curriculum to play instead of games: a TOML file, or geospot, 2048 or three-games; --episodes is the total."""
+    """Curriculum to play instead of games: a file or a built-in name (docs/curricula.md); --episodes is the total."""
     as_trained: Path | None = None
     """Checkpoint whose games, difficulty, turn limit, history, reward and sampling are played instead, on validation
     seeds (its vlmgym.json). Other options override it, except those of games. The policies vllm and transformers load
