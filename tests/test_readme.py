@@ -38,6 +38,12 @@ NOT_RUN = {
     ".venv-serve/bin/python -m vllm.entrypoints.openai.api_server --model Qwen/Qwen2.5-VL-3B-Instruct --port 8000": (
         "needs weights; tests/serving.py starts the same server with a tiny model"
     ),
+    ".venv-serve/bin/vlmgym eval --as-trained checkpoints/2048 --policy transformers": (
+        "needs a checkpoint; tested by tests/in_training/test_as_trained.py"
+    ),
+    "bash training/scripts/evaluate.sh checkpoints/2048 Qwen/Qwen2.5-VL-7B-Instruct 100": (
+        "needs weights; tested by test_evaluate_script.py"
+    ),
     "bash setup.sh --train": "tested by test_setup.py",
     "bash training/scripts/local_2048.sh": "takes minutes; tested by test_local_training.py",
     "bash training/scripts/rl_shisensho.sh --check": "needs .venv-train; tested by test_training_scripts.py",
