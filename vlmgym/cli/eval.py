@@ -31,7 +31,7 @@ from vlmgym.records.files import writing
 from vlmgym.records.run import RunSummary
 from vlmgym.records.run_folder import RunFolder, ScriptFolder
 from vlmgym.records.store import StoredRun, game_name, open_run, read_config
-from vlmgym.rollout.runner import check_concurrency, check_policy
+from vlmgym.rollout.runner import check_concurrency, check_distinct, check_policy
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.task import Task
 from vlmgym.sandbox.registry import game_class
@@ -198,8 +198,7 @@ def _played(
 ) -> Games:
     if curriculum is None:
         games = [config.make_game(name, preset) for name in names]
-        if len({game.id for game in games}) < len(games):
-            raise UsageError("a game is listed twice")
+        check_distinct(games)
         return games
     if names:
         raise UsageError("--curriculum already names the games: give either games or --curriculum")

@@ -103,7 +103,11 @@ def evaluate(
     episodes, max_turns, seed, concurrency = map(as_int, (episodes, max_turns, seed, concurrency))
     history, history_images = as_int(history), as_int(history_images)
     check_limits(episodes, max_turns, seed, concurrency, history, history_images)
-    made = [*games.games] if isinstance(games, Curriculum) else make_games(games)
+    if isinstance(games, Curriculum):
+        made = [*games.games]
+    else:
+        made = make_games(games)
+        check_distinct(made)
     policy = make_policy(policy)
     for game in made:
         policy.check(game)
@@ -174,6 +178,12 @@ def play_episodes(
     with infrequent_gc():
         run_async(runner.run())
     return sorted(collected.values(), key=schedule.order)
+
+
+def check_distinct(games: Sequence[Game[Any, Any]]) -> None:
+    """Raise `UsageError` if two games have the same id."""
+    if len({game.id for game in games}) < len(games):
+        raise UsageError("a game is listed twice, or two games have the same id")
 
 
 def check_concurrency(games: Sequence[Game[Any, Any]], episodes: int, concurrency: int) -> None:

@@ -98,10 +98,8 @@ class FixedSchedule(Schedule):
     """The same seeds for every game."""
 
     def __init__(self, configs: Sequence[EpisodeConfig], seed: int, episodes: int) -> None:
-        """Schedule `episodes` per game, from the first seed; raise `UsageError` if two games have the same id."""
+        """Schedule `episodes` per game, from the first seed."""
         self._configs = {config.game.id: config for config in configs}
-        if len(self._configs) < len(configs):
-            raise UsageError("a game is listed twice, or two games have the same id")
         self._order = {game_id: number for number, game_id in enumerate(self._configs)}
         self._seed, self._episodes = seed, episodes
         self._resumed: dict[tuple[str, int], Job] = {}
