@@ -182,7 +182,7 @@ def test_files_added_to_an_output_folder_stay(fast, runs, name, tree):
             out.mkdir()
             assert result_of(partial(commands(*runs)[name], out))[0] == 0
         for path in out.glob("*.html"):
-            path.unlink()  # a user may replace files by others
+            path.unlink()  # a user may replace files with others
         if name not in ("gallery", "rollouts"):
             OutputFolder(out).list.discard("report.html", "compare.html")
         ours = contents(out.parent)

@@ -68,7 +68,7 @@ class VlmgymTrainer(RayPPOTrainer):
             self._write_result(time.perf_counter() - start)
 
     def _rewind(self, checkpoint: Path) -> None:
-        """Put aside what this run wrote after a named checkpoint of its own, which becomes its last one."""
+        """If resuming from an earlier checkpoint of this run, set aside everything written after it."""
         if checkpoint.absolute().parent != self.folder.absolute():
             return
         step = int(checkpoint.name.removeprefix("global_step_"))

@@ -14,16 +14,16 @@ from vlmgym.policies.base import ModelPolicy, Prompt, Reply
 MAX_DELAY = 0.02
 """Maximum seconds that a prompt waits for others to fill the batch; about the time to draw an image."""
 
-Ask = Callable[[list[list[Any]], list[Prompt]], Awaitable[Sequence[Reply | VlmgymError]]]
+BatchFunction = Callable[[list[list[Any]], list[Prompt]], Awaitable[Sequence[Reply | VlmgymError]]]
 """Function from a list of images per prompt, and the prompts, to one reply or error per prompt."""
 
 
 class Batcher:
     """Collects prompts into batches and runs one batch at a time, in a single event loop."""
 
-    def __init__(self, ask: Ask, max_size: int | None = None) -> None:
+    def __init__(self, respond: BatchFunction, max_size: int | None = None) -> None:
         """Wrap a batch function; an error that it raises fails the whole batch."""
-        self._ask = ask
+        self._respond = respond
         self._max_size = max_size
         self._running = 1
         self._full = asyncio.Event()
@@ -60,7 +60,7 @@ class Batcher:
             batch, self._waiting = self._waiting[:count], self._waiting[count:]
             self._full.clear()
             try:
-                replies = await self._ask([images for images, _, _ in batch], [prompt for _, prompt, _ in batch])
+                replies = await self._respond([images for images, _, _ in batch], [prompt for _, prompt, _ in batch])
                 answered = list(zip(batch, replies, strict=True))
             except Exception as error:  # otherwise the prompts would wait forever
                 for _, _, future in batch:
