@@ -44,7 +44,7 @@ class EpisodeEnded(VlmgymError):
 
 
 class DisplayError(VlmgymError):
-    """There is no display for a window."""
+    """There is no display on which to open a window."""
 
 
 class ParseError(VlmgymError):

@@ -39,12 +39,12 @@ class EvalCommand(EvalConfig):
     game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
     """Game ids or names (2048), or published settings (g1/swap); see vlmgym games."""
     games: Annotated[tuple[tuple[str, ...], ...], tyro.conf.arg(metavar="GAME ..."), tyro.conf.UseAppendAction] = ()
-    """Games, given as an option."""
+    """Same as the positional games."""
     curriculum: Path | None = None
     """Curriculum to play instead of games: a file or a built-in name (docs/curricula.md); --episodes is the total."""
     as_trained: Path | None = None
     """Checkpoint whose games, difficulty, turn limit, history, reward and sampling are played instead, on validation
-    seeds (its vlmgym.json). Other options override it, except those of games. The policies vllm and transformers load
+    seeds (its vlmgym.json). Other options override it, except those of games. The vllm and transformers policies load
     the checkpoint itself, unless --model is given."""
     full_curriculum: bool = False
     """With --as-trained, play its curriculum from the first stage, instead of the stages that training had reached."""

@@ -133,7 +133,7 @@ class TrainedRecord(BaseModel):
             UsageError: There is none, or it is invalid.
         """
         if self.curriculum is None:
-            raise UsageError("the checkpoint was trained without a curriculum: leave out --full-curriculum")
+            raise UsageError("the checkpoint was trained without a curriculum: remove --full-curriculum")
         return _curriculum(self.curriculum)
 
 

@@ -31,7 +31,7 @@ class ReportConfig:
     images: str = str(IMAGES)
     """Number of episodes per game with images, or all."""
     workers: int | None = None
-    """Number of worker processes that draw; 0 draws in the main process. Default: one per core."""
+    """Number of worker processes that render images; 0 renders in the main process. Default: one per core."""
 
     def __post_init__(self) -> None:
         if self.images != "all" and not (self.images.isascii() and self.images.isdecimal()):

@@ -17,7 +17,7 @@ LONGEST_PAST_RESPONSE = 2000
 
 @dataclass(frozen=True, slots=True)
 class PastTurn(Generic[StateT]):
-    """An earlier turn of the same episode, counted from 1, in the state before it.
+    """An earlier turn of the same episode: its number from 1, and the state before it.
 
     `reward` is the game's own; `feedback` says why the response was invalid, or is empty.
     """

@@ -129,7 +129,7 @@ def _connect(host: str, port: int, allowed: bool, deadline: float) -> socket.soc
 
 
 def is_public(address: str) -> bool:
-    """True for an IP address on the public Internet. An embedded IPv4 address decides for the whole address."""
+    """True for an IP address on the public Internet. If an IPv4 address is embedded, it alone decides."""
     ip = ip_address(address.partition("%")[0])
     if isinstance(ip, IPv6Address):
         embedded = ip.ipv4_mapped or ip.sixtofour or (IPv4Address(int(ip) & 0xFFFFFFFF) if ip in _NAT64 else None)

@@ -105,9 +105,9 @@ class Caption(LineTask[CaptionState]):
         may be in the image earns little. 0 for an unparsable response.
 
     Episode end:
-        After one turn. `info` has the keywords `named` and `missed`, less important keywords named (`also`), words that
-        cost (`unmatched`), the number of `words`, `coverage` and `precision`. Metrics: `coverage`, `precision`, and
-        `all named`, the fraction of captions that name all of the first `keywords`.
+        After one turn. `info` has the keywords `named` and `missed`, less important keywords named (`also`), words
+        that match no keyword (`unmatched`), the number of `words`, `coverage` and `precision`. Metrics: `coverage`,
+        `precision`, and `all named`, the fraction of captions that name all of the first `keywords`.
 
     Arguments:
         `data`: Your own images. Columns: `image` and either `keywords`, `tags` or `label` (a list, or text such as

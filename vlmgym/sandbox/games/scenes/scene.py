@@ -45,7 +45,7 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SceneObject:
-    """An object with its centre from the top left corner, in thousandths of the image's side.
+    """An object and its centre, measured from the top left corner in thousandths of the image's side.
 
     `angle` is in degrees, counter-clockwise.
     """
