@@ -212,8 +212,10 @@ class Game(ABC, Generic[StateT, ActionT]):
         return [drawn] if isinstance(drawn, np.ndarray) else list(drawn)
 
     def draw_into(self, state: StateT, out: Sequence[ImageArray], shown: StateT | None = None) -> None:
-        """Render a state into uint8 arrays of the shapes in `image_shapes`; only what differs from the state `shown`,
-        if the arrays show it."""
+        """Render a state into uint8 arrays of the shapes in `image_shapes`.
+
+        If the arrays already show the state `shown`, overrides may render only the differences.
+        """
         for target, image in zip(out, self.images(state), strict=True):
             target[:] = image
 
