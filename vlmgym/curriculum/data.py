@@ -30,7 +30,8 @@ def with_data(file: CurriculumFile, settings: Mapping[str, Any]) -> CurriculumFi
         )
     if not settings:
         return file
-    takers = [_is_task(entry.game) or not entry.overrides.keys().isdisjoint(DATA_SETTINGS) for entry in file.entries]
+    # Not all DATA_SETTINGS: boards have columns, too.
+    takers = [_is_task(entry.game) or bool({"data", "split"} & entry.overrides.keys()) for entry in file.entries]
     if not any(takers):
         raise UsageError(f"no game of this curriculum takes {next(iter(settings))}")
     entries = (_with(entry, settings) if takes else entry for entry, takes in zip(file.entries, takers))
