@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.easyr1_cpu.rollout_workers import CONFIGS
+from tests.easyr1_cpu.rollout_workers import CONFIGS, ROOT
 from tests.easyr1_cpu.test_configurations import write_cifar10
 from training.easyr1.check import check_run
 from training.easyr1.config import RunConfig, read_config
@@ -32,6 +34,20 @@ def test_configurations_have_no_problems(qwen3: Path, tmp_path: Path, game: str,
     assert check_run(config, machine=False)[0] == []
     reward = Section.read(config.vlmgym).reward
     assert (reward.game_weight, reward.format_weight, reward.perception_weight) == (1, 1, "g1" in recipe)
+
+
+@pytest.mark.parametrize("script", ["g0.sh", "g1.sh"])
+def test_check_without_a_gpu(qwen3: Path, tmp_path: Path, script: str) -> None:
+    """It finds no problem but the machine, and starts nothing."""
+    command = ["bash", str(ROOT / "training" / "scripts" / script), "2048", "--check"]
+    variables = {**os.environ, "MODEL": str(qwen3), "OUT": str(tmp_path / "out"), "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 2
+    assert "billion parameters need at least" in done.stdout
+    problems = [line for line in done.stderr.splitlines() if line.startswith("- ")]
+    assert any("trainer.n_gpus_per_node=4, but this machine has 0: set GPUS" in problem for problem in problems)
+    assert not [problem for problem in problems if "vlmgym." in problem and "rollout_workers" not in problem]
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("preset", ["1x24gb", "1x80gb"])
