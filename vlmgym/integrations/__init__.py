@@ -1,1 +1,1 @@
-"""Adapters to trainers and evaluators, over the public interface alone; docs/integrations has a page for each."""
+"""Adapters for trainers and evaluators, built on the public interface only; docs/integrations has a page for each."""

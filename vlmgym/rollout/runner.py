@@ -74,7 +74,7 @@ def evaluate(
         policy: A policy, its name, or a function `(images_batch, prompt_batch) -> responses`.
         episodes: Episodes per game, or in total for a curriculum; their seeds are `seed`, `seed + 1`, ...
         max_turns: Turn limit of an episode; illegal and unparsable responses count.
-        seed: First seed.
+        seed: Seed of the first episode.
         concurrency: Maximum number of concurrent episodes.
         workers: Number of worker processes, or a pool; 0 plays in this process. Default: one per core. At most 8 per
             core and one per episode.
