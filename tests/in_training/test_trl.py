@@ -20,7 +20,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from tests.in_training.tiny import make_checkpoint, make_move_model
 from training.tiny_vlm import Kind
-from vlmgym import Episode, RewardConfig, make_dataset, reward_fn, to_hf_dataset
+from vlmgym import Episode, RewardConfig, StateConfig, make_dataset, reward_fn, to_hf_dataset
 from vlmgym.errors import UsageError
 from vlmgym.integrations.trl import GameEnvironment, episode_limits
 
@@ -50,6 +50,12 @@ def load(folder: Path) -> torch.nn.Module:
     return model
 
 
+def without_vision_tokens(processor: Any) -> dict[str, Any]:
+    """Options of generation: an image token in a response fails in the forward pass, and tiny models generate them."""
+    names = ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
+    return {"suppress_tokens": processor.tokenizer.convert_tokens_to_ids(list(names))}
+
+
 def parameters(model: torch.nn.Module) -> torch.Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).clone()
 
@@ -68,12 +74,14 @@ def test_single_moves_are_rewarded_as_in_an_episode(kind: Kind, tmp_path: Path) 
         seen.extend(zip(columns["snapshot"], (completion[0]["content"] for completion in completions), rewards))
         return rewards
 
+    processor = AutoProcessor.from_pretrained(folder)
+    options = {"temperature": 0.5, "generation_kwargs": without_vision_tokens(processor)}
     trainer = GRPOTrainer(
         model=load(folder),
         reward_funcs=recorded,
-        args=grpo_config(tmp_path, max_steps=2, max_completion_length=16, temperature=0.5),
+        args=grpo_config(tmp_path, max_steps=2, max_completion_length=16, **options),
         train_dataset=to_hf_dataset(rows),
-        processing_class=AutoProcessor.from_pretrained(folder),
+        processing_class=processor,
     )
     before = parameters(trainer.model)
     trainer.train()
@@ -84,6 +92,32 @@ def test_single_moves_are_rewarded_as_in_an_episode(kind: Kind, tmp_path: Path) 
         assert reward == Episode.restore(snapshot).respond(response).total
     assert len({reward for _, _, reward in seen}) > 1
     assert not torch.equal(before, parameters(trainer.model))
+
+
+@pytest.mark.slow
+def test_the_reward_of_single_moves_rises(tmp_path: Path) -> None:
+    folder = make_move_model(tmp_path / "model", "qwen2_5_vl")
+    processor = AutoProcessor.from_pretrained(folder)
+    reward = RewardConfig(shaping="sign", illegal=-1.0, unparsable=-1.0)
+    states = StateConfig(moves=(0, 10), informative=True)
+    options = {"per_device_train_batch_size": 32, "num_generations": 8, "lr_scheduler_type": "constant"}
+    trainer = GRPOTrainer(
+        model=load(folder),
+        reward_funcs=reward_fn,
+        args=grpo_config(
+            tmp_path,
+            max_steps=40,
+            max_completion_length=16,
+            gradient_checkpointing=False,
+            generation_kwargs=without_vision_tokens(processor),
+            **options,
+        ),
+        train_dataset=to_hf_dataset(make_dataset("2048", 160, states=states, reward=reward, **{**SMALL, "size": 96})),
+        processing_class=processor,
+    )
+    trainer.train()
+    rewards = [entry["reward"] for entry in trainer.state.log_history if "reward" in entry]
+    assert np.mean(rewards[-10:]) > np.mean(rewards[:10]) + 0.2
 
 
 # Episodes -------------------------------------------------------------------------------------------------------------
