@@ -26,7 +26,7 @@ from vlmgym.curriculum import Curriculum
 from vlmgym.curriculum.file import builtin_names
 from vlmgym.curriculum.timetable import HEADER, timetable
 from vlmgym.evaluation import evaluate
-from vlmgym.evaluation.statistics import wilson
+from vlmgym.statistics import wilson
 from vlmgym.workers.pool import ProcessPool
 
 POLICIES: tuple[Literal["random", "random-legal", "oracle"], ...] = ("random", "random-legal", "oracle")

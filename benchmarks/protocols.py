@@ -27,7 +27,6 @@ from vlmgym.checks import check_int
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EpisodeRecord, evaluate
-from vlmgym.evaluation.statistics import mean_and_stderr
 from vlmgym.policies import PolicySpec, StatePolicy
 from vlmgym.records.files import LineLog, replace_file
 from vlmgym.records.output_folder import OutputFolder
@@ -37,6 +36,7 @@ from vlmgym.sandbox.core.response_format import answer_only
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.sandbox.games.shisensho.game import ShisenSho, ShisenShoState
 from vlmgym.sandbox.games.shisensho.solver import best_move
+from vlmgym.statistics import mean_and_stderr
 from vlmgym.terminal import make_console
 from vlmgym.workers.pool import ProcessPool
 

@@ -17,8 +17,8 @@ from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.main import main
 from vlmgym.evaluation import EvalConfig, RunFolder, read_run
 from vlmgym.evaluation.compare import CompareConfig, Comparison, compare
-from vlmgym.evaluation.statistics import paired_difference, share
 from vlmgym.sandbox.core.reward import RewardConfig
+from vlmgym.statistics import paired_difference, share
 
 
 def play(out: Path, policy: str, games: tuple[str, ...] = ("2048",), **options: Any) -> Path:

@@ -18,7 +18,7 @@ MODULES = {
 
 LAYERS = (
     ("vlmgym.errors",),
-    ("vlmgym.checks", "vlmgym.interrupts", "vlmgym.terminal"),
+    ("vlmgym.checks", "vlmgym.interrupts", "vlmgym.statistics", "vlmgym.terminal"),
     ("vlmgym.workers",),
     ("vlmgym.sandbox.rendering",),
     ("vlmgym.sandbox.datasets",),
@@ -45,10 +45,10 @@ INTEGRATIONS = {module for module in MODULES if module.startswith("vlmgym.integr
 
 DYNAMIC_IMPORTS = {
     "training.easyr1.critics",
-    "vlmgym.evaluation.live_log",
     "vlmgym.policies",
     "vlmgym.policies.custom",
     "vlmgym.policies.openai_client",
+    "vlmgym.records.loggers",
     "vlmgym.sandbox.datasets.extra",
     "vlmgym.sandbox.registry",
 }
@@ -97,6 +97,13 @@ def test_modules_import_downwards(module: str) -> None:
     for name in imported_by(module) - GATEWAYS:
         other_layer, other_package = layer_of(name)
         assert other_layer < layer or other_package == package, f"{module} imports {name}"
+
+
+def test_training_imports_no_internals_of_evaluation() -> None:
+    for module in MODULES:
+        if module.startswith("training"):
+            internals = {name for name in imported_by(module) if name.startswith("vlmgym.evaluation.")}
+            assert not internals, module
 
 
 def test_modules_take_only_the_version_of_vlmgym() -> None:

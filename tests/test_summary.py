@@ -6,7 +6,7 @@ import pytest
 import vlmgym
 from tests.playing import summarise
 from vlmgym.evaluation import evaluate
-from vlmgym.evaluation.statistics import confidence_interval, mean_and_stderr
+from vlmgym.statistics import confidence_interval, mean_and_stderr
 
 GAME = vlmgym.make_game("2048", size=64)
 

@@ -10,8 +10,8 @@ import pytest
 from training.core.result import FINAL_EPISODES, last_rewards, validation_summary, write_result
 from training.core.rewind import set_aside
 from vlmgym.cli.main import main
-from vlmgym.evaluation.statistics import wilson
 from vlmgym.records.output_folder import OutputFolder
+from vlmgym.statistics import wilson
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,37 @@
-"""Rich consoles for terminal output."""
+"""Rich consoles and progress bars for terminal output."""
 
 from __future__ import annotations
 
-from rich.console import Console
+from collections.abc import Iterable
+
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
+
+PROGRESS_COLUMNS = (
+    TextColumn("{task.description}"),
+    BarColumn(bar_width=24),  # fits in 80 columns with the longest counts
+    MofNCompleteColumn(),
+    TimeElapsedColumn(),
+    TimeRemainingColumn(),
+)
 
 
 def make_console(stderr: bool = False) -> Console:
     """Create a console without markup, because paths and messages may look like markup."""
     return Console(stderr=stderr, markup=False, emoji=False)
+
+
+class ProgressWithStatus(Progress):
+    """A progress bar with a status text below it."""
+
+    facts = ""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(*PROGRESS_COLUMNS, console=console)
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Yield the bar, then the status text."""
+        yield from super().get_renderables()
+        if self.facts:
+            yield Text(self.facts)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from vlmgym.evaluation.statistics import confidence_interval, mean_and_stderr, wilson
+from vlmgym.statistics import confidence_interval, mean_and_stderr, wilson
 
 NORMAL = 1.96
 """Half-width of a 95% normal interval in standard errors."""

@@ -27,8 +27,8 @@ from training.core.plots import read_curve
 from training.local.validation import ValidationResult
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.statistics import confidence_interval
 from vlmgym.records.output_folder import OutputFolder
+from vlmgym.statistics import confidence_interval
 from vlmgym.terminal import make_console
 
 from .parts import draw_curves, with_interval

@@ -21,8 +21,8 @@ from training.easyr1.export import export, whole_weights
 from training.easyr1.prompts import load_processors
 from training.easyr1.trained import trained_record
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.trained import TrainedRecord
 from vlmgym.records.files import OutputError
+from vlmgym.rollout.trained import TrainedRecord
 
 
 def test_export(qwen3: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.in_training.runs import read
 from vlmgym.cli.main import main
 from vlmgym.curriculum import Curriculum, CurriculumFile, Progress
 from vlmgym.evaluation import RunFolder, read_run
-from vlmgym.evaluation.trained import TRAINED, TrainedRecord
+from vlmgym.rollout.trained import TRAINED, TrainedRecord
 
 Run = Callable[[str], Path]
 POLICY = ("--policy", "transformers", "--device", "cpu")

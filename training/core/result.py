@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from vlmgym.evaluation.statistics import confidence_interval
 from vlmgym.records.episode import EpisodeRecord
 from vlmgym.records.output_folder import OutputFolder
+from vlmgym.statistics import confidence_interval
 
 RESULT = "result.json"
 FINAL_EPISODES = 100

@@ -6,9 +6,9 @@ from typing import Any
 
 from training.core.states import PlayConfig
 from vlmgym.curriculum import Curriculum, Progress
-from vlmgym.evaluation.trained import TrainedRecord
 from vlmgym.records.episode import GameRecord
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED, StateConfig, split_questions
+from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.sandbox.core.reward import RewardConfig
 
 

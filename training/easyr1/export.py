@@ -22,9 +22,9 @@ from transformers import AutoConfig, AutoModelForImageTextToText, GenerationConf
 from training.core.saving import PROCESSOR_FILES, saving
 from vlmgym.cli.console import reporting_errors
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.trained import TRAINED, TrainedRecord
 from vlmgym.policies.checkpoint import error_text
 from vlmgym.records.output_folder import new_folder
+from vlmgym.rollout.trained import TRAINED, TrainedRecord
 
 
 def export(checkpoint: Path, out: Path, dtype: torch.dtype = torch.bfloat16) -> None:

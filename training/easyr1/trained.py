@@ -8,8 +8,8 @@ from training.core.trained import make_trained_record
 from training.easyr1.config import RunConfig
 from training.easyr1.section import Section
 from vlmgym.curriculum import Curriculum, Progress
-from vlmgym.evaluation.trained import TRAINED, TrainedRecord
 from vlmgym.records.run import changes
+from vlmgym.rollout.trained import TRAINED, TrainedRecord
 
 FIXED = {"trainer", "curriculum", "reward", "history", "history_images", "max_turns"}
 FIXED |= {"temperature", "top_p", "max_tokens"}

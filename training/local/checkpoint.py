@@ -14,10 +14,10 @@ from training.core.saving import saving
 from training.local.actor import MODEL, Actor
 from vlmgym.curriculum import Progress
 from vlmgym.errors import UsageError, describe_validation_error
-from vlmgym.evaluation.trained import TrainedRecord
 from vlmgym.policies.checkpoint import error_text
 from vlmgym.records.files import replace_file
 from vlmgym.records.output_folder import OutputFolder
+from vlmgym.rollout.trained import TrainedRecord
 
 STATE = "trainer.pt"
 """File of a checkpoint with the state of the trainer."""

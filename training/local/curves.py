@@ -11,8 +11,8 @@ from typing import Any
 
 from training.core.plots import DRAW_INTERVAL, draw_curves, read_curve
 from training.local.run import TrainingRun
-from vlmgym.evaluation.live_log import begin_wandb
 from vlmgym.records.files import LineLog, writing
+from vlmgym.records.loggers import begin_wandb
 from vlmgym.records.output_folder import OutputFolder
 
 

@@ -16,18 +16,12 @@ from training.local.config import TrainConfig
 from training.local.validation import validate, validation_episodes
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import VlmgymError
-from vlmgym.evaluation.artifacts import write_curves, write_summary
-from vlmgym.evaluation.config import EvalConfig
-from vlmgym.evaluation.report import write_report
-from vlmgym.evaluation.run import make_run_record, play_run
+from vlmgym.evaluation import EvalConfig, evaluate_to_folder
 from vlmgym.policies.base import PolicyOptions, Prompt, Reply
 from vlmgym.policies.batching import BatchPolicy
 from vlmgym.records.run import RunSummary
-from vlmgym.records.run_folder import RunFolder
-from vlmgym.records.store import open_run
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED
 from vlmgym.sandbox.core.game import Game
-from vlmgym.workers.pool import ProcessPool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,14 +140,4 @@ def evaluate_episodes(
         batch_size=config.rollout.batch_size,
         blank=config.blank,
     )
-    policy = TrainedPolicy(actor, options)
-    run_folder = RunFolder(folder)
-    with run_folder.reserved(), ProcessPool(0) as workers:
-        run_folder.output.remove(run_folder.folder)  # leftovers of an interrupted run
-        run_folder.write_config(make_run_record(eval_config, games, policy))
-        part = play_run(run_folder, games, policy, eval_config, None, workers, console, standalone=False)
-        run = open_run(run_folder)
-        summary = write_summary(run, part)
-        write_curves(run)
-        write_report(run, summary, workers, console)
-    return summary
+    return evaluate_to_folder(folder, games, TrainedPolicy(actor, options), eval_config, console)

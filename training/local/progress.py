@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from rich.console import Console
 
 from training.local.validation import ValidationResult
-from vlmgym.evaluation.progress import ProgressWithStatus
+from vlmgym.terminal import ProgressWithStatus
 
 LOG_INTERVAL = 10
 """Steps between lines if the output is not a terminal."""

@@ -34,7 +34,7 @@ from training.local.validation import ValidationResult
 from vlmgym.cli.console import reporting_errors
 from vlmgym.curriculum.timetable import describe
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.live_log import check_loggers
+from vlmgym.records.loggers import check_loggers
 from vlmgym.terminal import make_console
 
 OUT_OF_MEMORY = (

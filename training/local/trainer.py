@@ -37,9 +37,9 @@ from training.local.run import TrainingRun
 from training.local.sft import Demonstrations, fine_tune
 from training.local.update import infer, update
 from training.local.validation import ValidationResult, check_gate
-from vlmgym.evaluation.trained import TrainedRecord
 from vlmgym.records.episode import PolicyRecord, TurnRecord
 from vlmgym.rollout.episode import EpisodeRollout
+from vlmgym.rollout.trained import TrainedRecord
 
 GATE_STATES = 64
 """States responded to in a check of supervised fine-tuning."""

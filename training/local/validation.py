@@ -13,10 +13,10 @@ from training.local.actor import Actor
 from training.local.config import TrainConfig
 from training.local.rollout import roll_out
 from vlmgym.curriculum import Curriculum, Progress
-from vlmgym.evaluation.statistics import confidence_interval
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.states import VALIDATION_STREAM
 from vlmgym.sandbox.core.task import Task
+from vlmgym.statistics import confidence_interval
 
 Images = Literal["true", "blank", "shuffled"]
 """Images shown to the model: the true ones, grey ones, or the images of another state."""

@@ -10,8 +10,8 @@ from pathlib import Path
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.run import Games
-from vlmgym.evaluation.trained import TrainedRecord
 from vlmgym.policies import options_type
+from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.sandbox.options import GameOptions
 

@@ -22,12 +22,12 @@ from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.artifacts import Session, write_curves, write_summary, write_videos
 from vlmgym.evaluation.config import EvalConfig
-from vlmgym.evaluation.live_log import check_loggers
 from vlmgym.evaluation.report import write_report
 from vlmgym.evaluation.run import Games, all_games, make_run_record, play_run, resume_run, total_episodes
 from vlmgym.evaluation.summary_table import bias_note, summary_table
 from vlmgym.policies import POLICIES, CustomFunction, Policy, PolicyOptions, PolicySpec, make_policy, options_type
 from vlmgym.records.files import writing
+from vlmgym.records.loggers import check_loggers
 from vlmgym.records.run import RunSummary
 from vlmgym.records.run_folder import RunFolder, ScriptFolder
 from vlmgym.records.store import StoredRun, game_name, open_run, read_config

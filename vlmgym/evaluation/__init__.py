@@ -1,6 +1,7 @@
 """Evaluate policies: play episodes, record them, and make summaries, curves and videos."""
 
 from vlmgym.evaluation.config import EvalConfig
+from vlmgym.evaluation.to_folder import evaluate_to_folder
 from vlmgym.records.episode import EpisodeRecord, TurnRecord
 from vlmgym.records.run import GameRunRecord, RunRecord, RunSummary, Summary
 from vlmgym.records.run_folder import RunFolder
@@ -23,6 +24,7 @@ __all__ = [
     "Summary",
     "TurnRecord",
     "evaluate",
+    "evaluate_to_folder",
     "open_run",
     "read_run",
 ]

@@ -14,7 +14,14 @@ from rich.table import Table
 
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.report import LabelledRun, PageTable, write_page
-from vlmgym.evaluation.statistics import (
+from vlmgym.evaluation.summary import states_perception, updated_summary
+from vlmgym.records.episode import EpisodeRecord
+from vlmgym.records.output_folder import OutputFolder
+from vlmgym.records.run import RunRecord, changes
+from vlmgym.records.run_folder import UNFINISHED
+from vlmgym.records.store import StoredRun, open_run
+from vlmgym.sandbox.core.reward import Outcome, RewardConfig
+from vlmgym.statistics import (
     LEVEL,
     RESAMPLES,
     PairedDifference,
@@ -24,13 +31,6 @@ from vlmgym.evaluation.statistics import (
     paired_difference,
     share,
 )
-from vlmgym.evaluation.summary import states_perception, updated_summary
-from vlmgym.records.episode import EpisodeRecord
-from vlmgym.records.output_folder import OutputFolder
-from vlmgym.records.run import RunRecord, changes
-from vlmgym.records.run_folder import UNFINISHED
-from vlmgym.records.store import StoredRun, open_run
-from vlmgym.sandbox.core.reward import Outcome, RewardConfig
 from vlmgym.terminal import make_console
 from vlmgym.workers.limits import check_num_workers, num_workers_for
 from vlmgym.workers.pool import ProcessPool

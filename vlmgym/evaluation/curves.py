@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from vlmgym.errors import truncate
-from vlmgym.evaluation.statistics import confidence_interval
 from vlmgym.evaluation.summary_table import ALL_STAGES
 from vlmgym.records.episode import EpisodeRecord
+from vlmgym.statistics import confidence_interval
 
 POINTS = 200
 """Maximum number of segments of a mean curve."""

@@ -17,12 +17,12 @@ from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.export_rows import IMAGES, Format, Rows, TurnFilter, export_episode
 from vlmgym.evaluation.progress import call_in_order
-from vlmgym.evaluation.trained import TrainedRecord
 from vlmgym.records.episode import versions
 from vlmgym.records.files import replace_file, writing
 from vlmgym.records.output_folder import new_folder
 from vlmgym.records.run import version_changes
 from vlmgym.records.store import StoredEpisode, StoredRun, open_run
+from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.terminal import make_console
 from vlmgym.workers.limits import check_num_workers, num_workers_for

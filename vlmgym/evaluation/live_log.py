@@ -10,21 +10,20 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
-from uuid import uuid4
 
 from rich.console import Console
 
-from vlmgym.errors import UsageError, missing_extra, one_line
-from vlmgym.evaluation.statistics import confidence_interval
+from vlmgym.errors import one_line
 from vlmgym.records.episode import EpisodeRecord
 from vlmgym.records.files import writing
+from vlmgym.records.loggers import begin_wandb
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.run_folder import RunFolder
 from vlmgym.sandbox.core.reward import Outcome
+from vlmgym.statistics import confidence_interval
 
 
 class Logger(Protocol):
@@ -183,44 +182,3 @@ def open_live_log(
     if wandb is not None:
         loggers["Weights & Biases"] = WandbLogger(wandb, folder.folder, config)
     return LiveLog(loggers, earlier, console)
-
-
-def check_loggers(*, tensorboard: bool = False, wandb: str | None = None) -> None:
-    """Check that the packages of the loggers are installed.
-
-    Raises:
-        UsageError: One is missing; the message names the extra to install.
-    """
-    for package, used in (("tensorboard", tensorboard), ("wandb", wandb is not None)):
-        if used:
-            try:
-                import_module(package)
-            except ImportError:
-                raise missing_extra(f"--{package}", package, "log") from None
-
-
-def begin_wandb(project: str, folder: Path, id_file: Path, config: Mapping[str, Any]) -> Any:
-    """Start a Weights & Biases run, or resume the one whose id is in the file. Logged rows must have a `step`.
-
-    Raises:
-        UsageError: Weights & Biases rejects the run.
-    """
-    import wandb
-
-    output = OutputFolder(folder)
-    output.check(id_file)
-    if not id_file.exists():
-        output.write(id_file, uuid4().hex.encode())
-    try:
-        run = wandb.init(
-            project=project,
-            dir=str(folder),
-            name=folder.name,
-            id=id_file.read_text(),
-            resume="allow",
-            config=dict(config),
-        )
-    except wandb.Error as error:
-        raise UsageError(f"Weights & Biases rejects the run: {one_line(str(error))}") from None
-    run.define_metric("*", step_metric="step")  # wandb's internal steps cannot be repeated after a crash
-    return run

@@ -5,26 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.text import Text
+from rich.console import Console
+from rich.progress import Progress
 
 from vlmgym.records.episode import EpisodeRecord, TurnRecord
 from vlmgym.rollout.event_loop import run_async
+from vlmgym.terminal import PROGRESS_COLUMNS, ProgressWithStatus
 from vlmgym.workers.pool import ProcessPool
 
 T = TypeVar("T")
-
-COLUMNS = (
-    TextColumn("{task.description}"),
-    BarColumn(bar_width=24),  # fits in 80 columns with the longest counts
-    MofNCompleteColumn(),
-    TimeElapsedColumn(),
-    TimeRemainingColumn(),
-)
 
 
 def call_in_order(
@@ -44,7 +36,7 @@ def call_in_order(
 
     async def run() -> None:
         waiting: deque[asyncio.Task[T]] = deque()
-        with Progress(*COLUMNS, console=console, disable=console is None) as bar:
+        with Progress(*PROGRESS_COLUMNS, console=console, disable=console is None) as bar:
             task = bar.add_task(label, total=len(calls))
             try:
                 for number in range(len(calls) + ahead * workers.count):
@@ -59,21 +51,6 @@ def call_in_order(
                 await asyncio.gather(*waiting, return_exceptions=True)
 
     run_async(run())
-
-
-class ProgressWithStatus(Progress):
-    """A progress bar with a status text below it."""
-
-    facts = ""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__(*COLUMNS, console=console)
-
-    def get_renderables(self) -> Iterable[RenderableType]:
-        """Yield the bar, then the status text."""
-        yield from super().get_renderables()
-        if self.facts:
-            yield Text(self.facts)
 
 
 class LiveProgress(ProgressWithStatus):

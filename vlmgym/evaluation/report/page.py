@@ -21,9 +21,9 @@ from vlmgym.evaluation.report.document import asset, content_policy, safe_json
 from vlmgym.evaluation.report.episode import EpisodePage, make_episode
 from vlmgym.evaluation.report.facts import LabelledRun, game_facts, run_facts
 from vlmgym.evaluation.report.store import EpisodeStore
-from vlmgym.evaluation.statistics import difference, difference_name
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.store import StoredEpisode
+from vlmgym.statistics import difference, difference_name
 from vlmgym.workers.pool import ProcessPool
 
 IMAGES = 200

@@ -1,0 +1,43 @@
+"""Evaluation inside a program, such as a trainer, with the files of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from vlmgym.evaluation.artifacts import write_curves, write_summary
+from vlmgym.evaluation.config import EvalConfig
+from vlmgym.evaluation.run import make_run_record, play_run
+from vlmgym.policies import Policy
+from vlmgym.records.run import RunSummary
+from vlmgym.records.run_folder import RunFolder
+from vlmgym.records.store import open_run
+from vlmgym.sandbox.core.game import Game
+from vlmgym.workers.pool import ProcessPool
+
+
+def evaluate_to_folder(
+    folder: Path, games: Sequence[Game[Any, Any]], policy: Policy, config: EvalConfig, console: Console
+) -> RunSummary:
+    """Play episodes in this process and write a run folder with records, summary, curves and a report.
+
+    Files of an earlier evaluation in the same folder are replaced.
+
+    Raises:
+        VlmgymError: The run failed.
+    """
+    from vlmgym.evaluation.report import write_report
+
+    run_folder = RunFolder(folder)
+    with run_folder.reserved(), ProcessPool(0) as workers:
+        run_folder.output.remove(run_folder.folder)
+        run_folder.write_config(make_run_record(config, games, policy))
+        session = play_run(run_folder, games, policy, config, None, workers, console, standalone=False)
+        run = open_run(run_folder)
+        summary = write_summary(run, session)
+        write_curves(run)
+        write_report(run, summary, workers, console)
+    return summary

@@ -1,0 +1,53 @@
+"""Packages that log metrics live: TensorBoard and Weights & Biases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from vlmgym.errors import UsageError, missing_extra, one_line
+from vlmgym.records.output_folder import OutputFolder
+
+
+def check_loggers(*, tensorboard: bool = False, wandb: str | None = None) -> None:
+    """Check that the packages of the loggers are installed.
+
+    Raises:
+        UsageError: One is missing; the message names the extra to install.
+    """
+    for package, used in (("tensorboard", tensorboard), ("wandb", wandb is not None)):
+        if used:
+            try:
+                import_module(package)
+            except ImportError:
+                raise missing_extra(f"--{package}", package, "log") from None
+
+
+def begin_wandb(project: str, folder: Path, id_file: Path, config: Mapping[str, Any]) -> Any:
+    """Start a Weights & Biases run, or resume the one whose id is in the file. Logged rows must have a `step`.
+
+    Raises:
+        UsageError: Weights & Biases rejects the run.
+    """
+    import wandb
+
+    output = OutputFolder(folder)
+    output.check(id_file)
+    if not id_file.exists():
+        output.write(id_file, uuid4().hex.encode())
+    try:
+        run = wandb.init(
+            project=project,
+            dir=str(folder),
+            name=folder.name,
+            id=id_file.read_text(),
+            resume="allow",
+            config=dict(config),
+        )
+    except wandb.Error as error:
+        raise UsageError(f"Weights & Biases rejects the run: {one_line(str(error))}") from None
+    run.define_metric("*", step_metric="step")  # wandb's internal steps cannot be repeated after a crash
+    return run
