@@ -29,11 +29,10 @@ from sklearn.preprocessing import StandardScaler
 
 from training.core.advantages import Floats, discounted_returns, explained_variance, gae
 from training.core.states import start_rollouts
-from training.local.actor import Actor
+from training.local.actor import Actor, roll_out
 from training.local.config import TrainConfig
 from training.local.encoding import EncodedPrompt, TrainSample
 from training.local.options import read_config
-from training.local.rollout import roll_out
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.records.episode import TurnRecord
 from vlmgym.rollout.episode import EpisodeRollout

@@ -21,13 +21,13 @@ from tests.in_training.runs import EPISODES, NO_EPISODES, QUICK, SFT, SMALL, VAR
 from tests.in_training.test_prefetch import MANY, WithPid, until_prefetched
 from tests.in_training.tiny import GAME, TOLERANCE, make_actor, make_samples
 from training.core.states import SFT_STREAM, start_rollouts
+from training.local.actor import roll_out
 from training.local.checkpoint import last_checkpoint
 from training.local.config import TrainConfig
 from training.local.encoding import Encoder
 from training.local.evaluation import evaluate
 from training.local.options import read_config
 from training.local.prefetch import prefetch
-from training.local.rollout import roll_out
 from training.local.run import TrainingRun
 from training.local.sft import Demonstrations
 from training.local.train import main

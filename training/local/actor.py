@@ -1,31 +1,36 @@
-"""The trained model: generates responses, computes log-probabilities and values, saves and loads weights."""
+"""The trained model: rolls out episodes, computes log-probabilities and values, saves and loads weights."""
 
 from __future__ import annotations
 
 import inspect
 import shutil
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import nn
 from transformers import AutoModelForImageTextToText
 
 from training.core.saving import saving
-from training.local.config import ModelConfig
+from training.local.config import ModelConfig, RolloutConfig
 from training.local.encoding import EncodedPrompt, Encoder, TrainSample
 from training.local.lora import add_lora, load_adapters, save_merged
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import Reply
 from vlmgym.policies.checkpoint import error_text
 from vlmgym.policies.token_sampling import SeededSampler, image_token_ids
+from vlmgym.rollout.episode import EpisodeRollout
 
 MODEL, ADAPTER = "model", "adapter"
 """Folders of a full checkpoint and of adapters."""
 T = TypeVar("T")
+_TOKEN_STREAM = 0x746F6B656E73
+"""Separates the random streams of tokens and states."""
 _LOADING = threading.Lock()
 """transformers cannot load two models in two threads: it initialises weights that it takes for missing."""
 
@@ -307,6 +312,41 @@ class Actor(nn.Module):
         if not self._takes_types:
             del batch["mm_token_type_ids"]
         return batch
+
+
+def roll_out(
+    actor: Actor, episodes: Sequence[EpisodeRollout], config: RolloutConfig, seed: Sequence[int]
+) -> tuple[list[list[TrainSample]], float]:
+    """Roll out all episodes in parallel until each one ends.
+
+    The sampling seed of each response is derived from `seed`, prompt_id, sample_idx and turn.
+
+    Returns:
+        A sample for each turn of each episode, and the seconds spent on scoring and rendering.
+    """
+    samples: list[list[TrainSample]] = [[] for _ in episodes]
+    seconds_scoring = 0.0
+    while running := [number for number, episode in enumerate(episodes) if not episode.done]:
+        for first in range(0, len(running), config.batch_size):
+            batch = running[first : first + config.batch_size]
+            # Episodes of a group start with the same observation.
+            observations, index = deduplicate([episodes[number].observation for number in batch])
+            prompts = [actor.encoder.encode(each.prompt, each.images) for each in observations]
+            seeds = [token_seed(seed, episodes[number]) for number in batch]
+            responses = actor.generate(prompts, index, seeds, config.max_tokens, config.temperature)
+            start = time.perf_counter()
+            for number, prompt_index, response in zip(batch, index, responses):
+                prompt = prompts[prompt_index]
+                episodes[number].respond(actor.reply(prompt, response))
+                samples[number].append(TrainSample(prompt, response))
+            seconds_scoring += time.perf_counter() - start
+    return samples, seconds_scoring
+
+
+def token_seed(seed: Sequence[int], episode: EpisodeRollout) -> int:
+    """Derive the seed of the next response of an episode."""
+    entropy = [_TOKEN_STREAM, *seed, episode.prompt_id, episode.sample_idx, len(episode.turns)]
+    return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 def deduplicate(items: Sequence[T]) -> tuple[list[T], list[int]]:

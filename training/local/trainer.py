@@ -25,14 +25,13 @@ from training.core.advantages import (
 from training.core.result import FINAL_EPISODES
 from training.core.states import start_rollouts
 from training.core.trained import make_trained_record
-from training.local.actor import Actor
+from training.local.actor import Actor, roll_out
 from training.local.checkpoint import load_checkpoint, save_checkpoint
 from training.local.config import PpoConfig, TrainConfig
 from training.local.encoding import TrainSample
 from training.local.errors import DivergedError, SftError
 from training.local.prefetch import prefetch
 from training.local.progress import SftProgress
-from training.local.rollout import roll_out
 from training.local.run import TrainingRun
 from training.local.sft import Demonstrations, fine_tune
 from training.local.update import infer, update

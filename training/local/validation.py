@@ -9,9 +9,8 @@ from typing import Literal
 import numpy as np
 
 from training.core.states import GATE_STREAM, PlayConfig, blank, start_rollouts
-from training.local.actor import Actor
+from training.local.actor import Actor, roll_out
 from training.local.config import TrainConfig
-from training.local.rollout import roll_out
 from vlmgym.curriculum import Curriculum, Progress
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.states import VALIDATION_STREAM
