@@ -22,7 +22,7 @@ def test_training_with_transformers_5() -> None:
     tests = [
         f"{folder}/test_actor.py",
         *(f"{folder}/test_runs.py::test_variant[{variant}]" for variant in ("grpo, episodes", "ppo, tokens")),
-        f"{folder}/test_resuming.py::test_resumed_runs_equal_uninterrupted_ones[lora]",
+        f"{folder}/test_resuming.py::test_resumed_runs_equal_uninterrupted_ones[lora, bfloat16]",
     ]
     purelib = run_training("-c", PURELIB).strip()
     output = run_python("-c", WITH_TRANSFORMERS_5, purelib, *ARGS, "filterwarnings=default", "--tb=short", *tests)

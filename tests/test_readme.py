@@ -53,7 +53,7 @@ NOT_RUN = {
 MISSING = {
     ".venv-serve/bin/vlmgym eval 2048 --policy vllm --model Qwen/Qwen2.5-VL-3B-Instruct": "the vllm policy needs vllm",
     ".venv-serve/bin/vlmgym eval 2048 --policy transformers --model Qwen/Qwen2.5-VL-3B-Instruct": (
-        "the policy transformers needs torch"
+        "the transformers policy needs torch"
     ),
 }
 """Commands that end with an error about a missing package."""

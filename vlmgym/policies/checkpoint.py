@@ -37,7 +37,7 @@ def resolve_checkpoint(model: str, policy: str) -> str:
         UsageError: It is neither a folder with a checkpoint nor a possible name on the Hub.
     """
     if not model:
-        raise UsageError(f"the policy {policy} needs --model: a checkpoint folder or a name on the Hub")
+        raise UsageError(f"the {policy} policy needs --model: a checkpoint folder or a name on the Hub")
     folder = Path(model).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():

@@ -57,7 +57,7 @@ class TransformersPolicy(BatchPolicy):
         super().__init__(options)
         self.max_batch_size = self.options.batch_size
         self._checkpoint = resolve_checkpoint(self.options.model, self.name)
-        self._model_type = import_local_model(f"the policy {self.name}")
+        self._model_type = import_local_model(f"the {self.name} policy")
         self._thread = DaemonThread(self.name)
 
     @property
