@@ -60,7 +60,8 @@ train() { # model, further arguments
 
 base=${MODEL:-Qwen/Qwen2.5-VL-7B-Instruct}
 if [ $check = yes ]; then
-    train "$base" --check && exit
+    train "$base" --check
+    exit
 fi
 if [ $dry = no ]; then # report problems before hours of play and fine-tuning
     ! wanted sft || [ -e "$out/sft" ] || command -v "$llamafactory" >/dev/null ||
