@@ -60,6 +60,12 @@ def one_line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message, or its type if there is none."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 def short_repr(value: object) -> str:
     """Return the `repr` of a value as one short line."""
     return truncate(one_line(repr(value)), 60)

@@ -12,7 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 from verl.trainer.config import PPOConfig
 from yaml import YAMLError
 
-from vlmgym.errors import UsageError
+from vlmgym.errors import UsageError, first_line
 
 
 @dataclass
@@ -48,7 +48,7 @@ def read_config(args: Sequence[str]) -> RunConfig:
         critic.model_path = critic.model_path or actor.model_path
         config.deep_post_init()
     except (OmegaConfBaseException, TypeError, ValueError) as error:
-        raise UsageError(_first_line(error)) from None
+        raise UsageError(first_line(error)) from None
     return config
 
 
@@ -69,15 +69,11 @@ def _load(path: Path) -> Any:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     except (YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not valid YAML: {_first_line(error)}") from None
+        raise UsageError(f"{path} is not valid YAML: {first_line(error)}") from None
 
 
 def _merge(below: Any, above: Any, source: str) -> Any:
     try:
         return OmegaConf.merge(below, above)
     except (OmegaConfBaseException, TypeError, ValueError) as error:
-        raise UsageError(f"{source}: {_first_line(error)}") from None
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]
+        raise UsageError(f"{source}: {first_line(error)}") from None

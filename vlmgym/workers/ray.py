@@ -21,7 +21,7 @@ from itertools import count
 from typing import Any, ParamSpec, TypeVar
 
 import vlmgym
-from vlmgym.errors import UsageError, VlmgymError, WorkerError, missing_extra
+from vlmgym.errors import UsageError, VlmgymError, WorkerError, first_line, missing_extra
 from vlmgym.workers.channel import UNPICKLABLE, ChannelClosed
 from vlmgym.workers.messages import Handler, Result, handle, read_result, unsendable
 from vlmgym.workers.process import RESTARTS
@@ -53,7 +53,7 @@ def join_cluster() -> Any:
             ray.init(logging_level=logging.WARNING)
         except (OSError, OverflowError, RuntimeError, ValueError) as error:
             where = f"at RAY_ADDRESS={address}" if address else "on this machine"
-            raise UsageError(f"no Ray cluster responds {where}: {_first_line(error)}") from None
+            raise UsageError(f"no Ray cluster responds {where}: {first_line(error)}") from None
     _check_versions(ray)
     return ray
 
@@ -263,7 +263,7 @@ class RayPool:
             try:
                 pending = self._task.remote(function, args, kwargs)
             except UNPICKLABLE as error:
-                raise UsageError(f"cannot send an object to a Ray worker ({_first_line(error)})") from error
+                raise UsageError(f"cannot send an object to a Ray worker ({first_line(error)})") from error
             try:
                 result: T = await pending
             except errors.RayTaskError as error:
@@ -272,7 +272,7 @@ class RayPool:
                 raise WorkerError(f"a Ray worker raised {type(error.cause).__name__}: {error.cause}") from error
             except errors.RayError as error:
                 raise WorkerError(
-                    f"a call failed in {RESTARTS + 1} Ray workers in a row: {_first_line(error)}"
+                    f"a call failed in {RESTARTS + 1} Ray workers in a row: {first_line(error)}"
                 ) from error
             return result
 
@@ -295,8 +295,3 @@ class RayPool:
 
 def _call(function: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
     return function(*args, **kwargs)
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
