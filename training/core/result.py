@@ -94,8 +94,7 @@ def score_summary(records: Iterable[EpisodeRecord]) -> dict[str, Any]:
     """Summarise the scores of a game, with Wilson's interval for single turns that score 0 or 1."""
     records = [record for record in records if record.score is not None]
     scores = [record.score or 0.0 for record in records]
-    single = all(len(record.turns) == 1 for record in records)
-    interval = confidence_interval(scores, unit_interval=single)
+    interval = confidence_interval(scores, unit_interval=all(record.is_single_turn for record in records))
     return {"score": float(np.mean(scores)), "score_ci": interval, "episodes": len(scores)}
 
 

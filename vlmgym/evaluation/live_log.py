@@ -107,7 +107,7 @@ class _RunningGame:
         if episode.score is not None:
             self.scores.append(episode.score)
             self.stages.add(episode.stage)
-            self.one_turn_each &= len(episode.turns) == 1 and episode.status == "ended"
+            self.one_turn_each &= episode.is_single_turn
 
     def numbers(self) -> dict[str, float]:
         numbers: dict[str, float] = {"episodes": len(self.scores)}

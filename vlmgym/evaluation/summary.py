@@ -83,7 +83,7 @@ class GameTally:
             else:
                 self.numbers.setdefault(name, array("d")).append(value)
         self.turns += len(episode.turns)
-        self.one_turn_each &= len(episode.turns) == 1 and episode.status == "ended"
+        self.one_turn_each &= episode.is_single_turn
         for turn in episode.turns:
             self.outcomes[turn.outcome] += 1
             self.format.append(turn.reward.format)

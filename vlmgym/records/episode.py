@@ -196,6 +196,11 @@ class EpisodeRecord(_Record):
     score: Number | None
     metrics: dict[str, Number | str]
 
+    @property
+    def is_single_turn(self) -> bool:
+        """True if the game itself ended after one turn, as single-turn tasks do."""
+        return len(self.turns) == 1 and self.status == "ended"
+
     @model_validator(mode="after")
     def _reject_contradictions(self) -> EpisodeRecord:
         if (self.score is None) != (self.status in ("stopped", "error")):
