@@ -26,7 +26,7 @@ def make_trained_record(
     return TrainedRecord(
         games=tuple(GameRecord.of(stage.game) for stage in reached),
         stages=tuple(stage.name for stage in reached),
-        curriculum=None if curriculum.file is None else curriculum.file.model_dump(mode="json", exclude_none=True),
+        curriculum=curriculum.to_data(),
         reward=reward,
         history=play.history,
         history_images=play.history_images,

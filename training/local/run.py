@@ -198,7 +198,7 @@ def resolve_config(config: TrainConfig) -> dict[str, Any]:
     """
     curriculum = config.make_curriculum()
     options: dict[str, Any] = to_jsonable_python(config)
-    stages = None if curriculum.file is None else curriculum.file.model_dump(mode="json", exclude_none=True)
+    stages = curriculum.to_data()
     return {
         **{name: value for name, value in options.items() if name not in (*OPERATIONAL, *GAME_OPTIONS)},
         "games": [GameRecord.of(game).model_dump(mode="json") for game in curriculum.games],

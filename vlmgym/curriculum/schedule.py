@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from vlmgym.curriculum.data import with_data
 from vlmgym.curriculum.file import By, CurriculumFile, EntryFile, Measure, StageFile, StrictModel, read_file
@@ -244,6 +244,10 @@ class Curriculum:
         moved = EntryProgress(game=state.game, stage=stage, episodes=episodes, recent=recent)
         entries = (*progress.entries[: pick.entry], moved, *progress.entries[pick.entry + 1 :])
         return progress.model_copy(update={"entries": entries})
+
+    def to_data(self) -> dict[str, JsonValue] | None:
+        """Return the contents of the file, JSON-serialisable, for records; None if there is no file."""
+        return None if self.file is None else self.file.model_dump(mode="json", exclude_none=True)
 
     @property
     def max_concurrency(self) -> int:

@@ -75,7 +75,7 @@ def make_run_record(config: EvalConfig, games: Games, policy: Policy) -> RunReco
 
 
 def _curriculum_record(curriculum: Curriculum, config: EvalConfig) -> CurriculumRecord:
-    if curriculum.file is None:
+    if (file := curriculum.to_data()) is None:
         raise UsageError("the curriculum of a run must be read from a file")
     if config.episodes > MAX_CURRICULUM_EPISODES:
         raise UsageError(
@@ -83,7 +83,7 @@ def _curriculum_record(curriculum: Curriculum, config: EvalConfig) -> Curriculum
         )
     entries = (curriculum.entries[curriculum.entry_at(config.seed, index)] for index in range(config.episodes))
     episodes = Counter(entry.stages[0].game.id for entry in entries)
-    return CurriculumRecord(file=curriculum.file.model_dump(mode="json", exclude_none=True), episodes=episodes)
+    return CurriculumRecord(file=file, episodes=episodes)
 
 
 @dataclasses.dataclass(frozen=True)
