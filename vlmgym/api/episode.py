@@ -224,8 +224,7 @@ class Episode:
         Raises:
             EpisodeEnded: There are no more turns.
         """
-        self._check_running()
-        action = self.game.best_action(self._live.episode.state)
+        action = self._best_action()
         return None if action is None else self.game.format(action)
 
     def oracle(self) -> str | None:
@@ -234,10 +233,8 @@ class Episode:
         Raises:
             EpisodeEnded: There are no more turns.
         """
-        self._check_running()
-        state = self._live.episode.state
-        action = self.game.best_action(state)
-        return None if action is None else self.game.respond(state, action)
+        action = self._best_action()
+        return None if action is None else self.game.respond(self._live.episode.state, action)
 
     def respond(self, response: str) -> Scored[Any, Any]:
         """Take a turn with a model's full response.
@@ -248,6 +245,10 @@ class Episode:
         check_instance("response", response, str)
         self._check_running()
         return self._live.step(storable(response))
+
+    def _best_action(self) -> Any:
+        self._check_running()
+        return self.game.best_action(self._live.episode.state)
 
     def _check_running(self) -> None:
         if self.done:
