@@ -8,9 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from vlmgym.evaluation.artifacts import write_curves, write_summary
 from vlmgym.evaluation.config import EvalConfig
-from vlmgym.evaluation.run import make_run_record, play_run
 from vlmgym.policies import Policy
 from vlmgym.records.run import RunSummary
 from vlmgym.records.run_folder import RunFolder
@@ -29,7 +27,10 @@ def evaluate_to_folder(
     Raises:
         VlmgymError: The run failed.
     """
+    # Other programs import `vlmgym.evaluation` without writing runs.
+    from vlmgym.evaluation.artifacts import write_curves, write_summary
     from vlmgym.evaluation.report import write_report
+    from vlmgym.evaluation.run import make_run_record, play_run
 
     run_folder = RunFolder(folder)
     with run_folder.reserved(), ProcessPool(0) as workers:
