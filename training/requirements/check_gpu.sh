@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Check the packages of GPU machines (gpu.txt) on a machine without one, after changing them:
 #
-#     bash training/requirements/check_gpu.sh /tmp/gpu
+#     bash training/requirements/check_gpu.sh ../vlmgym-gpu
 #
 # Runs setup.sh, as if there were a GPU, in a clone of the last commit in a new folder (15 GB), which installs them and
 # imports every module that training imports, then the tests of EasyR1.
