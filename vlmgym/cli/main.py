@@ -28,6 +28,7 @@ from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.export import ExportConfig, export
 from vlmgym.evaluation.report.command import ReportConfig, report
 from vlmgym.evaluation.rescore import RescoreConfig, rescore
+from vlmgym.evaluation.verify import VerifyConfig, verify
 from vlmgym.sandbox.presets import PRESETS
 from vlmgym.sandbox.registry import load_games
 
@@ -114,6 +115,7 @@ ACTIONS: dict[type, Callable[[Any], object]] = {
     RescoreConfig: rescore,
     CompareConfig: compare,
     ExportConfig: export,
+    VerifyConfig: verify,
     GalleryConfig: gallery,
 }
 COMMANDS: dict[str, Callable[..., Any]] = {
@@ -124,6 +126,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "rescore": RescoreConfig,
     "compare": CompareConfig,
     "export": ExportConfig,
+    "verify": VerifyConfig,
     "gallery": GalleryConfig,
     "data": data_command,
     "games": games_command,

@@ -1,0 +1,190 @@
+"""`vlmgym verify RUN`: replay the recorded responses of a run and compare everything that follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from vlmgym.errors import EpisodeEnded, UsageError, VlmgymError, short_repr
+from vlmgym.evaluation.progress import call_in_order
+from vlmgym.evaluation.summary import summarise_run
+from vlmgym.policies.base import recorded_reply
+from vlmgym.records.episode import DifficultyRecord, EpisodeRecord
+from vlmgym.records.run import Change, RunRecord, changes, version_changes
+from vlmgym.records.store import StoredEpisode, StoredRun, find_episodes, open_run
+from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, episode_record
+from vlmgym.terminal import make_console
+from vlmgym.workers.limits import check_num_workers, num_workers_for
+from vlmgym.workers.pool import ProcessPool
+
+SHOWN = 10
+"""Maximum number of differences that are printed."""
+SHARED = ("policy", "reward", "history", "history_images", "max_turns")
+"""Fields that all episodes share with their run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyConfig:
+    """Replay the responses of a saved run without its model, and check scores, states, metrics and summary."""
+
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """Folder of the run, which is not changed."""
+    workers: int | None = None
+    """Worker processes, at most 8 per core; 0 replays in the main process. Default: one per core."""
+
+    def __post_init__(self) -> None:
+        check_num_workers("workers", self.workers)
+
+
+@dataclass
+class Verification:
+    """Result of a verification.
+
+    Attributes:
+        episodes: Number of episodes replayed.
+        turns: Number of turns replayed.
+        problems: Differences between the record and the replay, one sentence each.
+    """
+
+    episodes: int = 0
+    turns: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def verify(config: VerifyConfig) -> None:
+    """Verify a run and print the result.
+
+    Raises:
+        VlmgymError: The run differs from its replay, or is incomplete.
+    """
+    run = open_run(config.run)
+    console = make_console()
+    found = verify_run(run, config.workers)
+    for problem in found.problems[:SHOWN]:
+        console.print(problem, soft_wrap=True, markup=False)
+    if found.problems:
+        count = len(found.problems)
+        reasons = [f"{count:,} difference{'s' * (count != 1)} in {run.folder.folder}", version_changes(run.config)]
+        raise VlmgymError(f"not verified: {'; '.join(filter(None, reasons))}")
+    console.print(
+        f"Scoring verified: {found.episodes:,} episodes ({found.turns:,} turns) of {', '.join(run.config.game_ids)} "
+        "replayed with identical outcomes, rewards, states, metrics and summary. Not verified: who wrote the "
+        "responses, and their latency, tokens and cost.",
+        soft_wrap=True,
+    )
+
+
+def verify_run(run: StoredRun, num_workers: int | None = None) -> Verification:
+    """Replay every episode of a run, and check that its episodes and summary are those that `run.json` promises.
+
+    Raises:
+        UsageError: A file of the run cannot be read.
+    """
+    result = Verification(problems=[*_config_problems(run.config), *_episode_problems(run)])
+
+    def take(replayed: tuple[int, Sequence[str]]) -> None:
+        turns, problems = replayed
+        result.episodes += 1
+        result.turns += turns
+        result.problems += problems
+
+    calls = [(episode, run.config) for episode in run.episodes]
+    with ProcessPool(num_workers_for(len(calls), num_workers)) as workers:
+        call_in_order(workers, replay_episode, calls, take, label="Replaying", console=make_console(stderr=True))
+    if not result.problems:
+        result.problems += _summary_problems(run)
+    return result
+
+
+def replay_episode(stored: StoredEpisode, run: RunRecord) -> tuple[int, Sequence[str]]:
+    """Replay an episode; return its number of turns and the differences from its record."""
+    try:
+        episode = stored.read()
+        differences = _differences(episode, run)
+    except UsageError as error:
+        text = str(error)
+        return 0, [text if stored.location in text else f"{stored.location}: {text}"]
+    return len(episode.turns), [f"{stored.location}: {difference}" for difference in differences]
+
+
+def _differences(episode: EpisodeRecord, run: RunRecord) -> list[str]:
+    """Compare an episode with its run, then with its replay; return the first difference, from which others follow."""
+    if episode.game not in run.games:
+        return [f"{episode.game.id} was played with a config that run.json does not have"]
+    if other := [name for name in SHARED if getattr(episode, name) != getattr(run, name)]:
+        return [f"{name} differs from run.json" for name in other]
+    config = EpisodeConfig(
+        episode.game.game(), episode.reward, episode.max_turns, episode.history, episode.history_images
+    )
+    live = LiveEpisode.start(config, episode.seed)
+    turns = []
+    for turn in episode.turns:
+        try:
+            turns.append(live.respond(recorded_reply(turn), turn.cost))
+        except EpisodeEnded:
+            return [f"turn {turn.turn} was recorded, but the episode ended before it"]
+    if episode.score is not None and live.observation.end is None:
+        return [f"the record says {episode.status!r} after {len(turns)} turns, but the episode had not ended"]
+    replayed = episode_record(
+        config,
+        live.state(),
+        turns,
+        policy=episode.policy,
+        seed=episode.seed,
+        index=episode.index,
+        started=episode.started,
+        attempt=episode.attempt,
+        stage=episode.stage,
+        failed=None if episode.score is not None else (episode.status, episode.end_reason),
+    )
+    before, after = (record.model_dump(mode="json", exclude={"versions"}) for record in (episode, replayed))
+    found = sorted(changes(before, after), key=lambda one: not one.path.startswith("turns"))  # what differs first
+    return [_in_words(one, "the replay gives") for one in found[:1]]
+
+
+def _config_problems(config: RunRecord) -> Iterator[str]:
+    """Check the difficulty that `run.json` states against the configs of its games."""
+    stated = config.difficulty
+    if stated is not None:
+        games = [game.game() for game in config.games]
+        if DifficultyRecord.of(stated.perception, stated.reasoning, games) != stated:
+            yield "the difficulty in run.json is not that of the configs of its games"
+
+
+def _episode_problems(run: StoredRun) -> Iterator[str]:
+    """Check that every planned episode has exactly one result, and that there are no others."""
+    config = run.config
+    seen = set()
+    for episode in find_episodes(run.folder.episodes)[0]:
+        if episode.key in seen:
+            yield f"{episode.location}: {episode.game} with seed {episode.seed} already had a result"
+        if episode.score is not None:
+            seen.add(episode.key)
+        if episode.seed != config.seed + episode.index or not 0 <= episode.index < config.episodes:
+            yield (
+                f"{episode.location}: seed {episode.seed} with index {episode.index} is not among the "
+                f"{config.episodes:,} episodes from seed {config.seed}"
+            )
+    for game in config.game_ids:
+        missing = config.episodes_of(game) - sum(key[0] == game for key in seen)
+        if missing > 0:
+            yield f"{missing:,} of {config.episodes_of(game):,} episodes of {game} have no result"
+
+
+def _summary_problems(run: StoredRun) -> Iterator[str]:
+    """Compare `summary.json` with the summary of the episodes."""
+    written = run.folder.read_summary()
+    if written is None:
+        yield f"{run.folder.summary} is missing or cannot be read"
+        return
+    found = {game: summary.model_dump(mode="json") for game, summary in summarise_run(run).items()}
+    for one in changes(written.model_dump(mode="json")["games"], found):
+        yield f"{run.folder.summary}: {_in_words(one, 'the episodes give')}"
+
+
+def _in_words(change: Change, source: str) -> str:
+    return f"{change.path} is {short_repr(change.before)}, but {source} {short_repr(change.after)}"
