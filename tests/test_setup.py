@@ -20,7 +20,9 @@ PYTHON = """\
 #!{bash}
 # Behaves like Python 3.{minor} as far as setup.sh needs, and records calls of venv and pip.
 case "$1 ${{2:-}}" in
-    "-c import sys; "*) minimum=${{2#*(3, }}; [ "${{minimum%%)*}}" -le {minor} ] && [ {minor} -le 13 ] ;;
+    "-c import sys; "*)
+        oldest=${{2#*(3, }} newest=${{2##*(3, }}
+        [ "${{oldest%%)*}}" -le {minor} ] && [ {minor} -le "${{newest%%)*}}" ] ;;
     "-c import ensurepip, venv") {can_create_venv} ;;
     "-c "*purelib*) echo "${{0%/*}}" ;;
     "-c import torchvision") [ -e "${{0%/*}}/torchvision_beside_cpu_torch.pth" ] || ! [ -e "{root}/no-torchvision" ] ;;
@@ -278,6 +280,19 @@ def test_serving_needs_python_3_11(machine: Machine) -> None:
     assert_fails(machine.setup("--serve"), "needs Python 3.11 to 3.13")
     machine.python("python3.12", 12)
     assert "venv by 3.12" in machine.calls("--serve")
+
+
+def test_training_on_gpus_needs_python_3_12_at_most(machine: Machine) -> None:
+    machine.python("python3", 13)
+    assert machine.calls("--train").count("venv by 3.13") == 2
+    machine.gpu(True)
+    shutil.rmtree(machine.training)
+    assert_fails(machine.setup("--train"), "needs Python 3.11 to 3.12")
+    machine.python("python3.12", 12)
+    assert "venv by 3.12" in machine.calls("--train")
+    machine.uv()
+    shutil.rmtree(machine.training)
+    assert machine.calls("--train")[0] == "uv venv >=3.11,<3.13"
 
 
 EASYR1_MODULES = ("vllm", "verl.workers.fsdp_workers", "training.easyr1.trainer", "training.easyr1.worker")
