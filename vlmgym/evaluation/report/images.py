@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
@@ -37,16 +37,16 @@ class Cuts:
                 yield image[top:bottom, left:right]
 
 
-def cuts_of(game: Game[Any, Any], image: ImageArray) -> Cuts:
-    """Cut boards between their cells; other images are one tile."""
-    height, width = image.shape[:2]
+def cuts_of(game: Game[Any, Any], shape: tuple[int, ...]) -> Cuts:
+    """Cut boards between their cells, with a border; other images are one tile."""
+    height, width = shape[:2]
     if not isinstance(game, BoardGame):
         return Cuts((0, width), (0, height))
     board = game.painter.geometry
 
     def edges(first: int, cells: int, size: int) -> tuple[int, ...]:
         inner = (first - board.gap // 2 + i * board.pitch for i in range(cells + 1))
-        return tuple(sorted({0, *(min(max(edge, 0), size) for edge in inner), size}))
+        return (0, *inner, size)
 
     return Cuts(edges(board.left, board.columns, width), edges(board.top, board.rows, height))
 
@@ -58,10 +58,23 @@ class TileSheet:
         self.tiles: list[str] = []
         """Image files as data URLs."""
         self._numbers: dict[bytes, int] = {}
+        self._cells: dict[tuple[int, int, int, Hashable], int] = {}
 
     def add(self, image: ImageArray, cuts: Cuts) -> list[int]:
         """Add an image and return its tile indices, row by row."""
         return [self._number(np.ascontiguousarray(tile)) for tile in cuts.tiles(image)]
+
+    def add_board(self, game: BoardGame[Any, Any], state: Any, cuts: Cuts) -> list[int]:
+        """Add the image of a board, which is drawn only if a cell shows a new value; hashing pixels is slow."""
+        border = [None] * (game.config.columns + 2)
+        rows: list[Sequence[Hashable]] = [border, *([None, *row, None] for row in game.cells(state)), border]
+        seed = game.variation_seed(state)
+        keys = [(seed, i, j, cell) for i, row in enumerate(rows) for j, cell in enumerate(row)]
+        if not self._cells.keys() >= set(keys):
+            for key, tile in zip(keys, cuts.tiles(game.draw(state)), strict=True):
+                if key not in self._cells:
+                    self._cells[key] = self._number(np.ascontiguousarray(tile))
+        return [self._cells[key] for key in keys]
 
     def _number(self, tile: ImageArray) -> int:
         key = hashlib.sha256(tile.data).digest() + tile.shape[0].to_bytes(4, "big")  # the fastest hash in hashlib
@@ -89,16 +102,17 @@ def episode_images(game: Game[Any, Any], states: Sequence[Any]) -> dict[str, Any
         per image; `shown`: index of the view per state.
     """
     sheet = TileSheet()
-    cuts: list[Cuts] = []
+    cuts = [cuts_of(game, shape) for shape in game.image_shapes]
     frames: list[list[list[int]]] = []
     numbers: dict[str, int] = {}
     shown: list[int] = []
     for state in states:
         position = game.to_json(state)
         if position not in numbers:
-            images = game.images(state)
-            cuts = cuts or [cuts_of(game, image) for image in images]
             numbers[position] = len(frames)
-            frames.append([sheet.add(image, cut) for image, cut in zip(images, cuts, strict=True)])
+            if isinstance(game, BoardGame) and type(game).draw is BoardGame.draw:
+                frames.append([sheet.add_board(game, state, cuts[0])])
+            else:
+                frames.append([sheet.add(image, cut) for image, cut in zip(game.images(state), cuts, strict=True)])
         shown.append(numbers[position])
     return {"tiles": sheet.tiles, "cuts": [asdict(cut) for cut in cuts], "frames": frames, "shown": shown}
