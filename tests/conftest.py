@@ -30,24 +30,36 @@ LONGEST = ("vllm", "test_easyr1", "test_local_training", "test_ray")
 """Groups of tests that take minutes; they start first, so that no process waits for them at the end."""
 
 
-TRAINING = {"in_training": "torch", "ray_cluster": "ray", "easyr1_cpu": "verl"}
-"""Folders of tests for .venv-train, and the module they need."""
+NEEDED = {
+    "in_training": ("torch", ".venv-train"),
+    "ray_cluster": ("ray", ".venv-train"),
+    "easyr1_cpu": ("verl", ".venv-train"),
+    "test_inspect": ("inspect_ai", ".venv-integrations"),
+    "test_verifiers": ("verifiers", ".venv-integrations"),
+    "test_openenv": ("openenv", ".venv-openenv"),
+    "test_skyrl": ("skyrl_gym", ".venv-openenv"),
+}
+"""The module that tests of a folder or file need, and the environment that has it."""
 if find_spec("torch") is not None:
     os.environ.update(VARIABLES)
+
+
+def needed(path: Path) -> tuple[str, str]:
+    return NEEDED.get(path.parent.name) or NEEDED.get(path.stem) or ("vlmgym", ".venv")
 
 
 class Skipped(pytest.File):
     """A file of tests whose environment is missing."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        needed = TRAINING[self.path.parent.name]
-        pytest.skip(f"no {needed}: run .venv-train/bin/python -m pytest -W default", allow_module_level=True)
+        module, environment = needed(self.path)
+        pytest.skip(f"no {module}: run {environment}/bin/python -m pytest -W default", allow_module_level=True)
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Report test files of the training environment as skipped where it is missing."""
-    needed = TRAINING.get(module_path.parent.name)
-    return Skipped.from_parent(parent, path=module_path) if needed and find_spec(needed) is None else None
+    """Report test files of other environments as skipped."""
+    module, _ = needed(module_path)
+    return Skipped.from_parent(parent, path=module_path) if find_spec(module) is None else None
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -135,7 +135,7 @@ DEV = f"{PIP} --editable .[dev]"
 def test_help_and_unknown_option(machine: Machine) -> None:
     done = machine.setup("--help")
     assert done.returncode == 0
-    assert all(option in done.stdout for option in ("--dev", "--serve", "--train", "PYTHON="))
+    assert all(option in done.stdout for option in ("--dev", "--serve", "--train", "--integrations", "PYTHON="))
     assert_fails(machine.setup("--training"), "unknown option '--training'", code=2)
     assert not machine.venv.exists()
 
@@ -245,6 +245,16 @@ def test_serving_and_training_environments(machine: Machine, option: str, extras
     assert machine.calls(option) == []
 
 
+@pytest.mark.parametrize("dev", [False, True])
+def test_environments_of_integrations(machine: Machine, dev: bool) -> None:
+    machine.python("python3", 12)
+    calls = machine.calls(*["--dev"] * dev, "--integrations")
+    extra = "test" if dev else "tasks"
+    assert calls[5] == f"{PIP} --editable .[inspect,verifiers,{extra}]"
+    assert calls[8] == f"{PIP} --editable .[openenv,skyrl,{extra}]"
+    assert machine.calls("--integrations") == []
+
+
 def test_serving_without_gpu_needs_linux(machine: Machine) -> None:
     machine.python("python3", 12)
     machine.program("uname", 'echo "Darwin arm64"')
@@ -306,9 +316,17 @@ def test_all_modules_of_training_are_imported(machine: Machine, gpu: bool) -> No
     last = [line for line in done.stdout.splitlines() if line][-1]
     assert last == f"Train:          bash training/scripts/{'rl' if gpu else 'local'}_2048.sh"
     imported = {line.partition(" ")[2] for line in (machine.clone / "setup.log").read_text().splitlines()}
-    assert {"datasets", "torch", "torchvision", "transformers", "peft", "training.local.train"} <= imported
+    everywhere = {
+        "datasets",
+        "torch",
+        "torchvision",
+        "transformers",
+        "peft",
+        "training.local.train",
+        "verl.utils.dataset",
+    }
+    assert everywhere <= imported
     assert imported.issuperset(EASYR1_MODULES) == gpu
-    assert ("verl.utils.dataset" in imported) != gpu
 
 
 @pytest.mark.parametrize("module", EASYR1_MODULES)

@@ -1,0 +1,125 @@
+"""Every adapter gives the prompts, images, outcomes and rewards of `vlmgym.Episode` for the same responses.
+
+An adapter is added to `DRIVERS` with a function that plays a case through it, if possible through the framework's own
+entry point. Cases are skipped where the framework is not installed.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import vlmgym
+from vlmgym.integrations.trl import GameEnvironment
+
+ORACLE = "the oracle's answer"
+
+
+@dataclass(frozen=True)
+class Case:
+    """An episode, as the arguments of `vlmgym.Episode`, and the responses of the model in turn."""
+
+    game: str
+    seed: int
+    options: dict[str, Any]
+    script: tuple[str, ...]
+
+    @property
+    def responses(self) -> list[str]:
+        episode, responses = vlmgym.Episode(self.game, self.seed, **self.options), []
+        while not episode.done:
+            response = self.script[episode.turn]
+            responses.append(f"<answer>{episode.answer()}</answer>" if response is ORACLE else response)
+            episode.respond(responses[-1])
+        return responses
+
+
+@dataclass
+class Played:
+    """Everything that a model and a trainer see of an episode; None where the framework does not show it."""
+
+    images: list[list[np.ndarray[Any, Any]]] = field(default_factory=list)
+    prompts: Any = None
+    outcomes: Any = None
+    rewards: Any = None
+    reward: float | None = None
+    score: float | None = None
+
+
+SIZE = {"size": 64}
+LEFT = "<answer>left</answer>"
+UNPARSABLE = "I cannot see it."
+CASES = [
+    Case("2048", 3, {"max_turns": 7, **SIZE}, (ORACLE, LEFT, LEFT, LEFT, LEFT, UNPARSABLE, ORACLE)),
+    Case("2048", 4, {"max_turns": 50, "rows": 3, "columns": 3, "goal": 8, **SIZE}, (ORACLE,) * 50),
+    Case("shisensho", 5, {"max_turns": 4, "size": 160}, (ORACLE, UNPARSABLE, "<answer>(1, 1) (8, 1)</answer>", ORACLE)),
+    Case("nlvr2", 6, SIZE, (ORACLE,)),
+    Case("nlvr2", 7, SIZE, (UNPARSABLE,)),
+]
+
+
+def pixels(image: Any) -> np.ndarray[Any, Any]:
+    """Decode an image: PIL, a PNG file, or base64 with or without the head of a data URL."""
+    if isinstance(image, str):
+        image = base64.b64decode(image.partition("base64,")[2] or image)
+    if isinstance(image, bytes):
+        image = Image.open(io.BytesIO(image))
+    return np.asarray(image)
+
+
+def by_hand(case: Case) -> Played:
+    episode, played = vlmgym.Episode(case.game, case.seed, **case.options), Played(prompts=[], outcomes=[], rewards=[])
+    for response in case.responses:
+        content = episode.messages()[0]["content"]
+        played.images.append([pixels(part["image_url"]["url"]) for part in content[:-1]])
+        played.prompts.append(content[-1]["text"])
+        scored = episode.respond(response)
+        played.outcomes.append(scored.outcome.value)
+        played.rewards.append(scored.total)
+    played.reward, played.score = sum(played.rewards), episode.score
+    return played
+
+
+def trl(case: Case) -> Played:
+    """Call the tool as GRPOTrainer does; tests/in_training/test_trl.py does so through the trainer."""
+    (row,) = vlmgym.make_dataset(case.game, 1, case.seed, **case.options)
+    environment, played = GameEnvironment(), Played()
+    environment.reset(**row)
+    played.images = [[pixels(image) for image in row["images"]]]
+    for response in case.responses:
+        parts = environment.respond(response)
+        played.images.append([pixels(part["image"]) for part in parts if part["type"] == "image"])
+    assert played.images.pop() == []  # after the end
+    played.reward = environment.get_reward()
+    return played
+
+
+DRIVERS: dict[str, Callable[[Case], Played]] = {"trl": trl}
+
+
+def test_cases_have_all_outcomes_and_ends() -> None:
+    played = [by_hand(case) for case in CASES]
+    for game in ("2048", "shisensho"):
+        outcomes = {outcome for case, each in zip(CASES, played) if case.game == game for outcome in each.outcomes}
+        assert outcomes == {"played", "illegal", "unparsable"}
+    assert any(1 < len(each.images) < case.options.get("max_turns", 1) for case, each in zip(CASES, played))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.game}-{case.seed}")
+@pytest.mark.parametrize("adapter", DRIVERS)
+def test_adapters_play_as_episode(adapter: str, case: Case) -> None:
+    expected, played = by_hand(case), DRIVERS[adapter](case)
+    assert len(played.images) == len(expected.images)
+    for shown, same in zip(played.images, expected.images):
+        assert len(shown) == len(same)
+        assert all(map(np.array_equal, shown, same))
+    for name in ("prompts", "outcomes", "rewards", "score"):
+        assert getattr(played, name) in (None, getattr(expected, name)), name
+    assert played.reward == pytest.approx(expected.reward)
