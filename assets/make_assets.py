@@ -1,6 +1,6 @@
 """Render the images of the README: `.venv/bin/python assets/make_assets.py`.
 
-`gallery.png` shows every game at five levels, `oracle.gif` the oracles playing. Pixels are the same on every machine;
+`gallery.png` shows every game, `oracle.gif` the oracles playing. Pixels are the same on every machine;
 the files depend on the compression of the installed Pillow.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from vlmgym import make_game
-from vlmgym.cli.gallery.items import ITEMS
+from vlmgym.cli.gallery.items import items_of
 from vlmgym.cli.gallery.poster import draw_poster
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import ImageArray
@@ -39,7 +39,7 @@ class Panel:
 
 def main() -> None:
     """Write all images next to this file."""
-    (FOLDER / "gallery.png").write_bytes(draw_poster(ITEMS))
+    (FOLDER / "gallery.png").write_bytes(draw_poster(items_of(), levels=(3,)))
 
     frames = [sheet([("", panels)], side=296) for panels in oracle_play(side=296)]
     # One palette for all frames, from enough frames to include every colour.

@@ -4,7 +4,8 @@ nice python -m benchmarks.protocols --workers 2
 python -m benchmarks.protocols --games nlvr2 vqa --episodes 100
 
 Episodes are played as by `vlmgym eval` and stored in `--output-dir`, in one file per configuration and policy; the same
-command resumes. Then the tables between markers in `docs/protocols.md` are rewritten. Files are named by fingerprint:
+command resumes. Then the tables between markers in `docs/protocols.md` are rewritten; rows without stored results stay.
+Files are named by fingerprint:
 settings with the same configuration share them, and a changed config field starts a new one. After a change of rules or
 oracles, start with an empty folder.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -31,15 +32,18 @@ from vlmgym.policies import PolicySpec, StatePolicy
 from vlmgym.records.files import LineLog, replace_file
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.store import drop_torn_line
+from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.response_format import answer_only
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.sandbox.games.shisensho.game import ShisenSho, ShisenShoState
 from vlmgym.sandbox.games.shisensho.solver import best_move
+from vlmgym.sandbox.registry import BUILT_IN
 from vlmgym.statistics import mean_and_stderr
 from vlmgym.terminal import make_console
 from vlmgym.workers.pool import ProcessPool
 
+ROOT = Path(__file__).resolve().parents[1]
 TURNS = 100
 """Maximum number of turns per episode."""
 BATCH = 50
@@ -124,30 +128,36 @@ class Setting:
     Attributes:
         name: Name on the page.
         game: The game.
-        metric: Metric that distinguishes policies with equal scores.
-        policies: Policies to measure.
+        metric: Metric that distinguishes policies with equal scores; by default the game's first.
+        own_policies: Policies to measure; by default those that the game allows.
     """
 
     name: str
     game: Game[Any, Any]
-    metric: str
-    policies: Policies = field(default_factory=lambda: LISTED)
+    metric: str | None = None
+    own_policies: Policies | None = None
+
+    @property
+    def policies(self) -> Policies:
+        """Policies to measure."""
+        if self.own_policies is not None:
+            return self.own_policies
+        return OPEN if self.game.legal_actions(Episode(self.game, 0).state) is None else LISTED
 
 
+METRICS = {"geospot": "geoscore"}
+"""Metrics of games whose first metric says less."""
+BUILT_IN_SETTINGS = [
+    Setting(name, make_game(name), METRICS.get(name)) for name in (game_id.rpartition("-v")[0] for game_id in BUILT_IN)
+]
 SETTINGS = (
-    Setting("2048", make_game("2048"), "largest tile"),
-    Setting("shisensho", make_game("shisensho"), "tiles left"),
+    *BUILT_IN_SETTINGS,
     Setting("shisensho tiles=digits", make_game("shisensho", tiles="digits"), "tiles left", AS_IN_G1),
-    Setting("swap", make_game("swap"), "tiles cleared"),
-    Setting("geospot", make_game("geospot"), "geoscore", OPEN),
-    Setting("nlvr2", make_game("nlvr2"), "accuracy"),
-    Setting("vqa", make_game("vqa"), "accuracy", OPEN),
-    Setting("caption", make_game("caption"), "coverage", OPEN),
     Setting("g1/2048", make_game("g1/2048"), "largest tile"),
     Setting("g1/shisensho-6x6", make_game("g1/shisensho-6x6"), "tiles left", AS_IN_G1),
     Setting("g1/shisensho-12x12", make_game("g1/shisensho-12x12"), "tiles left", LARGE),
     Setting("g1/swap", make_game("g1/swap"), "tiles cleared"),
-    Setting("vlm-gym/geospot", make_game("vlm-gym/geospot"), "geoscore", OPEN),
+    Setting("vlm-gym/geospot", make_game("vlm-gym/geospot"), "geoscore"),
 )
 
 
@@ -194,7 +204,7 @@ class Options:
     """Worker processes; 0 plays in this process."""
     output_dir: Path = Path("logs/protocols")
     """Folder of the results."""
-    page: Path = Path("docs/protocols.md")
+    page: Path = ROOT / "docs" / "protocols.md"
     """Page to update."""
 
     def __post_init__(self) -> None:
@@ -253,8 +263,9 @@ def measure(options: Options, store: Store) -> None:
                 progress.update(task, completed=done)
 
 
-def baselines(store: Store) -> Iterator[str]:
-    """Yield the Markdown table of all settings."""
+def baselines(store: Store, before: str) -> Iterator[str]:
+    """Yield the Markdown table of all settings, with rows of the page `before` where nothing is stored."""
+    rows = {tuple(line.split(" | ")[:2]): line for line in before.splitlines() if line.startswith("| `")}
     yield "| setting | policy | episodes | score | moves played | turns | metric |"
     yield "|---|---|---|---|---|---|---|"
     for setting in SETTINGS:
@@ -265,12 +276,16 @@ def baselines(store: Store) -> Iterator[str]:
         for policy in setting.policies:
             if played := store.read(setting.game, policy):
                 cells = (mean([getattr(one, name) for one in played]) for name in ("score", "moves", "turns"))
-                metric = f"{setting.metric} {describe([one.metrics.get(setting.metric) for one in played])}"
+                name = setting.metric or next(iter(played[0].metrics), "")
+                metric = f"{name} {describe([one.metrics.get(name) for one in played])}" if name else ""
                 yield f"| `{setting.name}` | {policy} | {len(played):,} | {' | '.join(cells)} | {metric} |"
+            elif (row := rows.get((f"| `{setting.name}`", policy))) is not None:
+                yield row
 
 
-def comparison_table(store: Store) -> Iterator[str]:
-    """Yield the Markdown table that compares with G1's scores."""
+def comparison_table(store: Store, before: str) -> Iterator[str]:
+    """Yield the Markdown table that compares with G1's scores, as `baselines` does."""
+    rows = {line.split(" | ")[0]: line for line in before.splitlines()}
     here = ("random", G1Random.name, "random-legal", "oracle")
     yield f"| | counted | {' | '.join((*(f'published: {name}' for name in PUBLISHED), *here))} |"
     yield "|---|---|" + "---|" * (len(PUBLISHED) + len(here))
@@ -281,6 +296,9 @@ def comparison_table(store: Store) -> Iterator[str]:
             played = store.read(game, policy) or (store.read(game, BoundedOracle.name) if policy == "oracle" else [])
             cells.append(mean([getattr(one, row.counts) for one in played]) if played else "")
         counted = "score" if row.counts == "score" else "moves played"
+        if not any(cells) and f"| {row.game}" in rows:
+            yield rows[f"| {row.game}"]
+            continue
         yield f"| {row.game} | {counted} | {' | '.join((*row.published, *cells))} |"
 
 
@@ -326,8 +344,8 @@ def main(args: Sequence[str] | None = None) -> None:
         with OutputFolder(options.output_dir).reserved():
             measure(options, store)
         text = options.page.read_text(encoding="utf-8")
-        for name, lines in (("baselines", baselines(store)), ("published", comparison_table(store))):
-            text = write_between(text, name, lines)
+        for name, rows in (("baselines", baselines(store, text)), ("published", comparison_table(store, text))):
+            text = write_between(text, name, rows)
         replace_file(options.page, text.encode())
         print(f"page    {options.page}")
 

@@ -18,8 +18,8 @@ from vlmgym.evaluation import EvalConfig
 from vlmgym.sandbox.core.answer_text import plain, unwrap
 from vlmgym.sandbox.core.coordinates import normalise_cells, parse_cells
 from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.named_actions import DIRECTIONS
 from vlmgym.sandbox.core.response_format import answer_only
-from vlmgym.sandbox.games.game2048.game import DIRECTIONS
 from vlmgym.sandbox.games.geospot.place import KEYS, format_place, normalise_place, parse_place
 from vlmgym.sandbox.options import GameOptions
 

@@ -99,7 +99,7 @@ def test_play_counts_legal_actions() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(SPECS))
+@pytest.mark.parametrize("name", ["2048", "shisensho_images", "geospot", "vqa", "caption"])
 def test_calibrating_a_game(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.calibration.__main__.spec_of", lambda name: small(name, 10))
     monkeypatch.setattr("benchmarks.calibration.task_specs.TRAINING_QUESTIONS", 20)

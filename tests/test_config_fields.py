@@ -1,20 +1,17 @@
-"""Config fields as `vlmgym games` and docs/config_fields.md list them."""
+"""Config fields as `vlmgym games` lists them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import ClassVar, Literal
 
 import pytest
 
 from vlmgym.cli.eval import evaluate_script
-from vlmgym.cli.games import options_of, page
+from vlmgym.cli.games import options_of
 from vlmgym.cli.main import main
 from vlmgym.sandbox.core.config import Difficulty, GameConfig, Levels, config_field, setting
 from vlmgym.sandbox.registry import game_class, game_ids
-
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "config_fields.md"
 
 
 class LampsConfig(GameConfig):
@@ -41,10 +38,6 @@ def test_fields_are_listed_by_kind_with_levels_and_accepted_values() -> None:
         ("strict", "setting", "false", "", "true, false"),
         ("hint", "setting", "false", "", "true, false"),
     ]
-
-
-def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m vlmgym.cli.games > docs/config_fields.md"
 
 
 @pytest.mark.parametrize("game", [game_class(game_id).name for game_id in game_ids()])

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from vlmgym.cli.gallery.command import GalleryConfig, gallery
-from vlmgym.cli.gallery.items import ITEMS, GalleryItem, items_of, levels_of
+from vlmgym.cli.gallery.items import GalleryItem, items_of, levels_of
 from vlmgym.cli.gallery.page import write_page
 from vlmgym.cli.gallery.poster import draw_poster
 from vlmgym.cli.gallery.responses import examples
@@ -29,10 +29,10 @@ def path(tmp_path_factory):
 
 
 def test_every_level_of_every_game_is_shown(path, watched):
-    shown = {game_class(item.game) for item in ITEMS}
+    shown = {game_class(item.game) for item in items_of()}
     assert shown >= {game_class(game) for game in game_ids() if game_class(game).__module__.startswith("vlmgym.")}
     page = watched.visit(path)
-    for item in ITEMS:
+    for item in items_of():
         for difficulty in DIFFICULTIES:
             for level in LEVELS:
                 images = page.locator(f"[id='{item.name}'] figure.{difficulty}-{level} img")
@@ -62,7 +62,7 @@ def test_captions_name_changed_config_fields(path, watched):
 
 def test_example_responses_have_their_scores(path, watched):
     page = watched.visit(path)
-    for item in ITEMS:
+    for item in items_of():
         section = page.locator(f"[id='{item.name}']")
         assert "<answer>" in section.locator(".prompt pre").inner_text()
         cards = section.locator(".example").all()

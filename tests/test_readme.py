@@ -17,7 +17,6 @@ from tests.api_server import Answer, ApiServer, Request, completion, well_behave
 from tests.test_bench_model import streamed
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.rollout.limits import Budget
-from vlmgym.sandbox.registry import game_ids
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -172,8 +171,3 @@ def test_python_code_runs(code: str, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-
-
-def test_every_game_has_a_script() -> None:
-    for game_id in game_ids():
-        assert f"vlmgym/test/eval_{game_id.split('-')[0]}.py" in README

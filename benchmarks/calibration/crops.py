@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.calibration.spec import AnyGame, Crops
 from vlmgym.sandbox.core.board_game import BoardGame
+from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.rendering.degrade import resize
 
 SIDE = 16
 """Side of a resized crop in pixels."""
 WIDEST = 2048
 """Maximum width of a strip of crops that is resized at once."""
+
+SEEDS, MOVES = 5, 60
+"""Episodes of random and of oracle play, and their turns, that show the kinds of cells."""
 
 Kinds = Callable[[AnyGame], Sequence[Hashable]]
 
@@ -45,6 +51,31 @@ def dealt_boards(game: AnyGame, rng: np.random.Generator) -> Crops:
     assert isinstance(game, BoardGame)
     state = game.start(rng)
     return _cells(game, game.cells(state), game.variation_seed(state))
+
+
+@lru_cache
+def cells_in_play(game: AnyGame) -> Sequence[Hashable]:
+    """Find the cells of boards in random and in oracle play."""
+    assert isinstance(game, BoardGame)
+    found: set[Hashable] = set()
+    for seed in range(2 * SEEDS):
+        episode, rng = Episode(game, seed), np.random.default_rng(seed)
+        for _ in range(MOVES):
+            found.update(chain.from_iterable(game.cells(episode.state)))
+            if episode.ended is not None:
+                break
+            legal = game.legal_actions(episode.state) or ()
+            best = game.best_action(episode.state) if seed % 2 else None
+            episode.act(legal[int(rng.integers(len(legal)))] if best is None else best)
+    return sorted(found, key=repr)
+
+
+def labelled_parts(game: AnyGame, rng: np.random.Generator) -> Crops:
+    """Crop the parts of initial states, `Game.parts`."""
+    state = game.start(rng)
+    images, parts = game.images(state), game.parts(state)
+    boxes = (images[one.image][one.top : one.top + one.height, one.left : one.left + one.width] for one in parts)
+    return np.concatenate([shrink([box]) for box in boxes]), [one.words for one in parts]
 
 
 def _cells(game: AnyGame, cells: Sequence[Sequence[Hashable]], variation_seed: int) -> Crops:

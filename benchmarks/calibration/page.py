@@ -11,10 +11,10 @@ from benchmarks.calibration.formatting import percent, written
 from benchmarks.calibration.image_reader import HAZES
 from benchmarks.calibration.measure import Calibration, Samples
 from benchmarks.calibration.reader import HELD_OUT
-from benchmarks.calibration.spec import Player, Spec
+from benchmarks.calibration.spec import Spec
 from benchmarks.markdown import table, wrapped
 from vlmgym.cli.games import format_value
-from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS, Difficulty
+from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS, Difficulty, Player
 
 PLAYERS: Mapping[Player, str] = {
     "random": "Random (all actions)",

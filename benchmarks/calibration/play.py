@@ -11,7 +11,8 @@ import numpy as np
 from gymnasium import spaces
 
 from benchmarks.calibration.estimate import Estimate
-from benchmarks.calibration.spec import AnyGame, Player, Spec
+from benchmarks.calibration.spec import AnyGame, Spec
+from vlmgym.sandbox.core.config import Player
 from vlmgym.sandbox.core.episode import Episode
 
 Measures = Mapping[str, Estimate]

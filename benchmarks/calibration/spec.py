@@ -4,40 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmgym.sandbox.core.config import Criterion, Player
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.registry import make_game
 
 AnyGame = Game[Any, Any]
-Player = Literal["random", "random-legal", "naive", "oracle", "questions"]
-"""Player; `questions` only counts facts about initial states."""
 Crops = tuple[NDArray[np.float32], list[str]]
 """Crops as float32 (count, pixels) in 0 to 1, and their labels."""
-
-
-@dataclass(frozen=True, slots=True)
-class Criterion:
-    """Measure that orders the reasoning levels; it falls as a game becomes harder.
-
-    Attributes:
-        label: Name on the page.
-        player: Player to measure.
-        measure: Name of a measure of `play`.
-        why: Definition, continuing a sentence.
-        log: Compare levels by their ratio.
-        rises: The measure rises instead.
-    """
-
-    label: str
-    player: Player
-    measure: str
-    why: str
-    log: bool = False
-    rises: bool = False
 
 
 @dataclass(frozen=True, slots=True)

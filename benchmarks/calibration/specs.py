@@ -1,4 +1,4 @@
-"""Calibration specs of the board games, and all specs by name."""
+"""Calibration specs by name: of games with special measurements, and derived from the classes of all others."""
 
 from __future__ import annotations
 
@@ -6,17 +6,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.calibration.crops import boards_of, dealt_boards
-from benchmarks.calibration.spec import Criterion, Effort, ReadingSpec, Spec
+from benchmarks.calibration.crops import boards_of, cells_in_play, dealt_boards, labelled_parts
+from benchmarks.calibration.spec import Effort, ReadingSpec, Spec
 from benchmarks.calibration.task_specs import TASKS
 from vlmgym.errors import UsageError
+from vlmgym.sandbox.core.board_game import BoardGame
+from vlmgym.sandbox.core.config import Criterion, Player
+from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.core.task import Task
 from vlmgym.sandbox.games.game2048 import expectimax as game2048
 from vlmgym.sandbox.games.shisensho import solver as shisensho
 from vlmgym.sandbox.games.swap import solver as swap
 from vlmgym.sandbox.games.tiles import EMPTY, MAX_COLOURS, MAX_SHAPES
+from vlmgym.sandbox.registry import BUILT_IN, game_class, make_game
+
+TURNS = 100
+"""Maximum number of turns per episode, unless a spec sets others."""
 
 _GUESS = "the probability that a random action is legal, in random legal play; levels are compared by their ratio"
 _SURVIVED = "the number of turns until random legal play ends, at most 2,000; levels are compared by their ratio"
+_LEGAL = Criterion("random-legal", "share legal", log=True, label="share of legal actions", why=_GUESS)
 _NUMBERS = (0, *(2**power for power in range(1, 14)))
 """Cells of 2048 that differ in colour: tiles above 8192 share one."""
 
@@ -42,7 +51,7 @@ _SHISENSHO = Spec(
     name="shisensho",
     title="Shisen-Sho",
     game="shisensho",
-    criterion=Criterion("share of legal actions", "random-legal", "share legal", _GUESS, log=True),
+    criterion=_LEGAL,
     reading=ReadingSpec(
         "cell",
         boards_of(_tiles_and_empty),
@@ -61,7 +70,7 @@ _BOARDS = (
         name="2048",
         title="2048",
         game="2048",
-        criterion=Criterion("turns survived", "random-legal", "turns", _SURVIVED, log=True),
+        criterion=Criterion("random-legal", "turns", log=True, label="turns survived", why=_SURVIVED),
         reading=ReadingSpec("cell", boards_of(lambda game: _NUMBERS), haze=1.4),
         effort=Effort("search nodes per move", _effort_2048),
         turns={"random": 100, "random-legal": 2000, "oracle": 100},
@@ -89,7 +98,7 @@ no classical reader recognises photographs well enough.""",
         name="swap",
         title="Swap",
         game="swap",
-        criterion=Criterion("share of legal actions", "random-legal", "share legal", _GUESS, log=True),
+        criterion=_LEGAL,
         reading=ReadingSpec("cell", boards_of(lambda game: range(game.config.kinds)), haze=1.4),
         effort=Effort("cascades simulated per move", _effort_swap),
         notes="""\
@@ -100,7 +109,33 @@ the number of choices, not how hard they are to find.""",
     ),
 )
 
-SPECS: Mapping[str, Spec] = {spec.name: spec for spec in (*_BOARDS, *TASKS)}
+
+def _spec_of_class(name: str) -> Spec:
+    """Derive the spec of a game without one of its own: cells or parts are read, and the class has the criterion."""
+    found = game_class(name)
+    chosen = found.criterion
+    players: Sequence[Player] = ("random", "random-legal", "oracle")
+    listed = make_game(name).legal_actions(Episode(make_game(name), 0).state) is not None
+    turns = 1 if issubclass(found, Task) else TURNS
+    words = f"{chosen.measure}, {chosen.player}"
+    board = issubclass(found, BoardGame)
+    return Spec(
+        name=found.name,
+        title=found.title or found.name,
+        game=found.name,
+        criterion=replace(chosen, label=chosen.label or words, why=chosen.why or f"its mean over {chosen.player} play"),
+        reading=ReadingSpec("cell", boards_of(cells_in_play), 1.4)
+        if board
+        else ReadingSpec("part", labelled_parts, 0.7),
+        turns={player: turns for player in players if listed or player != "random-legal"},
+        oracle_share=1.0 if chosen.player == "oracle" else 0.1,
+    )
+
+
+_OWN = {spec.name: spec for spec in (*_BOARDS, *TASKS)}
+_NAMES = [game_id.rpartition("-v")[0] for game_id in BUILT_IN]
+
+SPECS: Mapping[str, Spec] = {**_OWN, **{name: _spec_of_class(name) for name in _NAMES if name not in _OWN}}
 """Specs by name."""
 
 

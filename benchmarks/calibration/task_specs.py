@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.calibration.spec import AnyGame, Criterion, Naive, Player, ReadingSpec, Spec
+from benchmarks.calibration.spec import AnyGame, Naive, ReadingSpec, Spec
 from benchmarks.calibration.task_crops import map_marks, photograph_parts, scene_objects
+from vlmgym.sandbox.core.config import Criterion, Player
 from vlmgym.sandbox.games.geospot.gazetteer import gazetteer
 from vlmgym.sandbox.games.geospot.place import Place, format_place, place_of
 
@@ -64,10 +65,10 @@ def _scene_facts(game: AnyGame, state: Any) -> Mapping[str, float]:
 
 
 _OBJECTS = Criterion(
-    "number of objects",
     "questions",
     "objects",
-    "all of which a question may refer to; levels are compared by their ratio",
+    label="number of objects",
+    why="all of which a question may refer to; levels are compared by their ratio",
     log=True,
     rises=True,
 )
@@ -108,10 +109,10 @@ the statements show that the fields work, not how hard the statements are.""",
         title="geospot",
         game="geospot",
         criterion=Criterion(
-            "score with 100 known cities",
             "naive",
             "score",
-            "the score of answering with the nearest of the 100 largest cities, given the true coordinates",
+            label="score with 100 known cities",
+            why="the score of answering with the nearest of the 100 largest cities, given the true coordinates",
         ),
         reading=ReadingSpec("mark", map_marks),
         naive=Naive("knows the 100 largest cities and the true coordinates", _large_city),
@@ -128,10 +129,10 @@ names are printed, which makes marks easier to find.""",
         title="Captions",
         game="caption",
         criterion=Criterion(
-            "score of two keywords",
             "naive",
             "score",
-            "the score of a caption with only the two most obvious keywords",
+            label="score of two keywords",
+            why="the score of a caption with only the two most obvious keywords",
         ),
         reading=ReadingSpec("part", photograph_parts, haze=0.7),
         naive=Naive("names the two most obvious keywords", _obvious_keywords),

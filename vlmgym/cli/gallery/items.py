@@ -125,11 +125,15 @@ def items_of(names: Sequence[str] = ()) -> list[GalleryItem]:
 
 
 def _other(name: str) -> GalleryItem:
-    """Make an item for a game that is not listed above, or find one by game id."""
+    """Make an item from the class of a game, or find one above by game id."""
     found = game_class(name)
-    about = (found.__doc__ or "").strip().partition("\n")[0]
     same = (item for item in ITEMS if game_class(item.game) is found)
-    return next(same, GalleryItem(found.name, found.name, name, about))
+    return next(same, GalleryItem(found.name, found.title or found.name, name, about(found)))
+
+
+def about(found: type[AnyGame]) -> str:
+    """First line of the docstring of a game."""
+    return (found.__doc__ or "").strip().partition("\n")[0]
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,16 @@
-"""A poster of all games at all levels: one column per game, one row per level."""
+"""Posters: games in columns with one row per level, and both difficulties of one game."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from typing import Any
 
 from PIL import Image, ImageDraw
 from PIL.PngImagePlugin import PngInfo
 
-from vlmgym.cli.gallery.items import GalleryItem
-from vlmgym.sandbox.core.config import LEVELS
+from vlmgym.cli.gallery.items import AnyGame, GalleryItem, levels_of
+from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS
 from vlmgym.sandbox.rendering.canvas import Canvas, text_width
 from vlmgym.sandbox.rendering.palette import THEMES
 
@@ -24,17 +25,56 @@ RADIUS = 8
 """Corner radius in pixels."""
 
 
-def draw_poster(items: Sequence[GalleryItem], side: int = 200) -> bytes:
-    """Draw the poster as a PNG with 256 colours; images are `side` pixels wide."""
-    columns = [_column(item, side) for item in items]
+def draw_poster(
+    items: Sequence[GalleryItem], side: int = 200, levels: Sequence[int] = LEVELS, across: int = 8
+) -> bytes:
+    """Draw games at levels of both difficulties as a PNG with 256 colours.
+
+    Args:
+        items: Games.
+        side: Side of an image in pixels.
+        levels: Levels, one row each.
+        across: Maximum number of games side by side; further ones follow below.
+    """
+    bands = [
+        _joined([_column(item, side, levels) for item in items[start : start + across]], items[start:], side, levels)
+        for start in range(0, len(items), across)
+    ]
+    sheet = Image.new("RGB", (max(band.width for band in bands), sum(band.height for band in bands)), THEME.page)
+    top = 0
+    for band in bands:
+        sheet.paste(band, (0, top))
+        top += band.height
+    return _png(sheet)
+
+
+def draw_levels(item: GalleryItem, side: int = 160) -> bytes:
+    """Draw the five levels of both difficulties of a game as a PNG: one row each, from easy to hard."""
+    rows = [[_images(one.game, one.state, side) for one in levels_of(item, d, side * SCALE)] for d in DIFFICULTIES]
+    wide = rows[0][0].width + GAP
+    page = Canvas(LABELS + wide * len(LEVELS) + GAP, GAP + (side + GAP) * len(rows), THEME.page)
+    for i, difficulty in enumerate(DIFFICULTIES):
+        page.text(difficulty, LABELS / 2, GAP + side / 2 + i * (side + GAP), 9, THEME.label)
+    sheet = Image.fromarray(page.pixels())
+    for i, row in enumerate(rows):
+        for j, image in enumerate(row):
+            sheet.paste(image, (LABELS + j * wide, GAP + i * (side + GAP)))
+    return _png(sheet)
+
+
+def _joined(
+    columns: Sequence[Sequence[Image.Image]], items: Sequence[GalleryItem], side: int, levels: Sequence[int]
+) -> Image.Image:
+    """Join the columns of games, with their titles above and the levels on the left."""
     widths = [column[0].width for column in columns]
-    lefts = [MARGIN + LABELS + sum(widths[:i]) + i * GAP for i in range(len(widths))]
-    tops = [MARGIN + HEAD + i * (side + GAP) for i in range(len(LEVELS))]
-    right = MARGIN + LABELS + sum(widths) + GAP * (len(widths) - 1)
+    labels = LABELS if len(levels) > 1 else 0
+    lefts = [MARGIN + labels + sum(widths[:i]) + i * GAP for i in range(len(widths))]
+    tops = [MARGIN + HEAD + i * (side + GAP) for i in range(len(levels))]
+    right = MARGIN + labels + sum(widths) + GAP * (len(widths) - 1)
     page = Canvas(right + MARGIN, tops[-1] + side + MARGIN, THEME.page)
     for item, left, width in zip(items, lefts, widths):
         page.text(item.title, left + width / 2, MARGIN + HEAD * 0.4, _fitting(item.title, width), THEME.label)
-    for level, top in zip(LEVELS, tops):
+    for level, top in zip(levels if labels else (), tops):
         page.text(str(level), MARGIN + LABELS * 0.4, top + side / 2, 34, THEME.label)
         words = {LEVELS[0]: "easy", 3: "default", LEVELS[-1]: "hard"}.get(level)
         if words:
@@ -43,23 +83,29 @@ def draw_poster(items: Sequence[GalleryItem], side: int = 200) -> bytes:
     for column, left in zip(columns, lefts):
         for image, top in zip(column, tops):
             sheet.paste(image, (left, top))
+    return sheet
+
+
+def _png(sheet: Image.Image) -> bytes:
     file, about = io.BytesIO(), PngInfo()
     about.add_text("Software", "vlmgym")
     sheet.quantize(256, dither=Image.Dither.FLOYDSTEINBERG).save(file, "PNG", optimize=True, pnginfo=about)
     return file.getvalue()
 
 
-def _column(item: GalleryItem, side: int) -> list[Image.Image]:
-    """Draw a game at the five levels of both difficulties."""
-    column = []
-    for level in LEVELS:
-        game = item.at(side * SCALE, level, level)
-        images = [Image.fromarray(each) for each in game.images(item.position(game, level - 3))]
-        joined = Image.new("RGB", (len(images) * side + (len(images) - 1) * BETWEEN, side), THEME.page)
-        for i, image in enumerate(images):
-            joined.paste(_framed(image, side), (i * (side + BETWEEN), 0))
-        column.append(joined)
-    return column
+def _column(item: GalleryItem, side: int, levels: Sequence[int]) -> list[Image.Image]:
+    """Draw a game at levels of both difficulties."""
+    games = ((level, item.at(side * SCALE, level, level)) for level in levels)
+    return [_images(game, item.position(game, level - 3), side) for level, game in games]
+
+
+def _images(game: AnyGame, state: Any, side: int) -> Image.Image:
+    """Draw the images of a state side by side."""
+    images = [Image.fromarray(each) for each in game.images(state)]
+    joined = Image.new("RGB", (len(images) * side + (len(images) - 1) * BETWEEN, side), THEME.page)
+    for i, image in enumerate(images):
+        joined.paste(_framed(image, side), (i * (side + BETWEEN), 0))
+    return joined
 
 
 def _framed(image: Image.Image, side: int) -> Image.Image:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from vlmgym.errors import IllegalAction, StateError, UsageError
 from vlmgym.sandbox.core.config import GameConfig, Levels, config_field
 from vlmgym.sandbox.core.coordinates import format_cells, normalise_cells, parse_cells
-from vlmgym.sandbox.core.game import ActionT, Game, ImageArray, StateT, is_int
+from vlmgym.sandbox.core.game import ActionT, Game, ImageArray, Part, StateT, is_int
 from vlmgym.sandbox.rendering.board import BoardGeometry, BoardPainter, Cells
-from vlmgym.sandbox.rendering.canvas import Canvas
-from vlmgym.sandbox.rendering.palette import ThemeName
+from vlmgym.sandbox.rendering.canvas import Canvas, Colour
+from vlmgym.sandbox.rendering.palette import MIDDLE, ThemeName, blend
 
 Cell = tuple[int, int]
 """Row and column, zero-based."""
@@ -60,11 +60,13 @@ class BoardGame(Game[StateT, ActionT]):
     """Number of cells in an action, in `vlmgym play` the number of clicks; 0 if actions are not cells."""
     answer_verbs: ClassVar[tuple[str, ...]] = ()
     """Verbs allowed before the cells of an answer."""
+    joined: ClassVar[bool] = False
+    """Draw cells without gaps between them, for walls and other things that span several cells."""
 
     def __init__(self, config: GameConfig | None = None) -> None:
         super().__init__(config)
         c = self.config
-        cell = BoardGeometry.of(c.size, c.rows, c.columns, c.coordinates).cell
+        cell = BoardGeometry.of(c.size, c.rows, c.columns, c.coordinates, self.joined).cell
         if cell < SMALLEST_CELL:
             raise UsageError(
                 f"size={c.size} leaves {cell} pixels per cell of a {c.rows} x {c.columns} board, "
@@ -85,6 +87,10 @@ class BoardGame(Game[StateT, ActionT]):
     @abstractmethod
     def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
         """Draw a cell, rotated by an angle in degrees, onto a canvas that shows an empty cell."""
+
+    def tint(self, colour: Colour) -> Colour:
+        """Colour of a tile at the configured similarity, for `paint_cell`."""
+        return blend(colour, MIDDLE, self.config.similarity)
 
     def cell_words(self, cell: Hashable) -> str:
         """Text for a cell; must not contain commas or bars."""
@@ -147,6 +153,15 @@ class BoardGame(Game[StateT, ActionT]):
         """One line per row, comma-separated."""
         return "\n".join(", ".join(map(self.cell_words, row)) for row in self.cells(state))
 
+    def parts(self, state: StateT) -> list[Part]:
+        """Cells in reading order."""
+        geometry = self.painter.geometry
+        return [
+            Part(self.cell_words(cell), *geometry.cell_box(row, column))
+            for row, line in enumerate(self.cells(state))
+            for column, cell in enumerate(line)
+        ]
+
     def click_action(self, clicks: Sequence[Cell]) -> ActionT:
         """Action for clicks on `cells_in_action` cells in `vlmgym play`."""
         action: ActionT = self.to_action([coordinate for cell in clicks for coordinate in cell])
@@ -155,7 +170,7 @@ class BoardGame(Game[StateT, ActionT]):
     @cached_property
     def painter(self) -> BoardPainter:
         """Sprites and geometry for this config."""
-        return BoardPainter(self.config, self.paint_cell)
+        return BoardPainter(self.config, self.paint_cell, self.joined)
 
 
 def with_board_perception(reasoning: Levels) -> Mapping[Any, Levels]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -18,6 +19,31 @@ DIFFICULTIES: tuple[Difficulty, ...] = ("perception", "reasoning")
 LEVELS = (1, 2, 3, 4, 5)
 PYTHON_WORDS: Mapping[str, bool | None] = {"True": True, "False": False, "None": None}
 """Python spellings of values that JSON spells differently."""
+
+
+Player = Literal["random", "random-legal", "naive", "oracle", "questions"]
+"""Scripted player of benchmarks/calibration; `questions` only counts facts about initial states."""
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """Measure of scripted play that orders the reasoning levels; it falls as a game becomes harder.
+
+    Attributes:
+        player: Player to measure.
+        measure: `score`, `turns`, `ended` (share of episodes), `share legal` (of actions) or a metric of the game.
+        log: Compare levels by their ratio.
+        rises: The measure rises instead.
+        label: Name on the page; by default the measure and the player.
+        why: Definition, continuing a sentence; by default the same.
+    """
+
+    player: Player
+    measure: str
+    log: bool = False
+    rises: bool = False
+    label: str = ""
+    why: str = ""
 
 
 def config_field(difficulty: Difficulty, default: Any, description: str, **bounds: Any) -> Any:

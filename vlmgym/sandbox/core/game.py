@@ -14,7 +14,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from operator import contains
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 from gymnasium import spaces
@@ -24,7 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 from vlmgym.errors import StateError, UsageError, describe_validation_error, short_repr
 from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.answer_text import plain, unwrap
-from vlmgym.sandbox.core.config import GameConfig
+from vlmgym.sandbox.core.config import Criterion, GameConfig
 from vlmgym.sandbox.core.perception import Perception, compare_grids
 from vlmgym.sandbox.core.spaces import ImageSpace
 
@@ -47,6 +47,17 @@ class Step(Generic[StateT]):
     info: Mapping[str, Any] = field(default_factory=dict)
 
 
+class Part(NamedTuple):
+    """A part of an image and the words for it: a box in pixels of image number `image`."""
+
+    words: str
+    left: int
+    top: int
+    width: int
+    height: int
+    image: int = 0
+
+
 class Game(ABC, Generic[StateT, ActionT]):
     """Base class of all games and tasks.
 
@@ -57,6 +68,8 @@ class Game(ABC, Generic[StateT, ActionT]):
 
     name: ClassVar[str]
     """Name of the game without its version, e.g. `2048`."""
+    title: ClassVar[str] = ""
+    """Name of the game in headings; by default `name`."""
     version: ClassVar[int] = 0
     """Increment whenever the same seed, config and actions can produce a different episode, image or prompt."""
     Config: ClassVar[type[GameConfig]] = GameConfig
@@ -70,6 +83,8 @@ class Game(ABC, Generic[StateT, ActionT]):
     """Text of the prompt for `fill_prompt`."""
     action_names: ClassVar[tuple[str, ...]] = ()
     """Names of the actions 0, 1, ... of a `Discrete` space, for `format`."""
+    criterion: ClassVar[Criterion] = Criterion("oracle", "turns", rises=True)
+    """Measure of the reasoning levels, for games without a spec in benchmarks/calibration. Default: solutions grow."""
 
     def __init__(self, config: GameConfig | None = None) -> None:
         self.config: Any = self.Config() if config is None else config
@@ -190,6 +205,10 @@ class Game(ABC, Generic[StateT, ActionT]):
     def key_action(self, state: StateT, key: str) -> ActionT | None:
         """Action bound to a key (`up`, `space`) in `vlmgym play`, or None."""
         return None
+
+    def parts(self, state: StateT) -> Sequence[Part]:
+        """Labelled parts of the images, such as cells, which benchmarks/calibration reads; none if unknown."""
+        return ()
 
     def perceive(self, state: StateT, text: str) -> Perception | None:
         """Score a description of the image against `describe`, cell by cell; None without a ground truth."""

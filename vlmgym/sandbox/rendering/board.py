@@ -37,13 +37,16 @@ class BoardGeometry:
     cell: int
 
     @classmethod
-    def of(cls, size: int, rows: int, columns: int, coordinates: bool) -> BoardGeometry:
-        """Centre a board in a size x size image, with room for coordinates above and to the left."""
+    def of(cls, size: int, rows: int, columns: int, coordinates: bool, joined: bool = False) -> BoardGeometry:
+        """Centre a board in a size x size image, with room for coordinates above and to the left.
+
+        Without gaps between the cells if `joined`.
+        """
         margin = max(2, size // 40)
         band = max(8, size // 22) if coordinates else 0
         room = size - 2 * margin - band
         longer = max(rows, columns)
-        gap = max(1, room // longer // 14)
+        gap = 0 if joined else max(1, room // longer // 14)
         pitch = (room - gap) // longer
         left = band + (size - band - pitch * columns - gap) // 2 + gap
         top = band + (size - band - pitch * rows - gap) // 2 + gap
@@ -77,12 +80,13 @@ class BoardStyle(Protocol):
 class BoardPainter:
     """Paints boards of one style, caching up to `CACHED_BYTES` of sprites."""
 
-    def __init__(self, style: BoardStyle, paint_cell: PaintCell) -> None:
-        self.style = style
+    def __init__(self, style: BoardStyle, paint_cell: PaintCell, joined: bool = False) -> None:
+        """Create the painter of a style; cells of a `joined` board touch each other."""
+        self.style, self._joined = style, joined
         self.theme = THEMES[style.theme]
         self._paint_cell = paint_cell
         self._plain = not (style.rotation or style.noise or style.clutter)
-        self.geometry = BoardGeometry.of(style.size, style.rows, style.columns, style.coordinates)
+        self.geometry = BoardGeometry.of(style.size, style.rows, style.columns, style.coordinates, joined)
         self._background = self._paint_background()
         self._sprites: OrderedDict[tuple[Hashable, int], NDArray[np.uint8]] = OrderedDict()
 
@@ -126,7 +130,7 @@ class BoardPainter:
         # Seeded by cell value, so that rotation, clutter and noise reveal nothing about other cells.
         rng = np.random.default_rng([variant, zlib.crc32(repr(cell).encode())])
         canvas = Canvas(side, side, self.theme.board)
-        canvas.rectangle(0, 0, side, side, self.theme.empty, radius=side * 0.09)
+        canvas.rectangle(0, 0, side, side, self.theme.empty, radius=0 if self._joined else side * 0.09)
         angle = int(rng.integers(-style.rotation, style.rotation + 1))
         self._paint_cell(canvas, cell, angle)
         colours = list(COLOURS.values())
@@ -145,9 +149,13 @@ class BoardPainter:
     def _paint_background(self) -> NDArray[np.uint8]:
         style, board = self.style, self.geometry
         canvas = Canvas(style.size, style.size, self.theme.page)
-        left, top = board.left - board.gap, board.top - board.gap
-        width, height = board.pitch * style.columns + board.gap, board.pitch * style.rows + board.gap
-        canvas.rectangle(left, top, width, height, self.theme.board, radius=board.gap + board.cell * 0.09)
+        edge = max(2, style.size // 120) if self._joined else board.gap
+        left, top = board.left - edge, board.top - edge
+        width, height = (
+            board.pitch * style.columns - board.gap + 2 * edge,
+            board.pitch * style.rows - board.gap + 2 * edge,
+        )
+        canvas.rectangle(left, top, width, height, self.theme.board, radius=edge + board.cell * 0.09)
         if style.coordinates:
             capitals = min(style.size / 44, board.cell * 0.4)
             for column in range(style.columns):

@@ -118,6 +118,7 @@ class Caption(LineTask[CaptionState]):
     """
 
     name = "caption"
+    title = "Caption"
     Config = CaptionConfig
     State = CaptionState
     longest_answer = 1000

@@ -9,29 +9,19 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 from gymnasium_2048.envs.twenty_forty_eight import TwentyFortyEightEnv
 
-from vlmgym.errors import IllegalAction, ParseError, StateError, truncate
-from vlmgym.sandbox.core.answer_text import word_answer
+from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_board_perception
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Step, is_int
+from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.core.named_actions import DIRECTIONS, NamedActions
 from vlmgym.sandbox.games.game2048.expectimax import search
 from vlmgym.sandbox.rendering.canvas import Canvas, Colour
 from vlmgym.sandbox.rendering.palette import MIDDLE, blend
 
 Row = tuple[int, ...]
 Board = tuple[Row, ...]
-
-DIRECTIONS = ("up", "right", "down", "left")
-VERBS = ("move", "slide", "swipe", "go")
-NUMBERED: Mapping[str, str] = {
-    form.format(number, name): name
-    for number, name in enumerate(DIRECTIONS)
-    for form in ("{} or {}", "{}: {}", "{} ({})", "{1} ({0})")
-}
-"""Accepted spellings of a direction that combine its number and its name."""
 
 PROMPT_V1 = """\
 The image shows a 2048 board with {rows} rows and {columns} columns. Rows are numbered from {origin} at the top and \
@@ -96,7 +86,7 @@ class State2048:
     variation_seed: int = 0
 
 
-class Game2048(BoardGame[State2048, int]):
+class Game2048(NamedActions, BoardGame[State2048, int]):
     """Slide the tiles of a board to merge equal numbers.
 
     Description:
@@ -129,8 +119,7 @@ class Game2048(BoardGame[State2048, int]):
     Config = Config2048
     State = State2048
     prompt_template = PROMPT_V1
-    action_space = spaces.Discrete(4)
-    action_names = DIRECTIONS
+    verbs = ("move", "slide", "swipe", "go")
 
     def start(self, rng: np.random.Generator) -> State2048:
         empty: Board = ((0,) * self.config.columns,) * self.config.rows
@@ -143,8 +132,7 @@ class Game2048(BoardGame[State2048, int]):
         return tuple(action for action in range(4) if slide(state.board, action)[0] != state.board)
 
     def step(self, state: State2048, action: int, rng: np.random.Generator) -> Step[State2048]:
-        if not (is_int(action) and 0 <= action < 4):
-            raise IllegalAction(f"{action!r} is not an action: 0 is up, 1 right, 2 down, 3 left")
+        self.check_named(action)
         if self._reached_goal(state.board):
             raise IllegalAction(f"the game is over: the goal {self.config.goal} is reached")
         board, reward = slide(state.board, action)
@@ -180,22 +168,6 @@ class Game2048(BoardGame[State2048, int]):
         c = self.config
         goal = f"Reach the tile {c.goal} to win." if c.goal else "Score as high as you can before no move is left."
         return self.fill_prompt(_PERCEPTION, "up, right, down or left", goal=goal)
-
-    def parse_answer(self, text: str) -> int:
-        word = text.strip().lower()
-        if word in DIRECTIONS:
-            return DIRECTIONS.index(word)
-        if word.isascii() and word.isdigit() and len(word) <= 4:
-            return int(word)
-        raise ParseError(f"the answer {truncate(text, 40)!r} is not one of 0, 1, 2, 3, up, right, down, left")
-
-    def normalise_answer(self, text: str) -> str:
-        """Strip markup and a verb; reduce a number with the name of the same direction to the name."""
-        word = word_answer(text, VERBS)
-        return NUMBERED.get(word, word)
-
-    def key_action(self, state: State2048, key: str) -> int | None:
-        return DIRECTIONS.index(key) if key in DIRECTIONS else None
 
     def explain(self, state: State2048, action: int) -> str:
         """State for each row and column whether tiles can merge, then the action."""

@@ -106,6 +106,7 @@ class Nlvr2(Task[Nlvr2State, int]):
     """
 
     name = "nlvr2"
+    title = "NLVR2"
     Config = Nlvr2Config
     State = Nlvr2State
     prompt_template = PROMPT_V1

@@ -96,6 +96,7 @@ class Vqa(LineTask[VqaState]):
     """
 
     name = "vqa"
+    title = "VQA"
     Config = VqaConfig
     State = VqaState
     longest_answer = 100

@@ -1,0 +1,124 @@
+"""Write a page per game, docs/games/NAME.md with NAME.png, and the table of games in README.md.
+
+python -m benchmarks.game_pages sokoban
+python -m benchmarks.game_pages
+
+Everything follows from the class of a game, except the baselines, which are taken from docs/protocols.md; measure them
+first with `python -m benchmarks.protocols --games sokoban`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from benchmarks.markdown import table, wrapped
+from benchmarks.protocols import ROOT, write_between
+from vlmgym.cli.console import parse_options, reporting_errors
+from vlmgym.cli.gallery.items import about, items_of
+from vlmgym.cli.gallery.poster import draw_levels
+from vlmgym.cli.games import table as field_table
+from vlmgym.records.files import replace_file
+from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.registry import BUILT_IN, game_class, make_game
+
+FOLDER = ROOT / "docs" / "games"
+README = ROOT / "README.md"
+PROTOCOLS = ROOT / "docs" / "protocols.md"
+SECTION = re.compile(r"^([A-Z][a-z]+(?: [a-z]+)?):\n((?:    .*\n|\n)*)", re.MULTILINE)
+"""A section of a docstring in Google style."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Write the pages of games."""
+
+    game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
+    """Names of built-in games. Default: all."""
+
+
+def names() -> list[str]:
+    """Names of the built-in games."""
+    return [game_id.rpartition("-v")[0] for game_id in BUILT_IN]
+
+
+def page(name: str) -> str:
+    """Write the page of a game."""
+    found = game_class(name)
+    game = make_game(name)
+    state = Episode(game, items_of([name])[0].seed).state
+    best = game.best_action(state)
+    response = [] if best is None else ["The oracle responds:", _code(game.respond(state, best))]
+    parts = [
+        f"# {found.title or name}",
+        *_documentation(found.__doc__ or ""),
+        f"More: [docs/tasks/{name}.md](../tasks/{name}.md)." if (ROOT / "docs/tasks" / f"{name}.md").exists() else "",
+        f"    vlmgym play {name}\n    vlmgym eval {name} --policy random-legal",
+        "## Levels",
+        f"![Levels of {name}]({name}.png)",
+        f"Perception (top) and reasoning (bottom) from level 1 to 5, {_measured(name)}.",
+        field_table(found.Config),
+        "## Prompt",
+        _code(game.instructions(state)),
+        *response,
+        "## Baselines",
+        "Scores without a model, at level 3 ([how they are measured](../protocols.md#scores)):",
+        "\n".join(_baselines(name)),
+    ]
+    return wrapped("\n\n".join(part for part in parts if part))
+
+
+def readme_table() -> str:
+    """Format the table of games."""
+    rows = [(f"[{game_class(name).title or name}](docs/games/{name}.md)", about(game_class(name))) for name in names()]
+    return table(("game", "each turn"), rows)
+
+
+def _documentation(docstring: str) -> Iterator[str]:
+    """Convert a docstring in Google style to Markdown."""
+    text = inspect.cleandoc(docstring) + "\n"
+    yield SECTION.sub("", text).strip()
+    for title, body in SECTION.findall(text):
+        yield f"## {title}"
+        yield re.sub(r"^(?=`)", "\n- ", inspect.cleandoc(body), flags=re.MULTILINE).strip()
+
+
+def _measured(name: str) -> str:
+    measured = (ROOT / "docs" / "difficulty" / f"{name}.md").exists()
+    return f"with their [measured effect](../difficulty/{name}.md)" if measured else "not measured"
+
+
+def _baselines(name: str) -> Iterator[str]:
+    """Yield the rows of docs/protocols.md about a game."""
+    text = (
+        PROTOCOLS.read_text(encoding="utf-8").partition("<!-- baselines -->\n")[2].partition("<!-- /baselines -->")[0]
+    )
+    head, rule, *rows = text.splitlines()
+    yield from (head, rule)
+    yield from (row for row in rows if re.match(rf"\| `{re.escape(name)}(?: [^`]*)?` \|", row))
+
+
+def _code(text: str) -> str:
+    return "\n".join(f"    {line}" if line else "    " for line in text.splitlines())
+
+
+def main() -> None:
+    """Write the pages."""
+    with reporting_errors():
+        options = parse_options(Options, None, "python -m benchmarks.game_pages")
+        FOLDER.mkdir(exist_ok=True)
+        for name in options.game or names():
+            replace_file(FOLDER / f"{name}.png", draw_levels(items_of([name])[0]))
+            replace_file(FOLDER / f"{name}.md", page(name).encode())
+            print(FOLDER / f"{name}.md")
+        text = write_between(README.read_text(encoding="utf-8"), "games", readme_table().splitlines())
+        replace_file(README, text.encode())
+
+
+if __name__ == "__main__":
+    main()

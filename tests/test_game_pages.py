@@ -1,0 +1,18 @@
+"""Pages of games in docs/games, and the table in README.md."""
+
+import pytest
+
+from benchmarks.game_pages import FOLDER, README, names, page, readme_table
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_page_of_a_game_is_up_to_date(name: str) -> None:
+    text = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
+    assert text == page(name), f"run python -m benchmarks.game_pages {name}"
+    assert f"| `{name}` | random | " in text, f"run python -m benchmarks.protocols --games {name}"
+    assert (FOLDER / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_table_of_games_is_up_to_date() -> None:
+    assert f"<!-- games -->\n{readme_table()}\n<!-- /games -->" in README.read_text(encoding="utf-8")
+    assert {path.stem for path in FOLDER.glob("*.md")} == {*names()}

@@ -1,0 +1,70 @@
+"""Actions with names, such as four directions: action space, answers and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+from gymnasium import spaces
+
+from vlmgym.errors import IllegalAction, ParseError, truncate
+from vlmgym.sandbox.core.answer_text import word_answer
+from vlmgym.sandbox.core.game import is_int
+
+DIRECTIONS = ("up", "right", "down", "left")
+STEPS: Sequence[tuple[int, int]] = ((-1, 0), (0, 1), (1, 0), (0, -1))
+"""Row and column steps of `DIRECTIONS`."""
+
+
+class NamedActions:
+    """Mixin for games whose actions are the numbers of `action_names`; put it before the base class of the game.
+
+    Answers are a name or its number, after one of `verbs` or none.
+    """
+
+    name: ClassVar[str]
+    action_names: ClassVar[tuple[str, ...]] = DIRECTIONS
+    """Names of the actions 0, 1, ..., one lower-case word each; a key of that name plays the action."""
+    verbs: ClassVar[tuple[str, ...]] = ("move", "go")
+    """Verbs allowed before an action."""
+
+    @cached_property
+    def action_space(self) -> spaces.Space[Any]:
+        """One action per name."""
+        return spaces.Discrete(len(self.action_names))
+
+    def parse_answer(self, text: str) -> int:
+        """Parse the name or number of an action."""
+        word = text.strip().lower()
+        if word in self.action_names:
+            return self.action_names.index(word)
+        if word.isascii() and word.isdigit() and len(word) <= 4:
+            return int(word)
+        accepted = ", ".join([*map(str, range(len(self.action_names))), *self.action_names])
+        raise ParseError(f"the answer {truncate(text, 40)!r} is not one of {accepted}")
+
+    def normalise_answer(self, text: str) -> str:
+        """Strip markup and a verb; reduce a number with the name of the same action to the name."""
+        word = word_answer(text, self.verbs)
+        return self._numbered_names.get(word, word)
+
+    def key_action(self, state: Any, key: str) -> int | None:
+        """Action with the name of the key."""
+        return self.action_names.index(key) if key in self.action_names else None
+
+    def check_named(self, action: object) -> None:
+        """Check for `step` that an action is a number of `action_names`; raise `IllegalAction` if not."""
+        if not (is_int(action) and 0 <= action < len(self.action_names)):  # type: ignore[operator]
+            (first, *others) = enumerate(self.action_names)
+            known = ", ".join([f"{first[0]} is {first[1]}", *(f"{number} {name}" for number, name in others)])
+            raise IllegalAction(f"{action!r} is not an action: {known}")
+
+    @cached_property
+    def _numbered_names(self) -> Mapping[str, str]:
+        """Accepted spellings that combine the number and the name of an action."""
+        return {
+            form.format(number, name): name
+            for number, name in enumerate(self.action_names)
+            for form in ("{} or {}", "{}: {}", "{} ({})", "{1} ({0})")
+        }
