@@ -24,14 +24,15 @@ from vlmgym.checks import check_int
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.curriculum import Curriculum
 from vlmgym.curriculum.file import builtin_names
-from vlmgym.curriculum.timetable import HEADER, timetable
+from vlmgym.curriculum.timetable import StageTime, timetable
 from vlmgym.evaluation import evaluate
 from vlmgym.statistics import wilson
 from vlmgym.workers.pool import ProcessPool
 
 POLICIES: tuple[Literal["random", "random-legal", "oracle"], ...] = ("random", "random-legal", "oracle")
-BATCH_SIZES = (128, 1024)
-"""Initial states per step of GRPO (training/configs/base.yaml) and PPO (ppo.yaml)."""
+BATCH_SIZES = (8, 16, 32, 128, 1024)
+"""Initial states per step of GRPO with the presets of local training (tiny and 1x24gb, 1x80gb), and of EasyR1's
+configurations (episodes.yaml, base.yaml, ppo.yaml)."""
 ORACLE_SHARE = 10
 """The oracle plays 1 / ORACLE_SHARE of the episodes."""
 
@@ -47,7 +48,7 @@ class Options:
     max_turns: int = 100
     """Maximum number of turns per episode."""
     schedule: bool = False
-    """Print schedules at the batch sizes of training/configs instead."""
+    """Print schedules at the batch sizes of training instead."""
     workers: int = 2
     """Worker processes; 0 plays in this process."""
 
@@ -79,15 +80,19 @@ def rows(options: Options, workers: ProcessPool) -> Iterator[str]:
                     yield f"| {name} | {stage.game.name}: {stage.name} | {policy} | {count} | {spread} | {rate} |"
 
 
-def schedule() -> Iterator[str]:
-    """Yield the schedules of all built-in curricula, as a table for each batch size."""
-    for batch_size in BATCH_SIZES:
-        rows = [
-            (name, *time.cells)
-            for name in builtin_names()
-            for time in timetable(Curriculum.read(Path(name)), batch_size)
-        ]
-        yield f"{batch_size:,} states per step:\n\n{table(('curriculum', *HEADER), rows)}\n"
+def schedule() -> str:
+    """Make a table of the first step and, in parentheses, the number of steps of each stage at each batch size."""
+    rows: list[list[str]] = []
+    for name in builtin_names():
+        curriculum = Curriculum.read(Path(name))
+        for stage in zip(*(timetable(curriculum, size) for size in BATCH_SIZES)):
+            rows.append([name, stage[0].game, stage[0].stage, *map(_begin, stage)])
+    return table(("curriculum", "game", "stage", *(f"{size:,} states" for size in BATCH_SIZES)), rows)
+
+
+def _begin(time: StageTime) -> str:
+    _, _, first, steps, _ = time.cells
+    return first if time.steps is None else f"{first} ({steps})"
 
 
 def main() -> None:
@@ -95,7 +100,7 @@ def main() -> None:
     with reporting_errors():
         options = parse_options(Options, None, "python -m benchmarks.curricula")
         if options.schedule:
-            print("\n".join(schedule()))
+            print(schedule())
             return
         with ProcessPool(options.workers) as workers:
             for line in rows(options, workers):

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.curricula import schedule
 from vlmgym.cli.main import main
 from vlmgym.curriculum import Curriculum, CurriculumFile
-from vlmgym.curriculum.file import builtin_names
 from vlmgym.curriculum.timetable import describe, timetable
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import evaluate, read_run
@@ -68,26 +68,34 @@ def test_timetable_of_a_mixture() -> None:
 
 
 def test_warnings_about_stages() -> None:
-    title, header, *lines = describe(curriculum_of(BY_EPISODE), 16, 3)
+    title, header, *lines = describe(curriculum_of(BY_EPISODE), 16, 3, 1)
     assert "16 states per step" in title
     assert header.split("  ")[0] == "game"
     assert lines[3:] == [
         "warning: stage small of 2048 has fewer states (12) than a batch (16)",
         "warning: stage 3 of 2048 begins at step 4, but training ends after 3",
     ]
-    assert len(describe(curriculum_of(BY_EPISODE), 12, 5)) == 5
-    assert describe(curriculum_of({"game": "2048"}), 16, 3) == []
+    assert len(describe(curriculum_of(BY_EPISODE), 12, 5, 1)) == 5
+    assert describe(curriculum_of({"game": "2048"}), 16, 3, 1) == []
 
 
-@pytest.mark.parametrize("batch_size", [128, 1024])
-def test_the_docs_show_the_schedules_of_all_builtin_curricula(batch_size: int) -> None:
-    page = DOCS.read_text(encoding="utf-8")
-    section = page.split(f"{batch_size:,} states per step:")[1].split(" states per step:")[0].split("\n\n`")[0]
-    shown = [line for line in section.splitlines() if line.startswith("| ")][1:]
-    times = [
-        (name, *time.cells) for name in builtin_names() for time in timetable(Curriculum.read(Path(name)), batch_size)
-    ]
-    assert shown == [f"| {' | '.join(cells)} |" for cells in times]
+@pytest.mark.parametrize(
+    ("entry", "turns", "warned"),
+    [
+        ({**BY_SUCCESS, "measure": "score"}, 1, True),
+        ({**BY_SUCCESS, "measure": "score"}, 2, False),
+        (BY_SUCCESS, 1, False),
+        ({**BY_SUCCESS, "game": "vqa", "measure": "score"}, 1, False),
+        (BY_EPISODE, 1, False),
+    ],
+)
+def test_warning_about_scores_of_single_responses(entry: dict[str, Any], turns: int, warned: bool) -> None:
+    lines = describe(curriculum_of(entry), 8, 100, turns)
+    assert any("advances by the score of a single response" in line for line in lines) == warned
+
+
+def test_the_docs_show_the_schedules_of_all_builtin_curricula() -> None:
+    assert f"\n\n{schedule()}\n\n" in DOCS.read_text(encoding="utf-8")
 
 
 # Evaluation -----------------------------------------------------------------------------------------------------------

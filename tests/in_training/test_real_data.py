@@ -193,3 +193,15 @@ def test_documented_recipes(model: Path, tmp_path: Path, game: str) -> None:
     (recipe,) = re.findall(rf"training\.local\.train (--games {game} (?!.*data=).*)", RECIPES)
     main([*QUICK, *shlex.split(recipe), "--model", str(model), "--output-dir", str(tmp_path / "run")])
     assert read(tmp_path / "run" / "result.json")["total_steps"] == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "warned"), [("three-games", "", False), ("2048", "", False), ("2048", "--play.max-turns 1", True)]
+)
+def test_documented_curricula(name: str, more: str, warned: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """Only with single responses, 2048 cannot leave its first stage."""
+    (recipe,) = re.findall(rf"training\.local\.train (--curriculum {name} .*)", RECIPES)
+    main([*shlex.split(f"{recipe} {more}"), "--check"])
+    said = capsys.readouterr().out
+    assert said.endswith("no problems found\n")
+    assert ("advances by the score of a single response" in said) == warned

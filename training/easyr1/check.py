@@ -54,7 +54,7 @@ def check_run(config: RunConfig, machine: bool = True) -> tuple[list[str], list[
     except UsageError as error:
         problems.append(str(error))
     batch_size = config.data.rollout_batch_size // section.play.max_turns
-    facts += describe(curriculum, batch_size, config.trainer.max_steps or 0)
+    facts += describe(curriculum, batch_size, config.trainer.max_steps or 0, section.play.max_turns)
     return problems + [*check_checkpoint(config, section, curriculum)] * machine, facts
 
 

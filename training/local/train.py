@@ -60,7 +60,8 @@ def main(args: Sequence[str] | None = None) -> None:
         check_expert(config, curriculum)
         console = make_console()
         if config.check:
-            for line in (*describe(curriculum, config.prompts, config.steps), "no problems found"):
+            schedule = describe(curriculum, config.prompts, config.steps, config.play.max_turns)
+            for line in (*schedule, "no problems found"):
                 console.print(line, soft_wrap=True, markup=False, highlight=False)
             return
         if config.resume is None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from vlmgym.curriculum.schedule import Curriculum, Entry
+from vlmgym.sandbox.core.task import Task
 
 HEADER = ("game", "stage", "first step", "steps", "states")
 
@@ -64,12 +65,17 @@ def warnings(times: list[StageTime], steps: int) -> Iterator[str]:
             yield f"{name} has fewer states ({states:,.10g}) than a batch ({time.per_step:,.5g})"
 
 
-def describe(curriculum: Curriculum, batch_size: int, steps: int) -> list[str]:
+def describe(curriculum: Curriculum, batch_size: int, steps: int, max_turns: int) -> list[str]:
     """Return the timetable and warnings of a training run as lines; nothing if no game has several stages."""
     if not (times := timetable(curriculum, batch_size)):
         return []
+    found = list(warnings(times, steps))
+    for entry in curriculum.entries:
+        game = entry.stages[0].game
+        if max_turns == 1 and entry.begins is None and entry.measure == "score" and not isinstance(game, Task):
+            found.append(f"{game.name} advances by the score of a single response: raise max_turns for whole episodes")
     title, table = f"schedule of the curriculum with {batch_size:,} states per step:", [time.cells for time in times]
-    return [title, *_aligned([HEADER, *table]), *(f"warning: {each}" for each in warnings(times, steps))]
+    return [title, *_aligned([HEADER, *table]), *(f"warning: {each}" for each in found)]
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
