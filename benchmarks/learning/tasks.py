@@ -55,7 +55,8 @@ TASKS: dict[str, Task] = {
         shlex.split(
             "--games shisensho --config rows=4 columns=4 copies=4 colours=4 shapes=1 theme=dark similarity=0.0 "
             "'prompt=Write the board, equal tiles, and a pair that a path joins.' --size 128 --states.moves 6 6 "
-            "--states.no-informative --reward.illegal 0 --reward.unparsable 0 --rollout.max-tokens 200 "
+            "--states.no-informative --reward.shaping sign --reward.illegal 0 --reward.unparsable 0 "
+            "--rollout.max-tokens 200 "
             "--sft.expert oracle --sft.accuracy 0.5 --sft.steps 900 --sft.target 2 --steps 120"
         ),
         "Shisen-Sho on 4x4",

@@ -97,6 +97,26 @@ def test_only_custom_presets_keep_config_fields_for_other_games(tmp_path: Path) 
     assert (game.name, game.config.rows) == ("swap", 8)
 
 
+@pytest.mark.parametrize(
+    ("args", "shaping", "moves"),
+    [
+        ((), "sign", (0, 20)),
+        (("--model", "any"), "log2", (0, 40)),
+        (("--model", "any", "--curriculum", "three-games"), "sign", (0, 40)),
+        (("--model", "any", "--games", "swap"), "raw", (0, 40)),
+        (("--games", "vqa", "caption"), "raw", (0, 0)),
+        (("--games", "vqa", "--reward.shaping", "sign", "--states.moves", "1", "1"), "sign", (1, 1)),
+    ],
+)
+def test_rewards_and_states_of_a_preset_are_for_2048(
+    args: tuple[str, ...], shaping: str, moves: tuple[int, int]
+) -> None:
+    config = read_config(args)
+    assert (config.reward.shaping, config.states.moves) == (shaping, moves)
+    other = "--model" not in args or "swap" in args
+    assert (config.reward.illegal is None, config.reward.unparsable is None) == (other, other)
+
+
 def test_default_preset_depends_on_the_model() -> None:
     assert read_config([]).model.lora == 0
     assert read_config(["--model", "Qwen/Qwen3-VL-4B-Instruct"]).model.lora == 64

@@ -10,7 +10,10 @@ from pathlib import Path
 
 from training.local.config import DEFAULT_GAMES, TrainConfig
 from vlmgym.cli.console import parse_options
+from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
+from vlmgym.sandbox.core.task import Task
+from vlmgym.sandbox.registry import make_game
 
 PRESETS = Path(__file__).parent / "presets"
 
@@ -25,10 +28,7 @@ def read_config(args: Sequence[str]) -> TrainConfig:
     name = known.preset or ("tiny" if known.model is None else "1x24gb")
     preset = read_preset(name)
     if (PRESETS / f"{name}.args").is_file():  # a user's file applies to any game
-        if known.curriculum is not None:
-            preset = drop_option(drop_option(preset, "--config"), "--size")
-        elif known.games not in (None, [*DEFAULT_GAMES]):
-            preset = drop_option(preset, "--config")  # its config fields are those of 2048
+        preset = _for_games(preset, tuple(known.games or DEFAULT_GAMES), known.curriculum)
     config = parse_options(TrainConfig, [*preset, *args], prog="python -m training.local.train")
     sizes = [word for word in args if word.startswith("--tiny.")]
     if sizes and config.model.model is not None:
@@ -41,6 +41,22 @@ def read_config(args: Sequence[str]) -> TrainConfig:
         for group in config.overrides[:preset_groups]
     ]
     return replace(config, overrides=(*kept, *config.overrides[preset_groups:]))
+
+
+def _for_games(preset: list[str], names: tuple[str, ...], curriculum: str | None) -> list[str]:
+    """Adapt a built-in preset, whose config fields, states and rewards are those of 2048, to other games."""
+    if curriculum is None:
+        games = {make_game(name) for name in names}
+        fields = [] if names == DEFAULT_GAMES else ["--config"]
+    else:
+        games, fields = {*Curriculum.read(Path(curriculum)).games}, ["--config", "--size"]
+    kinds = {game.name for game in games}
+    rewards = [] if "2048" in kinds else ["--reward.shaping", "--reward.illegal", "--reward.unparsable"]
+    states = ["--states.moves"] if all(isinstance(game, Task) for game in games) else []
+    preset = drop_options(preset, *fields, *rewards, *states)
+    if len(kinds) > 1 and "2048" in kinds:
+        preset += ["--reward.shaping", "sign"]  # otherwise its large rewards would dominate
+    return preset
 
 
 def _check_algorithm(config: TrainConfig, args: Sequence[str]) -> None:
@@ -67,12 +83,12 @@ def _parse_known(args: Sequence[str]) -> argparse.Namespace:
         return parser.parse_args([])
 
 
-def drop_option(options: Sequence[str], name: str) -> list[str]:
-    """Remove an option and its values."""
+def drop_options(options: Sequence[str], *names: str) -> list[str]:
+    """Remove options and their values."""
     kept: list[str] = []
     dropping = False
     for word in options:
-        dropping = word.partition("=")[0] == name or (dropping and not word.startswith("--"))
+        dropping = word.partition("=")[0] in names or (dropping and not word.startswith("--"))
         if not dropping:
             kept.append(word)
     return kept

@@ -18,7 +18,7 @@ from training.core.records import begin_rollout_records, write_rollout_records
 from training.core.result import RESULT
 from training.local.checkpoint import STATE
 from training.local.config import DEFAULT_GAMES, TrainConfig
-from training.local.options import drop_option, read_config
+from training.local.options import drop_options, read_config
 from training.tiny_vlm import make_tiny_vlm
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
@@ -122,7 +122,7 @@ class TrainingRun:
         if different := [str(change) for change in found if change.path not in RESOURCES]:
             raise UsageError(f"cannot resume {folder} with other options: {'; '.join(different)}")
         run.check(config)
-        run._resume_args = drop_option(args, "--resume")
+        run._resume_args = drop_options(args, "--resume")
         return run, config
 
     def check(self, config: TrainConfig) -> None:
