@@ -101,7 +101,33 @@ def trl(case: Case) -> Played:
     return played
 
 
-DRIVERS: dict[str, Callable[[Case], Played]] = {"trl": trl}
+def openenv(case: Case) -> Played:
+    """Play over a WebSocket session of a running server."""
+    pytest.importorskip("openenv")
+    from openenv import GenericEnvClient
+
+    from tests.in_integrations.test_openenv import serve
+    from vlmgym.integrations.openenv import make_app
+
+    played = Played(prompts=[], outcomes=[], rewards=[])
+    with (
+        serve(make_app([case.game], **case.options)) as url,
+        GenericEnvClient(base_url=url, message_timeout_s=60).sync() as client,
+    ):
+        turn = client.reset(seed=case.seed)
+        for response in case.responses:
+            played.images.append([pixels(image["data"]) for image in turn.observation["images"]])
+            played.prompts.append(turn.observation["text"])
+            turn = client.step({"response": response})
+            played.outcomes.append(turn.observation["outcome"])
+            played.rewards.append(turn.reward)
+        assert turn.done
+        played.score = turn.observation["score"]
+    played.reward = sum(played.rewards)
+    return played
+
+
+DRIVERS: dict[str, Callable[[Case], Played]] = {"openenv": openenv, "trl": trl}
 
 
 def test_cases_have_all_outcomes_and_ends() -> None:
