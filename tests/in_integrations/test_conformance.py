@@ -127,7 +127,28 @@ def openenv(case: Case) -> Played:
     return played
 
 
-DRIVERS: dict[str, Callable[[Case], Played]] = {"openenv": openenv, "trl": trl}
+def skyrl(case: Case) -> Played:
+    """Play a row of a dataset as SkyRL's generator for vision-language models does."""
+    skyrl_gym = pytest.importorskip("skyrl_gym")
+    import vlmgym.integrations.skyrl
+
+    (row,) = vlmgym.make_dataset(case.game, 1, case.seed, **case.options)
+    environment = skyrl_gym.make("vlmgym", env_config={}, extras={"snapshot": row["snapshot"]})
+    played = Played(prompts=[], outcomes=[], rewards=[])
+    (message,), _ = environment.init(row["prompt"])
+    for response in case.responses:
+        played.images.append([pixels(part["image_url"]["url"]) for part in message["content"][:-1]])
+        played.prompts.append(message["content"][-1]["text"])
+        output = environment.step(response)
+        played.outcomes.append(output["metadata"]["outcome"])
+        played.rewards.append(output["reward"])
+        (message,) = output["observations"] or (None,)
+    assert output["done"]
+    played.reward, played.score = sum(played.rewards), environment.get_metrics()["score"]
+    return played
+
+
+DRIVERS: dict[str, Callable[[Case], Played]] = {"openenv": openenv, "skyrl": skyrl, "trl": trl}
 
 
 def test_cases_have_all_outcomes_and_ends() -> None:

@@ -1,0 +1,77 @@
+"""Environments of SkyRL-gym, driven as SkyRL's generator for vision-language models drives them."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import skyrl_gym
+from datasets import load_dataset
+
+from vlmgym import Episode, RewardConfig, make_dataset
+from vlmgym.errors import UsageError
+from vlmgym.integrations.skyrl import GameEnvironment
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "train_with_skyrl.py"
+REWARD = RewardConfig(illegal=-1.0, unparsable=-2.0)
+
+
+def play(extras: dict[str, Any], responses: list[str]) -> tuple[Any, list[Any], list[float]]:
+    """Play an episode; return the environment, the conversation and the rewards."""
+    environment = skyrl_gym.make("vlmgym", env_config={}, extras=extras)
+    conversation, _ = environment.init([{"role": "user", "content": "from the dataset"}])
+    rewards: list[float] = []
+    done = False
+    while not done:
+        response = responses[len(rewards)]
+        output = environment.step(response)
+        conversation += [{"role": "assistant", "content": response}, *output["observations"]]
+        rewards.append(output["reward"])
+        done = output["done"]
+    return environment, conversation, rewards
+
+
+def test_episodes_of_a_group_start_in_the_same_state() -> None:
+    (row,) = make_dataset("2048", 1, max_turns=3, reward=REWARD, size=64)
+    extras = {"snapshot": row["snapshot"], "max_turns": 3}
+    first, conversation, _ = play(extras, ["<answer>left</answer>"] * 3)
+    _, again, rewards = play(extras, ["none"] * 3)
+    assert conversation[0] == again[0] == Episode.restore(row["snapshot"]).messages()[0]
+    assert [message["role"] for message in conversation] == ["user", "assistant"] * 3
+    assert rewards == [-2.0] * 3
+    assert first.get_metrics()["turns"] == 3
+
+
+def test_metrics_are_averaged() -> None:
+    rows = make_dataset("2048", 2, max_turns=2, reward=REWARD, size=64)
+    played = [play({"snapshot": row["snapshot"]}, ["none", "<answer>down</answer>"]) for row in rows]
+    metrics = GameEnvironment.aggregate_metrics([environment.get_metrics() for environment, _, _ in played])
+    assert metrics["turns"] == 2
+    assert metrics["invalid_turns"] >= 1
+
+
+def test_rows_without_snapshots_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"^the dataset has no column snapshot: make it with vlmgym\.make_dataset"):
+        skyrl_gym.make("vlmgym", env_config={}, extras={"seed": 0})
+
+
+def test_a_lower_turn_limit_of_the_generator_is_refused() -> None:
+    (row,) = make_dataset("2048", 1, max_turns=3, size=64)
+    with pytest.raises(UsageError, match=r"^generator\.max_turns must be at least the max_turns of make_dataset, 3"):
+        skyrl_gym.make("vlmgym", env_config={}, extras={"snapshot": row["snapshot"], "max_turns": 1})
+
+
+def test_the_example_writes_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ["--folder", str(tmp_path), "--only-data", "--rows", "3", "--turns", "2", "--size", "64"]
+    monkeypatch.setattr(sys, "argv", [str(EXAMPLE), *options])
+    runpy.run_path(str(EXAMPLE), run_name="__main__")
+    files = {split: str(tmp_path / f"{split}.parquet") for split in ("train", "validation")}
+    rows = load_dataset("parquet", data_files=files, cache_dir=str(tmp_path / "cache"))
+    assert {split: len(rows[split]) for split in files} == {"train": 3, "validation": 64}
+    for row in (rows["train"][0], rows["validation"][0]):
+        assert row.pop("env_class") == "vlmgym"
+        assert row.pop("prompt")[0]["role"] == "user"
+        play({**row, "max_turns": 2}, ["<answer>left</answer>"] * 2)

@@ -1,0 +1,66 @@
+"""Train on whole episodes with SkyRL; docs/integrations/skyrl.md. Importing this module registers `vlmgym`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import skyrl_gym
+from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
+
+from vlmgym import Episode
+from vlmgym.errors import UsageError
+
+
+class GameEnvironment(BaseTextEnv):
+    """An environment of SkyRL-gym: each turn is a user message with images.
+
+    The rows of the dataset come from `vlmgym.make_dataset`. Their snapshots give all rollouts of a group the same
+    initial state and randomness.
+
+    Args:
+        env_config: Unused.
+        extras: The columns of a row, and `max_turns`, to which SkyRL sets `generator.max_turns`.
+
+    Raises:
+        UsageError: The row has no snapshot, or `generator.max_turns` is below the turn limit of the episode.
+    """
+
+    def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        extras = extras or {}
+        if "snapshot" not in extras:
+            raise UsageError(
+                "the dataset has no column snapshot: make it with vlmgym.make_dataset, so that the rollouts of a group "
+                "start in the same state"
+            )
+        self._episode = Episode.restore(extras["snapshot"])
+        self.max_turns = self._episode.max_turns
+        if (limit := extras.get("max_turns", self.max_turns)) < self.max_turns:
+            raise UsageError(
+                f"generator.max_turns must be at least the max_turns of make_dataset, {self.max_turns}, got {limit}"
+            )
+        self._invalid = 0
+
+    def init(self, prompt: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Return the first turn; the prompt of the row, which has no images, is only used to filter by length."""
+        return self._episode.messages(), {}
+
+    def step(self, action: str) -> BaseTextEnvStepOutput:
+        """Take a turn with the model's response."""
+        scored = self._episode.respond(action)
+        self.turns = self._episode.turn
+        self._invalid += scored.outcome != "played"
+        return BaseTextEnvStepOutput(
+            observations=[] if self._episode.done else self._episode.messages(),
+            reward=scored.total,
+            done=self._episode.done,
+            metadata={"outcome": scored.outcome.value, "feedback": scored.feedback},
+        )
+
+    def get_metrics(self) -> dict[str, Any]:
+        """Return the score of the game, and the number of turns and of invalid ones; SkyRL logs their means."""
+        return {"score": self._episode.score, "turns": self.turns, "invalid_turns": self._invalid}
+
+
+skyrl_gym.register(id="vlmgym", entry_point=GameEnvironment)
