@@ -6,6 +6,7 @@ entry point. Cases are skipped where the framework is not installed.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 from collections.abc import Callable
@@ -148,7 +149,29 @@ def skyrl(case: Case) -> Played:
     return played
 
 
-DRIVERS: dict[str, Callable[[Case], Played]] = {"openenv": openenv, "skyrl": skyrl, "trl": trl}
+def vagen(case: Case) -> Played:
+    """Play as VAGEN's agent loops do."""
+    pytest.importorskip("vagen.envs.gym_image_env")
+    from vagen.evaluate.utils.mm_utils import compile_text_images_for_order, extract_images
+
+    from vlmgym.integrations.vagen import GameEnvironment as Environment
+
+    environment = Environment({"game": case.game, **case.options})
+    played = Played(prompts=[], outcomes=[], rewards=[])
+    observation, _ = asyncio.run(environment.reset(case.seed))
+    for response in case.responses:
+        *images, (_, text) = compile_text_images_for_order(observation["obs_str"], extract_images(observation))
+        played.images.append([pixels(image) for _, image in images])
+        played.prompts.append(text)
+        observation, reward, done, info = asyncio.run(environment.step(response))
+        played.outcomes.append(info["outcome"])
+        played.rewards.append(reward)
+    assert done
+    played.reward, played.score = sum(played.rewards), info["score"]
+    return played
+
+
+DRIVERS: dict[str, Callable[[Case], Played]] = {"openenv": openenv, "skyrl": skyrl, "trl": trl, "vagen": vagen}
 
 
 def test_cases_have_all_outcomes_and_ends() -> None:

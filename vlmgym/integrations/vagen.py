@@ -1,0 +1,73 @@
+"""Train and evaluate on whole episodes with VAGEN; docs/integrations/vagen.md."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from vagen.envs.gym_image_env import GymImageEnv
+
+from vlmgym import Episode, RewardConfig
+from vlmgym.errors import UsageError
+
+IMAGE = "<image>"
+SYSTEM_PROMPT = "You play a game. Each message shows one turn of it and asks for your response."
+
+
+class GameEnvironment(GymImageEnv):
+    """An environment of VAGEN, whose actions are responses.
+
+    Args:
+        env_config: `config` of an environment in VAGEN's files: the arguments of `Episode` except `seed`, with `reward`
+            as a mapping, and `success_score`, the score from which an ended episode counts as a success. Without it,
+            no episode does.
+
+    Raises:
+        UsageError: An argument is invalid.
+    """
+
+    def __init__(self, env_config: dict[str, Any]) -> None:
+        super().__init__(env_config)
+        settings = {**env_config, "reward": RewardConfig(**env_config.get("reward", {}))}
+        if "game" not in settings:
+            raise UsageError("config needs game, such as game: '2048'")
+        self._success_score = settings.pop("success_score", float("inf"))
+        self._settings = settings
+        self._episode: Episode | None = None
+
+    async def system_prompt(self) -> dict[str, Any]:
+        """Return the system prompt; the messages of the turns have the rules."""
+        return {"obs_str": SYSTEM_PROMPT}
+
+    async def reset(self, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Start an episode, in a thread, so that other episodes of VAGEN's event loop go on."""
+        self._episode = await asyncio.to_thread(Episode, seed=seed, **self._settings)
+        return await asyncio.to_thread(_observe, self._episode), {}
+
+    async def step(self, action_str: str) -> tuple[dict[str, Any], float, bool, dict[str, Any]]:
+        """Take a turn with the model's response."""
+        assert self._episode is not None, "VAGEN resets first"
+        episode = self._episode
+        scored = await asyncio.to_thread(episode.respond, action_str)
+        info = {
+            "success": episode.done and episode.score >= self._success_score,
+            "score": episode.score,
+            "outcome": scored.outcome.value,
+            "feedback": scored.feedback,
+        }
+        return await asyncio.to_thread(_observe, episode), scored.total, episode.done, info
+
+    async def close(self) -> None:
+        """Do nothing: an episode has no resources."""
+
+
+def _observe(episode: Episode) -> dict[str, Any]:
+    if episode.done:
+        return {"obs_str": f"The episode has ended: {episode.end_reason}."}
+    *images, text = episode.messages("pil")[0]["content"]
+    # VAGEN counts placeholders, and past responses or a custom prompt may contain them, too.
+    escaped = text["text"].replace(IMAGE, "&lt;image&gt;").replace("<video>", "&lt;video&gt;")
+    return {
+        "obs_str": IMAGE * len(images) + escaped,
+        "multi_modal_input": {IMAGE: [part["image"] for part in images]},
+    }
