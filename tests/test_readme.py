@@ -1,4 +1,4 @@
-"""README: links, options, commands and Python code are correct; links of all other pages, too."""
+"""Commands, options and Python code in README and the guides are correct, and the links of all pages."""
 
 from __future__ import annotations
 
@@ -20,12 +20,16 @@ from vlmgym.rollout.limits import Budget
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
-PYTHON = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-COMMANDS = [
-    command.partition("  #")[0].strip()
-    for block in re.split(r"^```.*?^```$", README, flags=re.MULTILINE | re.DOTALL)
-    for command in re.findall(r"^ {4}((?:\.venv|bash).*)$", block, re.MULTILINE)
-]
+GUIDES = [(ROOT / "docs" / f"{name}.md").read_text() for name in ("evaluating", "environments", "adding_a_game")]
+PAGES = "\n".join([README, *GUIDES])
+PYTHON = list(dict.fromkeys(re.findall(r"^```python\n(.*?)^```$", PAGES, re.MULTILINE | re.DOTALL)))
+COMMANDS = list(
+    dict.fromkeys(
+        command.partition("  #")[0].strip()
+        for block in re.split(r"^```.*?^```$", PAGES, flags=re.MULTILINE | re.DOTALL)
+        for command in re.findall(r"^ {4}((?:\.venv|bash).*)$", block, re.MULTILINE)
+    )
+)
 STAND_INS = {
     "http://localhost:8000/v1": "{server}",
     "bash setup.sh && ": "",  # tested by test_setup.py
@@ -137,7 +141,7 @@ def test_named_files_exist() -> None:
 def test_options_and_defaults() -> None:
     fields = [*dataclasses.fields(EvalConfig), *dataclasses.fields(Budget)]
     defaults = {field.name.replace("_", "-"): field.default for field in fields if field.name != "budget"}
-    table = re.findall(r"^\| (`--.*?) \| (.*?) \|", README, re.MULTILINE)
+    table = re.findall(r"^\| (`--.*?) \| (.*?) \|", PAGES, re.MULTILINE)
     documented: set[str] = set()
     for names, default in table:
         for option in re.findall(r"`--([a-z-]+)", names):
