@@ -89,7 +89,7 @@ async def policy_facts(checkpoint: str) -> dict[str, Any]:
 
     def ask(seed: int) -> asyncio.Task[Reply]:
         one = request(seed)
-        return asyncio.create_task(policy.respond(list(one.images), Prompt(one.text, GAME, seed, 0)))
+        return asyncio.create_task(policy.respond(list(one.images), Prompt(str(one.prompt), GAME, seed, 0)))
 
     ticker = asyncio.create_task(tick())
     tasks = [ask(seed) for seed in range(4)]

@@ -25,6 +25,7 @@ from vlmgym.records.output_folder import MARKER, new_folder
 from vlmgym.records.run import RunRecord
 from vlmgym.records.run_folder import RunFolder, ScriptFolder
 from vlmgym.records.store import drop_torn_line, find_episodes, open_run
+from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.core.reward import RewardConfig
 
 GAME = vlmgym.make_game("2048", size=160, reasoning=5)
@@ -34,8 +35,7 @@ ASKED = RunRecord(
     games=(GameRecord.of(GAME),),
     policy=PolicyRecord(name="random"),
     reward=RewardConfig(),
-    history=0,
-    history_images=0,
+    prompts=PromptConfig(),
     max_turns=60,
     seed=0,
     episodes=3,

@@ -12,6 +12,7 @@ from vlmgym.evaluation.report import LabelledRun, PageTable, store, write_page
 from vlmgym.evaluation.report.images import episode_images
 from vlmgym.evaluation.summary import updated_summary
 from vlmgym.records.episode import now, versions
+from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.workers.pool import ProcessPool
 
 
@@ -30,8 +31,7 @@ def labelled(episodes, folder, label="x", stop_reason=None):
         games=(first.game,),
         policy=first.policy,
         reward=first.reward,
-        history=0,
-        history_images=0,
+        prompts=PromptConfig(),
         max_turns=first.max_turns,
         seed=0,
         episodes=len(episodes),

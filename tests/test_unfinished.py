@@ -167,7 +167,7 @@ def test_episodes_are_kept_if_the_policy_does_not_close():
     ("other", "different"),
     [
         ({"max_turns": 9}, "max_turns was 30 and is 9"),
-        ({"history": 1}, "history was 0 and is 1"),
+        ({"history": 1}, "prompts.history was 0 and is 1"),
         ({"reward": RewardConfig(illegal=-1.0)}, "reward.illegal was None and is -1.0"),
         ({"size": 96}, "game.config.size was 64 and is 96"),
     ],

@@ -121,6 +121,15 @@ def test_prompt(checkpoint: Path) -> None:
     assert encoded["position_ids"][0, -length:].tolist() == list(range(length))
 
 
+def test_prompt_without_images(checkpoint: Path) -> None:
+    encoder = encoder_of(checkpoint)
+    encoded = encoder.encode("Which move?", [])
+    assert encoded["multi_modal_data"] == {"images": []}
+    length = int(encoded["attention_mask"].sum())
+    assert encoded["input_ids"][-length:].tolist() == encoded["raw_prompt_ids"]
+    assert encoded["position_ids"][:, -length:].tolist() == [list(range(length))] * 4
+
+
 def test_prompt_with_image_placeholder(qwen3: Path) -> None:
     _, images = a_prompt()
     encoded = encoder_of(qwen3).encode("say <image> twice: <image>", images)

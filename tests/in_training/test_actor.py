@@ -58,7 +58,7 @@ class Reference:
         message = {"role": "user", "content": content}
         chat = self.processor.apply_chat_template([message], add_generation_prompt=True, tokenize=False)
         opened = [Image.fromarray(image) for image in images]
-        return dict(self.processor(text=[chat], images=opened, return_tensors="pt"))
+        return dict(self.processor(text=[chat], images=opened or None, return_tensors="pt"))
 
     def logits(self, text: str, images: Sequence[ImageArray], response: Sequence[int]) -> torch.Tensor:
         """Return logits of each response token and the one after it, shape (tokens + 1, vocabulary)."""
@@ -115,6 +115,15 @@ def test_prompts_equal_those_of_the_hugging_face_processor(actor: Actor, referen
     assert ours.patches.dtype == torch.uint8, "stored prompts need four times the memory"
     torch.testing.assert_close(actor.encoder.pixel_values(ours.patches), theirs["pixel_values"], rtol=0, atol=0)
     assert ours.grids.tolist() == theirs["image_grid_thw"].tolist()
+
+
+def test_prompts_without_images(actor: Actor, reference: Reference) -> None:
+    (text, _), response = make_prompts(1)[0], actor.encoder.tokens("<answer>up</answer>")
+    sample = TrainSample(actor.encoder.encode(text, []), response)
+    expected = (reference.logits(text, [], response)[:-1] / TEMPERATURE).log_softmax(-1)
+    expected = expected.gather(-1, torch.tensor(response)[:, None])[:, 0]
+    torch.testing.assert_close(torch.from_numpy(logprobs_of(actor, [sample])[0]), expected, atol=1e-4, rtol=1e-4)
+    assert respond(actor, [(text, [])], [0], 4, 1.0)[0]
 
 
 def test_responses_survive_encoding_and_decoding(actor: Actor) -> None:

@@ -15,6 +15,7 @@ from vlmgym.cli.main import main
 from vlmgym.curriculum import Curriculum, CurriculumFile, Progress
 from vlmgym.evaluation import RunFolder, read_run
 from vlmgym.rollout.trained import TRAINED, TrainedRecord
+from vlmgym.sandbox.core.prompt import PromptConfig
 
 Run = Callable[[str], Path]
 POLICY = ("--policy", "transformers", "--device", "cpu")
@@ -32,7 +33,7 @@ def test_evaluation_plays_what_a_checkpoint_was_trained_on(finished: Run, tmp_pa
     trained = read(run / "rollouts" / "run.json")
     config = played.config
     assert [game.model_dump() for game in config.games] == trained["games"]
-    assert (config.max_turns, config.history, config.history_images) == (2, 1, 1)
+    assert (config.max_turns, config.prompts) == (2, PromptConfig(history=1, history_images=1))
     assert config.reward.model_dump() == trained["reward"]
     options = config.policy.options
     assert (options["temperature"], options["top_p"], options["max_tokens"]) == (1.0, 1.0, 16)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from vlmgym.checks import check_int
 from vlmgym.curriculum import Pick
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import identity
@@ -15,6 +16,7 @@ from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.states import StateConfig, sample_state, split_questions
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, Transform
 from vlmgym.sandbox.core.game import Game, ImageArray
+from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.core.reward import RewardConfig
 
 SFT_STREAM, GATE_STREAM = 2**32, 0x6C6F6F6B
@@ -23,23 +25,16 @@ the gate that decides whether it has succeeded."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlayConfig:
-    """Length and history of training episodes."""
+class PlayConfig(PromptConfig):
+    """Length of training episodes, and contents of their prompts."""
 
     max_turns: int = 1
     """Maximum number of turns. 1 trains on single responses to sampled states; more trains on episodes that start
     there. For an episode cut off by this limit, PPO bootstraps from the value of the final state; GRPO does not."""
-    history: int = 0
-    """Number of past turns that a prompt repeats."""
-    history_images: int = 0
-    """Number of past turns that include images."""
 
     def __post_init__(self) -> None:
-        if self.max_turns < 1 or not 0 <= self.history_images <= self.history:
-            raise UsageError(
-                "max_turns must be at least 1, and history_images between 0 and history, "
-                f"got max_turns={self.max_turns}, history={self.history} and history_images={self.history_images}"
-            )
+        super().__post_init__()
+        check_int("max_turns", self.max_turns, 1)
 
 
 def check_validation_size(games: Iterable[Game[Any, Any]], validation_fraction: float, count: int, option: str) -> None:
@@ -76,7 +71,7 @@ def start_rollouts(
     each image before the model sees it.
     """
     for prompt_id, pick in picks.items():
-        config = EpisodeConfig(pick.game, reward, play.max_turns, play.history, play.history_images, transform)
+        config = EpisodeConfig(pick.game, reward, play.max_turns, play.prompts, transform)
         snapshot = sample_state(pick.game, seed, prompt_id, states, reward, validation=validation)
         state = LiveEpisode.at(config, snapshot).state()
         for sample_idx in range(group_size):

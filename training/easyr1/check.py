@@ -120,8 +120,9 @@ def _prompts(config: RunConfig, section: Section, curriculum: Curriculum, facts:
         alone, options = Curriculum.of([stage.game]), (section.play, section.states, section.reward)
         picks = alone.picks(alone.begin(), data.seed, range(4))
         for episode in start_rollouts(picks, data.seed, 1, *options):
-            length = int(encoder.encode(episode.observation.prompt, episode.observation.images)["attention_mask"].sum())
-            tokens, images = max(tokens, length), max(images, len(episode.observation.images))
+            first = episode.observation
+            length = int(encoder.encode(first.messages, first.images)["attention_mask"].sum())
+            tokens, images = max(tokens, length), max(images, len(first.images))
     facts.append(f"prompts have up to {tokens:,} tokens and {images} image(s), without earlier turns")
     total = tokens * (1 + play.history_images) + play.history * data.max_response_length
     if total > data.max_prompt_length:

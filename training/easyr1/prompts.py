@@ -16,6 +16,7 @@ from verl.workers.config import ModelConfig
 from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import error_text, resolve_checkpoint
 from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.core.prompt import Message, chat_messages
 from vlmgym.sandbox.rendering.encode import encode_png
 
 HUB_SECONDS = 10.0
@@ -86,11 +87,10 @@ class PromptEncoder(RLHFDataset):
 
     def _build_messages(self, example: dict[str, Any]) -> list[dict[str, Any]]:
         """Put images before the text, as in evaluation; the text may contain `<image>`."""
-        images = [{"type": "image"} for _ in example[self.image_key]]
-        return [{"role": "user", "content": [*images, {"type": "text", "text": example[self.prompt_key]}]}]
+        return chat_messages(example[self.prompt_key], example[self.image_key], lambda _: {"type": "image"})
 
-    def encode(self, prompt: str, images: Sequence[ImageArray]) -> dict[str, Any]:
-        """Encode a prompt with at least one image.
+    def encode(self, prompt: str | Sequence[Message], images: Sequence[ImageArray]) -> dict[str, Any]:
+        """Encode a prompt.
 
         Returns:
             input_ids and attention_mask (int64, shape (longest prompt,), padded on the left), position_ids (int64,

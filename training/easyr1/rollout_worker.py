@@ -98,12 +98,11 @@ class RolloutWorker:
     def start_validation(self, prompt_ids: Sequence[int]) -> list[Request]:
         """Start validation episodes, numbered game by game."""
         section, episodes = self.section, []
-        play = section.play
         for prompt_id in prompt_ids:
             entry, number = divmod(prompt_id, section.validation.episodes)
             stage = self.curriculum.entries[entry].stages[-1]
             config = EpisodeConfig(
-                stage.game, section.reward, section.validation.max_turns, play.history, play.history_images, identity
+                stage.game, section.reward, section.validation.max_turns, section.play.prompts, identity
             )
             live = LiveEpisode.start(config, FIRST_VALIDATION_SEED + number)
             episodes.append(EpisodeRollout(Pick(entry, stage.game, stage.name), live, prompt_id, 0))
@@ -145,7 +144,7 @@ class RolloutWorker:
         return list(requests.values())
 
     def _request(self, episode: EpisodeRollout, sample_idx: int | None, observation: Observation) -> Request:
-        return Request(episode.prompt_id, sample_idx, self.encoder.encode(observation.prompt, observation.images))
+        return Request(episode.prompt_id, sample_idx, self.encoder.encode(observation.messages, observation.images))
 
     def _play(self, episode_id: EpisodeId, reply: Reply) -> StepResult:
         episode = self.episodes[episode_id]

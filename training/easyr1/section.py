@@ -41,7 +41,7 @@ class Section(_Part):
         games: Games with difficulty and stages, as in a curriculum file.
         curriculum: Curriculum file or name, instead of `games`.
         overrides: Data settings of all tasks: `data`, `split`, `columns`, `urls` and so on (docs/data.md).
-        play: Maximum turns (1 for single responses) and history in prompts.
+        play: Maximum turns (1 for single responses) and contents of prompts.
         states: Initial states.
         reward: Reward weights and shaping.
         validation: Validation during training.
@@ -81,8 +81,13 @@ class Section(_Part):
         """Build the curriculum.
 
         Raises:
-            UsageError: A game, config field or file does not exist.
+            UsageError: A game, config field or file does not exist, or prompts need descriptions that a game lacks.
         """
         if self.curriculum is not None:
-            return Curriculum.read(Path(self.curriculum), self.overrides)
-        return Curriculum.from_file(with_data(CurriculumFile(entries=self.games), self.overrides), "vlmgym.games")
+            curriculum = Curriculum.read(Path(self.curriculum), self.overrides)
+        else:
+            file = with_data(CurriculumFile(entries=self.games), self.overrides)
+            curriculum = Curriculum.from_file(file, "vlmgym.games")
+        for game in curriculum.games:
+            self.play.check(game)
+        return curriculum

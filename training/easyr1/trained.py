@@ -11,7 +11,7 @@ from vlmgym.curriculum import Curriculum, Progress
 from vlmgym.records.run import changes
 from vlmgym.rollout.trained import TRAINED, TrainedRecord
 
-FIXED = {"trainer", "curriculum", "reward", "history", "history_images", "max_turns"}
+FIXED = {"trainer", "curriculum", "reward", "prompts", "max_turns"}
 FIXED |= {"temperature", "top_p", "max_tokens"}
 """Fields that must not change when a run is resumed."""
 

@@ -331,7 +331,7 @@ def roll_out(
             batch = running[first : first + config.batch_size]
             # Episodes of a group start with the same observation.
             observations, index = deduplicate([episodes[number].observation for number in batch])
-            prompts = [actor.encoder.encode(each.prompt, each.images) for each in observations]
+            prompts = [actor.encoder.encode(each.messages, each.images) for each in observations]
             seeds = [token_seed(seed, episodes[number]) for number in batch]
             responses = actor.generate(prompts, index, seeds, config.max_tokens, config.temperature)
             start = time.perf_counter()

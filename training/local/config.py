@@ -311,6 +311,8 @@ class TrainConfig(GameOptions):
             )
         if self.rollout.temperature == 0:
             raise UsageError("rollout.temperature must be above 0: greedy rollouts do not explore")
+        if self.blank and self.play.has_descriptions:
+            raise UsageError("blank hides what images show, which descriptions tell: remove --play.observation")
         if self.games is not None and self.curriculum is not None:
             raise UsageError("a curriculum selects its own games: use either --games or --curriculum")
         if self.algorithm == "ppo":
@@ -348,8 +350,13 @@ class TrainConfig(GameOptions):
         """Create the games and their stages.
 
         Raises:
-            UsageError: A game or file does not exist, or game options are combined with a curriculum.
+            UsageError: A game or file does not exist, game options are combined with a curriculum, or prompts need
+                descriptions that a game lacks.
         """
         if self.curriculum is None:
-            return Curriculum.of([self.make_game(game) for game in self.games or DEFAULT_GAMES])
-        return Curriculum.read(self.curriculum, self.data_settings())
+            curriculum = Curriculum.of([self.make_game(game) for game in self.games or DEFAULT_GAMES])
+        else:
+            curriculum = Curriculum.read(self.curriculum, self.data_settings())
+        for game in curriculum.games:
+            self.play.check(game)
+        return curriculum

@@ -18,6 +18,7 @@ from training.core.saving import PROCESSOR_FILES
 from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import error_text
 from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.core.prompt import Message, chat_messages
 
 IMAGE = "<|image_pad|>"
 """Placeholder of an image in the chat template, and the token of each of its patches."""
@@ -97,13 +98,14 @@ class Encoder:
         self.pad: int = self.tokenizer.pad_token_id
         self._levels = self._normalised_levels()
 
-    def encode(self, text: str, images: Sequence[ImageArray]) -> EncodedPrompt:
-        """Encode a prompt in chat format: images, then text."""
-        content = [*({"type": "image"} for _ in images), {"type": "text", "text": text}]
-        message = {"role": "user", "content": content}
-        chat: str = self.tokenizer.apply_chat_template([message], add_generation_prompt=True, tokenize=False)
-        features = self._patches([Image.fromarray(image) for image in images], do_rescale=False, do_normalize=False)
-        grids = features["image_grid_thw"]
+    def encode(self, prompt: str | Sequence[Message], images: Sequence[ImageArray]) -> EncodedPrompt:
+        """Encode a prompt in chat format."""
+        messages = chat_messages(prompt, images, lambda _: {"type": "image"})
+        chat: str = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        grids, patches = np.empty((0, 3), np.int64), torch.empty(0, dtype=torch.uint8)
+        if images:
+            features = self._patches([Image.fromarray(image) for image in images], do_rescale=False, do_normalize=False)
+            grids, patches = features["image_grid_thw"], torch.from_numpy(features["pixel_values"].astype(np.uint8))
         start, *rest = chat.split(IMAGE)
         if len(rest) != len(grids):
             raise UsageError(f"the prompt contains {IMAGE}, which is reserved for images")
@@ -114,7 +116,6 @@ class Encoder:
         ids = self.tokenizer(expanded, add_special_tokens=False, return_tensors="pt")["input_ids"][0]
         sides = sum(int(grid[1:].max()) // merge_size for grid in grids)
         next_position = int((ids != self.image_token).sum()) + sides
-        patches = torch.from_numpy(features["pixel_values"].astype(np.uint8))
         return EncodedPrompt(ids, patches, torch.from_numpy(grids.astype(np.int64)), next_position)
 
     def pixel_values(self, patches: torch.Tensor) -> torch.Tensor:
@@ -156,17 +157,20 @@ class Encoder:
 
         Returns:
             input_ids, attention_mask and mm_token_type_ids, int64, shape (prompts, longest); pixel_values and
-            image_grid_thw of all images.
+            image_grid_thw of all images, if there are any.
         """
         ids = pad_sequence([prompt.ids for prompt in prompts], True, self.pad, "left")
         mask = pad_sequence([torch.ones_like(prompt.ids) for prompt in prompts], True, 0, "left")
-        return {
+        inputs = {
             "input_ids": ids.to(device),
             "attention_mask": mask.to(device),
             "mm_token_type_ids": (ids == self.image_token).long().to(device),
-            "pixel_values": self.pixel_values(torch.cat([prompt.patches for prompt in prompts]).to(device)).to(dtype),
-            "image_grid_thw": torch.cat([prompt.grids for prompt in prompts]).to(device),
         }
+        if any(len(prompt.grids) for prompt in prompts):
+            patches = torch.cat([prompt.patches for prompt in prompts]).to(device)
+            inputs["pixel_values"] = self.pixel_values(patches).to(dtype)
+            inputs["image_grid_thw"] = torch.cat([prompt.grids for prompt in prompts]).to(device)
+        return inputs
 
     def collate_responses(
         self, responses: Sequence[Sequence[int]], device: torch.device

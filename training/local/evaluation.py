@@ -52,7 +52,7 @@ class TrainedPolicy(BatchPolicy):
     async def respond_to_batch(self, images: list[list[Any]], prompts: list[Prompt]) -> list[Reply | VlmgymError]:
         """Generate a response to each prompt."""
         actor, options = self._actor, self.options
-        encoded = [actor.encoder.encode(str(prompt), shown) for shown, prompt in zip(images, prompts)]
+        encoded = [actor.encoder.encode(prompt.conversation, shown) for shown, prompt in zip(images, prompts)]
         seeds = [int(np.random.SeedSequence([prompt.seed, prompt.turn]).generate_state(1)[0]) for prompt in prompts]
         responses = actor.generate(encoded, range(len(encoded)), seeds, options.max_tokens, options.temperature)
         return [actor.reply(prompt, response) for prompt, response in zip(encoded, responses)]
@@ -128,8 +128,7 @@ def evaluate_episodes(
         max_turns=config.evaluation.max_turns,
         seed=FIRST_VALIDATION_SEED,
         workers=0,
-        history=config.play.history,
-        history_images=config.play.history_images,
+        **asdict(config.play.prompts),
         reward=config.reward,
         videos=0,
     )

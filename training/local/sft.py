@@ -71,7 +71,7 @@ class Demonstrations:
                 break
             state, observation = episode.live.episode.state, episode.observation
         text = respond(sft.accuracy)
-        return TrainSample(self.encoder.encode(observation.prompt, observation.images), self.encoder.tokens(text))
+        return TrainSample(self.encoder.encode(observation.messages, observation.images), self.encoder.tokens(text))
 
 
 def sft_loss(actor: Actor, samples: Sequence[TrainSample], micro_batch_size: int) -> float:

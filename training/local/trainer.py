@@ -175,7 +175,7 @@ class Trainer:
             truncated = [number for number, episode in enumerate(episodes) if episode.truncated]
             last = [episodes[number].bootstrap_observation() for number in truncated]
             # The value precedes the token, so any token will do.
-            samples = [TrainSample(encoder.encode(each.prompt, each.images), [encoder.end]) for each in last]
+            samples = [TrainSample(encoder.encode(each.messages, each.images), [encoder.end]) for each in last]
             for number, values in zip(truncated, self._infer(self.actor, samples)[1]):
                 bootstrap[number] = float(values[0])
         return bootstrap

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from training.core.states import GATE_STREAM, PlayConfig, blank, start_rollouts
+from training.core.states import GATE_STREAM, blank, start_rollouts
 from training.local.actor import Actor, roll_out
 from training.local.config import TrainConfig
 from vlmgym.curriculum import Curriculum, Progress
@@ -60,7 +60,8 @@ def validation_episodes(
     """Start single-turn episodes at validation states, which are used for neither training nor decisions."""
     seed = config.seed + VALIDATION_STREAM
     picks = {index: curriculum.pick(progress, seed, index) for index in range(count)}
-    return list(start_rollouts(picks, seed, 1, PlayConfig(), config.states, config.reward, validation=True))
+    play = replace(config.play, max_turns=1)
+    return list(start_rollouts(picks, seed, 1, play, config.states, config.reward, validation=True))
 
 
 def validate(
@@ -90,7 +91,7 @@ def check_gate(
     """
     seed = config.seed + GATE_STREAM
     picks = {index: curriculum.pick(progress, seed, index) for index in range(count)}
-    args = (picks, seed, 1, PlayConfig(), config.states, config.reward)
+    args = (picks, seed, 1, replace(config.play, max_turns=1), config.states, config.reward)
     episodes = list(start_rollouts(*args, transform=config.transform))
     return _respond(actor, config, episodes, GATE_STREAM, None)
 

@@ -19,6 +19,7 @@ from vlmgym.rollout.states import (
 )
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode
 from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.prompt import ObservationType
 from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.sandbox.registry import make_games
 from vlmgym.sandbox.rendering.encode import encode_png
@@ -57,6 +58,7 @@ def make_dataset(
     *,
     states: StateConfig | None = None,
     max_turns: int = 100,
+    observation: ObservationType = "image",
     history: int = 0,
     history_images: int = 0,
     reward: RewardConfig = RewardConfig(),  # noqa: B008 - frozen
@@ -77,8 +79,9 @@ def make_dataset(
         split: `train` or `validation`; they have no seeds in common.
         states: Distribution of states after some moves. Default: initial states.
         max_turns: Turn limit of an episode that starts at a row; see `Episode` for this and the other settings.
+        observation: Show states as `image`, as `text` (the game's description) or as `both`.
         history: Number of earlier turns repeated in each prompt.
-        history_images: Number of those turns that include images.
+        history_images: Number of those turns that include images or, without images, descriptions.
         reward: Weights and shaping of the reward.
         perception: Perceptual difficulty, 1 to 5.
         reasoning: Reasoning difficulty, 1 to 5.
@@ -95,7 +98,8 @@ def make_dataset(
     if states is not None:
         check_instance("states", states, StateConfig)
     made = make_games(games, perception, reasoning, **overrides)
-    configs = [episode_config(game, reward, max_turns, history, history_images) for game in made]
+    settings: dict[str, Any] = {"observation": observation, "history": history, "history_images": history_images}
+    configs = [episode_config(game, reward, max_turns, **settings) for game in made]
     rows = []
     for i in range(n):
         index, which = divmod(i, len(configs))
@@ -104,7 +108,7 @@ def make_dataset(
             live = LiveEpisode.start(config, _seed(config.game, seed + index, split))
         else:
             live = LiveEpisode.at(config, _sample(config, seed, index, split, states))
-        rows.append(_row(Episode.of(live)))
+        rows.append(_row(live))
     return rows
 
 
@@ -151,9 +155,10 @@ def _sample(config: EpisodeConfig, seed: int, index: int, split: Split, states: 
     return sample_state(config.game, stream, index, states, config.reward, validation=validation)
 
 
-def _row(episode: Episode) -> Row:
+def _row(live: LiveEpisode) -> Row:
+    episode = Episode.of(live)
     return Row(
-        prompt=[{"role": "user", "content": episode.prompt}],
+        prompt=[{"role": message.role, "content": message.text} for message in live.observation.messages],
         images=[Image.open(io.BytesIO(encode_png(image))) for image in episode.images],
         snapshot=episode.snapshot(),
         seed=episode.seed,

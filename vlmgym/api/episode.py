@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from PIL import Image
-from pydantic import BaseModel, ConfigDict, JsonValue, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, PositiveInt, ValidationError
 
-from vlmgym.checks import as_int, check_instance
+from vlmgym.checks import as_int, check_instance, check_int
 from vlmgym.errors import EpisodeEnded, StateError, UsageError, describe_validation_error, short_repr
 from vlmgym.policies.chat_api import image_url
 from vlmgym.records.episode import GameRecord
-from vlmgym.rollout.limits import check_limits
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, storable
 from vlmgym.sandbox.core.episode import Episode as CoreEpisode
 from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
-from vlmgym.sandbox.core.prompt import PastTurn, turn_images
+from vlmgym.sandbox.core.prompt import ObservationType, PastTurn, PromptConfig, chat_messages, turn_images
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig, Scored
 from vlmgym.sandbox.registry import make_games
 from vlmgym.sandbox.rendering.encode import encode_png
@@ -45,8 +44,7 @@ class _Snapshot(BaseModel):
     game: GameRecord
     reward: RewardConfig
     max_turns: PositiveInt
-    history: NonNegativeInt
-    history_images: NonNegativeInt
+    prompts: PromptConfig
     episode: Snapshot
     past: tuple[_PastTurn, ...]
 
@@ -63,6 +61,7 @@ class Episode:
         seed: int | None = None,
         *,
         max_turns: int = 100,
+        observation: ObservationType = "image",
         history: int = 0,
         history_images: int = 0,
         reward: RewardConfig = RewardConfig(),  # noqa: B008 - frozen
@@ -76,8 +75,9 @@ class Episode:
             game: Id or name, e.g. `2048`, or a game made by `vlmgym.make_game`, which keeps its own config.
             seed: Seed of the episode; None for a random one.
             max_turns: Turn limit; illegal and unparsable responses count.
+            observation: Show states as `image`, as `text` (the game's description) or as `both`.
             history: Number of earlier turns repeated in each prompt.
-            history_images: Number of those turns that include images.
+            history_images: Number of those turns that include images or, without images, descriptions.
             reward: Weights and shaping of the reward.
             perception: Perceptual difficulty, 1 to 5.
             reasoning: Reasoning difficulty, 1 to 5.
@@ -89,7 +89,9 @@ class Episode:
         if not isinstance(game, str | Game):
             raise UsageError(f"game must be an id, a name or a Game, got {short_repr(game)}")
         (made,) = make_games(game, perception, reasoning, **overrides)
-        config = episode_config(made, reward, max_turns, history, history_images)
+        config = episode_config(
+            made, reward, max_turns, observation=observation, history=history, history_images=history_images
+        )
         self._live = LiveEpisode(config, CoreEpisode(made, seed, reward))
 
     @classmethod
@@ -112,7 +114,7 @@ class Episode:
         except ValidationError as error:
             raise StateError(f"not a snapshot of an episode: {describe_validation_error(error)}") from None
         game = stored.game.game()
-        config = EpisodeConfig(game, stored.reward, stored.max_turns, stored.history, stored.history_images)
+        config = EpisodeConfig(game, stored.reward, stored.max_turns, stored.prompts)
         past = tuple(
             PastTurn(game.from_data(turn.state), turn.turn, turn.response, turn.outcome, turn.reward, turn.feedback)
             for turn in stored.past
@@ -137,8 +139,7 @@ class Episode:
             game=GameRecord.of(game),
             reward=config.reward,
             max_turns=config.max_turns,
-            history=config.history,
-            history_images=config.history_images,
+            prompts=config.prompts,
             episode=self._live.episode.snapshot(),
             past=tuple(past),
         ).model_dump_json()
@@ -200,7 +201,7 @@ class Episode:
         After the end, they show the final state.
         """
         live = self._live
-        return turn_images(self.game, live.episode.state, live.past, live.config.history_images)
+        return turn_images(self.game, live.episode.state, live.past, live.config.prompts)
 
     def messages(self, images: ImageForm = "url") -> list[dict[str, Any]]:
         """Return the chat messages of the turn: one user message with the images, then the text.
@@ -215,8 +216,7 @@ class Episode:
         self._check_running()
         if images not in ("url", "pil", "bytes"):
             raise UsageError(f"images must be url, pil or bytes, got {short_repr(images)}")
-        parts = [_part(image, images) for image in self.images]
-        return [{"role": "user", "content": [*parts, {"type": "text", "text": self.prompt}]}]
+        return chat_messages(self._live.observation.messages, self.images, lambda image: _part(image, images))
 
     def answer(self) -> str | None:
         """Return what the oracle would write inside `<answer>`, or None if the game has no oracle.
@@ -256,13 +256,21 @@ class Episode:
 
 
 def episode_config(
-    game: Game[Any, Any], reward: RewardConfig, max_turns: int, history: int, history_images: int
+    game: Game[Any, Any],
+    reward: RewardConfig,
+    max_turns: int,
+    *,
+    observation: ObservationType,
+    history: int,
+    history_images: int,
 ) -> EpisodeConfig:
     """Check the settings of an episode; images are drawn when asked for."""
     check_instance("reward", reward, RewardConfig)
-    max_turns, history, history_images = as_int(max_turns), as_int(history), as_int(history_images)
-    check_limits(1, max_turns, 0, 1, history, history_images)
-    return EpisodeConfig(game, reward, max_turns, history, history_images)
+    max_turns = as_int(max_turns)
+    check_int("max_turns", max_turns, 1)
+    prompts = PromptConfig(observation=observation, history=as_int(history), history_images=as_int(history_images))
+    prompts.check(game)
+    return EpisodeConfig(game, reward, max_turns, prompts)
 
 
 def _part(image: ImageArray, form: ImageForm) -> dict[str, Any]:

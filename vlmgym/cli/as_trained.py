@@ -38,8 +38,8 @@ def with_trained_options(args: Sequence[str]) -> list[str]:
         return list(args)
     checkpoint = Path(known.as_trained)
     record = TrainedRecord.read(checkpoint)
-    options = [f"--{name.replace('_', '-')}={getattr(record, name)}" for name in ("history", "history_images")]
-    options += [f"--max-turns={record.max_turns}", f"--seed={record.first_seed}"]
+    options = [f"--max-turns={record.max_turns}", f"--seed={record.first_seed}"]
+    options += [f"--{name.replace('_', '-')}={value}" for name, value in dataclasses.asdict(record.prompts).items()]
     for name, value in record.reward.model_dump().items():
         if value != getattr(RewardConfig(), name):
             options.append(f"--reward.{name.replace('_', '-')}={value}")

@@ -149,9 +149,7 @@ def run_evaluation(
     games = all_games(played)
     choice: PolicySpec = config.policy if config.policy is not None else custom_policy or "random"
     policy = make_policy(choice, options)
-    for game in games:
-        policy.check(game)
-    check_policy(policy, config.budget, config.history_images)
+    check_policy(policy, games, config.prompts, config.budget)
     check_loggers(tensorboard=config.tensorboard, wandb=config.wandb)
     check_concurrency(games, config.episodes, config.concurrency)
     folder = _folder(config, default_folder, games, policy)

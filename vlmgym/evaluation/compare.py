@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -178,10 +178,11 @@ def check_comparable(first: RunRecord, second: RunRecord, labels: tuple[str, str
             f"reward settings differ ({different}), so only scores are compared; vlmgym rescore can apply the same "
             "settings"
         )
-    for name in ("history", "history_images"):
-        a, b = getattr(first, name), getattr(second, name)
-        if a != b:
-            notes.append(f"{name} is {a} in {labels[0]} and {b} in {labels[1]}")
+    changed = [*changes(asdict(first.prompts), asdict(second.prompts))]
+    notes += [f"{name} is {before} in {labels[0]} and {after} in {labels[1]}" for name, before, after in changed]
+    seen = [{before, after} for name, before, after in changed if name == "observation"]
+    if seen == [{"image", "text"}] and len(changed) == 1 and first.policy == second.policy:
+        notes.append("the policy is the same, so the difference of scores is the perception gap")
     if different := _differences(first.versions, second.versions, labels):
         notes.append(f"versions differ ({different})")
     return notes

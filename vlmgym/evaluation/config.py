@@ -11,13 +11,14 @@ import tyro
 from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
 from vlmgym.rollout.limits import Budget, check_limits
+from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.sandbox.options import GameOptions
 from vlmgym.workers.limits import Backend, check_num_workers
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalConfig(GameOptions):
+class EvalConfig(PromptConfig, GameOptions):
     """Play games with a policy, and write records, curves, videos and a report page."""
 
     policy: str | None = None
@@ -37,10 +38,6 @@ class EvalConfig(GameOptions):
     """Run workers as processes on this machine, or on the Ray cluster at RAY_ADDRESS."""
     concurrency: int = 64
     """Maximum number of concurrent episodes."""
-    history: int = 0
-    """Number of earlier turns repeated in each prompt."""
-    history_images: int = 0
-    """Number of those turns that include images."""
     reward: RewardConfig = field(default_factory=RewardConfig)
     """Weights and shaping of the reward; they do not affect the score."""
     budget: Annotated[Budget, tyro.conf.arg(name="")] = field(default_factory=Budget)
@@ -60,7 +57,8 @@ class EvalConfig(GameOptions):
     """Turns per second in the videos, 1 to 60."""
 
     def __post_init__(self) -> None:
-        check_limits(self.episodes, self.max_turns, self.seed, self.concurrency, self.history, self.history_images)
+        super().__post_init__()
+        check_limits(self.episodes, self.max_turns, self.seed, self.concurrency)
         check_num_workers("workers", self.workers, self.backend)
         if self.all_rows and self.episodes != EvalConfig.episodes:
             raise UsageError("--all-rows sets the number of episodes: remove --episodes")

@@ -123,8 +123,10 @@ def export(config: ExportConfig) -> None:
     console.print(f"rows    {out / ROWS[config.format]}", soft_wrap=True)
     if config.format == "sharegpt":
         how = f"dataset_dir: {out}, dataset: {_dataset_name(out)}"
-    else:
+    elif images:
         how = f"datasets.load_dataset('imagefolder', data_dir={str(out)!r})"
+    else:
+        how = f"datasets.load_dataset('json', data_files={str(out / ROWS['hf'])!r})"
     console.print(f"load    {how}", soft_wrap=True, markup=False, highlight=False)
 
 

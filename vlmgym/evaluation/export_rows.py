@@ -23,7 +23,6 @@ from vlmgym.records.episode import EpisodeRecord, GameRecord, TurnRecord
 from vlmgym.records.files import writing
 from vlmgym.records.store import StoredEpisode
 from vlmgym.sandbox.core.game import Game
-from vlmgym.sandbox.core.prompt import shown_again
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.sandbox.rendering.encode import encode_png
 
@@ -76,8 +75,8 @@ def export_episode(
         if (reason := turns.reason_to_skip(turn)) is not None:
             rows.left_out[reason] += 1
             continue
-        past = [earlier.state for earlier in record.turns[:i]]
-        shown = [*shown_again(past, record.history_images), turn.state]
+        prompts = record.prompts
+        shown = prompts.shown_states(prompts.window([earlier.state for earlier in record.turns[:i]]), turn.state)
         try:
             names = [name for state in shown for name in images.of(state)]
         except StateError as error:
@@ -95,7 +94,7 @@ def _hf(names: Sequence[str], turn: TurnRecord) -> dict[str, Any]:
     user = [*({"type": "image"} for _ in names), {"type": "text", "text": turn.prompt}]
     assistant = [{"type": "text", "text": turn.response}]
     messages = [{"role": "user", "content": user}, {"role": "assistant", "content": assistant}]
-    return {"file_names": names, "messages": messages}
+    return {**({"file_names": names} if names else {}), "messages": messages}
 
 
 FORMATS: dict[Format, Callable[[Sequence[str], TurnRecord], dict[str, Any]]] = {"sharegpt": _sharegpt, "hf": _hf}

@@ -23,7 +23,7 @@ from vlmgym.workers.pool import ProcessPool
 
 SHOWN = 10
 """Maximum number of differences that are printed."""
-SHARED = ("policy", "reward", "history", "history_images", "max_turns")
+SHARED = ("policy", "reward", "prompts", "max_turns")
 """Fields that all episodes share with their run."""
 
 
@@ -117,9 +117,7 @@ def _differences(episode: EpisodeRecord, run: RunRecord) -> list[str]:
         return [f"{episode.game.id} was played with a config that run.json does not have"]
     if other := [name for name in SHARED if getattr(episode, name) != getattr(run, name)]:
         return [f"{name} differs from run.json" for name in other]
-    config = EpisodeConfig(
-        episode.game.game(), episode.reward, episode.max_turns, episode.history, episode.history_images
-    )
+    config = EpisodeConfig(episode.game.game(), episode.reward, episode.max_turns, episode.prompts)
     live = LiveEpisode.start(config, episode.seed)
     turns = []
     for turn in episode.turns:

@@ -20,6 +20,7 @@ from vlmgym.errors import UsageError
 from vlmgym.records.episode import TurnRecord
 from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
+from vlmgym.sandbox.core.prompt import Message, PromptConfig, chat_messages
 
 
 class Prompt(str):
@@ -32,6 +33,7 @@ class Prompt(str):
         images: Images of the prompt as the policy receives them, by default uint8 RGB arrays of shape
             (height, width, 3): images of earlier turns, oldest first, then the current ones.
         snapshot: The episode before this turn; None outside of evaluations.
+        conversation: Input of `vlmgym.sandbox.core.prompt.chat_messages`.
     """
 
     game: Game[Any, Any]
@@ -39,6 +41,7 @@ class Prompt(str):
     turn: int
     images: Sequence[Any]
     snapshot: Snapshot | None
+    conversation: str | Sequence[Message]
 
     def __new__(
         cls,
@@ -48,10 +51,12 @@ class Prompt(str):
         turn: int,
         snapshot: Snapshot | None = None,
         images: Sequence[Any] = (),
+        conversation: Sequence[Message] | None = None,
     ) -> Prompt:
-        """Create a prompt."""
+        """Create a prompt, by default a single user message."""
         prompt = super().__new__(cls, text)
         prompt.game, prompt.seed, prompt.turn, prompt.snapshot, prompt.images = game, seed, turn, snapshot, images
+        prompt.conversation = text if conversation is None else conversation
         return prompt
 
     @property
@@ -64,9 +69,14 @@ class Prompt(str):
         """Game id and seed, such as `2048-v0/7`; unique within a run."""
         return f"{self.game.id}/{self.seed}"
 
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """Chat messages, whose parts are `{"type": "image", "image": ...}` or `{"type": "text", "text": ...}`."""
+        return chat_messages(self.conversation, self.images, lambda image: {"type": "image", "image": image})
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Support copying and pickling."""
-        return Prompt, (self.text, self.game, self.seed, self.turn, self.snapshot, self.images)
+        return Prompt, (self.text, self.game, self.seed, self.turn, self.snapshot, self.images, self.conversation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +191,11 @@ class ModelPolicy(Policy):
     if the policy does not use images; nothing is rendered then."""
     max_concurrency: int | None = None
     """Maximum number of concurrent episodes; None for no limit."""
-    supports_history_images: ClassVar[bool] = True
-    """True if the policy can use images of earlier turns (`--history-images`)."""
     _in_use = False
+
+    def supports_prompts(self, prompts: PromptConfig) -> bool:
+        """Return whether the policy can use such prompts."""
+        return True
 
     async def begin_run(self) -> None:
         """Open the policy and reserve it until `end_run`; runs in other threads that use it get a `UsageError`."""

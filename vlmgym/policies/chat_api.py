@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from vlmgym.errors import one_line, truncate
-from vlmgym.policies.base import Reply
+from vlmgym.policies.base import Prompt, Reply
 from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.core.prompt import chat_messages
 from vlmgym.sandbox.rendering.encode import encode_jpeg, encode_png
 
 ImageFormat = Literal["png", "jpeg"]
@@ -39,13 +41,18 @@ def image_url(format: ImageFormat, image: ImageArray) -> str:
     return f"data:image/{format};base64,{base64.b64encode(file).decode()}"
 
 
-def user_message(urls: Sequence[str], text: str, detail: Detail) -> dict[str, Any]:
-    """Build a user message: images first, then text, the order most models were trained on."""
-    shown: list[dict[str, Any]] = []
-    for url in urls:
-        image = {"url": url} if detail == "auto" else {"url": url, "detail": detail}
-        shown.append({"type": "image_url", "image_url": image})
-    return {"role": "user", "content": [*shown, {"type": "text", "text": text}]}
+def image_part(detail: Detail, url: str) -> dict[str, Any]:
+    """Return the content part of an image."""
+    return {"type": "image_url", "image_url": {"url": url} if detail == "auto" else {"url": url, "detail": detail}}
+
+
+def request_messages(prompt: Prompt, images: Sequence[str], detail: Detail) -> list[dict[str, Any]]:
+    """Return the messages of a request; those without images have a string, which all servers accept."""
+    messages = chat_messages(prompt.conversation, images, partial(image_part, detail))
+    for message in messages:
+        if len(message["content"]) == 1:
+            message["content"] = message["content"][0]["text"]
+    return messages
 
 
 def read_completion(body: bytes, redact: Callable[[str], str]) -> Reply:

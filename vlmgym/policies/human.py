@@ -10,6 +10,7 @@ from vlmgym.errors import PolicyError
 from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply
 from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.envs.human.player import Player
 from vlmgym.sandbox.envs.human.session import PlayWindow
 from vlmgym.sandbox.envs.window import check_screen
@@ -28,7 +29,6 @@ class HumanPolicy(ModelPolicy):
     name = "human"
     transform = None
     max_concurrency = 1
-    supports_history_images = False
 
     def __init__(self, options: PolicyOptions | None = None) -> None:
         super().__init__(options)
@@ -42,6 +42,10 @@ class HumanPolicy(ModelPolicy):
             DisplayError: There is no display.
         """
         check_screen()
+
+    def supports_prompts(self, prompts: PromptConfig) -> bool:
+        """Return True for prompts with the current image alone, which the window shows."""
+        return prompts.observation == "image" and not prompts.history_images
 
     async def open(self) -> None:
         """Prepare the window."""

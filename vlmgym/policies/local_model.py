@@ -27,6 +27,7 @@ from vlmgym.policies.base import Reply
 from vlmgym.policies.checkpoint import error_text
 from vlmgym.policies.token_sampling import SeededSampler, image_token_ids
 from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.core.prompt import Message, chat_messages
 
 SAMPLING = ("temperature", "top_p", "top_k", "min_p")
 """Sampling fields of a generation config."""
@@ -34,10 +35,10 @@ SAMPLING = ("temperature", "top_p", "top_k", "min_p")
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """A prompt, whose images are placed before its text, with its sampling seed; None for a random one."""
+    """Images and messages of a prompt, as `chat_messages` takes them, and a sampling seed; None for a random one."""
 
     images: Sequence[ImageArray]
-    text: str
+    prompt: str | Sequence[Message]
     seed: int | None = None
 
 
@@ -147,9 +148,8 @@ class LocalModel:
     def _tokenize(self, requests: Sequence[GenerationRequest]) -> Any:
         texts = []
         for request in requests:
-            content = [*({"type": "image"} for _ in request.images), {"type": "text", "text": request.text}]
-            message = {"role": "user", "content": content}
-            texts.append(self.processor.apply_chat_template([message], add_generation_prompt=True, tokenize=False))
+            messages = chat_messages(request.prompt, request.images, lambda _: {"type": "image"})
+            texts.append(self.processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
         images = [[Image.fromarray(image) for image in request.images] for request in requests]
         bos = self.processor.tokenizer.bos_token
         batch = self.processor(

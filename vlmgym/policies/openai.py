@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from vlmgym.errors import UsageError, missing_extra
 from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply
-from vlmgym.policies.chat_api import image_url, user_message
+from vlmgym.policies.chat_api import image_url, request_messages
 from vlmgym.policies.openai_options import OpenAIOptions
 from vlmgym.policies.redaction import Redactor
 
@@ -24,7 +24,7 @@ DEFAULT_KEY = "OPENAI_API_KEY"
 
 
 class OpenAIPolicy(ModelPolicy):
-    """Sends each prompt as one user message: the images, then the text.
+    """Sends the messages of each prompt, by default one user message: the images, then the text.
 
     Responses of the model are scored, including refusals, empty texts and overlong texts, which are truncated to
     1,000,000 characters (see `finish_reason`). Invalid or overlong bodies (16 MiB) are server failures and are retried;
@@ -82,8 +82,8 @@ class OpenAIPolicy(ModelPolicy):
         if self.options.at_openai and "max_tokens" in sampling:
             # OpenAI's newer models accept only this name; most other servers only the older one.
             sampling["max_completion_tokens"] = sampling.pop("max_tokens")
-        message = user_message(images, prompt, self.options.detail)
-        return {"model": self.options.model, "messages": [message], **sampling, **self.options.extra_fields}
+        messages = request_messages(prompt, images, self.options.detail)
+        return {"model": self.options.model, "messages": messages, **sampling, **self.options.extra_fields}
 
     def _read_key(self) -> str | None:
         named = self.options.api_key_env

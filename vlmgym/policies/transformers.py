@@ -88,7 +88,7 @@ class TransformersPolicy(BatchPolicy):
 
         options = self.options
         requests = [
-            GenerationRequest(images, str(prompt), options.request_seed(prompt))
+            GenerationRequest(images, prompt.conversation, options.request_seed(prompt))
             for images, prompt in zip(image_lists, prompts, strict=True)
         ]
         return model.generate(

@@ -19,6 +19,7 @@ from vlmgym.policies.chat_api import FAILURE_REASONS
 from vlmgym.policies.checkpoint import CheckpointOptions, error_text, resolve_checkpoint
 from vlmgym.policies.daemon_thread import DaemonThread
 from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.core.prompt import chat_messages
 
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
@@ -161,11 +162,12 @@ class VLLMPolicy(ModelPolicy):
         from vllm.renderers import ChatParams
         from vllm.sampling_params import RequestOutputKind
 
-        parts = [{"type": "image_pil", "image_pil": Image.fromarray(image)} for image in images]
-        message: Any = {"role": "user", "content": [*parts, {"type": "text", "text": str(prompt)}]}
+        messages: Any = chat_messages(
+            prompt.conversation, images, lambda image: {"type": "image_pil", "image_pil": Image.fromarray(image)}
+        )
         renderer = self._engine.renderer
         _, (rendered,) = await renderer.render_chat_async(
-            [[message]],
+            [messages],
             ChatParams(chat_template_kwargs={"add_generation_prompt": True}),
             # The template contains all special tokens.
             renderer.default_chat_tok_params.with_kwargs(add_special_tokens=False),

@@ -20,6 +20,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, Va
 import vlmgym
 from vlmgym.errors import StateError, UsageError, describe_validation_error
 from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig
 from vlmgym.sandbox.registry import game_class
 
@@ -160,8 +161,7 @@ class EpisodeRecord(_Record):
         game: The game and its configuration.
         policy: The policy.
         reward: Weights and shaping.
-        history: Number of earlier turns repeated in each prompt.
-        history_images: Number of those turns that include images.
+        prompts: Contents of prompts.
         max_turns: Turn limit.
         seed: Seed of the episode.
         index: Index among the run's episodes of this game, or of the curriculum, from 0.
@@ -181,8 +181,7 @@ class EpisodeRecord(_Record):
     game: GameRecord
     policy: PolicyRecord
     reward: RewardConfig
-    history: int
-    history_images: int = 0
+    prompts: PromptConfig
     max_turns: int
     seed: int
     index: int

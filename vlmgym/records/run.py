@@ -17,6 +17,7 @@ from vlmgym.records.episode import (
     _Record,
     versions,
 )
+from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.core.reward import RewardConfig
 
 
@@ -44,8 +45,7 @@ class RunRecord(_Record):
         curriculum: The curriculum, if any.
         policy: The policy.
         reward: Weights and shaping.
-        history: Number of earlier turns repeated in each prompt.
-        history_images: Number of those turns that include images.
+        prompts: Contents of prompts.
         max_turns: Turn limit of an episode.
         seed: Seed of the first episode of each game.
         episodes: Episodes per game, or in total for a curriculum.
@@ -60,8 +60,7 @@ class RunRecord(_Record):
     curriculum: CurriculumRecord | None = None
     policy: PolicyRecord
     reward: RewardConfig
-    history: int
-    history_images: int
+    prompts: PromptConfig
     max_turns: int
     seed: int
     episodes: int
@@ -199,7 +198,7 @@ def differences(before: RunRecord, after: RunRecord) -> Sequence[str]:
         found = [*map(str, changes(before.curriculum.file, after.curriculum.file, "curriculum"))]
         if found:  # the games follow from it
             return found
-    fields = {"games", "policy", "reward", "history", "history_images", "max_turns", "seed"}
+    fields = {"games", "policy", "reward", "prompts", "max_turns", "seed"}
     old, new = (run.model_dump(mode="json", include=fields) for run in (before, after))
     found = [*map(str, changes(old, new))]
     if after.episodes < before.episodes:

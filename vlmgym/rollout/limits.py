@@ -11,19 +11,15 @@ from vlmgym.policies.base import Reply
 from vlmgym.records.episode import TurnRecord
 
 
-def check_limits(episodes: int, max_turns: int, seed: int, concurrency: int, history: int, history_images: int) -> None:
+def check_limits(episodes: int, max_turns: int, seed: int, concurrency: int) -> None:
     """Raise `UsageError` if a number of a run is out of range."""
     for name, value, minimum in (
         ("episodes", episodes, 1),
         ("max_turns", max_turns, 1),
         ("seed", seed, 0),
         ("concurrency", concurrency, 1),
-        ("history", history, 0),
-        ("history_images", history_images, 0),
     ):
         check_int(name, value, minimum)
-    if history_images > history:
-        raise UsageError(f"history_images must be at most history, got {history_images} and {history}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ from vlmgym.rollout.schedule import FixedSchedule, Job, Schedule
 from vlmgym.rollout.turn import EpisodeConfig, EpisodeState, episode_record, play_reply, play_turns, resume_episode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.memory import EPISODE_BYTES, check_memory, frame_bytes
+from vlmgym.sandbox.core.prompt import ObservationType, PromptConfig
 from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.sandbox.registry import make_games
 from vlmgym.workers.limits import Backend, check_num_workers
@@ -59,6 +60,7 @@ def evaluate(
     concurrency: int = 64,
     workers: int | WorkerPool | None = None,
     backend: Backend = "process",
+    observation: ObservationType = "image",
     history: int = 0,
     history_images: int = 0,
     reward: RewardConfig = RewardConfig(),  # noqa: B008 - frozen
@@ -79,8 +81,9 @@ def evaluate(
         workers: Number of worker processes, or a pool; 0 plays in this process. Default: one per core. At most 8 per
             core and one per episode.
         backend: `process` for processes on this machine, `ray` for a Ray cluster; see `vlmgym.workers.ray`.
+        observation: Show states as `image`, as `text` or as `both`.
         history: Number of earlier turns repeated in each prompt.
-        history_images: Number of those turns that include images.
+        history_images: Number of those turns that include images or, without images, descriptions.
         reward: Weights and shaping.
         budget: Token prices and spending limits; `resume` counts towards them.
         resume: Records of an earlier session, consumed one by one. Episodes with a result are not played again;
@@ -101,17 +104,15 @@ def evaluate(
     check_instance("reward", reward, RewardConfig)
     check_instance("budget", budget, Budget)
     episodes, max_turns, seed, concurrency = map(as_int, (episodes, max_turns, seed, concurrency))
-    history, history_images = as_int(history), as_int(history_images)
-    check_limits(episodes, max_turns, seed, concurrency, history, history_images)
+    check_limits(episodes, max_turns, seed, concurrency)
+    prompts = PromptConfig(observation=observation, history=as_int(history), history_images=as_int(history_images))
     if isinstance(games, Curriculum):
         made = [*games.games]
     else:
         made = make_games(games)
         check_distinct(made)
     policy = make_policy(policy)
-    for game in made:
-        policy.check(game)
-    check_policy(policy, budget, history_images)
+    check_policy(policy, made, prompts, budget)
     check_concurrency(made, episodes, concurrency)
     total = episodes if isinstance(games, Curriculum) else episodes * len(made)
     with nullcontext(workers) if isinstance(workers, WorkerPool) else open_pool(backend, total, workers) as pool:
@@ -123,8 +124,7 @@ def evaluate(
             max_turns=max_turns,
             seed=seed,
             concurrency=concurrency,
-            history=history,
-            history_images=history_images,
+            prompts=prompts,
             reward=reward,
             budget=budget,
             resume=resume,
@@ -142,8 +142,7 @@ def play_episodes(
     max_turns: int,
     seed: int,
     concurrency: int,
-    history: int,
-    history_images: int,
+    prompts: PromptConfig,
     reward: RewardConfig,
     budget: Budget,
     resume: Iterable[EpisodeRecord],
@@ -154,7 +153,7 @@ def play_episodes(
     transform = policy.transform if isinstance(policy, ModelPolicy) else None
 
     def configure(game: Game[Any, Any]) -> EpisodeConfig:
-        return EpisodeConfig(game, reward, max_turns, history, history_images, transform)
+        return EpisodeConfig(game, reward, max_turns, prompts, transform)
 
     schedule: Schedule
     if isinstance(games, Curriculum):
@@ -193,10 +192,15 @@ def check_concurrency(games: Sequence[Game[Any, Any]], episodes: int, concurrenc
     check_memory(concurrent * each, f"{concurrent:,} episodes at once", "lower concurrency")
 
 
-def check_policy(policy: Policy, budget: Budget, history_images: int) -> None:
-    """Raise `UsageError` unless the policy supports history images and token counts where they are needed."""
-    if history_images and isinstance(policy, ModelPolicy) and not policy.supports_history_images:
-        raise UsageError(f"{policy.name} does not support images of earlier turns: remove --history-images")
+def check_policy(policy: Policy, games: Sequence[Game[Any, Any]], prompts: PromptConfig, budget: Budget) -> None:
+    """Raise `UsageError` unless the policy supports the games, prompts, and a budget, and the games the prompts."""
+    for game in games:
+        policy.check(game)
+        prompts.check(game)
+    if isinstance(policy, ModelPolicy) and not policy.supports_prompts(prompts):
+        raise UsageError(
+            f"{policy.name} shows the image of each turn by itself: remove --observation and --history-images"
+        )
     if budget != Budget() and not policy.counts_tokens:
         raise UsageError(f"{policy.name} does not count tokens: remove prices and budgets")
 
@@ -267,9 +271,8 @@ class _Runner:
             turns, running.state = await self.workers.call(play_turns, config, state, self.policy, TURNS_PER_CALL)
         elif isinstance(self.policy, ModelPolicy):
             snapshot, images = state.snapshot, state.observation.images
-            prompt = Prompt(
-                state.observation.prompt, config.game, snapshot.seed, snapshot.turn, snapshot, images=images
-            )
+            messages = state.observation.messages
+            prompt = Prompt(messages[-1].text, config.game, snapshot.seed, snapshot.turn, snapshot, images, messages)
             began = time.perf_counter()
             reply = await self.policy.respond(images, prompt)
             if reply.latency is None:

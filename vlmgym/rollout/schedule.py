@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from vlmgym.errors import UsageError
 from vlmgym.records.episode import EpisodeRecord, GameRecord
@@ -34,8 +34,7 @@ class Job:
         now = {
             "game": GameRecord.of(config.game).model_dump(mode="json"),
             "reward": config.reward.model_dump(mode="json"),
-            "history": config.history,
-            "history_images": config.history_images,
+            "prompts": asdict(config.prompts),
             "max_turns": config.max_turns,
         }
         before = earlier.model_dump(mode="json", include=set(now))

@@ -15,6 +15,7 @@ from vlmgym.records.files import replace_file
 from vlmgym.records.run import RunRecord
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED
 from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.core.reward import RewardConfig
 
 TRAINED = "vlmgym.json"
@@ -33,8 +34,7 @@ class TrainedRecord(BaseModel):
         stages: Names of these stages; None for games without stages.
         curriculum: Contents of the curriculum file, if any.
         reward: Weights and shaping of the reward.
-        history: Number of earlier turns repeated in each prompt.
-        history_images: Number of those turns that include images.
+        prompts: Contents of prompts.
         max_turns: Turn limit of an episode.
         temperature: Sampling temperature; None if the checkpoint was not trained on its own samples.
         top_p: Total probability of the tokens sampled from; None as above.
@@ -55,8 +55,7 @@ class TrainedRecord(BaseModel):
     stages: tuple[str | None, ...]
     curriculum: dict[str, JsonValue] | None = None
     reward: RewardConfig
-    history: int = Field(ge=0)
-    history_images: int = Field(ge=0)
+    prompts: PromptConfig
     max_turns: int = Field(ge=1)
     temperature: float | None = Field(None, ge=0)
     top_p: float | None = Field(None, gt=0, le=1)
@@ -102,8 +101,7 @@ class TrainedRecord(BaseModel):
             stages=stages,
             curriculum=None if run.curriculum is None else run.curriculum.file,
             reward=run.reward,
-            history=run.history,
-            history_images=run.history_images,
+            prompts=run.prompts,
             max_turns=run.max_turns,
             first_seed=max(FIRST_VALIDATION_SEED, run.seed + run.episodes),
         )

@@ -10,7 +10,7 @@ from vlmgym.policies.base import Reply, StatePolicy, policy_rng, recorded_reply
 from vlmgym.records.episode import EpisodeRecord, GameRecord, PolicyRecord, RewardRecord, Status, TurnRecord, versions
 from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
-from vlmgym.sandbox.core.prompt import PastTurn, turn_images, turn_prompt
+from vlmgym.sandbox.core.prompt import Message, PastTurn, PromptConfig, turn_images, turn_messages
 from vlmgym.sandbox.core.reward import RewardConfig, Scored
 
 TURN_LIMIT: Literal["turn limit"] = "turn limit"
@@ -26,16 +26,14 @@ class EpisodeConfig:
         game: The game.
         reward: Weights and shaping.
         max_turns: Turn limit.
-        history: Number of earlier turns repeated in each prompt.
-        history_images: Number of those turns that include images.
+        prompts: Contents of prompts.
         transform: Applied to each image before the policy gets it; None: no images are drawn.
     """
 
     game: Game[Any, Any]
     reward: RewardConfig
     max_turns: int
-    history: int = 0
-    history_images: int = 0
+    prompts: PromptConfig = PromptConfig()  # noqa: RUF009 - frozen
     transform: Transform | None = None
 
 
@@ -44,15 +42,20 @@ class Observation(NamedTuple):
 
     Attributes:
         images: Transformed images; empty without a transform and after the end.
-        prompt: Text of the turn; empty after the end.
+        messages: Messages of the prompt; empty after the end.
         end: Why the episode has ended, or None.
         terminated: Whether the game itself ended it.
     """
 
     images: list[Any]
-    prompt: str
+    messages: tuple[Message, ...] = ()
     end: str | None = None
     terminated: bool = False
+
+    @property
+    def prompt(self) -> str:
+        """Text of the turn; empty after the end."""
+        return self.messages[-1].text if self.messages else ""
 
 
 class EpisodeState(NamedTuple):
@@ -60,7 +63,7 @@ class EpisodeState(NamedTuple):
 
     Attributes:
         snapshot: State, random generator and outcome counts.
-        past: Earlier turns repeated in prompts, at most `EpisodeConfig.history`.
+        past: Earlier turns repeated in the prompt.
         observation: Observation of the next turn.
     """
 
@@ -141,9 +144,8 @@ class LiveEpisode:
         """Take a turn with a response, without recording it."""
         before = self.episode.state
         scored = self.episode.respond(response)
-        if self.config.history:
-            latest = PastTurn(before, self.episode.turn, response, scored.outcome, scored.game, scored.feedback)
-            self.past = (*self.past, latest)[-self.config.history :]
+        latest = PastTurn(before, self.episode.turn, response, scored.outcome, scored.game, scored.feedback)
+        self.past = tuple(self.config.prompts.window((*self.past, latest)))
         self.observation = self._observe(self.config.max_turns)
         return scored
 
@@ -154,14 +156,14 @@ class LiveEpisode:
     def _observe(self, max_turns: int) -> Observation:
         config, episode = self.config, self.episode
         if (end := episode.ended) is not None:
-            return Observation([], "", end, terminated=True)
+            return Observation([], end=end, terminated=True)
         if episode.turn >= max_turns:
-            return Observation([], "", TURN_LIMIT)
-        prompt = turn_prompt(config.game, episode.state, episode.feedback, self.past, config.history_images)
+            return Observation([], end=TURN_LIMIT)
+        messages = turn_messages(config.game, episode.state, episode.feedback, self.past, config.prompts)
         if config.transform is None:
-            return Observation([], prompt)
-        images = turn_images(config.game, episode.state, self.past, config.history_images)
-        return Observation([*map(config.transform, images)], prompt)
+            return Observation([], messages)
+        images = turn_images(config.game, episode.state, self.past, config.prompts)
+        return Observation([*map(config.transform, images)], messages)
 
 
 def resume_episode(
@@ -224,8 +226,7 @@ def episode_record(
         game=GameRecord.of(game),
         policy=policy,
         reward=config.reward,
-        history=config.history,
-        history_images=config.history_images,
+        prompts=config.prompts,
         max_turns=config.max_turns,
         seed=seed,
         index=index,

@@ -13,6 +13,8 @@ from vlmgym.evaluation.summary_table import bias_note, game_words
 from vlmgym.records.run import RunRecord, RunSummary
 from vlmgym.records.store import StoredRun
 
+OBSERVATIONS = {"image": "images", "text": "text descriptions, no images", "both": "images and text descriptions"}
+"""Words for `PromptConfig.observation`."""
 SINGLE_CURVES = 40
 """Maximum number of single-episode curves."""
 
@@ -47,12 +49,14 @@ def run_facts(run: LabelledRun) -> dict[str, Any]:
             *_games(config),
             ("episodes", _episodes(config)),
             ("turns", f"at most {config.max_turns:,} per episode"),
+            ("observation", OBSERVATIONS[config.prompts.observation]),
             ("history", _history(config)),
             ("reward", _settings(config.reward.model_dump(exclude_none=True))),
             *((f"option: {name}", _words(value)) for name, value in set_options.items()),
             ("started", config.started),
             ("versions", ", ".join(f"{name} {version}" for name, version in config.versions.items())),
         ],
+        "hasImages": config.prompts.has_images,
         "missing": missing,
         "bias": bias_note(games),
         "stop_reason": run.summary.stop_reason,
@@ -121,6 +125,8 @@ def _episodes(config: RunRecord) -> str:
 
 
 def _history(config: RunRecord) -> str:
-    if not config.history:
+    prompts = config.prompts
+    if not prompts.history:
         return "no earlier turns in the prompt"
-    return f"{config.history} earlier turns in the prompt, {config.history_images} of them with images"
+    shown = "images" if prompts.has_images else "descriptions"
+    return f"{prompts.history} earlier turns in the prompt, {prompts.history_images} of them with {shown}"

@@ -155,6 +155,11 @@ class Game(ABC, Generic[StateT, ActionT]):
     def describe(self, state: StateT) -> str:
         """Text description of the image: the ground truth for a response's `<perception>`."""
 
+    @property
+    def no_text_observation(self) -> str | None:
+        """Why a prompt cannot contain `describe`, for example because it is the answer; None if it can."""
+        return None
+
     @abstractmethod
     def prompt(self, state: StateT) -> str:
         """Prompt that accompanies the image: rules, actions, coordinates and response format."""

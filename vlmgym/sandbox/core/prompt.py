@@ -2,17 +2,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
+from vlmgym.checks import check_int
+from vlmgym.errors import UsageError, short_repr
 from vlmgym.sandbox.core.game import Game, ImageArray, StateT
 from vlmgym.sandbox.core.reward import Outcome
 
 T = TypeVar("T")
 
+ObservationType = Literal["image", "text", "both"]
+
 LONGEST_PAST_RESPONSE = 2000
-"""Maximum number of characters of a past response; longer ones keep their end, where the answer is."""
+"""Maximum number of characters of a past response in a single prompt; longer ones keep their end, where the answer
+is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptConfig:
+    """Contents of the prompts of an episode."""
+
+    observation: ObservationType = "image"
+    """Show states as images, as text descriptions, or as both."""
+    history: int = 0
+    """Number of earlier turns repeated in each prompt."""
+    history_images: int = 0
+    """Number of those turns that include images or, without images, descriptions."""
+
+    def __post_init__(self) -> None:
+        if self.observation not in get_args(ObservationType):
+            raise UsageError(f"observation must be image, text or both, got {short_repr(self.observation)}")
+        check_int("history", self.history, 0)
+        check_int("history_images", self.history_images, 0)
+        if self.history_images > self.history:
+            raise UsageError(f"history_images must be at most history, got {self.history_images} and {self.history}")
+
+    @property
+    def prompts(self) -> PromptConfig:
+        """These settings as a plain `PromptConfig`."""
+        return PromptConfig(**{field.name: getattr(self, field.name) for field in fields(PromptConfig)})
+
+    @property
+    def has_images(self) -> bool:
+        """True if prompts have images."""
+        return self.observation != "text"
+
+    @property
+    def has_descriptions(self) -> bool:
+        """True if prompts describe states as text."""
+        return self.observation != "image"
+
+    def check(self, game: Game[Any, Any]) -> None:
+        """Raise `UsageError` if prompts need descriptions, but a game has none or they give away the answer."""
+        if self.has_descriptions and (why := game.no_text_observation) is not None:
+            raise UsageError(f"{game.name} cannot be played with observation {self.observation}: {why}")
+
+    def window(self, past: Sequence[T]) -> Sequence[T]:
+        """Select the past turns that are repeated."""
+        return past[-self.history :] if self.history else ()
+
+    def shown_states(self, past: Sequence[T], state: T) -> list[T]:
+        """Select the states that images show, oldest first, from those before each past turn and the current one."""
+        return [*self._shown_again(past), state] if self.has_images else []
+
+    def _shown_again(self, past: Sequence[T]) -> Sequence[T]:
+        return past[-self.history_images :] if self.history_images else ()
+
+
+class Message(NamedTuple):
+    """A chat message; its images precede its text."""
+
+    role: Literal["system", "user", "assistant"]
+    text: str
+    images: int = 0
+
+
+def chat_messages(
+    prompt: str | Sequence[Message], images: Sequence[T], part: Callable[[T], dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Convert a prompt to chat messages with lists of content parts, as chat templates and APIs take them.
+
+    Args:
+        prompt: Messages; a text is one user message with all images.
+        images: Images of all messages, in order.
+        part: Makes the content part of an image.
+    """
+    messages = [Message("user", str(prompt), len(images))] if isinstance(prompt, str) else prompt
+    rest = iter(images)
+    return [
+        {
+            "role": message.role,
+            "content": [*(part(next(rest)) for _ in range(message.images)), {"type": "text", "text": message.text}],
+        }
+        for message in messages
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,38 +119,51 @@ def turn_prompt(
     game: Game[StateT, object],
     state: StateT,
     feedback: str = "",
-    history: Sequence[PastTurn[StateT]] = (),
-    history_images: int = 0,
+    past: Sequence[PastTurn[StateT]] = (),
+    config: PromptConfig = PromptConfig(),
 ) -> str:
-    """Build the prompt of a turn, with feedback on an invalid last response and past turns, oldest first.
-
-    `history_images` is the number of latest past turns whose images `turn_images` includes.
-    """
+    """Build the prompt of a turn, with feedback on an invalid last response and past turns, oldest first."""
     parts = [game.instructions(state)]
-    if history:
+    if past:
         each = len(game.image_shapes)
-        unseen = max(0, len(history) - history_images)
-        if unseen < len(history):
+        unseen = len(past) - min(len(past), config.history_images)
+        if unseen < len(past) and config.has_images:
             last = "The last image shows" if each == 1 else f"The last {each} images show"
             parts.append(f"{last} the current state; the images before are from the earlier turns listed below.")
-        lines = [_past(past, _numbers(i - unseen, each) if i >= unseen else "") for i, past in enumerate(history)]
+        lines = []
+        for i, turn in enumerate(past):
+            images = _numbers(i - unseen, each) if i >= unseen and config.has_images else ""
+            description = game.describe(turn.state) if i >= unseen and config.has_descriptions else None
+            lines.append(_past(turn, images, description))
         parts.append("Your earlier turns, oldest first:\n" + "\n".join(lines))
+    if config.has_descriptions:
+        parts.append(f"{_DESCRIPTION[config.has_images]}:\n{game.describe(state)}")
     if feedback:
-        parts.append(f"Your last response was not played: {feedback}. The image has not changed.")
+        what = "image" if config.has_images else "description"
+        parts.append(f"Your last response was not played: {feedback}. The {what} has not changed.")
     return "\n\n".join(parts)
 
 
+_DESCRIPTION = {
+    False: "Instead of an image, this text shows the current state",
+    True: "Description of the current image",
+}
+"""Introduces a description, without and with images."""
+
+
+def turn_messages(
+    game: Game[StateT, object], state: StateT, feedback: str, past: Sequence[PastTurn[StateT]], config: PromptConfig
+) -> tuple[Message, ...]:
+    """Build the messages of a turn, for the images of `turn_images`."""
+    images = len(game.image_shapes) * len(config.shown_states(past, None))
+    return (Message("user", turn_prompt(game, state, feedback, past, config), images),)
+
+
 def turn_images(
-    game: Game[StateT, object], state: StateT, history: Sequence[PastTurn[StateT]] = (), history_images: int = 0
+    game: Game[StateT, object], state: StateT, past: Sequence[PastTurn[StateT]], config: PromptConfig
 ) -> list[ImageArray]:
-    """Images of the latest `history_images` past turns, oldest first, then those of the current state."""
-    shown = [*shown_again([past.state for past in history], history_images), state]
-    return [image for each in shown for image in game.images(each)]
-
-
-def shown_again(past: Sequence[T], history_images: int) -> Sequence[T]:
-    """Select the past turns whose images are included: the latest `history_images`."""
-    return past[-history_images:] if history_images else ()
+    """Render the images of a turn, oldest first."""
+    return [image for each in config.shown_states([turn.state for turn in past], state) for image in game.images(each)]
 
 
 def _numbers(index: int, each: int) -> str:
@@ -74,9 +172,10 @@ def _numbers(index: int, each: int) -> str:
     return f"image {first}, " if each == 1 else f"images {first} to {first + each - 1}, "
 
 
-def _past(past: PastTurn[StateT], images: str) -> str:
+def _past(past: PastTurn[StateT], images: str, description: str | None) -> str:
     response = past.response.strip()
     if len(response) > LONGEST_PAST_RESPONSE:
         response = "..." + response[-LONGEST_PAST_RESPONSE:]
     what = f"{past.outcome.value}: {past.feedback}" if past.feedback else past.outcome.value
-    return f"Turn {past.turn} ({images}{what}, reward {past.reward:g}): {response}"
+    described = "" if description is None else f"\n{description}\nResponse:"
+    return f"Turn {past.turn} ({images}{what}, reward {past.reward:g}):{described} {response}"

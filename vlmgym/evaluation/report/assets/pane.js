@@ -31,7 +31,7 @@ function episodePane(run) {
     const words = (number) => number === null || number === undefined ? null : episode.texts[number];
     const truthNow = turn ? turn.truth : episode.final;
     const truthNext = last || !turn ? episode.final : episode.turns[index + 1].truth;
-    before.show(episode, index, turn ? `What the model saw in turn ${index + 1}` : "The state", words(truthNow));
+    before.show(episode, index, turn ? `${page.runs[run].hasImages ? "What the model saw" : "Shown to the model as text"} in turn ${index + 1}` : "The state", words(truthNow));
     after.node.hidden = !turn;
     if (turn) after.show(episode, index + 1, last ? `After the last turn: ${plain(cell.end)}` : "After the turn", words(truthNext));
     for (const part of [outcome, reward, response.node, facts]) part.hidden = !turn;

@@ -216,6 +216,10 @@ class Caption(LineTask[CaptionState]):
     def describe(self, state: CaptionState) -> str:
         return self.solution(state)
 
+    @property
+    def no_text_observation(self) -> str:
+        return "its descriptions are the answers"
+
     def perceive(self, state: CaptionState, text: str) -> Perception:
         """Score a description like a caption, also with several lines; exact means the full reward."""
         reward = self._compare(state, text[:MAX_PERCEPTION_LENGTH]).reward

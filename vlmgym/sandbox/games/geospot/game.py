@@ -254,6 +254,10 @@ class Geospot(Task[GeospotState, str]):
         """The coordinates of the mark, rounded to 0.01 degrees; photos are not described."""
         return "a photograph" if state.row else f"latitude {state.latitude:.2f}, longitude {state.longitude:.2f}"
 
+    @property
+    def no_text_observation(self) -> str:
+        return "photos are not described" if self.config.data else "its descriptions are the answers"
+
     def perceive(self, state: GeospotState, text: str) -> Perception | None:
         """Score coordinates by their distance from the mark, relative to the map's height; None for photos.
 

@@ -157,6 +157,10 @@ class Nlvr2(Task[Nlvr2State, int]):
         left, right = (describe_scene(scene, self.config.crop) for scene in state.scenes)
         return f"left:\n{left}\nright:\n{right}"
 
+    @property
+    def no_text_observation(self) -> str | None:
+        return "images from data are not described" if self.config.data else None
+
     def perceive(self, state: Nlvr2State, text: str) -> Perception | None:
         """Score a description of the scenes by `compare_descriptions`; None for images from data."""
         if not state.scenes:

@@ -150,6 +150,10 @@ class Vqa(LineTask[VqaState]):
     def describe(self, state: VqaState) -> str:
         return NOT_DESCRIBED if state.scene is None else describe_scene(state.scene, self.config.crop)
 
+    @property
+    def no_text_observation(self) -> str | None:
+        return "images from data are not described" if self.config.data else None
+
     def perceive(self, state: VqaState, text: str) -> Perception | None:
         """Score a description of the scene by `compare_descriptions`; None for images from data."""
         if state.scene is None:

@@ -1,0 +1,180 @@
+"""Observations as images, as text, or as both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vlmgym
+from tests.api_server import ApiServer
+from tests.api_server import policy as server_policy
+from vlmgym.cli.eval import run_evaluation
+from vlmgym.errors import UsageError
+from vlmgym.evaluation import EpisodeRecord, EvalConfig, evaluate, read_run
+from vlmgym.evaluation.compare import CompareConfig, compare
+from vlmgym.evaluation.export import ExportConfig, export
+from vlmgym.policies import Prompt, random_response
+
+DESCRIBED = [game for game in vlmgym.game_ids() if vlmgym.make_game(game).no_text_observation is None]
+OPTIONS: dict[str, Any] = {"episodes": 2, "max_turns": 4, "size": 128, "workers": 0, "videos": 0}
+
+
+class Seeing:
+    """A random policy that keeps its images, prompts and messages by seed and turn."""
+
+    def __init__(self) -> None:
+        self.seen: dict[tuple[int, int], tuple[Sequence[Any], str, list[dict[str, Any]]]] = {}
+
+    def __call__(self, images_batch: Any, prompt_batch: list[Prompt]) -> list[str]:
+        for images, prompt in zip(images_batch, prompt_batch, strict=True):
+            self.seen[prompt.seed, prompt.turn + 1] = images, str(prompt), prompt.messages
+        return ["no answer" if prompt.turn == 1 else random_response(prompt) for prompt in prompt_batch]
+
+
+def play(game: Any, observation: Any, **options: Any) -> tuple[Seeing, list[EpisodeRecord]]:
+    policy = Seeing()
+    return policy, evaluate(
+        game, policy, 2, max_turns=4, workers=0, observation=observation, history=2, history_images=1, **options
+    )
+
+
+@pytest.mark.parametrize("observation", ["text", "both"])
+@pytest.mark.parametrize("game_id", DESCRIBED)
+def test_prompts_contain_the_description_and_images_on_request(game_id: str, observation: Any) -> None:
+    game = vlmgym.make_game(game_id, size=128)
+    policy, records = play(game, observation)
+    each = len(game.image_shapes) if observation == "both" else 0
+    for record in records:
+        assert record.prompts.observation == observation
+        states = [game.from_data(turn.state) for turn in record.turns]
+        for turn, state in zip(record.turns, states):
+            images, prompt, (message,) = policy.seen[record.seed, turn.turn]
+            assert prompt == turn.prompt
+            shown = min(turn.turn, 2)
+            assert len(images) == each * shown
+            kinds = [part["type"] for part in message["content"]]
+            assert (message["role"], kinds) == ("user", ["image"] * len(images) + ["text"])
+            assert prompt.count(game.describe(state)) >= 1
+            if turn.turn > 1:
+                assert game.describe(states[turn.turn - 2]) in prompt
+            unchanged = "The image has not changed" if each else "The description has not changed"
+            assert (unchanged in prompt) == (turn.turn > 1 and bool(record.turns[turn.turn - 2].feedback))
+
+
+def test_images_are_the_default() -> None:
+    _, (record, _) = play("2048", "image")
+    again = evaluate("2048", Seeing(), 2, max_turns=4, workers=0, history=2, history_images=1)
+    assert [turn.prompt for turn in again[0].turns] == [turn.prompt for turn in record.turns]
+    state = vlmgym.make_game("2048").from_data(record.turns[0].state)
+    assert record.turns[0].prompt == vlmgym.make_game("2048").instructions(state)
+
+
+@pytest.mark.parametrize("observation", ["text", "both"])
+@pytest.mark.parametrize("game", ["geospot", "caption"])
+def test_descriptions_that_are_the_answer_are_rejected(game: str, observation: Any, tmp_path: Path) -> None:
+    message = f"^{game} cannot be played with observation {observation}: its descriptions are the answers$"
+    with pytest.raises(UsageError, match=message):
+        vlmgym.Episode(game, 0, observation=observation)
+    with pytest.raises(UsageError, match=message):
+        vlmgym.make_dataset(["2048", game], 1, observation=observation)
+    with pytest.raises(UsageError, match=message):
+        run_evaluation([game], EvalConfig(observation=observation, output_dir=tmp_path / "run", **OPTIONS))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("game", ["nlvr2", "vqa"])
+def test_images_from_data_have_no_description(game: str) -> None:
+    with pytest.raises(UsageError, match="images from data are not described"):
+        vlmgym.Episode(game, observation="text", data="questions.csv")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"observation": "picture"}, "observation must be image, text or both, got 'picture'"),
+        ({"history": -1}, "history must be an integer of at least 0, got -1"),
+    ],
+)
+def test_invalid_settings(settings: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        evaluate("2048", "random", 1, **settings)
+
+
+def test_human_sees_the_image_in_any_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    with pytest.raises(UsageError, match="human shows the image of each turn by itself: remove --observation"):
+        evaluate("2048", "human", 1, workers=0, observation="both")
+
+
+def test_servers_get_a_string_without_images() -> None:
+    with ApiServer().running() as server:
+        (record,) = evaluate("2048", server_policy(server), 1, max_turns=2, workers=0, observation="text")
+    assert [request.body["messages"] for request in server.requests] == [
+        [{"role": "user", "content": turn.prompt}] for turn in record.turns
+    ]
+
+
+def test_episodes_and_datasets_equal_an_evaluation() -> None:
+    game = vlmgym.make_game("nlvr2", size=128)
+    choices: tuple[tuple[Any, int], ...] = (("text", 0), ("both", 2))
+    for observation, images in choices:
+        _, (record, _) = play(game, observation)
+        episode = vlmgym.Episode(game, record.seed, observation=observation)
+        (row,) = vlmgym.make_dataset(game, 1, record.seed, observation=observation)
+        assert episode.prompt == row["prompt"][0]["content"] == record.turns[0].prompt
+        assert len(episode.images) == len(row["images"]) == images
+        assert vlmgym.Episode.restore(row["snapshot"]).prompt == episode.prompt
+        assert [part["type"] for part in episode.messages("pil")[0]["content"]] == ["image"] * images + ["text"]
+
+
+def test_exports_have_the_images_that_were_shown(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    config = EvalConfig(observation="text", history=2, history_images=1, output_dir=run, report=False, **OPTIONS)
+    run_evaluation(["2048"], config, custom_policy=(policy := Seeing()))
+    for format_, file in (("sharegpt", "data.jsonl"), ("hf", "metadata.jsonl")):
+        out = tmp_path / format_
+        export(ExportConfig(run=run, format=format_, output_dir=out, workers=0))  # type: ignore[arg-type]
+        rows = [json.loads(line) for line in (out / file).read_text().splitlines()]
+        assert rows
+        for row in rows:
+            content, prompt = row["messages"][0]["content"], policy.seen[row["seed"], row["turn"]][1]
+            assert content == (prompt if format_ == "sharegpt" else [{"type": "text", "text": prompt}])
+            assert not row.get("images")
+            assert "file_names" not in row
+        assert not list(out.rglob("*.png"))
+
+
+def test_comparison_of_text_with_images_names_the_perception_gap(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    different: dict[str, dict[str, Any]] = {
+        "text": {"observation": "text"},
+        "image": {},
+        "both": {"observation": "both"},
+        "other": {"policy": "oracle"},
+        "history": {"history": 1},
+    }
+    for name, options in different.items():
+        config = EvalConfig(
+            **{"policy": "random", "report": False, **OPTIONS, **options, "output_dir": tmp_path / name}
+        )
+        run_evaluation(["2048"], config)
+    gap = "the policy is the same, so the difference of scores is the perception gap"
+    for name, named in (("image", True), ("both", False), ("other", False), ("history", False)):
+        runs = tmp_path / "text", tmp_path / name
+        found = compare(CompareConfig(runs=runs, labels=("text", name), page=False, workers=0))
+        assert f"observation is text in text and {'both' if name == 'both' else 'image'} in {name}" in found.notes
+        assert (gap in found.notes) == named
+    assert gap in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_run_resumes_with_the_same_observation_only(tmp_path: Path) -> None:
+    config = EvalConfig(policy="random", observation="text", report=False, output_dir=tmp_path / "run", **OPTIONS)
+    run_evaluation(["2048"], config)
+    assert read_run(tmp_path / "run").config.prompts.observation == "text"
+    with pytest.raises(UsageError, match=r"prompts\.observation was 'text' and is 'image'"):
+        run_evaluation(["2048"], EvalConfig(policy="random", report=False, resume=tmp_path / "run", **OPTIONS))
