@@ -1,9 +1,9 @@
-"""Conformance tests for games.
+"""Conformance tests for games::
 
     from vlmgym.testing import check_game
     check_game(MyGame)
 
-or, with one pytest test per check:
+or, with one pytest test per check::
 
     @pytest.mark.parametrize("check", CHECKS, ids=check_name)
     def test_my_game(check):

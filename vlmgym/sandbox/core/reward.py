@@ -33,7 +33,7 @@ class Outcome(str, Enum):
 class RewardConfig(BaseModel):
     """Reward weights and shaping: total = sum of weight x part.
 
-    `shaping` applies to the game part: `raw` keeps it; `sign` is -1, 0 or 1; `log2` is sign(r) log2(1 + |r|). The
+    `shaping` applies to the game part: `raw` keeps it; `sign` is -1, 0 or 1; `log2` is `sign(r) log2(1 + |r|)`. The
     penalties `illegal` and `unparsable` replace the shaped game part of such turns. The score of an episode is the sum
     of the game's own rewards and does not depend on this config.
     """
