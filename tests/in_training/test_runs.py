@@ -1,4 +1,4 @@
-"""Training runs of a few steps: options, variants, evaluation, supervised fine-tuning, novel states."""
+"""Training runs of a few steps: variants, evaluation, supervised fine-tuning, novel states."""
 
 from __future__ import annotations
 
@@ -74,53 +74,6 @@ def make_trainer(model: Path, folder: Path, *args: str) -> Trainer:
     assert trainer.actor.critic is not None
     torch.nn.init.ones_(trainer.actor.critic.weight)
     return trainer
-
-
-# Options --------------------------------------------------------------------------------------------------------------
-
-
-def test_options_override_the_preset() -> None:
-    config = read_config(["--config", "rows=4", "theme=light", "--config", "columns=5", "--steps", "7"])
-    (game,) = config.make_curriculum().games
-    assert (game.config.rows, game.config.columns, game.config.theme) == (4, 5, "light")
-    assert (game.config.goal, game.config.size) == (16, 96)  # from the preset
-    assert (config.steps, config.batch_size) == (7, 64)
-    with pytest.raises(UsageError, match="rows is set twice"):
-        read_config(["--config", "rows=4", "rows=5"]).make_curriculum()
-
-
-def test_only_custom_presets_keep_config_fields_for_other_games(tmp_path: Path) -> None:
-    (tmp_path / "mine.args").write_text("--config rows=6 columns=6")
-    (game,) = read_config(["--preset", str(tmp_path / "mine.args"), "--games", "swap"]).make_curriculum().games
-    assert (game.name, game.config.rows) == ("swap", 6)
-    (game,) = read_config(["--preset", "tiny", "--games", "swap", "--size", "256"]).make_curriculum().games
-    assert (game.name, game.config.rows) == ("swap", 8)
-
-
-@pytest.mark.parametrize(
-    ("args", "shaping", "moves"),
-    [
-        ((), "sign", (0, 20)),
-        (("--model", "any"), "log2", (0, 40)),
-        (("--model", "any", "--curriculum", "three-games"), "sign", (0, 40)),
-        (("--model", "any", "--games", "swap"), "raw", (0, 40)),
-        (("--games", "vqa", "caption"), "raw", (0, 0)),
-        (("--games", "vqa", "--reward.shaping", "sign", "--states.moves", "1", "1"), "sign", (1, 1)),
-    ],
-)
-def test_rewards_and_states_of_a_preset_are_for_2048(
-    args: tuple[str, ...], shaping: str, moves: tuple[int, int]
-) -> None:
-    config = read_config(args)
-    assert (config.reward.shaping, config.states.moves) == (shaping, moves)
-    other = "--model" not in args or "swap" in args
-    assert (config.reward.illegal is None, config.reward.unparsable is None) == (other, other)
-
-
-def test_default_preset_depends_on_the_model() -> None:
-    assert read_config([]).model.lora == 0
-    assert read_config(["--model", "Qwen/Qwen3-VL-4B-Instruct"]).model.lora == 64
-    assert read_config(["--model", "Qwen/Qwen3-VL-4B-Instruct", "--preset", "1x80gb"]).batch_size > 64
 
 
 # Variants -------------------------------------------------------------------------------------------------------------

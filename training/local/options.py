@@ -44,7 +44,7 @@ def read_config(args: Sequence[str]) -> TrainConfig:
 
 
 def _for_games(preset: list[str], names: tuple[str, ...], curriculum: str | None) -> list[str]:
-    """Adapt a built-in preset, whose config fields, states and rewards are those of 2048, to other games."""
+    """Drop what a built-in preset sets for 2048 alone: config fields, states and rewards."""
     if curriculum is None:
         games = {make_game(name) for name in names}
         fields = [] if names == DEFAULT_GAMES else ["--config"]
