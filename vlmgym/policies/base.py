@@ -71,7 +71,7 @@ class Prompt(str):
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """Chat messages, whose parts are `{"type": "image", "image": ...}` or `{"type": "text", "text": ...}`."""
+        """Chat messages with parts of type `image` and `text`, as chat templates of transformers take them."""
         return chat_messages(self.conversation, self.images, lambda image: {"type": "image", "image": image})
 
     def __reduce__(self) -> tuple[Any, ...]:
