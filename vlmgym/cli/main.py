@@ -18,6 +18,7 @@ from vlmgym.cli.bench_model import BenchModelConfig, bench_model
 from vlmgym.cli.bench_prompt import bench_prompt
 from vlmgym.cli.console import reporting_errors
 from vlmgym.cli.data import DataCheckConfig, DataFetchConfig, check_data, fetch_data
+from vlmgym.cli.doctor import doctor
 from vlmgym.cli.eval import policy_options, run_evaluation, with_options
 from vlmgym.cli.gallery.command import GalleryConfig, gallery
 from vlmgym.cli.games import print_games
@@ -130,6 +131,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "gallery": GalleryConfig,
     "data": data_command,
     "games": games_command,
+    "doctor": doctor,
 }
 """Functions, and types of options whose function is in `ACTIONS`."""
 

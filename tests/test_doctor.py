@@ -1,0 +1,35 @@
+"""The overview of extras and installed packages."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from vlmgym.cli.doctor import EXTRAS, missing
+from vlmgym.cli.main import main
+
+PROJECT = (Path(__file__).parents[1] / "pyproject.toml").read_text()
+FOR_DEVELOPERS = {"bench", "dev", "docs", "test"}
+
+
+def test_every_extra_for_users_is_listed() -> None:
+    section = PROJECT.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    assert set(re.findall(r"^(\w+) = \[", section, re.MULTILINE)) - FOR_DEVELOPERS == set(EXTRAS)
+
+
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    needs = [
+        "numpy>=1",
+        "scipy>=99; extra == 'data'",
+        "vlmgym[tasks]; extra == 'data'",
+        "nosuchpackage; extra == 'tasks'",
+    ]
+    monkeypatch.setattr("vlmgym.cli.doctor.requires", lambda _: needs)
+    assert missing("data") == ["scipy>=99", "nosuchpackage"]
+    assert missing("openai") == []
+    main(["doctor"])
+    shown = capsys.readouterr().out
+    assert "scipy>=99" in shown
+    assert re.search(r"python \d.*numpy \d", shown)

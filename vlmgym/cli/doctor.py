@@ -1,0 +1,83 @@
+"""`vlmgym doctor`: what is installed, and what each extra would add."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
+
+from packaging.requirements import Requirement
+from rich.table import Table
+
+from vlmgym.records.episode import versions
+from vlmgym.terminal import make_console
+
+EXTRAS = {
+    "openai": "models behind an OpenAI-compatible API",
+    "data": "data in Parquet, at URLs and on the Hugging Face Hub",
+    "tasks": "built-in photographs and handwritten digits",
+    "transformers": "models in this process",
+    "train": "training in one process",
+    "trl": "training with TRL",
+    "verifiers": "evaluation and training with verifiers and prime-rl",
+    "inspect": "evaluation with inspect_ai",
+    "openenv": "serving games with OpenEnv",
+    "skyrl": "training with SkyRL-gym",
+    "log": "live logging to TensorBoard and Weights & Biases",
+    "ray": "worker processes on several machines",
+}
+"""Extras for users, and what each of them adds."""
+
+
+def doctor() -> None:
+    """Print the versions that results depend on, the machine, and the extras with their missing packages."""
+    console = make_console()
+    console.print(", ".join(f"{name} {number}" for name, number in versions().items()), soft_wrap=True)
+    console.print(f"{platform.platform()}, {os.cpu_count()} cores, {_gpus()}", soft_wrap=True)
+    table = Table("extra", "adds", "state")
+    for extra, adds in EXTRAS.items():
+        lacking = missing(extra)
+        table.add_row(extra, adds, f"missing: {', '.join(lacking)}" if lacking else "installed")
+    console.print(table)
+    console.print("Install an extra with pip install 'vlmgym[NAME]', in a clone with -e '.[NAME]'.", markup=False)
+
+
+def missing(extra: str) -> list[str]:
+    """Return the requirements of an extra that are not installed, or in another version."""
+    if extra not in (metadata("vlmgym").get_all("Provides-Extra") or ()):
+        return [f"a newer installation of vlmgym, which knows the extra {extra}"]
+    return [str(needed) for needed in _requirements(extra) if not _is_installed(needed)]
+
+
+def _requirements(extra: str) -> Iterator[Requirement]:
+    """Yield the packages of an extra, including those of extras that it contains."""
+    for text in requires("vlmgym") or ():
+        needed = Requirement(text)
+        if needed.marker is None or not needed.marker.evaluate({"extra": extra}):
+            continue
+        if needed.marker.evaluate({"extra": ""}):  # of the core
+            continue
+        if needed.name == "vlmgym":
+            for other in needed.extras:
+                yield from _requirements(other)
+        else:
+            needed.marker = None
+            yield needed
+
+
+def _is_installed(needed: Requirement) -> bool:
+    try:
+        return needed.specifier.contains(version(needed.name), prereleases=True)
+    except PackageNotFoundError:
+        return False
+
+
+def _gpus() -> str:
+    if (tool := shutil.which("nvidia-smi")) is None:
+        return "no NVIDIA GPU"
+    query = [tool, "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    found = subprocess.run(query, capture_output=True, text=True, check=False).stdout.splitlines()
+    return "; ".join(found) or "no NVIDIA GPU"
