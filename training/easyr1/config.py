@@ -74,6 +74,9 @@ def _load(path: Path) -> Any:
 
 def _merge(below: Any, above: Any, source: str) -> Any:
     try:
+        for name, other in (("games", "curriculum"), ("curriculum", "games")):
+            if OmegaConf.select(above, f"vlmgym.{name}") is not None:  # it replaces the other
+                below.vlmgym.pop(other, None)
         return OmegaConf.merge(below, above)
     except (OmegaConfBaseException, TypeError, ValueError) as error:
         raise UsageError(f"{source}: {first_line(error)}") from None

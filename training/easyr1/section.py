@@ -17,7 +17,8 @@ from vlmgym.sandbox.core.reward import RewardConfig
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # YAML reads the name of the curriculum 2048 as a number.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
 
 
 class Validation(_Part):
