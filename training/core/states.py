@@ -36,6 +36,11 @@ class PlayConfig(PromptConfig):
         super().__post_init__()
         check_int("max_turns", self.max_turns, 1)
 
+    @property
+    def past_turns(self) -> int:
+        """Maximum number of earlier turns in a prompt."""
+        return self.max_turns - 1 if self.history is None else self.history
+
 
 def check_validation_size(games: Iterable[Game[Any, Any]], validation_fraction: float, count: int, option: str) -> None:
     """Check that every game has enough validation questions.

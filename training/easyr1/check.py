@@ -124,7 +124,8 @@ def _prompts(config: RunConfig, section: Section, curriculum: Curriculum, facts:
             length = int(encoder.encode(first.messages, first.images)["attention_mask"].sum())
             tokens, images = max(tokens, length), max(images, len(first.images))
     facts.append(f"prompts have up to {tokens:,} tokens and {images} image(s), without earlier turns")
-    total = tokens * (1 + play.history_images) + play.history * data.max_response_length
+    shown = play.past_turns if play.chat and play.has_descriptions else play.history_images
+    total = tokens * (1 + shown) + play.past_turns * data.max_response_length
     if total > data.max_prompt_length:
         yield f"prompts have up to {total:,} tokens, but data.max_prompt_length is {data.max_prompt_length:,}"
     if rollout.limit_images and (shown := images * (1 + play.history_images)) > rollout.limit_images:

@@ -54,7 +54,7 @@ class Demonstrations:
         """Create a demonstration, possibly after random turns, so that prompts with history and feedback occur."""
         config, sft = self.config, self.config.sft
         seed = config.seed + SFT_STREAM
-        before = max(sft.random_turns, min(config.play.max_turns - 1, config.play.history + 1))
+        before = max(sft.random_turns, min(config.play.max_turns - 1, config.play.past_turns + 1))
         play = replace(config.play, max_turns=max(config.play.max_turns, before + 1))
         picks = self.curriculum.picks(self.progress, seed, [index])
         args = (picks, seed, 1, play, config.states, config.reward)

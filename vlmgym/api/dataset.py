@@ -19,7 +19,7 @@ from vlmgym.rollout.states import (
 )
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode
 from vlmgym.sandbox.core.game import Game
-from vlmgym.sandbox.core.prompt import ObservationType
+from vlmgym.sandbox.core.prompt import ObservationType, PromptConfig
 from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.sandbox.registry import make_games
 from vlmgym.sandbox.rendering.encode import encode_png
@@ -34,7 +34,7 @@ class Row(TypedDict):
     """One state of a game.
 
     Attributes:
-        prompt: One user message, whose text goes after the images.
+        prompt: One user message, whose text goes after the images; in a chat, it follows the system prompt.
         images: The images, as PIL images that are decoded when first used.
         snapshot: The episode, for `score`, `reward_fn` and `Episode.restore`.
         seed: Seed of the episode.
@@ -59,7 +59,8 @@ def make_dataset(
     states: StateConfig | None = None,
     max_turns: int = 100,
     observation: ObservationType = "image",
-    history: int = 0,
+    chat: bool = False,
+    history: int | None = None,
     history_images: int = 0,
     reward: RewardConfig = RewardConfig(),  # noqa: B008 - frozen
     perception: int = 3,
@@ -80,8 +81,9 @@ def make_dataset(
         states: Distribution of states after some moves. Default: initial states.
         max_turns: Turn limit of an episode that starts at a row; see `Episode` for this and the other settings.
         observation: Show states as `image`, as `text` (the game's description) or as `both`.
-        history: Number of earlier turns repeated in each prompt.
-        history_images: Number of those turns that include images or, without images, descriptions.
+        chat: Play a conversation: a system prompt with the rules, and a user and an assistant message per turn.
+        history: Number of earlier turns in each prompt. Default: none, or all with `chat`.
+        history_images: Number of those turns that include images.
         reward: Weights and shaping of the reward.
         perception: Perceptual difficulty, 1 to 5.
         reasoning: Reasoning difficulty, 1 to 5.
@@ -98,8 +100,8 @@ def make_dataset(
     if states is not None:
         check_instance("states", states, StateConfig)
     made = make_games(games, perception, reasoning, **overrides)
-    settings: dict[str, Any] = {"observation": observation, "history": history, "history_images": history_images}
-    configs = [episode_config(game, reward, max_turns, **settings) for game in made]
+    prompts = PromptConfig(observation=observation, chat=chat, history=history, history_images=history_images)
+    configs = [episode_config(game, reward, max_turns, prompts) for game in made]
     rows = []
     for i in range(n):
         index, which = divmod(i, len(configs))

@@ -34,6 +34,7 @@ class _PastTurn(BaseModel):
     outcome: Outcome
     reward: float
     feedback: str
+    prompt: str
 
 
 class _Snapshot(BaseModel):
@@ -62,7 +63,8 @@ class Episode:
         *,
         max_turns: int = 100,
         observation: ObservationType = "image",
-        history: int = 0,
+        chat: bool = False,
+        history: int | None = None,
         history_images: int = 0,
         reward: RewardConfig = RewardConfig(),  # noqa: B008 - frozen
         perception: int = 3,
@@ -76,8 +78,9 @@ class Episode:
             seed: Seed of the episode; None for a random one.
             max_turns: Turn limit; illegal and unparsable responses count.
             observation: Show states as `image`, as `text` (the game's description) or as `both`.
-            history: Number of earlier turns repeated in each prompt.
-            history_images: Number of those turns that include images or, without images, descriptions.
+            chat: Play a conversation: a system prompt with the rules, and a user and an assistant message per turn.
+            history: Number of earlier turns in each prompt. Default: none, or all with `chat`.
+            history_images: Number of those turns that include images.
             reward: Weights and shaping of the reward.
             perception: Perceptual difficulty, 1 to 5.
             reasoning: Reasoning difficulty, 1 to 5.
@@ -89,9 +92,8 @@ class Episode:
         if not isinstance(game, str | Game):
             raise UsageError(f"game must be an id, a name or a Game, got {short_repr(game)}")
         (made,) = make_games(game, perception, reasoning, **overrides)
-        config = episode_config(
-            made, reward, max_turns, observation=observation, history=history, history_images=history_images
-        )
+        prompts = PromptConfig(observation=observation, chat=chat, history=history, history_images=history_images)
+        config = episode_config(made, reward, max_turns, prompts)
         self._live = LiveEpisode(config, CoreEpisode(made, seed, reward))
 
     @classmethod
@@ -116,7 +118,15 @@ class Episode:
         game = stored.game.game()
         config = EpisodeConfig(game, stored.reward, stored.max_turns, stored.prompts)
         past = tuple(
-            PastTurn(game.from_data(turn.state), turn.turn, turn.response, turn.outcome, turn.reward, turn.feedback)
+            PastTurn(
+                game.from_data(turn.state),
+                turn.turn,
+                turn.response,
+                turn.outcome,
+                turn.reward,
+                turn.feedback,
+                turn.prompt,
+            )
             for turn in stored.past
         )
         return cls.of(LiveEpisode(config, CoreEpisode.restore(game, stored.episode, stored.reward), past))
@@ -132,6 +142,7 @@ class Episode:
                 outcome=turn.outcome,
                 reward=turn.reward,
                 feedback=turn.feedback,
+                prompt=turn.prompt,
             )
             for turn in self._live.past
         )
@@ -191,7 +202,10 @@ class Episode:
 
     @property
     def prompt(self) -> str:
-        """Text of the turn: rules, response format, history and feedback; empty after the end."""
+        """Text of the turn: rules, response format, history and feedback; in a chat, the last user message.
+
+        Empty after the end.
+        """
         return self._live.observation.prompt
 
     @property
@@ -204,7 +218,9 @@ class Episode:
         return turn_images(self.game, live.episode.state, live.past, live.config.prompts)
 
     def messages(self, images: ImageForm = "url") -> list[dict[str, Any]]:
-        """Return the chat messages of the turn: one user message with the images, then the text.
+        """Return the chat messages of the turn, by default one user message with the images, then the text.
+
+        With `chat`, they are the whole conversation; the images of each message precede its text.
 
         Args:
             images: `url` gives `image_url` parts with PNG data URLs, as the OpenAI API takes them; `pil` and `bytes`
@@ -255,20 +271,11 @@ class Episode:
             raise EpisodeEnded(f"this episode of {self.game.name} has ended ({self.end_reason}): start another")
 
 
-def episode_config(
-    game: Game[Any, Any],
-    reward: RewardConfig,
-    max_turns: int,
-    *,
-    observation: ObservationType,
-    history: int,
-    history_images: int,
-) -> EpisodeConfig:
+def episode_config(game: Game[Any, Any], reward: RewardConfig, max_turns: int, prompts: PromptConfig) -> EpisodeConfig:
     """Check the settings of an episode; images are drawn when asked for."""
     check_instance("reward", reward, RewardConfig)
     max_turns = as_int(max_turns)
     check_int("max_turns", max_turns, 1)
-    prompts = PromptConfig(observation=observation, history=as_int(history), history_images=as_int(history_images))
     prompts.check(game)
     return EpisodeConfig(game, reward, max_turns, prompts)
 

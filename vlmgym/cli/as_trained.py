@@ -39,7 +39,10 @@ def with_trained_options(args: Sequence[str]) -> list[str]:
     checkpoint = Path(known.as_trained)
     record = TrainedRecord.read(checkpoint)
     options = [f"--max-turns={record.max_turns}", f"--seed={record.first_seed}"]
-    options += [f"--{name.replace('_', '-')}={value}" for name, value in dataclasses.asdict(record.prompts).items()]
+    for name, value in dataclasses.asdict(record.prompts).items():
+        option = f"--{name.replace('_', '-')}"
+        if value is not None and value is not False:
+            options.append(option if value is True else f"{option}={value}")
     for name, value in record.reward.model_dump().items():
         if value != getattr(RewardConfig(), name):
             options.append(f"--reward.{name.replace('_', '-')}={value}")

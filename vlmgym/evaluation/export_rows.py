@@ -1,5 +1,8 @@
 """Convert the turns of an episode to rows of training data with images; runs in worker processes.
 
+A row has a turn as the model saw it and its response. In a chat, it has the conversation up to that response, and is
+left out if the next row continues it. So each response of a row has passed the filters.
+
 Formats:
     sharegpt: LLaMA-Factory's multimodal format (see its data/README.md): text with `<image>` placeholders, and a list
         of image files.
@@ -23,6 +26,7 @@ from vlmgym.records.episode import EpisodeRecord, GameRecord, TurnRecord
 from vlmgym.records.files import writing
 from vlmgym.records.store import StoredEpisode
 from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.prompt import Message, chat_messages
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.sandbox.rendering.encode import encode_png
 
@@ -49,7 +53,11 @@ class TurnFilter:
             return turn.outcome.value
         if self.min_reward is not None and turn.reward.total < self.min_reward:
             return "below min_reward"
-        if any(placeholder in text for placeholder in PLACEHOLDERS for text in (turn.prompt, turn.response)):
+        if any(
+            placeholder in text
+            for placeholder in PLACEHOLDERS
+            for text in (turn.system or "", turn.prompt, turn.response)
+        ):
             return f"contains {', '.join(PLACEHOLDERS[:-1])} or {PLACEHOLDERS[-1]}"
         return None
 
@@ -69,35 +77,42 @@ def export_episode(
     record = stored.read()
     if record.game not in games:
         raise UsageError(f"{stored.location} has a game that is not in run.json")
-    images = _Images(record.game.game(), folder)
-    rows = Rows()
+    game, prompts = record.game.game(), record.prompts
+    images, each = _Images(game, folder), len(game.image_shapes)
+    rows, before = Rows(), tuple[Message, ...]()
     for i, turn in enumerate(record.turns):
         if (reason := turns.reason_to_skip(turn)) is not None:
             rows.left_out[reason] += 1
             continue
-        prompts = record.prompts
-        shown = prompts.shown_states(prompts.window([earlier.state for earlier in record.turns[:i]]), turn.state)
+        past = prompts.window(record.turns[:i])
+        if turn.system is not None and any(map(turns.reason_to_skip, past)):
+            rows.left_out["follows a turn that is left out"] += 1
+            continue
+        asked = prompts.messages(each, turn.system, [(one.prompt, one.response) for one in past], turn.prompt)
+        messages = (*asked, Message("assistant", turn.response))
+        shown = prompts.shown_states([one.state for one in past], turn.state)
         try:
             names = [name for state in shown for name in images.of(state)]
         except StateError as error:
             raise UsageError(f"{stored.location}, turn {turn.turn}: {error}") from None
-        rows.lines.append(json.dumps(FORMATS[format_](names, turn) | _facts(record, turn)))
+        if turn.system is not None and before and messages[: len(before)] == before:
+            rows.lines.pop()  # this row begins with all of it
+        before = messages
+        rows.lines.append(json.dumps(FORMATS[format_](names, messages) | _facts(record, turn)))
     return rows
 
 
-def _sharegpt(names: Sequence[str], turn: TurnRecord) -> dict[str, Any]:
-    user = {"role": "user", "content": PLACEHOLDERS[0] * len(names) + turn.prompt}
-    return {"messages": [user, {"role": "assistant", "content": turn.response}], "images": names}
+def _sharegpt(names: Sequence[str], messages: Sequence[Message]) -> dict[str, Any]:
+    written = [{"role": each.role, "content": PLACEHOLDERS[0] * each.images + each.text} for each in messages]
+    return {"messages": written, "images": names}
 
 
-def _hf(names: Sequence[str], turn: TurnRecord) -> dict[str, Any]:
-    user = [*({"type": "image"} for _ in names), {"type": "text", "text": turn.prompt}]
-    assistant = [{"type": "text", "text": turn.response}]
-    messages = [{"role": "user", "content": user}, {"role": "assistant", "content": assistant}]
-    return {**({"file_names": names} if names else {}), "messages": messages}
+def _hf(names: Sequence[str], messages: Sequence[Message]) -> dict[str, Any]:
+    written = chat_messages(messages, names, lambda _: {"type": "image"})
+    return {**({"file_names": names} if names else {}), "messages": written}
 
 
-FORMATS: dict[Format, Callable[[Sequence[str], TurnRecord], dict[str, Any]]] = {"sharegpt": _sharegpt, "hf": _hf}
+FORMATS: dict[Format, Callable[[Sequence[str], Sequence[Message]], dict[str, Any]]] = {"sharegpt": _sharegpt, "hf": _hf}
 
 
 def _facts(record: EpisodeRecord, turn: TurnRecord) -> dict[str, Any]:

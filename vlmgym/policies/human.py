@@ -45,7 +45,7 @@ class HumanPolicy(ModelPolicy):
 
     def supports_prompts(self, prompts: PromptConfig) -> bool:
         """Return True for prompts with the current image alone, which the window shows."""
-        return prompts.observation == "image" and not prompts.history_images
+        return prompts.observation == "image" and not prompts.chat and not prompts.history_images
 
     async def open(self) -> None:
         """Prepare the window."""

@@ -64,7 +64,8 @@ class TurnRecord(_Record):
     Attributes:
         turn: Number of the turn, from 1.
         state: State before the turn, as written by the game's `to_json`.
-        prompt: Text of the prompt.
+        system: System prompt of a chat; None for a single prompt.
+        prompt: Text of the prompt, in a chat of the last user message.
         response: Unchanged response of the policy.
         outcome: Played, illegal or unparsable.
         action: The action; None if unparsable.
@@ -83,6 +84,7 @@ class TurnRecord(_Record):
 
     turn: int
     state: JsonValue
+    system: str | None = None
     prompt: str
     response: str
     outcome: Outcome

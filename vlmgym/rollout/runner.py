@@ -61,7 +61,8 @@ def evaluate(
     workers: int | WorkerPool | None = None,
     backend: Backend = "process",
     observation: ObservationType = "image",
-    history: int = 0,
+    chat: bool = False,
+    history: int | None = None,
     history_images: int = 0,
     reward: RewardConfig = RewardConfig(),  # noqa: B008 - frozen
     budget: Budget = Budget(),  # noqa: B008 - frozen
@@ -82,8 +83,9 @@ def evaluate(
             core and one per episode.
         backend: `process` for processes on this machine, `ray` for a Ray cluster; see `vlmgym.workers.ray`.
         observation: Show states as `image`, as `text` or as `both`.
-        history: Number of earlier turns repeated in each prompt.
-        history_images: Number of those turns that include images or, without images, descriptions.
+        chat: Play a conversation: the rules are the system prompt, and each turn is a user and an assistant message.
+        history: Number of earlier turns in each prompt. Default: none, or all with `chat`.
+        history_images: Number of those turns that include images; see `PromptConfig`.
         reward: Weights and shaping.
         budget: Token prices and spending limits; `resume` counts towards them.
         resume: Records of an earlier session, consumed one by one. Episodes with a result are not played again;
@@ -105,7 +107,7 @@ def evaluate(
     check_instance("budget", budget, Budget)
     episodes, max_turns, seed, concurrency = map(as_int, (episodes, max_turns, seed, concurrency))
     check_limits(episodes, max_turns, seed, concurrency)
-    prompts = PromptConfig(observation=observation, history=as_int(history), history_images=as_int(history_images))
+    prompts = PromptConfig(observation=observation, chat=chat, history=history, history_images=history_images)
     if isinstance(games, Curriculum):
         made = [*games.games]
     else:
@@ -199,7 +201,7 @@ def check_policy(policy: Policy, games: Sequence[Game[Any, Any]], prompts: Promp
         prompts.check(game)
     if isinstance(policy, ModelPolicy) and not policy.supports_prompts(prompts):
         raise UsageError(
-            f"{policy.name} shows the image of each turn by itself: remove --observation and --history-images"
+            f"{policy.name} shows the image of each turn by itself: remove --observation, --chat and --history-images"
         )
     if budget != Budget() and not policy.counts_tokens:
         raise UsageError(f"{policy.name} does not count tokens: remove prices and budgets")

@@ -57,6 +57,11 @@ class Observation(NamedTuple):
         """Text of the turn; empty after the end."""
         return self.messages[-1].text if self.messages else ""
 
+    @property
+    def system(self) -> str | None:
+        """System prompt of a chat, else None."""
+        return next((message.text for message in self.messages if message.role == "system"), None)
+
 
 class EpisodeState(NamedTuple):
     """An episode between two turns, as a value that can be sent to another process.
@@ -110,14 +115,15 @@ class LiveEpisode:
 
     def respond(self, reply: Reply, cost: float | None = None) -> TurnRecord:
         """Take a turn with a reply."""
-        before, prompt = self.episode.state, self.observation.prompt
+        before, observation = self.episode.state, self.observation
         response = storable(reply.text)
         scored = self.step(response)
         perception = scored.perception
         return TurnRecord(
             turn=self.episode.turn,
             state=self.config.game.to_data(before),
-            prompt=prompt,
+            system=observation.system,
+            prompt=observation.prompt,
             response=response,
             outcome=scored.outcome,
             action=list(scored.action) if isinstance(scored.action, tuple) else scored.action,
@@ -144,7 +150,8 @@ class LiveEpisode:
         """Take a turn with a response, without recording it."""
         before = self.episode.state
         scored = self.episode.respond(response)
-        latest = PastTurn(before, self.episode.turn, response, scored.outcome, scored.game, scored.feedback)
+        prompt = self.observation.prompt if self.config.prompts.chat else ""
+        latest = PastTurn(before, self.episode.turn, response, scored.outcome, scored.game, scored.feedback, prompt)
         self.past = tuple(self.config.prompts.window((*self.past, latest)))
         self.observation = self._observe(self.config.max_turns)
         return scored
@@ -159,7 +166,9 @@ class LiveEpisode:
             return Observation([], end=end, terminated=True)
         if episode.turn >= max_turns:
             return Observation([], end=TURN_LIMIT)
-        messages = turn_messages(config.game, episode.state, episode.feedback, self.past, config.prompts)
+        messages = turn_messages(
+            config.game, episode.state, episode.turn + 1, episode.feedback, self.past, config.prompts
+        )
         if config.transform is None:
             return Observation([], messages)
         images = turn_images(config.game, episode.state, self.past, config.prompts)

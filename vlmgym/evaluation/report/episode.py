@@ -103,6 +103,7 @@ def _turn(turn: TurnRecord, game: Game[Any, Any] | None, truth: str | None, text
     else:
         action = None if turn.action is None else json.dumps(turn.action)
     return {
+        "system": texts.number(turn.system),
         "prompt": texts.number(turn.prompt),
         "response": marked(turn.response),
         "reasoning": None if turn.reasoning is None else shown(turn.reasoning),

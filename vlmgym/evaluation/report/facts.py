@@ -126,7 +126,9 @@ def _episodes(config: RunRecord) -> str:
 
 def _history(config: RunRecord) -> str:
     prompts = config.prompts
-    if not prompts.history:
-        return "no earlier turns in the prompt"
-    shown = "images" if prompts.has_images else "descriptions"
-    return f"{prompts.history} earlier turns in the prompt, {prompts.history_images} of them with {shown}"
+    where = "conversation" if prompts.chat else "prompt"
+    if prompts.history == 0:
+        return f"no earlier turns in the {where}"
+    turns = "all" if prompts.history is None else f"{prompts.history:,}"
+    shown = "images" if prompts.has_images or prompts.chat else "descriptions"
+    return f"{turns} earlier turns in the {where}, at most {prompts.history_images} of them with {shown}"

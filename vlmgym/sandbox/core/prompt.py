@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
-from vlmgym.checks import check_int
+from vlmgym.checks import as_int, check_instance, check_int
 from vlmgym.errors import UsageError, short_repr
 from vlmgym.sandbox.core.game import Game, ImageArray, StateT
 from vlmgym.sandbox.core.reward import Outcome
@@ -20,23 +20,36 @@ LONGEST_PAST_RESPONSE = 2000
 is."""
 
 
+class Message(NamedTuple):
+    """A chat message; its images precede its text."""
+
+    role: Literal["system", "user", "assistant"]
+    text: str
+    images: int = 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class PromptConfig:
     """Contents of the prompts of an episode."""
 
     observation: ObservationType = "image"
     """Show states as images, as text descriptions, or as both."""
-    history: int = 0
-    """Number of earlier turns repeated in each prompt."""
+    chat: bool = False
+    """Play a conversation: the rules are the system prompt, and each turn is a user and an assistant message."""
+    history: int | None = None
+    """Number of earlier turns in each prompt. Default: none, or all with chat."""
     history_images: int = 0
-    """Number of those turns that include images or, without images, descriptions."""
+    """Number of those turns that include images or, in a single prompt without images, descriptions."""
 
     def __post_init__(self) -> None:
         if self.observation not in get_args(ObservationType):
             raise UsageError(f"observation must be image, text or both, got {short_repr(self.observation)}")
-        check_int("history", self.history, 0)
+        check_instance("chat", self.chat, bool)
+        object.__setattr__(self, "history", 0 if self.history is None and not self.chat else as_int(self.history))
+        object.__setattr__(self, "history_images", as_int(self.history_images))
+        check_int("history", self.history, 0, optional=True)
         check_int("history_images", self.history_images, 0)
-        if self.history_images > self.history:
+        if self.history is not None and self.history_images > self.history:
             raise UsageError(f"history_images must be at most history, got {self.history_images} and {self.history}")
 
     @property
@@ -61,22 +74,34 @@ class PromptConfig:
 
     def window(self, past: Sequence[T]) -> Sequence[T]:
         """Select the past turns that are repeated."""
-        return past[-self.history :] if self.history else ()
+        return past if self.history is None else _last(past, self.history)
 
     def shown_states(self, past: Sequence[T], state: T) -> list[T]:
         """Select the states that images show, oldest first, from those before each past turn and the current one."""
-        return [*self._shown_again(past), state] if self.has_images else []
+        return [*_last(past, self.history_images), state] if self.has_images else []
 
-    def _shown_again(self, past: Sequence[T]) -> Sequence[T]:
-        return past[-self.history_images :] if self.history_images else ()
+    def messages(
+        self, images: int, system: str | None, past: Sequence[tuple[str, str]], prompt: str
+    ) -> tuple[Message, ...]:
+        """Build the messages of a turn.
+
+        Args:
+            images: Number of images of a state.
+            system: System prompt of a chat; None for a single prompt.
+            past: Prompt and response of each past turn in the window.
+            prompt: Text of the turn.
+        """
+        images = images if self.has_images else 0
+        if system is None:
+            return (Message("user", prompt, images * (1 + min(len(past), self.history_images))),)
+        messages = [Message("system", system)]
+        for i, (asked, response) in enumerate(past, self.history_images - len(past)):
+            messages += [Message("user", asked, images if i >= 0 else 0), Message("assistant", response)]
+        return (*messages, Message("user", prompt, images))
 
 
-class Message(NamedTuple):
-    """A chat message; its images precede its text."""
-
-    role: Literal["system", "user", "assistant"]
-    text: str
-    images: int = 0
+def _last(items: Sequence[T], count: int) -> Sequence[T]:
+    return items[-count:] if count else ()
 
 
 def chat_messages(
@@ -104,7 +129,8 @@ def chat_messages(
 class PastTurn(Generic[StateT]):
     """An earlier turn of the same episode: its number from 1, and the state before it.
 
-    `reward` is the game's own; `feedback` says why the response was invalid, or is empty.
+    `reward` is the game's own; `feedback` says why the response was invalid, or is empty; `prompt` is the text of the
+    turn in a chat, otherwise empty.
     """
 
     state: StateT
@@ -113,6 +139,7 @@ class PastTurn(Generic[StateT]):
     outcome: Outcome
     reward: float
     feedback: str
+    prompt: str = ""
 
 
 def turn_prompt(
@@ -137,11 +164,36 @@ def turn_prompt(
             lines.append(_past(turn, images, description))
         parts.append("Your earlier turns, oldest first:\n" + "\n".join(lines))
     if config.has_descriptions:
-        parts.append(f"{_DESCRIPTION[config.has_images]}:\n{game.describe(state)}")
+        parts.append(_description(game, state, config))
     if feedback:
-        what = "image" if config.has_images else "description"
-        parts.append(f"Your last response was not played: {feedback}. The {what} has not changed.")
+        parts.append(_not_played(feedback, config))
     return "\n\n".join(parts)
+
+
+def _chat_prompt(
+    game: Game[StateT, object],
+    state: StateT,
+    turn: int,
+    feedback: str,
+    past: Sequence[PastTurn[StateT]],
+    config: PromptConfig,
+) -> str:
+    """Build the user message of a turn: result of the last turn, and description."""
+    text = f"Turn {turn}."
+    if feedback:
+        text += f" {_not_played(feedback, config)}"
+    elif past:
+        text += f" Your last response was played, reward {past[-1].reward:g}."
+    return f"{text}\n\n{_description(game, state, config)}" if config.has_descriptions else text
+
+
+def _description(game: Game[StateT, object], state: StateT, config: PromptConfig) -> str:
+    return f"{_DESCRIPTION[config.has_images]}:\n{game.describe(state)}"
+
+
+def _not_played(feedback: str, config: PromptConfig) -> str:
+    what = "image" if config.has_images else "description"
+    return f"Your last response was not played: {feedback}. The {what} has not changed."
 
 
 _DESCRIPTION = {
@@ -152,11 +204,20 @@ _DESCRIPTION = {
 
 
 def turn_messages(
-    game: Game[StateT, object], state: StateT, feedback: str, past: Sequence[PastTurn[StateT]], config: PromptConfig
+    game: Game[StateT, object],
+    state: StateT,
+    turn: int,
+    feedback: str,
+    past: Sequence[PastTurn[StateT]],
+    config: PromptConfig,
 ) -> tuple[Message, ...]:
-    """Build the messages of a turn, for the images of `turn_images`."""
-    images = len(game.image_shapes) * len(config.shown_states(past, None))
-    return (Message("user", turn_prompt(game, state, feedback, past, config), images),)
+    """Build the messages of a turn, numbered from 1, for the images of `turn_images`."""
+    system = None
+    if config.chat:
+        system, prompt = game.instructions(state), _chat_prompt(game, state, turn, feedback, past, config)
+    else:
+        prompt = turn_prompt(game, state, feedback, past, config)
+    return config.messages(len(game.image_shapes), system, [(each.prompt, each.response) for each in past], prompt)
 
 
 def turn_images(

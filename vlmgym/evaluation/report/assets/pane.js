@@ -16,11 +16,12 @@ function episodePane(run) {
   const perception = unfolding("Perception vs. ground truth", true);
   const reasoning = unfolding("Reasoning returned separately", false);
   const truth = unfolding("Text description of the image", false);
+  const system = unfolding("System prompt", false);
   const prompt = unfolding("Prompt", false);
   const facts = element("dl", { class: "numbers" });
   const body = element("div", { class: "pane-body" },
     element("div", { class: "views" }, before.node, after.node),
-    element("div", { class: "said" }, outcome, feedback, reward, response.node, perception.node, reasoning.node, truth.node, prompt.node, facts));
+    element("div", { class: "said" }, outcome, feedback, reward, response.node, perception.node, reasoning.node, truth.node, system.node, prompt.node, facts));
   const message = element("p", { class: "faint message", role: "status" });
   const node = element("section", { class: "pane", "aria-label": page.runs.length > 1 ? page.runs[run].label : "Episode" },
     element("h3", {}, label, summary), message, body);
@@ -38,6 +39,7 @@ function episodePane(run) {
     feedback.hidden = !turn?.feedback;
     truth.show(words(truthNow), (text) => scrollingText("Text description", text));
     reasoning.show(turn?.reasoning ?? null, (text) => scrollingText("Reasoning", text));
+    system.show(turn ? words(turn.system) : null, (text) => scrollingText("System prompt", text));
     prompt.show(turn ? words(turn.prompt) : null, (text) => scrollingText("Prompt", text));
     perception.show(turn?.grids ?? null, (grids) => gridTable(grids, whose));
     if (!turn) return;

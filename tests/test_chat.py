@@ -1,0 +1,211 @@
+"""Multi-turn conversations: what policies get, records keep, and exports contain."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import vlmgym
+from tests.api_server import ApiServer
+from tests.api_server import policy as server_policy
+from vlmgym.cli.eval import run_evaluation
+from vlmgym.errors import UsageError
+from vlmgym.evaluation import EpisodeRecord, EvalConfig, evaluate, read_run
+from vlmgym.evaluation.export import ExportConfig, export
+from vlmgym.policies import Prompt
+
+GAME = vlmgym.make_game("2048", size=64)
+ANSWERS = ("<answer>up</answer>", "<think>?</think><answer>left</answer>", "no answer", "<answer>down</answer>")
+Messages = list[dict[str, Any]]
+
+
+class Chatting:
+    """A scripted policy that keeps the messages it gets, by turn."""
+
+    def __init__(self, answers: tuple[str, ...] = ANSWERS) -> None:
+        self.answers = answers
+        self.messages: list[Messages] = []
+
+    def __call__(self, images_batch: Any, prompt_batch: list[Prompt]) -> list[str]:
+        (prompt,) = prompt_batch
+        assert prompt.messages[-1]["content"][-1]["text"] == prompt
+        self.messages.append(prompt.messages)
+        return [self.answers[prompt.turn % len(self.answers)]]
+
+
+def play(**options: Any) -> tuple[list[Messages], EpisodeRecord]:
+    policy = Chatting()
+    (record,) = evaluate(GAME, policy, 1, max_turns=6, workers=0, chat=True, **options)
+    return policy.messages, record
+
+
+def text_of(message: dict[str, Any]) -> str:
+    assert [part["type"] for part in message["content"][:-1]] == ["image"] * (len(message["content"]) - 1)
+    text: str = message["content"][-1]["text"]
+    return text
+
+
+def images_of(messages: Messages) -> list[list[Any]]:
+    return [[part["image"] for part in each["content"] if part["type"] == "image"] for each in messages]
+
+
+def as_bytes(messages: Messages) -> Any:
+    """Replace images by their pixels, so that messages can be compared."""
+    return [
+        {
+            **message,
+            "content": [
+                {**part, "image": np.asarray(part["image"]).tobytes()} if "image" in part else part
+                for part in message["content"]
+            ],
+        }
+        for message in messages
+    ]
+
+
+@pytest.mark.parametrize(("history", "history_images"), [(None, 0), (None, 2), (None, 99), (3, 1), (1, 1), (0, 0)])
+def test_conversations_have_the_rules_and_the_latest_turns(history: int | None, history_images: int) -> None:
+    conversations, record = play(history=history, history_images=history_images)
+    states = [GAME.from_data(turn.state) for turn in record.turns]
+    for number, messages in enumerate(conversations):
+        first = 0 if history is None else max(0, number - history)
+        roles = ["system", *["user", "assistant"] * (number - first), "user"]
+        assert [message["role"] for message in messages] == roles
+        assert text_of(messages[0]) == record.turns[number].system == GAME.instructions(states[number])
+        for turn, message in zip(record.turns[first:], messages[1::2]):
+            assert text_of(message) == turn.prompt
+        for turn, message in zip(record.turns[first:], messages[2::2]):
+            assert text_of(message) == turn.response
+        shown = [number - first - i <= history_images for i in range(number - first + 1)]
+        drawn = [[GAME.draw(state)] if there else [] for state, there in zip(states[first:], shown)]
+        np.testing.assert_equal(images_of(messages)[1::2], drawn)
+
+
+def test_user_messages_tell_the_result_of_the_last_response() -> None:
+    _, record = play()
+    prompts = [turn.prompt for turn in record.turns]
+    assert prompts[0] == "Turn 1."
+    assert prompts[1] == f"Turn 2. Your last response was played, reward {record.turns[0].reward.game:g}."
+    assert prompts[3].startswith("Turn 4. Your last response was not played: ")
+    assert prompts[3].endswith("The image has not changed.")
+
+
+def test_all_images_keep_the_beginning_for_prefix_caching() -> None:
+    conversations, _ = play(history_images=99)
+    for earlier, later in pairwise(conversations):
+        assert as_bytes(later)[: len(earlier)] == as_bytes(earlier)
+
+
+@pytest.mark.parametrize("observation", ["text", "both"])
+def test_descriptions_are_in_the_user_messages(observation: Any) -> None:
+    conversations, record = play(observation=observation, history=2)
+    for turn, messages in zip(record.turns, conversations):
+        assert turn.prompt.endswith(GAME.describe(GAME.from_data(turn.state)))
+        assert len(images_of(messages)[-1]) == (observation == "both")
+
+
+@pytest.mark.parametrize("options", [{}, {"history": 2, "history_images": 1, "observation": "both"}])
+def test_episodes_have_the_same_messages_also_after_a_snapshot(options: Any) -> None:
+    conversations, record = play(**options)
+    episode = vlmgym.Episode(GAME, record.seed, max_turns=6, chat=True, **options)
+    for turn, messages in zip(record.turns, conversations, strict=True):
+        episode = vlmgym.Episode.restore(episode.snapshot())
+        assert as_bytes(episode.messages("pil")) == as_bytes(messages)
+        episode.respond(turn.response)
+    (row,) = vlmgym.make_dataset(GAME, 1, record.seed, chat=True, **options)
+    assert row["prompt"] == [
+        {"role": "system", "content": record.turns[0].system},
+        {"role": "user", "content": record.turns[0].prompt},
+    ]
+
+
+def test_single_turn_tasks_are_short_conversations() -> None:
+    episode = vlmgym.Episode("nlvr2", 0, chat=True, size=64)
+    system, user = episode.messages("pil")
+    assert episode.game.instructions(episode._live.episode.state) == text_of(system)
+    assert len(images_of([user])[0]) == 2
+
+
+def test_servers_get_the_conversation() -> None:
+    with ApiServer().running() as server:
+        (record,) = evaluate(GAME, server_policy(server), 1, max_turns=3, workers=0, chat=True, history_images=1)
+    first, second, third = record.turns
+    messages = server.requests[-1].body["messages"]
+    assert [message["role"] for message in messages] == ["system", *["user", "assistant"] * 2, "user"]
+    assert messages[0]["content"] == first.system
+    assert messages[1]["content"] == first.prompt
+    assert (messages[2]["content"], messages[4]["content"]) == (first.response, second.response)
+    assert [[part["type"] for part in messages[i]["content"]] for i in (3, 5)] == [["image_url", "text"]] * 2
+    assert messages[5]["content"][1]["text"] == third.prompt
+
+
+def run(folder: Path, answers: tuple[str, ...] = ANSWERS, **options: Any) -> tuple[list[Messages], Path]:
+    policy = Chatting(answers)
+    quiet: dict[str, Any] = {"episodes": 1, "size": 64, "workers": 0, "videos": 0, "report": False}
+    run_evaluation(
+        ["2048"],
+        EvalConfig(chat=True, max_turns=6, output_dir=folder, **quiet, **options),
+        custom_policy=policy,
+    )
+    return policy.messages, folder
+
+
+def exported(folder: Path, format_: Any, **filters: Any) -> list[dict[str, Any]]:
+    out = folder.with_name(f"{folder.name}-{format_}")
+    export(ExportConfig(run=folder, format=format_, output_dir=out, workers=0, **filters))
+    file = out / ("data.jsonl" if format_ == "sharegpt" else "metadata.jsonl")
+    return [{**json.loads(line), "folder": out} for line in file.read_text().splitlines()]
+
+
+def test_an_export_of_a_whole_conversation_is_one_row(tmp_path: Path) -> None:
+    conversations, folder = run(tmp_path / "run", ANSWERS[:2], history_images=99)
+    turns = next(iter(read_run(folder).episodes)).turns
+    (row,) = exported(folder, "hf", outcome=("played", "illegal"))
+    stored = iter(row["file_names"])
+    for message in row["messages"]:
+        for part in message["content"]:
+            if part["type"] == "image":
+                part["image"] = np.asarray(Image.open(row["folder"] / next(stored)))
+    assert as_bytes(row["messages"][:-1]) == as_bytes(conversations[-1])
+    (row,) = exported(folder, "sharegpt", outcome=("played", "illegal"))
+    assert [message["role"] for message in row["messages"]] == ["system", *["user", "assistant"] * 6]
+    assert [message["content"] for message in row["messages"][1::2]] == [f"<image>{turn.prompt}" for turn in turns]
+    assert [message["content"] for message in row["messages"][2::2]] == [turn.response for turn in turns]
+    assert len(row["images"]) == 6
+
+
+def test_exported_conversations_have_only_responses_that_pass(tmp_path: Path) -> None:
+    conversations, folder = run(tmp_path / "run", history=2, history_images=1)
+    rows = exported(folder, "sharegpt", outcome=("played", "illegal"))
+    assert [row["turn"] for row in rows] == [2, 6]  # turn 3 is unparsable, and in the conversations of 4 and 5
+    for row in rows:
+        sent = conversations[row["turn"] - 1]
+        texts = ["<image>" * len(images) + text_of(each) for each, images in zip(sent, images_of(sent))]
+        assert [message["content"] for message in row["messages"][:-1]] == texts
+        assert len(row["images"]) == sum(map(len, images_of(sent)))
+
+
+def test_resumed_and_replayed_runs_have_the_same_conversations(tmp_path: Path) -> None:
+    _, folder = run(tmp_path / "run", history_images=1)
+    (whole,) = (episode for episode in read_run(folder).episodes)
+    cut = whole.model_copy(update={"turns": whole.turns[:3], "status": "stopped", "score": None})
+    policy = Chatting()
+    (resumed,) = evaluate(GAME, policy, 1, max_turns=6, workers=0, chat=True, history_images=1, resume=[cut])
+    assert len(policy.messages) == 3
+    assert [(turn.system, turn.prompt) for turn in resumed.turns] == [
+        (turn.system, turn.prompt) for turn in whole.turns
+    ]
+    with pytest.raises(UsageError, match=r"prompts\.chat was True and is False"):
+        evaluate(GAME, Chatting(), 1, max_turns=6, workers=0, resume=[cut])
+
+
+def test_human_plays_no_conversations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    with pytest.raises(UsageError, match="remove --observation, --chat and --history-images"):
+        evaluate(GAME, "human", 1, workers=0, chat=True)
