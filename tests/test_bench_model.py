@@ -125,6 +125,25 @@ def test_invalid_options(options: dict[str, Any], message: str) -> None:
     assert message in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--runs", "3"], "--runs only applies to --prompt"),
+        *(
+            (["--prompt", "Count.", *option], f"{option[0]} only applies to game images")
+            for option in (
+                *(["--game", "swap"], ["--concurrency", "2"], ["--seconds", "3"], ["--size", "96"], ["--strict"]),
+                *(["--perception", "5"], ["--reasoning", "1"], ["--config", "rows=5"]),
+            )
+        ),
+    ],
+)
+def test_options_without_effect(args: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["bench-model", "--model", "tiny", *args])
+    assert (ended.value.code, words in capsys.readouterr().err) == (2, True)
+
+
 @pytest.mark.slow
 def test_real_server_against_transformers(vllm_server: Server, tmp_path: Path) -> None:
     serving_python()

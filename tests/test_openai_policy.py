@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-import vlmgym
 from tests.api_server import GAME, GOOD, UP, ApiServer, as_json, completion, first, play, policy, refusal, well_behaved
 from tests.commands import BARE
 from vlmgym.cli.eval import run_evaluation
@@ -97,7 +96,7 @@ def test_request_seeds_do_not_depend_on_order_or_retries():
 
 def test_openai_gets_max_completion_tokens(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "a-key")
-    body = OpenAIPolicy(OpenAIOptions(model="gpt", max_tokens=9))._body([], vlmgym.policies.Prompt("text", GAME, 0, 0))
+    body = OpenAIPolicy(OpenAIOptions(model="gpt", max_tokens=9))._body([], "text")
     assert body["max_completion_tokens"] == 9
     assert "max_tokens" not in body
 

@@ -8,7 +8,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,6 @@ from rich.table import Table
 
 from vlmgym.checks import check_int
 from vlmgym.errors import InfrastructureError, UsageError
-from vlmgym.policies.base import Prompt
 from vlmgym.policies.chat_api import image_url
 from vlmgym.policies.checkpoint import DType, resolve_checkpoint
 from vlmgym.policies.openai import OpenAIPolicy
@@ -85,8 +84,12 @@ class BenchModelConfig(GameOptions):
 
     def __post_init__(self) -> None:
         check_int("runs", self.runs, 2)
-        if self.prompt is not None and self.concurrency != BenchModelConfig.concurrency:
-            raise UsageError("a prompt is sent one at a time: remove --concurrency or --prompt")
+        if self.prompt is None and self.runs != BenchModelConfig.runs:
+            raise UsageError("--runs only applies to --prompt: remove it, or add --prompt")
+        for name in ("game", "concurrency", "seconds", *(field.name for field in fields(GameOptions))):
+            if self.prompt is not None and getattr(self, name) != getattr(BenchModelConfig, name):
+                option = "config" if name == "overrides" else name
+                raise UsageError(f"--{option} only applies to game images: remove it or --prompt")
         if not self.concurrency or min(self.concurrency) < 1:
             raise UsageError(f"every number in concurrency must be at least 1, got {self.concurrency}")
         if not 0 < self.seconds < float("inf"):
@@ -205,7 +208,7 @@ def describe(config: BenchModelConfig) -> dict[str, Any]:
     }
 
 
-def _question(game: Game[Any, Any], seed: int) -> tuple[list[ImageArray], Prompt]:
+def _question(game: Game[Any, Any], seed: int) -> tuple[list[ImageArray], str]:
     """Return images and prompt of a state after random moves."""
     rng = np.random.default_rng(seed)
     state = game.start(rng)
@@ -214,7 +217,7 @@ def _question(game: Game[Any, Any], seed: int) -> tuple[list[ImageArray], Prompt
         if not actions:
             break
         state = game.step(state, actions[int(rng.integers(len(actions)))], rng).state
-    return list(game.images(state)), Prompt(game.instructions(state), game, seed, 0)
+    return list(game.images(state)), game.instructions(state)
 
 
 async def _measure_server(
@@ -222,7 +225,7 @@ async def _measure_server(
 ) -> Speed:
     """Keep `at_once` requests in flight for `seconds`."""
 
-    def encoded(seed: int) -> tuple[list[str], Prompt]:
+    def encoded(seed: int) -> tuple[list[str], str]:
         images, prompt = _question(game, seed)
         return [image_url("png", image) for image in images], prompt
 
@@ -282,7 +285,7 @@ def _measure_local(model: Any, config: BenchModelConfig, game: Game[Any, Any], a
     replies: list[Any] = []
     while sum(times[1:]) < config.seconds or len(times) < 2:  # the first is a warm-up
         shown = [_question(game, next(seeds)) for _ in range(at_once)]
-        batch = [GenerationRequest(images, str(prompt)) for images, prompt in shown]
+        batch = [GenerationRequest(images, prompt) for images, prompt in shown]
         begun = time.perf_counter()
         answered = model.generate(batch, config.max_tokens, temperature=0.0, ignore_eos=config.ignore_eos)
         times.append(time.perf_counter() - begun)

@@ -14,7 +14,6 @@ from rich.table import Table
 
 from vlmgym.cli.bench_model import BenchModelConfig, describe, prepare
 from vlmgym.errors import InfrastructureError
-from vlmgym.policies.base import Prompt
 from vlmgym.records.files import write_own_json
 from vlmgym.rollout.event_loop import run_async
 
@@ -104,7 +103,7 @@ async def _measure(
     policy: OpenAIPolicy, model: LocalModel | None, config: BenchModelConfig, advance: Callable[[], None]
 ) -> tuple[list[StreamTiming], list[StreamTiming]]:
     """Alternate between the two, so that other load affects both equally; the first run of each is a warm-up."""
-    prompt = Prompt(config.prompt or "", config.make_game(config.game), 0, 0)
+    prompt = config.prompt or ""
     server: list[StreamTiming] = []
     local: list[StreamTiming] = []
     await policy.begin_run()

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any, Literal
 
 from vlmgym.errors import one_line, truncate
-from vlmgym.policies.base import Prompt, Reply
+from vlmgym.policies.base import Reply
 from vlmgym.sandbox.core.game import ImageArray
-from vlmgym.sandbox.core.prompt import chat_messages
+from vlmgym.sandbox.core.prompt import Message, chat_messages
 from vlmgym.sandbox.rendering.encode import encode_jpeg, encode_png
 
 ImageFormat = Literal["png", "jpeg"]
@@ -46,9 +46,11 @@ def image_part(detail: Detail, url: str) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": url} if detail == "auto" else {"url": url, "detail": detail}}
 
 
-def request_messages(prompt: Prompt, images: Sequence[str], detail: Detail) -> list[dict[str, Any]]:
+def request_messages(
+    conversation: str | Sequence[Message], images: Sequence[str], detail: Detail
+) -> list[dict[str, Any]]:
     """Return the messages of a request; those without images have a string, which all servers accept."""
-    messages = chat_messages(prompt.conversation, images, partial(image_part, detail))
+    messages = chat_messages(conversation, images, partial(image_part, detail))
     for message in messages:
         if len(message["content"]) == 1:
             message["content"] = message["content"][0]["text"]

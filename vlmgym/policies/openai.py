@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply
 from vlmgym.policies.chat_api import image_url, request_messages
 from vlmgym.policies.openai_options import OpenAIOptions
 from vlmgym.policies.redaction import Redactor
+from vlmgym.sandbox.core.prompt import Message
 
 if TYPE_CHECKING:
     from vlmgym.policies.openai_client import OpenAIClient, StreamTiming
@@ -71,18 +72,20 @@ class OpenAIPolicy(ModelPolicy):
 
     async def respond(self, images: list[str], prompt: Prompt) -> Reply:
         """Return the model's response."""
-        return await self._client.complete(self._body(images, prompt))
+        return await self._client.complete(self._body(images, prompt.conversation, prompt))
 
-    async def stream(self, images: list[str], prompt: Prompt) -> StreamTiming:
-        """Measure the timing of one streamed response, without retries."""
-        return await self._client.stream(self._body(images, prompt))
+    async def stream(self, images: list[str], text: str) -> StreamTiming:
+        """Measure the timing of one streamed response to images and a text, without retries."""
+        return await self._client.stream(self._body(images, text))
 
-    def _body(self, images: list[str], prompt: Prompt) -> dict[str, Any]:
+    def _body(
+        self, images: list[str], conversation: str | Sequence[Message], prompt: Prompt | None = None
+    ) -> dict[str, Any]:
         sampling = self.options.sampling(prompt)
         if self.options.at_openai and "max_tokens" in sampling:
             # OpenAI's newer models accept only this name; most other servers only the older one.
             sampling["max_completion_tokens"] = sampling.pop("max_tokens")
-        messages = request_messages(prompt, images, self.options.detail)
+        messages = request_messages(conversation, images, self.options.detail)
         return {"model": self.options.model, "messages": messages, **sampling, **self.options.extra_fields}
 
     def _read_key(self) -> str | None:

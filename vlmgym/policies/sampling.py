@@ -47,14 +47,14 @@ class SamplingOptions(PolicyOptions):
         """Return all options as JSON-serialisable values."""
         return super().to_dict() | {"stop": list(self.stop)}
 
-    def sampling(self, prompt: Prompt) -> dict[str, Any]:
-        """Return the options that are set, named as in the OpenAI API and vLLM."""
+    def sampling(self, prompt: Prompt | None = None) -> dict[str, Any]:
+        """Return the options that are set, named as in the OpenAI API and vLLM; without a prompt, there is no seed."""
         options = {
             "temperature": self.temperature,
             "top_p": self.top_p,
             "top_k": self.top_k,
             "max_tokens": self.max_tokens,
-            "seed": self.request_seed(prompt),
+            "seed": None if prompt is None else self.request_seed(prompt),
             "stop": list(self.stop) or None,
         }
         return {name: value for name, value in options.items() if value is not None}
