@@ -128,9 +128,11 @@ def llamafactory_rows(folder: Path) -> list[dict[str, Any]]:
     [
         ("g0.sh", (), {}, "the first argument must be a game"),
         ("g0.sh", ("--check",), {}, "the first argument must be a game"),
-        ("g0.sh", ("chess",), {}, "training/configs/chess.yaml does not exist"),
+        ("g0.sh", ("chess",), {}, "the first argument must be a game"),
+        ("g0.sh", ("geospot",), {}, "the first argument must be a game"),
         ("g1.sh", ("chess",), {}, "the first argument must be a game"),
         ("g1.sh", ("2048",), {"STAGES": "data rest"}, "STAGES must be some of data, sft and rl, got rest"),
+        ("g1.sh", ("2048",), {"DATA": "cifar", "STAGES": "data"}, "DATA only applies to shisensho_cifar10, got 2048"),
         ("g1.sh", ("2048",), {"EPISODES": "0"}, "EPISODES must be a number of at least 1, got 0"),
         ("g1.sh", ("2048",), {"LLAMAFACTORY": "nowhere"}, "nowhere not found: pip install llamafactory"),
     ],

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.processes import no_process_left
 from tests.training import ROOT
 from vlmgym.cli.main import main
 from vlmgym.evaluation import RunFolder, read_run
@@ -101,12 +104,47 @@ def test_serving_checks_model_and_port(tmp_path: Path) -> None:
 
 def test_evaluation_checks_its_arguments(tmp_path: Path) -> None:
     (tmp_path / "sharded" / "actor").mkdir(parents=True)
-    for args, words in (
-        ((), "usage: evaluate.sh"),
-        ((tmp_path / "sharded", "Qwen/Qwen2.5-VL-7B-Instruct"), "convert it with export.sh"),
-        ((tmp_path, tmp_path), "already exists: set OUT"),
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").touch()
+    hub, model, out = "Qwen/Qwen2.5-VL-7B-Instruct", tmp_path / "model", tmp_path / "out"
+    for args, variables, words in (
+        ((), {}, "usage: evaluate.sh"),
+        ((tmp_path / "sharded", hub), {}, "convert it with export.sh"),
+        ((tmp_path / "sharded" / "actor", hub, "2048"), {}, f"{tmp_path}/sharded/actor is neither a model folder with config.json nor a Hub name"),
+        ((model, "nowhere", "2048"), {}, "nowhere is neither a model folder with config.json nor a Hub name"),
+        ((model, hub, "0", "2048"), {}, "EPISODES must be a number of at least 1, got 0"),
+        ((model, hub, "-3", "2048"), {}, "EPISODES must be a number of at least 1, got -3"),
+        ((model, hub, "10"), {}, "has no vlmgym.json: name a game"),
+        ((model, hub, "10", "2048"), {"PORT": "x"}, "PORT must be a number of at least 1, got x"),
+        ((model, hub, "10", "2048"), {"WAIT": "0"}, "WAIT must be a number of at least 1, got 0"),
+        ((model, hub, "10", "2048"), {"OUT": str(tmp_path)}, "already exists: set OUT"),
     ):
-        assert_rejected(run("evaluate.sh", *args, OUT=str(tmp_path)), words)
+        assert_rejected(run("evaluate.sh", *args, **{"OUT": str(out), **variables}), words)
+        assert not out.exists()
+
+
+def test_evaluation_waits_for_its_own_server_only_so_long(tmp_path: Path) -> None:
+    """In the place of vLLM, a program that never responds."""
+    scripts, model = tmp_path / "training" / "scripts", tmp_path / "a" / "model"
+    scripts.mkdir(parents=True)
+    for name in ("evaluate.sh", "serve_vllm.sh"):
+        shutil.copy(SCRIPTS / name, scripts)
+    programs = {".venv": f'exec {sys.executable} "$@"', ".venv-serve": 'echo "$@" && exec sleep 60'}
+    for folder, program in programs.items():
+        python = tmp_path / folder / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.write_text(f"#!/bin/sh\n{program}\n")
+        python.chmod(0o755)
+        (tmp_path / folder / ".vlmgym-setup").write_text("1 2 here cpu")
+    model.mkdir(parents=True)
+    (model / "config.json").touch()
+    with no_process_left() as mark:
+        command = [*mark, "bash", str(scripts / "evaluate.sh"), str(model), str(model), "1", "2048"]
+        environment = {**os.environ, "OUT": str(tmp_path / "out"), "WAIT": "1", "HOST": "0.0.0.0"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert "vLLM did not start" in done.stderr
+    assert "--host 127.0.0.1" in (tmp_path / "out" / "trained.log").read_text()
 
 
 def assert_rejected(done: subprocess.CompletedProcess[str], words: str) -> None:

@@ -11,6 +11,7 @@
 # OUT          folder of both runs, the comparison and the logs of the servers (a new folder in logs)
 # PORT         port of the server (a free one)
 # SERVE        options of serve_vllm.sh, such as "--tensor-parallel-size 2"
+# WAIT         longest time for a server to start, including downloads, in seconds (3600)
 set -euo pipefail
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P)
 fail() {
@@ -27,14 +28,23 @@ esac
 [ $# -ge 2 ] || fail "usage: evaluate.sh TRAINED BASELINE [EPISODES] [OPTIONS OF vlmgym eval]"
 trained=$1 baseline=$2 episodes=10
 shift 2
-if [[ ${1:-} =~ ^[1-9][0-9]*$ ]]; then
+if [[ ${1:-} =~ ^-?[0-9]+$ ]]; then
     episodes=$1
     shift
 fi
+[[ $episodes =~ ^[1-9][0-9]*$ ]] || fail "EPISODES must be a number of at least 1, got $episodes"
+for variable in PORT WAIT; do
+    [[ ${!variable:-1} =~ ^[1-9][0-9]*$ ]] || fail "$variable must be a number of at least 1, got ${!variable}"
+done
 [ ! -e "$trained/model/config.json" ] || trained=$trained/model # a checkpoint of local training
 [ ! -e "$trained/actor" ] || fail "$trained has sharded weights: convert it with export.sh first"
+for model in "$trained" "$baseline"; do
+    [ -e "$model/config.json" ] || [[ ! -e $model && $model =~ ^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9._-]+$ ]] ||
+        fail "$model is neither a model folder with config.json nor a Hub name"
+done
 games=()
 [ ! -e "$trained/vlmgym.json" ] || games=(--as-trained "$trained")
+[ $# -gt 0 ] || [ -e "$trained/vlmgym.json" ] || fail "$trained has no vlmgym.json: name a game after EPISODES"
 out=${OUT:-logs/evaluate-$(date +%Y%m%d-%H%M%S)}
 [ ! -e "$out" ] || fail "$out already exists: set OUT to a new folder"
 [ -e "$root/.venv/.vlmgym-setup" ] || bash "$root/setup.sh"
@@ -79,11 +89,12 @@ evaluate() {
     echo "starting vLLM with $model; log: $out/$name.log"
     # The sampling settings of generation_config.json were not used in training.
     # shellcheck disable=SC2086
-    PORT=$port NAME=$name bash "$root/training/scripts/serve_vllm.sh" "$model" --generation-config vllm ${SERVE:-} \
+    HOST=127.0.0.1 PORT=$port NAME=$name bash "$root/training/scripts/serve_vllm.sh" "$model" --generation-config vllm ${SERVE:-} \
         >"$out/$name.log" 2>&1 &
     server=$!
+    local limit=$((SECONDS + ${WAIT:-3600}))
     until ready; do
-        if ! kill -0 "$server" 2>/dev/null; then
+        if ! kill -0 "$server" 2>/dev/null || [ $SECONDS -ge $limit ]; then
             tail -n 20 "$out/$name.log" >&2
             echo "evaluate.sh: vLLM did not start; see $out/$name.log" >&2
             exit 1

@@ -11,7 +11,8 @@ set -euo pipefail
 easyr1=$(dirname -- "${BASH_SOURCE[0]}")/easyr1.sh
 case ${1:-} in
 -h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exec bash "$easyr1" --help ;;
-'' | *=* | -*) echo "g0.sh: the first argument must be a game: 2048, shisensho, shisensho_cifar10, swap or all" >&2 && exit 2 ;;
+2048 | shisensho | shisensho_cifar10 | swap | all) ;;
+*) echo "g0.sh: the first argument must be a game: 2048, shisensho, shisensho_cifar10, swap or all" >&2 && exit 2 ;;
 esac
 game=$1 dry=no args=()
 for argument in "${@:2}"; do

@@ -34,6 +34,7 @@ all) play=(2048 shisensho swap) config=mixed ;;
 *) fail "the first argument must be a game: 2048, shisensho, shisensho_cifar10, swap or all" ;;
 esac
 game=$1 dry=no check=no settings=()
+[ -z "${DATA:-}" ] || [ "$game" = shisensho_cifar10 ] || fail "DATA only applies to shisensho_cifar10, got $game"
 for argument in "${@:2}"; do
     case $argument in
     --dry-run) dry=yes ;;
