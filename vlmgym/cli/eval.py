@@ -24,7 +24,8 @@ from vlmgym.evaluation.artifacts import Session, write_curves, write_summary, wr
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.report import write_report
 from vlmgym.evaluation.run import Games, all_games, make_run_record, play_run, resume_run, total_episodes
-from vlmgym.evaluation.summary_table import bias_note, summary_table
+from vlmgym.evaluation.suite import read_suite
+from vlmgym.evaluation.summary_table import bias_note, suite_table, summary_table
 from vlmgym.policies import POLICIES, CustomFunction, Policy, PolicyOptions, PolicySpec, make_policy, options_type
 from vlmgym.records.files import writing
 from vlmgym.records.loggers import check_loggers
@@ -124,6 +125,7 @@ def run_evaluation(
     preset: Mapping[str, Any] | None = None,
     curriculum: Path | None = None,
     played: Games | None = None,
+    suite: str | None = None,
 ) -> RunSummary:
     """Play the configured episodes and write all files of the run.
 
@@ -136,12 +138,16 @@ def run_evaluation(
         preset: Config fields that `config` may override.
         curriculum: Curriculum file or name to play instead of games.
         played: Games or curriculum to play instead of all these.
+        suite: Name of the suite to play instead, whose settings `config` must leave at their defaults.
 
     Raises:
         UsageError: An option is invalid; nothing was played.
         VlmgymError: The run failed; finished episodes are kept.
         SystemExit: Some episodes ended as errors; all files are written.
     """
+    if suite is not None:
+        chosen = read_suite(suite)
+        config, played = chosen.configure(config), chosen.make_games()
     if played is None:
         played = _played(game_names, config, preset, curriculum)
     if config.all_rows:
@@ -153,7 +159,7 @@ def run_evaluation(
     check_loggers(tensorboard=config.tensorboard, wandb=config.wandb)
     check_concurrency(games, config.episodes, config.concurrency)
     folder = _folder(config, default_folder, games, policy)
-    record = make_run_record(config, played, policy)
+    record = make_run_record(config, played, policy, suite)
     console, progress_console = make_console(), make_console(stderr=True)
     if config.resume is not None:
         read_config(folder)
@@ -182,6 +188,8 @@ def run_evaluation(
             console.print(summary_table(run.config, summary))
             if note := bias_note(summary.games):
                 console.print(note)
+            if suite is not None:
+                console.print(suite_table(suite, summary.games))
             write_curves(run)
             write_videos(run, config.videos, config.fps, workers, progress_console)
             if config.report:

@@ -31,7 +31,7 @@ from vlmgym.evaluation.report.command import ReportConfig, report
 from vlmgym.evaluation.rescore import RescoreConfig, rescore
 from vlmgym.evaluation.verify import VerifyConfig, verify
 from vlmgym.sandbox.presets import PRESETS
-from vlmgym.sandbox.registry import load_games
+from vlmgym.sandbox.registry import game_ids, load_games
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +44,9 @@ class EvalCommand(EvalConfig):
     """Same as the positional games."""
     curriculum: Path | None = None
     """Curriculum to play instead of games: a file or a built-in name (docs/curricula.md); --episodes is the total."""
+    suite: str | None = None
+    """Suite to play instead of games (docs/suites.md), which also determines their settings; or all, for every game at
+    the given settings."""
     as_trained: Path | None = None
     """Checkpoint whose games, difficulty, turn limit, history, reward and sampling are played instead, on validation
     seeds (its vlmgym.json). Other options override it, except those of games. The vllm and transformers policies load
@@ -59,6 +62,13 @@ def evaluate_command(args: Sequence[str]) -> Callable[..., None]:
     def command(chosen: Any) -> None:
         config = chosen.config
         games, played = (*config.game, *chain.from_iterable(config.games)), None
+        if config.suite is not None:
+            if games or config.curriculum is not None or config.as_trained is not None:
+                raise UsageError("--suite names the games: leave out games, --curriculum and --as-trained")
+            if config.suite != "all":
+                run_evaluation((), config, chosen.options, suite=config.suite)
+                return
+            games = tuple(game_ids())
         if config.as_trained is not None:
             if games or config.curriculum is not None:
                 raise UsageError("--as-trained names the games: leave out games and --curriculum")

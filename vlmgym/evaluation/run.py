@@ -44,7 +44,7 @@ def total_episodes(games: Games, config: EvalConfig) -> int:
     return config.episodes if isinstance(games, Curriculum) else config.episodes * len(games)
 
 
-def make_run_record(config: EvalConfig, games: Games, policy: Policy) -> RunRecord:
+def make_run_record(config: EvalConfig, games: Games, policy: Policy, suite: str | None = None) -> RunRecord:
     """Make the `run.json` of a run that starts now."""
     curriculum = difficulty = None
     if isinstance(games, Curriculum):
@@ -56,6 +56,7 @@ def make_run_record(config: EvalConfig, games: Games, policy: Policy) -> RunReco
         versions=versions(),
         games=tuple(map(GameRecord.of, all_games(games))),
         difficulty=difficulty,
+        suite=suite,
         curriculum=curriculum,
         policy=PolicyRecord(name=policy.name, options=policy.options.without_operational()),
         reward=config.reward,

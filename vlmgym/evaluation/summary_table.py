@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from rich.table import Table
 
 from vlmgym.errors import truncate
+from vlmgym.evaluation.suite import read_suite, suite_rows
 from vlmgym.records.run import RunRecord, RunSummary, StageSummary, Summary
 
+SUITE_COLUMNS = ("", "score", "random", "oracle", "normalised")
 ALL_STAGES = ", all stages together"
 """Marks a mean over stages of different difficulty, which has no interval."""
 
@@ -49,6 +51,14 @@ def summary_table(config: RunRecord, run: RunSummary) -> Table:
     for name in dict.fromkeys(name for words in games.values() for name in words):
         table.add_row(name, *(words.get(name, "") for words in games.values()))
     table.add_row("speed", f"{run.turns_per_second:,.1f} turns/s, {run.seconds:.1f} s", *[""] * (len(games) - 1))
+    return table
+
+
+def suite_table(name: str, games: Mapping[str, Summary]) -> Table:
+    """Make a table of normalised scores with one row per game and skill."""
+    table = Table(*SUITE_COLUMNS, title=name, title_justify="left")
+    for row in suite_rows(read_suite(name), games):
+        table.add_row(*row)
     return table
 
 

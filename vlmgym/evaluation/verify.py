@@ -11,6 +11,7 @@ import tyro
 
 from vlmgym.errors import EpisodeEnded, UsageError, VlmgymError, short_repr
 from vlmgym.evaluation.progress import call_in_order
+from vlmgym.evaluation.suite import behaviour_hash, read_suite
 from vlmgym.evaluation.summary import summarise_run
 from vlmgym.policies.base import recorded_reply
 from vlmgym.records.episode import DifficultyRecord, EpisodeRecord
@@ -145,7 +146,13 @@ def _differences(episode: EpisodeRecord, run: RunRecord) -> list[str]:
 
 
 def _config_problems(config: RunRecord) -> Iterator[str]:
-    """Check the difficulty that `run.json` states against the configs of its games."""
+    """Check the suite and the difficulty that `run.json` states against its games."""
+    if config.suite is not None:
+        suite = read_suite(config.suite)
+        yield from suite.differences(config)
+        for game in suite.make_games():
+            if suite.games[game.id].hash != behaviour_hash(game, suite.seed):
+                yield f"{game.id} as installed is not that of the suite {config.suite}"
     stated = config.difficulty
     if stated is not None:
         games = [game.game() for game in config.games]

@@ -41,6 +41,7 @@ class RunRecord(_Record):
         started: Start time, UTC, ISO 8601.
         versions: As in an episode.
         games: Games with their configurations. A curriculum has one for each stage, so ids may repeat.
+        suite: Name of the suite, if any.
         difficulty: Difficulty levels; None for a curriculum, which has its own.
         curriculum: The curriculum, if any.
         policy: The policy.
@@ -56,6 +57,7 @@ class RunRecord(_Record):
     started: str
     versions: dict[str, str]
     games: tuple[GameRecord, ...]
+    suite: str | None = None
     difficulty: DifficultyRecord | None = None
     curriculum: CurriculumRecord | None = None
     policy: PolicyRecord
@@ -198,7 +200,7 @@ def differences(before: RunRecord, after: RunRecord) -> Sequence[str]:
         found = [*map(str, changes(before.curriculum.file, after.curriculum.file, "curriculum"))]
         if found:  # the games follow from it
             return found
-    fields = {"games", "policy", "reward", "prompts", "max_turns", "seed"}
+    fields = {"suite", "games", "policy", "reward", "prompts", "max_turns", "seed"}
     old, new = (run.model_dump(mode="json", include=fields) for run in (before, after))
     found = [*map(str, changes(old, new))]
     if after.episodes < before.episodes:

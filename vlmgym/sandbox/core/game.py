@@ -14,7 +14,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from operator import contains
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 from gymnasium import spaces
@@ -32,6 +32,7 @@ StateT = TypeVar("StateT")
 ActionT = TypeVar("ActionT")
 ImageArray = NDArray[np.uint8]
 """An RGB image, uint8, shape (height, width, 3)."""
+Skill = Literal["arithmetic", "knowledge", "memory", "perception", "planning", "search", "spatial"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,8 @@ class Game(ABC, Generic[StateT, ActionT]):
     """Maximum number of characters in an answer."""
     prompt_template: ClassVar[str]
     """Text of the prompt for `fill_prompt`."""
+    skills: ClassVar[tuple[Skill, ...]] = ()
+    """Skills that the game tests most, by which suites group scores."""
     action_names: ClassVar[tuple[str, ...]] = ()
     """Names of the actions 0, 1, ... of a `Discrete` space, for `format`."""
     criterion: ClassVar[Criterion] = Criterion("oracle", "turns", rises=True)

@@ -118,6 +118,7 @@ class Caption(LineTask[CaptionState]):
     """
 
     name = "caption"
+    skills = ("perception",)
     title = "Caption"
     Config = CaptionConfig
     State = CaptionState

@@ -116,6 +116,7 @@ class Game2048(NamedActions, BoardGame[State2048, int]):
     """
 
     name = "2048"
+    skills = ("arithmetic", "planning")
     Config = Config2048
     State = State2048
     prompt_template = PROMPT_V1

@@ -176,6 +176,7 @@ class Geospot(Task[GeospotState, str]):
     """
 
     name = "geospot"
+    skills = ("knowledge", "spatial")
     title = "Geospot"
     prompt_template = PROMPT_V1
     Config = GeospotConfig

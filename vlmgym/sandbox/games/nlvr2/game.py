@@ -106,6 +106,7 @@ class Nlvr2(Task[Nlvr2State, int]):
     """
 
     name = "nlvr2"
+    skills = ("perception", "spatial")
     title = "NLVR2"
     Config = Nlvr2Config
     State = Nlvr2State

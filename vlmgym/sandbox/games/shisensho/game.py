@@ -115,6 +115,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
     """
 
     name = "shisensho"
+    skills = ("perception", "search")
     title = "Shisen-Sho"
     cells_in_action = 2
     answer_verbs = ("connect", "join", "match", "remove")

@@ -130,6 +130,7 @@ class Swap(BoardGame[SwapState, Pair]):
     """
 
     name = "swap"
+    skills = ("perception", "search")
     title = "Swap"
     cells_in_action = 2
     answer_verbs = ("swap",)

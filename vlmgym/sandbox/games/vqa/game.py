@@ -96,6 +96,7 @@ class Vqa(LineTask[VqaState]):
     """
 
     name = "vqa"
+    skills = ("arithmetic", "perception")
     title = "VQA"
     Config = VqaConfig
     State = VqaState

@@ -1,0 +1,135 @@
+"""Suites: frozen games and settings, normalised scores, and runs that claim to have played one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.suites import FreezeConfig, freeze
+from vlmgym import make_game
+from vlmgym.cli.main import main
+from vlmgym.errors import UsageError
+from vlmgym.evaluation import open_run
+from vlmgym.evaluation.suite import behaviour_hash, read_suite, skill_means, suite_names
+from vlmgym.evaluation.verify import verify_run
+from vlmgym.sandbox.core.config import GameConfig
+from vlmgym.sandbox.games.swap.game import Swap
+from vlmgym.sandbox.registry import BUILT_IN
+
+SHIPPED = suite_names()
+
+
+@pytest.fixture
+def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Freeze a small suite of two games in a temporary folder."""
+    monkeypatch.setattr("vlmgym.evaluation.suite.FOLDER", tmp_path)
+    monkeypatch.setattr("benchmarks.suites.FOLDER", tmp_path)
+    monkeypatch.setattr("benchmarks.suites.BUILT_IN", ["nlvr2-v0", "swap-v0"])
+    small: Any = {"description": "Small.", "episodes": 3, "max_turns": 4, "baseline_episodes": 20}
+    freeze(FreezeConfig(name="small-1", **small))
+    read_suite.cache_clear()
+    return "small-1"
+
+
+def play(suite: str, folder: Path, policy: str = "oracle") -> Path:
+    options = ["--policy", policy, "--videos", "0", "--no-report", "--workers", "0", "--output-dir", str(folder)]
+    main(["eval", "--suite", suite, *options])
+    return folder
+
+
+def test_a_suite_determines_games_and_settings(suite, tmp_path, capsys):
+    run = open_run(play(suite, tmp_path / "run"))
+    assert run.config.suite == suite
+    assert run.config.game_ids == ("nlvr2-v0", "swap-v0")
+    assert (run.config.episodes, run.config.max_turns, run.config.seed) == (3, 4, 2_026_000)
+    shown = capsys.readouterr().out
+    assert "mean of all games" in shown
+    assert "1.000 ± 0.000" in shown
+    assert verify_run(run, 0).problems == []
+
+
+@pytest.mark.parametrize("option", [["--seed", "4"], ["--perception", "1"], ["--config", "size=320"], ["--strict"]])
+def test_options_that_a_suite_determines_are_rejected(suite, option, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["eval", "--suite", suite, *option, "--output-dir", str(tmp_path / "run")])
+    assert f"a suite determines {option[0]}" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_of_other_settings_is_not_of_the_suite(suite, tmp_path):
+    folder = play(suite, tmp_path / "run")
+    config = json.loads((folder / "run.json").read_text())
+    config["games"][1]["config"]["colours"] = 2
+    config["max_turns"] = 5
+    (folder / "run.json").write_text(json.dumps(config))
+    problems = "\n".join(verify_run(open_run(folder), 0).problems)
+    assert "max_turns is 5, in the suite 4" in problems
+    assert "configurations are not those of the suite" in problems
+
+
+def test_any_change_of_a_game_changes_its_hash():
+    class OtherPrompt(Swap):
+        prompt_template = Swap.prompt_template + " "
+
+    class OtherReward(Swap):
+        def step(self, state, action, rng):
+            step = super().step(state, action, rng)
+            return type(step)(step.state, step.reward * 2, step.terminated, step.info)
+
+    class OtherImage(Swap):
+        def draw(self, state):
+            image = super().draw(state).copy()
+            image[0, 0, 0] ^= 1
+            return image
+
+    def found(game: type[Swap], **fields: Any) -> str:
+        config: GameConfig = game.Config.at(3, 3, size=128, **fields)
+        return behaviour_hash(game(config), 0)
+
+    hashes = [found(Swap), *map(found, (OtherPrompt, OtherReward, OtherImage)), found(Swap, rows=7)]
+    assert len(set(hashes)) == 5
+    assert found(Swap) == hashes[0]
+
+
+def test_skills_group_games():
+    means = skill_means({"2048-v0": (0.5, 0.1), "swap-v0": (1.0, 0.2)})
+    assert means["planning"] == [(0.5, 0.1)]
+    assert means["search"] == [(1.0, 0.2)]
+
+
+def test_every_game_names_its_skills():
+    assert [game for game in BUILT_IN if not make_game(game).skills] == []
+
+
+def test_unknown_suites_are_named():
+    with pytest.raises(UsageError, match="unknown suite 'nope'"):
+        read_suite("nope")
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_suites_have_all_games_with_better_oracles(name):
+    for game in read_suite(name).games.values():
+        assert game.oracle > game.random
+
+
+@pytest.mark.parametrize("game_id", sorted({game for name in SHIPPED for game in read_suite(name).games}))
+def test_shipped_suites_are_unchanged(game_id):
+    """If this fails, images, prompts, rules or states of a game have changed: freeze new versions of the suites."""
+    for name in SHIPPED:
+        suite = read_suite(name)
+        if game_id in suite.games:
+            game = make_game(game_id, suite.perception, suite.reasoning)
+            assert behaviour_hash(game, suite.seed) == suite.games[game_id].hash, name
+
+
+def test_all_plays_every_game(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("vlmgym.cli.main.game_ids", lambda: ["2048-v0", "vqa-v0"])
+    options = ["--episodes", "1", "--max-turns", "1", "--videos", "0", "--no-report", "--workers", "0"]
+    main(["eval", "--suite", "all", *options, "--output-dir", str(tmp_path / "run")])
+    assert open_run(tmp_path / "run").config.game_ids == ("2048-v0", "vqa-v0")
+    with pytest.raises(SystemExit):
+        main(["eval", "swap", "--suite", "all"])
+    assert "--suite names the games" in capsys.readouterr().err

@@ -1,0 +1,194 @@
+"""Suites: frozen, versioned lists of games and settings, whose scores are comparable.
+
+A suite is a TOML file in `suites/`. For each game it has a hash of everything that a model sees and scores, and the
+mean scores of the random and the oracle policy, between which scores are normalised. `benchmarks/suites.py` writes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from vlmgym.errors import UsageError
+from vlmgym.evaluation.config import EvalConfig
+from vlmgym.records.run import RunRecord, Summary
+from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode
+from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.reward import RewardConfig
+from vlmgym.sandbox.registry import make_game
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FOLDER = Path(__file__).with_name("suites")
+HASHED_SEEDS = 3
+HASHED_TURNS = 4
+"""Turns of the oracle in a hash, for each of the first `HASHED_SEEDS` seeds."""
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class SuiteGame(_Data):
+    """A game of a suite.
+
+    Attributes:
+        hash: Its `behaviour_hash`.
+        random: Mean score of the random policy.
+        oracle: Mean score of the oracle.
+    """
+
+    hash: str
+    random: float
+    oracle: float
+
+    def normalise(self, score: float) -> float:
+        """Map a score to 0 for the random policy and 1 for the oracle."""
+        return (score - self.random) / (self.oracle - self.random)
+
+
+class Suite(_Data):
+    """A frozen evaluation.
+
+    Attributes:
+        description: Purpose and cost, in a sentence.
+        episodes: Episodes per game.
+        max_turns: Turn limit.
+        seed: First seed.
+        perception: Perceptual difficulty.
+        reasoning: Reasoning difficulty.
+        games: Games by id.
+    """
+
+    description: str
+    episodes: int
+    max_turns: int
+    seed: int
+    perception: int
+    reasoning: int
+    games: dict[str, SuiteGame]
+
+    def make_games(self) -> list[Game[Any, Any]]:
+        """Make the games in the version and configuration of the suite.
+
+        Raises:
+            UsageError: A game is missing.
+        """
+        return [make_game(game, self.perception, self.reasoning) for game in self.games]
+
+    def configure(self, config: EvalConfig) -> EvalConfig:
+        """Set the options of an evaluation that the suite determines.
+
+        Raises:
+            UsageError: One of them is given, too.
+        """
+        own = ("episodes", "max_turns", "seed", "perception", "reasoning")
+        others = ("size", "strict", "overrides", "all_rows")
+        if given := [name for name in (*own, *others) if getattr(config, name) != getattr(EvalConfig, name)]:
+            options = ", ".join(f"--{'config' if name == 'overrides' else name.replace('_', '-')}" for name in given)
+            raise UsageError(f"a suite determines {options}: remove it")
+        return replace(config, **{name: getattr(self, name) for name in own})
+
+    def differences(self, run: RunRecord) -> list[str]:
+        """List what in a run is not as the suite determines."""
+        expected = {"episodes": self.episodes, "max_turns": self.max_turns, "seed": self.seed}
+        found = [
+            f"{name} is {getattr(run, name)}, in the suite {value}"
+            for name, value in expected.items()
+            if getattr(run, name) != value
+        ]
+        played = {game.id: game.game().fingerprint for game in run.games}
+        if played != {game.id: game.fingerprint for game in self.make_games()}:
+            found.append("the games or their configurations are not those of the suite")
+        return found
+
+
+def suite_names() -> list[str]:
+    """Names of all suites."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+@lru_cache
+def read_suite(name: str) -> Suite:
+    """Read a suite.
+
+    Raises:
+        UsageError: There is no suite of this name.
+    """
+    if name not in suite_names():
+        raise UsageError(f"unknown suite {name!r}; choose {', '.join([*suite_names(), 'all'])}")
+    return Suite.model_validate(tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8")))
+
+
+def behaviour_hash(game: Game[Any, Any], first_seed: int) -> str:
+    """Hash what a model sees and scores: images, prompts, states and rewards of the first turns, played by the oracle.
+
+    Returns:
+        64 hexadecimal digits.
+    """
+    found = hashlib.sha256(game.fingerprint.encode())
+    config = EpisodeConfig(game, RewardConfig(), HASHED_TURNS, transform=lambda image: image)
+    for seed in range(first_seed, first_seed + HASHED_SEEDS):
+        live = LiveEpisode.start(config, seed)
+        while live.observation.end is None:
+            state = live.episode.state
+            for part in (game.to_json(state), live.observation.prompt, str(game.legal_actions(state))):
+                found.update(part.encode())
+            for image in live.observation.images:
+                found.update(image.tobytes())
+            action = game.best_action(state)
+            found.update(repr(live.step("" if action is None else game.respond(state, action)).game).encode())
+        found.update(game.to_json(live.episode.state).encode())
+    return found.hexdigest()
+
+
+Row = tuple[str, str, str, str, str]
+"""Name, score, random, oracle, and normalised score with its standard error."""
+
+
+def suite_rows(suite: Suite, summaries: Mapping[str, Summary]) -> list[Row]:
+    """Compare the summaries of a run with the baselines of its suite: a row per game, per skill, and for the mean."""
+    rows: list[Row] = []
+    normalised: dict[str, tuple[float, float]] = {}
+    for game, baseline in suite.games.items():
+        summary = summaries.get(game)
+        if summary is None or summary.score_mean is None:
+            continue
+        error = (summary.score_stderr or 0.0) / (baseline.oracle - baseline.random)
+        normalised[game] = (baseline.normalise(summary.score_mean), error)
+        columns = (f"{value:,.4g}" for value in (summary.score_mean, baseline.random, baseline.oracle))
+        rows.append((game, *columns, _words([normalised[game]])))  # type: ignore[arg-type]
+    for skill, values in skill_means(normalised).items():
+        rows.append((skill, "", "", "", _words(values)))
+    return [*rows, ("mean of all games", "", "", "", _words([*normalised.values()]))] if normalised else rows
+
+
+def skill_means(normalised: Mapping[str, tuple[float, float]]) -> dict[str, list[tuple[float, float]]]:
+    """Group normalised scores by the skills of their games."""
+    skills: dict[str, list[tuple[float, float]]] = {}
+    for game, value in normalised.items():
+        for skill in make_game(game).skills:
+            skills.setdefault(skill, []).append(value)
+    return dict(sorted(skills.items()))
+
+
+def mean_with_error(values: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return the mean of independent means and its standard error."""
+    mean = math.fsum(value for value, _ in values) / len(values)
+    return mean, math.hypot(*(error for _, error in values)) / len(values)
+
+
+def _words(values: Sequence[tuple[float, float]]) -> str:
+    mean, error = mean_with_error(values)
+    return f"{mean:.3f} ± {error:.3f}"
