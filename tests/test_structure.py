@@ -50,6 +50,7 @@ DYNAMIC_IMPORTS = {
     "vlmgym.policies.openai_client",
     "vlmgym.records.loggers",
     "vlmgym.sandbox.datasets.extra",
+    "vlmgym.sandbox.games.gym.family",
     "vlmgym.sandbox.registry",
 }
 """Modules that import by name: what users name, optional libraries, and modules in a table."""

@@ -237,7 +237,7 @@ def _folder(
 
 def _name(games: Sequence[Game[Any, Any]], policy: Policy) -> str:
     """Name a run after its games, policy and time."""
-    what = "+".join(dict.fromkeys(game.name for game in games))
+    what = re.sub(r"[^\w.+-]", "_", "+".join(dict.fromkeys(game.name for game in games)))
     who = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "_" for c in re.split(r"[/\\]", policy.name)[-1])
     return f"{what[:80]}-{who[-60:]}-{datetime.now():%Y%m%d-%H%M%S}"
 

@@ -126,9 +126,12 @@ class GameRecord(_Record):
 def _game(game_id: str, config: str) -> Game[Any, Any]:
     found = game_class(game_id)
     try:
-        return found(found.Config.model_validate_json(config))
+        game = found(found.Config.model_validate_json(config))
     except ValidationError as error:
         raise UsageError(f"invalid configuration of {game_id}: {describe_validation_error(error)}") from None
+    if game.id != game_id:
+        raise UsageError(f"invalid configuration of {game_id}: it is one of {game.id}")
+    return game
 
 
 class PolicyRecord(_Record):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from itertools import count
@@ -36,11 +37,11 @@ class RunFolder:
 
     def curves(self, game: str) -> Path:
         """Path of the curves of a game, by its name."""
-        return self.folder / f"curves_{game}.png"
+        return self.folder / f"curves_{_file_name(game)}.png"
 
     def video(self, game: str, index: int) -> Path:
         """Path of the video of an episode, by game name and index."""
-        return self.folder / "videos" / f"{game}_{index}.mp4"
+        return self.folder / "videos" / f"{_file_name(game)}_{index}.mp4"
 
     def record(self, game: str) -> Path | None:
         """Path of the document with all episodes of a game, or None without one."""
@@ -104,6 +105,11 @@ class RunFolder:
             return RunSummary.model_validate_json(self.summary.read_bytes())
         except (OSError, ValueError):
             return None
+
+
+def _file_name(game: str) -> str:
+    """Replace the characters of a game's name that do not belong in a file name, as in `gym:ALE/Breakout`."""
+    return re.sub(r"[^\w.-]+", "_", game)
 
 
 class ScriptFolder(RunFolder):

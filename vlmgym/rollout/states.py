@@ -106,8 +106,10 @@ def sample_state(
 
     Raises:
         GenerationError: None of 1,000 states was informative.
-        UsageError: `informative` is set and the actions of the game cannot be enumerated.
+        UsageError: `informative` is set and the actions of the game cannot be enumerated, or its states cannot be
+            restored.
     """
+    game.check_restorable()
     split, question = split_questions(game, config.validation_fraction), index
     if split is not None:
         seeds = split.validation if validation else split.training

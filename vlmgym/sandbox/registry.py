@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoints, entry_points
@@ -23,6 +23,11 @@ BUILT_IN = {
     "vqa-v0": "vlmgym.sandbox.games.vqa.game:Vqa",
 }
 """Ids of the built-in games and the locations of their classes. A new game adds one line."""
+
+PREFIXES: Mapping[str, tuple[str, str]] = {
+    "gym:": ("vlmgym.sandbox.games.gym.game:GymGame", "env"),
+}
+"""Prefixes of ids whose remainder is a config field: location of the class, and name of the field."""
 
 ENTRY_POINT_GROUP = "vlmgym.games"
 """Entry point group through which packages add games: `"name-v0" = "module:Class"`."""
@@ -54,7 +59,11 @@ def game_ids() -> list[str]:
 
 
 def game_class(game: str) -> type[Game[Any, Any]]:
-    """Load the class of a game by its id (`2048-v0`) or name (`2048`, the newest version)."""
+    """Load the class of a game by its id (`2048-v0`, `gym:CartPole-v1`) or name (`2048`, the newest version)."""
+    if (prefixed := _prefixed(game)) is not None:
+        module, _, attribute = prefixed[0].partition(":")
+        of_prefix: type[Game[Any, Any]] = getattr(import_module(module), attribute)
+        return of_prefix
     name = game.removeprefix(NAMESPACE + "/")
     if _ID.fullmatch(name) is None:
         versions = [other for other in game_ids() if _split(other)[0] == name]
@@ -99,7 +108,8 @@ def make_game(game: str, /, perception: int = 3, reasoning: int = 3, **overrides
     """Make a game at the given difficulty, or from a preset.
 
     Args:
-        game: Id or name, e.g. `2048-v0` or `2048`, or a name in `vlmgym.sandbox.presets.PRESETS`.
+        game: Id or name, e.g. `2048-v0` or `2048`, a name in `vlmgym.sandbox.presets.PRESETS`, or `gym:` and the id of
+            a Gymnasium environment.
         perception: Perceptual difficulty, 1 to 5.
         reasoning: Reasoning difficulty, 1 to 5.
         overrides: Config fields that override the levels, e.g. `size=320`.
@@ -115,10 +125,14 @@ def make_game(game: str, /, perception: int = 3, reasoning: int = 3, **overrides
             raise UsageError(f"{game} is a preset without difficulty levels: keep them at 3 and override config fields")
         return make_game(preset.game, **{**preset.overrides, **overrides})
     found = game_class(game)
+    if (prefixed := _prefixed(game)) is not None:
+        _, field, value = prefixed
+        if overrides.setdefault(field, value) != value:
+            raise UsageError(f"{game}: the config field {field} is set by the id")
     try:
         return found(found.Config.at(perception, reasoning, **overrides))
     except UsageError as error:
-        raise UsageError(f"{found.name}: {error}") from None
+        raise UsageError(f"{found.name if prefixed is None else game}: {error}") from None
 
 
 def make_games(games: object, perception: int = 3, reasoning: int = 3, **overrides: Any) -> list[Game[Any, Any]]:
@@ -129,6 +143,14 @@ def make_games(games: object, perception: int = 3, reasoning: int = 3, **overrid
     if not listed:
         raise UsageError("games must not be empty")
     return [game if isinstance(game, Game) else make_game(game, perception, reasoning, **overrides) for game in listed]
+
+
+def _prefixed(game: str) -> tuple[str, str, str] | None:
+    """Location of the class, name and value of the config field of an id with one of `PREFIXES`; None for others."""
+    for prefix, (location, field) in PREFIXES.items():
+        if game.startswith(prefix):
+            return location, field, game.removeprefix(prefix)
+    return None
 
 
 @lru_cache(maxsize=1)

@@ -361,6 +361,9 @@ class Game(ABC, Generic[StateT, ActionT]):
     def check_state(self, state: StateT) -> None:
         """Check a state against the config, e.g. the size of the board; raise `StateError` if it does not fit."""
 
+    def check_restorable(self) -> None:
+        """Raise `StateError` if states cannot be restored from JSON at all; by default they can."""
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle only the config; each process keeps one instance per config, with its cached sprites."""
         return _shared, (type(self), self.config)

@@ -14,7 +14,8 @@ import numpy as np
 from pydantic import field_validator, model_validator
 
 from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError, truncate
-from vlmgym.sandbox.core.config import Difficulty, GameConfig, Levels, config_field, setting
+from vlmgym.sandbox.core.config import Difficulty, Levels, setting
+from vlmgym.sandbox.core.degradation import DEGRADATION, DegradedConfig
 from vlmgym.sandbox.core.game import ActionT, Game, ImageArray, Step
 from vlmgym.sandbox.core.spaces import LineSpace
 from vlmgym.sandbox.datasets.images import letterbox
@@ -45,34 +46,18 @@ class TaskState:
 TaskStateT = TypeVar("TaskStateT", bound=TaskState)
 TaskConfigT = TypeVar("TaskConfigT", bound="TaskConfig")
 
-TASK_PERCEPTION: Levels = {
-    1: {"contrast": 1.3},
-    2: {"contrast": 1.15},
-    3: {},
-    4: {"contrast": 0.8, "blur": 0.3, "noise": 0.08, "clutter": 4, "scale": 0.85},
-    5: {"contrast": 0.6, "blur": 0.5, "noise": 0.16, "clutter": 8, "scale": 0.7, "crop": 0.06},
-}
-"""Perception levels of every task; level 3 leaves images unchanged."""
-
 
 def with_task_perception(reasoning: Levels, perception: Levels | None = None) -> Mapping[Difficulty, Levels]:
     """Combine the shared perception levels, extended by `perception`, with a task's own reasoning levels."""
     own = perception or {}
     return {
-        "perception": {level: {**shared, **own.get(level, {})} for level, shared in TASK_PERCEPTION.items()},
+        "perception": {level: {**shared, **own.get(level, {})} for level, shared in DEGRADATION.items()},
         "reasoning": reasoning,
     }
 
 
-class TaskConfig(GameConfig):
-    """Config fields of every task: image degradation, applied by `rendering.degrade`, and data source."""
-
-    blur: float = config_field("perception", 0.0, "Blur radius in percent of the image's side.", ge=0.0, le=5.0)
-    noise: float = config_field("perception", 0.0, "Amplitude of the noise; 1 is full scale.", ge=0.0, le=0.5)
-    contrast: float = config_field("perception", 1.0, "Contrast relative to the original image.", ge=0.1, le=2.0)
-    clutter: int = config_field("perception", 0, "Strokes drawn over the image.", ge=0, le=50)
-    scale: float = config_field("perception", 1.0, "Size of the image relative to its frame.", ge=0.1, le=1.0)
-    crop: float = config_field("perception", 0.0, "Fraction of width and height cropped at the edges.", ge=0.0, le=0.4)
+class TaskConfig(DegradedConfig):
+    """Config fields of every task: image degradation and data source."""
 
     of_data: ClassVar[tuple[str, ...]] = ("split", "columns", "order", "bad_rows", "urls", "url_hosts")
     """Names of the settings that require `data`."""

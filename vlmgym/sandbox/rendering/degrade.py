@@ -26,7 +26,7 @@ UNIT = 256
 
 
 class Degradation(Protocol):
-    """Config fields used here, documented in `TaskConfig`."""
+    """Config fields used here, documented in `DegradedConfig`."""
 
     blur: float
     noise: float

@@ -23,7 +23,7 @@ SCENE_PERCEPTION: Levels = {
     4: {"similarity": 0.3, "visible": 0.65, "rotation": 25},
     5: {"similarity": 0.5, "visible": 0.6, "rotation": 30},
 }
-"""Perception levels, in addition to `TASK_PERCEPTION`."""
+"""Perception levels, in addition to `DEGRADATION`."""
 
 SceneConfigT = TypeVar("SceneConfigT", bound="SceneConfig")
 

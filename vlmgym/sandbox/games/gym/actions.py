@@ -1,0 +1,147 @@
+"""Actions of an environment as a finite list with names."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, cast
+
+import numpy as np
+from gymnasium import spaces
+
+from vlmgym.errors import ParseError, UsageError, truncate
+
+Action = int | tuple[int, ...]
+
+MOST_ACTIONS = 4096
+"""Maximum number of actions."""
+_NUMBER = re.compile(r"[+-]?[0-9]{1,9}(\.[0-9]{0,9})?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Actions:
+    """Actions of a game that plays an environment.
+
+    Attributes:
+        space: Action space of the game.
+        names: Names of the values of each dimension, in the order of the values.
+        to_env: Converts an action of the game to one of the environment.
+    """
+
+    space: spaces.Discrete[Any] | spaces.MultiDiscrete
+    names: tuple[tuple[str, ...], ...]
+    to_env: Callable[[Action], Any]
+
+    def all(self) -> tuple[Action, ...]:
+        """List all actions."""
+        if isinstance(self.space, spaces.Discrete):
+            return tuple(range(int(self.space.start), int(self.space.start + self.space.n)))
+        starts, counts = self.space.start.tolist(), self.space.nvec.tolist()
+        return tuple(product(*(range(start, start + count) for start, count in zip(starts, counts))))
+
+    def indices(self, action: Action) -> tuple[int, ...]:
+        """Return the index of the value in each dimension."""
+        if isinstance(action, int):
+            return (action - int(self.space.start),)
+        return tuple(value - start for value, start in zip(action, self.space.start.tolist()))
+
+    def format(self, action: Action) -> str:
+        """Format an action as its names, separated by commas."""
+        return ", ".join(names[index] for names, index in zip(self.names, self.indices(action)))
+
+    def parse(self, text: str) -> Action:
+        """Parse the names of an action.
+
+        Raises:
+            ParseError: They are not an action.
+        """
+        words = text.split(",")
+        if len(words) != len(self.names):
+            raise ParseError(f"the answer {truncate(text, 40)!r} has {len(words)} values, not {len(self.names)}")
+        indices = [_index(word, names) for word, names in zip(words, self.names)]
+        if isinstance(self.space, spaces.Discrete):
+            return int(self.space.start) + indices[0]
+        return tuple(start + index for start, index in zip(self.space.start.tolist(), indices))
+
+    def describe(self) -> str:
+        """List the accepted answers for the prompt."""
+        if len(self.names) == 1:
+            return ", ".join(self.names[0])
+        each = "; ".join(", ".join(names) for names in self.names)
+        return f"{len(self.names)} values separated by commas, one from each of these lists: {each}"
+
+
+def make_actions(
+    env_id: str, space: spaces.Space[Any], names: Sequence[Sequence[str]], meanings: Sequence[str] | None, values: int
+) -> Actions:
+    """Make the actions of an action space.
+
+    Args:
+        env_id: Id for messages.
+        space: Action space of the environment.
+        names: Names of the values of each dimension; empty for the default names.
+        meanings: Names of discrete actions that the environment itself gives.
+        values: Number of values of each dimension of a `Box`.
+
+    Raises:
+        UsageError: The space is not supported, or the names do not fit it.
+    """
+    given = tuple(tuple(map(_clean, each)) for each in names)
+    if isinstance(space, spaces.Discrete):
+        default: tuple[tuple[str, ...], ...] = (tuple(map(str, range(int(space.start), int(space.start + space.n)))),)
+        if meanings is not None and len(set(meanings)) == space.n:
+            default = (tuple(map(_clean, meanings)),)
+        return _checked(env_id, Actions(space, given or default, lambda action: np.int64(cast(int, action))))
+    if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
+        starts, counts = space.start.tolist(), space.nvec.tolist()
+        default = tuple(tuple(map(str, range(start, start + count))) for start, count in zip(starts, counts))
+        return _checked(env_id, Actions(space, given or default, lambda action: np.array(action, space.dtype)))
+    if isinstance(space, spaces.Box) and len(space.shape) == 1 and space.is_bounded():
+        ends = zip(space.low.tolist(), space.high.tolist())
+        points = [[low + (high - low) * i / (values - 1) for i in range(values)] for low, high in ends]
+        default = tuple(tuple(f"{point:.6g}" for point in each) for each in points)
+
+        def to_env(action: Action) -> Any:
+            indices = (action,) if isinstance(action, int) else action
+            return np.array([each[index] for each, index in zip(points, indices)], space.dtype)
+
+        listed: spaces.Discrete[Any] | spaces.MultiDiscrete = (
+            spaces.Discrete(values) if len(points) == 1 else spaces.MultiDiscrete([values] * len(points))
+        )
+        return _checked(env_id, Actions(listed, given or default, to_env))
+    raise UsageError(
+        f"{env_id} has the action space {truncate(str(space), 60)}, but only Discrete, MultiDiscrete and bounded "
+        "one-dimensional Box are supported"
+    )
+
+
+def _checked(env_id: str, actions: Actions) -> Actions:
+    space = actions.space
+    counts = [int(space.n)] if isinstance(space, spaces.Discrete) else space.nvec.tolist()
+    if math.prod(counts) > MOST_ACTIONS:
+        raise UsageError(f"{env_id} has {math.prod(counts):,} actions; at most {MOST_ACTIONS:,} are supported")
+    if list(map(len, actions.names)) != counts:
+        raise UsageError(
+            f"{env_id} has {' x '.join(map(str, counts))} actions, but the names given are "
+            f"{'; '.join(', '.join(names) for names in actions.names)}"
+        )
+    for names in actions.names:
+        if len(set(names)) < len(names) or not all(names) or any("," in name for name in names):
+            raise UsageError(f"the names of actions must differ and have no commas, got {'; '.join(names)}")
+    return actions
+
+
+def _index(word: str, names: tuple[str, ...]) -> int:
+    name = _clean(word)
+    if name not in names and _NUMBER.fullmatch(name):
+        name = f"{float(name):.6g}"
+    if name not in names:
+        raise ParseError(f"the answer {truncate(word.strip(), 40)!r} is not one of {truncate(', '.join(names), 200)}")
+    return names.index(name)
+
+
+def _clean(name: str) -> str:
+    return " ".join(name.lower().split())

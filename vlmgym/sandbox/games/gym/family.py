@@ -1,0 +1,124 @@
+"""Names of actions and words for Gymnasium environments, from one TOML file per family."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib import import_module, resources
+from importlib.metadata import entry_points
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from vlmgym.errors import UsageError, describe_validation_error, first_line
+from vlmgym.sandbox.games.gym.truths import TRUTHS
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ENTRY_POINT_GROUP = "vlmgym.gym_families"
+"""Entry point group of packages that contain a file `vlmgym.toml`: `"name" = "package"`."""
+
+
+class Words(BaseModel):
+    """Words of the environments whose ids match one of the patterns `ids`, such as `MiniGrid-*`.
+
+    Attributes:
+        actions: Names of the values of each dimension of an action, by default their numbers.
+        rules: Rules for the prompt; `{name}` inserts an attribute of the environment listed in `attributes`, and
+            `{env}` the name of the environment.
+        attributes: Attributes of the unwrapped environment that `rules` contains.
+        truth: Name of the function in `truths` that describes the image.
+        perception: What a response's `<perception>` contains.
+        keys: Names of actions by the keys that play them in `vlmgym play`.
+        success: An episode with a positive total reward is a success, reported as a metric.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ids: tuple[str, ...] = ()
+    actions: tuple[tuple[str, ...], ...] = ()
+    rules: str = "The image shows the environment {env}. Choose the actions that earn the most reward."
+    attributes: tuple[str, ...] = ()
+    truth: str | None = None
+    perception: str = "what the image shows"
+    keys: Mapping[str, str] = {}
+    success: bool = False
+
+    def model_post_init(self, context: object) -> None:
+        if self.truth is not None and self.truth not in TRUTHS:
+            raise ValueError(f"truth must be one of {', '.join(TRUTHS)}, got {self.truth!r}")
+
+
+class Family(BaseModel):
+    """A family of environments.
+
+    Attributes:
+        module: Module whose import registers the environments; None if Gymnasium registers them.
+        install: How to install it.
+        envs: Words of the environments.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    module: str | None = None
+    install: str = ""
+    envs: tuple[Words, ...]
+
+
+def find_words(env_id: str) -> tuple[Family | None, Words]:
+    """Find the family of an environment and its words; without one, general words."""
+    for family in _families():
+        for words in family.envs:
+            if any(fnmatchcase(env_id, pattern) for pattern in words.ids):
+                return family, words
+    return None, Words()
+
+
+def import_module_of(family: Family, env_id: str) -> None:
+    """Import the module that registers the environments of a family.
+
+    Raises:
+        UsageError: It cannot be imported.
+    """
+    if family.module is None:
+        return
+    try:
+        import_module(family.module)
+    except ImportError as error:
+        advice = f": {family.install}" if family.install else ""
+        raise UsageError(f"{env_id} needs the package {family.module} ({first_line(error)}){advice}") from None
+
+
+@cache
+def _families() -> tuple[Family, ...]:
+    """Read the files of this folder and of installed packages."""
+    return tuple(read_family(where, text) for where, text in _files())
+
+
+def read_family(where: str, text: str) -> Family:
+    """Parse the TOML file of a family.
+
+    Raises:
+        UsageError: It is not such a file.
+    """
+    try:
+        return Family.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{where}: {error}") from None
+    except ValidationError as error:
+        raise UsageError(f"{where}: {describe_validation_error(error)}") from None
+
+
+def _files() -> Iterator[tuple[str, str]]:
+    folder = resources.files(__package__) / "families"
+    for file in sorted(folder.iterdir(), key=lambda file: file.name):
+        yield file.name, file.read_text(encoding="utf-8")
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        try:
+            yield f"vlmgym.toml of {point.value}", (resources.files(point.value) / "vlmgym.toml").read_text("utf-8")
+        except (ImportError, OSError) as error:
+            raise UsageError(f"cannot read vlmgym.toml of the package {point.value}: {first_line(error)}") from None

@@ -1,0 +1,269 @@
+"""Play any Gymnasium environment that renders images."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, ClassVar, Literal, cast
+
+import numpy as np
+from gymnasium import spaces
+from PIL import Image
+from pydantic import field_validator
+
+from vlmgym.errors import IllegalAction, StateError, UsageError
+from vlmgym.sandbox.core.answer_text import word_answer
+from vlmgym.sandbox.core.config import Difficulty, GameConfig, Levels, setting
+from vlmgym.sandbox.core.degradation import DEGRADATION, DegradedConfig
+from vlmgym.sandbox.core.game import Game, ImageArray, Step
+from vlmgym.sandbox.core.perception import Perception
+from vlmgym.sandbox.datasets.images import letterbox
+from vlmgym.sandbox.games.gym.actions import Action, Actions, make_actions
+from vlmgym.sandbox.games.gym.determinism import is_deterministic
+from vlmgym.sandbox.games.gym.family import Words, find_words
+from vlmgym.sandbox.games.gym.live import LiveEnvs
+from vlmgym.sandbox.games.gym.making import check_id, make_env, meanings_of
+from vlmgym.sandbox.games.gym.truths import NOT_DESCRIBED, TRUTHS, attribute_words
+from vlmgym.sandbox.rendering.degrade import degrade
+
+PREFIX = "gym:"
+
+PROMPT_V1 = """\
+{rules}{shown}{repeated}
+Actions: {actions}.
+{form}"""
+
+
+class GymConfig(DegradedConfig):
+    """Configuration of an environment. It has no reasoning levels: choose another environment or its options."""
+
+    env: str = setting("FrozenLake-v1", "Id of the environment, set by the game id.")
+    options: tuple[str, ...] = setting((), "Arguments of gymnasium.make: NAME=VALUE, comma-separated.")
+    frame_skip: int = setting(1, "Number of times that each action is repeated.", ge=1, le=1000)
+    frames: int = setting(1, "Number of latest frames that a turn shows.", ge=1, le=16)
+    sticky: float = setting(
+        0.0, "Probability that the environment repeats the last action instead of the chosen one.", ge=0.0, lt=1.0
+    )
+    box_values: int = setting(5, "Number of evenly spaced values of each dimension of a Box.", ge=2, le=101)
+    actions: tuple[tuple[str, ...], ...] = setting(
+        (), "Names of the actions, comma-separated; dimensions are separated by semicolons."
+    )
+    rules: str | None = setting(None, "Rules in the prompt, instead of those of the family.", max_length=20_000)
+    running: int = setting(128, "Maximum number of environments kept running in a process.", ge=1, le=65536)
+
+    levels: ClassVar[Mapping[Difficulty, Levels]] = {"perception": DEGRADATION}
+
+    @classmethod
+    def at(cls, /, perception: int = 3, reasoning: int = 3, **overrides: Any) -> GameConfig:
+        if reasoning != 3:
+            raise UsageError("environments have no reasoning levels: keep 3, and choose another environment or options")
+        return super().at(perception, reasoning, **overrides)
+
+    @field_validator("options", mode="before")
+    @classmethod
+    def _split_options(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(","))
+        return tuple(value) if isinstance(value, list) else value
+
+    @field_validator("actions", mode="before")
+    @classmethod
+    def _split_actions(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return tuple(tuple(names.split(",")) for names in value.split(";"))
+        return tuple(map(tuple, value)) if isinstance(value, list) else value
+
+
+@dataclass(frozen=True, slots=True)
+class GymState:
+    """A state of an environment: the seed of its reset, the actions since, and how the episode has ended, if it has."""
+
+    seed: int
+    actions: tuple[int | tuple[int, ...], ...] = ()
+    end: Literal["terminated", "truncated"] | None = None
+
+
+class GymGame(Game[GymState, Action]):
+    """Play a Gymnasium environment, for example `gym:FrozenLake-v1`.
+
+    Description:
+        Any environment with `rgb_array` rendering and a Discrete, MultiDiscrete or bounded one-dimensional Box action
+        space of at most 4,096 actions. The rules are those of the environment. Seed n is `env.reset(seed=n)`, and all
+        randomness of the episode follows from it.
+
+    Observation:
+        The rendered frame, scaled to fit a square; the latest frames, oldest first, with `frames` above 1.
+
+    Action:
+        The environment's own; a value of a Box is one of `box_values` evenly spaced values, by its index.
+
+    Reward:
+        The environment's own, summed over the repetitions of an action; 0 for an unparsable answer.
+
+    Episode end:
+        The environment has terminated or truncated the episode, also by its time limit. Metric: success, where the
+        family's file asks for it.
+
+    Arguments:
+        `options`: Arguments of `gymnasium.make`.
+        `frame_skip`, `sticky`: Repetitions of actions.
+
+    Version history:
+        The version is that of the environment.
+    """
+
+    name = "gym"
+    Config = GymConfig
+    State = GymState
+    prompt_template = PROMPT_V1
+
+    def __init__(self, config: GameConfig | None = None) -> None:
+        super().__init__(config)
+        c = self.config
+        check_id(c.env)
+        vars(self)["name"] = PREFIX + c.env.rpartition("-v")[0]
+        made_from = c.env, c.options, c.sticky
+        first = make_env(*made_from)
+        self.words: Words = find_words(c.env)[1]
+        self.actions: Actions = make_actions(
+            c.env, first.action_space, c.actions or self.words.actions, meanings_of(first), c.box_values
+        )
+        self._live = LiveEnvs(
+            c.env,
+            partial(make_env, *made_from),
+            partial(is_deterministic, *made_from),
+            first,
+            self.actions,
+            self._read,
+            c.frame_skip,
+            c.frames,
+            c.running,
+        )
+
+    @property
+    def id(self) -> str:
+        """`gym:` and the id of the environment."""
+        return PREFIX + str(self.config.env)
+
+    @property
+    def action_space(self) -> spaces.Space[Any]:
+        return self.actions.space
+
+    @property
+    def image_shapes(self) -> tuple[tuple[int, int, int], ...]:
+        """Shape of each frame."""
+        return super().image_shapes * int(self.config.frames)
+
+    def start(self, rng: np.random.Generator) -> GymState:
+        return self.start_at(int(rng.integers(2**31)), rng)
+
+    def start_at(self, seed: int, rng: np.random.Generator) -> GymState:
+        """Reset an environment with the seed."""
+        self._live.start(seed)
+        return GymState(seed)
+
+    def legal_actions(self, state: GymState) -> tuple[Action, ...]:
+        return () if state.end else self._all_actions
+
+    def step(self, state: GymState, action: Action, rng: np.random.Generator) -> Step[GymState]:
+        if state.end:
+            raise IllegalAction(f"the environment has {state.end} the episode")
+        if not isinstance(action, int | tuple) or isinstance(action, bool) or action not in self._action_set:
+            raise IllegalAction(f"{action!r} is not an action of {self.action_space}")
+        result = self._live.step((state.seed, state.actions), action)
+        after = GymState(state.seed, (*state.actions, action), cast(Any, result.end))
+        info = {name: plain for name, value in result.info.items() if (plain := _plain(value)) is not None}
+        return Step(after, result.reward, result.end is not None, {**info, "reward": result.reward})
+
+    def ended(self, state: GymState) -> str | None:
+        return state.end
+
+    def metrics(self, state: GymState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+        if not self.words.success:
+            return {}
+        return {"success": float(sum(info.get("reward", 0.0) for info in infos) > 0)}
+
+    def draw(self, state: GymState) -> list[ImageArray]:
+        frames = self._live.view((state.seed, state.actions)).frames
+        size, seed = self.config.size, state.seed + len(state.actions)
+        return [
+            degrade(letterbox(Image.fromarray(frame), size), self.config, seed, index)
+            for index, frame in enumerate(frames)
+        ]
+
+    def describe(self, state: GymState) -> str:
+        if self.words.truth is None:
+            return NOT_DESCRIBED
+        return self._live.view((state.seed, state.actions)).facts["truth"]
+
+    @property
+    def no_text_observation(self) -> str | None:
+        return "its image has no text description" if self.words.truth is None else None
+
+    def perceive(self, state: GymState, text: str) -> Perception | None:
+        return None if self.describe(state) == NOT_DESCRIBED else super().perceive(state, text)
+
+    def prompt(self, state: GymState) -> str:
+        c, facts = self.config, {"env": re.split("[:/]", self.name)[-1]}
+        if c.rules is None and self.words.attributes:
+            facts |= self._live.view((state.seed, state.actions)).facts
+        repeated = f" Each action is repeated {c.frame_skip} times." if c.frame_skip > 1 else ""
+        shown = f" The {c.frames} images show the latest frames, oldest first." if c.frames > 1 else ""
+        return self.fill_prompt(
+            self.words.perception,
+            "action" if len(self.actions.names) == 1 else ", ".join(["value"] * len(self.actions.names)),
+            rules=self.words.rules.format_map(facts) if c.rules is None else c.rules,
+            actions=self.actions.describe(),
+            shown=shown,
+            repeated=repeated,
+        )
+
+    def parse_answer(self, text: str) -> Action:
+        return self.actions.parse(text)
+
+    def normalise_answer(self, text: str) -> str:
+        return word_answer(text)
+
+    def format(self, action: Action) -> str:
+        return self.actions.format(self.to_action(action))
+
+    def key_action(self, state: GymState, key: str) -> Action | None:
+        name = self.words.keys.get(key, key)
+        return next((action for action in self._all_actions if self.actions.format(action) == name), None)
+
+    def check_state(self, state: GymState) -> None:
+        """Check a state by replaying it, unless an environment is already there."""
+        self.check_restorable()
+        if state.seed < 0:
+            raise StateError(f"invalid state of {self.name}: seed must be at least 0, got {state.seed}")
+        if unknown := [action for action in state.actions if action not in self._action_set]:
+            raise StateError(f"invalid state of {self.name}: {unknown[0]!r} is not an action of {self.action_space}")
+        end = self._live.end((state.seed, state.actions))
+        if end != state.end:
+            raise StateError(f"invalid state of {self.name}: the episode is {end or 'running'}, not {state.end}")
+
+    def check_restorable(self) -> None:
+        self._live.check_deterministic()
+
+    @cached_property
+    def _all_actions(self) -> tuple[Action, ...]:
+        return self.actions.all()
+
+    @cached_property
+    def _action_set(self) -> frozenset[Action]:
+        return frozenset(self._all_actions)
+
+    def _read(self, env: Any) -> Mapping[str, str]:
+        """Read the truth and the attributes in the rules from an environment."""
+        facts = {name: attribute_words(getattr(env, name, None)) for name in self.words.attributes}
+        return facts if self.words.truth is None else {**facts, "truth": TRUTHS[self.words.truth](env)}
+
+
+def _plain(value: Any) -> Any:
+    """Return a finite number, truth value or string of an environment's info as plain data; None if it is another."""
+    data = value.item() if isinstance(value, np.generic) else value
+    if isinstance(data, float) and not np.isfinite(data):
+        return None
+    return data if isinstance(data, bool | int | float | str) else None
