@@ -110,7 +110,11 @@ def test_evaluation_checks_its_arguments(tmp_path: Path) -> None:
     for args, variables, words in (
         ((), {}, "usage: evaluate.sh"),
         ((tmp_path / "sharded", hub), {}, "convert it with export.sh"),
-        ((tmp_path / "sharded" / "actor", hub, "2048"), {}, f"{tmp_path}/sharded/actor is neither a model folder with config.json nor a Hub name"),
+        (
+            (tmp_path / "sharded" / "actor", hub, "2048"),
+            {},
+            "sharded/actor is neither a model folder with config.json nor a Hub name",
+        ),
         ((model, "nowhere", "2048"), {}, "nowhere is neither a model folder with config.json nor a Hub name"),
         ((model, hub, "0", "2048"), {}, "EPISODES must be a number of at least 1, got 0"),
         ((model, hub, "-3", "2048"), {}, "EPISODES must be a number of at least 1, got -3"),
