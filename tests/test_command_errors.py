@@ -36,6 +36,8 @@ USAGE = [
     (["2048", "--config", "perception=3"], "set perception by --perception, not by --config"),
     (["2048", "--config", "rows=3", "--config", "rows=4"], "rows is set twice"),
     (["2048", "--config", "rows=3", "--config", "columns=2"], "columns: input should be greater than or equal to 3"),
+    (["vqa", "--config", "data=missing.csv"], "there is no file or folder 'missing.csv'"),
+    (["shisensho", "--config", "tiles=cifar10", "data=missing"], "missing"),
     (["2048", "--size", "320", "--config", "size=640"], "--size and --config set different sizes"),
     (["shisensho", "--config", "rows=5", "columns=5"], "rows x columns must be even, got 5 x 5"),
     (["2048", "--reward.game-weight", "1e9"], "reward: game_weight: input should be less than or equal to 1000000"),

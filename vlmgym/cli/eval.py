@@ -33,6 +33,7 @@ from vlmgym.records.run import RunSummary
 from vlmgym.records.run_folder import RunFolder, ScriptFolder
 from vlmgym.records.store import StoredRun, game_name, open_run, read_config
 from vlmgym.rollout.runner import check_concurrency, check_distinct, check_policy
+from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.task import Task
 from vlmgym.sandbox.registry import game_class
@@ -158,6 +159,8 @@ def run_evaluation(
     check_policy(policy, games, config.prompts, config.budget)
     check_loggers(tensorboard=config.tensorboard, wandb=config.wandb)
     check_concurrency(games, config.episodes, config.concurrency)
+    for game in games:
+        Episode(game, config.seed)  # opens its data, before the folder is created
     folder = _folder(config, default_folder, games, policy)
     record = make_run_record(config, played, policy, suite)
     console, progress_console = make_console(), make_console(stderr=True)

@@ -18,7 +18,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from urllib.parse import urljoin, urlsplit
 
-from vlmgym.errors import UsageError
+from vlmgym.errors import missing_extra
 from vlmgym.sandbox.datasets.extra import library, one_line
 from vlmgym.sandbox.datasets.rows import BadRow, shown
 
@@ -80,7 +80,7 @@ def download_object(url: str, buckets: Collection[str], max_bytes: int = MAX_BYT
         system, path = fsspec.core.url_to_fs(url)
         body: bytes = system.cat_file(path, end=max_bytes + 1)
     except ImportError:
-        raise UsageError(f"loading {shown(url)} needs {package}: run pip install {package}") from None
+        raise missing_extra(f"loading {shown(url)}", package, "cloud") from None
     except Exception as error:  # each backend raises its own exceptions
         raise BadRow(f"{shown(url)} cannot be loaded: {one_line(error)}") from None
     if len(body) > max_bytes:

@@ -6,9 +6,10 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from vlmgym.errors import UsageError
+from vlmgym.errors import UsageError, missing_extra
 from vlmgym.sandbox.datasets.arrow import ArrowTable
 from vlmgym.sandbox.datasets.cache import cached_file
+from vlmgym.sandbox.datasets.download import BUCKETS
 from vlmgym.sandbox.datasets.extra import download_failures, library, one_line
 from vlmgym.sandbox.datasets.rows import Table
 
@@ -79,6 +80,8 @@ def download_tables(url: str) -> list[Path]:
     except Exception as error:  # each backend raises its own exceptions
         if isinstance(error, UsageError):
             raise
+        if isinstance(error, ImportError) and (package := BUCKETS.get(url.partition(":")[0].lower())):
+            raise missing_extra(f"opening {url}", package, "cloud") from None
         raise UsageError(f"cannot open {url}: {one_line(error)}") from None
 
 
