@@ -1,0 +1,107 @@
+"""Write single moves as tasks of lmms-eval; docs/integrations/lmms_eval.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vlmgym import Outcome, Row, score, to_hf_dataset
+from vlmgym.errors import UsageError
+
+NOT_RESPONSES = ("[LMMS_EVAL_REQUEST_FAILED", "[LMMS_EVAL_BUDGET_EXCEEDED]")
+"""Texts that lmms-eval puts in place of a response."""
+
+TASK = """\
+task: vlmgym_{name}
+dataset_path: {data}
+dataset_kwargs:
+  load_from_disk: true
+test_split: test
+output_type: generate_until
+doc_to_visual: !function vlmgym_functions.doc_to_visual
+doc_to_text: !function vlmgym_functions.doc_to_text
+doc_to_target: !function vlmgym_functions.doc_to_target
+process_results: !function vlmgym_functions.process_results
+generation_kwargs:
+  max_new_tokens: {max_tokens}
+  temperature: 0
+  do_sample: false
+  until: []
+metric_list:
+  - metric: score
+    aggregation: mean
+    higher_is_better: true
+  - metric: played
+    aggregation: mean
+    higher_is_better: true
+  - metric: failed
+    aggregation: mean
+    higher_is_better: false
+metadata:
+  version: {version}
+"""
+FUNCTIONS = """\
+from vlmgym.integrations.lmms_eval import doc_to_target, doc_to_text, doc_to_visual, process_results
+"""
+
+
+def write_tasks(folder: Path | str, rows: Sequence[Row], max_tokens: int = 1024) -> list[str]:
+    """Write a task per game, for `lmms-eval --include_path FOLDER --tasks "vlmgym_*"`.
+
+    Args:
+        folder: New or empty folder.
+        rows: Rows of `vlmgym.make_dataset`.
+        max_tokens: Maximum number of tokens per response.
+
+    Returns:
+        Names of the tasks.
+
+    Raises:
+        UsageError: The folder is not empty, or the package datasets is not installed.
+    """
+    folder = Path(folder).absolute()
+    if folder.exists() and any(folder.iterdir()):
+        raise UsageError(f"{folder} is not empty: choose a new folder")
+    games = sorted({row["game"] for row in rows})
+    tables = {game: to_hf_dataset([row for row in rows if row["game"] == game]) for game in games}
+    from datasets import DatasetDict
+
+    names = []
+    for game, table in tables.items():
+        name, _, version = game.rpartition("-v")
+        data = folder / "data" / name
+        DatasetDict(test=table).save_to_disk(data)
+        task = TASK.format(name=name, data=data, max_tokens=max_tokens, version=version)
+        (folder / f"vlmgym_{name}.yaml").write_text(task, encoding="utf-8")
+        names.append(f"vlmgym_{name}")
+    (folder / "vlmgym_functions.py").write_text(FUNCTIONS, encoding="utf-8")
+    return names
+
+
+def doc_to_visual(doc: Mapping[str, Any]) -> list[Any]:
+    """Return the images of a row."""
+    return [image.convert("RGB") for image in doc["images"]]
+
+
+def doc_to_text(doc: Mapping[str, Any], lmms_eval_specific_kwargs: Any = None) -> str:
+    """Return the prompt of a row."""
+    text: str = doc["prompt"][0]["content"]
+    return text
+
+
+def doc_to_target(doc: Mapping[str, Any]) -> str:
+    """Return the oracle's answer, for the logs."""
+    return doc["answer"] or ""
+
+
+def process_results(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, float]:
+    """Score a response: the game's own reward, and whether it was played.
+
+    A failed request has neither, and so does not count in their means.
+    """
+    (response,) = results
+    if response.startswith(NOT_RESPONSES):
+        return {"failed": 1.0}
+    scored = score(doc["snapshot"], response)
+    return {"score": scored.game, "played": float(scored.outcome is Outcome.PLAYED), "failed": 0.0}
