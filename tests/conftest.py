@@ -38,6 +38,7 @@ NEEDED = {
     "test_verifiers": ("verifiers", ".venv-integrations"),
     "test_openenv": ("openenv", ".venv-openenv"),
     "test_skyrl": ("skyrl_gym", ".venv-openenv"),
+    "test_verl": ("verl", ".venv-verl"),
     "test_lmms_eval": ("lmms_eval", ".venv-lmms-eval"),
     "test_vagen": ("vagen", "PYTHONPATH=VAGEN .venv-openenv"),
 }

@@ -11,6 +11,8 @@ import base64
 import io
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -171,7 +173,32 @@ def vagen(case: Case) -> Played:
     return played
 
 
-DRIVERS: dict[str, Callable[[Case], Played]] = {"openenv": openenv, "skyrl": skyrl, "trl": trl, "vagen": vagen}
+def verl(case: Case) -> Played:
+    """Play a row with verl's worker and a stub of the model's server."""
+    pytest.importorskip("verl.experimental.agent_loop.agent_loop")
+    from tests.in_integrations.test_verl import roll_out
+    from tests.in_training.tiny import make_checkpoint
+    from vlmgym.integrations.verl import to_verl
+
+    with TemporaryDirectory() as folder:
+        rows = vlmgym.make_dataset(case.game, 1, case.seed, **case.options)
+        output, server = roll_out(make_checkpoint(Path(folder)), to_verl(rows), responses=case.responses)
+    played, seen = Played(), 0
+    for request in next(iter(server.requests.values())):
+        played.images.append([pixels(image) for image in request["image_data"][seen:]])
+        seen = len(request["image_data"])
+    played.reward = float(output.batch["rm_scores"].sum())
+    played.score = output.non_tensor_batch["score"][0]
+    return played
+
+
+DRIVERS: dict[str, Callable[[Case], Played]] = {
+    "openenv": openenv,
+    "skyrl": skyrl,
+    "trl": trl,
+    "vagen": vagen,
+    "verl": verl,
+}
 
 
 def test_cases_have_all_outcomes_and_ends() -> None:

@@ -1,0 +1,111 @@
+"""Train on whole episodes with verl; docs/integrations/verl.md."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from uuid import uuid4
+
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
+from verl.utils.profiler import simple_timer
+from verl.utils.rollout_trace import rollout_trace_op
+
+from vlmgym import Episode, Row
+from vlmgym.errors import UsageError
+
+NAME = "vlmgym"
+
+
+@register(NAME)
+class GameAgentLoop(AgentLoopBase):
+    """Plays an episode as one conversation: each turn adds a response and the next turn with its images.
+
+    Args:
+        response_tokens: Maximum number of tokens per response. Default: what is left of `data.max_response_length`.
+    """
+
+    def __init__(self, *args: Any, response_tokens: int | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._response_tokens = response_tokens
+
+    @rollout_trace_op
+    async def run(self, sampling_params: dict[str, Any], **columns: Any) -> AgentLoopOutput:
+        """Play the episode of a row.
+
+        Raises:
+            UsageError: The row has no snapshot.
+        """
+        snapshot = (columns.get("extra_info") or {}).get("snapshot")
+        if snapshot is None:
+            raise UsageError("the dataset has no snapshots: make its rows with vlmgym.integrations.verl.to_verl")
+        episode = await asyncio.to_thread(Episode.restore, snapshot)
+        messages, images = await asyncio.to_thread(_turn, episode)
+        self._assert_mm_supported(True)
+        tokens = await self.ct_build_initial_tokens(messages, images=images)
+        room = self.rollout_config.response_length
+        mask: list[int] = []
+        logprobs: list[float] | None = None
+        metrics: dict[str, Any] = {"num_preempted": 0}
+        request, reward, invalid = uuid4().hex, 0.0, 0
+        extra: dict[str, Any] = {}
+        while True:
+            limit = min(self._response_tokens or room, room - len(mask))
+            with simple_timer("generate_sequences", metrics):
+                output = await self.server_manager.generate(
+                    request_id=request,
+                    prompt_ids=tokens,
+                    sampling_params={**sampling_params, "max_tokens": limit},
+                    image_data=images,
+                )
+            metrics["num_preempted"] += output.num_preempted or 0
+            extra.update(output.extra_fields)
+            if output.log_probs and logprobs is None:
+                logprobs = []
+            merged, mask, logprobs = await self.ct_merge_assistant_token(
+                tokens, output.token_ids, mask, logprobs, assistant_logprobs=output.log_probs or None
+            )
+            tokens = merged.token_ids
+            response = self.tokenizer.decode(output.token_ids, skip_special_tokens=True)
+            scored = await asyncio.to_thread(episode.respond, response)
+            reward += scored.total
+            invalid += scored.outcome != "played"
+            if episode.done:
+                break
+            before = [*messages, {"role": "assistant", "content": response}]
+            added, shown = await asyncio.to_thread(_turn, episode)
+            merged, longer, padded = await self.ct_merge_context_msg(before, [*before, *added], tokens, mask, logprobs)
+            if len(longer) >= room:
+                break  # An image must never be cut: verl would pair its features with the wrong tokens.
+            messages, images = [*before, *added], [*images, *shown]
+            tokens, mask, logprobs = merged.token_ids, longer, padded
+        facts = {"score": episode.score, "finished": float(episode.done), "invalid_turns": float(invalid)}
+        return AgentLoopOutput(
+            prompt_ids=tokens[: len(tokens) - len(mask)],
+            response_ids=tokens[len(tokens) - len(mask) :],
+            response_mask=mask,
+            response_logprobs=logprobs,
+            multi_modal_data={"images": images},
+            reward_score=reward,
+            num_turns=2 * episode.turn,
+            metrics=metrics,
+            extra_fields={**extra, "turn_scores": [], "tool_rewards": [], "reward_extra_info": facts},
+        )
+
+
+def to_verl(rows: list[Row]) -> list[dict[str, Any]]:
+    """Convert rows of `vlmgym.make_dataset` to the columns that verl reads from a Parquet file."""
+    return [
+        {
+            "data_source": row["game"],
+            "agent_name": NAME,
+            "prompt": row["prompt"],  # only used to filter by length: the loop makes its own, with images
+            "reward_model": {"style": "rule", "ground_truth": ""},
+            "extra_info": {"index": index, "snapshot": row["snapshot"]},
+        }
+        for index, row in enumerate(rows)
+    ]
+
+
+def _turn(episode: Episode) -> tuple[list[dict[str, Any]], list[Any]]:
+    messages = episode.messages("pil")
+    return messages, [part["image"] for part in messages[0]["content"] if part["type"] == "image"]
