@@ -27,6 +27,7 @@ from vlmgym.errors import UsageError
 from vlmgym.evaluation.compare import CompareConfig, compare
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.export import ExportConfig, export
+from vlmgym.evaluation.leaderboard.command import LeaderboardConfig, leaderboard
 from vlmgym.evaluation.report.command import ReportConfig, report
 from vlmgym.evaluation.rescore import RescoreConfig, rescore
 from vlmgym.evaluation.verify import VerifyConfig, verify
@@ -127,6 +128,7 @@ ACTIONS: dict[type, Callable[[Any], object]] = {
     CompareConfig: compare,
     ExportConfig: export,
     VerifyConfig: verify,
+    LeaderboardConfig: leaderboard,
     GalleryConfig: gallery,
 }
 COMMANDS: dict[str, Callable[..., Any]] = {
@@ -138,6 +140,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "compare": CompareConfig,
     "export": ExportConfig,
     "verify": VerifyConfig,
+    "leaderboard": LeaderboardConfig,
     "gallery": GalleryConfig,
     "data": data_command,
     "games": games_command,

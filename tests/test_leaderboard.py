@@ -1,0 +1,100 @@
+"""The leaderboard of a suite, in a real browser."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.suites import FreezeConfig, freeze
+from tests.browser import Watched, chromium
+from vlmgym.cli.main import main
+from vlmgym.evaluation.suite import read_suite
+
+PRICES = ("--price-in", "1", "--price-out", "2")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Freeze a small suite, and play it with several policies."""
+    root = tmp_path_factory.mktemp("suite")
+    (root / "counting.py").write_text(
+        "from vlmgym.policies import Reply\n"
+        "def counting(images, prompts):\n"
+        "    return [Reply('<answer>true</answer>', prompt_tokens=10, completion_tokens=5) for _ in prompts]\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vlmgym.evaluation.suite.FOLDER", root)
+        patch.setattr("benchmarks.suites.FOLDER", root)
+        patch.setattr("benchmarks.suites.BUILT_IN", ["2048-v0", "nlvr2-v0", "swap-v0"])
+        small: Any = {"description": "Small & fast.", "episodes": 3, "max_turns": 40}
+        freeze(FreezeConfig(name="small-1", baseline_episodes=10, **small))
+        read_suite.cache_clear()
+        for policy, more in {"random": (), "oracle": (), f"{root / 'counting.py'}:counting": PRICES}.items():
+            folder = root / policy.rpartition(":")[2]
+            options = ["--policy", policy, "--videos", "0", "--workers", "0", "--output-dir", str(folder), *more]
+            main(["eval", "--suite", "small-1", *options, *(["--no-report"] if policy == "random" else [])])
+        yield root
+
+
+@pytest.fixture(scope="module")
+def watched(runs: Path) -> Iterator[Watched]:
+    page = runs / "leaderboard.html"
+    main(["leaderboard", *(str(runs / name) for name in ("random", "oracle", "counting")), "--output", str(page)])
+    with chromium() as browser:
+        watched = Watched(browser.new_page(viewport={"width": 1300, "height": 900}))
+        watched.visit(page)
+        yield watched
+
+
+def column(watched: Watched, name: str) -> list[str]:
+    heads = watched.page.locator("#board thead th").all_inner_texts()
+    return watched.page.locator(f"#board tbody tr > :nth-child({heads.index(name) + 1})").all_inner_texts()
+
+
+def test_entries_are_ranked_with_errors_costs_and_links(watched: Watched) -> None:
+    assert column(watched, "policy")[0] == "oracle"
+    assert column(watched, "policy")[-1] == "random" or column(watched, "policy")[-1].endswith("counting")
+    assert all("±" in score for score in column(watched, "score"))
+    assert column(watched, "scoring") == ["verified"] * 3
+    assert sorted(column(watched, "cost"))[:2] == ["", ""]
+    assert float(max(column(watched, "cost"))) >= 0
+    links = watched.page.locator("#board tbody a")
+    assert sorted(links.all_inner_texts())[-1] == "oracle"
+    assert links.count() == 2
+    assert watched.page.locator(".profile").count() == 3
+    watched.check()
+
+
+def test_columns_sort_both_ways(watched: Watched) -> None:
+    button = watched.page.get_by_role("button", name="unparsable", exact=True)
+    button.click()
+    first = [float(text.rstrip("%")) for text in column(watched, "unparsable")]
+    button.click()
+    assert first == sorted(first, reverse=True)
+    assert [float(text.rstrip("%")) for text in column(watched, "unparsable")] == sorted(first)
+    watched.check()
+
+
+def test_a_changed_record_is_marked(runs: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(runs / "random", tmp_path / "run")
+    lines = (run / "episodes.jsonl").read_text().splitlines()
+    record = json.loads(lines[0])
+    record["metrics"]["largest tile"] = "4096"
+    (run / "episodes.jsonl").write_text("\n".join([json.dumps(record), *lines[1:]]) + "\n")
+    page = tmp_path / "page.html"
+    main(["leaderboard", str(run), "--output", str(page), "--workers", "0"])
+    assert "1 differences" not in page.read_text()
+    assert "1 difference" in page.read_text()
+
+
+def test_runs_of_no_suite_are_rejected(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--episodes", "1", "--max-turns", "1", "--videos", "0", "--no-report", "--workers", "0"]
+    main(["eval", "2048", *options, "--output-dir", str(tmp_path / "run")])
+    with pytest.raises(SystemExit):
+        main(["leaderboard", str(runs / "random"), str(tmp_path / "run")])
+    assert "all runs must be of the same suite" in capsys.readouterr().err

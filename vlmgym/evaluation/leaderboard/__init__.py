@@ -1,0 +1,1 @@
+"""One page that ranks runs of a suite."""

@@ -1,0 +1,60 @@
+"""`vlmgym leaderboard RUN ...`: rank runs of a suite on one page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from vlmgym.errors import UsageError
+from vlmgym.evaluation.leaderboard.entry import make_entry, ranked
+from vlmgym.evaluation.leaderboard.page import leaderboard_page
+from vlmgym.evaluation.suite import read_suite
+from vlmgym.evaluation.verify import verify_run
+from vlmgym.records.files import check_own_file, write_own_file
+from vlmgym.records.store import open_run
+from vlmgym.terminal import make_console
+from vlmgym.workers.limits import check_num_workers
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaderboardConfig:
+    """Rank runs of a suite on one page, with their profiles, after verifying their scores."""
+
+    run: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN ...")]
+    """Folders of runs of the same suite."""
+    output: Path = Path("leaderboard.html")
+    """The page."""
+    verify: bool = True
+    """Replay the responses of every run, as vlmgym verify does, and show the result."""
+    workers: int | None = None
+    """Worker processes that verify, at most 8 per core; 0 verifies in the main process. Default: one per core."""
+
+    def __post_init__(self) -> None:
+        check_num_workers("workers", self.workers)
+        if not self.run:
+            raise UsageError("name the folders of one or more runs")
+
+
+def leaderboard(config: LeaderboardConfig) -> None:
+    """Write the page.
+
+    Raises:
+        UsageError: A run is not of the same suite or lacks a game, or a file not written by vlmgym is in the way.
+    """
+    check_own_file(config.output)
+    runs = [open_run(folder) for folder in config.run]
+    names = list(dict.fromkeys(run.config.suite for run in runs))
+    name = names[0]
+    if name is None or len(names) > 1:
+        found = ", ".join(f"{run.folder.folder} is of {run.config.suite or 'no suite'}" for run in runs)
+        raise UsageError(f"all runs must be of the same suite: {found}")
+    suite = read_suite(name)
+    entries = []
+    for run in runs:
+        problems = len(verify_run(run, config.workers).problems) if config.verify else None
+        entries.append(make_entry(run, suite, problems))
+    write_own_file(config.output, leaderboard_page(name, suite, ranked(entries), config.output.parent).encode())
+    make_console().print(f"leaderboard {config.output}", soft_wrap=True)

@@ -1,0 +1,104 @@
+"""A run on the leaderboard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from vlmgym.errors import UsageError
+from vlmgym.evaluation.suite import Suite, mean_with_error, skill_means
+from vlmgym.evaluation.summary import summarise_run
+from vlmgym.records.run import Summary
+from vlmgym.records.store import StoredRun
+
+Estimate = tuple[float, float]
+"""A mean and its standard error."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run on the leaderboard.
+
+    Attributes:
+        label: Policy and model.
+        observation: What its prompts show: `image`, `text` or `both`.
+        date: Day on which the run started.
+        mean: Mean normalised score over all games.
+        games: Normalised score of each game, by its id.
+        skills: Normalised score of each skill.
+        perception_gap: Score with text descriptions minus that with images, for the same model.
+        illegal: Fraction of turns with an illegal action.
+        unparsable: Fraction of turns without a readable action.
+        tokens: Completion tokens of all games; None if not counted.
+        cost: Cost of all games; None without prices.
+        problems: Number of differences that `vlmgym verify` finds; None if it was not asked.
+        report: Report page of the run, if there is one.
+    """
+
+    label: str
+    observation: str
+    date: str
+    mean: Estimate
+    games: Mapping[str, Estimate]
+    skills: Mapping[str, Estimate]
+    perception_gap: Estimate | None
+    illegal: float
+    unparsable: float
+    tokens: int | None
+    cost: float | None
+    problems: int | None
+    report: Path | None
+
+    @property
+    def cost_per_point(self) -> float | None:
+        """Cost per hundredth of the mean score; None without prices, or without a score above random."""
+        return None if self.cost is None or self.mean[0] <= 0 else self.cost / (100 * self.mean[0])
+
+
+def make_entry(run: StoredRun, suite: Suite, problems: int | None) -> Entry:
+    """Make the entry of a run.
+
+    Raises:
+        UsageError: The run has no result for a game of the suite.
+    """
+    summaries = summarise_run(run)
+    games = {game: _normalised(run, suite, game, summaries.get(game)) for game in suite.games}
+    found = list(summaries.values())
+    turns = sum(summary.turns for summary in found)
+    costs = [summary.cost for summary in found if summary.cost is not None]
+    tokens = [summary.completion_tokens for summary in found if summary.completion_tokens is not None]
+    return Entry(
+        label=run.config.policy.label,
+        observation=run.config.prompts.observation,
+        date=run.config.started[:10],
+        mean=mean_with_error([*games.values()]),
+        games=games,
+        skills={skill: mean_with_error(values) for skill, values in skill_means(games).items()},
+        perception_gap=None,
+        illegal=sum((one.illegal_rate or 0.0) * one.turns for one in found) / turns,
+        unparsable=sum((one.unparsable_rate or 0.0) * one.turns for one in found) / turns,
+        tokens=sum(tokens) if tokens else None,
+        cost=sum(costs) if costs else None,
+        problems=problems,
+        report=run.folder.report if run.folder.report.exists() else None,
+    )
+
+
+def _normalised(run: StoredRun, suite: Suite, game: str, summary: Summary | None) -> Estimate:
+    if summary is None or summary.score_mean is None:
+        raise UsageError(f"{run.folder.folder} has no result for {game}")
+    baseline = suite.games[game]
+    return baseline.normalise(summary.score_mean), (summary.score_stderr or 0.0) / (baseline.oracle - baseline.random)
+
+
+def ranked(entries: Sequence[Entry]) -> list[Entry]:
+    """Sort entries, best first, and add the perception gap of those that were also run with text."""
+    texts = {entry.label: entry.mean for entry in entries if entry.observation == "text"}
+    found = []
+    for entry in entries:
+        if entry.observation == "image" and (text := texts.get(entry.label)) is not None:
+            error = (text[1] ** 2 + entry.mean[1] ** 2) ** 0.5
+            entry = replace(entry, perception_gap=(text[0] - entry.mean[0], error))
+        found.append(entry)
+    return sorted(found, key=lambda entry: -entry.mean[0])

@@ -1,0 +1,109 @@
+"""The page: a sortable table, and the profile of every entry."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from urllib.parse import quote
+
+import vlmgym
+from vlmgym.evaluation.leaderboard.entry import Entry, Estimate
+from vlmgym.evaluation.report.document import asset, content_policy
+from vlmgym.evaluation.suite import Suite
+
+WIDTH = 180
+"""Width of a bar in SVG units, for a normalised score from 0 to 1."""
+
+
+def leaderboard_page(name: str, suite: Suite, entries: Sequence[Entry], folder: Path) -> str:
+    """Build the page of a suite in a folder, to which links are relative."""
+    assets = files(__package__) / "assets"
+    style = asset("base.css") + (assets / "leaderboard.css").read_text(encoding="utf-8")
+    script = (assets / "leaderboard.js").read_text(encoding="utf-8")
+    heads, rows = _columns(entries), [_cells(entry, folder) for entry in entries]
+    return Template((assets / "leaderboard.html").read_text(encoding="utf-8")).substitute(
+        policy=content_policy(style, script),
+        style=style,
+        script=script,
+        suite=escape(name),
+        description=escape(suite.description),
+        settings=escape(
+            f"{len(suite.games)} games, {suite.episodes} episodes each with at most {suite.max_turns} turns, seeds "
+            f"{suite.seed} to {suite.seed + suite.episodes - 1}, perception {suite.perception}, reasoning "
+            f"{suite.reasoning}."
+        ),
+        heads="".join(f'<th scope="col"><button>{escape(head)}</button></th>' for head in heads),
+        rows="".join(f"<tr>{''.join(cells)}</tr>" for cells in rows),
+        profiles="".join(map(_profile, entries)),
+        version=vlmgym.__version__,
+    )
+
+
+def _columns(entries: Sequence[Entry]) -> list[str]:
+    first = ["policy", "observation", "score", *entries[0].skills]
+    return [*first, "perception gap", "illegal", "unparsable", "tokens", "cost", "cost per point", "scoring", "date"]
+
+
+def _cells(entry: Entry, folder: Path) -> list[str]:
+    label, gap = escape(entry.label), entry.perception_gap
+    if entry.report is not None:
+        link = quote(Path(os.path.relpath(entry.report, folder)).as_posix())
+        label = f'<a href="{link}">{label}</a>'
+    count = entry.problems
+    verified = {None: "not checked", 0: "verified", 1: "1 difference"}.get(count, f"{count} differences")
+    return [
+        f'<th scope="row">{label}</th>',
+        _cell(entry.observation, entry.observation),
+        _cell(entry.mean[0], f"{_estimate(entry.mean)} {_bar(entry.mean)}"),
+        *(_cell(value[0], _estimate(value)) for value in entry.skills.values()),
+        _cell("" if gap is None else gap[0], "" if gap is None else _estimate(gap)),
+        _cell(entry.illegal, f"{entry.illegal:.1%}"),
+        _cell(entry.unparsable, f"{entry.unparsable:.1%}"),
+        _number(entry.tokens, ",d"),
+        _number(entry.cost, ",.2f"),
+        _number(entry.cost_per_point, ",.3g"),
+        _cell(verified, verified),
+        _cell(entry.date, entry.date),
+    ]
+
+
+def _number(value: float | None, form: str) -> str:
+    return _cell("", "") if value is None else _cell(value, format(value, form))
+
+
+def _cell(key: object, shown: str) -> str:
+    """Make a cell that sorts by a key."""
+    kind = "number" if isinstance(key, int | float) else "text"
+    return f'<td class="{kind}" data-key="{escape(str(key))}">{shown}</td>'
+
+
+def _estimate(value: Estimate) -> str:
+    return f"{value[0]:.3f} <span>± {value[1]:.3f}</span>"
+
+
+def _bar(value: Estimate) -> str:
+    """Draw a score with its 95% interval; scores outside 0 to 1 are cut off."""
+    low, mean, high = (min(max(value[0] + side * 1.96 * value[1], 0.0), 1.0) * WIDTH for side in (-1, 0, 1))
+    return (
+        f'<svg viewBox="0 0 {WIDTH} 12" role="img" aria-label="95% interval {low / WIDTH:.2f} to {high / WIDTH:.2f}">'
+        f'<rect class="track" width="{WIDTH}" height="12" rx="3"/>'
+        f'<rect class="bar" width="{mean:.1f}" height="12" rx="3"/>'
+        f'<path class="interval" d="M{low:.1f} 6H{high:.1f}M{low:.1f} 3V9M{high:.1f} 3V9"/></svg>'
+    )
+
+
+def _profile(entry: Entry) -> str:
+    parts = {**entry.skills, **entry.games}
+    rows = "".join(
+        f"<tr{' class=first' if name in entry.games and name == next(iter(entry.games)) else ''}>"
+        f'<th scope="row">{escape(name)}</th><td class="number">{_estimate(value)}</td><td>{_bar(value)}</td></tr>'
+        for name, value in parts.items()
+    )
+    return (
+        f'<article class="panel profile"><h3>{escape(entry.label)} <span class="faint">{entry.observation}</span></h3>'
+        f"<table>{rows}</table></article>"
+    )
