@@ -1,7 +1,8 @@
-"""A local server that imitates the Hugging Face Hub and serves the datasets and models of a folder."""
+"""A local server that imitates the Hugging Face Hub: serves the datasets and models of a folder, and takes uploads."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -21,6 +22,7 @@ class Hub:
         self.url = ""
         self.requests: list[str] = []
         self.missing: set[str] = set()
+        self.uploads: dict[str, bytes] = {}
 
     @property
     def environment(self) -> dict[str, str]:
@@ -49,9 +51,29 @@ def serving_hub(root: Path) -> Iterator[Hub]:
             self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             self.answer()
 
+        do_PUT = do_POST
+
         def answer(self):
             path = unquote(urlsplit(self.path).path)
             hub.requests.append(f"{self.command} {path}")
+            if path == "/api/validate-yaml":
+                self.send_json({"errors": [], "warnings": []})
+                return
+            if path == "/api/repos/create":
+                created = json.loads(self.body)
+                (root / created["organization"] / created["name"]).mkdir(parents=True)
+                self.send_json({"url": f"{hub.url}/datasets/{created['organization']}/{created['name']}"})
+                return
+            if path.endswith("/info/lfs/objects/batch"):
+                objects = json.loads(self.body)["objects"]
+                actions = [{"upload": {"href": f"{hub.url}/lfs/{each['oid']}"}} for each in objects]
+                objects = [{**each, "actions": action} for each, action in zip(objects, actions)]
+                self.send_json({"transfer": "basic", "objects": objects})
+                return
+            if self.command == "PUT":
+                hub.uploads[path.rpartition("/")[2]] = self.body
+                self.send_json({})
+                return
             path = re.sub(r"^/api/models/", "/api/datasets/", path)
             path = re.sub(r"^/([^/]+/[^/]+/resolve)/", r"/datasets/\1/", path)
             named = re.match(r"(?:/api)?/datasets/([^/]+/[^/]+)", path)
@@ -64,14 +86,33 @@ def serving_hub(root: Path) -> Iterator[Hub]:
             elif found := re.fullmatch(
                 r"/api/datasets/([^/]+/[^/]+)/tree/(refs/convert/parquet|[^/]+)(?:/(.*))?", path
             ):
-                folder = repo(found[1], found[2])
-                self.send_json([entry for entry in listing(folder) if entry["path"].startswith(found[3] or "")])
+                folder, inner = repo(found[1], found[2]), found[3] or ""
+                if (folder / inner).exists():
+                    self.send_json([entry for entry in listing(folder) if entry["path"].startswith(inner)])
+                else:
+                    self.refuse("EntryNotFound")
+            elif re.fullmatch(r"/api/datasets/[^/]+/[^/]+/preupload/main", path):
+                modes = {True: "lfs", False: "regular"}  # as the Hub decides for Parquet files and cards
+                paths = [file["path"] for file in json.loads(self.body)["files"]]
+                files = [{"path": path, "uploadMode": modes[path.endswith(".parquet")]} for path in paths]
+                self.send_json({"files": [{**file, "shouldIgnore": False} for file in files]})
+            elif found := re.fullmatch(r"/api/datasets/([^/]+/[^/]+)/commit/main", path):
+                self.take_commit(root / found[1])
+                self.send_json({"commitUrl": f"{hub.url}/datasets/{found[1]}/commit/0", "commitOid": "0"})
             elif found := re.fullmatch(r"/api/datasets/([^/]+/[^/]+)/paths-info/(.*)", path):
                 wanted = json.loads(self.body)["paths"]
                 folder = repo(found[1], found[2])
                 self.send_json([entry for entry in listing(folder) if entry["path"] in wanted])
             else:
                 self.send_json({"error": "not found"}, 404)
+
+        def take_commit(self, folder):
+            for line in map(json.loads, self.body.splitlines()):
+                if line["key"] in ("file", "lfsFile"):
+                    value, path = line["value"], folder / line["value"]["path"]
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    content = base64.b64decode(value["content"]) if "content" in value else hub.uploads[value["oid"]]
+                    path.write_bytes(content)
 
         def send_repo(self, name, revision):
             folder = repo(name, revision)
@@ -129,7 +170,7 @@ def revision_of(folder: Path) -> str:
 
 
 def commit(folder: Path) -> str:
-    return hashlib.sha1(folder.name.encode()).hexdigest()
+    return hashlib.sha1(json.dumps([folder.name, listing(folder)]).encode()).hexdigest()
 
 
 def listing(folder: Path) -> list[dict[str, object]]:

@@ -1,5 +1,6 @@
 """The public interface for trainers and evaluators, documented in docs/api.md; import its names from `vlmgym`."""
 
+from vlmgym.api.card import dataset_card
 from vlmgym.api.dataset import Row, make_dataset, to_hf_dataset
 from vlmgym.api.episode import Episode
 from vlmgym.api.rewards import reward_fn, score
@@ -13,6 +14,7 @@ __all__ = [
     "Row",
     "Scored",
     "StateConfig",
+    "dataset_card",
     "make_dataset",
     "reward_fn",
     "score",

@@ -33,6 +33,8 @@ ActionT = TypeVar("ActionT")
 ImageArray = NDArray[np.uint8]
 """An RGB image, uint8, shape (height, width, 3)."""
 Skill = Literal["arithmetic", "knowledge", "memory", "perception", "planning", "search", "spatial"]
+OWN_DATA = "data of the author, under its own licence"
+"""Value of `Game.image_source` for data of users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,11 @@ class Game(ABC, Generic[StateT, ActionT]):
     @abstractmethod
     def describe(self, state: StateT) -> str:
         """Text description of the image: the ground truth for a response's `<perception>`."""
+
+    @property
+    def image_source(self) -> str | None:
+        """Source and licence of what the images show, unless it is generated."""
+        return None
 
     @property
     def no_text_observation(self) -> str | None:

@@ -16,7 +16,7 @@ from pydantic import field_validator, model_validator
 from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError, truncate
 from vlmgym.sandbox.core.config import Difficulty, Levels, setting
 from vlmgym.sandbox.core.degradation import DEGRADATION, DegradedConfig
-from vlmgym.sandbox.core.game import ActionT, Game, ImageArray, Step
+from vlmgym.sandbox.core.game import OWN_DATA, ActionT, Game, ImageArray, Step
 from vlmgym.sandbox.core.spaces import LineSpace
 from vlmgym.sandbox.datasets.images import letterbox
 from vlmgym.sandbox.datasets.opening import open_table
@@ -127,6 +127,11 @@ class Task(Game[TaskStateT, ActionT]):
     """Image fields among `columns`, in the order of `row_images`."""
     generated_field: ClassVar[str | None] = None
     """Field of the state that only generated questions fill, which `check_state` checks."""
+
+    @property
+    def image_source(self) -> str | None:
+        """The data, if questions are not generated."""
+        return None if self.config.data is None else OWN_DATA
 
     @abstractmethod
     def generate(self, rng: np.random.Generator) -> TaskStateT:

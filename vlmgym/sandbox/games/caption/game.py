@@ -218,6 +218,10 @@ class Caption(LineTask[CaptionState]):
         return self.solution(state)
 
     @property
+    def image_source(self) -> str:
+        return super().image_source or "photographs of scikit-image; the documentation of skimage.data states licences"
+
+    @property
     def no_text_observation(self) -> str:
         return "its descriptions are the answers"
 

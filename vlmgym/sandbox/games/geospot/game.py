@@ -256,6 +256,10 @@ class Geospot(Task[GeospotState, str]):
         return "a photograph" if state.row else f"latitude {state.latitude:.2f}, longitude {state.longitude:.2f}"
 
     @property
+    def image_source(self) -> str:
+        return super().image_source or "positions of cities from GeoNames (CC BY 4.0)"
+
+    @property
     def no_text_observation(self) -> str:
         return "photos are not described" if self.config.data else "its descriptions are the answers"
 

@@ -15,7 +15,7 @@ from pydantic import SerializerFunctionWrapHandler, model_serializer
 from vlmgym.errors import IllegalAction, StateError, UsageError
 from vlmgym.sandbox.core.board_game import BoardGame
 from vlmgym.sandbox.core.coordinates import Pair
-from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.core.game import OWN_DATA, Step
 from vlmgym.sandbox.games.shisensho.config import ShisenShoConfig
 from vlmgym.sandbox.games.shisensho.dealing import deal
 from vlmgym.sandbox.games.shisensho.image_tiles import (
@@ -52,6 +52,12 @@ Actions: the coordinates (row, column) of the two tiles, in any order.
 _SHAPES = """\
 Each tile shows a shape ({shapes}) in a colour ({colours}). A move removes two tiles of the same shape and colour."""
 _IMAGES = "Each tile shows {kind} ({classes}). A move removes two tiles of the same kind, even if their images differ."
+_SOURCES = {
+    "shapes": None,
+    "digits": "Optical Recognition of Handwritten Digits (Alpaydin and Kaynak, UCI, CC BY 4.0)",
+    "cifar10": "CIFAR-10 (Krizhevsky, 2009)",
+    "folder": OWN_DATA,
+}
 _KINDS = {"digits": "a handwritten digit", "cifar10": "a photograph", "folder": "an image of one of several kinds"}
 _PERCEPTION = "the board, one line per row, tiles separated by commas, for example {tile}; {empty} for an empty cell"
 
@@ -182,6 +188,10 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         if state.images is None:
             return state.board
         return tuple(map(_image_tiles, state.board, state.images.rows))
+
+    @property
+    def image_source(self) -> str | None:
+        return _SOURCES[self.config.tiles]
 
     def cell_words(self, cell: Hashable) -> str:
         return cell.label if isinstance(cell, ImageTile) else str(cell)
