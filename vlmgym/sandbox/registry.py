@@ -16,10 +16,12 @@ from vlmgym.sandbox.presets import PRESETS
 BUILT_IN = {
     "2048-v0": "vlmgym.sandbox.games.game2048.game:Game2048",
     "caption-v0": "vlmgym.sandbox.games.caption.game:Caption",
+    "fourinarow-v0": "vlmgym.sandbox.games.fourinarow.game:FourInARow",
     "geospot-v0": "vlmgym.sandbox.games.geospot.game:Geospot",
     "nlvr2-v0": "vlmgym.sandbox.games.nlvr2.game:Nlvr2",
     "shisensho-v0": "vlmgym.sandbox.games.shisensho.game:ShisenSho",
     "swap-v0": "vlmgym.sandbox.games.swap.game:Swap",
+    "tictactoe-v0": "vlmgym.sandbox.games.tictactoe.game:TicTacToe",
     "vqa-v0": "vlmgym.sandbox.games.vqa.game:Vqa",
 }
 """Ids of the built-in games and the locations of their classes. A new game adds one line."""

@@ -1,0 +1,105 @@
+"""Four in a row: lines, gravity, search and answers."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vlmgym import make_game
+from vlmgym.errors import IllegalAction, ParseError
+from vlmgym.sandbox.core.response_format import answer_only
+from vlmgym.sandbox.games.line_duel import LineState
+from vlmgym.sandbox.games.line_search import WIN, best_moves, line_rules, search
+
+GAME: Any = make_game("fourinarow")
+
+
+def naive_line(board: tuple[str, ...], piece: str) -> bool:
+    def at(row: int, column: int) -> str:
+        return board[row][column] if 0 <= row < len(board) and 0 <= column < len(board[0]) else ""
+
+    return any(
+        all(at(row + down * i, column + right * i) == piece for i in range(4))
+        for row, column in product(range(len(board)), range(len(board[0])))
+        for down, right in ((0, 1), (1, 0), (1, 1), (1, -1))
+    )
+
+
+def dropped(columns: list[int], rows: int = 6, width: int = 7) -> tuple[str, ...]:
+    """Board after drops into columns, in turns; drops into full columns are skipped."""
+    stacks: list[str] = [""] * width
+    for number, column in enumerate(columns):
+        if len(stacks[column]) < rows:
+            stacks[column] += "XO"[number % 2]
+    return tuple("".join(stack[row] if row < len(stack) else "." for stack in stacks) for row in reversed(range(rows)))
+
+
+@given(st.lists(st.integers(0, 6), max_size=42))
+def test_lines_and_legal_columns(columns: list[int]) -> None:
+    board = dropped(columns)
+    own, other = (naive_line(board, piece) for piece in "XO")
+    state = LineState(board)
+    assert [GAME.rules.has_line(pieces) for pieces in GAME._pieces(state)] == [own, other]
+    if not own and not other:
+        assert list(GAME.legal_actions(state)) == [column for column in range(7) if board[0][column] == "."]
+
+
+def test_discs_fall_and_full_columns_are_illegal() -> None:
+    state = LineState(dropped([3, 3, 3, 3, 3, 3]))
+    after = GAME.step(state, 0, np.random.default_rng(0)).state
+    assert after.board[5][0] == "X"
+    assert sum(row.count("O") for row in after.board) == 4
+    with pytest.raises(IllegalAction, match="column 3 is full"):
+        GAME.step(state, 3, np.random.default_rng(0))
+
+
+def plain_value(rules: Any, own: int, other: int) -> int:
+    """Sign of the value by minimax without pruning, to the end."""
+    moves = rules.moves(own | other)
+    if any(rules.completes(own, move) for move in moves):
+        return 1
+    return max((-plain_value(rules, other, own | move) for move in moves), default=0)
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(0, 3), min_size=28, max_size=60))
+def test_search_agrees_with_minimax_to_the_end(columns: list[int]) -> None:
+    game: Any = make_game("fourinarow", rows=4, columns=4)
+    rules = line_rules(4, 4, 4, True)
+    board = dropped(columns, 4, 4)
+    if naive_line(board, "X") or naive_line(board, "O") or not any("." in row for row in board):
+        return
+    own, other = game._pieces(LineState(board))
+    found = search(rules, own, other, 10**6)
+    assert (found.value >= WIN) - (found.value <= -WIN) == plain_value(rules, own, other)
+    for move in found.moves:
+        sign = 1 if rules.completes(own, move) else -plain_value(rules, other, own | move)
+        assert sign == plain_value(rules, own, other)
+
+
+def test_the_opponent_completes_and_stops_lines() -> None:
+    game: Any = make_game("fourinarow", skill=1.0, depth=1)
+    for board in (("." * 7,) * 5 + ("OOO.XX.",), ("." * 7,) * 5 + ("XXX.OO.",)):
+        assert game._reply(LineState(board), np.random.default_rng(0)).board[5][3] == "O"
+
+
+def test_the_budget_of_the_oracle_bounds_its_search() -> None:
+    shallow, deep = (search(GAME.rules, 0, 0, nodes) for nodes in (100, 5000))
+    assert shallow.nodes < deep.nodes < 5000
+    assert best_moves(GAME.rules, 0, 0, 1).moves == (GAME.rules.square(0, 3),)
+
+
+def test_answers() -> None:
+    game = make_game("fourinarow", origin=1)
+    for text in ("4", "**4**", "column 4", "drop 4", "Answer: 4."):
+        assert game.parse(answer_only(text)) == 3
+    for text in ("four", "4 or 5", "-1", "4, 5", "(4, 5)", "not 4"):
+        with pytest.raises(ParseError):
+            game.parse(answer_only(text))
+    assert game.key_action(game.start(np.random.default_rng(0)), "4") == 3
+    assert game.key_action(game.start(np.random.default_rng(0)), "0") is None

@@ -1,0 +1,1 @@
+"""Four in a row."""

@@ -1,0 +1,132 @@
+"""Four in a row: drop discs into columns against an opponent of chosen strength."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from functools import cached_property
+from typing import Any, ClassVar
+
+from gymnasium import spaces
+
+from vlmgym.errors import IllegalAction, ParseError, truncate
+from vlmgym.sandbox.core.answer_text import word_answer
+from vlmgym.sandbox.core.board_game import with_board_perception
+from vlmgym.sandbox.core.config import Criterion, config_field
+from vlmgym.sandbox.core.game import is_int
+from vlmgym.sandbox.games.line_duel import FREE, OTHER, OWN, LineConfig, LineDuel, LineState
+from vlmgym.sandbox.rendering.canvas import Canvas
+from vlmgym.sandbox.rendering.palette import COLOURS, THEMES, blend
+
+PROMPT_V1 = """\
+The image shows a board of four in a row with {rows} rows and {columns} columns. Columns are numbered from {origin} at \
+the left. You play red and your opponent plays yellow. You take turns to drop a disc into a column, where it falls to \
+the lowest empty cell. The first with 4 discs in an unbroken line along a row, column or diagonal wins. A win scores \
+1, a draw 0.5, a loss 0. It is your turn.
+Actions: the number of a column that is not full, for example {example}.
+{form}"""
+
+_PERCEPTION = "the board, one line per row, cells separated by commas, each red, yellow or empty"
+
+
+class FourInARowConfig(LineConfig):
+    """Configuration of four in a row."""
+
+    rows: int = config_field("reasoning", 6, "Rows of the board.", ge=4, le=10)
+    columns: int = config_field("reasoning", 7, "Columns of the board.", ge=4, le=10)
+
+    levels = with_board_perception(
+        {
+            1: {"skill": 0.0},
+            2: {"skill": 0.2},
+            3: {},
+            4: {"skill": 0.75, "depth": 4},
+            5: {"skill": 1.0, "depth": 6},
+        }
+    )
+
+
+class FourInARow(LineDuel[int]):
+    """Drop discs to line up four of them against an opponent.
+
+    Description:
+        The player has red discs and the opponent yellow ones; a coin decides who begins. With probability `skill` the
+        opponent plays the best move found by looking `depth` moves ahead, otherwise a random one.
+
+    Observation:
+        The board as an RGB image.
+
+    Action:
+        `Discrete(columns)`: column of the disc, from 0.
+
+    Reward:
+        1 for a win, 0.5 for a draw; 0 for a loss, before the end, and for an illegal or unparsable answer.
+
+    Episode end:
+        A player has a line, or the board is full. Metric: result.
+
+    Arguments:
+        `rows`, `columns`: Size of the board.
+        `skill`: Probability that the opponent plays its best move, from 0 (random) to 1.
+        `depth`: Moves that the opponent looks ahead: 2 wins and stops lines, 6 is a strong player. No depth is perfect
+            on the default board.
+
+    Version history:
+        v0: Initial version.
+    """
+
+    name = "fourinarow"
+    skills = ("planning", "search")
+    title = "Four in a row"
+    criterion = Criterion("random-legal", "turns", log=True)
+    Config = FourInARowConfig
+    prompt_template = PROMPT_V1
+    length, gravity = 4, True
+    words: ClassVar[Mapping[str, str]] = {OWN: "red", OTHER: "yellow", FREE: "empty"}
+
+    @cached_property
+    def action_space(self) -> spaces.Space[Any]:
+        """The columns."""
+        return spaces.Discrete(self.config.columns)
+
+    def action_at(self, row: int, column: int) -> int:
+        return column
+
+    def cell_of(self, state: LineState, action: int) -> tuple[int, int]:
+        columns, origin = self.config.columns, self.config.origin
+        if not (is_int(action) and 0 <= action < columns):
+            shown = action + origin if is_int(action) else action
+            raise IllegalAction(f"{shown!r} is not an action: columns are {origin} to {columns - 1 + origin}")
+        free = [row for row, line in enumerate(state.board) if line[action] == FREE]
+        if not free:
+            raise IllegalAction(f"column {action + origin} is full")
+        return free[-1], action
+
+    def parse_answer(self, text: str) -> int:
+        word = text.strip()
+        if word.isascii() and word.isdigit() and len(word) <= 4:
+            return int(word) - int(self.config.origin)
+        raise ParseError(f"the answer {truncate(text, 40)!r} is not the number of a column like {self.format(0)}")
+
+    def normalise_answer(self, text: str) -> str:
+        """Strip markup and a verb or `column`."""
+        return word_answer(text, ("column", "col", "drop", "play"))
+
+    def format(self, action: int) -> str:
+        """Format the number of a column."""
+        return str(action + self.config.origin)
+
+    def key_action(self, state: LineState, key: str) -> int | None:
+        """Columns have the keys of their numbers."""
+        number = int(key) - self.config.origin if key in tuple("0123456789") else -1
+        return number if 0 <= number < self.config.columns else None
+
+    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+        side, theme = canvas.width, THEMES[self.config.theme]
+        canvas.circle(side / 2, side / 2, side * 0.44, theme.board)
+        if cell != FREE:
+            colour = self.tint(COLOURS["red" if cell == OWN else "yellow"])
+            canvas.circle(side / 2, side / 2, side * 0.42, colour)
+            canvas.circle(side / 2, side / 2, side * 0.30, blend(colour, theme.tile, 0.18))
+
+    def prompt(self, state: LineState) -> str:
+        return self.fill_prompt(_PERCEPTION, "the number of a column", example=self.format(3))
