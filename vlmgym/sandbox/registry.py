@@ -19,6 +19,7 @@ BUILT_IN = {
     "fourinarow-v0": "vlmgym.sandbox.games.fourinarow.game:FourInARow",
     "geospot-v0": "vlmgym.sandbox.games.geospot.game:Geospot",
     "nlvr2-v0": "vlmgym.sandbox.games.nlvr2.game:Nlvr2",
+    "pairs-v0": "vlmgym.sandbox.games.pairs.game:Pairs",
     "shisensho-v0": "vlmgym.sandbox.games.shisensho.game:ShisenSho",
     "swap-v0": "vlmgym.sandbox.games.swap.game:Swap",
     "tictactoe-v0": "vlmgym.sandbox.games.tictactoe.game:TicTacToe",

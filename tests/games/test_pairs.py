@@ -1,0 +1,123 @@
+"""Matching pairs: rules, what images and words reveal, and the oracle's memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vlmgym import make_game
+from vlmgym.errors import IllegalAction, StateError, UsageError
+from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.games.pairs.game import DOWN, KNOWN, NEW, PairsState
+
+GAME: Any = make_game("pairs", rows=2, columns=4, size=128, patience=20)
+STATE = PairsState(((1, 2, 3, 4), (1, 2, 3, 4)), ("....", "...."))
+
+
+def play(*cells: tuple[int, int]) -> tuple[PairsState, list[float]]:
+    state, rewards = STATE, []
+    for cell in cells:
+        step = GAME.step(state, cell, np.random.default_rng(0))
+        state = step.state
+        rewards.append(step.reward)
+    return state, rewards
+
+
+def test_partners_stay_face_up_and_others_are_turned_back_with_the_next_card() -> None:
+    state, rewards = play((0, 0), (1, 0))
+    assert state.sides == ("=...", "=...")
+    assert rewards == [0.0, 0.25]
+    state, rewards = play((0, 0), (1, 1))
+    assert state.sides == ("!...", ".!..")
+    state, rewards = play((0, 0), (1, 1), (0, 1))
+    assert state.sides == ("?!..", ".?..")
+    state, rewards = play((0, 0), (1, 1), (0, 1), (1, 1))
+    assert state.sides == ("?=..", ".=..")
+    assert rewards == [0.0, 0.0, 0.0, 0.25]
+
+
+def test_cards_that_are_face_up_cannot_be_chosen() -> None:
+    for cells in ([(0, 0)], [(0, 0), (1, 1)], [(0, 0), (1, 0)]):
+        state, _ = play(*cells)
+        assert cells[0] not in GAME.legal_actions(state)
+        with pytest.raises(IllegalAction, match="already face up"):
+            GAME.step(state, cells[0], np.random.default_rng(0))
+
+
+def reached(seed: int, turns: int) -> PairsState:
+    episode, rng = Episode(GAME, seed), np.random.default_rng(seed)
+    for _ in range(turns):
+        legal = GAME.legal_actions(episode.state)
+        if legal:
+            episode.act(legal[int(rng.integers(len(legal)))])
+    state: PairsState = episode.state
+    return state
+
+
+def shuffled(state: PairsState, sides: str, seed: int) -> PairsState:
+    """Shuffle the cards that have one of some sides."""
+    cells = [(r, c) for r, line in enumerate(state.sides) for c, side in enumerate(line) if side in sides]
+    cards = [list(line) for line in state.cards]
+    for (row, column), source in zip(cells, np.random.default_rng(seed).permutation(len(cells)).tolist()):
+        cards[row][column] = state.cards[cells[source][0]][cells[source][1]]
+    return replace(state, cards=tuple(map(tuple, cards)))
+
+
+@given(st.integers(0, 50), st.integers(0, 12), st.integers(0, 50))
+def test_hidden_cards_reveal_nothing(seed: int, turns: int, other: int) -> None:
+    state = reached(seed, turns)
+    again = shuffled(state, NEW + KNOWN, other)
+    assert np.array_equal(GAME.draw(state), GAME.draw(again))
+    for shown in (GAME.describe, GAME.prompt, GAME.legal_actions, GAME.ended):
+        assert shown(state) == shown(again)
+    unseen = shuffled(state, NEW, other)
+    best = GAME.best_action(state)
+    assert best == GAME.best_action(unseen)
+    for action in GAME.legal_actions(state):
+        known = state.sides[action[0]][action[1]] == NEW
+        assert not known or GAME.explain(state, action) == GAME.explain(unseen, action)
+
+
+def test_descriptions_name_only_cards_that_are_face_up() -> None:
+    state, _ = play((0, 0), (1, 1))
+    assert GAME.describe(state).count(DOWN) == 6
+
+
+@pytest.mark.parametrize("level", [1, 2, 3, 4, 5])
+def test_the_oracle_finds_all_pairs_with_few_turns(level: int) -> None:
+    game = make_game("pairs", reasoning=level)
+    cards = game.config.rows * game.config.columns
+    for seed in range(10):
+        episode = Episode(game, seed)
+        while episode.ended is None:
+            episode.act(game.best_action(episode.state))
+        assert episode.ended == "all pairs are found"
+        assert episode.score == pytest.approx(1)
+        assert episode.turn <= 2 * cards
+
+
+def test_the_turns_are_limited() -> None:
+    game = make_game("pairs", rows=1, columns=4, patience=1)
+    episode = Episode(game, 0)
+    for cell in ((0, 0), (0, 1), (0, 2), (0, 0)):
+        assert episode.ended is None
+        episode.act(cell)
+    assert episode.ended is not None
+
+
+def test_odd_boards_and_impossible_states_are_rejected() -> None:
+    with pytest.raises(UsageError, match="even number of cards"):
+        make_game("pairs", rows=3, columns=3)
+    for state in (
+        replace(STATE, cards=((1, 1, 1, 1), (2, 2, 3, 3))),
+        replace(STATE, sides=("!!!.", "....")),
+        replace(STATE, sides=("!...", "!...")),
+        replace(STATE, sides=("=...", "....")),
+    ):
+        with pytest.raises(StateError, match="pairs"):
+            GAME.from_json(GAME.to_json(state))

@@ -1,0 +1,264 @@
+"""Matching pairs: turn cards over, remember them, and find the pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, product
+from typing import Any
+
+import numpy as np
+
+from vlmgym.errors import IllegalAction, StateError
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, with_board_perception
+from vlmgym.sandbox.core.config import Criterion, config_field
+from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.games.tiles import COLOUR_NAMES, SHAPE_NAMES, paint_colour_shape
+from vlmgym.sandbox.rendering.canvas import Canvas
+from vlmgym.sandbox.rendering.palette import COLOURS, blend
+from vlmgym.sandbox.rendering.shapes import draw_shape
+
+NEW, KNOWN, SHOWN, FOUND = ".", "?", "!", "="
+"""Sides of a card: face down and never seen, face down and seen before, face up, and face up in a pair."""
+DOWN = "face down"
+
+PROMPT_V1 = """\
+The image shows {rows} rows and {columns} columns of cards. Rows are numbered from {origin} at the top and columns \
+from {origin} at the left. Every card has a colour ({colours}) and a shape ({shapes}), and a partner with the same \
+colour and shape. You turn over one card per turn. If it is the partner of the single card that you turned over \
+before, both stay face up; otherwise both are turned face down again when you choose the next card, so remember the \
+cards of earlier images. Find all pairs; you can turn over {left} more cards.
+Actions: the coordinates (row, column) of a card that is face down, for example {example}.
+{form}"""
+
+_PERCEPTION = (
+    "the cards, one line per row, separated by commas, each as colour and shape, such as red circle, or as face down"
+)
+
+
+class PairsConfig(BoardConfig):
+    """Configuration of matching pairs."""
+
+    rows: int = config_field("reasoning", 4, "Rows of the board.", ge=1, le=8)
+    columns: int = config_field("reasoning", 4, "Columns of the board.", ge=2, le=8)
+    patience: int = config_field("reasoning", 3, "Turns per card before the episode ends.", ge=1, le=20)
+
+    levels = with_board_perception(
+        {
+            1: {"rows": 2, "columns": 2},
+            2: {"rows": 3, "columns": 4},
+            3: {},
+            4: {"rows": 4, "columns": 6},
+            5: {"rows": 6, "columns": 6},
+        }
+    )
+
+    def model_post_init(self, context: object) -> None:
+        if self.rows * self.columns % 2:
+            raise ValueError(f"{self.rows} x {self.columns} cards are not an even number of cards")
+
+
+@dataclass(frozen=True, slots=True)
+class PairsState:
+    """Cards, rows x columns.
+
+    Attributes:
+        cards: Kinds of all cards, colour * 8 + shape.
+        sides: One of `.` never seen, `?` face down, `!` face up and `=` found, for each card.
+        turns: Number of cards turned over.
+        variation_seed: Seed of the painter.
+    """
+
+    cards: tuple[tuple[int, ...], ...]
+    sides: tuple[str, ...]
+    turns: int = 0
+    variation_seed: int = 0
+
+
+class Pairs(BoardGame[PairsState, Cell]):
+    """Turn over cards to find pairs, remembering the cards of earlier images.
+
+    Description:
+        All cards start face down. Each turn turns over one card. The second card of two stays face up, with the first,
+        if they are partners; otherwise both are turned face down when the next card is chosen. Images show only the
+        cards that are face up, so the game is played with a history of images or notes.
+
+    Observation:
+        The cards as an RGB image.
+
+    Action:
+        `MultiDiscrete([rows, columns])`: row and column of a card that is face down, from 0.
+
+    Reward:
+        1 / number of pairs for each pair found; 0 otherwise.
+
+    Episode end:
+        All pairs are found, or `patience` turns per card are used up. Metrics: fraction of pairs found, cards turned
+        over for each pair found.
+
+    Oracle:
+        Remembers all cards seen, and never uses others.
+
+    Arguments:
+        `rows`, `columns`: Size of the board, an even number of cards.
+        `patience`: Turns per card.
+
+    Version history:
+        v0: Initial version.
+    """
+
+    name = "pairs"
+    skills = ("memory",)
+    title = "Matching pairs"
+    criterion = Criterion("random-legal", "pairs found", log=True)
+    cells_in_action = 1
+    answer_verbs = ("turn", "flip", "open")
+    Config = PairsConfig
+    State = PairsState
+    prompt_template = PROMPT_V1
+
+    def start(self, rng: np.random.Generator) -> PairsState:
+        c = self.config
+        kinds = rng.choice(len(COLOUR_NAMES) * len(SHAPE_NAMES), c.rows * c.columns // 2, replace=False)
+        cards = rng.permutation(np.repeat(kinds, 2)).reshape(c.rows, c.columns).tolist()
+        return PairsState(tuple(map(tuple, cards)), (NEW * c.columns,) * c.rows, 0, int(rng.integers(2**32)))
+
+    def legal_actions(self, state: PairsState) -> tuple[Cell, ...]:
+        if self.ended(state) is not None:
+            return ()
+        return tuple([cell for cell, side in _by_cell(state.sides) if side in NEW + KNOWN])
+
+    def step(self, state: PairsState, action: Cell, rng: np.random.Generator) -> Step[PairsState]:
+        ((row, column),) = self.action_cells(action)
+        if (reason := self.ended(state)) is not None:
+            raise IllegalAction(f"the game is over: {reason}")
+        if state.sides[row][column] not in NEW + KNOWN:
+            raise IllegalAction(f"the card at {self.where(action)} is already face up")
+        sides, shown = state.sides, _shown(state)
+        if len(shown) == 2:
+            sides, shown = tuple(line.replace(SHOWN, KNOWN) for line in sides), []
+        pair = bool(shown) and self._kind(state, shown[0]) == self._kind(state, action)
+        for cell in [*shown, action] if pair else [action]:
+            sides = _turned(sides, cell, FOUND if pair else SHOWN)
+        after = replace(state, sides=sides, turns=state.turns + 1)
+        reward = 2 / (self.config.rows * self.config.columns) if pair else 0.0
+        return Step(after, reward, self.ended(after) is not None, {"pair": pair})
+
+    def ended(self, state: PairsState) -> str | None:
+        if all(set(line) == {FOUND} for line in state.sides):
+            return "all pairs are found"
+        return "the turns are used up" if state.turns >= self._turns else None
+
+    def best_action(self, state: PairsState) -> Cell | None:
+        """Complete or start a pair of cards that have been seen, or else turn over a new card."""
+        if self.ended(state) is not None:
+            return None
+        shown = _shown(state)
+        if len(shown) == 1:
+            partner = self._known_partner(state, shown[0])
+            return partner or self._new_card(state)
+        known = [cell for cell, side in _by_cell(state.sides) if side == KNOWN]
+        return next((cell for cell in known if self._known_partner(state, cell)), None) or self._new_card(state)
+
+    def metrics(self, state: PairsState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+        found = sum(line.count(FOUND) for line in state.sides) / 2
+        share = 2 * found / (self.config.rows * self.config.columns)
+        return {"pairs found": share} | ({"cards per pair": state.turns / found} if found else {})
+
+    def cells(self, state: PairsState) -> list[list[str]]:
+        """Words for every card; those that are face down are all the same."""
+        return [
+            [_words(kind) if side in SHOWN + FOUND else DOWN for kind, side in zip(*line)]
+            for line in zip(state.cards, state.sides)
+        ]
+
+    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+        if cell != DOWN:
+            paint_colour_shape(canvas, str(cell), angle, similarity=self.config.similarity, theme=self.config.theme)
+            return
+        side, back = canvas.width, blend(COLOURS["blue"], (40, 50, 90), 0.6)
+        canvas.rectangle(0, 0, side, side, back, radius=side * 0.09)
+        edge = side * 0.07
+        canvas.rectangle(edge, edge, side - 2 * edge, side - 2 * edge, blend(back, (255, 255, 255), 0.14), side * 0.06)
+        for x, y in product((0.3, 0.7), repeat=2):
+            draw_shape(canvas, "diamond", side * x, side * y, side * 0.13, back)
+        draw_shape(canvas, "diamond", side / 2, side / 2, side * 0.13, back)
+
+    def prompt(self, state: PairsState) -> str:
+        return self.fill_prompt(
+            _PERCEPTION,
+            "(row, column)",
+            colours=", ".join(COLOUR_NAMES),
+            shapes=", ".join(SHAPE_NAMES),
+            left=self._turns - state.turns,
+            example=self.format((0, 1)),
+        )
+
+    def explain(self, state: PairsState, action: Cell) -> str:
+        """State what earlier images showed of the card and its partner."""
+        row, column = action
+        side, shown = state.sides[row][column], _shown(state)
+        if side == NEW:
+            return f"I have not seen the card at {self.where(action)} yet."
+        words = _words(self._kind(state, action))
+        seen = f"An earlier image showed a {words} at {self.where(action)}"
+        partner = self._known_partner(state, action)
+        if partner is None:
+            return f"{seen}; I have not seen its partner."
+        now = "is face up" if partner in shown else "was, too,"
+        return f"{seen}, and its partner {now} at {self.where(partner)}."
+
+    def check_state(self, state: PairsState) -> None:
+        self.check_board_size(state.cards)
+        self.check_board_size(state.sides)
+        cards = list(chain.from_iterable(state.cards))
+        if any(cards.count(kind) != 2 for kind in cards):
+            raise StateError("invalid state of pairs: a card has not exactly one partner")
+        if not 0 <= min(cards) <= max(cards) < len(COLOUR_NAMES) * len(SHAPE_NAMES):
+            raise StateError("invalid state of pairs: the kind of a card is unknown")
+        if unknown := set("".join(state.sides)) - {NEW, KNOWN, SHOWN, FOUND}:
+            raise StateError(f"invalid state of pairs: {min(unknown)!r} is not a side of a card")
+        found = [self._kind(state, cell) for cell, side in _by_cell(state.sides) if side == FOUND]
+        shown = [self._kind(state, cell) for cell in _shown(state)]
+        if any(found.count(kind) != 2 for kind in found) or len(set(shown)) != len(shown) or len(shown) > 2:
+            raise StateError("invalid state of pairs: the cards that are face up do not follow from the rules")
+        if state.turns < 0:
+            raise StateError(f"invalid state of pairs: turns must be at least 0, got {state.turns}")
+
+    @property
+    def _turns(self) -> int:
+        turns: int = self.config.patience * self.config.rows * self.config.columns
+        return turns
+
+    def _kind(self, state: PairsState, cell: Cell) -> int:
+        return state.cards[cell[0]][cell[1]]
+
+    def _known_partner(self, state: PairsState, cell: Cell) -> Cell | None:
+        """Partner of a card, if it has been seen."""
+        kind = self._kind(state, cell)
+        seen = (other for other, side in _by_cell(state.sides) if side in KNOWN + SHOWN and other != cell)
+        return next((other for other in seen if self._kind(state, other) == kind), None)
+
+    def _new_card(self, state: PairsState) -> Cell:
+        """First card never seen, or else the first card that is face down."""
+        return next((cell for cell, side in _by_cell(state.sides) if side == NEW), self.legal_actions(state)[0])
+
+
+def _by_cell(sides: Sequence[str]) -> list[tuple[Cell, str]]:
+    return [((row, column), side) for row, line in enumerate(sides) for column, side in enumerate(line)]
+
+
+def _shown(state: PairsState) -> list[Cell]:
+    """Cards that are face up without a partner."""
+    return [cell for cell, side in _by_cell(state.sides) if side == SHOWN]
+
+
+def _turned(sides: tuple[str, ...], cell: Cell, side: str) -> tuple[str, ...]:
+    row, column = cell
+    line = sides[row][:column] + side + sides[row][column + 1 :]
+    return (*sides[:row], line, *sides[row + 1 :])
+
+
+def _words(kind: int) -> str:
+    colour, shape = divmod(kind, len(SHAPE_NAMES))
+    return f"{COLOUR_NAMES[colour]} {SHAPE_NAMES[shape]}"
