@@ -18,6 +18,7 @@ BUILT_IN = {
     "caption-v0": "vlmgym.sandbox.games.caption.game:Caption",
     "fourinarow-v0": "vlmgym.sandbox.games.fourinarow.game:FourInARow",
     "geospot-v0": "vlmgym.sandbox.games.geospot.game:Geospot",
+    "minesweeper-v0": "vlmgym.sandbox.games.minesweeper.game:Minesweeper",
     "nlvr2-v0": "vlmgym.sandbox.games.nlvr2.game:Nlvr2",
     "pairs-v0": "vlmgym.sandbox.games.pairs.game:Pairs",
     "shisensho-v0": "vlmgym.sandbox.games.shisensho.game:ShisenSho",

@@ -1,0 +1,304 @@
+"""Minesweeper: open all cells without a mine."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from vlmgym.errors import IllegalAction, StateError
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, with_board_perception
+from vlmgym.sandbox.core.config import config_field
+from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.games.minesweeper.solver import (
+    ALL,
+    Proofs,
+    argument,
+    cells_of,
+    deal,
+    deduce,
+    neighbours,
+    opened_by,
+)
+from vlmgym.sandbox.rendering.canvas import Canvas, Colour
+from vlmgym.sandbox.rendering.palette import COLOURS, THEMES, blend
+
+HIDDEN, MINE = ".", "*"
+_WORDS: Mapping[Hashable, str] = {HIDDEN: "hidden", MINE: "mine"}
+
+PROMPT_V1 = """\
+The image shows a Minesweeper board with {rows} rows and {columns} columns. Rows are numbered from {origin} at the top \
+and columns from {origin} at the left. {mines} of the hidden cells contain a mine. The number of an open cell counts \
+the mines in the up to eight cells around it; an open cell without a number has none around it. Open all cells without \
+a mine; opening a mine ends the game. {logic}
+Actions: the coordinates (row, column) of a hidden cell to open, for example {example}.
+{form}"""
+
+_PERCEPTION = "the board, one line per row, cells separated by commas, each a number from 0 to 8 or hidden"
+_LOGIC = {
+    0: "Some boards cannot be solved without guessing.",
+    1: "No guess is needed: each step follows from one of the numbers, or from the number of mines left.",
+    2: "No guess is needed: each step follows from at most two of the numbers, or from the number of mines left.",
+}
+
+_INKS: Mapping[str, Colour] = {
+    "1": (20, 80, 220),
+    "2": (20, 130, 40),
+    "3": (210, 30, 30),
+    "4": (90, 20, 150),
+    "5": (140, 60, 10),
+    "6": (0, 130, 140),
+    "7": (40, 40, 40),
+    "8": (120, 120, 120),
+}
+
+
+class MinesweeperConfig(BoardConfig):
+    """Configuration of Minesweeper."""
+
+    rows: int = config_field("reasoning", 7, "Rows of the board.", ge=3, le=24)
+    columns: int = config_field("reasoning", 7, "Columns of the board.", ge=3, le=24)
+    mines: int = config_field("reasoning", 8, "Number of mines.", ge=1, le=200)
+    compared: int = config_field(
+        "reasoning",
+        2,
+        "Numbers that must be compared to find a safe cell; 0 allows boards that need a guess.",
+        ge=0,
+        le=2,
+    )
+
+    levels = with_board_perception(
+        {
+            1: {"rows": 5, "columns": 5, "mines": 3, "compared": 1},
+            2: {"rows": 6, "columns": 6, "mines": 5, "compared": 1},
+            3: {},
+            4: {"rows": 8, "columns": 8, "mines": 12},
+            5: {"rows": 10, "columns": 10, "mines": 20},
+        }
+    )
+
+    def model_post_init(self, context: object) -> None:
+        if self.mines > (most := self.rows * self.columns - 10):
+            raise ValueError(
+                f"{self.mines} mines are too many for {self.rows} x {self.columns} cells; at most {most} fit"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class MinesweeperState:
+    """A board of Minesweeper.
+
+    Attributes:
+        board: Cells as shown: `.` for a hidden cell, a number for an open one, `*` for an opened mine.
+        mines: Cells of the mines as row * columns + column, sorted; not shown.
+        hidden: Number of hidden cells without a mine at the start.
+        variation_seed: Seed of the painter.
+    """
+
+    board: tuple[str, ...]
+    mines: tuple[int, ...]
+    hidden: int
+    variation_seed: int = 0
+
+
+class Minesweeper(BoardGame[MinesweeperState, Cell]):
+    """Open all cells without a mine, using the numbers of adjacent mines.
+
+    Description:
+        A first cell without adjacent mines is open at the start. Opening a cell shows the number of mines in the cells
+        around it; if there are none, these are opened too. Boards can be solved without guessing unless `compared` is
+        0. There are no flags.
+
+    Observation:
+        The board as an RGB image.
+
+    Action:
+        `MultiDiscrete([rows, columns])`: row and column of a hidden cell, from 0.
+
+    Reward:
+        The fraction of the cells without a mine that were hidden at the start and are opened by the action; 0 for a
+        mine and for an illegal or unparsable answer.
+
+    Episode end:
+        A mine is opened, or all other cells are open. Metrics: fraction of cells opened, solved.
+
+    Oracle:
+        Opens a cell that the numbers prove safe, or else the cell with the lowest risk by a simple estimate.
+
+    Arguments:
+        `rows`, `columns`, `mines`: Size of the board and number of mines.
+        `compared`: Numbers that must be compared for a step: 1, 2, or 0 for boards that may need a guess.
+
+    Version history:
+        v0: Initial version.
+    """
+
+    name = "minesweeper"
+    skills = ("arithmetic", "search")
+    title = "Minesweeper"
+    cells_in_action = 1
+    answer_verbs = ("open", "reveal", "click")
+    Config = MinesweeperConfig
+    State = MinesweeperState
+    prompt_template = PROMPT_V1
+
+    def start(self, rng: np.random.Generator) -> MinesweeperState:
+        c = self.config
+        mines, opened = deal(c.rows, c.columns, c.mines, c.compared, int(rng.integers(2**32)))
+        hidden = c.rows * c.columns - (mines | opened).bit_count()
+        blank = (HIDDEN * c.columns,) * c.rows
+        state = MinesweeperState(blank, tuple(cells_of(mines)), hidden, int(rng.integers(2**32)))
+        return self._with_open(state, opened)
+
+    def legal_actions(self, state: MinesweeperState) -> tuple[Cell, ...]:
+        if self.ended(state) is not None:
+            return ()
+        board = enumerate(state.board)
+        return tuple([(row, column) for row, line in board for column, cell in enumerate(line) if cell == HIDDEN])
+
+    def step(self, state: MinesweeperState, action: Cell, rng: np.random.Generator) -> Step[MinesweeperState]:
+        ((row, column),) = self.action_cells(action)
+        if (reason := self.ended(state)) is not None:
+            raise IllegalAction(f"the game is over: {reason}")
+        if state.board[row][column] != HIDDEN:
+            raise IllegalAction(f"the cell {self.where(action)} is already open")
+        cell = self._index(action)
+        if cell in state.mines:
+            line = state.board[row]
+            lines = (*state.board[:row], line[:column] + MINE + line[column + 1 :], *state.board[row + 1 :])
+            return Step(replace(state, board=lines), 0.0, True, {"opened": 0})
+        mines = sum(1 << mine for mine in state.mines)
+        before = sum(1 << cell for cell in self._numbers(state))
+        opened = opened_by(self._near, mines, cell, before)
+        after = self._with_open(state, opened & ~before)
+        count = opened.bit_count() - before.bit_count()
+        return Step(after, count / state.hidden, self.ended(after) is not None, {"opened": count})
+
+    def ended(self, state: MinesweeperState) -> str | None:
+        text = "".join(state.board)
+        if MINE in text:
+            return "a mine was opened"
+        return "all cells without a mine are open" if text.count(HIDDEN) == len(state.mines) else None
+
+    def best_action(self, state: MinesweeperState) -> Cell | None:
+        """Open a cell proved safe, or else the one with the lowest estimated risk."""
+        if self.ended(state) is not None:
+            return None
+        proofs = self._proofs(state)
+        safe = next((cell for cell, proof in proofs.items() if not proof.mine), None)
+        if safe is not None:
+            return self._cell(safe)
+        return min(self.legal_actions(state), key=lambda cell: self._risk(state, proofs, cell))
+
+    def metrics(self, state: MinesweeperState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+        text = "".join(state.board)
+        left = text.count(HIDDEN) + text.count(MINE) - len(state.mines)
+        return {"cells opened": 1 - left / state.hidden, "solved": float(left == 0 and MINE not in text)}
+
+    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+        side, theme = canvas.width, THEMES[self.config.theme]
+        if cell == HIDDEN:
+            edge = side * 0.08
+            canvas.rectangle(0, 0, side, side, blend(theme.board, (0, 0, 0), 0.25), radius=side * 0.09)
+            inner = blend(theme.board, theme.tile, 0.12)
+            canvas.rectangle(0, 0, side - edge, side - edge, inner, radius=side * 0.09)
+            return
+        canvas.rectangle(0, 0, side, side, theme.tile, radius=side * 0.09)
+        if cell == MINE:
+            for x, y in ((1, 0), (0, 1), (0.7, 0.7), (0.7, -0.7)):
+                dx, dy = side * 0.36 * x, side * 0.36 * y
+                start, end = (side / 2 - dx, side / 2 - dy), (side / 2 + dx, side / 2 + dy)
+                canvas.line(start, end, side * 0.07, COLOURS["red"])
+            canvas.circle(side / 2, side / 2, side * 0.25, COLOURS["red"])
+        elif isinstance(cell, str) and cell != "0":
+            ink = self.tint(_INKS[cell])
+            canvas.text(cell, side / 2, side / 2, side * 0.5, ink, angle=angle)
+
+    def cell_words(self, cell: Hashable) -> str:
+        return _WORDS.get(cell, str(cell))
+
+    def prompt(self, state: MinesweeperState) -> str:
+        example = self.format((0, self.config.columns - 1))
+        return self.fill_prompt(_PERCEPTION, "(row, column)", logic=_LOGIC[self.config.compared], example=example)
+
+    def explain(self, state: MinesweeperState, action: Cell) -> str:
+        """Prove from the numbers that the cell is safe or a mine, if they do."""
+        proofs, cell = self._proofs(state), self._index(action)
+        if cell not in proofs:
+            return f"Nothing shows that {self.where(action)} is safe; I have to guess."
+        needed = argument(self._near, proofs, cell)
+        steps = groupby(needed, key=lambda each: (proofs[each].sources, proofs[each].mine))
+        return " ".join(self._in_words(state, sources, mine, [*cells]) for (sources, mine), cells in steps)
+
+    def check_state(self, state: MinesweeperState) -> None:
+        self.check_board_size(state.board)
+        c = self.config
+        count = c.rows * c.columns
+        if len(state.mines) != c.mines or list(state.mines) != sorted(set(state.mines) & set(range(count))):
+            raise StateError(f"invalid state of minesweeper: the board does not have {c.mines} mines")
+        mines = sum(1 << mine for mine in state.mines)
+        for cell, shown in enumerate("".join(state.board)):
+            mine = bool(mines >> cell & 1)
+            if shown not in ((HIDDEN, MINE) if mine else (HIDDEN, str((self._near[cell] & mines).bit_count()))):
+                raise StateError(f"invalid state of minesweeper: cell {cell} cannot be {shown!r}")
+        if not 0 < state.hidden <= count - c.mines:
+            raise StateError(f"invalid state of minesweeper: {state.hidden} cells cannot have been hidden")
+
+    @cached_property
+    def _near(self) -> tuple[int, ...]:
+        return neighbours(self.config.rows, self.config.columns)
+
+    def _cell(self, index: int) -> Cell:
+        row, column = divmod(index, self.config.columns)
+        return row, column
+
+    def _index(self, cell: Cell) -> int:
+        columns: int = self.config.columns
+        return cell[0] * columns + cell[1]
+
+    def _numbers(self, state: MinesweeperState) -> dict[int, int]:
+        """Numbers of the open cells."""
+        return {cell: int(shown) for cell, shown in enumerate("".join(state.board)) if shown.isdigit()}
+
+    def _proofs(self, state: MinesweeperState) -> Proofs:
+        return deduce(self._near, self._numbers(state), self.config.mines, pairs=True)
+
+    def _with_open(self, state: MinesweeperState, cells: int) -> MinesweeperState:
+        """Show the numbers of cells."""
+        mines, shown = sum(1 << mine for mine in state.mines), list("".join(state.board))
+        for cell in cells_of(cells):
+            shown[cell] = str((self._near[cell] & mines).bit_count())
+        text, columns = "".join(shown), self.config.columns
+        return replace(state, board=tuple(text[i : i + columns] for i in range(0, len(text), columns)))
+
+    def _risk(self, state: MinesweeperState, proofs: Proofs, cell: Cell) -> float:
+        """Highest risk by any adjacent number, otherwise by the mines of the board."""
+        index = self._index(cell)
+        if index in proofs:
+            return 2.0
+        numbers, hidden = self._numbers(state), 0
+        for other, shown in enumerate("".join(state.board)):
+            hidden |= (shown == HIDDEN) << other
+        clues = [
+            (self._near[other] & hidden, numbers[other]) for other in cells_of(self._near[index]) if other in numbers
+        ]
+        return max(count / around.bit_count() for around, count in clues or [(hidden, self.config.mines)])
+
+    def _in_words(self, state: MinesweeperState, sources: tuple[int, ...], mine: bool, cells: list[int]) -> str:
+        """Describe a step of a proof, for example `The 1 at (0, 1) shows that (0, 2) is a mine.`"""
+        numbers = [self._number_in_words(state, source) for source in sorted(sources, reverse=True)]
+        named = ", ".join(self.where(self._cell(cell)) for cell in sorted(cells))
+        verb, fact = "shows" if len(numbers) == 1 else "show", "a mine" if mine else "safe"
+        text = f"{' and '.join(numbers)} {verb} that "
+        plural = "mines" if mine else fact
+        return text[0].upper() + text[1:] + (f"{named} are {plural}." if len(cells) > 1 else f"{named} is {fact}.")
+
+    def _number_in_words(self, state: MinesweeperState, source: int) -> str:
+        if source == ALL:
+            return "the number of mines"
+        row, column = self._cell(source)
+        return f"the {state.board[row][column]} at {self.where((row, column))}"

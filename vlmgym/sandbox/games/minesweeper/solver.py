@@ -1,0 +1,190 @@
+"""Minesweeper: neighbours, opening cells, deduction, and dealing boards that need no guess.
+
+A set of cells is an int with bit row * columns + column for each cell. A clue is a set of hidden cells and the number
+of mines among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache, lru_cache
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+
+from vlmgym.errors import GenerationError
+
+MAX_DEALS = 2000
+"""Maximum attempts to deal a board; the hardest level takes about 20 on average."""
+ALL = -1
+"""Source of the clue that is the total number of mines."""
+
+
+class Proof(NamedTuple):
+    """Proof that a cell is or is not a mine, from one or two numbers and from the proofs of earlier rounds.
+
+    Attributes:
+        mine: The cell is a mine.
+        sources: Cells of the numbers, or `ALL`.
+        round: Round of the deduction, from 0.
+    """
+
+    mine: bool
+    sources: tuple[int, ...]
+    round: int
+
+
+Proofs = Mapping[int, Proof]
+"""Proofs by cell, in order of rounds."""
+
+_Fact = tuple[int, bool, tuple[int, ...]]
+"""Cells, whether they are mines, and the numbers that prove it."""
+
+
+@cache
+def neighbours(rows: int, columns: int) -> tuple[int, ...]:
+    """Neighbours of each cell as a set."""
+    near = []
+    for cell in range(rows * columns):
+        row, column = divmod(cell, columns)
+        near.append(
+            sum(
+                1 << (r * columns + c)
+                for r in range(max(0, row - 1), min(rows, row + 2))
+                for c in range(max(0, column - 1), min(columns, column + 2))
+                if (r, c) != (row, column)
+            )
+        )
+    return tuple(near)
+
+
+def opened_by(near: tuple[int, ...], mines: int, cell: int, opened: int) -> int:
+    """Set of cells that are open after opening a cell: cells without adjacent mines open their neighbours."""
+    opened |= 1 << cell
+    waiting = [cell]
+    while waiting:
+        around = near[waiting.pop()]
+        if around & mines:
+            continue
+        new = around & ~opened
+        opened |= new
+        waiting.extend(cells_of(new))
+    return opened
+
+
+def deduce(near: tuple[int, ...], numbers: Mapping[int, int], mine_count: int, pairs: bool) -> Proofs:
+    """Find cells that are certain.
+
+    Args:
+        near: Neighbours.
+        numbers: Numbers of the open cells.
+        mine_count: Number of mines on the board.
+        pairs: Compare pairs of clues too.
+    """
+    hidden = (1 << len(near)) - 1
+    for cell in numbers:
+        hidden ^= 1 << cell
+    clues = [(near[cell] & hidden, number, cell) for cell, number in numbers.items() if near[cell] & hidden]
+    clues.append((hidden, mine_count, ALL))
+    proofs: dict[int, Proof] = {}
+    safe, mines, number_of_round = 0, 0, 0
+    while True:
+        left = [
+            (cells & ~(safe | mines), count - (cells & mines).bit_count(), source)
+            for cells, count, source in clues
+            if cells & ~(safe | mines)
+        ]
+        new: list[_Fact] = [
+            (cells, count > 0, (source,)) for cells, count, source in left if count in (0, cells.bit_count())
+        ]
+        if pairs and not new:
+            new = list(islice(_compare(left), 2))
+        if not new:
+            return proofs
+        for cells, mine, sources in new:
+            if mine:
+                mines |= cells
+            else:
+                safe |= cells
+            for cell in cells_of(cells):
+                proofs.setdefault(cell, Proof(mine, sources, number_of_round))
+        number_of_round += 1
+
+
+def _compare(clues: list[tuple[int, int, int]]) -> Iterator[_Fact]:
+    """Yield cells that are certain by two clues.
+
+    If the first clue has as many more mines than the second as it has cells outside the second, these cells are mines,
+    and the cells of the second outside the first are safe.
+    """
+    for one, one_count, source in clues:
+        for two, two_count, other in clues:
+            if one & two and one != two and one_count - two_count == (one & ~two).bit_count():
+                if mines := one & ~two:
+                    yield mines, True, (source, other)
+                if safe := two & ~one:
+                    yield safe, False, (source, other)
+
+
+def argument(near: tuple[int, ...], proofs: Proofs, cell: int) -> list[int]:
+    """List the cells whose proofs lead to the proof of a cell, in order, and the cell itself."""
+    needed = {cell}
+    for other in reversed([*proofs]):
+        proof = proofs[other]
+        if other in needed:
+            around = -1 if ALL in proof.sources else 0
+            for source in proof.sources:
+                around |= near[source] if source != ALL else 0
+            needed |= {each for each, earlier in proofs.items() if earlier.round < proof.round and around >> each & 1}
+    return [each for each in proofs if each in needed]
+
+
+def solvable(near: tuple[int, ...], mines: int, opened: int, pairs: bool) -> bool:
+    """Return whether deduction alone opens all cells without mines."""
+    mine_count = mines.bit_count()
+    while (opened | mines).bit_count() < len(near):
+        numbers = {cell: (near[cell] & mines).bit_count() for cell in cells_of(opened)}
+        proofs = deduce(near, numbers, mine_count, pairs)
+        safe = [cell for cell, proof in proofs.items() if not proof.mine]
+        if not safe:
+            return False
+        for cell in safe:
+            opened = opened_by(near, mines, cell, opened)
+    return True
+
+
+@lru_cache(maxsize=4096)
+def deal(rows: int, columns: int, mine_count: int, compared: int, seed: int) -> tuple[int, int]:
+    """Deal mines and open a first cell without adjacent mines; return the mines and the open cells.
+
+    Cached because the episodes of a group start from the same seed.
+
+    Raises:
+        GenerationError: No board was found that can be solved by comparing `compared` numbers; 0 accepts all boards.
+    """
+    rng, near = np.random.default_rng(seed), neighbours(rows, columns)
+    for _ in range(MAX_DEALS):
+        first = int(rng.integers(len(near)))
+        free = [cell for cell in range(len(near)) if cell != first and not near[first] >> cell & 1]
+        if mine_count >= len(free):
+            continue
+        mines = sum(1 << free[i] for i in rng.choice(len(free), mine_count, replace=False).tolist())
+        opened = opened_by(near, mines, first, 0)
+        finished = (opened | mines).bit_count() == len(near)
+        if not finished and (not compared or solvable(near, mines, opened, compared > 1)):
+            return mines, opened
+    raise GenerationError(
+        f"minesweeper: no {rows} x {columns} board with {mine_count} mines that can be solved by comparing {compared} "
+        f"numbers was found in {MAX_DEALS} attempts; choose fewer mines or compared=0"
+    )
+
+
+def cells_of(cells: int) -> list[int]:
+    """List the cells of a set."""
+    found = []
+    while cells:
+        lowest = cells & -cells
+        found.append(lowest.bit_length() - 1)
+        cells ^= lowest
+    return found
