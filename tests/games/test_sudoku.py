@@ -1,0 +1,125 @@
+"""Sudoku: puzzles with one solution, rules, and answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vlmgym import make_game
+from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError
+from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.core.response_format import answer_only
+from vlmgym.sandbox.games.sudoku.solver import Puzzle, box_shape, deal
+
+LEVELS = [1, 2, 3, 4, 5]
+
+
+def naive_candidates(board: tuple[str, ...], row: int, column: int) -> set[str]:
+    height, width = box_shape(len(board))
+    top, left = row // height * height, column // width * width
+    box = "".join(line[left : left + width] for line in board[top : top + height])
+    seen = {*board[row], *(line[column] for line in board), *box}
+    return {str(number) for number in range(1, len(board) + 1)} - seen
+
+
+def test_the_solver_finds_all_grids_of_side_4() -> None:
+    assert len({*Puzzle([0] * 16, 4).solutions()}) == 288
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_puzzles_have_one_solution_and_the_clues_of_their_level(level: int) -> None:
+    config = make_game("sudoku", reasoning=level).config
+    for seed in range(5):
+        numbers, solution = deal(config.rows, config.clues, config.search, seed)
+        assert [*islice(Puzzle(numbers, config.rows).solutions(), 2)] == [solution]
+        assert sum(map(bool, numbers)) == pytest.approx(config.clues, abs=3)
+
+
+@pytest.mark.parametrize("config", [*({"reasoning": level} for level in LEVELS), {"clues": 0, "search": True}])
+def test_the_oracle_solves_all_puzzles_and_needs_search_only_for_some(config: dict[str, Any]) -> None:
+    game: Any = make_game("sudoku", **config)
+    tried = 0
+    for seed in range(4):
+        episode = Episode(game, seed)
+        while episode.ended is None:
+            action = game.best_action(episode.state)
+            tried += "I try" in game.explain(episode.state, action)
+            episode.act(action)
+        assert episode.ended == "the Sudoku is solved"
+        assert episode.score == pytest.approx(1)
+    assert game.config.search or not tried
+    assert game.config.clues or tried
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_legal_actions_are_the_numbers_that_break_no_rule(level: int) -> None:
+    game: Any = make_game("sudoku", reasoning=level)
+    board = game.start(np.random.default_rng(level)).board
+    expected = {
+        (row, column, int(number))
+        for row, line in enumerate(board)
+        for column, given in enumerate(line)
+        if given == "0"
+        for number in naive_candidates(board, row, column)
+    }
+    assert set(game.legal_actions(game.start(np.random.default_rng(level)))) == expected
+
+
+def test_mistakes_are_not_written_and_end_the_game() -> None:
+    game: Any = make_game("sudoku", rows=4, columns=4, clues=4, search=True, mistakes=2)
+    state = game.start(np.random.default_rng(0))
+    wrong = [(r, c, number) for r, c, number in game.legal_actions(state) if state.solution[r][c] != str(number)]
+    once = game.step(state, wrong[0], np.random.default_rng(0))
+    assert (once.state.board, once.reward, once.terminated) == (state.board, 0.0, False)
+    assert "the next mistake ends the game" in game.prompt(once.state)
+    twice = game.step(once.state, wrong[0], np.random.default_rng(0))
+    assert (twice.terminated, game.ended(twice.state)) == (True, "too many mistakes")
+
+
+def test_illegal_actions_say_why() -> None:
+    game: Any = make_game("sudoku", origin=1)
+    state = game.start(np.random.default_rng(0))
+    row, column = next((r, c) for r in range(9) for c in range(9) if state.board[r][c] != "0")
+    free = next((r, c) for r in range(9) for c in range(9) if state.board[r][c] == "0")
+    taken = int(next(number for number in state.board[free[0]] if number != "0"))
+    for action, reason in (
+        ((row, column, 1), "is not empty"),
+        ((*free, taken), "already in the row, column or box"),
+        ((*free, 0), "not a number from 1 to 9"),
+        ((9, 0, 1), r"\(10, 1\) is outside"),
+    ):
+        with pytest.raises(IllegalAction, match=reason):
+            game.step(state, action, np.random.default_rng(0))
+
+
+def test_answers() -> None:
+    game = make_game("sudoku", origin=1)
+    for text in (
+        "(1, 3) 4", "(1, 3): 4", "(1, 3) = 4", "1, 3, 4", "(1, 3, 4)", "1 3 4", "row 1, column 3: 4", "4 at (1, 3)",
+        "write 4 in row 1, column 3", "Row 1, Col 3, number 4", "**(1, 3) 4**",
+    ):  # fmt: skip
+        assert game.parse(answer_only(text)) == (0, 2, 4), text
+    for text in ("(1, 3)", "4", "(1, 3) 4 or 5", "(1, 3) 4 (1, 4) 5", "not (1, 3) 4", "(1, 3) -4", "1 3 4 5"):
+        with pytest.raises(ParseError):
+            game.parse(answer_only(text))
+    with pytest.raises(ParseError):
+        make_game("sudoku", strict=True).parse(answer_only("4 at (1, 3)"))
+
+
+def test_other_sizes_and_states_are_rejected() -> None:
+    with pytest.raises(UsageError, match="4 x 4, 6 x 6 or 9 x 9"):
+        make_game("sudoku", rows=5, columns=5, clues=9)
+    game: Any = make_game("sudoku", reasoning=1)
+    state = game.start(np.random.default_rng(0))
+    for wrong in (
+        replace(state, solution=state.solution[::-1]),
+        replace(state, solution=("1234",) * 4),
+        replace(state, board=state.solution, clues=state.solution),
+        replace(state, mistakes=-1),
+    ):
+        with pytest.raises(StateError, match="sudoku"):
+            game.from_json(game.to_json(wrong))

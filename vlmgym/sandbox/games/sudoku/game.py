@@ -1,0 +1,297 @@
+"""Sudoku: write numbers into a grid so that no row, column or box has one twice."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from vlmgym.errors import IllegalAction, ParseError, StateError, truncate
+from vlmgym.sandbox.core.answer_text import plain
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_board_perception
+from vlmgym.sandbox.core.config import Criterion, config_field
+from vlmgym.sandbox.core.game import Step, is_int
+from vlmgym.sandbox.games.sudoku.solver import Puzzle, box_shape, deal, layout
+from vlmgym.sandbox.rendering.canvas import Canvas
+from vlmgym.sandbox.rendering.palette import COLOURS, THEMES, blend
+
+Entry = tuple[int, int, int]
+"""Row and column, zero-based, and number."""
+
+PROMPT_V1 = """\
+The image shows a Sudoku with {rows} rows and {columns} columns. Rows are numbered from {origin} at the top and \
+columns from {origin} at the left. Each row, each column and each shaded or unshaded box of {height} rows and {width} \
+columns must contain every number from 1 to {rows}. Black numbers are given, blue ones were written. Write one \
+number per turn into an empty cell. A number that is already in the row, column or box is illegal. A number that is \
+not part of the only solution is a mistake and is not written; {mistakes} the game.
+Actions: the coordinates (row, column) of an empty cell and the number, for example {example}.
+{form}"""
+
+_PERCEPTION = "the grid, one line per row, numbers separated by commas, 0 for an empty cell"
+_ANSWER = re.compile(r"\(\s*([0-9]{1,4})\s*,\s*([0-9]{1,4})\s*\)\s*([0-9]{1,4})")
+_CELL = r"[(\[]?\s*(?:row\s*)?([0-9]{1,4})(?:\s*,\s*|\s+)(?:col(?:umn)?\s*)?([0-9]{1,4})\s*[)\]]?"
+_SPELLINGS = (
+    re.compile(rf"{_CELL}\s*(?:,|:|=|->|\u2192)?\s*(?:number\s*)?([0-9]{{1,4}})\s*[)\]]?", re.IGNORECASE),
+    re.compile(rf"(?:write\s+|place\s+|put\s+)?(?P<number>[0-9]{{1,4}})\s+(?:at|in|into)\s+{_CELL}", re.IGNORECASE),
+)
+
+
+class SudokuConfig(BoardConfig):
+    """Configuration of Sudoku."""
+
+    rows: int = config_field("reasoning", 9, "Rows of the board: 4, 6 or 9.", ge=4, le=9)
+    columns: int = config_field("reasoning", 9, "Columns of the board, as many as rows.", ge=4, le=9)
+    clues: int = config_field("reasoning", 45, "Number of clues; more if fewer have several solutions.", ge=0, le=80)
+    search: bool = config_field(
+        "reasoning", False, "Deal puzzles that need more than the only number of a cell or the only cell of a number."
+    )
+    mistakes: int = config_field("reasoning", 3, "Number of mistakes that end the game.", ge=1, le=100)
+
+    levels = with_board_perception(
+        {
+            1: {"rows": 4, "columns": 4, "clues": 10},
+            2: {"rows": 6, "columns": 6, "clues": 22},
+            3: {},
+            4: {"clues": 36},
+            5: {"clues": 26, "search": True},
+        }
+    )
+
+    def model_post_init(self, context: object) -> None:
+        if self.rows != self.columns or self.rows not in (4, 6, 9):
+            raise ValueError(f"a Sudoku has 4 x 4, 6 x 6 or 9 x 9 cells, not {self.rows} x {self.columns}")
+        if self.clues >= self.rows * self.columns:
+            raise ValueError(f"{self.clues} clues leave no cell of {self.rows} x {self.columns} empty")
+
+
+@dataclass(frozen=True, slots=True)
+class SudokuState:
+    """A Sudoku, as rows of digits, 0 for an empty cell.
+
+    Attributes:
+        board: Numbers given and written.
+        clues: Numbers given.
+        solution: The only solution; not shown.
+        mistakes: Number of mistakes made.
+        variation_seed: Seed of the painter.
+    """
+
+    board: tuple[str, ...]
+    clues: tuple[str, ...]
+    solution: tuple[str, ...]
+    mistakes: int = 0
+    variation_seed: int = 0
+
+
+class Sudoku(BoardGame[SudokuState, Entry]):
+    """Fill a grid so that each row, column and box contains every number once.
+
+    Description:
+        Puzzles have exactly one solution. Unless `search` is set, it can be found by two rules: a cell for which one
+        number is left, and a number for which a row, column or box has one cell left.
+
+    Observation:
+        The grid as an RGB image, with boxes shaded alternately.
+
+    Action:
+        `MultiDiscrete([side, side, side])`: row and column of an empty cell, from 0, and the number, from 1. Numbers
+        already in the row, column or box are illegal.
+
+    Reward:
+        1 / number of empty cells at the start for each correct number; 0 for a mistake, and for an illegal or
+        unparsable answer.
+
+    Episode end:
+        The grid is full, or `mistakes` numbers were not part of the solution. Metrics: fraction of empty cells filled,
+        solved, mistakes.
+
+    Arguments:
+        `rows`, `columns`: 4, 6 or 9.
+        `clues`: Number of clues.
+        `search`: Deal puzzles that the two rules do not solve.
+        `mistakes`: Mistakes that end the game.
+
+    Version history:
+        v0: Initial version.
+    """
+
+    name = "sudoku"
+    skills = ("search",)
+    title = "Sudoku"
+    criterion = Criterion("random-legal", "cells filled", log=True)
+    Config = SudokuConfig
+    State = SudokuState
+    prompt_template = PROMPT_V1
+
+    @cached_property
+    def action_space(self) -> spaces.MultiDiscrete:
+        """Row, column and number."""
+        return spaces.MultiDiscrete([self.config.rows] * 3, start=[0, 0, 1])
+
+    def start(self, rng: np.random.Generator) -> SudokuState:
+        c = self.config
+        board, solution = map(self._lines, deal(c.rows, c.clues, c.search, int(rng.integers(2**32))))
+        return SudokuState(board, board, solution, 0, int(rng.integers(2**32)))
+
+    def legal_actions(self, state: SudokuState) -> tuple[Entry, ...]:
+        if self.ended(state) is not None:
+            return ()
+        puzzle = self._puzzle(state.board)
+        empty = [cell for cell, number in enumerate(puzzle.numbers) if not number]
+        return tuple([(*divmod(cell, puzzle.side), number) for cell in empty for number in puzzle.options(cell)])
+
+    def step(self, state: SudokuState, action: Entry, rng: np.random.Generator) -> Step[SudokuState]:
+        if (reason := self.ended(state)) is not None:
+            raise IllegalAction(f"the game is over: {reason}")
+        row, column, number = self._checked(state, action)
+        if state.solution[row][column] != str(number):
+            after = replace(state, mistakes=state.mistakes + 1)
+            return Step(after, 0.0, self.ended(after) is not None, {"correct": False})
+        line = state.board[row]
+        lines = (*state.board[:row], line[:column] + str(number) + line[column + 1 :], *state.board[row + 1 :])
+        after = replace(state, board=lines)
+        return Step(after, 1 / "".join(state.clues).count("0"), self.ended(after) is not None, {"correct": True})
+
+    def ended(self, state: SudokuState) -> str | None:
+        if state.mistakes >= self.config.mistakes:
+            return "too many mistakes"
+        return "the Sudoku is solved" if state.board == state.solution else None
+
+    def best_action(self, state: SudokuState) -> Entry | None:
+        """Take a step of logic, or else write the number of a cell with the fewest candidates."""
+        if self.ended(state) is not None:
+            return None
+        puzzle, solution = self._puzzle(state.board), _numbers(state.solution)
+        if (step := puzzle.next_single(solution)) is not None:
+            return (*divmod(step.cell, puzzle.side), step.number)
+        empty = [cell for cell, number in enumerate(puzzle.numbers) if not number]
+        cell = min(empty, key=lambda cell: len(puzzle.options(cell)))
+        return (*divmod(cell, puzzle.side), solution[cell])
+
+    def metrics(self, state: SudokuState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+        empty, left = ("".join(lines).count("0") for lines in (state.clues, state.board))
+        return {"cells filled": 1 - left / empty, "solved": float(not left), "mistakes": float(state.mistakes)}
+
+    def cells(self, state: SudokuState) -> list[list[str]]:
+        """Digits, each with `+` if it was written and `#` if its box is shaded."""
+        return [
+            [number + ("+" if number != clue else "") + ("#" if shaded else "") for number, clue, shaded in zip(*lines)]
+            for lines in zip(state.board, state.clues, self._shaded)
+        ]
+
+    def cell_words(self, cell: Hashable) -> str:
+        return str(cell)[0]
+
+    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+        text, side, theme = str(cell), canvas.width, THEMES[self.config.theme]
+        paper = (
+            blend(theme.tile, theme.board, 0.36 if self.config.theme == "light" else 0.22)
+            if "#" in text
+            else theme.tile
+        )
+        canvas.rectangle(0, 0, side, side, paper, radius=side * 0.09)
+        if text[0] != "0":
+            ink = self.tint(COLOURS["blue"] if "+" in text else (30, 30, 34))
+            canvas.text(text[0], side / 2, side / 2, side * 0.5, ink, angle=angle)
+
+    def prompt(self, state: SudokuState) -> str:
+        height, width = box_shape(self.config.rows)
+        left = self.config.mistakes - state.mistakes
+        mistakes = "the next mistake ends" if left == 1 else f"{left} more mistakes end"
+        return self.fill_prompt(
+            _PERCEPTION,
+            "(row, column) number",
+            height=height,
+            width=width,
+            mistakes=mistakes,
+            example=self.format((0, 2, 4)),
+        )
+
+    def parse_answer(self, text: str) -> Entry:
+        found = _ANSWER.fullmatch(text.strip())
+        if found is None:
+            raise ParseError(
+                f"the answer {truncate(text, 40)!r} is not a coordinate and a number like {self.format((0, 2, 4))}"
+            )
+        row, column, number = map(int, found.groups())
+        return row - self.config.origin, column - self.config.origin, number
+
+    def normalise_answer(self, text: str) -> str:
+        """Rewrite spellings such as `row 0, column 2: 4`, `0, 2, 4` and `4 at (0, 2)`."""
+        text = plain(text)
+        for spelling in _SPELLINGS:
+            if (found := spelling.fullmatch(text)) is not None:
+                numbers = list(found.groups())
+                if "number" in spelling.groupindex:
+                    numbers = [*numbers[1:], numbers[0]]
+                return "({}, {}) {}".format(*numbers)
+        return text
+
+    def format(self, action: Entry) -> str:
+        """Format an entry: `(0, 2) 4`."""
+        row, column, number = action
+        return f"{self.where((row, column))} {number}"
+
+    def explain(self, state: SudokuState, action: Entry) -> str:
+        """State the rule that gives the number, if one of the two does."""
+        row, column, number = action
+        puzzle, where = self._puzzle(state.board), self.where((row, column))
+        cell = row * puzzle.side + column
+        step = puzzle.single(cell, number)
+        if step is None:
+            return f"The numbers left for {where} are {', '.join(map(str, puzzle.options(cell)))}; I try {number}."
+        if step.unit is None:
+            return f"The row, column and box of {where} contain every other number, so it must be {number}."
+        kind = step.unit // puzzle.side
+        unit = f"{('row', 'column')[kind]} {(row, column)[kind] + self.config.origin}" if kind < 2 else "its box"
+        return f"No other empty cell of {unit} can be {number}, so {where} must be."
+
+    def check_state(self, state: SudokuState) -> None:
+        side = self.config.rows
+        for lines in (state.board, state.clues, state.solution):
+            self.check_board_size(lines)
+        board, clues, solution = (list("".join(lines)) for lines in (state.board, state.clues, state.solution))
+        numbers = [str(number) for number in range(1, side + 1)]
+        if any(sorted(solution[cell] for cell in unit) != numbers for unit in layout(side).units):
+            raise StateError("invalid state of sudoku: the solution has a number twice in a row, column or box")
+        if any(b not in ("0", s) or c not in ("0", b) for b, c, s in zip(board, clues, solution)) or "0" not in clues:
+            raise StateError("invalid state of sudoku: the board does not agree with the clues and the solution")
+        if state.mistakes < 0:
+            raise StateError(f"invalid state of sudoku: mistakes must be at least 0, got {state.mistakes}")
+
+    def _checked(self, state: SudokuState, action: object) -> Entry:
+        """Return an entry that breaks no rule; raise `IllegalAction` for others."""
+        if not (isinstance(action, tuple) and len(action) == 3 and all(map(is_int, action))):
+            raise IllegalAction(f"{action!r} is not an action: row, column and number, each an int")
+        row, column, number = action
+        side = self.config.rows
+        if not (0 <= row < side and 0 <= column < side):
+            raise IllegalAction(f"{self.where((row, column))} is outside the {side} x {side} board")
+        if not 1 <= number <= side:
+            raise IllegalAction(f"{number} is not a number from 1 to {side}")
+        if state.board[row][column] != "0":
+            raise IllegalAction(f"the cell {self.where((row, column))} is not empty")
+        if not self._puzzle(state.board).candidates(row * side + column) >> number & 1:
+            raise IllegalAction(f"{number} is already in the row, column or box of {self.where((row, column))}")
+        return row, column, number
+
+    @cached_property
+    def _shaded(self) -> list[list[bool]]:
+        side, (height, width) = self.config.rows, box_shape(self.config.rows)
+        return [[(row // height + column // width) % 2 == 1 for column in range(side)] for row in range(side)]
+
+    def _puzzle(self, lines: Sequence[str]) -> Puzzle:
+        return Puzzle(_numbers(lines), self.config.rows)
+
+    def _lines(self, grid: Sequence[int]) -> tuple[str, ...]:
+        text, side = "".join(map(str, grid)), self.config.rows
+        return tuple(text[start : start + side] for start in range(0, len(text), side))
+
+
+def _numbers(lines: Sequence[str]) -> list[int]:
+    return [int(number) for number in "".join(lines)]
