@@ -22,6 +22,7 @@ BUILT_IN = {
     "nlvr2-v0": "vlmgym.sandbox.games.nlvr2.game:Nlvr2",
     "pairs-v0": "vlmgym.sandbox.games.pairs.game:Pairs",
     "shisensho-v0": "vlmgym.sandbox.games.shisensho.game:ShisenSho",
+    "solitaire-v0": "vlmgym.sandbox.games.solitaire.game:Solitaire",
     "sudoku-v0": "vlmgym.sandbox.games.sudoku.game:Sudoku",
     "swap-v0": "vlmgym.sandbox.games.swap.game:Swap",
     "tictactoe-v0": "vlmgym.sandbox.games.tictactoe.game:TicTacToe",

@@ -1,0 +1,99 @@
+"""Solitaire: rules, dealing, and the search for the longest plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vlmgym import make_game
+from vlmgym.errors import IllegalAction, StateError, UsageError
+from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.games.solitaire.cards import DECK
+from vlmgym.sandbox.games.solitaire.game import SolitaireState
+from vlmgym.sandbox.games.solitaire.solver import fits, longest_plan
+
+GAME: Any = make_game("solitaire", rows=3, columns=3)
+STATE = SolitaireState("Kh", (("2c", "5d", "3s"), ("As", "Qd", "")))
+Columns = tuple[tuple[int, ...], ...]
+
+
+def test_adjacent_ranks_of_the_lowest_cards_can_be_played() -> None:
+    assert GAME.legal_actions(STATE) == ((2, 0), (2, 1))
+    after = GAME.step(STATE, (2, 0), np.random.default_rng(0))
+    assert after.state == SolitaireState("As", (("2c", "5d", "3s"), ("", "Qd", "")))
+    assert after.reward == pytest.approx(1 / 6)
+    for action, reason in (
+        ((1, 0), "not the lowest card"),
+        ((2, 2), "no card to play"),
+        ((0, 1), "no card to play"),
+        ((1, 2), "not one rank above or below the K of hearts"),
+    ):
+        with pytest.raises(IllegalAction, match=reason):
+            GAME.step(STATE, action, np.random.default_rng(0))
+
+
+def longest(columns: Columns, base: int) -> int:
+    """Most cards that can be played, by trying everything."""
+    return max(
+        (
+            1 + longest((*columns[:i], column[:-1], *columns[i + 1 :]), column[-1])
+            for i, column in enumerate(columns)
+            if column and fits(column[-1], base)
+        ),
+        default=0,
+    )
+
+
+ranks = st.lists(st.integers(0, 4), max_size=4).map(tuple)
+
+
+@given(st.lists(ranks, min_size=1, max_size=3).map(tuple), st.integers(0, 4))
+def test_plans_are_legal_and_longest(columns: Columns, base: int) -> None:
+    plan = longest_plan(columns, base, 10**6)
+    assert plan.exact
+    assert len(plan.columns) == longest(columns, base)
+    left = [list(column) for column in columns]
+    for column in plan.columns:
+        rank = left[column].pop()
+        assert fits(rank, base)
+        base = rank
+
+
+def test_the_search_is_bounded() -> None:
+    columns = ((1, 3, 5, 5, 1, 2),) * 6
+    plan = longest_plan(columns, 1, 50)
+    assert plan.nodes == 50
+    assert not plan.exact
+    assert plan.columns
+
+
+@pytest.mark.parametrize("level", [1, 2, 3, 4, 5])
+def test_all_cards_of_a_deal_can_be_played(level: int) -> None:
+    game = make_game("solitaire", reasoning=level)
+    for seed in range(5):
+        episode = Episode(game, seed)
+        state = episode.state
+        cards = [state.base, *(card for line in state.board for card in line)]
+        assert len(set(cards)) == len(cards) == game.config.cards + 1
+        while episode.ended is None:
+            episode.act(game.best_action(episode.state))
+        assert episode.ended == "all cards are played"
+        assert episode.score == pytest.approx(1)
+
+
+def test_words_and_drawings_of_all_cards_differ() -> None:
+    assert len({GAME.cell_words(card) for card in DECK}) == 52
+    drawn = {GAME.painter.paint([[card] * 3] * 3).tobytes() for card in DECK}
+    assert len(drawn) == 52
+
+
+def test_impossible_states_and_too_many_cards_are_rejected() -> None:
+    for board in ((("2c", "5d", "3s"), ("Kh", "Qd", "")), (("", "5d", "3s"), ("As", "", "")), (("1c",) * 3,) * 2):
+        with pytest.raises(StateError, match="solitaire"):
+            GAME.from_json(GAME.to_json(SolitaireState("Kh", board)))
+    with pytest.raises(UsageError, match="at most 44 can be dealt"):
+        make_game("solitaire", rows=8, columns=8)

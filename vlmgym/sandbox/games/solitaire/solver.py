@@ -1,0 +1,66 @@
+"""Search for the order that plays the most cards, within a number of positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+RANK_COUNT = 13
+
+
+class Plan(NamedTuple):
+    """Columns to play from, in order, and the number of positions searched; `exact` if no longer plan exists."""
+
+    columns: tuple[int, ...]
+    nodes: int
+    exact: bool
+
+
+def fits(rank: int, base: int) -> bool:
+    """Return whether a card can be played: its rank is one above or below, and aces and kings are adjacent."""
+    return (rank - base) % RANK_COUNT in (1, RANK_COUNT - 1)
+
+
+@lru_cache(maxsize=4096)
+def longest_plan(columns: tuple[tuple[int, ...], ...], base: int, nodes: int) -> Plan:
+    """Search depth-first for a plan that plays the most cards.
+
+    Args:
+        columns: Ranks in each column; the last is played first.
+        base: Rank of the base card.
+        nodes: Maximum number of positions to search.
+    """
+    total = sum(map(len, columns))
+    seen: set[tuple[tuple[int, ...], int]] = set()
+    best: tuple[int, ...] = ()
+    heights, path = list(map(len, columns)), list[int]()
+    waiting = [_moves(columns, heights, base)]
+    searched = 1
+    while waiting:
+        if waiting[-1] and searched < nodes:
+            column = waiting[-1].pop()
+            heights[column] -= 1
+            key = tuple(heights), columns[column][heights[column]]
+            if key in seen:
+                heights[column] += 1
+                continue
+            seen.add(key)
+            searched += 1
+            path.append(column)
+            if len(path) > len(best):
+                best = tuple(path)
+                if len(best) == total:
+                    return Plan(best, searched, True)
+            waiting.append(_moves(columns, heights, key[1]))
+            continue
+        waiting.pop()
+        if path:
+            heights[path.pop()] += 1
+    return Plan(best, searched, searched < nodes)
+
+
+def _moves(columns: Sequence[Sequence[int]], heights: Sequence[int], base: int) -> list[int]:
+    """Columns that can be played; the last is tried first, the one with the most cards."""
+    found = [column for column, height in enumerate(heights) if height and fits(columns[column][height - 1], base)]
+    return sorted(found, key=lambda column: heights[column])
