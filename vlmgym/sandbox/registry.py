@@ -16,6 +16,7 @@ from vlmgym.sandbox.presets import PRESETS
 BUILT_IN = {
     "2048-v0": "vlmgym.sandbox.games.game2048.game:Game2048",
     "caption-v0": "vlmgym.sandbox.games.caption.game:Caption",
+    "fallingblocks-v0": "vlmgym.sandbox.games.fallingblocks.game:FallingBlocks",
     "fourinarow-v0": "vlmgym.sandbox.games.fourinarow.game:FourInARow",
     "geospot-v0": "vlmgym.sandbox.games.geospot.game:Geospot",
     "minesweeper-v0": "vlmgym.sandbox.games.minesweeper.game:Minesweeper",

@@ -1,0 +1,123 @@
+"""Falling blocks: pieces, landing against a simulated fall, rows, and answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vlmgym import make_game
+from vlmgym.errors import IllegalAction, ParseError, StateError
+from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.core.response_format import answer_only
+from vlmgym.sandbox.games.fallingblocks.game import FallingBlocksState
+from vlmgym.sandbox.games.fallingblocks.pieces import land, pieces, placements, rotation, width_of
+
+GAME: Any = make_game("fallingblocks")
+SQUARE = next(i for i, shape in enumerate(GAME.pieces) if shape == ((0, 0), (0, 1), (1, 0), (1, 1)))
+BAR = next(i for i, shape in enumerate(GAME.pieces) if width_of(shape) == 4)
+
+
+def test_pieces_are_all_one_sided_polyominoes() -> None:
+    assert [len(pieces(cells)) for cells in (3, 4, 5)] == [2, 7, 18]
+
+
+def fall(well: tuple[str, ...], shape: Any, column: int) -> tuple[list[str], int] | None:
+    """Let a shape fall row by row from above the well, then remove full rows."""
+
+    def blocked(top: int) -> bool:
+        return any(
+            top + down >= len(well) or (top + down >= 0 and well[top + down][column + right] != ".")
+            for down, right in shape
+        )
+
+    top = -5
+    while not blocked(top + 1):
+        top += 1
+    if top < 0:
+        return None
+    rows = [list(row) for row in well]
+    for down, right in shape:
+        rows[top + down][column + right] = "x"
+    left = ["".join(row) for row in rows if "." in row]
+    return ["." * len(well[0])] * (len(rows) - len(left)) + left, len(rows) - len(left)
+
+
+rows = st.text(".x", min_size=5, max_size=5).filter(lambda row: "." in row)
+
+
+@settings(max_examples=50)
+@given(st.lists(rows, max_size=6), st.integers(3, 5), st.data())
+def test_landing_agrees_with_a_fall_row_by_row(lower: list[str], cells: int, data: st.DataObject) -> None:
+    well = ("." * 5,) * (8 - len(lower)) + tuple(lower)
+    shape = data.draw(st.sampled_from(pieces(cells)))
+    fitting = set(placements(well, shape))
+    for turns in range(4):
+        turned = rotation(shape, turns)
+        for column in range(6 - width_of(turned)):
+            found, expected = land(well, turned, column, "x"), fall(well, turned, column)
+            assert ((column, turns) in fitting) == (expected is not None)
+            assert (None if found is None else ([*found.well], found.cleared)) == expected
+
+
+def test_four_quarter_turns_are_the_identity() -> None:
+    for shape in pieces(5):
+        turned = shape
+        for _ in range(4):
+            turned = rotation(turned, 1)
+        assert turned == shape
+
+
+def test_full_rows_vanish_and_score() -> None:
+    well = (".......",) * 7 + ("00000..", "11111..")
+    step = GAME.step(FallingBlocksState(well, SQUARE), (5, 0), np.random.default_rng(0))
+    assert (step.reward, step.state.well) == (2.0, ("." * 7,) * 9)
+    assert step.info == {"cleared": 2}
+
+
+def test_the_game_ends_when_the_next_piece_does_not_fit() -> None:
+    full = tuple("0" * 6 + "." for _ in range(9))
+    state = FallingBlocksState(full, SQUARE)
+    assert (GAME.ended(state), GAME.legal_actions(state)) == ("the next piece does not fit", ())
+    assert set(GAME.legal_actions(FallingBlocksState(full, BAR))) == {(6, 1), (6, 3)}
+    with pytest.raises(IllegalAction, match="not within the well"):
+        GAME.step(FallingBlocksState(full, BAR), (4, 0), np.random.default_rng(0))
+    with pytest.raises(IllegalAction, match="does not fit"):
+        GAME.step(FallingBlocksState(full, BAR), (3, 0), np.random.default_rng(0))
+
+
+def test_the_oracle_clears_many_rows() -> None:
+    episode = Episode(GAME, 0)
+    for _ in range(60):
+        episode.act(GAME.best_action(episode.state))
+    assert episode.ended is None
+    assert episode.score > 20
+
+
+def test_answers() -> None:
+    game = make_game("fallingblocks", origin=1)
+    for text in (
+        "column 3, rotation 90",
+        "3, 90",
+        "(3, 90)",
+        "Column: 3; rotation: 90 degrees",
+        "col 3 rotated by 90\u00b0",
+    ):
+        assert game.parse(answer_only(text)) == (2, 1), text
+    for text in ("3", "column 3", "3, 45", "3, 90, 1", "3, 90 or 4, 90", "-3, 90", "not 3, 90", "3, 450"):
+        with pytest.raises(ParseError):
+            game.parse(answer_only(text))
+
+
+def test_impossible_states_are_rejected() -> None:
+    for state in (
+        FallingBlocksState(("0" * 7,) * 9, 0),
+        FallingBlocksState(("." * 7,) * 9, 7),
+        FallingBlocksState(("x......",) * 9, 0),
+        FallingBlocksState(("." * 7,) * 10, 0),
+    ):
+        with pytest.raises(StateError, match="fallingblocks"):
+            GAME.from_json(GAME.to_json(state))
