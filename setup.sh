@@ -9,7 +9,7 @@
 #            on x86-64 only); at least 2.5 GB
 #   --train  also create .venv-train with torch, transformers, peft and, for distributed training, EasyR1; without a
 #            GPU a CPU build, in which EasyR1 only runs its tests; at least 2 GB; GPU builds need Python 3.11 or 3.12
-#   --integrations  also create .venv-integrations (verifiers, Inspect) and .venv-openenv (OpenEnv, SkyRL-gym)
+#   --integrations  also create .venv-integrations (Inspect, OpenEnv, SkyRL-gym) and .venv-verifiers (verifiers)
 #
 # Set PYTHON=/path/to/python to choose the interpreter: Python 3.10 to 3.13 for .venv, 3.11 to 3.13 for the others.
 
@@ -120,8 +120,8 @@ if [ -n "$active" ] && ! [ "$active" -ef .venv ]; then
 fi
 make_env .venv 10 vlmgym vlmgym.cli.main install_extras "$extra"
 if [ $integrations = yes ]; then
-    make_env .venv-integrations 11 "verifiers, Inspect" "inspect_ai verifiers.v1" install_extras "inspect,verifiers,${extra/dev/test}"
-    make_env .venv-openenv 11 "OpenEnv, SkyRL" "openenv skyrl_gym" install_extras "openenv,skyrl,${extra/dev/test}"
+    make_env .venv-integrations 11 integrations "inspect_ai openenv skyrl_gym" install_extras "inspect,openenv,skyrl,${extra/dev/test}"
+    make_env .venv-verifiers 11 verifiers verifiers.v1 install_extras "verifiers,${extra/dev/test}"
 fi
 if [ $serve = yes ]; then
     [ $device = gpu ] || [ "$(uname -sm)" = "Linux x86_64" ] || fail "vLLM's CPU build needs Linux on x86-64, not $(uname -sm)."

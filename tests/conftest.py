@@ -35,12 +35,12 @@ NEEDED = {
     "ray_cluster": ("ray", ".venv-train"),
     "easyr1_cpu": ("verl", ".venv-train"),
     "test_inspect": ("inspect_ai", ".venv-integrations"),
-    "test_verifiers": ("verifiers", ".venv-integrations"),
-    "test_openenv": ("openenv", ".venv-openenv"),
-    "test_skyrl": ("skyrl_gym", ".venv-openenv"),
+    "test_verifiers": ("verifiers", ".venv-verifiers"),
+    "test_openenv": ("openenv", ".venv-integrations"),
+    "test_skyrl": ("skyrl_gym", ".venv-integrations"),
+    "test_vagen": ("vagen", "PYTHONPATH=VAGEN .venv-integrations"),
     "test_verl": ("verl", ".venv-verl"),
     "test_lmms_eval": ("lmms_eval", ".venv-lmms-eval"),
-    "test_vagen": ("vagen", "PYTHONPATH=VAGEN .venv-openenv"),
 }
 """The module that tests of a folder or file need, and the environment that has it."""
 if find_spec("torch") is not None:

@@ -250,8 +250,8 @@ def test_environments_of_integrations(machine: Machine, dev: bool) -> None:
     machine.python("python3", 12)
     calls = machine.calls(*["--dev"] * dev, "--integrations")
     extra = "test" if dev else "tasks"
-    assert calls[5] == f"{PIP} --editable .[inspect,verifiers,{extra}]"
-    assert calls[8] == f"{PIP} --editable .[openenv,skyrl,{extra}]"
+    assert calls[5] == f"{PIP} --editable .[inspect,openenv,skyrl,{extra}]"
+    assert calls[8] == f"{PIP} --editable .[verifiers,{extra}]"
     assert machine.calls("--integrations") == []
 
 

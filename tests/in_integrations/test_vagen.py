@@ -1,6 +1,6 @@
 """VAGEN's evaluation, with its own runner, plays the episodes of `vlmgym.Episode`; docs/integrations/vagen.md.
 
-PYTHONPATH=VAGEN .venv-openenv/bin/python -m pytest -W default tests/in_integrations/test_vagen.py
+PYTHONPATH=VAGEN .venv-integrations/bin/python -m pytest -W default tests/in_integrations/test_vagen.py
 """
 
 from __future__ import annotations
