@@ -91,6 +91,8 @@ def completion(content: Any, finish_reason: Any = "stop", delay: float = 0.0, **
         {
             "id": "chatcmpl-1",
             "object": "chat.completion",
+            "created": 0,
+            "model": "tiny",
             "choices": [{"index": 0, "message": reply, "finish_reason": finish_reason}],
             "usage": {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107},
         },

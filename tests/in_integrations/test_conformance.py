@@ -20,6 +20,7 @@ import pytest
 from PIL import Image
 
 import vlmgym
+from tests.api_server import ApiServer, completion, first
 from vlmgym.integrations.trl import GameEnvironment
 
 ORACLE = "the oracle's answer"
@@ -80,9 +81,9 @@ def pixels(image: Any) -> np.ndarray[Any, Any]:
 def by_hand(case: Case) -> Played:
     episode, played = vlmgym.Episode(case.game, case.seed, **case.options), Played(prompts=[], outcomes=[], rewards=[])
     for response in case.responses:
-        content = episode.messages()[0]["content"]
-        played.images.append([pixels(part["image_url"]["url"]) for part in content[:-1]])
-        played.prompts.append(content[-1]["text"])
+        parts = [part for message in episode.messages() for part in message["content"]]
+        played.images.append([pixels(part["image_url"]["url"]) for part in parts if "image_url" in part])
+        played.prompts.append(parts[-1]["text"])
         scored = episode.respond(response)
         played.outcomes.append(scored.outcome.value)
         played.rewards.append(scored.total)
@@ -101,6 +102,31 @@ def trl(case: Case) -> Played:
         played.images.append([pixels(part["image"]) for part in parts if part["type"] == "image"])
     assert played.images.pop() == []  # after the end
     played.reward = environment.get_reward()
+    return played
+
+
+def inspect(case: Case) -> Played:
+    """Run Inspect's `eval` with a mock model."""
+    inspect_ai = pytest.importorskip("inspect_ai")
+    from inspect_ai.model import ModelOutput, ModelUsage, get_model
+
+    from vlmgym.integrations.inspect import make_task
+
+    responses, played = iter(case.responses), Played(prompts=[])
+
+    def respond(messages: Any, *_: Any) -> Any:
+        parts = [part for message in messages for part in message.content]
+        played.images.append([pixels(part.image) for part in parts if part.type == "image"])
+        played.prompts.append(parts[-1].text)
+        usage = ModelUsage(input_tokens=1, output_tokens=1, total_tokens=2)  # else it downloads a tokenizer
+        return ModelOutput.from_content("mockllm/model", next(responses)).model_copy(update={"usage": usage})
+
+    model = get_model("mockllm/model", custom_outputs=respond)
+    (log,) = inspect_ai.eval(make_task(case.game, 1, case.seed, **case.options), model=model, display="none")
+    score = log.samples[0].scores["game_score"]
+    played.outcomes, played.rewards = ([turn[key] for turn in score.metadata["turns"]] for key in ("outcome", "reward"))
+    played.reward, played.score = score.metadata["reward"], score.value
+    assert log.results.scores[0].metrics["mean"].value == score.value
     return played
 
 
@@ -173,6 +199,28 @@ def vagen(case: Case) -> Played:
     return played
 
 
+def verifiers(case: Case) -> Played:
+    """Run the evaluation of verifiers against a server."""
+    pytest.importorskip("verifiers.v1")
+    from verifiers.v1.cli.eval.runner import run_eval
+    from verifiers.v1.configs.cli.eval import EvalConfig
+
+    taskset = {"games": [case.game], "episodes": 1, "seed": case.seed, "settings": case.options}
+    with ApiServer(first([completion(response) for response in case.responses])).running() as server:
+        client = {"base_url": server.url, "api_key_var": "NO_KEY"}
+        env = {"taskset": {"id": "vlmgym-verifiers", **taskset}}
+        (episode,) = asyncio.run(run_eval(EvalConfig(env=env, model="tiny", client=client, rich=None)))
+    (trace,) = episode.traces
+    return Played(
+        images=[[pixels(image["url"]) for image in request.images] for request in server.requests],
+        prompts=[request.texts[-1] for request in server.requests],
+        outcomes=trace.info["outcomes"],
+        rewards=trace.info["rewards"],
+        reward=trace.reward,
+        score=trace.metrics["score"],
+    )
+
+
 def verl(case: Case) -> Played:
     """Play a row with verl's worker and a stub of the model's server."""
     pytest.importorskip("verl.experimental.agent_loop.agent_loop")
@@ -193,12 +241,18 @@ def verl(case: Case) -> Played:
 
 
 DRIVERS: dict[str, Callable[[Case], Played]] = {
+    "inspect": inspect,
     "openenv": openenv,
     "skyrl": skyrl,
     "trl": trl,
     "vagen": vagen,
+    "verifiers": verifiers,
     "verl": verl,
 }
+
+
+CHAT = Case("2048", 3, {"max_turns": 4, "chat": True, "history_images": 1, **SIZE}, (ORACLE, LEFT, "", ORACLE))
+WITH_CHAT = ("inspect", "verifiers")
 
 
 def test_cases_have_all_outcomes_and_ends() -> None:
@@ -209,9 +263,13 @@ def test_cases_have_all_outcomes_and_ends() -> None:
     assert any(1 < len(each.images) < case.options.get("max_turns", 1) for case, each in zip(CASES, played))
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.game}-{case.seed}")
-@pytest.mark.parametrize("adapter", DRIVERS)
-def test_adapters_play_as_episode(adapter: str, case: Case) -> None:
+@pytest.mark.parametrize(
+    ("adapter", "case"),
+    [*((adapter, case) for adapter in DRIVERS for case in CASES), *((adapter, CHAT) for adapter in WITH_CHAT)],
+    ids=lambda each: each if isinstance(each, str) else f"{each.game}-{'chat' if each is CHAT else each.seed}",
+)
+def test_adapters_play_as_episode(adapter: str, case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where frameworks write logs
     expected, played = by_hand(case), DRIVERS[adapter](case)
     assert len(played.images) == len(expected.images)
     for shown, same in zip(played.images, expected.images):

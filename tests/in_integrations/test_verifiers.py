@@ -1,0 +1,108 @@
+"""vf-eval with games, and the configuration for prime-rl."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import verifiers.v1 as vf
+from pydantic import ValidationError
+from verifiers.v1.cli.eval.runner import run_eval
+from verifiers.v1.configs.cli.eval import EvalConfig
+
+from tests.api_server import ApiServer, Behaviour, refusal, well_behaved
+from vlmgym import Episode
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples" / "verifiers"
+SMALL = {"max_turns": 3, "size": 64}
+
+
+def evaluate(folder: Path, behaviour: Behaviour = well_behaved, **taskset: Any) -> tuple[list[vf.Episode], ApiServer]:
+    with ApiServer(behaviour).running() as server:
+        config = EvalConfig(
+            env={"taskset": {"id": "vlmgym-verifiers", "settings": SMALL, **taskset}},
+            model="tiny",
+            client={"base_url": server.url, "api_key_var": "NO_KEY"},
+            num_rollouts=2,
+            rich=None,
+            output_dir=folder,
+        )
+        return asyncio.run(run_eval(config)), server
+
+
+def test_vf_eval_runs_the_example_on_this_machine_only(tmp_path: Path) -> None:
+    config = (EXAMPLES / "eval.toml").read_text()
+    config = config.replace("max_turns = 20", "max_turns = 3").replace("size = 320", "size = 160")
+    (tmp_path / "eval.toml").write_text(config.replace("push = false", ""))
+    with ApiServer().running() as server:
+        options = f"--model tiny --no-rich -n 4 --client.base-url {server.url} --output-dir {tmp_path}".split()
+        done = subprocess.run(
+            [Path(sys.executable).parent / "vf-eval", "@", tmp_path / "eval.toml", *options],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PRIME_API_KEY": "key", "PATH": ""},  # no uv either
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert "PRIME_RUNS_MODE=disabled; running without a platform run" in done.stdout + done.stderr
+    (traces,) = tmp_path.rglob("traces.jsonl")
+    episodes = [json.loads(line) for line in traces.read_text().splitlines()]
+    assert sorted(each["task"]["data"]["id"] for each in episodes) == [
+        "2048-v0/0",
+        "2048-v0/1",
+        "swap-v0/0",
+        "swap-v0/1",
+    ]
+    for each in episodes:
+        (trace,) = each["traces"]
+        assert trace["ok"]
+        assert trace["agent"]["runtime"]["type"] == "subprocess"
+        episode = Episode.restore(each["task"]["data"]["snapshot"])
+        responses = [node["message"]["content"] for node in trace["nodes"] if node["sampled"]]
+        assert trace["info"]["rewards"] == [episode.respond(response).total for response in responses]
+        assert trace["rewards"]["game"]["score"] == sum(trace["info"]["rewards"])
+    assert len(server.requests) == 12
+    assert {len(request.body["messages"]) for request in server.requests} == {1}
+
+
+def test_rollouts_of_a_task_share_their_state(tmp_path: Path) -> None:
+    episodes, _ = evaluate(tmp_path, episodes=1, split="validation", reward={"unparsable": -1.0})
+    first, second = (episode.traces[0] for episode in episodes)
+    assert first.task.data.id == second.task.data.id == "2048-v0/1000000"
+    assert first.messages == second.messages  # the server's responses depend only on the request
+    assert len(first.branches) == SMALL["max_turns"]  # samples of training, one per turn
+
+
+def test_failed_requests_give_no_reward(tmp_path: Path) -> None:
+    episodes, _ = evaluate(tmp_path, lambda request: refusal(500), episodes=1)
+    for episode in episodes:
+        assert not episode.ok
+        assert episode.traces[0].rewards == {}
+
+
+def test_invalid_settings_are_refused() -> None:
+    with pytest.raises(ValidationError, match="sise"):
+        vf.resolve_env_config({"taskset": {"id": "vlmgym-verifiers", "settings": {"sise": 64}}})
+
+
+def test_configuration_of_prime_rl_names_a_valid_environment() -> None:
+    config = tomllib.loads((EXAMPLES / "prime_rl.toml").read_text())
+    (source,) = config["orchestrator"]["train"]["source"]
+    env = vf.load_environment(vf.resolve_env_config(source["env"]))
+    (task,) = env.taskset.take(1)
+    episode = Episode.restore(task.data.snapshot)
+    assert episode.max_turns == 10
+    assert episode.respond("").total == -1.0

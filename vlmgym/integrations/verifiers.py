@@ -1,0 +1,144 @@
+"""Evaluate and train with verifiers and prime-rl; docs/integrations/verifiers.md.
+
+verifiers finds these classes by the name `vlmgym-verifiers`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import verifiers.v1 as vf
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+from pydantic import Field, model_validator
+
+import vlmgym
+
+os.environ.setdefault("PRIME_RUNS_MODE", "disabled")  # vf-eval uploads finished runs by default
+
+
+class GameData(vf.TaskData):
+    """A task: the snapshot of an episode."""
+
+    snapshot: str
+
+
+class GameTask(vf.Task[GameData, vf.State, vf.TaskConfig]):
+    """An episode, which the environment plays."""
+
+
+class GameTasksetConfig(vf.TasksetConfig):
+    """States to start from: the rows of `vlmgym.make_dataset`."""
+
+    games: list[str] = Field(["2048"], min_length=1)
+    episodes: int = Field(1000, ge=1)
+    """Number of tasks; they alternate between the games."""
+    seed: int = Field(0, ge=0)
+    split: Literal["train", "validation"] = "train"
+    reward: vlmgym.RewardConfig = vlmgym.RewardConfig()
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Other arguments of `vlmgym.make_dataset`, such as `{"max_turns": 10, "size": 320}`."""
+
+    @model_validator(mode="after")
+    def _check(self) -> GameTasksetConfig:
+        try:
+            for game in self.games:
+                self.row(game, 0)
+        except vlmgym.UsageError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    def row(self, game: str, index: int) -> vlmgym.Row:
+        """Make a row of one game."""
+        (row,) = vlmgym.make_dataset(game, 1, self.seed + index, self.split, reward=self.reward, **self.settings)
+        return row
+
+
+class GameTaskset(vf.Taskset[GameTask, GameTasksetConfig]):
+    """Episodes of one or more games. Finite, so that every run ends without `--select.limit`."""
+
+    def load(self) -> Iterator[GameTask]:
+        """Make the tasks lazily."""
+        for i in range(self.config.episodes):
+            index, which = divmod(i, len(self.config.games))
+            row = self.config.row(self.config.games[which], index)
+            data = GameData(id=f"{row['game']}/{row['seed']}", name=row["game"], snapshot=row["snapshot"])
+            yield GameTask(data, self.config.task)
+
+
+class GameHarness(vf.Harness[vf.HarnessConfig]):
+    """Sends the messages of each turn to the model unchanged.
+
+    The harness `null` of verifiers starts a program for every turn, which needs uv and a package index, and repeats
+    the whole conversation. This one runs in the same process, and `Episode.messages` decides what the model sees.
+    """
+
+    APPENDS_SYSTEM_PROMPT = True
+    EXECUTES_CODE = False
+    NEEDS_CONTAINER = False
+
+    async def launch(
+        self,
+        ctx: vf.ModelContext,
+        trace: vf.Trace,
+        runtime: vf.Runtime,
+        endpoint: str,
+        secret: str,
+        mcp_urls: dict[str, str],
+        data: vf.TaskData,
+    ) -> vf.ProgramResult:
+        """Request one response; verifiers records it."""
+        system = [] if data.system_prompt is None else [{"role": "system", "content": data.system_prompt}]
+        messages: Any = [*system, *({"content": "", **each.model_dump(exclude_none=True)} for each in data.prompt)]
+        http = DefaultAsyncHttpxClient(verify=False)  # loading certificates takes long, and the endpoint is local
+        async with AsyncOpenAI(base_url=endpoint, api_key=secret, timeout=None, http_client=http) as client:
+            await client.chat.completions.create(model=ctx.model, messages=messages)
+        return vf.ProgramResult(exit_code=0, stdout="", stderr="")
+
+    async def resume(
+        self,
+        ctx: vf.ModelContext,
+        trace: vf.Trace,
+        runtime: vf.Runtime,
+        endpoint: str,
+        secret: str,
+        mcp_urls: dict[str, str],
+        data: vf.TaskData,
+        messages: vf.Messages,
+        tool_interception_url: str | None = None,
+    ) -> vf.ProgramResult:
+        """Request the response to the messages of a turn."""
+        data = data.model_copy(update={"prompt": messages})
+        return await self.launch(ctx, trace, runtime, endpoint, secret, mcp_urls, data)
+
+
+class GameEnvConfig(vf.EnvConfig):
+    """One agent, on this machine: by default verifiers would start it in a remote sandbox."""
+
+    player: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
+
+
+class GameEnv(vf.Env[GameEnvConfig]):
+    """Plays an episode; its reward is the sum of `Scored.total` over its turns."""
+
+    async def run(self, task: GameTask, agents: vf.Agents) -> None:
+        """Play until the episode or the run ends. A failed run gets no reward."""
+        episode, turns = vlmgym.Episode.restore(task.data.snapshot), []
+        async with agents.player.interaction(task) as interaction:
+            while not episode.done:
+                segment = await interaction.turn(episode.messages())
+                if segment.terminated:
+                    break
+                turns.append(episode.respond(segment.last_reply))
+        trace = interaction.trace
+        if trace.ok:
+            outcomes = [scored.outcome.value for scored in turns]
+            trace.record_reward("game", sum(scored.total for scored in turns))
+            trace.record_metrics({"score": episode.score, "truncated": episode.truncated})
+            trace.record_metrics({outcome.value: outcomes.count(outcome.value) for outcome in vlmgym.Outcome})
+            trace.info |= {"outcomes": outcomes, "rewards": [scored.total for scored in turns]}
+            trace.info["end_reason"] = episode.end_reason
+
+
+__all__ = ["GameEnv", "GameHarness", "GameTaskset"]
