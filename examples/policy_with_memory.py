@@ -1,0 +1,30 @@
+"""A policy with a memory of each episode: it does not repeat a move that was just refused.
+
+vlmgym eval 2048 --policy examples/policy_with_memory.py:play
+
+A policy gets the pending turns of many episodes at once, so that whatever it remembers is kept by `prompt.episode_id`.
+"""
+
+from collections import defaultdict
+
+ORDER = ("left", "down", "right", "up")
+refused = defaultdict(set)
+"""Moves that were refused on the current board, by episode."""
+last = {}
+"""Last move, by episode."""
+
+
+def play(images_batch, prompt_batch):
+    """Respond to each prompt, a string; images_batch[i] is a list of uint8 arrays (height, width, 3)."""
+    return [f"<answer>{choose(prompt)}</answer>" for prompt in prompt_batch]
+
+
+def choose(prompt):
+    """Return the first move that was not refused on this board."""
+    episode = prompt.episode_id
+    if "Your last response was not played" in prompt:
+        refused[episode].add(last.get(episode))
+    else:
+        refused[episode].clear()
+    last[episode] = next(move for move in ORDER if move not in refused[episode])
+    return last[episode]

@@ -1,0 +1,51 @@
+"""Examples that need nothing but the core run as their first lines say."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.api_server import ApiServer, well_behaved
+from vlmgym.evaluation import evaluate
+from vlmgym.sandbox.core.reward import Outcome
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+
+
+def test_a_policy_with_memory_does_not_repeat_refused_moves() -> None:
+    (episode,) = evaluate("2048", f"{EXAMPLES / 'policy_with_memory.py'}:play", 1, max_turns=80, workers=0)
+    turns = episode.turns
+    refused = [turn for turn in turns if turn.outcome is Outcome.ILLEGAL]
+    assert refused
+    assert all(
+        one.state != other.state or one.action != other.action
+        for one in refused
+        for other in turns
+        if one.turn < other.turn
+    )
+
+
+def test_a_model_behind_an_api_is_compared_with_random() -> None:
+    command = [sys.executable, str(EXAMPLES / "evaluate_api_model.py"), "--episodes", "2", "--turns", "4"]
+    with ApiServer(well_behaved).running() as server:
+        done = subprocess.run(
+            [*command, "--base-url", server.url, "--model", "tiny"], capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    assert [line.partition(":")[0] for line in done.stdout.splitlines()] == ["random", "tiny"]
+
+
+def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notebook = json.loads((EXAMPLES / "quick_start.ipynb").read_text())
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    script = tmp_path / "notebook.py"
+    script.write_text("\n\n".join(cells))
+    monkeypatch.chdir(tmp_path)
+    names = runpy.run_path(str(script))
+    assert len(names["scores"]["random"]) == 8
+    assert all("outputs" in cell and not cell["outputs"] for cell in notebook["cells"] if cell["cell_type"] == "code")
