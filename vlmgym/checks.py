@@ -10,6 +10,9 @@ from vlmgym.errors import UsageError, short_repr
 
 T = TypeVar("T")
 
+MAX_TIMEOUT = 1_000_000
+"""Maximum timeout in seconds; `poll` accepts up to 24 days."""
+
 
 def as_int(value: T) -> T | int:
     """Convert a NumPy integer, which can overflow and is not JSON-serialisable, to `int`; return other values as is."""
@@ -29,6 +32,17 @@ def check_bool(name: str, value: object) -> None:
     """Raise `UsageError` unless a value is True or False."""
     if not isinstance(value, bool | np.bool_):
         raise UsageError(f"{name} must be True or False, got {short_repr(value)}")
+
+
+def check_timeout(timeout: object, *, optional: bool = False) -> None:
+    """Raise `UsageError` unless a timeout is a positive number of seconds, or None if `optional`."""
+    if optional and timeout is None:
+        return
+    number = isinstance(timeout, int | float | np.number) and not isinstance(timeout, bool)
+    if not (number and 0 < timeout <= MAX_TIMEOUT):  # type: ignore[operator]
+        raise UsageError(
+            f"timeout must be a positive number of seconds up to {MAX_TIMEOUT:,}, got {short_repr(timeout)}"
+        )
 
 
 def check_instance(name: str, value: object, kind: type) -> None:

@@ -31,6 +31,14 @@ def test_unknown_actions_are_not_formatted(game_id: str) -> None:
             game.format(action)
 
 
+@pytest.mark.parametrize("game_id", [id for id in BOARD_GAMES if getattr(game_class(id), "cells_in_action", 0)])
+def test_other_data_are_not_formatted_as_cells(game_id: str) -> None:
+    game = make_game(game_id)
+    for action in (5, None, "x", (), (1, 2), (0, 1.0, 2, 3), (True, 0, 0, 0), [0, 0, 0, 1]):
+        with pytest.raises(UsageError, match="is not an action: row and column of 2 cells"):
+            game.format(action)
+
+
 @pytest.mark.parametrize("game_id", game_ids())
 def test_invalid_json_is_rejected_in_one_line(game_id: str) -> None:
     game = make_game(game_id)

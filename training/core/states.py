@@ -14,7 +14,7 @@ from vlmgym.errors import UsageError
 from vlmgym.policies.base import identity
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.states import StateConfig, sample_state, split_questions
-from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, Transform
+from vlmgym.rollout.turn import EpisodeConfig, EpisodeState, LiveEpisode, Transform
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.core.reward import RewardConfig
@@ -78,7 +78,7 @@ def start_rollouts(
     for prompt_id, pick in picks.items():
         config = EpisodeConfig(pick.game, reward, play.max_turns, play.prompts, transform)
         snapshot = sample_state(pick.game, seed, prompt_id, states, reward, validation=validation)
-        state = LiveEpisode.at(config, snapshot).state()
+        state = EpisodeState(snapshot, (), LiveEpisode.at(config, snapshot).observation)
         for sample_idx in range(group_size):
             yield EpisodeRollout(pick, LiveEpisode.restore(config, state), prompt_id, sample_idx)
 

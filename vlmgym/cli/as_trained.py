@@ -19,10 +19,13 @@ MODEL_FOLDERS = ("", "model")
 """Subfolders of a checkpoint that may have the model."""
 
 
-def with_trained_options(args: Sequence[str]) -> list[str]:
+def with_trained_options(args: Sequence[str]) -> tuple[list[str], TrainedRecord | None]:
     """Insert the options of `--as-trained` after the command, so that later ones override them.
 
     Sampling options and the model are only inserted if the policy has such options.
+
+    Returns:
+        The command line, and the record of the checkpoint, if one is named.
 
     Raises:
         UsageError: The checkpoint has no valid `vlmgym.json`.
@@ -33,9 +36,9 @@ def with_trained_options(args: Sequence[str]) -> list[str]:
     try:
         known, _ = parser.parse_known_args(args)
     except argparse.ArgumentError:  # an option without a value, which the main parser reports
-        return list(args)
+        return list(args), None
     if not known.as_trained:
-        return list(args)
+        return list(args), None
     checkpoint = Path(known.as_trained)
     record = TrainedRecord.read(checkpoint)
     options = [f"--max-turns={record.max_turns}", f"--seed={record.first_seed}"]
@@ -53,10 +56,10 @@ def with_trained_options(args: Sequence[str]) -> list[str]:
     if "dtype" in accepted:  # the policy loads a checkpoint
         found = (folder for name in MODEL_FOLDERS if ((folder := checkpoint / name) / "config.json").is_file())
         options += [f"--model={folder}" for folder in found]
-    return [args[0], *options, *args[1:]]
+    return [args[0], *options, *args[1:]], record
 
 
-def trained_games(checkpoint: Path, full_curriculum: bool, config: EvalConfig) -> Games:
+def trained_games(record: TrainedRecord, full_curriculum: bool, config: EvalConfig) -> Games:
     """Make the games of a checkpoint, or its full curriculum.
 
     Raises:
@@ -66,9 +69,8 @@ def trained_games(checkpoint: Path, full_curriculum: bool, config: EvalConfig) -
     if any(getattr(config, field.name) != field.default for field in dataclasses.fields(GameOptions)):
         options = "--size, --perception, --reasoning, --strict, --config"
         raise UsageError(f"--as-trained sets the difficulty of its games: leave out {options}")
-    record = TrainedRecord.read(checkpoint)
     if record.blank:
-        raise UsageError(f"{checkpoint} was trained on grey images, which an evaluation does not show")
+        raise UsageError("the checkpoint was trained on grey images, which an evaluation does not show")
     kept = record.validation_questions
     if kept is not None and config.seed <= record.first_seed and not config.all_rows and config.episodes > kept:
         raise UsageError(f"{kept:,} questions were kept for validation: lower --episodes {config.episodes:,}")

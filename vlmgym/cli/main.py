@@ -56,9 +56,10 @@ class EvalCommand(EvalConfig):
     """With --as-trained, play its curriculum from the first stage, instead of the stages that training had reached."""
 
 
-def evaluate_command(args: Sequence[str]) -> Callable[..., None]:
-    """Build the command `eval`, whose options depend on the chosen policy."""
-    both: Any = with_options(EvalCommand, policy_options(args))
+def evaluate_command(args: Sequence[str]) -> tuple[list[str], Callable[..., None]]:
+    """Build the command `eval`, whose options depend on the chosen policy; return its command line and the command."""
+    words, trained = with_trained_options(args)
+    both: Any = with_options(EvalCommand, policy_options(words))
 
     def command(chosen: Any) -> None:
         config = chosen.config
@@ -70,10 +71,10 @@ def evaluate_command(args: Sequence[str]) -> Callable[..., None]:
                 run_evaluation((), config, chosen.options, suite=config.suite)
                 return
             games = tuple(game_ids())
-        if config.as_trained is not None:
+        if trained is not None:
             if games or config.curriculum is not None:
                 raise UsageError("--as-trained names the games: leave out games and --curriculum")
-            played = trained_games(config.as_trained, config.full_curriculum, config)
+            played = trained_games(trained, config.full_curriculum, config)
         elif config.full_curriculum:
             raise UsageError("--full-curriculum needs --as-trained")
         elif not games and config.curriculum is None:
@@ -82,7 +83,7 @@ def evaluate_command(args: Sequence[str]) -> Callable[..., None]:
 
     command.__annotations__ = {"chosen": Annotated[both, tyro.conf.arg(name="")]}
     command.__doc__ = EvalCommand.__doc__
-    return command
+    return words, command
 
 
 def data_command(
@@ -156,9 +157,8 @@ def main(args: Sequence[str] | None = None) -> None:
         if words == ["--version"]:
             print(f"vlmgym {vlmgym.__version__}")
             return
-        if words[:1] == ["eval"]:
-            words = with_trained_options(words)
-        commands = {"eval": evaluate_command(words if words[:1] == ["eval"] else []), **COMMANDS}
+        expanded, command = evaluate_command(words if words[:1] == ["eval"] else [])
+        words, commands = expanded or words, {"eval": command, **COMMANDS}
         about = "Visual game environments for vision-language models. vlmgym --version prints the version."
         options = tyro.extras.subcommand_cli_from_dict(commands, args=words, prog="vlmgym", description=about)
         if options is not None:

@@ -143,12 +143,6 @@ class PolicyOptions:
         return asdict(self)
 
 
-def check_timeout(timeout: float) -> None:
-    """Raise `UsageError` unless a timeout is a positive, finite number of seconds."""
-    if not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
-        raise UsageError(f"timeout must be a positive number of seconds, got {timeout!r}")
-
-
 class Policy(ABC):
     """Base class of all policies."""
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from vlmgym import checks
+from vlmgym.checks import check_timeout
 from vlmgym.errors import PolicyError, UsageError, one_line
 from vlmgym.policies import base, daemon_thread
-from vlmgym.policies.base import PolicyOptions, Prompt, Reply, check_timeout
+from vlmgym.policies.base import PolicyOptions, Prompt, Reply
 from vlmgym.policies.batching import BatchPolicy
 from vlmgym.policies.daemon_thread import DaemonThread
 from vlmgym.sandbox.core.game import ImageArray

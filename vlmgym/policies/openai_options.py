@@ -10,9 +10,8 @@ from functools import cached_property
 from typing import Any, ClassVar, get_args
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from vlmgym.checks import check_int
+from vlmgym.checks import check_int, check_timeout
 from vlmgym.errors import UsageError
-from vlmgym.policies.base import check_timeout
 from vlmgym.policies.chat_api import Detail, ImageFormat
 from vlmgym.policies.sampling import SamplingOptions
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from vlmgym.errors import IllegalAction, StateError, UsageError
+from vlmgym.errors import IllegalAction, StateError, UsageError, VlmgymError, short_repr
 from vlmgym.sandbox.core.config import GameConfig, Levels, config_field
 from vlmgym.sandbox.core.coordinates import format_cells, normalise_cells, parse_cells
 from vlmgym.sandbox.core.game import ActionT, Game, ImageArray, Part, StateT, is_int
@@ -109,7 +109,7 @@ class BoardGame(Game[StateT, ActionT]):
         """Format the cells of an action: `(0, 1) (2, 3)`."""
         if not self.cells_in_action:
             return super().format(action)
-        return format_cells(cast(tuple[int, ...], action), self.config.origin)
+        return format_cells(self._cell_numbers(action, UsageError), self.config.origin)
 
     def where(self, cell: Cell) -> str:
         """Format a cell as the player counts it: `(0, 1)`."""
@@ -117,14 +117,19 @@ class BoardGame(Game[StateT, ActionT]):
 
     def action_cells(self, action: object) -> list[Cell]:
         """Return the cells of an action for `step`; raise `IllegalAction` unless they are ints and on the board."""
-        c, count = self.config, self.cells_in_action
-        if not (isinstance(action, tuple) and len(action) == 2 * count and all(map(is_int, action))):
-            raise IllegalAction(f"{action!r} is not an action: row and column of {count} cells, each an int")
-        cells = list(zip(action[::2], action[1::2]))
+        c, numbers = self.config, self._cell_numbers(action, IllegalAction)
+        cells = list(zip(numbers[::2], numbers[1::2]))
         for row, column in cells:
             if not (0 <= row < c.rows and 0 <= column < c.columns):
                 raise IllegalAction(f"{self.where((row, column))} is outside the {c.rows} x {c.columns} board")
         return cells
+
+    def _cell_numbers(self, action: object, error: type[VlmgymError]) -> tuple[int, ...]:
+        """Return row and column of each cell of an action; raise `error` unless they are ints."""
+        if isinstance(action, tuple) and len(action) == 2 * self.cells_in_action and all(map(is_int, action)):
+            return action
+        form = f"row and column of {self.cells_in_action} cells, each an int"
+        raise error(f"{short_repr(action)} is not an action: {form}")
 
     def check_board_size(self, board: Sequence[Sequence[object]]) -> None:
         """Check for `check_state` that a board has the configured rows and columns."""

@@ -18,9 +18,9 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from urllib.parse import urljoin, urlsplit
 
-from vlmgym.errors import missing_extra
+from vlmgym.errors import missing_extra, short_repr
 from vlmgym.sandbox.datasets.extra import library, one_line
-from vlmgym.sandbox.datasets.rows import BadRow, shown
+from vlmgym.sandbox.datasets.rows import BadRow
 
 BUCKETS = {"s3": "s3fs", "gs": "gcsfs"}
 """Packages through which fsspec reads objects, by scheme."""
@@ -46,20 +46,20 @@ def download(url: str, hosts: Collection[str] = (), seconds: float = SECONDS, ma
                 location = response.headers["Location"] if response.status in _REDIRECTS else None
                 if location is None:
                     if response.status >= 300:
-                        raise BadRow(f"{shown(url)} returned {response.status} {response.reason}")
+                        raise BadRow(f"{short_repr(url)} returned {response.status} {response.reason}")
                     body = response.read(max_bytes + 1)
                     break
                 target = urljoin(target, location.replace(" ", "%20"))
         else:
-            raise BadRow(f"{shown(url)} redirects more than {MAX_REDIRECTS} times")
+            raise BadRow(f"{short_repr(url)} redirects more than {MAX_REDIRECTS} times")
         if time.monotonic() >= deadline:
             raise TimeoutError
     except (OSError, HTTPException, ValueError) as error:
         if isinstance(error, TimeoutError) or time.monotonic() >= deadline:
-            raise BadRow(f"{shown(url)} took longer than {seconds:g} seconds") from None
-        raise BadRow(f"{shown(url)} cannot be loaded: {error}") from None
+            raise BadRow(f"{short_repr(url)} took longer than {seconds:g} seconds") from None
+        raise BadRow(f"{short_repr(url)} cannot be loaded: {error}") from None
     if len(body) > max_bytes:
-        raise BadRow(f"{shown(url)} is larger than {max_bytes >> 20} MB")
+        raise BadRow(f"{short_repr(url)} is larger than {max_bytes >> 20} MB")
     return body
 
 
@@ -74,17 +74,17 @@ def download_object(url: str, buckets: Collection[str], max_bytes: int = MAX_BYT
     """
     bucket, package = urlsplit(url).hostname, BUCKETS[url.partition(":")[0].lower()]
     if bucket not in buckets:
-        raise BadRow(f"{shown(url)} would be loaded with your credentials: allow it with url_hosts={bucket}")
-    fsspec = library("fsspec", f"loading {shown(url)}")
+        raise BadRow(f"{short_repr(url)} would be loaded with your credentials: allow it with url_hosts={bucket}")
+    fsspec = library("fsspec", f"loading {short_repr(url)}")
     try:
         system, path = fsspec.core.url_to_fs(url)
         body: bytes = system.cat_file(path, end=max_bytes + 1)
     except ImportError:
-        raise missing_extra(f"loading {shown(url)}", package, "cloud") from None
+        raise missing_extra(f"loading {short_repr(url)}", package, "cloud") from None
     except Exception as error:  # each backend raises its own exceptions
-        raise BadRow(f"{shown(url)} cannot be loaded: {one_line(error)}") from None
+        raise BadRow(f"{short_repr(url)} cannot be loaded: {one_line(error)}") from None
     if len(body) > max_bytes:
-        raise BadRow(f"{shown(url)} is larger than {max_bytes >> 20} MB")
+        raise BadRow(f"{short_repr(url)} is larger than {max_bytes >> 20} MB")
     return body
 
 
@@ -94,7 +94,7 @@ def _get(url: str, hosts: Collection[str], deadline: float) -> Iterator[HTTPResp
     parts = urlsplit(url)
     host = parts.hostname
     if parts.scheme not in SCHEMES or not host:
-        raise ValueError(f"{shown(url)} is not an http or https URL")
+        raise ValueError(f"{short_repr(url)} is not an http or https URL")
     kind = SCHEMES[parts.scheme]
     connection = kind(host, parts.port or kind.default_port)
     with closing(connection):

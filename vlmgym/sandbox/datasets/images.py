@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from vlmgym.errors import short_repr
 from vlmgym.sandbox.datasets.download import BUCKETS, SCHEMES, download, download_object
-from vlmgym.sandbox.datasets.rows import BadRow, is_empty, shown
+from vlmgym.sandbox.datasets.rows import BadRow, is_empty
 
 MAX_FILE_BYTES = 1 << 26
 MAX_PIXELS = 64_000_000
@@ -49,14 +50,14 @@ def image_bytes(value: Any, folder: Path | None, hosts: Collection[str] | None =
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     if not isinstance(value, str):
-        raise BadRow(f"an image must be a path, bytes or a URL, got {shown(value)}")
+        raise BadRow(f"an image must be a path, bytes or a URL, got {short_repr(value)}")
     scheme = value.partition(":")[0].lower()
     if scheme == "data":
         return _from_data_url(value)
     if scheme not in (*SCHEMES, *BUCKETS, "file"):
         return _from_file(value, folder)
     if hosts is None:
-        raise BadRow(f"the image is at {shown(value)}, and URLs are loaded only with urls=true")
+        raise BadRow(f"the image is at {short_repr(value)}, and URLs are loaded only with urls=true")
     if scheme == "file":
         return _from_file_url(value, folder, hosts)
     return download(value, hosts) if scheme in SCHEMES else download_object(value, hosts)
@@ -65,17 +66,17 @@ def image_bytes(value: Any, folder: Path | None, hosts: Collection[str] | None =
 def _from_data_url(value: str) -> bytes:
     head, comma, body = value.partition(",")
     if not comma or not head.lower().endswith(";base64"):
-        raise BadRow(f"{shown(value)} is not a base64 data URL")
+        raise BadRow(f"{short_repr(value)} is not a base64 data URL")
     try:
         return base64.b64decode(body, validate=True)
     except ValueError as error:
-        raise BadRow(f"{shown(value)} is not valid base64: {error}") from None
+        raise BadRow(f"{short_repr(value)} is not valid base64: {error}") from None
 
 
 def _from_file_url(url: str, folder: Path | None, hosts: Collection[str]) -> bytes:
     parts = urlsplit(url)
     if parts.netloc.lower() not in ("", LOCALHOST):
-        raise BadRow(f"{shown(url)} is not a file on this machine")
+        raise BadRow(f"{short_repr(url)} is not a file on this machine")
     path = unquote(parts.path)
     if LOCALHOST in hosts:
         return _from_file(path, Path("/"))
@@ -84,18 +85,18 @@ def _from_file_url(url: str, folder: Path | None, hosts: Collection[str]) -> byt
 
 def _from_file(value: str, folder: Path | None, remedy: str = "") -> bytes:
     if folder is None:
-        raise BadRow(f"the image is a path, {shown(value)}, but the data has no folder{remedy}")
+        raise BadRow(f"the image is a path, {short_repr(value)}, but the data has no folder{remedy}")
     try:
         path = (folder / value).resolve()
         if not path.is_relative_to(folder.resolve()):
-            raise BadRow(f"the image {shown(value)} is outside the folder {folder}{remedy}")
+            raise BadRow(f"the image {short_repr(value)} is outside the folder {folder}{remedy}")
         if not path.is_file():
-            raise BadRow(f"there is no image {shown(value)} in {folder}")
+            raise BadRow(f"there is no image {short_repr(value)} in {folder}")
         if path.stat().st_size > MAX_FILE_BYTES:
-            raise BadRow(f"the image {shown(value)} is larger than {MAX_FILE_BYTES >> 20} MB")
+            raise BadRow(f"the image {short_repr(value)} is larger than {MAX_FILE_BYTES >> 20} MB")
         return path.read_bytes()
     except (OSError, ValueError, RuntimeError) as error:  # a NUL in the name, a loop of links
-        raise BadRow(f"the image {shown(value)} cannot be read: {error}") from None
+        raise BadRow(f"the image {short_repr(value)} cannot be read: {error}") from None
 
 
 def decode(encoded: bytes) -> Image.Image:

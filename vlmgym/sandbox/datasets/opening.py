@@ -9,10 +9,10 @@ import os
 from functools import lru_cache
 from pathlib import Path
 
-from vlmgym.errors import UsageError
+from vlmgym.errors import UsageError, short_repr
 from vlmgym.sandbox.datasets.arrow import open_parquet
 from vlmgym.sandbox.datasets.hub import HUB_ID, download_tables, open_hub, open_saved
-from vlmgym.sandbox.datasets.rows import BadRow, DerivedTable, Row, Table, is_empty, shown, text_of
+from vlmgym.sandbox.datasets.rows import BadRow, DerivedTable, Row, Table, is_empty, text_of
 from vlmgym.sandbox.datasets.stdlib_tables import CsvTable, JsonTable, file_version
 
 METADATA = "metadata"
@@ -48,7 +48,7 @@ def _nlvr2_paths(row: Row, folder: Path) -> Row:
     """
     parts = str(row.get("identifier")).split("-")
     if len(parts) != 4 or not all(part.isalnum() for part in parts):
-        raise BadRow(f"identifier must be split-set-pair-sentence, got {shown(row.get('identifier'))}")
+        raise BadRow(f"identifier must be split-set-pair-sentence, got {short_repr(row.get('identifier'))}")
     split, pair = parts[0], "-".join(parts[:3])
     folders = [f"{split}/", f"images/{split}/"]
     if not is_empty(row.get("directory")):
@@ -62,7 +62,7 @@ def _osv5m_path(row: Row, folder: Path, images: Path, shards: list[Path]) -> Row
     """Find the image of a row of OpenStreetView-5M (osv5m/osv5m on the Hub) in one of the numbered folders."""
     name = text_of(row, "id")
     if not name.isalnum():
-        raise BadRow(f"id must be alphanumeric, got {shown(name)}")
+        raise BadRow(f"id must be alphanumeric, got {short_repr(name)}")
     found = next((shard / f"{name}.jpg" for shard in shards if (shard / f"{name}.jpg").is_file()), None)
     return {"image": str((found or images / f"{name}.jpg").relative_to(folder))}
 

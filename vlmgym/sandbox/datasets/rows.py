@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vlmgym.errors import UsageError, VlmgymError, truncate
+from vlmgym.errors import UsageError, VlmgymError, short_repr
 
 Row = Mapping[str, Any]
 """The values of a row by column name."""
@@ -72,7 +72,7 @@ def text_of(fields: Row, name: str) -> str:
     """
     value = _value(fields, name)
     if not isinstance(value, str | int | float) or isinstance(value, bool):
-        raise BadRow(f"{name} must be text, got {shown(value)}")
+        raise BadRow(f"{name} must be text, got {short_repr(value)}")
     if isinstance(value, float) and value.is_integer() and abs(value) < EXACT:
         value = int(value)
     text = str(value).strip()
@@ -81,7 +81,7 @@ def text_of(fields: Row, name: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:  # lone surrogates, which JSON allows
-        raise BadRow(f"{name} is not valid Unicode: {shown(value)}") from None
+        raise BadRow(f"{name} is not valid Unicode: {short_repr(value)}") from None
     if control := _CONTROL.search(text):
         raise BadRow(f"{name} contains the control character {control[0]!r}")
     return text
@@ -95,7 +95,7 @@ def number_of(fields: Row, name: str, low: float = -math.inf, high: float = math
     except (TypeError, ValueError, OverflowError):
         parsed = None
     if parsed is None or not math.isfinite(parsed):
-        raise BadRow(f"{name} must be a number, got {shown(value)}")
+        raise BadRow(f"{name} must be a number, got {short_repr(value)}")
     if not low <= parsed <= high:
         raise BadRow(f"{name} must be between {low:g} and {high:g}, got {parsed:g}")
     return parsed
@@ -117,7 +117,7 @@ def truth_of(fields: Row, name: str) -> bool:
         return False
     if word in ("-1", "-1.0"):
         raise BadRow(f"{name} is {word}: the row is unlabelled")
-    raise BadRow(f"{name} must be true or false, got {shown(value)}")
+    raise BadRow(f"{name} must be true or false, got {short_repr(value)}")
 
 
 def _value(fields: Row, name: str) -> Any:
@@ -125,11 +125,6 @@ def _value(fields: Row, name: str) -> Any:
     if is_empty(value):
         raise BadRow(f"{name} is empty")
     return value
-
-
-def shown(value: Any) -> str:
-    """Format a value for a message in at most 60 characters."""
-    return truncate(repr(value), 60)
 
 
 class Table(ABC):

@@ -16,10 +16,10 @@ from uuid import uuid4
 import numpy as np
 from PIL import Image
 
-from vlmgym.errors import UsageError
+from vlmgym.errors import UsageError, short_repr
 from vlmgym.sandbox.datasets.arrow import ArrowTable
 from vlmgym.sandbox.datasets.cache import cache_folder
-from vlmgym.sandbox.datasets.rows import BadRow, is_empty, shown, unique_columns
+from vlmgym.sandbox.datasets.rows import BadRow, is_empty, unique_columns
 
 ROWS = "rows.jsonl"
 IMAGES = "images"
@@ -94,7 +94,7 @@ def _write(rows: Iterable[Mapping[str, Any]], folder: Path, paths: Collection[st
         for index, row in enumerate(rows):
             try:
                 if not isinstance(row, Mapping):
-                    raise BadRow(f"expected a dict, got {shown(row)}")
+                    raise BadRow(f"expected a dict, got {short_repr(row)}")
                 plain = {str(column): _plain(row[column], folder, column in paths) for column in row}
                 line = json.dumps(plain, ensure_ascii=False).encode() + b"\n"
             except (BadRow, UnicodeEncodeError) as error:
@@ -134,4 +134,4 @@ def _plain(value: Any, folder: Path, is_path: bool) -> Any:
         return [_plain(item, folder, is_path) for item in value]
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
-    raise BadRow(f"{shown(value)} ({type(value).__name__}) cannot be converted to JSON")
+    raise BadRow(f"{short_repr(value)} ({type(value).__name__}) cannot be converted to JSON")

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from vlmgym.errors import UsageError
+from vlmgym.errors import UsageError, short_repr
 from vlmgym.sandbox.datasets.images import decode, image_bytes
-from vlmgym.sandbox.datasets.rows import BadRow, Row, Table, content_hash, is_empty, shown
+from vlmgym.sandbox.datasets.rows import BadRow, Row, Table, content_hash, is_empty
 
 ID = "id"
 """Optional field of every task. Only the first row with an id is good."""
@@ -53,7 +53,7 @@ class Source:
         """Read a row and decode its images, because a corrupt image makes a bad row."""
         row = self.table[index]
         if (earlier := self._repeated_ids.get(index)) is not None:
-            raise BadRow(f"its id {shown(_lookup(row, str(self._columns[ID])))} is also the id of row {earlier}")
+            raise BadRow(f"its id {short_repr(_lookup(row, str(self._columns[ID])))} is also the id of row {earlier}")
         fields = {field: None if column is None else _lookup(row, column) for field, column in self._columns.items()}
         encoded = [image_bytes(fields.pop(field), self.table.folder, self._hosts) for field in self._image_fields]
         return Example(fields, tuple(map(decode, encoded)), content_hash(fields, encoded))

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.errors import StateError, UsageError
-from vlmgym.sandbox.datasets.rows import BadRow, Row, Table, shown, unique_columns
+from vlmgym.errors import StateError, UsageError, short_repr
+from vlmgym.sandbox.datasets.rows import BadRow, Row, Table, unique_columns
 
 MAX_CSV_VALUE = 1 << 26  # characters; a value may be an image as a data URL
 MAX_JSON_ARRAY = 1 << 28  # bytes; an array is loaded into memory, unlike JSON lines
@@ -127,7 +127,7 @@ class JsonTable(Table):
         except (ValueError, RecursionError) as error:
             raise BadRow(f"the line is not JSON: {error}") from None
         if not isinstance(value, dict):
-            raise BadRow(f"expected a JSON object, got {shown(value)}")
+            raise BadRow(f"expected a JSON object, got {short_repr(value)}")
         return value
 
 

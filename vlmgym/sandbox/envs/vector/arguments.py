@@ -18,8 +18,6 @@ from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.sandbox.envs.vector.frame_env import EnvSettings
 from vlmgym.sandbox.envs.vector.worker_group import Ids
 
-MAX_TIMEOUT = 1_000_000
-"""Maximum timeout in seconds; `poll` accepts up to 24 days."""
 COPIES = 2
 """Number of observations that a program usually holds: the last ones, and those being created."""
 
@@ -43,17 +41,6 @@ def read_settings(reward: object, autoreset: object, max_turns: object, full_inf
     check_int("max_episode_steps", max_turns, 1, optional=True)
     check_bool("full_info", full_info)
     return EnvSettings(reward, mode, max_turns, bool(full_info))  # type: ignore[arg-type]  # both were checked
-
-
-def check_timeout(timeout: object) -> None:
-    """Check a timeout: None, or seconds that sockets and `poll` accept.
-
-    Raises:
-        UsageError: It is not.
-    """
-    number = isinstance(timeout, int | float | np.number) and not isinstance(timeout, bool)
-    if timeout is not None and not (number and 0 < timeout <= MAX_TIMEOUT):  # type: ignore[operator]
-        raise UsageError(f"timeout must be None or seconds from 0 to {MAX_TIMEOUT:,}, got {short_repr(timeout)}")
 
 
 def check_room(count: int, game: Game[Any, Any], settings: EnvSettings, render: object, copy: object) -> None:

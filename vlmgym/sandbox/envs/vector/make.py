@@ -7,10 +7,10 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from vlmgym.checks import as_int, check_int
+from vlmgym.checks import as_int, check_int, check_timeout
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import RewardConfig
-from vlmgym.sandbox.envs.vector.arguments import check_room, check_timeout, read_settings
+from vlmgym.sandbox.envs.vector.arguments import check_room, read_settings
 from vlmgym.sandbox.envs.vector.env import GameVectorEnv
 from vlmgym.sandbox.registry import make_games
 from vlmgym.workers.limits import Backend, check_num_workers
@@ -62,7 +62,7 @@ def make_vec(
     num_envs, num_workers = as_int(num_envs), as_int(num_workers)
     check_int("num_envs", num_envs, 1)
     check_num_workers("num_workers", num_workers, backend)
-    check_timeout(timeout)
+    check_timeout(timeout, optional=True)
     settings = read_settings(reward, autoreset_mode, max_episode_steps, full_info)
     games = make_games(game, perception, reasoning, **overrides)
     check_room(num_envs, games[0], settings, render, copy)

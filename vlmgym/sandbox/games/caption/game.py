@@ -8,12 +8,12 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from vlmgym.errors import StateError
+from vlmgym.errors import StateError, short_repr
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.task import LineTask, TaskConfig, TaskState, with_task_perception
-from vlmgym.sandbox.datasets.rows import BadRow, Row, is_empty, shown, text_of
+from vlmgym.sandbox.datasets.rows import BadRow, Row, is_empty, text_of
 from vlmgym.sandbox.datasets.source import shuffled
 from vlmgym.sandbox.games.caption.keywords import (
     Keyword,
@@ -266,7 +266,7 @@ def _keywords(value: Any) -> tuple[Keyword, ...]:
         raise BadRow("the row has no keywords")
     for group in groups:
         if not group or not all(map(tokenise, group)):
-            raise BadRow(f"keyword without letters and digits: {shown(group)}")
+            raise BadRow(f"keyword without letters and digits: {short_repr(group)}")
     return groups
 
 

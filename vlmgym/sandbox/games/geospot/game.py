@@ -12,12 +12,12 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import field_validator
 
-from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError
+from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError, short_repr
 from vlmgym.sandbox.core.config import Difficulty, Levels, config_field, setting
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.task import Task, TaskConfig, TaskState, with_task_perception
-from vlmgym.sandbox.datasets.rows import DECIMAL, BadRow, Row, decimal_of, is_empty, number_of, shown, text_of
+from vlmgym.sandbox.datasets.rows import DECIMAL, BadRow, Row, decimal_of, is_empty, number_of, text_of
 from vlmgym.sandbox.games.geospot.drawing import MapStyle, Viewport, paint_map, viewport_around
 from vlmgym.sandbox.games.geospot.gazetteer import City, distance_km, gazetteer
 from vlmgym.sandbox.games.geospot.place import Place, PlaceSpace, format_place, normalise_place, parse_place, place_of
@@ -223,7 +223,7 @@ class Geospot(Task[GeospotState, str]):
         longitude = number_of(fields, "longitude", -180, 180)
         city, region, country = ("" if is_empty(fields[name]) else text_of(fields, name) for name in NAMES)
         if country and gazetteer().country(country) is None:
-            raise BadRow(f"country must be a country's name or ISO code, got {shown(country)}")
+            raise BadRow(f"country must be a country's name or ISO code, got {short_repr(country)}")
         needed = {name for name, weight in self._scoring[0]._asdict().items() if weight}
         present = {name for name, value in zip(NAMES, (city, region, country)) if value} | {"coordinates"}
         if not needed & present:
@@ -299,7 +299,7 @@ class Geospot(Task[GeospotState, str]):
             return self.parse_answer(data if isinstance(data, str) else "")
         except ParseError as error:
             raise UsageError(
-                f"an action of geospot must be a text that names a place, got {shown(data)}: {error}"
+                f"an action of geospot must be a text that names a place, got {short_repr(data)}: {error}"
             ) from None
 
     def explain(self, state: GeospotState, action: str) -> str:
@@ -312,7 +312,7 @@ class Geospot(Task[GeospotState, str]):
 
     def score(self, state: GeospotState, action: str) -> tuple[float, Mapping[str, Any]]:
         if not isinstance(action, str):
-            raise IllegalAction(f"an action of geospot is a text, not {shown(action)}")
+            raise IllegalAction(f"an action of geospot is a text, not {short_repr(action)}")
         try:
             place = parse_place(action)
         except ParseError as error:
