@@ -15,7 +15,7 @@ REWARD = vlmgym.RewardConfig(shaping="log2", illegal=-1.0, unparsable=-1.0)
 
 def write(path: Path, options: argparse.Namespace, rows: int, split: str) -> None:
     made = vlmgym.make_dataset(
-        options.game, rows, split=split, max_turns=options.turns, reward=REWARD, size=options.size
+        options.game, rows, split=split, max_turns=options.turns, chat=True, reward=REWARD, size=options.size
     )
     # The environment draws the images, from the snapshot.
     dataset = vlmgym.to_hf_dataset(made).select_columns(["prompt", "snapshot"])

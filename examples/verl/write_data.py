@@ -27,7 +27,7 @@ def main() -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     for split, rows in (("train", options.rows), ("validation", 64)):
         made = vlmgym.make_dataset(
-            options.game, rows, split=split, max_turns=options.turns, reward=REWARD, size=options.size
+            options.game, rows, split=split, max_turns=options.turns, chat=True, reward=REWARD, size=options.size
         )
         Dataset.from_list(to_verl(made)).to_parquet(options.folder / f"{split}.parquet")
 

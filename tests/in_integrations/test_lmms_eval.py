@@ -88,3 +88,8 @@ def test_a_folder_with_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").touch()
     with pytest.raises(UsageError, match="is not empty: choose a new folder"):
         write_tasks(tmp_path, make_dataset("2048", 1, size=64))
+
+
+def test_chats_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^lmms-eval shows one user message: make the dataset without chat$"):
+        write_tasks(tmp_path / "tasks", make_dataset("2048", 1, size=64, chat=True))

@@ -45,6 +45,21 @@ def test_episodes_of_a_group_start_in_the_same_state() -> None:
     assert first.get_metrics()["turns"] == 3
 
 
+def test_a_chat_grows_as_that_of_an_episode() -> None:
+    (row,) = make_dataset("2048", 1, max_turns=3, size=64, chat=True, history_images=3)
+    responses = ["<answer>left</answer>", "none", "<answer>down</answer>"]
+    _, conversation, _ = play({"snapshot": row["snapshot"]}, responses)
+    episode = Episode.restore(row["snapshot"])
+    for response in responses[:2]:
+        episode.respond(response)
+    expected = [
+        {**each, "content": each["content"][0]["text"]} if each["role"] == "assistant" else each
+        for each in episode.messages()
+    ]
+    assert [each["role"] for each in expected] == ["system", *["user", "assistant"] * 2, "user"]
+    assert conversation[:-1] == expected
+
+
 def test_metrics_are_averaged() -> None:
     rows = make_dataset("2048", 2, max_turns=2, reward=REWARD, size=64)
     played = [play({"snapshot": row["snapshot"]}, ["none", "<answer>down</answer>"]) for row in rows]
@@ -73,5 +88,5 @@ def test_the_example_writes_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert {split: len(rows[split]) for split in files} == {"train": 3, "validation": 64}
     for row in (rows["train"][0], rows["validation"][0]):
         assert row.pop("env_class") == "vlmgym"
-        assert row.pop("prompt")[0]["role"] == "user"
+        assert [each["role"] for each in row.pop("prompt")] == ["system", "user"]
         play({**row, "max_turns": 2}, ["<answer>left</answer>"] * 2)

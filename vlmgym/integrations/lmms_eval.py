@@ -58,9 +58,11 @@ def write_tasks(folder: Path | str, rows: Sequence[Row], max_tokens: int = 1024)
         Names of the tasks.
 
     Raises:
-        UsageError: The folder is not empty, or the package datasets is not installed.
+        UsageError: The folder is not empty, a row is a chat, or the package datasets is not installed.
     """
     folder = Path(folder).absolute()
+    if any(len(row["prompt"]) > 1 for row in rows):
+        raise UsageError("lmms-eval shows one user message: make the dataset without chat")
     if folder.exists() and any(folder.iterdir()):
         raise UsageError(f"{folder} is not empty: choose a new folder")
     games = sorted({row["game"] for row in rows})

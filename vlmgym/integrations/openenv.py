@@ -32,6 +32,7 @@ class EncodedImage(BaseModel):
 class GameObservation(Observation):
     """A turn of a game, with the outcome of the previous one."""
 
+    system_prompt: str = Field("", description="Rules and response format, on reset in a chat; otherwise empty.")
     text: str = Field(description="Rules, response format and feedback; goes after the images; empty after the end.")
     images: list[EncodedImage] = Field(description="Images of the turn; empty after the end.")
     outcome: Outcome | None = Field(None, description="Outcome of the last response; null after a reset.")
@@ -40,10 +41,12 @@ class GameObservation(Observation):
     end_reason: str | None = Field(None, description="Why the episode has ended, or null.")
 
     def messages(self) -> list[dict[str, Any]]:
-        """Return the chat messages of the turn in the format of the OpenAI API, as `Episode.messages` does."""
+        """Return the messages of the turn in the format of the OpenAI API; in a chat, they follow the earlier ones."""
         urls = [f"data:{image.media_type};base64,{image.data}" for image in self.images]
         parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
-        return [{"role": "user", "content": [*parts, {"type": "text", "text": self.text}]}]
+        system = [{"role": "system", "content": [{"type": "text", "text": self.system_prompt}]}]
+        user = {"role": "user", "content": [*parts, {"type": "text", "text": self.text}]}
+        return [*(system if self.system_prompt else []), user]
 
 
 class GameState(State):
@@ -69,9 +72,8 @@ class GameEnvironment(Environment[GameAction, GameObservation, GameState]):
     ) -> GameObservation:
         """Start an episode; a client gets an error if the game is not served, or if it sends other arguments."""
         if unknown:
-            raise UsageError(
-                f"reset takes seed, episode_id and game, got {', '.join(unknown)}: config is set by the server"
-            )
+            given = ", ".join(unknown)
+            raise UsageError(f"reset takes seed, episode_id and game, got {given}: config is set by the server")
         game = game or self._games[0]
         if game not in self._games:
             raise UsageError(f"this server has no game {game!r}, only {', '.join(self._games)}")
@@ -115,10 +117,7 @@ def make_app(games: Sequence[str] = ("2048",), *, max_sessions: int = 64, **sett
     Args:
         games: Ids or names of the games that clients can choose; the first one is the default.
         max_sessions: Maximum number of concurrent sessions; further clients get an error.
-        settings: Other arguments of `Episode`, for all games.
-
-    Raises:
-        UsageError: An argument is invalid.
+        settings: Other arguments of `Episode`, for all games; invalid ones raise a `UsageError`.
     """
     for game in games:
         Episode(game, 0, **settings)  # fail at the start, not in a session
@@ -133,11 +132,13 @@ def make_app(games: Sequence[str] = ("2048",), *, max_sessions: int = 64, **sett
 
 
 def _observe(episode: Episode, scored: Scored[Any, Any] | None = None) -> GameObservation:
-    parts = [] if episode.done else episode.messages("bytes")[0]["content"]
-    encoded = [base64.b64encode(part["image"]).decode() for part in parts if part["type"] == "image"]
+    messages = [] if episode.done else episode.messages("bytes")
+    system = [each["content"][0]["text"] for each in messages if each["role"] == "system" and scored is None]
+    pngs = [part["image"] for each in messages[-1:] for part in each["content"] if part["type"] == "image"]
     return GameObservation(
+        system_prompt="".join(system),
         text=episode.prompt,
-        images=[EncodedImage(data=data) for data in encoded],
+        images=[EncodedImage(data=base64.b64encode(png).decode()) for png in pngs],
         outcome=scored and scored.outcome,
         feedback=episode.feedback,
         score=episode.score,

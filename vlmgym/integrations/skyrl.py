@@ -43,7 +43,7 @@ class GameEnvironment(BaseTextEnv):
         self._invalid = 0
 
     def init(self, prompt: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """Return the first turn; the prompt of the row, which has no images, is only used to filter by length."""
+        """Return the messages of the first turn; the row's prompt has no images and only serves to filter by length."""
         return self._episode.messages(), {}
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
@@ -52,7 +52,7 @@ class GameEnvironment(BaseTextEnv):
         self.turns = self._episode.turn
         self._invalid += scored.outcome != "played"
         return BaseTextEnvStepOutput(
-            observations=[] if self._episode.done else self._episode.messages(),
+            observations=[] if self._episode.done else self._episode.messages()[-1:],
             reward=scored.total,
             done=self._episode.done,
             metadata={"outcome": scored.outcome.value, "feedback": scored.feedback},

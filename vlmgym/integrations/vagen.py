@@ -36,8 +36,10 @@ class GameEnvironment(GymImageEnv):
         self._episode: Episode | None = None
 
     async def system_prompt(self) -> dict[str, Any]:
-        """Return the system prompt; the messages of the turns have the rules."""
-        return {"obs_str": SYSTEM_PROMPT}
+        """Return the system prompt, with the rules in a chat; otherwise each turn has them."""
+        assert self._episode is not None, "VAGEN resets first"
+        first, *_ = self._episode.messages()
+        return {"obs_str": _escape(first["content"][-1]["text"]) if first["role"] == "system" else SYSTEM_PROMPT}
 
     async def reset(self, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Start an episode, in a thread, so that other episodes of VAGEN's event loop go on."""
@@ -64,10 +66,13 @@ class GameEnvironment(GymImageEnv):
 def _observe(episode: Episode) -> dict[str, Any]:
     if episode.done:
         return {"obs_str": f"The episode has ended: {episode.end_reason}."}
-    *images, text = episode.messages("pil")[0]["content"]
-    # VAGEN counts placeholders, and past responses or a custom prompt may contain them, too.
-    escaped = text["text"].replace(IMAGE, "&lt;image&gt;").replace("<video>", "&lt;video&gt;")
+    *images, text = episode.messages("pil")[-1]["content"]
     return {
-        "obs_str": IMAGE * len(images) + escaped,
+        "obs_str": IMAGE * len(images) + _escape(text["text"]),
         "multi_modal_input": {IMAGE: [part["image"] for part in images]},
     }
+
+
+def _escape(text: str) -> str:
+    """Escape placeholders, which past responses or a custom prompt may contain: VAGEN counts them."""
+    return text.replace(IMAGE, "&lt;image&gt;").replace("<video>", "&lt;video&gt;")

@@ -39,8 +39,9 @@ class GameAgentLoop(AgentLoopBase):
         if snapshot is None:
             raise UsageError("the dataset has no snapshots: make its rows with vlmgym.integrations.verl.to_verl")
         episode = await asyncio.to_thread(Episode.restore, snapshot)
-        messages, images = await asyncio.to_thread(_turn, episode)
-        self._assert_mm_supported(True)
+        messages = await asyncio.to_thread(episode.messages, "pil")
+        images = _images(messages)
+        self._assert_mm_supported(bool(images))
         tokens = await self.ct_build_initial_tokens(messages, images=images)
         room = self.rollout_config.response_length
         mask: list[int] = []
@@ -55,7 +56,7 @@ class GameAgentLoop(AgentLoopBase):
                     request_id=request,
                     prompt_ids=tokens,
                     sampling_params={**sampling_params, "max_tokens": limit},
-                    image_data=images,
+                    image_data=images or None,
                 )
             metrics["num_preempted"] += output.num_preempted or 0
             extra.update(output.extra_fields)
@@ -72,11 +73,11 @@ class GameAgentLoop(AgentLoopBase):
             if episode.done:
                 break
             before = [*messages, {"role": "assistant", "content": response}]
-            added, shown = await asyncio.to_thread(_turn, episode)
-            merged, longer, padded = await self.ct_merge_context_msg(before, [*before, *added], tokens, mask, logprobs)
+            turn = (await asyncio.to_thread(episode.messages, "pil"))[-1]
+            merged, longer, padded = await self.ct_merge_context_msg(before, [*before, turn], tokens, mask, logprobs)
             if len(longer) >= room:
                 break  # An image must never be cut: verl would pair its features with the wrong tokens.
-            messages, images = [*before, *added], [*images, *shown]
+            messages, images = [*before, turn], [*images, *_images([turn])]
             tokens, mask, logprobs = merged.token_ids, longer, padded
         facts = {"score": episode.score, "finished": float(episode.done), "invalid_turns": float(invalid)}
         return AgentLoopOutput(
@@ -84,7 +85,7 @@ class GameAgentLoop(AgentLoopBase):
             response_ids=tokens[len(tokens) - len(mask) :],
             response_mask=mask,
             response_logprobs=logprobs,
-            multi_modal_data={"images": images},
+            multi_modal_data={"images": images} if images else {},
             reward_score=reward,
             num_turns=2 * episode.turn,
             metrics=metrics,
@@ -106,6 +107,5 @@ def to_verl(rows: list[Row]) -> list[dict[str, Any]]:
     ]
 
 
-def _turn(episode: Episode) -> tuple[list[dict[str, Any]], list[Any]]:
-    messages = episode.messages("pil")
-    return messages, [part["image"] for part in messages[0]["content"] if part["type"] == "image"]
+def _images(messages: list[dict[str, Any]]) -> list[Any]:
+    return [part["image"] for message in messages for part in message["content"] if part["type"] == "image"]
