@@ -128,8 +128,8 @@ class BoardGame(Game[StateT, ActionT]):
         """Return row and column of each cell of an action; raise `error` unless they are ints."""
         if isinstance(action, tuple) and len(action) == 2 * self.cells_in_action and all(map(is_int, action)):
             return action
-        form = f"row and column of {self.cells_in_action} cells, each an int"
-        raise error(f"{short_repr(action)} is not an action: {form}")
+        form = f"{2 * self.cells_in_action} ints, row and column of each cell"
+        raise error(f"{short_repr(action)} is not an action, which is a tuple of {form}")
 
     def check_board_size(self, board: Sequence[Sequence[object]]) -> None:
         """Check for `check_state` that a board has the configured rows and columns."""
