@@ -235,7 +235,7 @@ def test_a_missing_extra_is_a_usage_error(tmp_path):
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "reading Parquet needs pyarrow" in ran.stderr
-    assert "pip install -e '.[data]' in the vlmgym folder" in ran.stderr
+    assert "pip install 'vlmgym[data]'" in ran.stderr
 
 
 # Folders --------------------------------------------------------------------------------------------------------------

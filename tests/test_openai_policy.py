@@ -253,7 +253,7 @@ def test_model_is_required():
 def test_missing_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "openai", None)
     monkeypatch.delitem(sys.modules, "vlmgym.policies.openai_client", raising=False)
-    with pytest.raises(UsageError, match=r"needs openai: run pip install -e '.\[openai\]'"):
+    with pytest.raises(UsageError, match=r"needs openai: run pip install 'vlmgym\[openai\]'"):
         OpenAIPolicy(OpenAIOptions(base_url="http://localhost:1/v1", model="m"))
 
 

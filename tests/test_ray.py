@@ -34,7 +34,7 @@ def test_missing_cluster(address: str, message: str) -> None:
 def test_missing_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     for play in (lambda: make_vec("2048", 2, backend="ray"), lambda: evaluate("2048", "random", backend="ray")):
-        with pytest.raises(UsageError, match=r"the ray backend needs Ray: run pip install -e '.\[ray\]'"):
+        with pytest.raises(UsageError, match=r"the ray backend needs Ray: run pip install 'vlmgym\[ray\]'"):
             play()
 
 

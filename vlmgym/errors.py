@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pydantic import ValidationError
@@ -78,7 +80,16 @@ def truncate(text: str, max_length: int) -> str:
 
 def missing_extra(who: str, library: str, extra: str) -> UsageError:
     """Return the error for a feature that needs a missing library of an extra."""
-    return UsageError(f"{who} needs {library}: run pip install -e '.[{extra}]' in the vlmgym folder")
+    return UsageError(f"{who} needs {library}: run pip install 'vlmgym[{extra}]'")
+
+
+@contextmanager
+def importing(who: str, extra: str) -> Iterator[None]:
+    """Raise `missing_extra` if a library imported in this context is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise missing_extra(who, str(error.name), extra) from None
 
 
 def describe_validation_error(error: ValidationError) -> str:

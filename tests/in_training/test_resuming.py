@@ -259,7 +259,7 @@ def test_wandb_must_be_installed(
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     code, message = fail(capsys, *QUICK, "--wandb", "games", "--output-dir", str(tmp_path / "run"))
-    assert (code, "pip install -e '.[log]'" in message) == (2, True)
+    assert (code, "pip install 'vlmgym[log]'" in message) == (2, True)
     assert not (tmp_path / "run").exists()
 
 

@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 from uuid import uuid4
 
-from openenv.core import EnvClient
-from openenv.core.client_types import StepResult
-from openenv.core.env_server import Action, Environment, Observation, State, create_app
 from pydantic import BaseModel, Field
 
 from vlmgym import Episode, Outcome, Scored
-from vlmgym.errors import UsageError
+from vlmgym.errors import UsageError, importing
+
+with importing("vlmgym.integrations.openenv", "openenv"):
+    from openenv.core import EnvClient
+    from openenv.core.client_types import StepResult
+    from openenv.core.env_server import Action, Environment, Observation, State, create_app
 
 
 class GameAction(Action):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import skyrl_gym
-from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
-
 from vlmgym import Episode
-from vlmgym.errors import UsageError
+from vlmgym.errors import UsageError, importing
+
+with importing("vlmgym.integrations.skyrl", "skyrl"):
+    import skyrl_gym
+    from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
 
 class GameEnvironment(BaseTextEnv):

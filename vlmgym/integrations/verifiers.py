@@ -9,11 +9,14 @@ import os
 from collections.abc import Iterator
 from typing import Any, Literal
 
-import verifiers.v1 as vf
-from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from pydantic import Field, model_validator
 
 import vlmgym
+from vlmgym.errors import importing
+
+with importing("vlmgym.integrations.verifiers", "verifiers"):
+    import verifiers.v1 as vf
+    from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 os.environ.setdefault("PRIME_RUNS_MODE", "disabled")  # vf-eval uploads finished runs by default
 

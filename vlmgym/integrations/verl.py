@@ -6,12 +6,13 @@ import asyncio
 from typing import Any
 from uuid import uuid4
 
-from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
-from verl.utils.profiler import simple_timer
-from verl.utils.rollout_trace import rollout_trace_op
-
 from vlmgym import Episode, Row
-from vlmgym.errors import UsageError
+from vlmgym.errors import UsageError, importing
+
+with importing("vlmgym.integrations.verl", "verl"):
+    from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
+    from verl.utils.profiler import simple_timer
+    from verl.utils.rollout_trace import rollout_trace_op
 
 NAME = "vlmgym"
 
