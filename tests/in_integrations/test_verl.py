@@ -1,6 +1,6 @@
 """verl's AgentLoopWorker plays whole episodes with a stub of the model's server.
 
-docs/integrations/verl.md says how to run this: verl needs an environment of its own.
+docs/integrations/verl.md has the commands for this: verl needs a separate environment.
 """
 
 from __future__ import annotations
