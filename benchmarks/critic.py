@@ -39,7 +39,7 @@ from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.terminal import make_console
 
 ARGS = (
-    "--preset tiny --play.max-turns 16 --states.no-informative --states.moves 0 12 --reward.shaping raw "
+    "--preset single_moves --play.max-turns 16 --states.no-informative --states.moves 0 12 --reward.shaping raw "
     "--reward.game-weight 0.0625"
 )
 TILES = (0, 2, 4, 8)

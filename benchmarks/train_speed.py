@@ -148,7 +148,7 @@ def main() -> None:
     options = parse_options(Options, None, prog="python -m benchmarks.train_speed")
     folder = Path(tempfile.mkdtemp())
     try:
-        args = ["--preset", "tiny", "--record-interval", "0", "--output-dir", str(folder / "ours")]
+        args = ["--preset", "single_moves", "--record-interval", "0", "--output-dir", str(folder / "ours")]
         args += ["--rollout.max-tokens", str(options.tokens)]
         config = read_config(args)
         run = TrainingRun.begin(config, args)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +23,9 @@ IMAGE, VIDEO, VISION_START, VISION_END = "<|image_pad|>", "<|video_pad|>", "<|vi
 SPECIAL_TOKENS = (PAD, "<|im_start|>", END, VISION_START, VISION_END, "<|vision_pad|>", IMAGE, VIDEO)
 TAGS = tuple(tag for section in SECTIONS for tag in (f"<{section}>", f"</{section}>"))
 """Tags of the response format: single tokens that are kept when special tokens are skipped."""
+
+_WORDS = re.compile(r" ?[a-z]+ [a-z]+(?=[,;:\n]|$)[,;:]?| ?\S+")
+"""Words, and two words before a comma, semicolon, colon or the end of a line."""
 
 CHAT_TEMPLATE = """\
 {%- for message in messages -%}
@@ -62,16 +68,25 @@ def game_texts(turns: int = 8) -> Iterator[str]:
                 state = game.step(state, action, rng).state
 
 
-def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
+def train_tokenizer(texts: Iterable[str], size: int, words: int = 0) -> Tokenizer:
     """Train byte-level BPE with Qwen's pre-tokenizer (one token per digit), its special tokens, and the tags.
 
     Text unlike the training data can also be encoded, using more tokens.
+
+    Args:
+        texts: Training data.
+        size: Maximum vocabulary size.
+        words: Number of frequent words, with the space before and punctuation after them, that are single tokens, as
+            are names of two words, such as `red circle`. Then each cell of a board is one token, at a fixed position.
 
     Raises:
         UsageError: The vocabulary is too small for bytes, special tokens and tags.
     """
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    added = len(SPECIAL_TOKENS) + len(TAGS)
+    texts = list(_without_tags(texts))
+    counts = Counter(chain.from_iterable(map(_WORDS.findall, texts)))
+    frequent = [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:words]]
+    added = len(SPECIAL_TOKENS) + len(TAGS) + len(frequent)
     if size < len(alphabet) + added:
         raise UsageError(f"vocabulary must be at least {len(alphabet) + added}, got {size}")
     tokenizer = Tokenizer(models.BPE())
@@ -84,9 +99,9 @@ def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(vocab_size=size - added, initial_alphabet=alphabet, show_progress=False)
-    tokenizer.train_from_iterator(_without_tags(texts), trainer)
+    tokenizer.train_from_iterator(texts, trainer)
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS])
-    tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in TAGS])
+    tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in (*TAGS, *frequent)])
     return tokenizer
 
 

@@ -64,6 +64,9 @@ class TinySize:
     """Layers of the vision encoder."""
     vocabulary: int = 1024
     """Maximum vocabulary size; the texts of the games need about 700."""
+    words: int = 0
+    """Number of frequent words that are single tokens, with the space before and punctuation after them. A number is
+    then one token, not one per digit."""
     tied: bool = True
     """Tie input and output embeddings; an untrained model then repeats the last token."""
     context: int = 4096
@@ -99,7 +102,7 @@ def make_tiny_vlm(
         OutputError: A file cannot be written.
     """
     size = size or TinySize()
-    tokenizer = train_tokenizer(game_texts() if texts is None else texts, size.vocabulary)
+    tokenizer = train_tokenizer(game_texts() if texts is None else texts, size.vocabulary, size.words)
     config = _model_config(kind, size, tokenizer)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

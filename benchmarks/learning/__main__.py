@@ -146,7 +146,7 @@ def validation_episodes_of(config: TrainConfig, count: int) -> list[EpisodeRollo
 
 def run_seed(options: Options, seed: int) -> list[Trained]:
     """Run all algorithms for a seed."""
-    shared = ["--preset", "tiny", "--seed", str(seed), "--evaluation.episodes", "0", "--evaluation.states", "0"]
+    shared = ["--preset", "single_moves", "--seed", str(seed), "--evaluation.episodes", "0", "--evaluation.states", "0"]
     # Only single answers are measured, so no prompt reports that the previous answer was not played.
     shared += ["--record-interval", "0", "--sft.random-turns", "0", *TASKS[options.task].args]
     trained = []

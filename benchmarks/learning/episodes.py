@@ -35,7 +35,7 @@ from .parts import draw_curves, with_interval
 from .running import train
 
 TURNS, EPISODES = 4, 32
-SHARED = shlex.split("--preset tiny --evaluation.episodes 0 --evaluation.states 512 --record-interval 0")
+SHARED = shlex.split("--preset single_moves --evaluation.episodes 0 --evaluation.states 512 --record-interval 0")
 PPO = shlex.split(
     f"--sft.steps 0 --algorithm ppo --batch-size {EPISODES} --play.max-turns {TURNS} --states.moves 0 8 --ppo.gamma 0.9"
 )

@@ -1,4 +1,4 @@
-"""Tasks: options that differ from the preset `tiny`, and their description on the page."""
+"""Tasks: options that differ from the preset `single_moves`, and their description on the page."""
 
 from __future__ import annotations
 

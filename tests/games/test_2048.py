@@ -181,11 +181,26 @@ def test_description_is_the_board(board: Board) -> None:
     assert game.perceive(state, game.describe(state)) == (1.0, 1.0)
 
 
-def test_explanation_lists_merges() -> None:
+def test_explanation_lists_merges_and_slides() -> None:
     game = game_2048()
-    state = State2048(((4, 4, 0, 0), *EMPTY[1:]))
-    expected = "Merges in rows: yes no no no; in columns: no no no no. I slide left."
+    state = State2048(((4, 4, 0, 0), (0, 2, 0, 0), (0, 0, 0, 8), (0, 0, 0, 0)))
+    expected = (
+        "Rows: 4 4 0 0 (1) 0 2 0 0 (both) 0 0 0 8 (left) 0 0 0 0 (stuck), together 1. "
+        "Columns: 4 0 0 0 (down) 4 2 0 0 (down) 0 0 0 0 (stuck) 0 0 8 0 (both), together both. I slide left."
+    )
     assert game.explain(state, DIRECTIONS.index("left")) == expected
+
+
+@pytest.mark.parametrize(
+    ("board", "action"),
+    [
+        (((4, 4, 0, 0), (8, 0, 0, 0), (8, 0, 0, 0), (2, 2, 0, 0)), "left"),  # two pairs in rows, one in a column
+        (((4, 2, 0, 0), (4, 8, 0, 0), (2, 0, 0, 0), (0, 0, 0, 0)), "down"),
+        (((2, 4, 8, 0), (0, 0, 0, 0), (0, 0, 0, 0), (0, 0, 0, 0)), "down"),  # nothing merges, and left is illegal
+    ],
+)
+def test_rule_merges_most_pairs(board: Board, action: str) -> None:
+    assert game_2048().rule_action(State2048(board)) == DIRECTIONS.index(action)
 
 
 # JSON -------------------------------------------------------------------------------------------------------------

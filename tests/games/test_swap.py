@@ -262,11 +262,20 @@ def test_prompt_covers_board_tiles_actions_and_format(origin: int) -> None:
 def test_explanation_names_the_run() -> None:
     game = five_by_five(origin=1)
     tile = game.cell_words(19)
-    assert game.explain(SwapState(BOARD), (1, 2, 2, 2)) == (
+    assert game.explain(SwapState(BOARD), (1, 2, 2, 2)).endswith(
         f"Swapping the red circle at (2, 3) with the {tile} at (3, 3) lines up "
         "5 red circle tiles in row 3, columns 1 to 5."
     )
     assert "illegal: swapping (1, 1) and (1, 2) makes no run" in game.explain(SwapState(BOARD), (0, 0, 0, 1))
+
+
+@given(small, seeds)
+def test_rule_makes_the_last_swap_of_the_search_in_an_explanation(game: Swap, seed: int) -> None:
+    state = game.start(np.random.default_rng(seed))
+    action = game.rule_action(state)
+    assert action in game.legal_actions(state)
+    search = game.explain(state, action).split(": ", 1)[1].split(". ")[0].split("; ")
+    assert [one.rpartition(": ")[2] for one in search] == ["none"] * (len(search) - 1) + [game.format(action)]
 
 
 @given(small, seeds)

@@ -388,7 +388,7 @@ def test_each_batch_is_learned_once(actor: Actor) -> None:
     batches = [[sample] for sample in make_samples(actor, LENGTHS)]
     losses: list[float] = []
     frozen = SftConfig(steps=len(batches), lr=1e-12, check_interval=1)
-    steps = fine_tune(actor, frozen, 8, batches, lambda: 0.0, lambda step, loss: losses.append(loss))
+    steps = fine_tune(actor, frozen, 8, batches, lambda step: 0.0, lambda step, loss: losses.append(loss))
     assert steps == len(batches)
     with torch.no_grad():
         expected = [-float(actor.compute_logprobs(batch).logprobs.mean()) for batch in batches]

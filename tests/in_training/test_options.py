@@ -14,7 +14,7 @@ def test_options_override_the_preset() -> None:
     config = read_config(["--config", "rows=4", "theme=light", "--config", "columns=5", "--steps", "7"])
     (game,) = config.make_curriculum().games
     assert (game.config.rows, game.config.columns, game.config.theme) == (4, 5, "light")
-    assert (game.config.goal, game.config.size) == (16, 96)  # from the preset
+    assert (game.config.similarity, game.config.size) == (0.0, 128)  # from the preset
     assert (config.steps, config.batch_size) == (7, 64)
     with pytest.raises(UsageError, match="rows is set twice"):
         read_config(["--config", "rows=4", "rows=5"]).make_curriculum()

@@ -62,6 +62,6 @@ def make_move_model(folder: Path, kind: Kind = "qwen3_vl") -> Path:
         [TrainSample(prompts[(4 * step + n) % len(prompts)], move) for n, move in enumerate(moves)]
         for step in range(60)
     ]
-    fine_tune(actor, SftConfig(steps=60), 64, batches, lambda: 0.0, lambda step, loss: None)
+    fine_tune(actor, SftConfig(steps=60), 64, batches, lambda step: 0.0, lambda step, loss: None)
     actor.save(folder)
     return folder

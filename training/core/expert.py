@@ -11,7 +11,7 @@ from vlmgym.rollout.states import action_rewards, all_actions
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import RewardConfig
 
-Expert = Literal["oracle", "greedy"]
+Expert = Literal["oracle", "greedy", "rule"]
 
 
 def expert_response(
@@ -31,13 +31,13 @@ def expert_response(
 def expert_action(
     game: Game[Any, Any], state: Any, expert: Expert, reward: RewardConfig, rng: np.random.Generator
 ) -> Any:
-    """Return the oracle's action or, if `greedy`, one with the highest immediate reward, breaking ties at random."""
+    """Return the action of the oracle or the rule of the game, or one with the highest immediate reward (`greedy`)."""
     if expert == "greedy":
         actions, rewards = all_actions(game), list(action_rewards(game, state, reward))
         highest = max(rewards)
         best = [action for action, earned in zip(actions, rewards) if earned == highest]
         return best[int(rng.integers(len(best)))]
-    action = game.best_action(state)
+    action = game.rule_action(state) if expert == "rule" else game.best_action(state)
     if action is None:
-        raise UsageError(f"{game.name} has no oracle to learn from")
+        raise UsageError(f"{game.name} has no {expert} to learn from")
     return action

@@ -98,7 +98,8 @@ class SftConfig:
     """Fraction of answers by the expert; the others are random, which leaves the right answer to be learned from
     rewards."""
     expert: Expert = "greedy"
-    """Source of right answers: the oracle of the game, or an action with the highest immediate reward (greedy)."""
+    """Source of right answers: the oracle of the game, its simple rule, or an action with the highest immediate reward
+    (greedy)."""
     random_turns: int = 0
     """Maximum number of random turns before a state, drawn uniformly, so that the model has seen prompts with feedback
     on an invalid turn. With --play.max-turns above 1, at least 1."""
@@ -253,8 +254,8 @@ class TrainConfig(GameOptions):
     """Train a Qwen-VL on games by GRPO or PPO, in a single process."""
 
     preset: str | None = None
-    """Base options: tiny (a CPU), 1x24gb, 1x80gb, or a file of options. Other options override them. Default: tiny, or
-    1x24gb with --model."""
+    """Base options: tiny or single_moves (a CPU), 1x24gb, 1x80gb, or a file of options. Other options override them.
+    Default: tiny, or 1x24gb with --model."""
     algorithm: Literal["grpo", "ppo"] = "grpo"
     """Algorithm of reinforcement learning."""
     games: tuple[str, ...] | None = None

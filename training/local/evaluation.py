@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from training.core.result import score_summary
 from training.core.states import blank, check_validation_size
 from training.local.actor import Actor
 from training.local.config import TrainConfig
@@ -17,6 +18,7 @@ from training.local.validation import validate, validation_episodes
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import VlmgymError
 from vlmgym.evaluation import EvalConfig, evaluate_to_folder
+from vlmgym.evaluation import evaluate as play
 from vlmgym.policies.base import PolicyOptions, Prompt, Reply
 from vlmgym.policies.batching import BatchPolicy
 from vlmgym.records.run import RunSummary
@@ -102,6 +104,26 @@ def evaluate(
                     "episodes": one.episodes,
                 }
     return found
+
+
+def random_scores(config: TrainConfig, curriculum: Curriculum) -> dict[str, Any]:
+    """Score random play in the whole episodes of `evaluate`, for comparison, as in `result.json`."""
+    found = {}
+    for games in split_by_id(last_games(curriculum)):
+        for game in games:
+            count, turns = config.evaluation.episodes, config.evaluation.max_turns
+            records = play(game, "random", count, max_turns=turns, seed=FIRST_VALIDATION_SEED, workers=0)
+            found[game.id] = score_summary(records)
+    return found
+
+
+def describe_scores(scores: Mapping[str, Any]) -> str:
+    """Describe the scores of whole episodes in one line."""
+    parts = []
+    for game, one in scores.items():
+        interval = "" if one["score_ci"] is None else " ({:.4g} to {:.4g})".format(*one["score_ci"])
+        parts.append(f"{game} {one['score']:.4g}{interval}")
+    return ", ".join(parts)
 
 
 def split_by_id(games: Sequence[Game[Any, Any]]) -> list[list[Game[Any, Any]]]:

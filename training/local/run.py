@@ -58,6 +58,7 @@ class TrainingRun:
         self.config = folder / "config.json"
         self.tiny = folder / "tiny"
         self.sft = folder / "sft"
+        self.sft_curve = folder / "sft_curve.jsonl"
         self.checkpoints = folder / "checkpoints"
         self.rollouts = folder / "rollouts"
         self.before = folder / "evaluation" / "before"
@@ -133,7 +134,7 @@ class TrainingRun:
             OutputError: The folder cannot be read.
         """
         self.output.check_own()
-        files = (self.options, self.config, self.wandb, self.before_result, self.result)
+        files = (self.options, self.config, self.wandb, self.sft_curve, self.before_result, self.result)
         self.output.check(*files, self.folder / "curve.jsonl", self.folder / "curve.png")
         for folder in (self.model, self.tiny) if config.model.model is None else (self.model,):
             self.output.check_all_of(folder)

@@ -102,7 +102,7 @@ def fine_tune(
     config: SftConfig,
     micro_batch_size: int,
     batches: Iterable[Sequence[TrainSample]],
-    check: Callable[[], float],
+    check: Callable[[int], float],
     report: Callable[[int, float], None],
 ) -> int:
     """Fine-tune the model on one batch per step and return the number of steps taken.
@@ -112,7 +112,8 @@ def fine_tune(
         config: Options.
         micro_batch_size: Maximum number of responses per forward and backward pass.
         batches: A batch for each step.
-        check: Returns the lower of perception accuracy and format compliance; called last after the final step.
+        check: Called with the number of steps taken, last after the final one; returns the lower of perception accuracy
+            and format compliance.
         report: Called with step and loss.
 
     Raises:
@@ -129,6 +130,6 @@ def fine_tune(
         optimizer.zero_grad()
         report(step, loss)
         last = step + 1 == config.steps
-        if ((step + 1) % config.check_interval == 0 or last) and (check() >= config.target or last):
+        if ((step + 1) % config.check_interval == 0 or last) and (check(step + 1) >= config.target or last):
             return step + 1
     return config.steps

@@ -24,7 +24,7 @@ from training.local.checkpoint import drop_old_checkpoints, last_checkpoint
 from training.local.config import TrainConfig
 from training.local.curves import Curves, wandb_run
 from training.local.errors import DivergedError, SftError, TrainingError
-from training.local.evaluation import check_evaluation, evaluate
+from training.local.evaluation import check_evaluation, describe_scores, evaluate, random_scores
 from training.local.options import read_config
 from training.local.progress import SftProgress, StepProgress
 from training.local.run import TrainingRun
@@ -87,6 +87,14 @@ def main(args: Sequence[str] | None = None) -> None:
         for name, validation in result["validation"].items():
             if "states" in validation:
                 console.print(f"{name:7} {ValidationResult(**validation['states']).summary()}", soft_wrap=True)
+        if config.evaluation.episodes:
+            count, turns = config.evaluation.episodes, config.evaluation.max_turns
+            console.print(
+                f"mean score of {count} whole episodes of up to {turns} turns (95% interval):", soft_wrap=True
+            )
+            console.print(f"  random play      {describe_scores(random_scores(config, curriculum))}", soft_wrap=True)
+            for name, validation in result["validation"].items():
+                console.print(f"  {name + ' training':16} {describe_scores(validation['episodes'])}", soft_wrap=True)
         for name, path in result["paths"].items():
             console.print(f"{name:11}{path}", soft_wrap=True)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import json
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -87,11 +88,14 @@ class Trainer:
         """
         config = self.config.sft
         result: ValidationResult
+        checks: list[dict[str, Any]] = []
 
-        def check() -> float:
+        def check(step: int) -> float:
             nonlocal result
             result = check_gate(self.actor, self.config, self.curriculum, self.progress, GATE_STATES)
             progress.check(result)
+            checks.append({"step": step, **asdict(result)})
+            self.run.output.write(self.run.sft_curve, "".join(json.dumps(row) + "\n" for row in checks).encode())
             return result.worst_skill
 
         demonstrations = Demonstrations(self.config, self.curriculum, self.progress, self.actor.encoder)

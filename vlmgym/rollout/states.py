@@ -20,7 +20,7 @@ from vlmgym.sandbox.core.task import Task
 StateT = TypeVar("StateT")
 ActionT = TypeVar("ActionT")
 
-Mover = Literal["random-legal", "oracle"]
+Mover = Literal["random-legal", "oracle", "rule"]
 
 FIRST_VALIDATION_SEED = 1_000_000
 """First seed of validation episodes, for every game."""
@@ -131,7 +131,10 @@ def _advance(episode: Episode[Any, Any], moves: int, mover: Mover) -> None:
     game = episode.game
     for _ in range(moves):
         state = episode.state
-        action = game.best_action(state) if mover == "oracle" else random_legal_action(game, state, episode.rng)
+        if mover == "random-legal":
+            action = random_legal_action(game, state, episode.rng)
+        else:
+            action = game.best_action(state) if mover == "oracle" else game.rule_action(state)
         if action is None:
             return
         episode.act(action)

@@ -143,6 +143,13 @@ class Game(ABC, Generic[StateT, ActionT]):
         """Oracle: a strong action, or None if none is known."""
         return None
 
+    def rule_action(self, state: StateT) -> ActionT | None:
+        """Action by a simple rule, which follows from what `explain` states; None if there is none.
+
+        Easier to learn from demonstrations than the oracle's actions.
+        """
+        return None
+
     def metrics(self, state: StateT, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         """Episode metrics for the summary. Numbers are averaged over episodes, strings are counted.
 

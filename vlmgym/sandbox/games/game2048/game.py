@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium_2048.envs.twenty_forty_eight import TwentyFortyEightEnv
@@ -170,12 +170,20 @@ class Game2048(NamedActions, BoardGame[State2048, int]):
         goal = f"Reach the tile {c.goal} to win." if c.goal else "Score as high as you can before no move is left."
         return self.fill_prompt(_PERCEPTION, "up, right, down or left", goal=goal)
 
+    def rule_action(self, state: State2048) -> int | None:
+        """Merge as many pairs as possible; among equals, prefer left, then down, right, up."""
+        if self._reached_goal(state.board):
+            return None
+        rows, columns = _prospects(state.board), _prospects(zip(*state.board))
+        legal = {3: rows.to_start, 2: columns.to_end, 1: rows.to_end, 0: columns.to_start}
+        merges = {action: rows.merges if action % 2 else columns.merges for action in legal if legal[action]}
+        return max(merges, key=merges.__getitem__, default=None)
+
     def explain(self, state: State2048, action: int) -> str:
-        """State for each row and column whether tiles can merge, then the action."""
-        flags = [
-            " ".join("yes" if _merges(line) else "no" for line in lines) for lines in (state.board, zip(*state.board))
-        ]
-        return f"Merges in rows: {flags[0]}; in columns: {flags[1]}. I slide {DIRECTIONS[action]}."
+        """State for each row and column, then for all of them, how many pairs merge or where tiles can slide."""
+        rows = _in_words(state.board, "left", "right")
+        columns = _in_words(tuple(zip(*state.board)), "up", "down")
+        return f"Rows: {rows}. Columns: {columns}. I slide {DIRECTIONS[action]}."
 
     def check_state(self, state: State2048) -> None:
         self.check_board_size(state.board)
@@ -219,9 +227,34 @@ def _can_move(board: Board) -> bool:
     return any(a == b for line in (*board, *zip(*board)) for a, b in pairwise(line))
 
 
-def _merges(line: Row) -> bool:
-    """True if sliding along a row or column merges two of its tiles."""
-    return any(a == b for a, b in pairwise(filter(None, line)))
+class _Prospects(NamedTuple):
+    """Pairs of tiles that merge if lines slide, and whether they can slide to their start and to their end."""
+
+    merges: int
+    to_start: bool
+    to_end: bool
+
+    def in_words(self, start: str, end: str) -> str:
+        if self.merges:
+            return str(self.merges)
+        return "both" if self.to_start and self.to_end else start if self.to_start else end if self.to_end else "stuck"
+
+
+@lru_cache(maxsize=1 << 18)
+def _line_prospects(line: Row) -> _Prospects:
+    slid, reversed_line = _slide_left(line)[0], line[::-1]
+    return _Prospects(slid.count(0) - line.count(0), slid != line, _slide_left(reversed_line)[0] != reversed_line)
+
+
+def _prospects(lines: Iterable[Row]) -> _Prospects:
+    merges, to_start, to_end = zip(*map(_line_prospects, lines))
+    return _Prospects(sum(merges), any(to_start), any(to_end))
+
+
+def _in_words(lines: Board, start: str, end: str) -> str:
+    """State each line and its prospects, then those of all lines: `0 4 8 2 (left) 2 2 0 0 (1), together 1`."""
+    each = [f"{' '.join(map(str, line))} ({_line_prospects(line).in_words(start, end)})" for line in lines]
+    return f"{' '.join(each)}, together {_prospects(lines).in_words(start, end)}"
 
 
 @lru_cache(maxsize=1 << 18)

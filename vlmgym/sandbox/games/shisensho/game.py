@@ -159,6 +159,10 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         """Return the first move of a plan that clears the board or removes as many tiles as possible."""
         return best_move(state.board, self.config.turns)
 
+    def rule_action(self, state: ShisenShoState) -> Pair | None:
+        """Remove the first pair in reading order that can be connected."""
+        return min(self.legal_actions(state), default=None)
+
     def metrics(self, state: ShisenShoState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         return {"tiles left": float(sum(tile != EMPTY for line in state.board for tile in line))}
 

@@ -174,6 +174,11 @@ class Swap(BoardGame[SwapState, Pair]):
         swap = search(self.rules, _tiles(state.board), self.config.kinds).swap
         return None if swap is None else self.rules.actions[swap]
 
+    def rule_action(self, state: SwapState) -> Pair | None:
+        """Make the first three tiles in a line equal that a swap can make equal, rows first."""
+        found = (swap for _, swap in self.rules.swaps_by_window(_tiles(state.board)) if swap is not None)
+        return self.rules.actions[next(found)]
+
     def metrics(self, state: SwapState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         played = [info for info in infos if info]
         return {
@@ -199,18 +204,29 @@ class Swap(BoardGame[SwapState, Pair]):
         )
 
     def explain(self, state: SwapState, action: Pair) -> str:
-        """State which runs the swap makes, or why it is illegal."""
+        """Search for a swap, then state which runs the chosen swap makes, or why it is illegal."""
+        search = f"Tiles in a line, and a swap that makes them equal: {self._search(_tiles(state.board))}."
         try:
             tiles = self._swapped(state.board, action)
         except IllegalAction as error:
-            return f"The move {self.format(action)} is illegal: {error}."
+            return f"{search} The move {self.format(action)} is illegal: {error}."
         row1, column1, row2, column2 = action
         one, other = self.cell_words(state.board[row1][column1]), self.cell_words(state.board[row2][column2])
         runs = " and ".join(self._run_in_words(tiles, run) for run in self.rules.runs(tiles))
         return (
-            f"Swapping the {one} at {self.where((row1, column1))} with the {other} at {self.where((row2, column2))} "
-            f"lines up {runs}."
+            f"{search} Swapping the {one} at {self.where((row1, column1))} with the {other} at "
+            f"{self.where((row2, column2))} lines up {runs}."
         )
+
+    def _search(self, tiles: Tiles) -> str:
+        """List all three tiles in a line, rows first, with a swap that makes them equal, up to the first such swap."""
+        listed = []
+        for window, swap in self.rules.swaps_by_window(tiles):
+            three = ", ".join(self.cell_words(tiles[cell]) for cell in window)
+            listed.append(f"{three}: {'none' if swap is None else self.format(self.rules.actions[swap])}")
+            if swap is not None:
+                break
+        return "; ".join(listed)
 
     def check_state(self, state: SwapState) -> None:
         self.check_board_size(state.board)

@@ -8,7 +8,7 @@ equal tiles. Lists with precomputed tables beat NumPy on 8 x 8, where the overhe
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -46,6 +46,7 @@ class SwapRules:
         )
         self._windows_at, self._windows_down_to = self._windows_by_cell()
         self._others = self._others_by_cell()
+        self._neighbours = self._neighbours_by_cell()
         self._completions = self._completions_by_pair()
 
     def completes_run(self, tiles: Tiles, cell: int) -> bool:
@@ -86,6 +87,19 @@ class SwapRules:
                     if tiles[source] == tile:
                         return True
         return False
+
+    def swaps_by_window(self, tiles: Tiles) -> Iterator[tuple[Window, int | None]]:
+        """Yield each window, rows first, with the first swap that makes its tiles equal, if any."""
+        for window in self._windows:
+            yield window, next(self._completing(tiles, window), None)
+
+    def _completing(self, tiles: Tiles, window: Window) -> Iterator[int]:
+        for cell in window:
+            one, other = (tiles[each] for each in window if each != cell)
+            if one == other != tiles[cell]:
+                for source, (swap, _) in self._neighbours[cell]:
+                    if tiles[source] == one and source not in window:
+                        yield swap
 
     def cells(self, index: int) -> tuple[int, int]:
         """Return the two cells of `actions[index]`."""
@@ -167,20 +181,24 @@ class SwapRules:
             for cell, windows in enumerate(self._windows_at)
         )
 
-    def _completions_by_pair(self) -> tuple[tuple[int, int, tuple[tuple[int, tuple[int, int]], ...]], ...]:
-        """Return pairs of cells one tile short of a run, with the cells that tile can come from and their swaps.
-
-        This covers every legal swap: the swapped tiles differ, so a new run contains only one of them.
-        """
+    def _neighbours_by_cell(self) -> Mapping[int, Sequence[tuple[int, tuple[int, int]]]]:
+        """Return for each cell its neighbours, each with the swap of the two in both orders."""
         neighbours: dict[int, list[tuple[int, tuple[int, int]]]] = defaultdict(list)
         index = {action: i for i, action in enumerate(self.actions)}
         for row1, column1, row2, column2 in self.actions:
             both_orders = (index[row1, column1, row2, column2], index[row2, column2, row1, column1])
             neighbours[row1 * self.columns + column1].append((row2 * self.columns + column2, both_orders))
+        return neighbours
+
+    def _completions_by_pair(self) -> tuple[tuple[int, int, tuple[tuple[int, tuple[int, int]], ...]], ...]:
+        """Return pairs of cells one tile short of a run, with the cells that tile can come from and their swaps.
+
+        This covers every legal swap: the swapped tiles differ, so a new run contains only one of them.
+        """
         completions: dict[tuple[int, int], list[tuple[int, tuple[int, int]]]] = defaultdict(list)
         for cell, pairs in enumerate(self._others):
             for pair in pairs:
-                completions[pair].extend(entry for entry in neighbours[cell] if entry[0] not in pair)
+                completions[pair].extend(entry for entry in self._neighbours[cell] if entry[0] not in pair)
         return tuple((a, b, tuple(entries)) for (a, b), entries in completions.items())
 
 

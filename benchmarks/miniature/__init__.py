@@ -1,0 +1,1 @@
+"""G1 in miniature: a tiny model learns to play whole games from images."""

@@ -1,0 +1,73 @@
+"""Train tiny models to play whole games from images, and compare ways of training.
+
+    .venv-train/bin/python -m benchmarks.miniature                          # all games and seeds: hours
+    .venv-train/bin/python -m benchmarks.miniature --games 2048 --seeds 0   # part of it
+
+Every arm takes the same number of updates after its start. G0 starts from demonstrations on grey images, which teach
+only the response form, the others from demonstrations of play. All models play whole games on the same held-out seeds.
+Each result is a small file in `--results`; what has one is neither trained nor played again, on any machine, so the
+command can be stopped and continued, and parts of it can run in parallel. Writes docs/learning/whole_games.md and its
+images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from vlmgym.cli.console import parse_options, reporting_errors
+from vlmgym.errors import UsageError
+from vlmgym.terminal import make_console
+
+from .cells import cells, measure_policies
+from .games import GAMES, SEEDS
+from .page import write_page
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Train, play whole games, and write a page."""
+
+    games: tuple[str, ...] = tuple(GAMES)
+    """Games."""
+    seeds: tuple[int, ...] = SEEDS
+    """Seeds of training."""
+    runs: tuple[str, ...] | None = None
+    """Runs, such as "G1, GRPO". Default: all."""
+    episodes: int = 200
+    """Held-out games per measurement."""
+    output_dir: Path = Path("logs/miniature")
+    """Folder of training runs."""
+    results: Path = Path("docs/learning/whole_games")
+    """Folder of results."""
+
+    def __post_init__(self) -> None:
+        if unknown := [name for name in self.games if name not in GAMES]:
+            raise UsageError(f"unknown game {unknown[0]!r}, choose from: {', '.join(GAMES)}")
+        if self.episodes < 2:
+            raise UsageError(f"episodes must be at least 2, got {self.episodes}")
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the benchmark."""
+    options = parse_options(Options, args, prog="python -m benchmarks.miniature")
+    torch.set_num_threads(1)
+    for folder in (options.output_dir, options.results):
+        folder.mkdir(parents=True, exist_ok=True)
+    console = make_console()
+    for game in options.games:
+        measure_policies(game, options.results, options.episodes)
+    for cell in cells(options.games, options.seeds):
+        if options.runs is not None and cell.run not in options.runs:
+            continue
+        console.print(f"{cell.game}, seed {cell.seed}: {cell.run}", soft_wrap=True)
+        cell.measure(options.output_dir.resolve(), options.results, options.episodes)
+        write_page(options.results, options.episodes)
+
+
+if __name__ == "__main__":
+    with reporting_errors():
+        main()

@@ -1,0 +1,96 @@
+"""Cells of the table: each is a run with a seed, and has one result file, which is written once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.learning.running import once, train
+from training.core.plots import read_curve
+from training.local.actor import Actor
+from training.local.options import read_config
+from training.local.validation import Images
+
+from .games import FORM, G1, GAMES, POLICIES, START, TURNS, run_args
+from .play import play_games, play_policy
+
+CURVE = ("step", "perception", "format", "reward", "played")
+"""Metrics kept of a curve."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A run of a game with a seed."""
+
+    game: str
+    seed: int
+    run: str
+
+    @property
+    def name(self) -> str:
+        """Name of its folder and result file."""
+        return f"{self.game}-{self.seed}-{self.run.lower().replace(', ', '-').replace(' ', '-')}"
+
+    def train(self, runs: Path) -> float:
+        """Train after the run that it continues, unless done; return its minutes."""
+        start = GAMES[self.game].runs[self.run].start
+        more = []
+        if start is not None:
+            before = Cell(self.game, self.seed, start)
+            before.train(runs)
+            more = ["--model", str(runs / before.name / "model")]
+        return train(runs / self.name, *run_args(self.game, self.seed, self.run), *more)
+
+    def measure(self, runs: Path, results: Path, episodes: int) -> None:
+        """Train and play whole games, unless there is a result file."""
+
+        def find() -> dict[str, Any]:
+            minutes = self.train(runs)
+            config = read_config(run_args(self.game, self.seed, self.run))
+            actor = Actor(runs / self.name / "model", config.model)
+            images: tuple[Images, ...] = ("true", "blank", "shuffled") if self.run == G1 else ("true",)
+            rows = read_curve(runs / self.name / ("sft_curve.jsonl" if config.sft.steps else "curve.jsonl"))
+            return {
+                "minutes": minutes,
+                **{shown: play_games(actor, config, TURNS, episodes, shown) for shown in images},
+                "curve": [{name: row[name] for name in CURVE if name in row} for row in rows],
+            }
+
+        once(results / f"{self.name}.json", find)
+
+    def result(self, results: Path) -> dict[str, Any] | None:
+        """Read the result file, if any."""
+        path = results / f"{self.name}.json"
+        return json.loads(path.read_text()) if path.exists() else None
+
+
+def cells(games: Sequence[str], seeds: Sequence[int]) -> Iterator[Cell]:
+    """List all cells, seed by seed, so that every run has a first result early."""
+    for seed in seeds:
+        for game in games:
+            for run in GAMES[game].runs:
+                if run != FORM:  # its model can only respond in form
+                    yield Cell(game, seed, run)
+
+
+def measure_policies(game: str, results: Path, episodes: int) -> None:
+    """Play the same games with policies that need no images, unless there is a result file."""
+
+    def find() -> dict[str, Any]:
+        config = read_config(run_args(game, 0, START))
+        return {policy: play_policy(config, policy, TURNS, episodes) for policy in POLICIES}
+
+    once(_policies(game, results), find)
+
+
+def policies_of(game: str, results: Path) -> dict[str, Any]:
+    """Read the results of policies that need no images."""
+    found: dict[str, Any] = json.loads(_policies(game, results).read_text())
+    return found
+
+
+def _policies(game: str, results: Path) -> Path:
+    return results / f"{game}-policies.json"

@@ -1,0 +1,120 @@
+"""Games to learn, with options that differ from the preset `tiny`, and the runs that are compared."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Game:
+    """A game to learn.
+
+    Attributes:
+        title: Title of its panel.
+        args: Options of `training.local.train` for all of its runs.
+        measure: What is measured in a game: its score, or the number of its turns that were played.
+        label: The measure in words.
+        goal: Value to reach.
+        batches: Batches of expert demonstrations before the arms.
+        updates: Updates of every arm.
+        runs: Runs by name, in order.
+    """
+
+    title: str
+    args: list[str]
+    measure: Literal["score", "played"]
+    label: str
+    goal: float
+    batches: int
+    updates: int
+    runs: Mapping[str, Run]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training.
+
+    Attributes:
+        start: Run whose model it continues; None creates a model.
+        sft: Trains on demonstrations, not by reinforcement learning.
+        args: Further options.
+    """
+
+    start: str | None
+    sft: bool
+    args: list[str]
+
+
+FORM, START = "response form", "demonstrations"
+"""Runs that arms start from. Demonstrations on grey images teach nothing but the form of responses."""
+G1 = "G1, GRPO"
+"""The arm that is also shown grey images, and those of other games."""
+IMPERFECT = ["--sft.accuracy", "0.5"]
+RUNS = {
+    START: Run(None, True, IMPERFECT),
+    G1: Run(START, False, ["--algorithm", "grpo"]),
+    "SFT only": Run(START, True, [*IMPERFECT, "--sft.lr", "1e-3"]),
+    FORM: Run(None, True, [*IMPERFECT, "--blank", "--sft.gate", "0", "--sft.steps", "300"]),
+    "G0, GRPO": Run(FORM, False, ["--algorithm", "grpo"]),
+}
+PERFECT = {"SFT, perfect player": Run(None, True, ["--sft.accuracy", "1"])}
+PPO = {
+    "G1, PPO": Run(START, False, ["--algorithm", "ppo"]),
+    "G0, PPO": Run(FORM, False, ["--algorithm", "ppo"]),
+}
+GAMES = {
+    "2048": Game("2048 on 4x4", [], "score", "score in 100 turns", 940, 1500, 400, {**RUNS, **PERFECT, **PPO}),
+    "shisensho": Game(
+        "Shisen-Sho on 4x4",
+        shlex.split(
+            "--config rows=4 columns=4 copies=2 colours=4 shapes=2 theme=dark similarity=0.0 "
+            "'prompt=Write the board, equal tiles, and a pair that a path joins.' --size 128 --states.moves 0 7 "
+            "--states.mover random-legal --states.no-informative --rollout.max-tokens 200"
+        ),
+        "played",
+        "pairs removed, of 8",
+        6,
+        3000,
+        400,
+        RUNS,
+    ),
+    "swap": Game(
+        "Swap on 5x5",
+        shlex.split(
+            "--config rows=5 columns=5 colours=4 shapes=1 theme=dark similarity=0.0 "
+            "'prompt=Write the board, tiles in a line, and a swap.' --size 160 --states.moves 0 20 "
+            "--states.mover random-legal --states.no-informative --rollout.max-tokens 260"
+        ),
+        "played",
+        "legal swaps in 100 turns",
+        60,
+        3000,
+        400,
+        RUNS,
+    ),
+}
+"""Games by name."""
+POLICIES = ("random", "random-legal", "oracle")
+"""Policies that need no images."""
+SEEDS = (0, 1, 2)
+"""Seeds of training."""
+TURNS = 100
+"""Maximum number of turns of a game."""
+
+
+def run_args(name: str, seed: int, run: str) -> list[str]:
+    """Return all options of a run but its folder and the model that it continues."""
+    game, one = GAMES[name], GAMES[name].runs[run]
+    args = ["--preset", "tiny", "--games", name, "--seed", str(seed), *game.args]
+    args += ["--evaluation.episodes", "0", "--evaluation.states", "0", "--record-interval", "0"]
+    if one.start is None:
+        batches = game.batches + (0 if run in (START, FORM) else game.updates)
+        args += ["--steps", "0", "--sft.steps", str(batches)]
+    elif one.sft:  # another seed, else demonstrations would be repeated
+        args += ["--seed", str(seed + 1000), "--steps", "0", "--sft.steps", str(game.updates)]
+    else:
+        args += ["--sft.steps", "0", "--steps", str(game.updates)]
+    return [*args, *one.args]

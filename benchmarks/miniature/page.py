@@ -1,0 +1,160 @@
+"""The page: a table and figures of all results that exist, and a list of those that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from benchmarks.learning.parts import COLOURS
+from benchmarks.markdown import table, wrapped
+from vlmgym.statistics import confidence_interval
+
+from .cells import Cell, cells, policies_of
+from .games import G1, GAMES, SEEDS, START, TURNS
+
+Results = Mapping[Cell, Mapping[str, Any]]
+
+NAME = "whole_games"
+PAGE = """\
+# A tiny model learns to play whole games
+
+Written by `.venv-train/bin/python -m benchmarks.miniature`.
+
+A Qwen3-VL of 0.3 million random weights learns to play from images alone, on a CPU. *{start}*: it imitates an imperfect
+player, writing the board, the reasons and a move; the player follows a simple rule in half of the cases and moves at
+random in the others. *G1* continues with reinforcement learning (RL), *SFT only* with more demonstrations, each for the
+same number of updates. *G0* has the same RL, but starts from demonstrations on grey images, which teach nothing but the
+form of a response ([G1](../g1.md) compares these on real models). *SFT, perfect player* has as many batches as *SFT
+only*, without random moves. All play {episodes} whole games of up to {turns} turns on held-out seeds, sampled at
+temperature 1, without history. *Blank* and *shuffled*: the trained model sees grey images, or those of another game.
+Means over games with 95% intervals, for each seed of training.
+
+![whole games by arm]({name}.png)
+
+{table}
+
+Invalid turns: illegal or unparsable answers; no other move is substituted. Perception: share of cells read correctly.
+Minutes: wall-clock time of training, one process and one that prepares batches, on two cores shared with other work.
+
+## Seeing and playing
+
+![perception and reward over training]({name}_training.png)
+
+Perception accuracy and reward on single states during training. {start}: checks on 64 states; RL: a moving
+average over the responses of 10 steps.
+
+## Not run yet
+
+{missing}
+"""
+
+
+def write_page(results: Path, episodes: int) -> Path:
+    """Write the page and its figures next to the folder of results; return the path of the page."""
+    games = list(GAMES)
+    wanted = list(cells(games, SEEDS))
+    found = {cell: result for cell in wanted if (result := cell.result(results)) is not None}
+    shown = [game for game in games if any(cell.game == game for cell in found)]
+    _draw_games(results.with_name(f"{NAME}.png"), found, results, shown)
+    _draw_training(results.with_name(f"{NAME}_training.png"), found, shown)
+    missing: dict[tuple[str, str], list[str]] = {}
+    for cell in wanted:
+        if cell not in found:
+            missing.setdefault((GAMES[cell.game].title, cell.run), []).append(str(cell.seed))
+    text = PAGE.format(
+        start=START.capitalize(),
+        episodes=episodes,
+        turns=TURNS,
+        name=NAME,
+        table="\n\n".join(_table(game, found, results) for game in shown),
+        missing=table(["game", "run", "seeds"], [[*names, ", ".join(seeds)] for names, seeds in missing.items()]),
+    )
+    page = results.with_name(f"{NAME}.md")
+    page.write_text(wrapped(text), encoding="utf-8")
+    return page
+
+
+def _table(game: str, found: Results, results: Path) -> str:
+    measure = GAMES[game].measure
+    head = [GAMES[game].title, "seed", GAMES[game].label, "invalid turns", "perception", "format", "minutes"]
+    rows = [[policy, "", _mean(one[measure]), f"{_invalid(one):.1%}", "", "", ""]
+            for policy, one in policies_of(game, results).items()]  # fmt: skip
+    for cell, result in found.items():
+        if cell.game != game:
+            continue
+        for images in ("true", "blank", "shuffled"):
+            if images in result:
+                one = result[images]
+                name = cell.run if images == "true" else f"{cell.run}, {images}"
+                minutes = f"{result['minutes']:.1f}" if images == "true" else ""
+                facts = [f"{_invalid(one):.1%}", f"{one['perception']:.1%}", f"{one['format']:.1%}", minutes]
+                rows.append([name, str(cell.seed), _mean(one[measure]), *facts])
+    return table(head, rows)
+
+
+def _mean(numbers: Sequence[float]) -> str:
+    interval = confidence_interval(numbers, unit_interval=False)
+    shown = "" if interval is None else f" ({interval[0]:.0f} to {interval[1]:.0f})"
+    return f"{np.mean(numbers):.0f}{shown}"
+
+
+def _invalid(one: Mapping[str, Any]) -> float:
+    return float(one["illegal"] + one["unparsable"])
+
+
+def _draw_games(path: Path, found: Results, results: Path, games: Sequence[str]) -> None:
+    """Draw the mean of each seed with its interval, by arm, and the policies as lines."""
+    figure = Figure(figsize=(1 + 4.6 * len(games), 4.4), dpi=130, layout="constrained")
+    for number, name in enumerate(games):
+        axes, game = figure.add_subplot(1, len(games), number + 1), GAMES[name]
+        bars = [(run, "true") for run in game.runs]
+        bars += [(G1, images) for images in ("blank", "shuffled")]
+        for place, (run, images) in enumerate(bars):
+            ones = [result[images] for cell, result in found.items() if (cell.game, cell.run) == (name, run)]
+            for shift, one in enumerate(ones):
+                mean, interval = np.mean(one[game.measure]), confidence_interval(one[game.measure], unit_interval=False)
+                x = place + 0.14 * (shift - (len(ones) - 1) / 2)
+                colour = COLOURS[0 if run.startswith("G1") and images == "true" else 1 if "G0" in run else 4]
+                axes.errorbar(x, mean, 0 if interval is None else interval[1] - mean, fmt="o", ms=4, color=colour)
+        for policy, one in policies_of(name, results).items():
+            _line(axes, float(np.mean(one[game.measure])), policy)
+        _line(axes, game.goal, "goal", "tab:red")
+        axes.set_xticks(range(len(bars)), [run if images == "true" else f"{run}, {images}" for run, images in bars],
+                        rotation=40, ha="right", fontsize=8)  # fmt: skip
+        axes.set_title(f"{game.title}: {game.label}", loc="left", fontsize=10, weight="bold")
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path)
+
+
+def _line(axes: Axes, value: float, label: str, colour: str = "black") -> None:
+    axes.axhline(value, color=colour, lw=0.8, ls=":")
+    axes.annotate(
+        label, (1, value), xycoords=("axes fraction", "data"), fontsize=7, ha="right", va="bottom", color=colour
+    )
+
+
+def _draw_training(path: Path, found: Results, games: Sequence[str]) -> None:
+    """Draw perception and reward of the first seed over the updates of the start and of the arms."""
+    figure = Figure(figsize=(1 + 4.6 * len(games), 5.6), dpi=130, layout="constrained")
+    for number, name in enumerate(games):
+        runs = {cell.run: result["curve"] for cell, result in found.items() if cell.game == name and cell.seed == 0}
+        for line, metric in enumerate(("perception", "reward")):
+            axes = figure.add_subplot(2, len(games), 1 + number + line * len(games))
+            for colour, (run, curve) in zip(COLOURS, runs.items()):
+                first = runs.get(GAMES[name].runs[run].start or "", [{"step": 0}])[-1]["step"]
+                steps, values = [row["step"] + first for row in curve], [row[metric] for row in curve]
+                window = 10 if len(values) > 50 else 1
+                smooth = np.convolve(values, np.ones(window) / window, mode="valid")
+                axes.plot(steps[window - 1 :], smooth, color=colour, lw=1.6, label=run)
+            axes.set_ylabel(metric)
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.grid(alpha=0.25)
+        axes.set_xlabel("updates")
+        figure.axes[2 * number].set_title(GAMES[name].title, loc="left", fontsize=10, weight="bold")
+        figure.axes[2 * number].legend(frameon=False, fontsize=8)
+    figure.savefig(path)
