@@ -1,12 +1,14 @@
 """Render the images of the README: `.venv/bin/python assets/make_assets.py`.
 
-`gallery.png` shows every game, `oracle.gif` the oracles playing. Pixels are the same on every machine;
-the files depend on the compression of the installed Pillow.
+`gallery.png` shows every game, `oracle.gif` the oracles playing, `trained.gif` a trained model next to random play,
+replayed from docs/learning/whole_games. Pixels are the same on every machine; the files depend on the compression of
+the installed Pillow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from PIL import Image
 from vlmgym import make_game
 from vlmgym.cli.gallery.items import items_of
 from vlmgym.cli.gallery.poster import draw_poster
+from vlmgym.rollout.states import FIRST_VALIDATION_SEED
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.rendering.canvas import Canvas
@@ -27,6 +30,8 @@ THEME = THEMES["light"]
 GAMES = {"2048": "2048", "shisensho": "Shisen-Sho", "swap": "Swap"}
 GIF_TURNS = 40
 GIF_MILLISECONDS = 320
+TRAINED_MILLISECONDS = 120
+RESULTS = FOLDER.parent / "docs" / "learning" / "whole_games"
 
 
 @dataclass(frozen=True)
@@ -41,12 +46,18 @@ def main() -> None:
     """Write all images next to this file."""
     (FOLDER / "gallery.png").write_bytes(draw_poster(items_of(), levels=(3,)))
 
-    frames = [sheet([("", panels)], side=296) for panels in oracle_play(side=296)]
+    write_gif(FOLDER / "oracle.gif", oracle_play(side=296), 296, GIF_MILLISECONDS)
+    write_gif(FOLDER / "trained.gif", trained_play(side=224), 224, TRAINED_MILLISECONDS)
+
+
+def write_gif(path: Path, panels: Iterable[Sequence[Panel]], side: int, milliseconds: int) -> None:
+    """Write an animation with a frame for each row of panels."""
+    frames = [sheet([("", row)], side) for row in panels]
     # One palette for all frames, from enough frames to include every colour.
     palette = Image.fromarray(np.concatenate(frames[::6])).quantize(256, dither=Image.Dither.NONE)
     first, *others = (Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames)
-    durations = [GIF_MILLISECONDS] * len(others) + [3000]
-    first.save(FOLDER / "oracle.gif", save_all=True, append_images=others, duration=durations, loop=0, optimize=True)
+    durations = [milliseconds] * len(others) + [3000]
+    first.save(path, save_all=True, append_images=others, duration=durations, loop=0, optimize=True)
 
 
 def oracle_play(side: int) -> Iterator[list[Panel]]:
@@ -60,6 +71,24 @@ def oracle_play(side: int) -> Iterator[list[Panel]]:
         for episode in episodes:
             if not episode.ended:
                 episode.act(episode.game.best_action(episode.state))
+
+
+def trained_play(side: int) -> Iterator[list[Panel]]:
+    """Yield frames of random play and of a model trained by `benchmarks.miniature`, in the first held-out game."""
+    policies, trained = (json.loads((RESULTS / f"2048-{name}.json").read_text()) for name in ("policies", "0-g1-grpo"))
+    actions = {"random": policies["random"]["actions"], "tiny model": trained["true"]["actions"]}
+    game = make_game("2048", size=side)
+    episodes: dict[str, Episode[Any, Any]] = {name: Episode(game, FIRST_VALIDATION_SEED) for name in actions}
+    for turn in range(max(map(len, actions.values())) + 1):
+        yield [
+            Panel(
+                game.images(episode.state)[0], f"{name}, turn {min(turn, len(actions[name]))}, score {episode.score:g}"
+            )
+            for name, episode in episodes.items()
+        ]
+        for name, episode in episodes.items():
+            if turn < len(actions[name]) and actions[name][turn] in (game.legal_actions(episode.state) or ()):
+                episode.act(actions[name][turn])
 
 
 def sheet(rows: Sequence[tuple[str, Sequence[Panel]]], side: int) -> ImageArray:

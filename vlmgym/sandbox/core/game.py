@@ -115,8 +115,7 @@ class Game(ABC, Generic[StateT, ActionT]):
     def start_at(self, seed: int, rng: np.random.Generator) -> StateT:
         """Initial state of the episode with this seed; `start(rng)` by default.
 
-        A task over a dataset picks a row by the seed, so that consecutive seeds visit every row once. `rng` is seeded
-        with `seed`.
+        A task over a dataset picks a row by the seed: consecutive seeds visit every row once. `rng` has this seed.
         """
         return self.start(rng)
 
@@ -144,10 +143,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         return None
 
     def rule_action(self, state: StateT) -> ActionT | None:
-        """Action by a simple rule, which follows from what `explain` states; None if there is none.
-
-        Easier to learn from demonstrations than the oracle's actions.
-        """
+        """Action by a simple rule, which `explain` leads to and is easy to imitate; None if there is none."""
         return None
 
     def metrics(self, state: StateT, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
@@ -253,10 +249,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         return [drawn] if isinstance(drawn, np.ndarray) else list(drawn)
 
     def draw_into(self, state: StateT, out: Sequence[ImageArray], shown: StateT | None = None) -> None:
-        """Render a state into uint8 arrays of the shapes in `image_shapes`.
-
-        If the arrays already show the state `shown`, overrides may render only the differences.
-        """
+        """Render a state into arrays of `image_shapes`; if they show the state `shown`, changes are enough."""
         for target, image in zip(out, self.images(state), strict=True):
             target[:] = image
 
