@@ -31,7 +31,13 @@ def main() -> None:
     reward = vlmgym.RewardConfig(shaping="log2", illegal=-1.0, unparsable=-1.0)
     states = vlmgym.StateConfig(moves=(0, 50))
     rows = vlmgym.make_dataset(
-        options.game, options.rows, states=states, max_turns=options.turns, reward=reward, size=options.size
+        options.game,
+        options.rows,
+        states=states,
+        max_turns=options.turns,
+        chat=options.turns > 1,
+        reward=reward,
+        size=options.size,
     )
     if options.turns == 1:
         limits = {"max_completion_length": options.response_tokens}

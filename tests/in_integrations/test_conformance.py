@@ -59,11 +59,12 @@ class Played:
 
 SIZE = {"size": 64}
 LEFT = "<answer>left</answer>"
+FAR = "<answer>(1, 1) (8, 1)</answer>"
 UNPARSABLE = "I cannot see it."
 CASES = [
     Case("2048", 3, {"max_turns": 7, **SIZE}, (ORACLE, LEFT, LEFT, LEFT, LEFT, UNPARSABLE, ORACLE)),
     Case("2048", 4, {"max_turns": 50, "rows": 3, "columns": 3, "goal": 8, **SIZE}, (ORACLE,) * 50),
-    Case("shisensho", 5, {"max_turns": 4, "size": 160}, (ORACLE, UNPARSABLE, "<answer>(1, 1) (8, 1)</answer>", ORACLE)),
+    Case("shisensho", 5, {"max_turns": 4, "observation": "both", "size": 160}, (ORACLE, UNPARSABLE, FAR, ORACLE)),
     Case("nlvr2", 6, SIZE, (ORACLE,)),
     Case("nlvr2", 7, SIZE, (UNPARSABLE,)),
 ]
@@ -94,13 +95,15 @@ def by_hand(case: Case) -> Played:
 def trl(case: Case) -> Played:
     """Call the tool as GRPOTrainer does; tests/in_training/test_trl.py does so through the trainer."""
     (row,) = vlmgym.make_dataset(case.game, 1, case.seed, **case.options)
-    environment, played = GameEnvironment(), Played()
+    environment = GameEnvironment()
     environment.reset(**row)
-    played.images = [[pixels(image) for image in row["images"]]]
+    played = Played(images=[[pixels(image) for image in row["images"]]], prompts=[row["prompt"][-1]["content"]])
     for response in case.responses:
-        parts = environment.respond(response)
-        played.images.append([pixels(part["image"]) for part in parts if part["type"] == "image"])
-    assert played.images.pop() == []  # after the end
+        *images, text = environment.respond(response)
+        played.images.append([pixels(part["image"]) for part in images])
+        played.prompts.append(text["text"])
+    assert played.images.pop() == []
+    assert played.prompts.pop().startswith("The episode has ended")
     played.reward = environment.get_reward()
     return played
 

@@ -146,8 +146,9 @@ def respond_by_hand(snapshot: str, always: str | None) -> tuple[list[str], list[
 
 
 @needs_environments
-def test_episodes_equal_those_played_by_hand(checkpoint: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    rows = make_dataset("2048", 2, max_turns=TURNS, reward=REWARD, **{**SMALL, "goal": 8})
+@pytest.mark.parametrize("chat", [False, True])
+def test_episodes_equal_those_played_by_hand(chat: bool, checkpoint: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    rows = make_dataset("2048", 2, max_turns=TURNS, chat=chat, reward=REWARD, **{**SMALL, "goal": 8})
     processor = AutoProcessor.from_pretrained(checkpoint)
     limits = episode_limits(rows[:1], processor, 64)
     trainer = GRPOTrainer(

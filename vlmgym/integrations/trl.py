@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from PIL import Image
-
 from vlmgym import Episode, Row
 from vlmgym.errors import EpisodeEnded, UsageError
 
 INSTRUCTIONS = (
-    "\n\nPlay turn by turn: give each response by calling the tool `respond`. It returns the image of the next turn. "
+    "\n\nPlay turn by turn: give each response by calling the tool `respond`. It returns the next turn. "
     "Once the tool says that the episode has ended, do not call it again."
 )
+FEEDBACK_TOKENS = 16
+"""Tokens by which the longest feedback exceeds that on an empty response."""
 
 
 class GameEnvironment:
@@ -52,7 +52,7 @@ class GameEnvironment:
             response: Your response in the requested form, such as "<answer>...</answer>".
 
         Returns:
-            The image of the next turn, or that the episode has ended.
+            The next turn, or that the episode has ended.
         """
         episode = self._running()
         if episode.done:
@@ -60,9 +60,8 @@ class GameEnvironment:
         self._reward += episode.respond(response).total
         if episode.done:
             return [_text(f"The episode has ended: {episode.end_reason}. Do not call this tool again.")]
-        shown = episode.images[-len(episode.game.image_shapes) :]
-        said = f"Your response was not played: {episode.feedback}." if episode.feedback else "This is the next turn."
-        return [*({"type": "image", "image": Image.fromarray(image)} for image in shown), _text(said)]
+        content: list[dict[str, Any]] = episode.messages("pil")[-1]["content"]
+        return content
 
     def get_reward(self) -> float:
         """Return the reward of the rollout; one without any call counts as an unparsable response."""
@@ -93,14 +92,19 @@ def episode_limits(rows: Iterable[Row], processing_class: Any, response_tokens: 
     _check_template(processing_class)
     turns = most = 0
     for row in rows:
-        turns = max(turns, Episode.restore(row["snapshot"]).max_turns)
-        content = [*({"type": "image", "image": image} for image in row["images"]), _text(row["prompt"][0]["content"])]
-        # The rules in it are longer than the text of any later turn.
+        episode = Episode.restore(row["snapshot"])
+        turns, messages = max(turns, episode.max_turns), episode.messages("pil")
+        episode.respond("")
+        if not episode.done:
+            messages = episode.messages("pil")  # longer by the feedback
         tokens = processing_class.apply_chat_template(
-            [[{"role": "user", "content": content}]], add_generation_prompt=True, tokenize=True, return_dict=True
+            [messages], add_generation_prompt=True, tokenize=True, return_dict=True
         )
         most = max(most, len(tokens["input_ids"][0]))
-    return {"max_completion_length": turns * (most + response_tokens), "max_tool_calling_iterations": turns}
+    return {
+        "max_completion_length": turns * (most + FEEDBACK_TOKENS + response_tokens),
+        "max_tool_calling_iterations": turns,
+    }
 
 
 def _check_template(processing_class: Any) -> None:
