@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,7 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "integrations" / "verifiers.md").read_text()
 EXAMPLES = ROOT / "examples" / "verifiers"
 SMALL = {"max_turns": 3, "size": 64}
 
@@ -86,6 +88,14 @@ def test_rollouts_of_a_task_share_their_state(tmp_path: Path) -> None:
     assert len(first.branches) == SMALL["max_turns"]  # samples of training, one per turn
 
 
+def test_a_chat_is_one_sample_of_training(tmp_path: Path) -> None:
+    episodes, server = evaluate(tmp_path, episodes=1, settings={**SMALL, "chat": True, "history_images": 100})
+    for episode in episodes:
+        (branch,) = episode.traces[0].branches
+        assert [message.role for message in branch.messages] == ["system", *["user", "assistant"] * SMALL["max_turns"]]
+    assert sorted(len(request.images) for request in server.requests) == [1, 1, 2, 2, 3, 3]
+
+
 def test_failed_requests_give_no_reward(tmp_path: Path) -> None:
     episodes, _ = evaluate(tmp_path, lambda request: refusal(500), episodes=1)
     for episode in episodes:
@@ -96,6 +106,13 @@ def test_failed_requests_give_no_reward(tmp_path: Path) -> None:
 def test_invalid_settings_are_refused() -> None:
     with pytest.raises(ValidationError, match="sise"):
         vf.resolve_env_config({"taskset": {"id": "vlmgym-verifiers", "settings": {"sise": 64}}})
+
+
+def test_code_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    with ApiServer().running() as server:
+        exec(code.replace("http://localhost:8000/v1", server.url), {})
+    assert "'end_reason': 'turn limit'" in capsys.readouterr().out
 
 
 def test_configuration_of_prime_rl_names_a_valid_environment() -> None:
