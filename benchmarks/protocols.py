@@ -305,7 +305,7 @@ def comparison_table(store: Store, before: str) -> Iterator[str]:
 def mean(values: Sequence[float]) -> str:
     """Format mean and standard error, if not 0."""
     middle, error = mean_and_stderr(values)
-    return f"{middle:.4g}" if not error else f"{middle:.4g} ± {error:.2g}"
+    return f"{middle:.4g}" if not error or error < 1e-12 * abs(middle) else f"{middle:.4g} ± {error:.2g}"
 
 
 def describe(values: Sequence[float | str | None]) -> str:

@@ -148,10 +148,13 @@ def test_committed_page_describes_the_current_method(name: str) -> None:
         rf"^    python -m benchmarks.calibration {name} --episodes (\d+) --images (\d+)$", page, re.MULTILINE
     )
     assert command is not None
+    deviation = re.search(r"standard\s+deviation\s+of\s+([\d.]+)\s+of\s+full", page)
+    haze = float(deviation[1]) if deviation else 0.0
+    assert spec.reading.haze in (haze, None)
     for words in (
         spec.notes,
         spec.criterion.why,
-        readers(spec),
+        readers(spec, haze),
         method(spec, Samples(*map(int, command.groups()))),
     ):
         assert " ".join(words.split()) in " ".join(page.split()), f"python -m benchmarks.calibration {name}"

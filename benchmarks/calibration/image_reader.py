@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.calibration.estimate import Estimate
-from benchmarks.calibration.reader import Seen, TemplateReader, fitted_accuracy, hazy
+from benchmarks.calibration.reader import Seen, TemplateReader, fitted_accuracy, hazy, margin_haze
 from benchmarks.calibration.spec import AnyGame, Crops, Spec
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS, Difficulty
@@ -57,6 +57,7 @@ class FirstReader:
         games = [spec.at(1, level, **spec.reading.training_overrides) for level in LEVELS]
         training = [part for game in games for part in crop_images(spec, game, share, TRAINING)]
         self._templates = TemplateReader(*concatenate(training))
+        self.haze = margin_haze(self._templates) if spec.reading.haze is None else spec.reading.haze
 
     @property
     def labels(self) -> set[str]:
@@ -79,13 +80,13 @@ class FirstReader:
         for number, (every, labels) in enumerate(images):
             reader = self._one_example(number) if one_example else templates
             haze = np.random.default_rng([HAZE, number])
-            for shares, seen in ((blurred, hazy(every, self._spec.reading.haze, haze)), (clear, every)):
+            for shares, seen in ((blurred, hazy(every, self.haze, haze)), (clear, every)):
                 shares.append(sum(label == guess for label, guess in zip(labels, reader.read(seen))) / len(labels))
         return blurred, clear
 
     def shares_through_haze(self, seen: Seen, label: str, only: Collection[str], seed: Sequence[int]) -> list[float]:
         """Share of `HAZES` hazy copies of each crop that are read as `label`."""
-        reader, haze, rng = self._templates.among(only), self._spec.reading.haze, np.random.default_rng([HAZE, *seed])
+        reader, haze, rng = self._templates.among(only), self.haze, np.random.default_rng([HAZE, *seed])
         read = [reader.read(hazy(seen, haze, rng)) for _ in range(HAZES if haze else 1)]
         return [guesses.count(label) / len(guesses) for guesses in zip(*read)]
 
@@ -114,12 +115,14 @@ class ReadingResults:
             are not a matter of perception.
         kinds: Mean number of kinds that the level-1 reader chooses from, by perception level.
         common: Number of kinds that occur at all levels.
+        haze: Standard deviation of the noise that the level-1 reader saw.
     """
 
     levels: Mapping[int, LevelResult]
     shared: Mapping[Difficulty, Mapping[int, Estimate]]
     kinds: Mapping[int, float]
     common: int
+    haze: float
 
 
 def read_levels(spec: Spec, images: int, progress: Callable[[str], None]) -> ReadingResults:
@@ -160,7 +163,7 @@ def read_levels(spec: Spec, images: int, progress: Callable[[str], None]) -> Rea
             reader.shares_through_haze(crop.seen, crop.label, common, (level, kind)) for kind, crop in enumerate(tested)
         ]
         shared[difficulty][level] = Estimate.evenly(shares, [crop.images for crop in tested])
-    return ReadingResults(levels, shared, kinds, len(common))
+    return ReadingResults(levels, shared, kinds, len(common), reader.haze)
 
 
 def _seen_everywhere(labels: Collection[str], found: Collection[str], spec: Spec, images: int) -> set[str]:
@@ -176,7 +179,7 @@ def _read_level(
 ) -> LevelResult:
     hazy_shares, clear = reader.accuracy(shown, labels, spec.reading.one_example)
     training = concatenate(crop_images(spec, game, len(shown), FITTING))
-    right, total, exact = fitted_accuracy(*training, spec.reading.aspects)
+    right, total, exact = fitted_accuracy(*training, spec.reading.aspects, spec.reading.all_variants)
     fitted = Estimate(right / total, right / total, right / total, total) if exact else Estimate.share(right, total)
     return LevelResult(hazy_shares, clear, fitted)
 

@@ -44,7 +44,7 @@ def write_page(found: Calibration, command: str) -> str:
         config_field_table(spec, "reasoning"),
         _plays(found),
         "## Perception",
-        readers(spec),
+        readers(spec, found.readings.haze),
         config_field_table(spec, "perception"),
         _reading(found),
         "## Method",
@@ -79,7 +79,7 @@ def _reading(found: Calibration) -> str:
     results = found.readings
     levels = [results.levels[level] for level in LEVELS]
     rows = [("level-1 reader", [percent(result.first) for result in levels])]
-    if found.spec.reading.haze:
+    if results.haze:
         rows.append(("level-1 reader, no haze", [percent(Estimate.of(result.clear)) for result in levels]))
     rows.append(("chance", [f"{100 / results.kinds[level]:.3g}%" for level in LEVELS]))
     rows.append(("fitted reader", [percent(result.fitted) for result in levels]))
@@ -103,8 +103,8 @@ def config_field_table(spec: Spec, difficulty: Difficulty) -> str:
     return _table(difficulty, rows)
 
 
-def readers(spec: Spec) -> str:
-    """Describe the classifiers that read the images."""
+def readers(spec: Spec, haze: float) -> str:
+    """Describe the classifiers that read the images, the first through haze of this standard deviation."""
     reading = spec.reading
     first = (
         f"Two readers see only pixels, with each {reading.unit} resized to 16 x 16. The **level-1 reader** picks the "
@@ -112,14 +112,17 @@ def readers(spec: Spec) -> str:
     )
     if reading.one_example:
         first += "; it knows one image per kind, from the level-1 board of the same seed"
-    if reading.haze:
+    if haze:
         first += (
-            f". It sees images through haze, which is noise with a standard deviation of {reading.haze:g} of full "
+            f". It sees images through haze, which is noise with a standard deviation of {haze:g} of full "
             "scale: without haze it reads all clean images perfectly, with haze its accuracy shows their margin"
         )
+    held_out = f"Every {HELD_OUT}th image of a kind is held out for the test"
+    if reading.all_variants:
+        held_out = f"Each different image of a kind is tested once: every {HELD_OUT}th of them is held out, in turn"
     return (
         f"{first}. The **fitted reader** is trained on the tested level, without haze (principal components and a "
-        f"support vector machine). Every {HELD_OUT}th image of a kind is held out for the test; a kind with a single "
+        f"support vector machine). {held_out}; a kind with a single "
         "image is also tested on it. *Chance* is one over the number of kinds."
     )
 
@@ -129,7 +132,7 @@ def method(spec: Spec, samples: Samples) -> str:
     oracle = samples.episodes_of(spec, "oracle")
     limits = ", ".join(f"{player} {limit:,}" for player, limit in spec.turns.items() if limit > 1)
     cut_off = f", with a turn limit ({limits})" if limits else ""
-    hazes = f", and each {spec.reading.unit} seen through {HAZES} haze samples" if spec.reading.haze else ""
+    hazes = f", and each {spec.reading.unit} seen through {HAZES} haze samples" if spec.reading.haze != 0 else ""
     return f"""\
 Play: {samples.episodes} episodes per player and level, {oracle} of the oracle{cut_off}. Values are means over \
 episodes; shares of legal actions are averaged over the states of an episode first. Perception levels are played with \

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vlmgym.sandbox.datasets.extra import library
+from vlmgym.sandbox.rendering.board import VARIANTS
 
 Seen = NDArray[np.float32]
 
@@ -20,6 +21,8 @@ PENALTY = 10.0
 """Regularisation parameter C of the support vector machine."""
 HELD_OUT = 4
 """Every n-th image of a kind is held out for the test."""
+MARGIN = 1.3
+"""Half the distance of typical mean images in standard deviations of `margin_haze`: 10% of a pair are confused."""
 
 
 class TemplateReader:
@@ -30,21 +33,29 @@ class TemplateReader:
         counts = np.bincount(kind_of)
         sums = np.zeros((len(self.kinds), seen.shape[1]), dtype=np.float64)
         np.add.at(sums, kind_of, seen)
-        self._means = (sums / counts[:, None]).astype(np.float32)
+        self.means = (sums / counts[:, None]).astype(np.float32)
 
     def among(self, labels: Collection[str]) -> TemplateReader:
         """Copy of the reader that chooses only from these labels."""
         chosen = copy(self)
         kept = np.isin(self.kinds, list(labels))
-        chosen.kinds, chosen._means = self.kinds[kept], self._means[kept]
+        chosen.kinds, chosen.means = self.kinds[kept], self.means[kept]
         return chosen
 
     def read(self, seen: Seen) -> list[str]:
         """Label each crop."""
         # Squared distances without the crop's own square, which is the same for all kinds.
-        distances = (self._means**2).sum(axis=1) - 2 * seen @ self._means.T
+        distances = (self.means**2).sum(axis=1) - 2 * seen @ self.means.T
         labels: list[str] = self.kinds[distances.argmin(axis=1)].tolist()
         return labels
+
+
+def margin_haze(reader: TemplateReader) -> float:
+    """Standard deviation of the noise that confuses a typical kind with the most similar one in 10% of crops."""
+    means = reader.means
+    distances = np.sqrt(((means[:, None] - means[None]) ** 2).sum(axis=2))
+    np.fill_diagonal(distances, np.inf)
+    return float(f"{np.median(distances.min(axis=1)) / 2 / MARGIN:.2g}")
 
 
 def hazy(seen: Seen, haze: float, rng: np.random.Generator) -> Seen:
@@ -52,7 +63,9 @@ def hazy(seen: Seen, haze: float, rng: np.random.Generator) -> Seen:
     return seen + haze * rng.standard_normal(seen.shape, dtype=np.float32) if haze else seen
 
 
-def fitted_accuracy(seen: Seen, labels: Sequence[str], aspects: bool = False) -> tuple[int, int, bool]:
+def fitted_accuracy(
+    seen: Seen, labels: Sequence[str], aspects: bool = False, all_variants: bool = False
+) -> tuple[int, int, bool]:
     """Test a reader that was trained on the same level.
 
     Pixel-identical crops count once. A quarter of the crops of each kind are held out for the test; a kind with a
@@ -62,9 +75,11 @@ def fitted_accuracy(seen: Seen, labels: Sequence[str], aspects: bool = False) ->
         seen: Crops.
         labels: Label of each crop.
         aspects: See `ReadingSpec.aspects`.
+        all_variants: See `ReadingSpec.all_variants`.
 
     Returns:
-        Number of correct labels, number of test crops, and True if every kind has a single crop.
+        Number of correct labels, number of test crops, and True if they are all that exist: one of every kind, or all
+        variants.
 
     Raises:
         UsageError: scikit-learn is not installed.
@@ -72,20 +87,28 @@ def fitted_accuracy(seen: Seen, labels: Sequence[str], aspects: bool = False) ->
     images: dict[str, dict[bytes, Seen]] = defaultdict(dict)
     for image, label in zip(seen, labels):
         images[label][image.tobytes()] = image
+    single = all(len(different) == 1 for different in images.values())
+    folds = range(HELD_OUT if all_variants and not single else 1)
+    results = [_fold(images, fold, aspects, single) for fold in folds]
+    complete = all_variants and all(len(found) == 1 or len(found) % VARIANTS == 0 for found in images.values())
+    return sum(right for right, _ in results), sum(total for _, total in results), single or complete
+
+
+def _fold(images: Mapping[str, Mapping[bytes, Seen]], fold: int, aspects: bool, single: bool) -> tuple[int, int]:
+    """Hold out every `HELD_OUT`-th crop of each kind from `fold`; return the number of correct labels and of crops."""
     train: list[tuple[Seen, str]] = []
     test: list[tuple[Seen, str]] = []
     for label, different in images.items():
         found = [(image, label) for image in different.values()]
-        test += found[::HELD_OUT]
-        train += found if len(found) == 1 else [entry for i, entry in enumerate(found) if i % HELD_OUT]
+        test += found[fold::HELD_OUT]
+        train += found if len(found) == 1 else [entry for i, entry in enumerate(found) if i % HELD_OUT != fold]
     learned, shown = (np.stack([image for image, _ in entries]) for entries in (train, test))
     names, truths = ([label.split() if aspects else [label] for _, label in entries] for entries in (train, test))
-    single = all(len(different) == 1 for different in images.values())
     right = np.ones(len(test), dtype=bool)
     for aspect, truth in zip(zip(*names), zip(*truths)):
         read = TemplateReader(learned, aspect).read(shown) if single else _classified(learned, aspect, shown)
         right &= np.array(truth) == np.array(read)
-    return int(right.sum()), len(test), single
+    return int(right.sum()), len(test)
 
 
 def _classified(learned: Seen, labels: Sequence[str], shown: Seen) -> list[str]:

@@ -54,19 +54,21 @@ class ReadingSpec:
         unit: Content of one crop, such as `cell`.
         crop: Crop a random image.
         haze: Standard deviation of the noise added for the level-1 reader; 1 is full scale. Without it, all clean
-            images are read perfectly.
+            images are read perfectly. None is replaced by `margin_haze`.
         training_overrides: Config overrides of the level-1 reader's training images, so that it knows the kinds of all
             levels.
         aspects: The fitted reader learns each word of a label separately, and all must be correct.
+        all_variants: The fitted reader is tested on every variant of the sprite of a cell, by cross-validation.
         one_example: The level-1 reader is retrained for each board, on the level-1 board of the same seed.
     """
 
     unit: str
     crop: Callable[[AnyGame, np.random.Generator], Crops]
-    haze: float = 0.0
+    haze: float | None = 0.0
     training_overrides: Mapping[str, Any] = field(default_factory=dict)
     one_example: bool = False
     aspects: bool = False
+    all_variants: bool = False
 
 
 @dataclass(frozen=True, slots=True)

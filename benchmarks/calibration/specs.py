@@ -124,9 +124,12 @@ def _spec_of_class(name: str) -> Spec:
         title=found.title or found.name,
         game=found.name,
         criterion=replace(chosen, label=chosen.label or words, why=chosen.why or f"its mean over {chosen.player} play"),
-        reading=ReadingSpec("cell", boards_of(cells_in_play), 1.4)
-        if board
-        else ReadingSpec("part", labelled_parts, 0.7),
+        reading=ReadingSpec(
+            "cell" if board else "part",
+            boards_of(cells_in_play) if board else labelled_parts,
+            haze=None,
+            all_variants=board,
+        ),
         turns={player: turns for player in players if listed or player != "random-legal"},
         oracle_share=1.0 if chosen.player == "oracle" else 0.1,
     )

@@ -53,8 +53,7 @@ def test_invalid_json_is_rejected_in_one_line(game_id: str) -> None:
 @pytest.mark.parametrize("game_id", BOARD_GAMES)
 def test_an_action_of_another_type_is_illegal(game_id: str) -> None:
     game = make_game(game_id)
-    assert isinstance(game, BoardGame)
-    state, size = game.start(np.random.default_rng(0)), max(1, 2 * game.cells_in_action)
+    state, size = game.start(np.random.default_rng(0)), len(getattr(game.action_space, "nvec", (0,)))
     for action in ("x", None, [0] * size, (0.0,) * size, (True,) * size, (0,) * (size + 1), 1.0):
         with pytest.raises(IllegalAction, match="is not an action"):
             game.step(state, action, np.random.default_rng(0))

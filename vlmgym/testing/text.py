@@ -10,6 +10,9 @@ from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.reward import Outcome, score_response
 from vlmgym.testing.states import AnyGame, Seeds, legal_actions, sample_actions, sample_states
 
+DOUBTFUL = ("{0} or {0}", "{0} {0}", "not {0}", "maybe {0}", "{0}?", "{0}...", "~~{0}~~")
+"""Texts that name an action without a clear decision for it."""
+
 
 def check_format_and_parse(game: AnyGame, seeds: Seeds) -> None:
     """Check that `parse` inverts `format` for every action; anything else raises `ParseError`."""
@@ -23,8 +26,8 @@ def check_format_and_parse(game: AnyGame, seeds: Seeds) -> None:
         for wrong in (text, answer * 2, f"<answer>{text}", f"<think>{answer}"):
             _assert_unparsable(game, wrong)
         if not isinstance(game.action_space, spaces.Text):
-            _assert_unparsable(game, response_format.answer_only(f"{text} or {text}"))
-            _assert_unparsable(game, response_format.answer_only(f"not {text}"))
+            for doubtful in DOUBTFUL:
+                _assert_unparsable(game, response_format.answer_only(doubtful.format(text)))
     for answer in ("", "   ", "9" * 5000):
         _assert_unparsable(game, f"<answer>{answer}</answer>")
     if not isinstance(game.action_space, spaces.Text):
