@@ -24,7 +24,11 @@ from vlmgym.sandbox.games.geospot.place import KEYS, format_place, normalise_pla
 from vlmgym.sandbox.options import GameOptions
 
 PROTOCOLS = (Path(__file__).resolve().parents[1] / "docs" / "protocols.md").read_text(encoding="utf-8")
-GAMES = {name: make_game(name) for name in ("2048", "swap", "shisensho", "nlvr2", "geospot", "vqa", "caption")}
+NAMES = (
+    *("2048", "swap", "shisensho", "nlvr2", "geospot", "vqa", "caption", "tictactoe", "fourinarow", "minesweeper"),
+    *("pairs", "solitaire", "sudoku", "fallingblocks"),
+)
+GAMES = {name: make_game(name) for name in NAMES}
 STRICT = {name: make_game(name, strict=True) for name in GAMES}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import numpy as np
 from gymnasium import spaces
 
@@ -38,11 +40,15 @@ def check_format_and_parse(game: AnyGame, seeds: Seeds) -> None:
 def check_responses(game: AnyGame, seeds: Seeds) -> None:
     """Check that `respond` gives a response that plays the action with perfect format and perception."""
     for state in sample_states(game, seeds):
-        for action in legal_actions(game, state)[:5]:
+        if game.ended(state) is not None:
+            continue
+        legal = legal_actions(game, state)
+        for action in [*legal[:5], *islice(sample_actions(game), 5)]:
             response = game.respond(state, action)
             scored = score_response(game, state, response, np.random.default_rng(0))
-            played = scored.outcome is Outcome.PLAYED and scored.action == action
-            assert played, f"{response!r} is {scored.outcome.value} as {scored.action!r}, not played as {action!r}"
+            assert scored.action == action, f"{response!r} plays {scored.action!r}, not {action!r}"
+            played = scored.outcome is Outcome.PLAYED
+            assert played or action not in legal, f"{response!r} is {scored.outcome.value}, not played"
             assert scored.format == 1.0, f"the format of {response!r} scores {scored.format}"
             assert scored.perception in (None, (1.0, 1.0)), f"the perception of {response!r} scores {scored.perception}"
 

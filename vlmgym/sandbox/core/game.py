@@ -21,7 +21,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from vlmgym.errors import StateError, UsageError, describe_validation_error, short_repr
+from vlmgym.errors import IllegalAction, StateError, UsageError, describe_validation_error, short_repr
 from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.answer_text import plain, unwrap
 from vlmgym.sandbox.core.config import Criterion, GameConfig
@@ -217,7 +217,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         return names[cast(int, action)]
 
     def explain(self, state: StateT, action: ActionT) -> str:
-        """Reasoning that leads to an action; must be true of the state."""
+        """Reasoning that leads to a legal action; must be true of the state."""
         return f"I choose {self.format(action)}."
 
     def key_action(self, state: StateT, key: str) -> ActionT | None:
@@ -240,8 +240,13 @@ class Game(ABC, Generic[StateT, ActionT]):
         return self.parse_answer(answer if self.config.strict else self.normalise_answer(answer))
 
     def respond(self, state: StateT, action: ActionT) -> str:
-        """Write a well-formed response with correct perception that plays an action."""
-        return response_format.compose(self.describe(state), self.explain(state, action), self.format(action))
+        """Write a well-formed response with correct perception that plays an action, also an illegal one."""
+        try:
+            self.step(state, action, np.random.default_rng(0))
+            reasoning = self.explain(state, action)
+        except IllegalAction as error:
+            reasoning = f"The move {self.format(action)} is illegal: {error}."
+        return response_format.compose(self.describe(state), reasoning, self.format(action))
 
     def images(self, state: StateT) -> list[ImageArray]:
         """Images of a state as a list."""
