@@ -26,7 +26,7 @@ VARIANTS = {
         *("--update.entropy-coef", "0.01"),
     ),
     "grpo, episodes": (*SMALL, *EPISODES, *NO_EPISODES, "--grpo.gamma", "0.9", "--update.micro-batch-size", "4"),
-    "ppo": (*SMALL, *EPISODES, *NO_EPISODES, *PPO, "--ppo.entropy-coef", "0.01"),
+    "ppo": (*SMALL, *EPISODES, *NO_EPISODES, *PPO, "--ppo.entropy-coef", "0.01", "--play.observation", "text"),
     "ppo, tokens": (
         *(*SMALL, *NO_EPISODES, *PPO, "--ppo.gae-over", "tokens", "--ppo.token-lam", "0.95"),
         *("--update.kl-coef", "0.1", "--update.kl-target", "0.001"),
@@ -37,7 +37,7 @@ VARIANTS = {
     ),
     "blank": (*SMALL, *NO_EPISODES, "--blank"),
     "mixture": ("--games", "2048", "swap", "--reasoning", "1", "--size", "128", "--batch-size", "12"),
-    "curriculum": ("--curriculum", str(HERE / "curriculum.toml"), *EPISODES, *NO_EPISODES),
+    "curriculum": ("--curriculum", str(HERE / "curriculum.toml"), *EPISODES, *NO_EPISODES, "--play.chat"),
 }
 """Options of variants of training."""
 

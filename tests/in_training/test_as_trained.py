@@ -67,6 +67,7 @@ def test_curriculum_is_played_at_the_stage_reached_or_in_full(finished: Run, tmp
     assert record(checkpoint).stages == tuple(stage.name for stage in reached)
     at_stage = evaluate(checkpoint, tmp_path / "stage", "--policy", "random")
     assert [game.game() for game in at_stage.config.games] == [stage.game for stage in reached]
+    assert at_stage.config.prompts == PromptConfig(chat=True, history=1, history_images=1)
     in_full = evaluate(checkpoint, tmp_path / "full", "--policy", "random", "--full-curriculum")
     assert [game.game() for game in in_full.config.games] == list(curriculum.games)
 
