@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoints, entry_points
@@ -19,21 +19,22 @@ BUILT_IN = {
     "fallingblocks-v0": "vlmgym.sandbox.games.fallingblocks.game:FallingBlocks",
     "fourinarow-v0": "vlmgym.sandbox.games.fourinarow.game:FourInARow",
     "geospot-v0": "vlmgym.sandbox.games.geospot.game:Geospot",
+    "jigsaw-v0": "vlmgym.sandbox.games.jigsaw.game:Jigsaw",
     "minesweeper-v0": "vlmgym.sandbox.games.minesweeper.game:Minesweeper",
     "nlvr2-v0": "vlmgym.sandbox.games.nlvr2.game:Nlvr2",
     "pairs-v0": "vlmgym.sandbox.games.pairs.game:Pairs",
+    "rotation-v0": "vlmgym.sandbox.games.rotation.game:Rotation",
     "shisensho-v0": "vlmgym.sandbox.games.shisensho.game:ShisenSho",
     "solitaire-v0": "vlmgym.sandbox.games.solitaire.game:Solitaire",
     "sudoku-v0": "vlmgym.sandbox.games.sudoku.game:Sudoku",
     "swap-v0": "vlmgym.sandbox.games.swap.game:Swap",
     "tictactoe-v0": "vlmgym.sandbox.games.tictactoe.game:TicTacToe",
+    "tracking-v0": "vlmgym.sandbox.games.tracking.game:Tracking",
     "vqa-v0": "vlmgym.sandbox.games.vqa.game:Vqa",
 }
 """Ids of the built-in games and the locations of their classes. A new game adds one line."""
 
-PREFIXES: Mapping[str, tuple[str, str]] = {
-    "gym:": ("vlmgym.sandbox.games.gym.game:GymGame", "env"),
-}
+PREFIXES: dict[str, tuple[str, str]] = {"gym:": ("vlmgym.sandbox.games.gym.game:GymGame", "env")}
 """Prefixes of ids whose remainder is a config field: location of the class, and name of the field."""
 
 ENTRY_POINT_GROUP = "vlmgym.games"
@@ -115,8 +116,8 @@ def make_game(game: str, /, perception: int = 3, reasoning: int = 3, **overrides
     """Make a game at the given difficulty, or from a preset.
 
     Args:
-        game: Id or name, e.g. `2048-v0` or `2048`, a name in `vlmgym.sandbox.presets.PRESETS`, or `gym:` and the id of
-            a Gymnasium environment.
+        game: Id or name, e.g. `2048-v0` or `2048`, a name in `vlmgym.sandbox.presets.PRESETS`, `gym:` and the id of a
+            Gymnasium environment, or `qa/` and a game to ask questions about.
         perception: Perceptual difficulty, 1 to 5.
         reasoning: Reasoning difficulty, 1 to 5.
         overrides: Config fields that override the levels, e.g. `size=320`.

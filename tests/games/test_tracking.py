@@ -1,0 +1,80 @@
+"""Tracking: balls can be followed by nearest neighbours alone, which gives the answer."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from vlmgym import make_game
+from vlmgym.errors import IllegalAction, StateError
+from vlmgym.sandbox.games.tracking.game import Tracking, TrackingState
+
+RNG = np.random.default_rng(0)
+
+
+def follow(state: TrackingState, shuffled: np.random.Generator) -> int:
+    """Answer from frames in which the order of the balls is unknown."""
+    frames = [shuffled.permutation(frame).tolist() for frame in state.path]
+    ends = []
+    for start in frames[0]:
+        at = start
+        for frame in frames[1:]:
+            at = min(frame, key=lambda point: math.dist(point, at))
+        ends.append((start, at))
+    assert len({tuple(end) for _, end in ends}) == len(ends)
+    if state.kind == "count":
+        return sum((start[0] < 500) != (end[0] < 500) for start, end in ends)
+    (last,) = (end for start, end in ends if tuple(start) == state.path[0][0])
+    return state.numbers[[list(point) for point in state.path[-1]].index(last)]
+
+
+@pytest.mark.parametrize("level", [1, 2, 3, 4, 5])
+def test_nearest_neighbours_give_the_answer(level: int) -> None:
+    game, answers = make_game("tracking", reasoning=level), Counter[str]()
+    for seed in range(30):
+        state = game.start(np.random.default_rng(seed))
+        assert follow(state, np.random.default_rng(seed)) == state.answer
+        answers[f"{state.kind} {state.answer}"] += 1
+    assert len(answers) >= game.config.choices
+    assert any(name.startswith("count") for name in answers) == game.config.counting
+    assert max(answers.values()) <= 20
+
+
+def test_the_marked_ball_is_red_in_the_first_image_only() -> None:
+    game = make_game("tracking", reasoning=1, size=200)
+    first, last = game.images(game.start(np.random.default_rng(1)))
+    red = [(image[..., 0].astype(int) - image[..., 2] > 100).sum() for image in (first, last)]
+    assert red[0] > 200
+    assert red[1] == 0
+
+
+def test_a_count_may_be_zero_and_a_ball_is_not() -> None:
+    game = Tracking()
+    states = [game.start(np.random.default_rng(seed)) for seed in range(10)]
+    for state in states:
+        assert game.accepted(state) == range(state.kind == "follow", 5)
+        if state.kind == "follow":
+            with pytest.raises(IllegalAction, match="must be 1 to 4, got 0"):
+                game.step(state, 0, RNG)
+        else:
+            game.step(state, 0, RNG)
+    assert len({state.kind for state in states}) == 2
+
+
+def test_states_that_cannot_be_followed_are_refused() -> None:
+    game = Tracking()
+    state = next(s for s in (game.start(np.random.default_rng(i)) for i in range(9)) if s.kind == "follow")
+    swapped = tuple(reversed(state.path[-1]))
+    for bad in (
+        replace(state, answer=state.answer % 4 + 1),
+        replace(state, numbers=(1, 1, 2, 3)),
+        replace(state, path=state.path[:-1]),
+        replace(state, path=(*state.path[:-1], swapped)),
+        replace(state, path=(((500, 500),) * 4, *state.path[1:])),
+    ):
+        with pytest.raises(StateError, match="invalid state of tracking"):
+            game.check_state(bad)

@@ -1,0 +1,95 @@
+"""Base class of tasks whose answer is one of several numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+from gymnasium import spaces
+
+from vlmgym.errors import IllegalAction, ParseError, StateError, truncate
+from vlmgym.sandbox.core.answer_text import word_answer
+from vlmgym.sandbox.core.config import Criterion
+from vlmgym.sandbox.core.game import Part, is_int
+from vlmgym.sandbox.core.task import Task, TaskState, accuracy
+
+VERBS = ("choose", "number", "figure", "ball")
+
+CHOICES = Criterion(
+    "random-legal",
+    "legal actions",
+    log=True,
+    rises=True,
+    label="number of choices",
+    why="one of which is right; levels are compared by their ratio",
+)
+"""Order of the levels of tasks that have more choices at harder levels."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoiceState(TaskState):
+    """State fields of a question whose answer is a number."""
+
+    answer: int
+
+
+ChoiceStateT = TypeVar("ChoiceStateT", bound=ChoiceState)
+
+
+class ChoiceTask(Task[ChoiceStateT, int]):
+    """A task whose answer is a number, at most `config.choices`; subclasses may narrow `accepted`."""
+
+    criterion = CHOICES
+
+    @cached_property
+    def action_space(self) -> spaces.Space[Any]:
+        """One action per number."""
+        return spaces.Discrete(self.config.choices, start=1)
+
+    def accepted(self, state: ChoiceStateT) -> range:
+        """Numbers among which the answer is."""
+        return range(1, self.config.choices + 1)
+
+    def legal_actions(self, state: ChoiceStateT) -> tuple[int, ...]:
+        return () if state.answered else tuple(self.accepted(state))
+
+    def solution(self, state: ChoiceStateT) -> int:
+        return state.answer
+
+    def score(self, state: ChoiceStateT, action: int) -> tuple[float, Mapping[str, Any]]:
+        accepted = self.accepted(state)
+        if not is_int(action) or action not in accepted:
+            raise IllegalAction(f"the answer must be {accepted[0]} to {accepted[-1]}, got {action!r}")
+        correct = action == state.answer
+        return float(correct), {"correct": correct, "truth": state.answer}
+
+    def metrics(self, state: ChoiceStateT, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+        return {**super().metrics(state, infos), **accuracy(state, infos, "")}
+
+    def parse_answer(self, text: str) -> int:
+        word = text.strip()
+        if word.isascii() and word.isdigit() and len(word) <= 3:
+            return int(word)
+        raise ParseError(f"the answer {truncate(text, 40)!r} is not a number")
+
+    def normalise_answer(self, text: str) -> str:
+        """Strip markup and a word such as `figure`."""
+        return word_answer(text, VERBS)
+
+    def key_action(self, state: ChoiceStateT, key: str) -> int | None:
+        return int(key) if key in map(str, self.accepted(state)) else None
+
+    def part(self, words: str, x: float, y: float, radius: float, image: int = 0) -> Part:
+        """Make a part around a point, given in coordinates before the image is cropped and scaled."""
+        c, half = self.config, self.config.size / 2
+        zoom = c.scale / (1 - c.crop)
+        edges = [half + (at - half + reach) * zoom for at in (x, y) for reach in (-radius, radius)]
+        left, right, top, bottom = (min(max(round(edge), 0), c.size) for edge in edges)
+        return Part(words, left, top, max(1, right - left), max(1, bottom - top), image)
+
+    def check_state(self, state: ChoiceStateT) -> None:
+        super().check_state(state)
+        if state.answer not in self.accepted(state):
+            raise StateError(f"invalid state of {self.name}: {state.answer} is not one of the choices")

@@ -1,0 +1,1 @@
+"""Jigsaw: swap patches until the picture is whole."""

@@ -1,0 +1,191 @@
+"""Jigsaw: swap patches until the picture is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations, product
+from typing import Any
+
+import numpy as np
+
+from vlmgym.errors import IllegalAction, StateError
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_board_perception
+from vlmgym.sandbox.core.config import config_field
+from vlmgym.sandbox.core.coordinates import Pair
+from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.games.jigsaw.pictures import PICTURES, draw_picture
+from vlmgym.sandbox.rendering.canvas import Canvas
+
+PROMPT_V1 = """\
+The image shows a picture that was cut into {rows} rows and {columns} columns of square patches, which were then \
+shuffled. Rows are numbered from {origin} at the top and columns from {origin} at the left. A move swaps any two \
+patches. Restore the picture: colours and shapes must continue across the edges of the patches. Each patch in its \
+place scores 1/{count}; no patch starts in its place.
+Actions: the coordinates (row, column) of the two patches to swap, for example {example}. Their order does not matter.
+{form}"""
+
+_PERCEPTION = """\
+the number of the place where each patch belongs, counted from 1 row by row; one line per row, comma-separated"""
+
+
+class JigsawConfig(BoardConfig):
+    """Configuration of the jigsaw."""
+
+    rows: int = config_field("reasoning", 3, "Rows of patches.", ge=1, le=8)
+    columns: int = config_field("reasoning", 3, "Columns of patches.", ge=2, le=8)
+
+    levels = with_board_perception(
+        {
+            1: {"rows": 2, "columns": 2},
+            2: {"rows": 2, "columns": 3},
+            3: {},
+            4: {"rows": 4, "columns": 4},
+            5: {"rows": 5, "columns": 5},
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class JigsawState:
+    """Numbers of the patches, rows x columns, in the order of their places from 0, and the number of the picture."""
+
+    board: tuple[tuple[int, ...], ...]
+    picture: int
+    variation_seed: int = 0
+
+
+class Jigsaw(BoardGame[JigsawState, Pair]):
+    """Swap patches of a picture until it is whole.
+
+    Description:
+        A picture is cut into square patches, shuffled so that none is in its place. A move swaps any two of them.
+        Pictures are gradients between four colours with circles that cross the edges.
+
+    Observation:
+        The patches as an RGB image.
+
+    Action:
+        `MultiDiscrete([rows, columns, rows, columns])`: row and column of both patches, from 0, in any order.
+
+    Reward:
+        The change of the share of patches that are in their place, so a restored picture scores 1; 0 for an illegal or
+        unparsable answer.
+
+    Episode end:
+        The picture is whole. Metric: share of patches in their place.
+
+    Arguments:
+        `rows`, `columns`: Number of patches.
+
+    Version history:
+        v0: Initial version.
+    """
+
+    name = "jigsaw"
+    title = "Jigsaw"
+    skills = ("perception", "spatial")
+    cells_in_action = 2
+    answer_verbs = ("swap",)
+    Config = JigsawConfig
+    State = JigsawState
+    prompt_template = PROMPT_V1
+
+    def start(self, rng: np.random.Generator) -> JigsawState:
+        """Choose a picture, and shuffle its patches until none is in its place."""
+        picture, count = int(rng.integers(PICTURES)), self._count
+        patches = rng.permutation(count)
+        while (patches == np.arange(count)).any():
+            patches = rng.permutation(count)
+        return JigsawState(self._board(patches.tolist()), picture, int(rng.integers(2**32)))
+
+    def legal_actions(self, state: JigsawState) -> tuple[Pair, ...]:
+        if self.ended(state):
+            return ()
+        places = product(range(self.config.rows), range(self.config.columns))
+        return tuple((*one, *other) for one, other in permutations(places, 2))
+
+    def step(self, state: JigsawState, action: Pair, rng: np.random.Generator) -> Step[JigsawState]:
+        (row1, column1), (row2, column2) = self.action_cells(action)
+        if (row1, column1) == (row2, column2):
+            raise IllegalAction(f"{self.where((row1, column1))} is given twice; a swap takes two different patches")
+        if self.ended(state):
+            raise IllegalAction("the picture is whole")
+        patches = _flat(state)
+        one, other = row1 * self.config.columns + column1, row2 * self.config.columns + column2
+        before = _in_place(patches)
+        patches[one], patches[other] = patches[other], patches[one]
+        after = JigsawState(self._board(patches), state.picture, state.variation_seed)
+        return Step(after, (_in_place(patches) - before) / self._count, self.ended(after) is not None)
+
+    def ended(self, state: JigsawState) -> str | None:
+        return "the picture is whole" if _in_place(_flat(state)) == self._count else None
+
+    def best_action(self, state: JigsawState) -> Pair | None:
+        """Put a patch in its place; the fewest swaps are the patches minus the cycles of their permutation."""
+        patches = _flat(state)
+        misplaced = next((place for place, patch in enumerate(patches) if patch != place), None)
+        if misplaced is None:
+            return None
+        columns = self.config.columns
+        return (*divmod(misplaced, columns), *divmod(patches[misplaced], columns))
+
+    def metrics(self, state: JigsawState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+        return {"in place": _in_place(_flat(state)) / self._count}
+
+    def cells(self, state: JigsawState) -> list[list[tuple[int, int]]]:
+        return [[(state.picture, patch) for patch in row] for row in state.board]
+
+    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+        assert isinstance(cell, tuple)
+        c, side = self.config, canvas.width
+        number, patch = cell
+        whole = draw_picture(number, side * max(c.rows, c.columns), c.similarity)
+        row, column = divmod(patch, c.columns)
+        pixels = whole[row * side : (row + 1) * side, column * side : (column + 1) * side]
+        canvas.image(np.ascontiguousarray(pixels), side / 2, side / 2, angle)
+
+    def cell_words(self, cell: Hashable) -> str:
+        assert isinstance(cell, tuple)
+        return str(cell[1] + 1)
+
+    @property
+    def no_text_observation(self) -> str:
+        return "the numbers of the places give away the solution"
+
+    def prompt(self, state: JigsawState) -> str:
+        return self.fill_prompt(
+            _PERCEPTION, "(row, column) (row, column)", count=self._count, example=self.format((0, 0, 0, 1))
+        )
+
+    def explain(self, state: JigsawState, action: Pair) -> str:
+        columns, patches = self.config.columns, _flat(state)
+        words = []
+        for (row, column), (to_row, to_column) in ((action[:2], action[2:]), (action[2:], action[:2])):
+            home = divmod(patches[row * columns + column], columns)
+            right = "where it belongs" if home == (to_row, to_column) else f"but it belongs at {self.where(home)}"
+            words.append(f"the patch at {self.where((row, column))} goes to {self.where((to_row, to_column))}, {right}")
+        return f"{'; '.join(words)}.".capitalize()
+
+    def check_state(self, state: JigsawState) -> None:
+        self.check_board_size(state.board)
+        if sorted(_flat(state)) != [*range(self._count)]:
+            raise StateError(f"invalid state of jigsaw: the patches must be 0 to {self._count - 1}, each once")
+        if not 0 <= state.picture < PICTURES:
+            raise StateError(f"invalid state of jigsaw: picture must be 0 to {PICTURES - 1}, got {state.picture}")
+
+    @property
+    def _count(self) -> int:
+        return int(self.config.rows * self.config.columns)
+
+    def _board(self, patches: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        columns = self.config.columns
+        return tuple(tuple(patches[start : start + columns]) for start in range(0, len(patches), columns))
+
+
+def _flat(state: JigsawState) -> list[int]:
+    return [patch for row in state.board for patch in row]
+
+
+def _in_place(patches: Sequence[int]) -> int:
+    return sum(patch == place for place, patch in enumerate(patches))

@@ -1,0 +1,1 @@
+"""Mental rotation: find the figure that is the same, only rotated."""

@@ -1,0 +1,109 @@
+"""Figures made of unit cubes: rotations, mirror images, and what an isometric view shows of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import lru_cache
+from itertools import permutations, product
+
+import numpy as np
+
+Cube = tuple[int, int, int]
+Figure = tuple[Cube, ...]
+"""Sorted cubes with minimum coordinates 0; a flat figure has all z at 0."""
+
+Matrix = tuple[Cube, Cube, Cube]
+NEIGHBOURS = ((1, 0, 0), (-1, 0, 0), (0, 1, 0), (0, -1, 0), (0, 0, 1), (0, 0, -1))
+VISIBLE_TRIANGLES = 2
+"""Minimum number of triangles, of the six in its outline, that a view shows of each cube."""
+
+
+def _rotations() -> tuple[Matrix, ...]:
+    """The 24 rotations of a cube; the first four are about the vertical axis."""
+    found = []
+    for axes, signs in product(permutations(range(3)), product((1, -1), repeat=3)):
+        rows = tuple(tuple(sign if axis == column else 0 for column in range(3)) for axis, sign in zip(axes, signs))
+        if round(np.linalg.det(np.array(rows))) == 1:
+            found.append(rows)
+    return tuple(sorted(found, key=lambda rows: rows[2] != (0, 0, 1)))  # type: ignore[arg-type]
+
+
+ROTATIONS = _rotations()
+FLAT = 4
+"""Number of rotations about the vertical axis, which come first."""
+_MATRICES = np.array(ROTATIONS).transpose(0, 2, 1)
+
+
+def normalised(cubes: Figure | list[Cube]) -> Figure:
+    """Move a figure to the origin and sort its cubes."""
+    low = [min(axis) for axis in zip(*cubes)]
+    return tuple(sorted((x - low[0], y - low[1], z - low[2]) for x, y, z in cubes))
+
+
+def rotated(figure: Figure, rotation: Matrix) -> Figure:
+    """Rotate a figure."""
+    return normalised([_apply(rotation, cube) for cube in figure])
+
+
+def mirrored(figure: Figure) -> Figure:
+    """Mirror a figure."""
+    return normalised([(-x, y, z) for x, y, z in figure])
+
+
+@lru_cache(maxsize=4096)
+def canonical(figure: Figure, solid: bool) -> tuple[int, ...]:
+    """Numbers that are the same for all rotations of a figure, in space or in the plane, and for no other figure."""
+    turned = np.array(figure) @ (_MATRICES if solid else _MATRICES[:FLAT])
+    turned -= turned.min(axis=1, keepdims=True)
+    return tuple(min(np.sort(turned @ (256, 16, 1), axis=1).tolist()))
+
+
+def grow(rng: np.random.Generator, cubes: int, solid: bool, figure: Figure = ((0, 0, 0),)) -> Figure:
+    """Add random neighbours to a figure up to a number of cubes."""
+    grown = list(figure)
+    while len(grown) < cubes:
+        x, y, z = grown[int(rng.integers(len(grown)))]
+        dx, dy, dz = NEIGHBOURS[int(rng.integers(6 if solid else 4))]
+        if (cube := (x + dx, y + dy, z + dz)) not in grown:
+            grown.append(cube)
+    return normalised(grown)
+
+
+def vary(rng: np.random.Generator, figure: Figure, solid: bool) -> Figure | None:
+    """Move one cube elsewhere; None if the rest would fall apart."""
+    removed = int(rng.integers(len(figure)))
+    rest = figure[:removed] + figure[removed + 1 :]
+    reached, waiting = {rest[0]}, [rest[0]]
+    while waiting:
+        x, y, z = waiting.pop()
+        near = {(x + dx, y + dy, z + dz) for dx, dy, dz in NEIGHBOURS} & set(rest) - reached
+        reached |= near
+        waiting += near
+    return grow(rng, len(figure), solid, rest) if len(reached) == len(rest) else None
+
+
+@lru_cache(maxsize=4096)
+def is_clear(figure: Figure) -> bool:
+    """True if an isometric view shows enough of every cube.
+
+    The view is a lattice of triangles: cubes are painted from back to front, and each triangle is owned by the last.
+    """
+    owners: dict[frozenset[tuple[int, int]], Cube] = {}
+    for cube in sorted(figure, key=sum):
+        x, y, z = cube
+        a, b = x - z, y - z  # projection of the lower back corner
+        for (oa, ob), one, other in (
+            ((a - 1, b - 1), (1, 0), (0, 1)),
+            ((a + 1, b), (0, 1), (-1, -1)),
+            ((a, b + 1), (1, 0), (-1, -1)),
+        ):
+            far = (oa + one[0] + other[0], ob + one[1] + other[1])
+            for da, db in (one, other):
+                owners[frozenset({(oa, ob), (oa + da, ob + db), far})] = cube
+    shown = Counter(owners.values())
+    return all(shown[cube] >= VISIBLE_TRIANGLES for cube in figure)
+
+
+def _apply(rotation: Matrix, cube: Cube) -> Cube:
+    x, y, z = (sum(a * b for a, b in zip(row, cube)) for row in rotation)
+    return x, y, z

@@ -1,0 +1,1 @@
+"""Tracking: follow moving balls over several images."""

@@ -1,0 +1,202 @@
+"""Tracking: follow moving balls over several images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from gymnasium import spaces
+
+from vlmgym.errors import StateError
+from vlmgym.sandbox.core.config import config_field
+from vlmgym.sandbox.core.game import ImageArray, Part
+from vlmgym.sandbox.core.task import TaskConfig, with_task_perception
+from vlmgym.sandbox.games.choices import ChoiceState, ChoiceTask
+from vlmgym.sandbox.games.tracking.motion import RADIUS, Frame, can_follow, fits, make_paths
+from vlmgym.sandbox.rendering.canvas import Canvas, Colour
+from vlmgym.sandbox.rendering.palette import COLOURS
+
+PAGE: Colour = (236, 231, 222)
+LINE: Colour = (150, 142, 134)
+INK: Colour = (252, 250, 246)
+
+PROMPT_V1 = """\
+The {frames} images show {choices} moving balls at successive times. Each ball moves little: the ball that is now \
+nearest to where a ball was in the image before is that ball. {question}
+Answer with the number.
+{form}"""
+
+COUNT = "How many balls are on the other side of the vertical line in the last image than in the first?"
+REDRAWS = 20
+"""Paths to draw in search of a random count; without, most balls would stay on their side."""
+
+FOLLOW = (
+    "One ball is red in the first image; later it looks like the others. Which number does it have in the last image?"
+)
+
+
+class TrackingConfig(TaskConfig):
+    """Configuration of tracking."""
+
+    choices: int = config_field("reasoning", 4, "Number of balls.", ge=2, le=8)
+    frames: int = config_field("reasoning", 4, "Number of images.", ge=2, le=12)
+    speed: int = config_field(
+        "reasoning", 200, "Maximum distance that a ball moves per image, in thousandths of its side.", ge=50, le=400
+    )
+    counting: bool = config_field("reasoning", True, "Half of the questions ask how many balls have changed sides.")
+
+    levels = with_task_perception(
+        {
+            1: {"choices": 2, "frames": 2, "counting": False},
+            2: {"choices": 3, "frames": 3, "counting": False},
+            3: {},
+            4: {"choices": 5, "frames": 5},
+            5: {"choices": 6, "frames": 6, "speed": 240},
+        }
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackingState(ChoiceState):
+    """Positions of the balls in each frame; ball 0 is marked, and `numbers` are those of the last frame."""
+
+    kind: Literal["follow", "count"]
+    path: tuple[Frame, ...]
+    numbers: tuple[int, ...]
+
+
+class Tracking(ChoiceTask[TrackingState]):
+    """Follow equal balls over several images.
+
+    Description:
+        Equal balls move between images. A ball is always closer to its own last position than to that of any other
+        ball, so it can be followed from one image to the next. One kind of question marks a ball in the first image
+        and asks for its number in the last one; the other asks how many balls have changed sides of a line.
+
+    Observation:
+        `frames` RGB images, oldest first.
+
+    Action:
+        `Discrete(choices + 1)`: the number of a ball, from 1, or a count, from 0.
+
+    Reward:
+        1 if correct; 0 if wrong or unparsable.
+
+    Episode end:
+        After one turn. Metric: accuracy.
+
+    Arguments:
+        `choices`, `frames`, `speed`: Number of balls and of images, and the speed of the balls.
+        `counting`: Also ask counting questions.
+
+    Version history:
+        v0: Initial version.
+    """
+
+    name = "tracking"
+    title = "Tracking"
+    skills = ("memory", "perception")
+    Config = TrackingConfig
+    State = TrackingState
+    prompt_template = PROMPT_V1
+    generated_field = "path"
+
+    @cached_property
+    def action_space(self) -> spaces.Space[Any]:
+        return spaces.Discrete(self.config.choices + 1)
+
+    @cached_property
+    def image_shapes(self) -> tuple[tuple[int, int, int], ...]:
+        return ((self.config.size, self.config.size, 3),) * int(self.config.frames)
+
+    def accepted(self, state: TrackingState) -> range:
+        return range(1 if state.kind == "follow" else 0, self.config.choices + 1)
+
+    def generate(self, rng: np.random.Generator) -> TrackingState:
+        c = self.config
+        path = make_paths(rng, c.choices, c.frames, c.speed)
+        counting, wanted = c.counting and rng.random() < 0.5, int(rng.integers(c.choices + 1))
+        for _ in range(REDRAWS if counting else 0):
+            if _changed(path) == wanted:
+                break
+            path = make_paths(rng, c.choices, c.frames, c.speed)
+        numbers = tuple(int(number) + 1 for number in rng.permutation(c.choices))
+        if counting:
+            return TrackingState(kind="count", path=path, numbers=numbers, answer=_changed(path))
+        return TrackingState(kind="follow", path=path, numbers=numbers, answer=numbers[0])
+
+    def paint(self, state: TrackingState) -> list[ImageArray]:
+        return [self._paint_frame(state, index) for index in range(len(state.path))]
+
+    def _paint_frame(self, state: TrackingState, index: int) -> ImageArray:
+        unit = self.config.size / 1000
+        canvas = Canvas(self.config.size, self.config.size, PAGE)
+        canvas.rectangle(497 * unit, 0, 6 * unit, 1000 * unit, LINE)
+        for ball, (x, y) in enumerate(state.path[index]):
+            marked = ball == 0 and index == 0 and state.kind == "follow"
+            canvas.circle(x * unit, y * unit, RADIUS * unit, COLOURS["red" if marked else "blue"])
+            if index == len(state.path) - 1:
+                canvas.text(str(state.numbers[ball]), x * unit, y * unit, RADIUS * unit * 0.9, INK)
+        return canvas.pixels()
+
+    def parts(self, state: TrackingState) -> list[Part]:
+        unit, last = self.config.size / 1000, len(state.path) - 1
+        return [
+            self.part(str(state.numbers[ball]), x * unit, y * unit, RADIUS * unit, last)
+            for ball, (x, y) in enumerate(state.path[-1])
+        ]
+
+    def describe(self, state: TrackingState) -> str:
+        """Number of balls in the left and in the right half of each image, one line per image."""
+        lefts = [sum(x < 500 for x, _ in frame) for frame in state.path]
+        return "\n".join(f"{left}, {self.config.choices - left}" for left in lefts)
+
+    @property
+    def no_text_observation(self) -> str:
+        return "its text description does not say which ball is which"
+
+    def prompt(self, state: TrackingState) -> str:
+        return self.fill_prompt(
+            "number of balls in the left and in the right half of each image, comma-separated, one line per image",
+            "number",
+            question=FOLLOW if state.kind == "follow" else COUNT,
+        )
+
+    def explain(self, state: TrackingState, action: int) -> str:
+        if state.kind == "count":
+            sides = ["left" if x < 500 else "right" for x, _ in state.path[0]]
+            return (
+                f"The balls were {', '.join(sides)}; {_changed(state.path)} of them are on the other side at the end."
+            )
+        return f"The red ball moves {_steps(state.path)} and has number {state.numbers[0]} at the end."
+
+    def check_state(self, state: TrackingState) -> None:
+        super().check_state(state)
+        c = self.config
+        numbered = sorted(state.numbers) == [*range(1, c.choices + 1)]
+        complete = [len(frame) for frame in state.path] == [c.choices] * c.frames
+        if not (numbered and complete and all(map(fits, state.path))):
+            raise StateError(f"invalid state of tracking: it needs {c.choices} separate balls in {c.frames} frames")
+        if not all(map(can_follow, state.path, state.path[1:])):
+            raise StateError("invalid state of tracking: the balls cannot be followed")
+        if state.answer != (state.numbers[0] if state.kind == "follow" else _changed(state.path)):
+            raise StateError(f"invalid state of tracking: {state.answer} is not the answer")
+
+
+def _changed(path: Sequence[Frame]) -> int:
+    """Number of balls on another side of the line at the end."""
+    return sum((start[0] < 500) != (end[0] < 500) for start, end in zip(path[0], path[-1]))
+
+
+def _steps(path: Sequence[Frame]) -> str:
+    """Movement of ball 0 in words, such as `right, down`."""
+    words = []
+    for (x0, y0), (x1, y1) in zip([frame[0] for frame in path], [frame[0] for frame in path[1:]]):
+        if abs(x1 - x0) >= abs(y1 - y0):
+            words.append("right" if x1 > x0 else "left")
+        else:
+            words.append("down" if y1 > y0 else "up")
+    return ", ".join(words)

@@ -1,0 +1,83 @@
+"""Paths of balls that can be followed from frame to frame."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from vlmgym.errors import GenerationError
+
+Point = tuple[int, int]
+"""Position in thousandths of the side of the image."""
+Frame = tuple[Point, ...]
+
+RADIUS = 50
+BORDER = 90
+"""Minimum distance of a ball's centre from the edges."""
+APART = 150
+"""Minimum distance of two centres."""
+FROM_LINE = 30
+"""Minimum distance of a centre from the vertical line in the middle, so that its side is clear."""
+CLEARER = 1.5
+"""A ball's next position is closer to it than to any other ball's last position, by at least this factor."""
+SLOWEST = 0.7
+"""Minimum speed relative to the maximum. As CLEARER x SLOWEST > 1, a ball's last position is closest to it, too."""
+TRIES, RESTARTS = 200, 200
+
+
+def make_paths(rng: np.random.Generator, balls: int, frames: int, speed: int) -> tuple[Frame, ...]:
+    """Move balls at random, each by at most `speed` per frame.
+
+    Raises:
+        GenerationError: No such paths were found.
+    """
+    for _ in range(RESTARTS):
+        path: list[Frame] = []
+        while len(path) < frames:
+            placed = _place(rng, balls, path[-1] if path else None, speed)
+            if placed is None:
+                break
+            path.append(placed)
+        if len(path) == frames:
+            return tuple(path)
+    raise GenerationError(f"tracking: no paths of {balls} balls over {frames} frames were found")
+
+
+def can_follow(before: Frame, after: Frame, factor: float = 1.0) -> bool:
+    """True if each ball is closer to its own last position than to any other's, by a factor."""
+    return all(
+        factor * math.dist(after[i], before[i]) <= math.dist(after[i], before[j])
+        for i in range(len(after))
+        for j in range(len(before))
+        if i != j
+    )
+
+
+def fits(frame: Frame) -> bool:
+    """True if the balls are inside the image, apart from each other, and clear of the line."""
+    inside = all(BORDER <= v <= 1000 - BORDER for point in frame for v in point)
+    clear = all(abs(x - 500) >= FROM_LINE for x, _ in frame)
+    apart = all(math.dist(one, other) >= APART for i, one in enumerate(frame) for other in frame[:i])
+    return inside and clear and apart
+
+
+def _place(rng: np.random.Generator, balls: int, before: Frame | None, speed: int) -> Frame | None:
+    placed: Frame = ()
+    for ball in range(balls):
+        for _ in range(TRIES):
+            if before is None:
+                point = int(rng.integers(BORDER, 1001 - BORDER)), int(rng.integers(BORDER, 1001 - BORDER))
+            else:
+                angle, length = rng.uniform(0, math.tau), rng.uniform(SLOWEST * speed, speed)
+                x, y = before[ball]
+                point = round(x + length * math.cos(angle)), round(y + length * math.sin(angle))
+                nearest = min(math.dist(point, other) for i, other in enumerate(before) if i != ball)
+                if CLEARER * math.dist(point, before[ball]) > nearest:
+                    continue
+            if fits((*placed, point)):
+                placed = (*placed, point)
+                break
+        else:
+            return None
+    return placed
