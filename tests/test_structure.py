@@ -26,7 +26,7 @@ LAYERS = (
     ("vlmgym.sandbox.games",),
     ("vlmgym.sandbox.presets",),
     ("vlmgym.sandbox.registry",),
-    ("vlmgym.sandbox.envs", "vlmgym.sandbox.options"),
+    ("vlmgym.sandbox.envs", "vlmgym.sandbox.options", "vlmgym.sandbox.questions"),
     ("vlmgym.testing",),
     ("vlmgym.records",),
     ("vlmgym.policies", "vlmgym.curriculum"),

@@ -17,7 +17,7 @@ warnings.filterwarnings("ignore", message="pkg_resources is deprecated", module=
 
 from vlmgym.errors import UsageError, VlmgymError
 from vlmgym.sandbox.envs.registration import register_game, register_with_gymnasium
-from vlmgym.sandbox.registry import game_ids, make_game
+from vlmgym.sandbox.registry import PREFIXES, game_ids, make_game
 
 __version__ = "0.1.0"
 
@@ -43,6 +43,7 @@ __all__ = [
 ]
 
 register_with_gymnasium()
+PREFIXES["qa/"] = ("vlmgym.sandbox.questions:Questions", "game")
 
 if TYPE_CHECKING:
     from vlmgym.api import (

@@ -82,6 +82,8 @@ class Game(ABC, Generic[StateT, ActionT]):
     """The game's own reward for an illegal or unparsable turn."""
     longest_answer: ClassVar[int] = 200
     """Maximum number of characters in an answer."""
+    hides: bool = False
+    """True if images do not show everything that decides what a move does, such as mines."""
     prompt_template: ClassVar[str]
     """Text of the prompt for `fill_prompt`."""
     skills: ClassVar[tuple[Skill, ...]] = ()
@@ -182,7 +184,7 @@ class Game(ABC, Generic[StateT, ActionT]):
 
         `perception` and `answer` say what the sections contain.
         """
-        form = _instructions(perception, answer)
+        form = response_format.INSTRUCTIONS_V1.format(perception=perception, answer=answer)
         return self.prompt_template.format_map({**self._config_fields, **fields, "form": form})
 
     @cached_property
@@ -330,8 +332,7 @@ class Game(ABC, Generic[StateT, ActionT]):
             own = deepcopy(space)  # sampling mutates a space
             own.seed(int(rng.integers(2**31)))
             drawn = own.sample()
-        action: ActionT = self.to_action(drawn)
-        return action
+        return cast(ActionT, self.to_action(drawn))
 
     # States as JSON -------------------------------------------------------------------------------------------------
 
@@ -374,7 +375,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         """Check a state against the config, e.g. the size of the board; raise `StateError` if it does not fit."""
 
     def check_restorable(self) -> None:
-        """Raise `StateError` if states cannot be restored from JSON at all; by default they can."""
+        """Raise `StateError` if states cannot be restored from JSON."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle only the config; each process keeps one instance per config, with its cached sprites."""
@@ -398,8 +399,3 @@ def _shared(game_class: Callable[[GameConfig], Game[Any, Any]], config: GameConf
 def is_int(value: object) -> bool:
     """True for an int, but not for `True` or `1.0`."""
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-@lru_cache
-def _instructions(perception: str, answer: str) -> str:
-    return response_format.INSTRUCTIONS_V1.format(perception=perception, answer=answer)

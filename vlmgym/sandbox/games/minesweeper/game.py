@@ -145,6 +145,7 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
     Config = MinesweeperConfig
     State = MinesweeperState
     prompt_template = PROMPT_V1
+    hides = True
 
     def start(self, rng: np.random.Generator) -> MinesweeperState:
         c = self.config

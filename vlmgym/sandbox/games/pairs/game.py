@@ -116,6 +116,7 @@ class Pairs(BoardGame[PairsState, Cell]):
     Config = PairsConfig
     State = PairsState
     prompt_template = PROMPT_V1
+    hides = True
 
     def start(self, rng: np.random.Generator) -> PairsState:
         c = self.config

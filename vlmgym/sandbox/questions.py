@@ -1,0 +1,275 @@
+"""Questions about the states of any game, with answers from its rules, description and oracle: `qa/2048`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from pydantic import field_validator
+
+from vlmgym.errors import GenerationError, IllegalAction, ParseError, StateError, UsageError
+from vlmgym.sandbox.core.answer_text import plain
+from vlmgym.sandbox.core.board_game import BoardGame
+from vlmgym.sandbox.core.config import LEVELS, GameConfig, config_field, setting
+from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.core.game import Game, ImageArray
+from vlmgym.sandbox.core.perception import Perception
+from vlmgym.sandbox.core.response_format import INSTRUCTIONS_V1
+from vlmgym.sandbox.core.task import LineTask, Task, TaskConfig, TaskState, accuracy
+from vlmgym.sandbox.registry import make_game
+
+PREFIX = "qa/"
+KINDS = ("cell", "count", "legal", "after", "best")
+Kind = Literal["cell", "count", "legal", "after", "best"]
+ATTEMPTS = 100
+"""States to draw in search of one that a question fits."""
+
+PROMPT_V1 = """\
+{rules}
+
+Do not play, but answer a question about the state that the image shows. Question: {question}
+{form}"""
+
+
+class QuestionsConfig(TaskConfig):
+    """Configuration of the questions about a game, which has the default config at its levels."""
+
+    game: str = setting("2048", "Game to ask about, set by the game id.")
+    game_perception: int = config_field("perception", 3, "Perceptual difficulty of the game.", ge=1, le=5)
+    game_reasoning: int = config_field("reasoning", 3, "Reasoning difficulty of the game.", ge=1, le=5)
+    kinds: tuple[Kind, ...] = setting(KINDS, f"Kinds of questions, comma-separated: {', '.join(KINDS)}.", min_length=1)
+    moves: int = setting(10, "Maximum number of random moves before the state.", ge=0, le=1000)
+
+    levels = {  # noqa: RUF012 - a class variable of the base class
+        "perception": {level: {"game_perception": level} for level in LEVELS},
+        "reasoning": {level: {"game_reasoning": level} for level in LEVELS},
+    }
+
+    @field_validator("kinds", mode="before")
+    @classmethod
+    def _split_kinds(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(","))
+        return tuple(value) if isinstance(value, list) else value
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionState(TaskState):
+    """A state of the game as JSON, and a question about it with its answer and the reason for it."""
+
+    kind: Kind
+    state: str
+    question: str
+    answer: str
+    reason: str
+
+
+class _Question(NamedTuple):
+    question: str
+    answer: str
+    reason: str
+
+
+class Questions(LineTask[QuestionState]):
+    """Answer questions about a state of a game, for example `qa/2048`.
+
+    Description:
+        The state follows from random legal moves. Kinds of questions: `cell` (what is in a cell), `count` (how many
+        moves are legal), `legal` (whether a move is), `after` (what is in a cell after a move, where this leaves
+        nothing to chance), `best` (the oracle's move; others may be as good).
+
+    Observation:
+        The images of the game.
+
+    Action:
+        A line of text.
+
+    Reward:
+        1 if correct, regardless of case and markup; 0 if wrong or unparsable.
+
+    Episode end:
+        After one turn. Metrics: accuracy, also by kind.
+
+    Arguments:
+        `kinds`, `moves`: Kinds of questions, and random moves before the state.
+
+    Version history:
+        The version is that of the game.
+    """
+
+    name = "qa"
+    Config = QuestionsConfig
+    State = QuestionState
+    prompt_template = PROMPT_V1
+    generated_field = "question"
+
+    def __init__(self, config: GameConfig | None = None) -> None:
+        super().__init__(config)
+        c = self.config
+        self.game: Game[Any, Any] = make_game(c.game, c.game_perception, c.game_reasoning, size=c.size)
+        if isinstance(self.game, Task):
+            raise UsageError(f"{self.game.name} asks questions itself: choose a game with several turns")
+        vars(self)["name"] = PREFIX + self.game.name
+
+    @property
+    def id(self) -> str:
+        """`qa/` and the id of the game."""
+        return PREFIX + self.game.id
+
+    @property
+    def image_shapes(self) -> tuple[tuple[int, int, int], ...]:
+        return self.game.image_shapes
+
+    def guesses(self) -> tuple[tuple[str, ...], int]:
+        return ("yes", "no", *map(str, range(10))), 1
+
+    def generate(self, rng: np.random.Generator) -> QuestionState:
+        for _ in range(ATTEMPTS):
+            state = self._state(rng)
+            for kind in rng.permutation(self.config.kinds).tolist():
+                if (made := self._makers[kind](state, rng)) is not None:
+                    return QuestionState(kind=kind, state=self.game.to_json(state), **made._asdict())
+        raise GenerationError(f"no question of the kinds {', '.join(self.config.kinds)} fits {self.game.name}")
+
+    def _state(self, rng: np.random.Generator) -> Any:
+        """Play random legal moves, and stop before the end."""
+        episode: Episode[Any, Any] = Episode(self.game, int(rng.integers(2**31)))
+        for _ in range(int(rng.integers(self.config.moves + 1))):
+            state, action = episode.state, self._random_legal(episode.state, rng)
+            if action is None or episode.act(action).terminated:
+                return state
+        return episode.state
+
+    def _random_legal(self, state: Any, rng: np.random.Generator) -> Any:
+        legal = self.game.legal_actions(state)
+        return legal[int(rng.integers(len(legal)))] if legal else None
+
+    @cached_property
+    def _makers(self) -> Mapping[str, Callable[[Any, np.random.Generator], _Question | None]]:
+        return dict(zip(KINDS, (self._cell, self._count, self._legal, self._after, self._best)))
+
+    def _cell(self, state: Any, rng: np.random.Generator) -> _Question | None:
+        grid = self._grid(state)
+        if grid is None:
+            return None
+        where, word = self._pick(grid, rng)
+        return _Question(f"What is at {where}, as (row, column)?", word, f"The cell at {where} is {word}.")
+
+    def _count(self, state: Any, rng: np.random.Generator) -> _Question | None:
+        legal = self.game.legal_actions(state)
+        if legal is None:
+            return None
+        known, cells = set(legal), self.game.cells_in_action if isinstance(self.game, BoardGame) else 0
+        if cells == 2 and all((*action[2:], *action[:2]) in known for action in legal):
+            legal = [action for action in legal if action[:2] < action[2:]]  # both orders are the same move
+        moves = "; ".join(map(self.game.format, legal))
+        return _Question("How many different moves are legal?", str(len(legal)), f"The legal moves are {moves}.")
+
+    def _legal(self, state: Any, rng: np.random.Generator) -> _Question | None:
+        """Ask about a legal or, equally often, an illegal move; None without illegal moves."""
+        legal = self.game.legal_actions(state)
+        drawn = (self.game.random_action(rng) for _ in range(ATTEMPTS))
+        illegal = None if legal is None else next((action for action in drawn if action not in legal), None)
+        if illegal is None:
+            return None
+        if rng.random() < 0.5:
+            move = self.game.format(self._random_legal(state, rng))
+            return _Question(f"Is the move {move} legal? Answer yes or no.", "yes", f"The move {move} is legal.")
+        move, fault = self.game.format(illegal), self._fault(state, illegal)
+        return _Question(f"Is the move {move} legal? Answer yes or no.", "no", f"The move {move} is illegal: {fault}.")
+
+    def _fault(self, state: Any, action: Any) -> str:
+        try:
+            self.game.step(state, action, np.random.default_rng(0))
+        except IllegalAction as error:
+            return str(error)
+        raise AssertionError(f"{self.game.name} plays {action!r}, which is not a legal action")
+
+    def _after(self, state: Any, rng: np.random.Generator) -> _Question | None:
+        """Ask about a cell after a move that uses no randomness, half of the time about one that changes."""
+        action, chance = self._random_legal(state, rng), np.random.default_rng(0)
+        before, unused = self._grid(state), repr(chance.bit_generator.state)
+        if before is None or action is None or self.game.hides:
+            return None
+        after = self._grid(self.game.step(state, action, chance).state)
+        if after is None or repr(chance.bit_generator.state) != unused:
+            return None
+        changed = [(r, c) for r, row in enumerate(after) for c, word in enumerate(row) if word != before[r][c]]
+        where, word = self._pick(after, rng, changed if changed and rng.random() < 0.5 else None)
+        move = self.game.format(action)
+        return _Question(
+            f"What is at {where}, as (row, column), after the move {move}?",
+            word,
+            f"After {move}, the cell at {where} is {word}.",
+        )
+
+    def _best(self, state: Any, rng: np.random.Generator) -> _Question | None:
+        action = self.game.best_action(state)
+        if action is None:
+            return None
+        return _Question("What is the best move?", self.game.format(action), self.game.explain(state, action))
+
+    def _grid(self, state: Any) -> list[list[str]] | None:
+        """Words of the cells of a board; None if the description is not one."""
+        if not isinstance(self.game, BoardGame):
+            return None
+        c, grid = self.game.config, [row.split(", ") for row in self.game.describe(state).splitlines()]
+        return grid if [len(row) for row in grid] == [c.columns] * c.rows else None
+
+    def _pick(
+        self, grid: list[list[str]], rng: np.random.Generator, cells: Sequence[tuple[int, int]] | None = None
+    ) -> tuple[str, str]:
+        assert isinstance(self.game, BoardGame)
+        cells = cells or [(row, column) for row in range(len(grid)) for column in range(len(grid[0]))]
+        row, column = cells[int(rng.integers(len(cells)))]
+        return self.game.where((row, column)), grid[row][column]
+
+    def paint(self, state: QuestionState) -> Sequence[ImageArray]:
+        return self.game.images(self.game.from_json(state.state))
+
+    def solution(self, state: QuestionState) -> str:
+        return state.answer
+
+    def score(self, state: QuestionState, action: str) -> tuple[float, Mapping[str, Any]]:
+        self.check_line(action)
+        correct = self._read(state, action) == self._read(state, state.answer)
+        return float(correct), {"correct": correct, "truth": state.answer}
+
+    def _read(self, state: QuestionState, answer: str) -> Any:
+        if state.kind == "best":
+            try:
+                return self.game.parse_answer(self.game.normalise_answer(answer))
+            except ParseError:
+                return None
+        return " ".join(plain(answer).casefold().split())
+
+    def metrics(self, state: QuestionState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+        return {**super().metrics(state, infos), **accuracy(state, infos, state.kind)}
+
+    def describe(self, state: QuestionState) -> str:
+        return self.game.describe(self.game.from_json(state.state))
+
+    def perceive(self, state: QuestionState, text: str) -> Perception | None:
+        return self.game.perceive(self.game.from_json(state.state), text)
+
+    @property
+    def no_text_observation(self) -> str | None:
+        return self.game.no_text_observation
+
+    def prompt(self, state: QuestionState) -> str:
+        own = self.game.prompt(self.game.from_json(state.state))
+        rules, _, form = own.rpartition(INSTRUCTIONS_V1.partition("\n")[0])
+        perception = form.partition("<perception>")[2].partition("</perception>")[0]
+        return self.fill_prompt(perception, "answer", rules=rules.strip(), question=state.question)
+
+    def explain(self, state: QuestionState, action: str) -> str:
+        return state.reason if action == state.answer else super().explain(state, action)
+
+    def check_state(self, state: QuestionState) -> None:
+        super().check_state(state)
+        self.game.from_json(state.state)
+        if (fault := self.action_space.fault(state.answer)) is not None:
+            raise StateError(f"invalid state of {self.name}: the answer {fault}")
